@@ -1,0 +1,57 @@
+package security
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// CheckBind refuses to listen where strangers could connect: everything but loopback needs TLS and authentication.
+func CheckBind(addr string) error {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("listen address %q: %w", addr, err)
+	}
+	if !loopback(host) {
+		return fmt.Errorf("refusing to listen on %s: an address other than loopback needs TLS and authentication, which are not there yet; use 127.0.0.1", addr)
+	}
+	return nil
+}
+
+// loopback reports whether host is a name or address of this machine alone.
+func loopback(host string) bool {
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// GuardHTTP keeps web pages away from a local server: the Host header must be a loopback name or one that allowedHosts
+// accepts (DNS rebinding), and an Origin, if there is one, likewise (cross-site requests). allowedHosts may be nil.
+func GuardHTTP(next http.Handler, allowedHosts func(host string) bool) http.Handler {
+	allowed := func(hostport string) bool {
+		host, _, err := net.SplitHostPort(hostport)
+		if err != nil {
+			host = hostport
+		}
+		return loopback(host) || allowedHosts != nil && allowedHosts(host)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !allowed(r.Host) {
+			http.Error(w, fmt.Sprintf("host %q is not served here", r.Host), http.StatusForbidden)
+			return
+		}
+		if origin := r.Header.Get("Origin"); origin != "" {
+			u, err := url.Parse(origin)
+			if err != nil || !allowed(u.Host) {
+				http.Error(w, fmt.Sprintf("requests of origin %q are not served here", origin), http.StatusForbidden)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,264 @@
+package security
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// DrWho is the user of an HTTP request that names none, as in Hadoop (hadoop.http.staticuser.user).
+const DrWho = "dr.who"
+
+// groupTTL is how long a user's groups are remembered.
+const groupTTL = 5 * time.Minute
+
+// ProxyRule says for whom a real user may act and from where (hadoop.proxyuser.<real>.{users,groups,hosts}). "*" is
+// everybody, or everywhere.
+type ProxyRule struct {
+	Users  []string
+	Groups []string
+	Hosts  []string
+}
+
+// Config describes a Door. The zero value is a door of the running user with Hadoop's supergroup and no proxy users.
+type Config struct {
+	// Supergroup makes its members superusers; default "supergroup".
+	Supergroup string
+	// ProxyUsers holds the rule of each real user that may act for others.
+	ProxyUsers map[string]ProxyRule
+	// Groups finds a user's groups; default: those of the operating system.
+	Groups func(user string) []string
+	// Owner finds the local user id that owns the far end of a connection; default: asked of the kernel.
+	Owner func(ConnAddrs) (uid uint32, err error)
+}
+
+// ConnAddrs are the ends of a connection as the server sees them.
+type ConnAddrs struct{ Local, Remote net.Addr }
+
+// AddrsOf returns the ends of a connection.
+func AddrsOf(c net.Conn) ConnAddrs { return ConnAddrs{Local: c.LocalAddr(), Remote: c.RemoteAddr()} }
+
+// Door turns claims into callers. It is safe for concurrent use.
+type Door struct {
+	config Config
+	uid    uint32
+	daemon string // the user this process runs as, who is the superuser
+
+	mu     sync.Mutex
+	groups map[string]cachedGroups
+	names  map[uint32]string
+}
+
+type cachedGroups struct {
+	names []string
+	until time.Time
+}
+
+// NewDoor makes the door of the running user.
+func NewDoor(config Config) *Door {
+	if config.Supergroup == "" {
+		config.Supergroup = "supergroup"
+	}
+	if config.Groups == nil {
+		config.Groups = systemGroups
+	}
+	if config.Owner == nil {
+		config.Owner = socketOwner
+	}
+	d := &Door{
+		config: config,
+		uid:    uint32(os.Geteuid()),
+		groups: map[string]cachedGroups{},
+		names:  map[uint32]string{},
+	}
+	d.daemon = d.nameOf(d.uid)
+	return d
+}
+
+// Daemon is the user that this process runs as: the superuser.
+func (d *Door) Daemon() string { return d.daemon }
+
+// Supergroup is the group whose members are superusers.
+func (d *Door) Supergroup() string { return d.config.Supergroup }
+
+// Claim answers who acts on a connection whose peer calls itself claimed. A non-empty real is the authenticated user who
+// acts for claimed and needs a proxy rule. Errors are of kind metadata.ErrUnauthorized.
+func (d *Door) Claim(conn ConnAddrs, claimed, real string) (metadata.Caller, error) {
+	claimed, real = shortName(claimed), shortName(real)
+	if claimed == "" {
+		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the request names no user")
+	}
+	if real == claimed {
+		real = ""
+	}
+	authenticated := claimed
+	if real != "" {
+		authenticated = real
+	}
+	host, err := d.checkOwner(conn, authenticated)
+	if err != nil {
+		return metadata.Caller{}, err
+	}
+	caller := d.Caller(claimed)
+	caller.Host = host
+	if real == "" {
+		return caller, nil
+	}
+	if !d.mayProxy(real, caller) {
+		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", real, claimed)
+	}
+	caller.RealUser = real
+	return caller, nil
+}
+
+// Caller is a user with groups and rights, for work that a server does in somebody's name.
+func (d *Door) Caller(name string) metadata.Caller {
+	if name == DrWho {
+		return metadata.Caller{User: DrWho}
+	}
+	groups := d.groupsOf(name)
+	return metadata.Caller{
+		User:      name,
+		Groups:    groups,
+		Superuser: name == d.daemon || slices.Contains(groups, d.config.Supergroup),
+	}
+}
+
+// HTTPCaller answers who acts in an HTTP request: user.name, for whom doas may name another, or DrWho.
+func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
+	query := r.URL.Query()
+	name, as := queryFold(query, "user.name"), queryFold(query, "doas")
+	if name == "" || name == DrWho {
+		if as != "" {
+			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", DrWho, as)
+		}
+		host, _, _ := net.SplitHostPort(r.RemoteAddr)
+		return metadata.Caller{User: DrWho, Host: host}, nil
+	}
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	remote, err := tcpAddr(r.RemoteAddr)
+	if err != nil || local == nil {
+		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "cannot tell where the request comes from")
+	}
+	if as == "" {
+		return d.Claim(ConnAddrs{local, remote}, name, "")
+	}
+	return d.Claim(ConnAddrs{local, remote}, as, name)
+}
+
+// checkOwner refuses a name that the owner of the peer's socket may not use, and returns the peer's host.
+func (d *Door) checkOwner(conn ConnAddrs, name string) (string, error) {
+	remote, ok := conn.Remote.(*net.TCPAddr)
+	if !ok || !remote.IP.IsLoopback() {
+		return "", metadata.Errorf(metadata.ErrUnauthorized, "%v may not connect: without TLS only loopback is served", conn.Remote)
+	}
+	uid, err := d.config.Owner(conn)
+	if err != nil {
+		return "", metadata.Errorf(metadata.ErrUnauthorized, "cannot tell who owns the connection from %v: %v", remote, err)
+	}
+	if uid != 0 && uid != d.uid {
+		if owner := d.nameOf(uid); owner != name {
+			return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
+		}
+	}
+	return remote.IP.String(), nil
+}
+
+func (d *Door) mayProxy(real string, caller metadata.Caller) bool {
+	rule, ok := d.config.ProxyUsers[real]
+	if !ok {
+		return false
+	}
+	host := slices.Contains(rule.Hosts, "*") || slices.Contains(rule.Hosts, caller.Host) ||
+		slices.Contains(rule.Hosts, "localhost") && net.ParseIP(caller.Host).IsLoopback()
+	who := slices.Contains(rule.Users, "*") || slices.Contains(rule.Users, caller.User) || slices.Contains(rule.Groups, "*") ||
+		slices.ContainsFunc(caller.Groups, func(g string) bool { return slices.Contains(rule.Groups, g) })
+	return host && who
+}
+
+func (d *Door) groupsOf(name string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if c, ok := d.groups[name]; ok && now.Before(c.until) {
+		return c.names
+	}
+	if len(d.groups) > 10000 {
+		clear(d.groups)
+	}
+	names := d.config.Groups(name)
+	d.groups[name] = cachedGroups{names, now.Add(groupTTL)}
+	return names
+}
+
+func (d *Door) nameOf(uid uint32) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if name, ok := d.names[uid]; ok {
+		return name
+	}
+	name := strconv.FormatUint(uint64(uid), 10)
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	d.names[uid] = name
+	return name
+}
+
+func systemGroups(name string) []string {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return nil
+	}
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if g, err := user.LookupGroupId(id); err == nil {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
+// shortName cuts a Kerberos-like name to its first part.
+func shortName(name string) string {
+	if i := strings.IndexAny(name, "/@"); i >= 0 {
+		return name[:i]
+	}
+	return name
+}
+
+// queryFold finds a parameter whatever the case of its name, as WebHDFS does.
+func queryFold(query map[string][]string, name string) string {
+	for k, v := range query {
+		if strings.EqualFold(k, name) && len(v) > 0 {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+func tcpAddr(hostport string) (*net.TCPAddr, error) {
+	host, port, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return nil, err
+	}
+	ip := net.ParseIP(host)
+	n, err := strconv.Atoi(port)
+	if ip == nil || err != nil {
+		return nil, fmt.Errorf("%q is not an address", hostport)
+	}
+	return &net.TCPAddr{IP: ip, Port: n}, nil
+}

@@ -1,0 +1,97 @@
+package security
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketOwner asks the kernel (sock_diag(7), inet_diag) for the user that owns the far end of a local TCP connection.
+func socketOwner(conn ConnAddrs) (uint32, error) {
+	local, ok1 := conn.Local.(*net.TCPAddr)
+	remote, ok2 := conn.Remote.(*net.TCPAddr)
+	if !ok1 || !ok2 {
+		return 0, errors.New("not a TCP connection")
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return 0, fmt.Errorf("sock_diag: %w", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
+		return 0, err
+	}
+	families := []uint8{unix.AF_INET6}
+	if remote.IP.To4() != nil {
+		// An IPv4 client may have connected through an IPv6 socket.
+		families = []uint8{unix.AF_INET, unix.AF_INET6}
+	}
+	for _, family := range families {
+		uid, err := diagOwner(fd, family, remote, local)
+		if err == nil || !errors.Is(err, unix.ENOENT) {
+			return uid, err
+		}
+	}
+	return 0, unix.ENOENT
+}
+
+// diagOwner looks up the socket from source to destination: the client's end of the connection.
+//
+//	nlmsghdr      len u32 | type u16 | flags u16 | seq u32 | pid u32                              16 bytes
+//	inet_diag_req_v2  family u8 | protocol u8 | ext u8 | pad u8 | states u32 | sockid              56 bytes
+//	sockid        sport be16 | dport be16 | src [16] | dst [16] | if u32 | cookie [2]u32          48 bytes
+//	inet_diag_msg family u8 | state u8 | timer u8 | retrans u8 | sockid | expires u32 | rqueue u32 | wqueue u32 | uid u32 | inode u32
+func diagOwner(fd int, family uint8, source, destination *net.TCPAddr) (uint32, error) {
+	const header, request = 16, 56
+	const sockDiagByFamily = 20
+	b := make([]byte, header+request)
+	ne := binary.NativeEndian
+	ne.PutUint32(b[0:], uint32(len(b)))
+	ne.PutUint16(b[4:], sockDiagByFamily)
+	ne.PutUint16(b[6:], unix.NLM_F_REQUEST)
+	r := b[header:]
+	r[0], r[1] = family, unix.IPPROTO_TCP
+	ne.PutUint32(r[4:], ^uint32(0))
+	id := r[8:]
+	binary.BigEndian.PutUint16(id[0:], uint16(source.Port))
+	binary.BigEndian.PutUint16(id[2:], uint16(destination.Port))
+	putAddress(id[4:20], family, source.IP)
+	putAddress(id[20:36], family, destination.IP)
+	ne.PutUint32(id[40:], ^uint32(0)) // INET_DIAG_NOCOOKIE
+	ne.PutUint32(id[44:], ^uint32(0))
+	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, fmt.Errorf("sock_diag: %w", err)
+	}
+	answer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(fd, answer, 0)
+	if err != nil {
+		return 0, fmt.Errorf("sock_diag: %w", err)
+	}
+	answer = answer[:n]
+	if len(answer) < header+4 {
+		return 0, errors.New("sock_diag: short answer")
+	}
+	switch kind := ne.Uint16(answer[4:]); kind {
+	case unix.NLMSG_ERROR:
+		return 0, fmt.Errorf("sock_diag: %w", unix.Errno(-int32(ne.Uint32(answer[header:]))))
+	case sockDiagByFamily:
+		const uidAt = 4 + 48 + 12
+		if len(answer) < header+uidAt+4 {
+			return 0, errors.New("sock_diag: short answer")
+		}
+		return ne.Uint32(answer[header+uidAt:]), nil
+	default:
+		return 0, fmt.Errorf("sock_diag: answer of type %d", kind)
+	}
+}
+
+func putAddress(b []byte, family uint8, ip net.IP) {
+	if family == unix.AF_INET {
+		copy(b, ip.To4())
+		return
+	}
+	copy(b, ip.To16())
+}
