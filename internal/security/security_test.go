@@ -1,0 +1,215 @@
+package security
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+)
+
+func loopbackPair(t *testing.T) (server, client net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err = l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return server, client
+}
+
+func TestKernelKnowsWhoOwnsTheOtherEnd(t *testing.T) {
+	server, _ := loopbackPair(t)
+	uid, err := socketOwner(AddrsOf(server))
+	if err != nil || uid != uint32(os.Geteuid()) {
+		t.Fatalf("owner = %d, %v, want %d", uid, err, os.Geteuid())
+	}
+	if _, err := socketOwner(ConnAddrs{Local: server.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}}); err == nil {
+		t.Fatal("a connection that does not exist has an owner")
+	}
+}
+
+func TestClaims(t *testing.T) {
+	server, _ := loopbackPair(t)
+	conn := AddrsOf(server)
+	door := func(owner uint32) *Door {
+		return NewDoor(Config{
+			Groups: func(u string) []string { return map[string][]string{"ann": {"research"}, "root2": {"supergroup"}}[u] },
+			Owner:  func(ConnAddrs) (uint32, error) { return owner, nil },
+			ProxyUsers: map[string]ProxyRule{
+				"hue":   {Users: []string{"*"}, Hosts: []string{"localhost"}},
+				"oozie": {Groups: []string{"research"}, Hosts: []string{"10.0.0.1"}},
+			},
+		})
+	}
+	self := door(uint32(os.Geteuid()))
+	for _, c := range []struct {
+		name, claimed, real string
+		door                *Door
+		user                string
+		super               bool
+		refused             string
+	}{
+		{"the daemon's user may claim any name", "ann", "", self, "ann", false, ""},
+		{"the daemon's user is superuser", self.Daemon(), "", self, self.Daemon(), true, ""},
+		{"a member of the supergroup is superuser", "root2", "", self, "root2", true, ""},
+		{"principals are cut to their short name", "ann/host@REALM", "", self, "ann", false, ""},
+		{"no name", "", "", self, "", false, "names no user"},
+		{"another local user may not claim a name", "ann", "", door(4294000000), "", false, "user 4294000000 may not act as ann"},
+		{"another local user is themself", "4294000000", "", door(4294000000), "4294000000", false, ""},
+		{"a proxy user acts for others", "ann", "hue", self, "ann", false, ""},
+		{"a proxy user's host counts", "ann", "oozie", self, "", false, "User: oozie is not allowed to impersonate ann"},
+		{"nobody else acts for others", "ann", "bob", self, "", false, "User: bob is not allowed to impersonate ann"},
+		{"acting for oneself is no proxying", "bob", "bob", self, "bob", false, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.door.Claim(conn, c.claimed, c.real)
+			if c.refused != "" {
+				if !errors.Is(err, metadata.ErrUnauthorized) || !strings.Contains(err.Error(), c.refused) {
+					t.Fatalf("error = %v, want %q", err, c.refused)
+				}
+				return
+			}
+			if err != nil || got.User != c.user || got.Superuser != c.super {
+				t.Fatalf("caller = %+v, %v", got, err)
+			}
+		})
+	}
+	far := ConnAddrs{Local: conn.Local, Remote: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 5}}
+	if _, err := self.Claim(far, "ann", ""); !errors.Is(err, metadata.ErrUnauthorized) {
+		t.Errorf("a remote peer was let in: %v", err)
+	}
+}
+
+func TestHTTPCaller(t *testing.T) {
+	door := NewDoor(Config{})
+	var got metadata.Caller
+	var err error
+	s := httptest.NewServer(GuardHTTP(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, err = door.HTTPCaller(r) }), nil))
+	defer s.Close()
+	get := func(query string) {
+		t.Helper()
+		r, e := http.Get(s.URL + "/" + query)
+		if e != nil {
+			t.Fatal(e)
+		}
+		r.Body.Close()
+	}
+	if get("?user.name=ann"); err != nil || got.User != "ann" {
+		t.Errorf("named: %+v, %v", got, err)
+	}
+	if get(""); err != nil || got.User != DrWho || got.Superuser {
+		t.Errorf("unnamed: %+v, %v", got, err)
+	}
+	if get("?doas=root"); !errors.Is(err, metadata.ErrUnauthorized) {
+		t.Errorf("dr.who acts for others: %+v, %v", got, err)
+	}
+}
+
+func TestWebPagesCannotReachALocalServer(t *testing.T) {
+	h := GuardHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), func(h string) bool { return h == "nn1" })
+	for _, c := range []struct {
+		host, origin string
+		status       int
+	}{
+		{"127.0.0.1:9870", "", 200}, {"localhost", "", 200}, {"[::1]:1", "", 200}, {"nn1:9870", "", 200},
+		{"evil.example", "", 403}, {"127.0.0.1.evil.example:80", "", 403}, {"", "", 403},
+		{"localhost:1", "http://evil.example", 403}, {"localhost:1", "null", 403}, {"localhost:1", "http://localhost:9870", 200},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = c.host
+		if c.origin != "" {
+			r.Header.Set("Origin", c.origin)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("host %q origin %q: %d, want %d", c.host, c.origin, w.Code, c.status)
+		}
+	}
+}
+
+func TestCheckBind(t *testing.T) {
+	for addr, ok := range map[string]bool{
+		"127.0.0.1:0": true, "localhost:1": true, "[::1]:1": true, "127.9.9.9:1": true,
+		"0.0.0.0:1": false, ":1": false, "10.0.0.1:1": false, "[::]:1": false, "example.org:1": false, "nonsense": false,
+	} {
+		if err := CheckBind(addr); (err == nil) != ok {
+			t.Errorf("CheckBind(%q) = %v", addr, err)
+		}
+	}
+}
+
+func TestSecretFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "cluster", "secret")
+	if _, err := LoadOrCreateSecret(path, false); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("missing: %v", err)
+	}
+	a, err := LoadOrCreateSecret(path, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := LoadOrCreateSecret(path, true)
+	if err != nil || string(a.key) != string(b.key) {
+		t.Fatalf("read back: %v", err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadSecret(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("readable by others: %v", err)
+	}
+	os.WriteFile(path, []byte("zz"), 0o600)
+	os.Chmod(path, 0o600)
+	if _, err := LoadSecret(path); err == nil {
+		t.Error("a torn file was taken")
+	}
+}
+
+func TestSecretGuardsConnections(t *testing.T) {
+	secret := NewSecret()
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	l := secret.WrapListener(raw)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { defer c.Close(); io.Copy(c, c) }()
+		}
+	}()
+	c, err := secret.Dial(context.Background(), "tcp", raw.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "hello")
+	b := make([]byte, 5)
+	if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" {
+		t.Fatalf("echo = %q, %v", b, err)
+	}
+	if _, err := NewSecret().Dial(context.Background(), "tcp", raw.Addr().String()); err == nil {
+		t.Error("a stranger got in")
+	}
+}
