@@ -1,0 +1,101 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+const whole = `
+cluster: {name: lab, secret_file: /etc/hops/secret}
+namenodes:
+  - {id: nn1, ipc: "127.0.0.1:8020", http: "127.0.0.1:9870", raft: "127.0.0.1:8487", grpc: "127.0.0.1:8486"}
+resourcemanagers:
+  - {id: rm1, http: "127.0.0.1:8088", raft: "127.0.0.1:8587", grpc: "127.0.0.1:8586"}
+namenode: {id: nn1, data: /var/lib/hops/nn, dead_after: 10s}
+datanode: {volumes: [{path: /data1/hops, type: SSD}]}
+nodemanager: {work: /data1/nm, memory: 60GiB, vcores: 16, lease: 5s}
+resourcemanager:
+  id: rm1
+  data: /var/lib/hops/rm
+  queues: {root: {children: {default: {capacity: 40%}, research: {capacity: 60%, max: 100%, acl_submit: [ann]}}}}
+properties: {dfs.replication: 2, dfs.blocksize: 64MiB, hadoop.proxyuser.hue.hosts: "*"}
+`
+
+func TestWholeFile(t *testing.T) {
+	f, err := Parse([]byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Namenode.DeadAfter != 10*time.Second || f.Namenode.Heartbeat != 3*time.Second || f.NodeManager.Memory != 60<<30 ||
+		f.Datanode.Transfer != "127.0.0.1:9866" || f.ResourceManager.Queues["root"].Children["research"].ACLSubmit[0] != "ann" {
+		t.Errorf("parsed %+v %+v %+v", f.Namenode, f.Datanode, f.NodeManager)
+	}
+	p := f.HadoopProperties()
+	if p.Replication != 2 || p.BlockSize != 64<<20 || p.MinBlockSize != 1<<20 || p.ProxyUsers["hue"].Hosts[0] != "*" {
+		t.Errorf("properties %+v", p)
+	}
+}
+
+func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
+	for name, c := range map[string]struct{ from, to, want string }{
+		"mistyped key":         {"secret_file", "secretfile", "unknown key cluster.secretfile (did you mean secret_file?)"},
+		"mistyped nested key":  {"vcores: 16", "vcore: 16", "unknown key nodemanager.vcore (did you mean vcores?)"},
+		"mistyped queue key":   {"acl_submit", "acl_sumbit", "did you mean acl_submit?"},
+		"mistyped property":    {"dfs.replication", "dfs.replicaton", "unknown property dfs.replicaton (did you mean dfs.replication?)"},
+		"bad property":         {"dfs.replication: 2", "dfs.replication: zero", `dfs.replication: "zero" is not a whole number from 1 to 512`},
+		"not loopback":         {"127.0.0.1:8020", "0.0.0.0:8020", "needs TLS and authentication"},
+		"not an address":       {"127.0.0.1:8020", "nowhere", `"nowhere" is not host:port`},
+		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
+		"bad size":             {"60GiB", "60XiB", "is not a size"},
+		"bad volume type":      {"type: SSD", "type: TAPE", `"TAPE" is none of DISK`},
+		"dead before the beat": {"dead_after: 10s", "dead_after: 1s", "not above the heartbeat"},
+		"not YAML":             {"cluster: {", "cluster: }", "mapping value"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.Replace(whole, c.from, c.to, 1)
+			if text == whole {
+				t.Fatal("nothing replaced")
+			}
+			if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error = %v, want %q", err, c.want)
+			}
+		})
+	}
+	_, err := Parse([]byte("namenode: {}\ndatanode: {}\n"))
+	for _, want := range []string{"cluster.name is missing", "namenode.data is missing", "datanode.volumes is empty"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want %q among others", err, want)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "1000": 1000, "64k": 64 << 10, "128MiB": 128 << 20, "1.5g": 3 << 29, "2 TB": 2 << 40, "10b": 10} {
+		if got, err := ParseSize(text); err != nil || got != want {
+			t.Errorf("ParseSize(%q) = %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "9999999999g", "1 2"} {
+		if got, err := ParseSize(text); err == nil {
+			t.Errorf("ParseSize(%q) = %d", text, got)
+		}
+	}
+	if s := Size(128 << 20).String(); s != "128MiB" {
+		t.Error(s)
+	}
+}
+
+func TestPropertiesRoundTrip(t *testing.T) {
+	p := DefaultProperties()
+	p.Set("hadoop.proxyuser.hue.users", "ann, bob")
+	q := Properties{}
+	for _, pair := range p.Pairs() {
+		if err := q.Set(pair[0], pair[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q.BlockSize != p.BlockSize || q.Replication != 3 || len(q.ProxyUsers["hue"].Users) != 2 {
+		t.Errorf("%+v", q)
+	}
+}

@@ -1,0 +1,173 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/gohops/hops/internal/security"
+)
+
+// Properties are the server settings that carry Hadoop's own names and defaults. Make them with DefaultProperties.
+type Properties struct {
+	// Replication is what a client that asks for nothing gets (dfs.replication, 3).
+	Replication int
+	// BlockSize is what a client that asks for nothing gets (dfs.blocksize, 128 MiB).
+	BlockSize Size
+	// MinBlockSize is the smallest block size that a create may ask for (dfs.namenode.fs-limits.min-block-size, 1 MiB).
+	MinBlockSize Size
+	// TrashInterval is how many minutes removed files stay in the trash; 0: there is no trash (fs.trash.interval, 0).
+	TrashInterval int
+	// Supergroup makes its members superusers (dfs.permissions.superusergroup, supergroup).
+	Supergroup string
+	// ListLimit is the page size of listings (dfs.ls.limit, 1000).
+	ListLimit int
+	// LeaseHardLimit is after how many seconds an abandoned file is closed by the namenode
+	// (dfs.namenode.lease-hard-limit-sec, 1200).
+	LeaseHardLimit int
+	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
+	ProxyUsers map[string]security.ProxyRule
+}
+
+// DefaultProperties are HDFS's own defaults.
+func DefaultProperties() Properties {
+	return Properties{
+		Replication:    3,
+		BlockSize:      128 << 20,
+		MinBlockSize:   1 << 20,
+		Supergroup:     "supergroup",
+		ListLimit:      1000,
+		LeaseHardLimit: 1200,
+	}
+}
+
+const proxyUser = "hadoop.proxyuser."
+
+type property struct {
+	name string
+	get  func(*Properties) string
+	set  func(*Properties, string) error
+}
+
+var properties = []property{
+	number("dfs.replication", 1, 512, func(p *Properties) *int { return &p.Replication }),
+	size("dfs.blocksize", 512, func(p *Properties) *Size { return &p.BlockSize }),
+	size("dfs.namenode.fs-limits.min-block-size", 0, func(p *Properties) *Size { return &p.MinBlockSize }),
+	number("fs.trash.interval", 0, 1<<30, func(p *Properties) *int { return &p.TrashInterval }),
+	{"dfs.permissions.superusergroup",
+		func(p *Properties) string { return p.Supergroup },
+		func(p *Properties, v string) error {
+			if v == "" {
+				return fmt.Errorf("must not be empty")
+			}
+			p.Supergroup = v
+			return nil
+		}},
+	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
+	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
+}
+
+func number(name string, least, most int, field func(*Properties) *int) property {
+	return property{name,
+		func(p *Properties) string { return strconv.Itoa(*field(p)) },
+		func(p *Properties, v string) error {
+			n, err := strconv.Atoi(v)
+			if err != nil || n < least || n > most {
+				return fmt.Errorf("%q is not a whole number from %d to %d", v, least, most)
+			}
+			*field(p) = n
+			return nil
+		}}
+}
+
+func size(name string, least Size, field func(*Properties) *Size) property {
+	return property{name,
+		func(p *Properties) string { return strconv.FormatInt(int64(*field(p)), 10) },
+		func(p *Properties, v string) error {
+			n, err := ParseSize(v)
+			if err != nil {
+				return err
+			}
+			if n < least {
+				return fmt.Errorf("%v is less than %v", n, least)
+			}
+			*field(p) = n
+			return nil
+		}}
+}
+
+// Set changes one property. An unknown name is refused with the nearest known one.
+func (p *Properties) Set(name, value string) error {
+	value = strings.TrimSpace(value)
+	if rest, ok := strings.CutPrefix(name, proxyUser); ok {
+		return p.setProxy(name, rest, value)
+	}
+	for _, known := range properties {
+		if known.name == name {
+			if err := known.set(p, value); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		}
+	}
+	var names []string
+	for _, known := range properties {
+		names = append(names, known.name)
+	}
+	return fmt.Errorf("unknown property %s%s", name, didYouMean(name, append(names, proxyUser+"USER.hosts")))
+}
+
+func (p *Properties) setProxy(name, rest, value string) error {
+	dot := strings.LastIndexByte(rest, '.')
+	if dot <= 0 {
+		return fmt.Errorf("%s: want %sUSER.hosts, .groups or .users", name, proxyUser)
+	}
+	who, what := rest[:dot], rest[dot+1:]
+	var list []string
+	for item := range strings.SplitSeq(value, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	rule := p.ProxyUsers[who]
+	switch what {
+	case "hosts":
+		rule.Hosts = list
+	case "groups":
+		rule.Groups = list
+	case "users":
+		rule.Users = list
+	default:
+		return fmt.Errorf("unknown property %s%s", name, didYouMean(what, []string{"hosts", "groups", "users"}))
+	}
+	p.ProxyUsers = maps.Clone(p.ProxyUsers)
+	if p.ProxyUsers == nil {
+		p.ProxyUsers = map[string]security.ProxyRule{}
+	}
+	p.ProxyUsers[who] = rule
+	return nil
+}
+
+// Pairs lists every property with its value, by name: what goes into hdfs-site.xml.
+func (p Properties) Pairs() [][2]string {
+	var pairs [][2]string
+	for _, known := range properties {
+		pairs = append(pairs, [2]string{known.name, known.get(&p)})
+	}
+	for _, who := range slices.Sorted(maps.Keys(p.ProxyUsers)) {
+		rule := p.ProxyUsers[who]
+		for _, part := range []struct {
+			name string
+			list []string
+		}{{"groups", rule.Groups}, {"hosts", rule.Hosts}, {"users", rule.Users}} {
+			if part.list != nil {
+				pairs = append(pairs, [2]string{proxyUser + who + "." + part.name, strings.Join(part.list, ",")})
+			}
+		}
+	}
+	sort.Slice(pairs, func(i, j int) bool { return pairs[i][0] < pairs[j][0] })
+	return pairs
+}
