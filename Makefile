@@ -1,0 +1,74 @@
+# hops: one binary, a platform for training models. `make help` lists the targets.
+GO       ?= go
+BIN      := bin
+TOOLS    := $(BIN)/tools
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+GOLANGCI_VERSION := v2.15.0
+# The packages with the most concurrency; `make lint` runs their tests under the race detector.
+RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
+
+.PHONY: help build build-static demo test race lint bench bench-micro cover gen gen-check fmt compat fault train clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/hops (with NVML where there is a C compiler)
+	@$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/hops ./cmd/hops
+
+build-static: ## build bin/hops without C: static, no NVML
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/hops ./cmd/hops
+
+demo: build ## start a cluster, run a hyperparameter search on it, kill parts of it, check everything
+	@$(BIN)/hops demo
+
+test: ## run all tests (no root, GPU, Python package or network)
+	@$(GO) test ./...
+
+race: ## run the tests of the concurrent packages under the race detector
+	@$(GO) test -race -short $(RACE)
+
+lint: $(TOOLS)/golangci-lint ## static checks, import rules, race-enabled tests
+	@$(GO) vet ./...
+	@$(TOOLS)/golangci-lint run ./...
+	@$(GO) test ./integration/archtest
+	@$(MAKE) --no-print-directory race
+
+bench: build ## measure this machine and hops on it (integration/bench)
+	@$(GO) run ./integration/bench -hops $(BIN)/hops
+
+bench-micro: ## run the Go benchmarks of the engines
+	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...
+
+cover: ## tests with coverage per package, and cover.html
+	@$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -html=cover.out -o cover.html && $(GO) tool cover -func=cover.out | tail -1
+
+gen: $(TOOLS)/protogen ## regenerate Go code from .proto files
+	@$(TOOLS)/protogen -plugins $(TOOLS)
+
+gen-check: gen ## fail if generated code is not current
+	@git diff --exit-code -- '*.pb.go'
+
+fmt: $(TOOLS)/golangci-lint ## format the code
+	@$(TOOLS)/golangci-lint fmt ./...
+
+compat: ## foreign clients against hops (not built yet)
+	@echo "make compat: the compatibility suite is not built yet" >&2; exit 2
+
+fault: ## the fault matrix with real processes (not built yet)
+	@echo "make fault: the fault suite is not built yet; make test and make demo kill processes" >&2; exit 2
+
+train: ## real frameworks on a real cluster (not built yet)
+	@echo "make train: the suite with real training frameworks is not built yet" >&2; exit 2
+
+clean: ## remove what was built
+	@rm -rf $(BIN) cover.out cover.html
+
+$(TOOLS)/golangci-lint:
+	@echo "installing golangci-lint $(GOLANGCI_VERSION) (once, a few minutes)"
+	@GOBIN=$(abspath $(TOOLS)) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+$(TOOLS)/protogen: internal/tools/go.mod internal/tools/protogen/main.go
+	@mkdir -p $(TOOLS)
+	@cd internal/tools && $(GO) build -o $(abspath $(TOOLS))/ ./protogen google.golang.org/protobuf/cmd/protoc-gen-go \
+		google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto
