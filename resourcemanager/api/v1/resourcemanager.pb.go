@@ -254,12 +254,14 @@ type NodeReport struct {
 	// host:port of the node manager's HTTP address; YARN's node id.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Changes when the node manager lost its state: its containers are gone.
-	Incarnation  string             `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Sequence     uint64             `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Host         string             `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
-	HttpAddress  string             `protobuf:"bytes,5,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	Capacity     *Resources         `protobuf:"bytes,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Gpus         []*GPU             `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Incarnation string     `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Sequence    uint64     `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Host        string     `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
+	HttpAddress string     `protobuf:"bytes,5,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	Capacity    *Resources `protobuf:"bytes,6,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Gpus        []*GPU     `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// The first report of a stream lists every container that the node manager knows; later ones list at least those whose
+	// status is not acknowledged.
 	Containers   []*ContainerStatus `protobuf:"bytes,8,rep,name=containers,proto3" json:"containers,omitempty"`
 	Healthy      bool               `protobuf:"varint,9,opt,name=healthy,proto3" json:"healthy,omitempty"`
 	HealthReport string             `protobuf:"bytes,10,opt,name=health_report,json=healthReport,proto3" json:"health_report,omitempty"`
@@ -548,10 +550,12 @@ func (x *Signal) GetSignal() int32 {
 	return 0
 }
 
+// Stop ends a container. A node manager that does not know it answers with a COMPLETE status all the same.
 type Stop struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	// Why, in the words of resourcemanager.ExitStatus: -100 released, -102 preempted, -105 killed by the resource manager ...
+	// Why, in the words of resourcemanager.ExitStatus: -100 released, -102 preempted, -105 killed by its application,
+	// -106 killed by the resource manager, -107 the application is done; the COMPLETE status repeats it.
 	ExitStatus    int32  `protobuf:"varint,2,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1447,7 +1451,10 @@ type AllocateRequest struct {
 	// Containers to end.
 	Release []string `protobuf:"bytes,7,rep,name=release,proto3" json:"release,omitempty"`
 	// 0..1 as shown to users.
-	Progress      float32 `protobuf:"fixed32,8,opt,name=progress,proto3" json:"progress,omitempty"`
+	Progress float32 `protobuf:"fixed32,8,opt,name=progress,proto3" json:"progress,omitempty"`
+	// Everything up to this event has been handled: it is not repeated, and grants after it count against the asks of this
+	// request. 0: says nothing.
+	Acknowledged  uint64 `protobuf:"varint,9,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1534,6 +1541,13 @@ func (x *AllocateRequest) GetRelease() []string {
 func (x *AllocateRequest) GetProgress() float32 {
 	if x != nil {
 		return x.Progress
+	}
+	return 0
+}
+
+func (x *AllocateRequest) GetAcknowledged() uint64 {
+	if x != nil {
+		return x.Acknowledged
 	}
 	return 0
 }
@@ -1652,8 +1666,9 @@ func (x *EventsRequest) GetAcknowledged() uint64 {
 }
 
 type Event struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: a hint that needs no acknowledgement and is not repeated (pending).
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
 	//	*Event_Granted
@@ -2294,7 +2309,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x84\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x02\n" +
 	"\x0fAllocateRequest\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -2303,7 +2318,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x04asks\x18\x05 \x03(\v2\x1c.hops.resourcemanager.v1.AskR\x04asks\x12\x16\n" +
 	"\x06cancel\x18\x06 \x03(\tR\x06cancel\x12\x18\n" +
 	"\arelease\x18\a \x03(\tR\arelease\x12\x1a\n" +
-	"\bprogress\x18\b \x01(\x02R\bprogress\".\n" +
+	"\bprogress\x18\b \x01(\x02R\bprogress\x12\"\n" +
+	"\facknowledged\x18\t \x01(\x04R\facknowledged\".\n" +
 	"\x10AllocateResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"\x8a\x01\n" +
 	"\rEventsRequest\x12%\n" +

@@ -1,0 +1,215 @@
+package resourcemanager
+
+import (
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// State is where an application is in its life, in YARN's words.
+//
+//	SUBMITTED ── queue known ──► ACCEPTED ── master registers ──► RUNNING ── master finishes ──► FINISHED
+//	    │                         │    ▲                            │
+//	    │                         │    └── master lost, tries left ─┤
+//	    └─► FAILED ◄── no tries left ─────────────────────────────--┤
+//	                  KILLED ◄── user, timeout ─────────────────────┘
+type State string
+
+// The states. NEW and SUBMITTED are passed within the submission itself and seen by nobody.
+const (
+	StateAccepted State = "ACCEPTED"
+	StateRunning  State = "RUNNING"
+	StateFinished State = "FINISHED"
+	StateFailed   State = "FAILED"
+	StateKilled   State = "KILLED"
+)
+
+// Final reports whether the application has ended.
+func (s State) Final() bool { return s == StateFinished || s == StateFailed || s == StateKilled }
+
+// FinalStatus is the result of an application, as its master tells it.
+type FinalStatus string
+
+// The final statuses.
+const (
+	FinalUndefined FinalStatus = "UNDEFINED"
+	FinalSucceeded FinalStatus = "SUCCEEDED"
+	FinalFailed    FinalStatus = "FAILED"
+	FinalKilled    FinalStatus = "KILLED"
+)
+
+// Kind says which master runs an application.
+type Kind string
+
+// The kinds.
+const (
+	KindCommand    Kind = "command"
+	KindExperiment Kind = "experiment"
+)
+
+// Application is a submitted job with all that happened to it.
+type Application struct {
+	ID    ApplicationID
+	Name  string
+	User  string
+	Queue string // full path, or the raw text when no such queue exists
+	Kind  Kind
+	// Type is YARN's free-text application type.
+	Type string
+	Tags []string
+	// Priority: larger is served first; -1 was not given.
+	Priority int
+	// Master is what the master's container gets.
+	Master Resource
+	// Document is the job as submitted, in JSON; the master reads it as job.json.
+	Document []byte
+	// MaxAttempts bounds the tries that end by the master's own fault.
+	MaxAttempts int
+	// KeepContainers: containers outlive the attempt that asked for them and are given to the next.
+	KeepContainers bool
+	// Timeout counts from the first start of the master; 0 is none.
+	Timeout time.Duration
+	// IdempotencyKey, unique per user when not empty, with the SHA-256 of the submission it came with.
+	IdempotencyKey string
+	Digest         string
+
+	State       State
+	Final       FinalStatus
+	Diagnostics string
+	TrackingURL string
+	Submitted   metadata.Time
+	// Launched is when the first master started to run; 0: not yet.
+	Launched metadata.Time
+	Finished metadata.Time
+	// Attempts in order; the last one is the current one.
+	Attempts []Attempt
+	// Failures counts attempts that ended by the master's own fault.
+	Failures int
+
+	// Used is the sum over the live containers, Live their number.
+	Used Resource
+	Live int
+	// Spent sums resource x milliseconds over ended containers: memory in MiB.
+	Spent Spent
+	// Containers is the number of the last container granted, Event of the last event, Launch of the last launch.
+	Containers   int64
+	LastEvent    uint64
+	LastLaunch   uint64
+	Acknowledged uint64
+}
+
+// Spent is resource x time, in milliseconds.
+type Spent struct {
+	MiB, VCores, GPUs int64
+}
+
+// Add returns s plus d milliseconds of r.
+func (s Spent) Add(r Resource, ms int64) Spent {
+	return Spent{s.MiB + r.MemoryMiB()*ms, s.VCores + int64(r.VCores)*ms, s.GPUs + int64(r.GPUs)*ms}
+}
+
+// Attempt returns the current attempt, nil before the first.
+func (a *Application) Attempt() *Attempt {
+	if len(a.Attempts) == 0 {
+		return nil
+	}
+	return &a.Attempts[len(a.Attempts)-1]
+}
+
+// WantsMaster reports whether the current attempt waits for its master's container.
+func (a *Application) WantsMaster() bool {
+	t := a.Attempt()
+	return !a.State.Final() && t != nil && t.State == AttemptScheduled
+}
+
+// AttemptState is where an attempt is, in YARN's words.
+type AttemptState string
+
+// The states of an attempt.
+const (
+	AttemptScheduled AttemptState = "SCHEDULED" // waits for a container
+	AttemptAllocated AttemptState = "ALLOCATED" // has one that does not run yet
+	AttemptLaunched  AttemptState = "LAUNCHED"  // runs, has not registered
+	AttemptRunning   AttemptState = "RUNNING"
+	AttemptFinishing AttemptState = "FINISHING" // has said how it ended, its container still runs
+	AttemptFinished  AttemptState = "FINISHED"
+	AttemptFailed    AttemptState = "FAILED"
+	AttemptKilled    AttemptState = "KILLED"
+)
+
+// Final reports whether the attempt has ended.
+func (s AttemptState) Final() bool {
+	return s == AttemptFinished || s == AttemptFailed || s == AttemptKilled
+}
+
+// Attempt is one try of an application's master.
+type Attempt struct {
+	Number    int
+	State     AttemptState
+	Container ContainerID
+	Node      NodeID
+	Started   metadata.Time
+	Finished  metadata.Time
+	// HTTP is host:port of the master's HTTP server, empty when it has none.
+	HTTP        string
+	TrackingURL string
+	// Epoch is given at registration; 0: not registered.
+	Epoch uint64
+	// Sequence is that of the last Allocate that took effect.
+	Sequence    uint64
+	Diagnostics string
+}
+
+// Ask is a wish of an application for containers, all alike.
+type Ask struct {
+	// ID is the application's; a later ask with the same id replaces it. Empty: the master's own container.
+	ID string
+	// Priority: smaller is served first, as in YARN.
+	Priority int
+	Resource Resource
+	// Count is how many are still to be granted.
+	Count int
+	// Gang: at least so many at once or none; 0 when each comes on its own.
+	Gang int
+	// Model of GPU, a part of the model's name in any case; empty: any.
+	Model string
+	// Island: all GPUs of a container in one NVLink island.
+	Island bool
+	// Nodes preferred, by host name or node id; required when Strict.
+	Nodes  []string
+	Strict bool
+	// Excluded nodes, by host name or node id.
+	Excluded []string
+	// Label that a node must carry; empty: none needed.
+	Label string
+	// Launch numbers what runs in each container granted.
+	Launch uint64
+}
+
+// Launch is what runs in a container.
+type Launch struct {
+	Argv      []string
+	Env       []EnvVar // sorted by name
+	Artifacts []Artifact
+	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
+	Grace time.Duration
+}
+
+// EnvVar is one variable of an environment.
+type EnvVar struct{ Name, Value string }
+
+// Artifact is something that has to lie in the work directory before the program starts.
+type Artifact struct {
+	Name string `json:"name"`
+	// URI is a path of the cluster's file system, or hdfs://…; empty: Content.
+	URI string `json:"uri,omitempty"`
+	// Kind is file, archive or code.
+	Kind   string `json:"kind,omitempty"`
+	Size   int64  `json:"size,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+	// Timestamp is the modification time in milliseconds, checked when set and SHA256 is empty.
+	Timestamp int64 `json:"timestamp,omitempty"`
+	// Visibility is public, private or application.
+	Visibility string `json:"visibility,omitempty"`
+	Content    []byte `json:"content,omitempty"`
+}

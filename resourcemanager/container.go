@@ -1,0 +1,91 @@
+package resourcemanager
+
+import "github.com/gohops/hops/metadata"
+
+// ContainerState is where a container is in its life.
+type ContainerState string
+
+// The states of a container. A container is live, and holds its resources, until it is complete.
+const (
+	// ContainerGranted: its node manager has not confirmed it.
+	ContainerGranted    ContainerState = "GRANTED"
+	ContainerLocalizing ContainerState = "LOCALIZING"
+	ContainerRunning    ContainerState = "RUNNING"
+	ContainerStopping   ContainerState = "STOPPING"
+	ContainerComplete   ContainerState = "COMPLETE"
+)
+
+// Container is a grant of resources on a node with what became of it.
+type Container struct {
+	ID       ContainerID
+	Node     NodeID
+	User     string
+	Resource Resource
+	// GPUs are the UUIDs of the devices granted.
+	GPUs     []string
+	Ask      string
+	Priority int
+	// Launch numbers what runs in it; 0 for a master.
+	Launch uint64
+	Master bool
+	State  ContainerState
+	// Salt and Verifier belong to its token: the token is made from the salt and the cluster's secret, the verifier is
+	// its SHA-256.
+	Salt     []byte
+	Verifier []byte
+	Granted  metadata.Time
+	Started  metadata.Time
+	Finished metadata.Time
+	// StopStatus other than 0: the node manager is told to end it, for StopReason.
+	StopStatus  ExitStatus
+	StopReason  string
+	Exit        ExitStatus
+	Diagnostics string
+}
+
+// Live reports whether the container holds its resources.
+func (c *Container) Live() bool { return c.State != ContainerComplete }
+
+// NodeState is what the replicated state knows of a node, in YARN's words. Whether it is silent right now is the
+// leader's own knowledge.
+type NodeState string
+
+// The states of a node.
+const (
+	NodeRunning NodeState = "RUNNING"
+	// NodeLost: silent for its lease; nothing of it is alive.
+	NodeLost NodeState = "LOST"
+	// NodeUnhealthy: it says itself that it should get no work.
+	NodeUnhealthy NodeState = "UNHEALTHY"
+)
+
+// Node is a machine that runs containers.
+type Node struct {
+	ID NodeID
+	// Incarnation changes when the node manager has lost its state: its containers are gone.
+	Incarnation  string
+	Host         string
+	HTTP         string
+	Rack         string
+	Labels       []string
+	Version      string
+	Datanode     string
+	State        NodeState
+	HealthReport string
+	Capacity     Resource
+	GPUs         []GPU
+	Registered   metadata.Time
+	// Used is the sum over its live containers, Live their number.
+	Used Resource
+	Live int
+}
+
+// Grant is one line of the ledger of GPUs: who held which devices from when to when.
+type Grant struct {
+	Container ContainerID
+	Node      NodeID
+	GPUs      []string
+	From      metadata.Time
+	// To is 0 while the container is live.
+	To metadata.Time
+}

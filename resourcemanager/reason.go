@@ -1,0 +1,56 @@
+package resourcemanager
+
+import "fmt"
+
+// ReasonCode classifies why something waits or is refused. Codes are stable: programs may test them.
+type ReasonCode string
+
+// The codes.
+const (
+	// ReasonNoNodes: no node manager is there and well.
+	ReasonNoNodes ReasonCode = "NO_NODES"
+	// ReasonTooLarge: no node of the cluster, were it empty, could hold one container of the ask.
+	ReasonTooLarge ReasonCode = "TOO_LARGE"
+	// ReasonResources: nodes that could hold it have too little left.
+	ReasonResources ReasonCode = "RESOURCES"
+	// ReasonIsland: enough GPUs are free on a node, but not in one NVLink island.
+	ReasonIsland ReasonCode = "ISLAND"
+	// ReasonModel: no node has that model of GPU.
+	ReasonModel ReasonCode = "GPU_MODEL"
+	// ReasonLabel: no node carries the label.
+	ReasonLabel ReasonCode = "LABEL"
+	// ReasonExcluded: only nodes that the application excluded are left.
+	ReasonExcluded ReasonCode = "EXCLUDED"
+	// ReasonLocality: the ask insists on nodes that cannot take it.
+	ReasonLocality ReasonCode = "LOCALITY"
+	// ReasonGang: some of the gang would fit, not all of it.
+	ReasonGang ReasonCode = "GANG"
+	// ReasonQueueMaximum: the queue, or one above it, would exceed its maximum.
+	ReasonQueueMaximum ReasonCode = "QUEUE_MAXIMUM"
+	// ReasonQueueStopped: the queue takes no work.
+	ReasonQueueStopped ReasonCode = "QUEUE_STOPPED"
+	// ReasonQueueMissing: the queue is configured no more.
+	ReasonQueueMissing ReasonCode = "QUEUE_MISSING"
+	// ReasonMasterShare: masters already use the share of the queue that they may.
+	ReasonMasterShare ReasonCode = "MASTER_SHARE"
+	// ReasonConflict: between plan and commit the state changed; the next pass plans again.
+	ReasonConflict ReasonCode = "CONFLICT"
+)
+
+// Reason is one "no", for people in Text and for programs in the rest.
+type Reason struct {
+	Code ReasonCode `json:"code"`
+	Text string     `json:"text"`
+	// Resource that is short, by YARN's name; empty when none is.
+	Resource string `json:"resource,omitempty"`
+	// Queue whose limit says no; empty when none does.
+	Queue string `json:"queue,omitempty"`
+	// Need and Have are amounts of Resource (memory in bytes): what it takes and what there is.
+	Need int64 `json:"need,omitempty"`
+	Have int64 `json:"have,omitempty"`
+}
+
+// IsZero reports whether there is no reason.
+func (r Reason) IsZero() bool { return r.Code == "" }
+
+func (r Reason) String() string { return fmt.Sprintf("%s: %s", r.Code, r.Text) }
