@@ -1,0 +1,144 @@
+package training
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// ParseSpec reads a spec, writes its defaults and validates it. Every mistake is told at once, as Mistakes: values of
+// the wrong kind, keys that do not exist (with the nearest that does), and all that Validate finds.
+func ParseSpec(data []byte, user string) (*Spec, error) {
+	if len(data) > MaxSpecBytes {
+		return nil, Mistakes{{"", fmt.Sprintf("the document has %d bytes, at most %d", len(data), MaxSpecBytes)}}
+	}
+	var s Spec
+	var m Mistakes
+	decodeStruct(data, reflect.ValueOf(&s).Elem(), "", &m)
+	s.SetDefaults(user)
+	var more Mistakes
+	if err := s.Validate(); err != nil {
+		more = err.(Mistakes) // Validate returns nothing else
+	}
+	for _, p := range more { // a field that could not be read is not told twice
+		if !slices.ContainsFunc(m, func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") }) {
+			m = append(m, p)
+		}
+	}
+	if len(m) > 0 {
+		return nil, m
+	}
+	return &s, nil
+}
+
+// decodeStruct fills v from a JSON object key by key, so that one bad value does not hide the next.
+func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		what := "is not an object"
+		if path == "" && !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) || len(data) == 0 {
+			what = "the experiment is not a JSON object"
+		} else if path == "" {
+			what = "not JSON: " + err.Error()
+		}
+		m.addf(path, "%s", what)
+		return
+	}
+	t := v.Type()
+	var known []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		known = append(known, name)
+		raw, ok := keys[name]
+		if !ok || string(raw) == "null" {
+			continue
+		}
+		field, p := v.Field(i), strings.TrimPrefix(path+"."+name, ".")
+		switch field.Interface().(type) {
+		case Optimizer, EarlyStop, Resources:
+			decodeStruct(raw, field, p, m)
+		case *Code, *Retention:
+			field.Set(reflect.New(field.Type().Elem()))
+			decodeStruct(raw, field.Elem(), p, m)
+		default:
+			if err := json.Unmarshal(raw, field.Addr().Interface()); err != nil {
+				m.addf(p, "%s", plain(err))
+			}
+		}
+	}
+	names := make([]string, 0, len(keys))
+	for k := range keys {
+		if !slices.Contains(known, k) {
+			names = append(names, k)
+		}
+	}
+	slices.Sort(names)
+	for _, k := range names {
+		m.addf(strings.TrimPrefix(path+"."+k, "."), "unknown key%s", suggest(k, known))
+	}
+}
+
+// plain words a decoding error for people who do not know Go's types.
+func plain(err error) string {
+	if e, ok := err.(*json.UnmarshalTypeError); ok {
+		want := e.Type.Kind().String()
+		switch e.Type.Kind() {
+		case reflect.Int, reflect.Int64, reflect.Uint64:
+			want = "a whole number"
+		case reflect.Slice:
+			want = "a list"
+		case reflect.Map, reflect.Struct:
+			want = "an object"
+		case reflect.String:
+			want = "text"
+		case reflect.Bool:
+			want = "true or false"
+		}
+		return fmt.Sprintf("is %s, want %s", e.Value, want)
+	}
+	return err.Error()
+}
+
+// suggest names the nearest of the known words, and all of them when none is near.
+func suggest(word string, known []string) string {
+	best, at := 3, ""
+	for _, k := range known {
+		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < best {
+			best, at = d, k
+		}
+	}
+	if at != "" {
+		return fmt.Sprintf("; did you mean %q?", at)
+	}
+	if len(known) <= 6 {
+		return ": one of " + strings.Join(known, ", ")
+	}
+	return ""
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j]+1, last+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,492 @@
+package training
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of a specification; beyond them a spec is refused by name.
+const (
+	MaxParameters = 200
+	MaxTrials     = 100_000
+	MaxExecutors  = 1_000
+	MaxSpecBytes  = 4 << 20
+)
+
+// Spec is what a person asks for: the document under "experiment" of a job. Its zero value of a field is the default;
+// SetDefaults writes the defaults out.
+type Spec struct {
+	// Name is shown to people. Default "no-name".
+	Name string `json:"name"`
+	// Description is free text.
+	Description string `json:"description,omitempty"`
+	// Project owns the run: /Projects/<project>/Experiments/…. Default: the user's name.
+	Project string `json:"project,omitempty"`
+	// Kind is what the run is shown as: EXPERIMENT, PARALLEL_EXPERIMENTS, MAGGY. Default PARALLEL_EXPERIMENTS.
+	Kind string `json:"kind,omitempty"`
+
+	// Entry is the training function, "module:qualname", in the code artifact or importable by the executors.
+	Entry string `json:"entry"`
+	// Code is the zip that holds it (with manifest.json), in the cluster's filesystem.
+	Code *Code `json:"code,omitempty"`
+	// Arguments are handed to the function by name in every trial, beside the hyperparameters; any JSON.
+	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
+	// Preload are modules that the warm interpreter imports before the first fork.
+	Preload []string `json:"preload,omitempty"`
+	// Env is added to the executors' environment.
+	Env map[string]string `json:"env,omitempty"`
+	// Files are further artifacts of the executors' work directory.
+	Files []Artifact `json:"files,omitempty"`
+
+	// Space is what is searched. Empty for optimizer none.
+	Space Space `json:"space,omitempty"`
+	// Configurations are the trials of optimizer none, in order; none: one trial without parameters.
+	Configurations []Params `json:"configurations,omitempty"`
+	// Optimizer chooses configurations.
+	Optimizer Optimizer `json:"optimizer"`
+	// EarlyStop ends bad trials.
+	EarlyStop EarlyStop `json:"early_stop"`
+	// Direction of the metric. Default max.
+	Direction Direction `json:"direction"`
+	// Metric is the name of the metric that is optimized, also the key in the function's returned dict. Default "metric".
+	Metric string `json:"metric"`
+	// Trials is how many configurations are tried. Grid: all of the grid, whatever is written here. Default 1.
+	Trials int `json:"trials"`
+	// MaxEpochs ends a trial after so many reported steps; 0: when it returns. ASHA uses r_max instead.
+	MaxEpochs int `json:"max_epochs,omitempty"`
+	// Seed makes the search repeatable: same seed, same suggestions. Default 0.
+	Seed uint64 `json:"seed"`
+
+	// Executors is how many containers work at once. Default 1.
+	Executors int `json:"executors"`
+	// Resources of each executor. Default 1 GiB, 1 vcore, no GPU.
+	Resources Resources `json:"resources"`
+	// ExecutorMode is fork (default) or spawn (frameworks that break after a fork).
+	ExecutorMode string `json:"executor_mode,omitempty"`
+	// Retention of checkpoints. Default: the newest and the best of each trial.
+	Retention *Retention `json:"retention,omitempty"`
+
+	// Timeout ends the experiment. Default none.
+	Timeout Duration `json:"timeout,omitempty"`
+	// TrialTimeout fails an attempt that takes longer. Default none.
+	TrialTimeout Duration `json:"trial_timeout,omitempty"`
+	// ReportTimeout fails an attempt that does not report for so long. Default 10m where the search depends on reports
+	// (asha, median), else none; negative: none.
+	ReportTimeout Duration `json:"report_timeout,omitempty"`
+	// StopGrace is what a trial that is told to stop has until it is killed. Default 10s.
+	StopGrace Duration `json:"stop_grace,omitempty"`
+}
+
+// Code names a code artifact by its content.
+type Code struct {
+	URI    string `json:"uri"`
+	SHA256 string `json:"sha256"`
+}
+
+// Artifact is a file that executors find in their work directory; the words of the resource manager.
+type Artifact struct {
+	Name   string `json:"name"`
+	URI    string `json:"uri"`
+	Kind   string `json:"kind,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// Resources of one executor.
+type Resources struct {
+	Memory Size `json:"memory"`
+	VCores int  `json:"vcores"`
+	GPUs   int  `json:"gpus"`
+}
+
+// The optimizers.
+const (
+	Random = "random"
+	Grid   = "grid"
+	ASHA   = "asha"
+	None   = "none"
+)
+
+// Optimizers lists them all, for messages.
+var Optimizers = []string{Random, Grid, ASHA, None}
+
+// Optimizer chooses what to try. Aliases of Maggy are read: randomsearch, gridsearch.
+type Optimizer struct {
+	Type string `json:"type"`
+	// Eta is ASHA's reduction factor: one of eta trials of a rung is promoted. Default 3.
+	Eta int `json:"eta,omitempty"`
+	// RMin is the budget of ASHA's first rung, in epochs. Default 1.
+	RMin int `json:"r_min,omitempty"`
+	// RMax is the budget of its last rung. Default max_epochs.
+	RMax int `json:"r_max,omitempty"`
+}
+
+// Rungs are the budgets of ASHA's rungs: r_min, r_min·eta, … and at last r_max.
+func (o Optimizer) Rungs() []int {
+	var out []int
+	for r := o.RMin; r > 0 && r < o.RMax && o.Eta > 1; r *= o.Eta {
+		out = append(out, r)
+	}
+	return append(out, o.RMax)
+}
+
+// The early-stopping policies. NoStop is written "none".
+const (
+	Median = "median"
+	NoStop = "none"
+)
+
+// EarlyStop ends trials that do worse than others did.
+type EarlyStop struct {
+	// Policy is none (default) or median.
+	Policy string `json:"policy"`
+	// Min: the rule is silent until more than so many trials have completed. Default 10.
+	Min *int `json:"es_min,omitempty"`
+	// Interval: the rule looks at every so-many-th step. Default 1.
+	Interval int `json:"interval,omitempty"`
+}
+
+// SetDefaults writes defaults into what is empty and resolves aliases. user is who asks.
+func (s *Spec) SetDefaults(user string) {
+	def := func(to *string, v string) {
+		if *to == "" {
+			*to = v
+		}
+	}
+	defInt := func(to *int, v int) {
+		if *to == 0 {
+			*to = v
+		}
+	}
+	def(&s.Name, "no-name")
+	def(&s.Project, user)
+	def(&s.Kind, "PARALLEL_EXPERIMENTS")
+	def((*string)(&s.Direction), string(Max))
+	def(&s.Metric, "metric")
+	def(&s.ExecutorMode, "fork")
+	o := &s.Optimizer
+	o.Type = strings.ToLower(o.Type)
+	switch o.Type {
+	case "":
+		o.Type = None
+		if len(s.Space) > 0 {
+			o.Type = Random
+		}
+	case "randomsearch":
+		o.Type = Random
+	case "gridsearch":
+		o.Type = Grid
+	case "single", "singlerun":
+		o.Type = None
+	}
+	if o.Type == ASHA {
+		defInt(&o.Eta, 3)
+		defInt(&o.RMin, 1)
+		defInt(&o.RMax, s.MaxEpochs)
+	}
+	def(&s.EarlyStop.Policy, NoStop)
+	s.EarlyStop.Policy = strings.ToLower(s.EarlyStop.Policy)
+	if s.EarlyStop.Min == nil {
+		s.EarlyStop.Min = new(10)
+	}
+	defInt(&s.EarlyStop.Interval, 1)
+	switch n, finite := s.Space.Size(); {
+	case o.Type == Grid && finite && n <= MaxTrials:
+		s.Trials = int(n)
+	case o.Type == None && len(s.Configurations) > 0:
+		s.Trials = len(s.Configurations)
+	}
+	defInt(&s.Trials, 1)
+	defInt(&s.Executors, 1)
+	if s.Resources.Memory == 0 {
+		s.Resources.Memory = 1 << 30
+	}
+	defInt(&s.Resources.VCores, 1)
+	if s.Retention == nil {
+		s.Retention = &Retention{Last: 1, Best: 1}
+	}
+	if s.ReportTimeout == 0 && (o.Type == ASHA || s.EarlyStop.Policy == Median) {
+		s.ReportTimeout = Duration(10 * time.Minute)
+	}
+	if s.StopGrace == 0 {
+		s.StopGrace = Duration(10 * time.Second)
+	}
+}
+
+// Problem is one mistake of a spec.
+type Problem struct {
+	// Field is the path of keys, "optimizer.eta".
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+// Mistakes is the error of a spec that cannot run: everything that is wrong with it, in the order of the document.
+type Mistakes []Problem
+
+func (m Mistakes) Error() string {
+	var b strings.Builder
+	for i, p := range m {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		if p.Field != "" {
+			b.WriteString(p.Field + ": ")
+		}
+		b.WriteString(p.Message)
+	}
+	return b.String()
+}
+
+func (m *Mistakes) addf(field, format string, args ...any) {
+	*m = append(*m, Problem{field, fmt.Sprintf(format, args...)})
+}
+
+var (
+	entryForm   = regexp.MustCompile(`^[A-Za-z_][\w]*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+	nameForm    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	projectForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
+	sha256Form  = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	kinds       = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "DISTRIBUTED_TRAINING", "MAGGY"}
+	stopRules   = []string{NoStop, Median}
+)
+
+// Validate lists every mistake at once, as Mistakes; nil if the spec can run. Call SetDefaults first.
+func (s *Spec) Validate() error {
+	var m Mistakes
+	if len(s.Name) > 200 {
+		m.addf("name", "longer than 200 bytes")
+	}
+	if !projectForm.MatchString(s.Project) || strings.Contains(s.Project, "..") {
+		m.addf("project", "%q cannot be a directory name: letters, digits, _ . - and at most 100 of them", s.Project)
+	}
+	if !slices.Contains(kinds, s.Kind) {
+		m.addf("kind", "unknown kind %q: one of %s", s.Kind, strings.Join(kinds, ", "))
+	}
+	if !entryForm.MatchString(s.Entry) {
+		m.addf("entry", `%q is not "module:function"`, s.Entry)
+	}
+	if s.Code != nil {
+		if s.Code.URI == "" {
+			m.addf("code.uri", "missing")
+		}
+		if !sha256Form.MatchString(s.Code.SHA256) {
+			m.addf("code.sha256", "not 64 hexadecimal digits")
+		}
+	}
+	for i, f := range s.Files {
+		if f.Name == "" || f.URI == "" {
+			m.addf(fmt.Sprintf("files[%d]", i), "name and uri are needed")
+		}
+	}
+	s.validateSearch(&m)
+	s.validateEarlyStop(&m)
+	if s.Direction != Max && s.Direction != Min {
+		m.addf("direction", `%q is neither "max" nor "min"`, s.Direction)
+	}
+	if s.Trials < 1 || s.Trials > MaxTrials {
+		m.addf("trials", "%d is outside 1 … %d", s.Trials, MaxTrials)
+	}
+	if s.MaxEpochs < 0 {
+		m.addf("max_epochs", "%d is below 0", s.MaxEpochs)
+	}
+	if s.Executors < 1 || s.Executors > MaxExecutors {
+		m.addf("executors", "%d is outside 1 … %d", s.Executors, MaxExecutors)
+	}
+	if s.Resources.Memory < 16<<20 {
+		m.addf("resources.memory", "%d bytes are less than 16 MiB", s.Resources.Memory)
+	}
+	if s.Resources.VCores < 1 {
+		m.addf("resources.vcores", "%d is below 1", s.Resources.VCores)
+	}
+	if s.Resources.GPUs < 0 {
+		m.addf("resources.gpus", "%d is below 0", s.Resources.GPUs)
+	}
+	if s.ExecutorMode != "fork" && s.ExecutorMode != "spawn" {
+		m.addf("executor_mode", `unknown mode %q: "fork" or "spawn"`, s.ExecutorMode)
+	}
+	if r := s.Retention; r != nil && (r.Last < -1 || r.Best < 0 || r.Every < 0) {
+		m.addf("retention", "last is at least -1, best and every at least 0")
+	}
+	for _, d := range []struct {
+		name string
+		d    Duration
+	}{{"timeout", s.Timeout}, {"trial_timeout", s.TrialTimeout}, {"stop_grace", s.StopGrace}} {
+		if d.d < 0 {
+			m.addf(d.name, "%s is negative", time.Duration(d.d))
+		}
+	}
+	if len(m) > 0 {
+		return m
+	}
+	return nil
+}
+
+func (s *Spec) validateSearch(m *Mistakes) {
+	if len(s.Space) > MaxParameters {
+		m.addf("space", "%d parameters, at most %d", len(s.Space), MaxParameters)
+		return
+	}
+	before := len(*m)
+	for i, p := range s.Space {
+		field := "space." + p.Name
+		if !nameForm.MatchString(p.Name) {
+			m.addf(field, "%q cannot be an argument of a Python function", p.Name)
+		}
+		if slices.ContainsFunc(s.Space[:i], func(q Parameter) bool { return q.Name == p.Name }) {
+			m.addf(field, "is there twice")
+		}
+		for _, why := range p.problems() {
+			m.addf(field, "%s", why)
+		}
+		if _, twice := s.Arguments[p.Name]; twice {
+			m.addf("arguments."+p.Name, "is a parameter of the space as well")
+		}
+	}
+	spaceOK := len(*m) == before
+	if s.Optimizer.Type != None && len(s.Configurations) > 0 {
+		m.addf("configurations", "are for optimizer none, not %s", s.Optimizer.Type)
+	}
+	switch o := s.Optimizer; o.Type {
+	case Random, Grid, ASHA:
+		if len(s.Space) == 0 {
+			m.addf("space", "is empty; %s needs something to search", o.Type)
+		}
+	case None:
+		if len(s.Space) > 0 && len(s.Configurations) == 0 {
+			m.addf("optimizer.type", "none does not search the space; name one of %s", strings.Join(Optimizers, ", "))
+		}
+		if len(s.Configurations) > MaxTrials {
+			m.addf("configurations", "%d of them, at most %d", len(s.Configurations), MaxTrials)
+			break
+		}
+		for i, c := range s.Configurations {
+			if len(s.Space) == 0 || !spaceOK {
+				continue
+			}
+			for _, why := range s.Space.Check(c) {
+				m.addf(fmt.Sprintf("configurations[%d]", i), "%s", why)
+			}
+		}
+	default:
+		m.addf("optimizer.type", "unknown optimizer %q%s", o.Type, suggest(o.Type, Optimizers))
+	}
+	switch o := s.Optimizer; o.Type {
+	case Grid:
+		for _, p := range s.Space {
+			if p.Type == Double {
+				m.addf("space."+p.Name, "a grid cannot be laid over a DOUBLE range; list the values as DISCRETE")
+			}
+		}
+		if n, ok := s.Space.Size(); spaceOK && ok && n > MaxTrials {
+			m.addf("space", "the grid has %d points, at most %d", n, MaxTrials)
+		}
+	case ASHA:
+		if o.Eta < 2 {
+			m.addf("optimizer.eta", "%d is below 2", o.Eta)
+		}
+		if o.RMin < 1 {
+			m.addf("optimizer.r_min", "%d is below 1", o.RMin)
+		}
+		switch {
+		case o.RMax == 0:
+			m.addf("optimizer.r_max", "missing: how many epochs a trial trains that is promoted to the end (or set max_epochs)")
+		case o.RMax < o.RMin:
+			m.addf("optimizer.r_max", "%d is below r_min %d", o.RMax, o.RMin)
+		case o.Eta >= 2 && o.RMin >= 1:
+			rungs := o.Rungs()
+			if need := math.Pow(float64(o.Eta), float64(len(rungs)-1)); float64(s.Trials) < need {
+				m.addf("trials", "%d are too few for one to reach the last of the rungs %v: at least %d (eta^%d), or a smaller r_max", s.Trials, rungs, int64(need), len(rungs)-1)
+			}
+		}
+	}
+	if s.Optimizer.Type != ASHA {
+		for _, f := range []struct {
+			name string
+			v    int
+		}{{"eta", s.Optimizer.Eta}, {"r_min", s.Optimizer.RMin}, {"r_max", s.Optimizer.RMax}} {
+			if f.v != 0 {
+				m.addf("optimizer."+f.name, "is an option of asha, not of %s", s.Optimizer.Type)
+			}
+		}
+	}
+}
+
+func (s *Spec) validateEarlyStop(m *Mistakes) {
+	e := s.EarlyStop
+	if !slices.Contains(stopRules, e.Policy) {
+		m.addf("early_stop.policy", "unknown policy %q%s", e.Policy, suggest(e.Policy, stopRules))
+	}
+	if e.Min != nil && *e.Min < 0 {
+		m.addf("early_stop.es_min", "%d is below 0", *e.Min)
+	}
+	if e.Interval < 1 {
+		m.addf("early_stop.interval", "%d is below 1", e.Interval)
+	}
+}
+
+// Duration is a time span; JSON has it as Go writes it ("90s", "2h") or as a number of seconds.
+type Duration time.Duration
+
+// D converts to the standard library's.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// MarshalJSON writes Go's form.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads either form.
+func (d *Duration) UnmarshalJSON(data []byte) error {
+	if f, err := strconv.ParseFloat(string(data), 64); err == nil {
+		if math.IsNaN(f) || math.Abs(f) > 1e9 {
+			return fmt.Errorf("%s seconds are too long", data)
+		}
+		*d = Duration(f * float64(time.Second))
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(data, &s); err != nil {
+		return fmt.Errorf(`a duration is a number of seconds or text like "90s"`)
+	}
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf(`%q is not a duration like "90s" or "2h"`, truncate(s, 40))
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// Size is a number of bytes; JSON has it as a number or as people write it ("512MiB", "2GB").
+type Size int64
+
+var sizeForm = regexp.MustCompile(`^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)(i?)[bB]?\s*$`)
+
+// UnmarshalJSON reads either form.
+func (z *Size) UnmarshalJSON(data []byte) error {
+	if i, err := strconv.ParseInt(string(data), 10, 64); err == nil {
+		*z = Size(i)
+		return nil
+	}
+	var s string
+	parts := []string(nil)
+	if json.Unmarshal(data, &s) == nil {
+		parts = sizeForm.FindStringSubmatch(s)
+	}
+	if parts == nil {
+		return fmt.Errorf(`%s is not a size like "512MiB"`, truncate(string(data), 40))
+	}
+	f, err := strconv.ParseFloat(parts[1], 64)
+	unit := 1000.0
+	if parts[3] != "" {
+		unit = 1024
+	}
+	f *= math.Pow(unit, float64(strings.Index(" kmgt", strings.ToLower(parts[2]+" ")[:1])))
+	if err != nil || f > 1<<62 {
+		return fmt.Errorf("size %s is too large", truncate(s, 40))
+	}
+	*z = Size(f)
+	return nil
+}
