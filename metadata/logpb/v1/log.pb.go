@@ -53,6 +53,7 @@ type Command struct {
 	//	*Command_ReserveIds
 	//	*Command_StartRecovery
 	//	*Command_CommitRecovery
+	//	*Command_Reclaim
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -285,6 +286,15 @@ func (x *Command) GetCommitRecovery() *CommitRecovery {
 	return nil
 }
 
+func (x *Command) GetReclaim() *Reclaim {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Reclaim); ok {
+			return x.Reclaim
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -361,6 +371,10 @@ type Command_CommitRecovery struct {
 	CommitRecovery *CommitRecovery `protobuf:"bytes,27,opt,name=commit_recovery,json=commitRecovery,proto3,oneof"`
 }
 
+type Command_Reclaim struct {
+	Reclaim *Reclaim `protobuf:"bytes,28,opt,name=reclaim,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -396,6 +410,8 @@ func (*Command_ReserveIds) isCommand_Op() {}
 func (*Command_StartRecovery) isCommand_Op() {}
 
 func (*Command_CommitRecovery) isCommand_Op() {}
+
+func (*Command_Reclaim) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -654,7 +670,10 @@ type Create struct {
 	Replication  uint32 `protobuf:"varint,7,opt,name=replication,proto3" json:"replication,omitempty"`
 	BlockSize    int64  `protobuf:"varint,8,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
 	// The datanode through whose HTTP door the writer comes; its death ends the lease at once. Empty: none.
-	ClientNode    string `protobuf:"bytes,9,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
+	ClientNode string `protobuf:"bytes,9,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
+	// Smallest block size allowed, from the proposer's configuration, so that members that are configured differently
+	// decide alike. 0: the member's own.
+	MinBlockSize  int64 `protobuf:"varint,10,opt,name=min_block_size,json=minBlockSize,proto3" json:"min_block_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -750,6 +769,13 @@ func (x *Create) GetClientNode() string {
 		return x.ClientNode
 	}
 	return ""
+}
+
+func (x *Create) GetMinBlockSize() int64 {
+	if x != nil {
+		return x.MinBlockSize
+	}
+	return 0
 }
 
 type AddBlock struct {
@@ -1533,9 +1559,13 @@ func (x *RenewLease) GetClientName() string {
 
 // ReserveIDs hands the proposer of a term a range of block ids and generation stamps to use without a commit each.
 type ReserveIDs struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Blocks        int64                  `protobuf:"varint,1,opt,name=blocks,proto3" json:"blocks,omitempty"`
-	Generations   uint64                 `protobuf:"varint,2,opt,name=generations,proto3" json:"generations,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Blocks      int64                  `protobuf:"varint,1,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	Generations uint64                 `protobuf:"varint,2,opt,name=generations,proto3" json:"generations,omitempty"`
+	// The first command that carries an owner settles who owns "/" and the cluster's name; later ones change nothing.
+	Owner         string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	Group         string `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
+	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1582,6 +1612,27 @@ func (x *ReserveIDs) GetGenerations() uint64 {
 		return x.Generations
 	}
 	return 0
+}
+
+func (x *ReserveIDs) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *ReserveIDs) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ReserveIDs) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
 }
 
 // StartRecovery moves the lease to the recovery holder and marks the last block as under recovery with a new generation
@@ -1724,11 +1775,57 @@ func (x *CommitRecovery) GetDeleteBlock() bool {
 	return false
 }
 
+// Reclaim frees what deleted directories held: at most limit inodes. Every command reclaims a little by itself, so that
+// this one is needed only to get on with it when nothing else is proposed.
+type Reclaim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         uint32                 `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reclaim) Reset() {
+	*x = Reclaim{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reclaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reclaim) ProtoMessage() {}
+
+func (x *Reclaim) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
+func (*Reclaim) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Reclaim) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xb9\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf4\n" +
 	"\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
@@ -1755,7 +1852,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\vreserve_ids\x18\x19 \x01(\v2 .hops.metadata.log.v1.ReserveIDsH\x00R\n" +
 	"reserveIds\x12L\n" +
 	"\x0estart_recovery\x18\x1a \x01(\v2#.hops.metadata.log.v1.StartRecoveryH\x00R\rstartRecovery\x12O\n" +
-	"\x0fcommit_recovery\x18\x1b \x01(\v2$.hops.metadata.log.v1.CommitRecoveryH\x00R\x0ecommitRecoveryB\x04\n" +
+	"\x0fcommit_recovery\x18\x1b \x01(\v2$.hops.metadata.log.v1.CommitRecoveryH\x00R\x0ecommitRecovery\x129\n" +
+	"\areclaim\x18\x1c \x01(\v2\x1d.hops.metadata.log.v1.ReclaimH\x00R\areclaimB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -1774,7 +1872,7 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x06Mkdirs\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12#\n" +
-	"\rcreate_parent\x18\x03 \x01(\bR\fcreateParent\"\xb0\x02\n" +
+	"\rcreate_parent\x18\x03 \x01(\bR\fcreateParent\"\xd6\x02\n" +
 	"\x06Create\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x1f\n" +
@@ -1787,7 +1885,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"block_size\x18\b \x01(\x03R\tblockSize\x12\x1f\n" +
 	"\vclient_node\x18\t \x01(\tR\n" +
-	"clientNode\"\xad\x01\n" +
+	"clientNode\x12$\n" +
+	"\x0emin_block_size\x18\n" +
+	" \x01(\x03R\fminBlockSize\"\xad\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -1847,11 +1947,15 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"RenewLease\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\tR\n" +
-	"clientName\"F\n" +
+	"clientName\"\x91\x01\n" +
 	"\n" +
 	"ReserveIDs\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12 \n" +
-	"\vgenerations\x18\x02 \x01(\x04R\vgenerations\"^\n" +
+	"\vgenerations\x18\x02 \x01(\x04R\vgenerations\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\x12\x14\n" +
+	"\x05group\x18\x04 \x01(\tR\x05group\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\"^\n" +
 	"\rStartRecovery\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
@@ -1863,7 +1967,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"recoveryId\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x14\n" +
 	"\x05close\x18\x04 \x01(\bR\x05close\x12!\n" +
-	"\fdelete_block\x18\x05 \x01(\bR\vdeleteBlockB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\fdelete_block\x18\x05 \x01(\bR\vdeleteBlock\"\x1f\n" +
+	"\aReclaim\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\rR\x05limitB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -1877,7 +1983,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 	return file_metadata_logpb_v1_log_proto_rawDescData
 }
 
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Command)(nil),        // 0: hops.metadata.log.v1.Command
 	(*Caller)(nil),         // 1: hops.metadata.log.v1.Caller
@@ -1901,6 +2007,7 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*ReserveIDs)(nil),     // 19: hops.metadata.log.v1.ReserveIDs
 	(*StartRecovery)(nil),  // 20: hops.metadata.log.v1.StartRecovery
 	(*CommitRecovery)(nil), // 21: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),        // 22: hops.metadata.log.v1.Reclaim
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	1,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -1922,28 +2029,29 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	19, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
 	20, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
 	21, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	2,  // 19: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 20: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 21: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	3,  // 22: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	3,  // 23: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	3,  // 24: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	2,  // 25: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 26: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	3,  // 27: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	2,  // 28: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	2,  // 29: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 30: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 31: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 32: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 33: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 34: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 35: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	22, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	2,  // 20: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 21: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 22: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	3,  // 23: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	3,  // 24: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	3,  // 25: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	2,  // 26: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 27: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	3,  // 28: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	2,  // 29: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	2,  // 30: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 31: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 32: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 33: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 34: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 35: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	3,  // 36: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -1970,6 +2078,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_ReserveIds)(nil),
 		(*Command_StartRecovery)(nil),
 		(*Command_CommitRecovery)(nil),
+		(*Command_Reclaim)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1977,7 +2086,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
