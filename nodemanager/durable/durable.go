@@ -1,0 +1,73 @@
+// Package durable writes small files that are either there completely or not at all, whatever happens in between.
+package durable
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile replaces the file at path: after it returned nil the new content survives a power cut; after an error or a
+// crash the old or the new content is there, never a mixture. One writer per path.
+func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// WriteJSON is WriteFile of v as indented JSON, for people who look.
+func WriteJSON(path string, v any, mode fs.FileMode) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	return WriteFile(path, append(data, '\n'), mode)
+}
+
+// ReadJSON reads what WriteJSON wrote, at most 64 MiB.
+func ReadJSON(path string, v any) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Size() > 64<<20 {
+		return fmt.Errorf("%s is %d bytes, too large to be one of ours", path, info.Size())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s is damaged: %w", path, err)
+	}
+	return nil
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

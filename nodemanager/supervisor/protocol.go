@@ -1,0 +1,58 @@
+package supervisor
+
+import (
+	"time"
+
+	"github.com/gohops/hops/nodemanager"
+)
+
+// maxLine bounds a request or an answer.
+const maxLine = 256 << 10
+
+// request is one line to a supervisor.
+type request struct {
+	// Op is status, renew, signal, stop or wait. wait is answered when the container has ended, and is the last request of
+	// its connection.
+	Op     string       `json:"op"`
+	Lease  *Lease       `json:"lease,omitempty"`
+	Signal int          `json:"signal,omitempty"`
+	Stop   *StopRequest `json:"stop,omitempty"`
+}
+
+// answer is one line from a supervisor.
+type answer struct {
+	Error  string  `json:"error,omitempty"`
+	Status *Status `json:"status,omitempty"`
+	Exit   *Exit   `json:"exit,omitempty"`
+}
+
+// StopRequest ends a container. The first one decides; later ones can only shorten the grace.
+type StopRequest struct {
+	// Status becomes the exit status unless it is 0; then it is the command's own, as a signal leaves it (143, 137).
+	Status nodemanager.ExitStatus `json:"status,omitempty"`
+	Reason string                 `json:"reason,omitempty"`
+	// Grace lies between SIGTERM and SIGKILL; negative: the launch's.
+	Grace time.Duration `json:"grace"`
+}
+
+// Status is a supervisor's view of its container now.
+type Status struct {
+	Supervisor int  `json:"supervisor"` // process id
+	Main       int  `json:"main,omitempty"`
+	Stopping   bool `json:"stopping,omitempty"`
+	// Memory is what the container uses, in bytes.
+	Memory  int64 `json:"memory,omitempty"`
+	Started int64 `json:"started_ms,omitempty"`
+	Lease   Lease `json:"lease"`
+	// Stuck lists processes that did not end although they were killed (usually in a system call on a dead device).
+	Stuck []int `json:"stuck,omitempty"`
+}
+
+// started is the one line that a new supervisor writes to its parent.
+type started struct {
+	Main int   `json:"main,omitempty"`
+	Exit *Exit `json:"exit,omitempty"`
+	// Degraded: the control group could not be made, for this reason; limits are polled.
+	Degraded string `json:"degraded,omitempty"`
+	Error    string `json:"error,omitempty"`
+}

@@ -1,0 +1,525 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/durable"
+)
+
+// TestMain makes this binary the supervisor and the programs that containers run.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "supervisor":
+			os.Exit(Main(os.Args[2:]))
+		case "sleep":
+			time.Sleep(time.Hour)
+		case "orphan": // double-forks: the child lives in a session of its own, the parent goes on or ends
+			cmd := exec.Command("/proc/self/exe", "sleep")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			if err := cmd.Start(); err != nil {
+				os.Exit(9)
+			}
+			os.WriteFile("orphan.pid", []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
+			os.Exit(0)
+		case "allocate":
+			n, _ := strconv.Atoi(os.Args[2])
+			block := make([]byte, n<<20)
+			for i := 0; i < len(block); i += 4096 {
+				block[i] = 1
+			}
+			os.WriteFile("allocated", nil, 0o600)
+			time.Sleep(time.Hour)
+			fmt.Print(block[0])
+		}
+	}
+	os.Exit(m.Run())
+}
+
+const id = nodemanager.ContainerID("container_1700000000000_0001_01_000002")
+
+// container is a directory in which a test runs one command.
+type container struct {
+	t      *testing.T
+	dir    string
+	launch Launch
+	client *Client
+}
+
+func newContainer(t *testing.T, argv ...string) *container {
+	t.Helper()
+	dir := t.TempDir()
+	for _, sub := range []string{"work", "logs"} {
+		if err := os.Mkdir(filepath.Join(dir, sub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	work := filepath.Join(dir, "work")
+	c := &container{t: t, dir: dir, client: NewClient(dir), launch: Launch{
+		Container: id, Argv: argv, Env: []string{"PATH=" + os.Getenv("PATH"), Mark(work), "SELF=" + self(t)}, Dir: work,
+		Stdout: filepath.Join(dir, "logs", "stdout"), Stderr: filepath.Join(dir, "logs", "stderr"), LogDir: filepath.Join(dir, "logs"),
+		Grace: 2 * time.Second, Poll: 20 * time.Millisecond,
+	}}
+	t.Cleanup(func() {
+		c.client.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = c.client.Stop(ctx, StopRequest{})
+		_, _ = NewClient(dir).Wait(ctx)
+		if err := KillStray(ctx, c.launch.Group, Mark(work)); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+func (c *container) start() Started {
+	c.t.Helper()
+	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH")}, c.dir, c.launch)
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(c.dir, logFile))
+		c.t.Fatalf("start: %v\n%s", err, log)
+	}
+	return s
+}
+
+// end waits for the supervisor's process to be gone and returns what it wrote down.
+func (c *container) end() *Exit {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.client.Wait(ctx)
+	if err != nil && !errors.Is(err, ErrGone) {
+		c.t.Fatal(err)
+	}
+	eventually(c.t, "supervisor ends", func() bool { alive, _ := Alive(c.dir); return !alive })
+	e, err := ReadExit(c.dir)
+	if err != nil || e == nil {
+		log, _ := os.ReadFile(filepath.Join(c.dir, logFile))
+		c.t.Fatalf("exit = %v, %v\n%s", e, err, log)
+	}
+	return e
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("not within 10 s: %s", what)
+}
+
+func (c *container) pidIn(file string) int {
+	c.t.Helper()
+	var pid int
+	eventually(c.t, file+" is written", func() bool {
+		text, err := os.ReadFile(filepath.Join(c.launch.Dir, file))
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
+	return pid
+}
+
+func lives(pid int) bool {
+	p, ok := readProcess(pid)
+	return ok && !p.zombie
+}
+
+func TestExitStatusAndOutputAreKept(t *testing.T) {
+	for _, test := range []struct {
+		script      string
+		status      nodemanager.ExitStatus
+		diagnostics string
+	}{
+		{"echo hello; echo oops >&2", 0, ""},
+		{"exit 7", 7, "non-zero exit code 7"},
+		{"kill -9 $$", 137, "signal 9"},
+		{"kill -15 $$", 143, "signal 15"},
+	} {
+		c := newContainer(t, "sh", "-c", test.script)
+		c.start()
+		e := c.end()
+		if e.Status != test.status || !strings.Contains(e.Diagnostics, test.diagnostics) {
+			t.Errorf("%q: got %d %q, want %d %q", test.script, e.Status, e.Diagnostics, test.status, test.diagnostics)
+		}
+		if test.status == 0 {
+			out, _ := os.ReadFile(c.launch.Stdout)
+			errs, _ := os.ReadFile(c.launch.Stderr)
+			if string(out) != "hello\n" || string(errs) != "oops\n" {
+				t.Errorf("stdout %q, stderr %q", out, errs)
+			}
+			if e.Started == 0 || e.Finished < e.Started {
+				t.Errorf("times %d..%d", e.Started, e.Finished)
+			}
+		}
+	}
+}
+
+func TestCommandThatCannotStartSaysWhy(t *testing.T) {
+	c := newContainer(t, "no-such-command")
+	if s := c.start(); s.Exit == nil || s.Exit.Status != nodemanager.NotFound || !strings.Contains(s.Exit.Diagnostics, "no-such-command") {
+		t.Errorf("missing: %+v", s.Exit)
+	}
+	c.end()
+	c = newContainer(t, "./script")
+	if err := os.WriteFile(filepath.Join(c.launch.Dir, "script"), []byte("not a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.start(); s.Exit == nil || s.Exit.Status != nodemanager.NotExecutable {
+		t.Errorf("no program: %+v", s.Exit)
+	}
+	c.end()
+}
+
+func TestCommandDoesNotInheritTheSupervisor(t *testing.T) {
+	c := newContainer(t, "ls", "/proc/self/fd")
+	c.start()
+	c.end()
+	if out, _ := os.ReadFile(c.launch.Stdout); string(out) != "0\n1\n2\n3\n" { // 3 is ls's own
+		t.Errorf("descriptors: %q", out)
+	}
+	c = newContainer(t, "sh", "-c", `grep SigIgn /proc/self/status; env`)
+	c.launch.Env = append(c.launch.Env, "GIVEN=1")
+	c.start()
+	c.end()
+	out, _ := os.ReadFile(c.launch.Stdout)
+	if !strings.Contains(string(out), "SigIgn:\t0000000000000000") {
+		t.Errorf("ignored signals are inherited: %s", out)
+	}
+	if !strings.Contains(string(out), "GIVEN=1") || strings.Contains(string(out), "HOME=") {
+		t.Errorf("environment: %s", out)
+	}
+}
+
+func TestNothingSurvivesTheCommand(t *testing.T) {
+	c := newContainer(t, "sh", "-c", `"$SELF" orphan; sleep 0.1; exit 3`)
+	c.start()
+	orphan := c.pidIn("orphan.pid")
+	if e := c.end(); e.Status != 3 {
+		t.Errorf("status %d", e.Status)
+	}
+	if lives(orphan) {
+		t.Error("a setsid child outlives its container")
+	}
+}
+
+func TestStopKillsDoubleForkedChildAfterGrace(t *testing.T) {
+	c := newContainer(t, "sh", "-c", `trap '' TERM; "$SELF" orphan; while :; do sleep 0.05; done`)
+	c.start()
+	orphan := c.pidIn("orphan.pid")
+	if !lives(orphan) {
+		t.Fatal("the orphan does not live")
+	}
+	begin := time.Now()
+	if err := c.client.Stop(t.Context(), StopRequest{Status: nodemanager.Preempted, Reason: "preempted for queue b", Grace: 300 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	e := c.end()
+	if took := time.Since(begin); took < 250*time.Millisecond {
+		t.Errorf("the grace was not granted: ended after %v", took)
+	}
+	if e.Status != nodemanager.Preempted || e.Diagnostics != "preempted for queue b" || !e.Stopped {
+		t.Errorf("exit %+v", e)
+	}
+	if lives(orphan) {
+		t.Error("a setsid child outlives the stop")
+	}
+}
+
+func TestStopLetsTheTreeSaveItsWork(t *testing.T) {
+	c := newContainer(t, "sh", "-c", `sh -c 'trap "sleep 0.1; echo saved > saved; exit 0" TERM; echo x > up; while :; do sleep 0.02; done' & wait`)
+	c.start()
+	eventually(t, "up", func() bool { _, err := os.Stat(filepath.Join(c.launch.Dir, "up")); return err == nil })
+	if err := c.client.Stop(t.Context(), StopRequest{Grace: -1}); err != nil {
+		t.Fatal(err)
+	}
+	if e := c.end(); e.Status != nodemanager.Terminated {
+		t.Errorf("status %d, want 143", e.Status)
+	}
+	if _, err := os.Stat(filepath.Join(c.launch.Dir, "saved")); err != nil {
+		t.Error("the child of the command had no time to save:", err)
+	}
+}
+
+func TestLeaseEndsTheContainerAndRenewalKeepsIt(t *testing.T) {
+	c := newContainer(t, "sh", "-c", `trap '' TERM; "$SELF" orphan; while :; do sleep 0.05; done`)
+	lease := func(d time.Duration) Lease { return Lease{Term: Now().Add(d), Kill: Now().Add(d + 50*time.Millisecond)} }
+	c.launch.Lease = lease(300 * time.Millisecond)
+	c.start()
+	orphan := c.pidIn("orphan.pid")
+	for range 8 {
+		if _, err := c.client.Renew(t.Context(), lease(300*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Millisecond)
+	}
+	if !lives(orphan) {
+		t.Fatal("ended although renewed")
+	}
+	st, err := c.client.Renew(t.Context(), Lease{Term: 1, Kill: 1}) // a late message
+	if err != nil || st.Stopping {
+		t.Fatalf("a late renewal: %+v, %v", st, err)
+	}
+	last := st.Lease.Kill
+	e := c.end()
+	if e.Status != nodemanager.Aborted || !strings.Contains(e.Diagnostics, "lease") || e.Stopped {
+		t.Errorf("exit %+v", e)
+	}
+	if lives(orphan) {
+		t.Error("a setsid child outlives the lease")
+	}
+	if late := Now().Sub(last); late > 3*time.Second {
+		t.Errorf("ended %v after the lease", late)
+	}
+}
+
+func TestLeaseThatHasEndedStartsNothing(t *testing.T) {
+	c := newContainer(t, "sh", "-c", "echo ran")
+	c.launch.Lease = Lease{Term: Now() - 1, Kill: Now()}
+	if s := c.start(); s.Exit == nil || s.Exit.Status != nodemanager.Aborted {
+		t.Errorf("%+v", s)
+	}
+	c.end()
+	if out, _ := os.ReadFile(c.launch.Stdout); len(out) > 0 {
+		t.Error("the command ran")
+	}
+}
+
+func TestMemoryBeyondLimitByPolling(t *testing.T) {
+	c := newContainer(t, self(t), "allocate", "200")
+	c.launch.Limits.Memory = 64 << 20
+	c.start()
+	wantMemoryExit(t, c.end())
+}
+
+func TestMemoryBeyondLimitByControlGroup(t *testing.T) {
+	m := groups(t)
+	c := newContainer(t, self(t), "allocate", "200")
+	c.launch.Limits = cgroup.Limits{Memory: 64 << 20, VCores: 1, Pids: 500}
+	c.launch.Group = m.Group(string(id))
+	if s := c.start(); s.Degraded != "" {
+		t.Fatal(s.Degraded)
+	}
+	wantMemoryExit(t, c.end())
+	if _, err := os.Stat(filepath.Join(c.launch.Dir, "allocated")); err == nil {
+		t.Error("the command got all it asked for")
+	}
+	if left := m.List(); len(left) != 0 {
+		t.Errorf("groups left behind: %v", left)
+	}
+}
+
+func wantMemoryExit(t *testing.T, e *Exit) {
+	t.Helper()
+	want := "64 MB physical memory used"
+	if e.Status != nodemanager.KilledExceededPMem || !strings.Contains(e.Diagnostics, want) ||
+		!strings.Contains(e.Diagnostics, string(id)) || !strings.HasSuffix(e.Diagnostics, "Killing container.") {
+		t.Errorf("got %d %q, want -104 with %q", e.Status, e.Diagnostics, want)
+	}
+}
+
+// groups skips where control groups are not writable.
+func groups(t *testing.T) *cgroup.Manager {
+	t.Helper()
+	r := cgroup.Detect()
+	if !r.Memory {
+		t.Skipf("needs a writable memory controller: %v", r)
+	}
+	m := cgroup.Open(r, "test-"+strconv.Itoa(os.Getpid()))
+	if !m.Report().Memory {
+		t.Skipf("needs a writable memory controller: %v", m.Report())
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+func TestForkBombEndsInControlGroup(t *testing.T) {
+	m := groups(t)
+	c := newContainer(t, "sh", "-c", `echo up > up; f() { f | f & }; f; sleep 100`)
+	c.launch.Limits = cgroup.Limits{Pids: 60}
+	c.launch.Group = m.Group(string(id))
+	c.start()
+	time.Sleep(100 * time.Millisecond)
+	if err := c.client.Stop(t.Context(), StopRequest{Status: nodemanager.KilledByResourceManager, Reason: "enough"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := c.end(); e.Status != nodemanager.KilledByResourceManager {
+		t.Errorf("%+v", e)
+	}
+	if left := m.List(); len(left) != 0 {
+		t.Errorf("groups left behind: %v", left)
+	}
+}
+
+func TestTooMuchLogEndsTheContainer(t *testing.T) {
+	c := newContainer(t, "sh", "-c", `while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`)
+	c.launch.LogLimit = 100 << 10
+	c.start()
+	if e := c.end(); e.Status != nodemanager.KilledForExcessLogs || !strings.Contains(e.Diagnostics, "of 100 KB used") {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestKilledSupervisorLeavesStraysThatAreFound(t *testing.T) {
+	c := newContainer(t, "sh", "-c", `"$SELF" orphan; sleep 100`)
+	s := c.start()
+	orphan := c.pidIn("orphan.pid")
+	st, err := c.client.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(st.Supervisor, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client.Wait(t.Context()); !errors.Is(err, ErrGone) {
+		t.Errorf("wait: %v", err)
+	}
+	eventually(t, "command dies with its supervisor", func() bool { return !lives(s.Main) })
+	eventually(t, "lock is free", func() bool { alive, _ := Alive(c.dir); return !alive })
+	if e, err := ReadExit(c.dir); e != nil || err != nil {
+		t.Errorf("exit %v %v", e, err)
+	}
+	if !lives(orphan) {
+		t.Fatal("the orphan should still live: nobody is left to end it")
+	}
+	if err := KillStray(t.Context(), cgroup.Group{}, Mark(c.launch.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if lives(orphan) {
+		t.Error("stray not killed")
+	}
+}
+
+func TestSecondSupervisorIsRefused(t *testing.T) {
+	c := newContainer(t, "sleep", "100")
+	c.start()
+	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch); !errors.Is(err, errLocked) {
+		t.Errorf("second start: %v", err)
+	}
+	if err := c.client.Signal(t.Context(), int(unix.SIGKILL)); err != nil {
+		t.Fatal(err)
+	}
+	if e := c.end(); e.Status != nodemanager.Killed {
+		t.Errorf("%+v", e)
+	}
+	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch); err == nil || !strings.Contains(err.Error(), "already ended") {
+		t.Errorf("start after the end: %v", err)
+	}
+}
+
+func TestBadRequestsAreAnswered(t *testing.T) {
+	c := newContainer(t, "sleep", "100")
+	c.start()
+	for _, r := range []request{{Op: "fly"}, {Op: "renew"}, {Op: "stop"}, {Op: "signal", Signal: 900}} {
+		if _, err := c.client.call(t.Context(), r); err == nil {
+			t.Errorf("%+v was accepted", r)
+		}
+	}
+	conn, err := c.client.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Write([]byte(strings.Repeat("x", 2*maxLine)))
+	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, _ := conn.Read(make([]byte, 10)); n != 0 {
+		t.Error("an endless line was answered")
+	}
+	if _, err := c.client.Status(t.Context()); err != nil {
+		t.Error("the supervisor does not answer any more:", err)
+	}
+}
+
+func TestDeepDirectoryStillHasASocket(t *testing.T) {
+	c := newContainer(t, "sleep", "100")
+	deep := filepath.Join(c.dir, strings.Repeat("d", 100), strings.Repeat("e", 100))
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c.dir, c.client = deep, NewClient(deep)
+	c.start()
+	if _, err := c.client.Status(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.client.Stop(t.Context(), StopRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	c.end()
+}
+
+func TestFullDiskKeepsTheExitInTheSocket(t *testing.T) {
+	c := newContainer(t, "sh", "-c", "sleep 0.2; exit 5")
+	c.start()
+	// The name that the exit is written to first is taken by a directory, so writing fails until it goes.
+	block := filepath.Join(c.dir, exitFile+".tmp")
+	if err := os.MkdirAll(filepath.Join(block, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := c.client.Wait(t.Context())
+	if err != nil || e.Status != 5 {
+		t.Fatalf("%v, %v", e, err)
+	}
+	if err := os.RemoveAll(block); err != nil {
+		t.Fatal(err)
+	}
+	if e := c.end(); e.Status != 5 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestDamagedLaunchFileIsAnError(t *testing.T) {
+	c := newContainer(t, "true")
+	if err := durable.WriteFile(filepath.Join(c.dir, launchFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self(t), "supervisor", c.dir)
+	out, err := cmd.CombinedOutput()
+	if err == nil || cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "damaged") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestParseStatWithStrangeName(t *testing.T) {
+	p, ok := parseStat(7, []byte("7 (a) b (c) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1\n"))
+	if !ok || p.parent != 3 || p.start != 4711 || p.zombie {
+		t.Errorf("%+v %v", p, ok)
+	}
+	for _, bad := range []string{"", "7 (x", "7 (x) S", "7 (x) S p 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 0 0"} {
+		if _, ok := parseStat(7, []byte(bad)); ok {
+			t.Errorf("%q parsed", bad)
+		}
+	}
+}
