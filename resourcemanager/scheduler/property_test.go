@@ -1,0 +1,223 @@
+package scheduler
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	"pgregory.net/rapid"
+)
+
+// TestPlansAreSoundAndLeaveNothing draws tiny clusters with a few queues and asks and compares with an oracle that
+// tries everything: whatever a plan grants is possible (world.apply checks that), no queue exceeds its maximum, and what
+// it leaves waiting is impossible.
+func TestPlansAreSoundAndLeaveNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		for round := range 3 {
+			plan := Schedule(w.snapshot(), 0)
+			if again := Schedule(w.snapshot(), 0); !reflect.DeepEqual(plan, again) {
+				t.Fatal("one snapshot, two plans")
+			}
+			if err := w.apply(plan); err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			w.checkQueues(t)
+			if second := Schedule(w.snapshot(), 0); len(second.Groups) != 0 {
+				t.Fatalf("a second pass found more: %+v", second.Groups)
+			}
+			waiting := map[string]rm.Reason{}
+			for _, n := range plan.Waiting {
+				waiting[fmt.Sprint(n.App, n.Ask)] = n.Reason
+			}
+			for _, name := range w.order {
+				a := w.apps[name]
+				for _, ask := range a.Asks {
+					r, said := waiting[fmt.Sprint(a.ID, ask.ID)]
+					if !said || r.Code == "" || r.Text == "" {
+						t.Fatalf("%s/%s waits without a reason", name, ask.ID)
+					}
+					if r.Code == rm.ReasonQueueMaximum || r.Code == rm.ReasonMasterShare {
+						continue
+					}
+					if w.possible(ask) {
+						t.Fatalf("%s/%+v waits (%v) although there is room", name, ask, r)
+					}
+				}
+			}
+			if len(w.nodes) > 0 {
+				w.do(t, "free "+rapid.SampledFrom(w.nodeNames()).Draw(t, "freed"))
+			}
+		}
+	})
+}
+
+func (w *world) nodeNames() []string {
+	var out []string
+	for n := range w.nodes {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) checkQueues(t *rapid.T) {
+	total := rm.Resource{}
+	for _, n := range w.nodes {
+		total = total.Add(n.Capacity)
+	}
+	for _, q := range w.queues.All {
+		used := rm.Resource{}
+		for _, a := range w.apps {
+			for at := w.queues.Find(a.Queue); at != nil; at = at.Parent {
+				if at == q {
+					used = used.Add(a.Used)
+				}
+			}
+		}
+		for _, d := range dimensions {
+			if float64(d.of(used)) > q.AbsoluteMax*float64(d.of(total))+1e-3 {
+				t.Fatalf("queue %s uses %v of at most %g of %v", q.Path, used, q.AbsoluteMax, total)
+			}
+		}
+	}
+}
+
+// possible tries every way to place one unit of an ask.
+func (w *world) possible(a rm.Ask) bool {
+	unit := max(1, a.Gang)
+	type room struct {
+		memory int64
+		vcores int
+		gpus   []GPU
+	}
+	var rooms []room
+	for _, name := range w.nodeNames() {
+		n := w.nodes[name]
+		if n.Closed || a.Label != "" && !slices.Contains(n.Labels, a.Label) || slices.Contains(a.Excluded, name) ||
+			a.Strict && !slices.Contains(a.Nodes, name) {
+			continue
+		}
+		r := room{n.Capacity.Memory - n.Used.Memory, n.Capacity.VCores - n.Used.VCores, nil}
+		for _, g := range n.GPUs {
+			if g.Free && (a.Model == "" || g.Model == a.Model) {
+				r.gpus = append(r.gpus, g)
+			}
+		}
+		rooms = append(rooms, r)
+	}
+	var try func(left int) bool
+	try = func(left int) bool {
+		if left == 0 {
+			return true
+		}
+		for i := range rooms {
+			r := rooms[i]
+			if r.memory < a.Resource.Memory || r.vcores < a.Resource.VCores {
+				continue
+			}
+			for _, set := range subsets(r.gpus, a.Resource.GPUs) {
+				if a.Island && !together(set) {
+					continue
+				}
+				rooms[i] = room{r.memory - a.Resource.Memory, r.vcores - a.Resource.VCores, without(r.gpus, set)}
+				if try(left - 1) {
+					return true
+				}
+				rooms[i] = r
+			}
+		}
+		return false
+	}
+	return try(unit)
+}
+
+func subsets(from []GPU, k int) [][]GPU {
+	if k == 0 {
+		return [][]GPU{nil}
+	}
+	var out [][]GPU
+	for i := range from {
+		for _, rest := range subsets(from[i+1:], k-1) {
+			out = append(out, append([]GPU{from[i]}, rest...))
+		}
+	}
+	return out
+}
+
+func together(set []GPU) bool {
+	for _, g := range set[min(1, len(set)):] {
+		if g.Island == "" || g.Island != set[0].Island {
+			return false
+		}
+	}
+	return true
+}
+
+func without(all, some []GPU) []GPU {
+	return slices.DeleteFunc(slices.Clone(all), func(g GPU) bool { return slices.Contains(some, g) })
+}
+
+func drawWorld(t *rapid.T) *world {
+	w := newWorld()
+	shapes := []rm.QueueConfig{
+		{},
+		{Children: map[string]rm.QueueConfig{"default": {Capacity: 50, Max: 60}, "b": {Capacity: 50}}},
+		{Children: map[string]rm.QueueConfig{"default": {Capacity: 0}, "b": {Capacity: 100, Max: 100, Children: map[string]rm.QueueConfig{
+			"c": {Capacity: 30, Max: 40}, "d": {Capacity: 70, Max: 100}}}}},
+	}
+	q, err := rm.NewQueues(rapid.SampledFrom(shapes).Draw(t, "queues"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.queues = q
+	var leaves []string
+	for _, q := range q.All {
+		if q.Leaf() {
+			leaves = append(leaves, q.Path)
+		}
+	}
+	small := rapid.IntRange(0, 3)
+	for i := range rapid.IntRange(0, 3).Draw(t, "nodes") {
+		name := string(rune('a' + i))
+		n := &Node{ID: rm.NodeID(name), Host: name, Rack: rapid.SampledFrom([]string{"/1", "/2"}).Draw(t, "rack"),
+			Closed: rapid.IntRange(0, 9).Draw(t, "closed") == 0}
+		if rapid.Bool().Draw(t, "labelled") {
+			n.Labels = []string{"x"}
+		}
+		for m := range rapid.IntRange(0, 5).Draw(t, "gpus") {
+			n.GPUs = append(n.GPUs, GPU{UUID: fmt.Sprintf("%s:%d", name, m), Minor: m, Model: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "model"),
+				Island: rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "island"), Free: small.Draw(t, "free") > 0})
+		}
+		n.Capacity = rm.Resource{Memory: int64(rapid.IntRange(0, 8).Draw(t, "memory")), VCores: rapid.IntRange(0, 6).Draw(t, "vcores"), GPUs: len(n.GPUs)}
+		w.nodes[name] = n
+	}
+	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
+		name := fmt.Sprintf("app%d", i)
+		a := &App{ID: rm.ApplicationID{Cluster: 1, Sequence: int64(i + 1)}, Queue: rapid.SampledFrom(leaves).Draw(t, "queue"), Priority: small.Draw(t, "priority")}
+		for j := range rapid.IntRange(0, 3).Draw(t, "asks") {
+			ask := rm.Ask{ID: fmt.Sprint(j), Priority: small.Draw(t, "askpriority"), Count: rapid.IntRange(1, 4).Draw(t, "count"),
+				Island: rapid.Bool().Draw(t, "inisland"), Strict: small.Draw(t, "strict") == 0}
+			if j == 0 && rapid.Bool().Draw(t, "master") {
+				ask.ID, ask.Count = "", 1
+			}
+			ask.Resource = rm.Resource{Memory: int64(small.Draw(t, "askmemory")), VCores: small.Draw(t, "askvcores"), GPUs: small.Draw(t, "askgpus")}
+			if g := small.Draw(t, "gang"); g <= ask.Count {
+				ask.Gang = g
+			}
+			nodes := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID)
+			ask.Nodes = nodes.Draw(t, "near")
+			if small.Draw(t, "excludes") == 0 {
+				ask.Excluded = nodes.Draw(t, "excluded")
+			}
+			ask.Model = rapid.SampledFrom([]string{"", "", "A", "B"}).Draw(t, "askmodel")
+			ask.Label = rapid.SampledFrom([]string{"", "", "", "x"}).Draw(t, "label")
+			a.Asks = append(a.Asks, ask)
+		}
+		w.apps[name] = a
+		w.order = append(w.order, name)
+	}
+	return w
+}
