@@ -1,0 +1,82 @@
+"""A small HTTP client on http.client: one connection per thread and address, failover over several addresses."""
+import http.client
+import json
+import random
+import socket
+import threading
+import time
+
+from hops import _cluster
+
+# What a server that is gone, restarting or being replaced does to a connection.
+BROKEN = (OSError, http.client.HTTPException)
+
+_local = threading.local()
+
+
+class _Connection(http.client.HTTPConnection):
+    def connect(self):
+        super().connect()
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class Response:
+    """Status, headers (lower-case names) and body of one answer."""
+
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body.decode("utf-8")) if self.body else None
+
+
+def request(address, method, target, body=None, headers=None, timeout=60.0):
+    """One request to one address. A kept connection that the server has closed meanwhile is opened again once, if the
+    request may be repeated."""
+    pool = _local.__dict__.setdefault("pool", {})
+    for attempt in (0, 1):
+        connection = pool.pop(address, None)
+        fresh = connection is None
+        if fresh:
+            host, port = _cluster.split(address)
+            connection = _Connection(host, port, timeout=timeout)
+        elif connection.sock is not None:
+            connection.sock.settimeout(timeout)
+        try:
+            connection.request(method, target, body=body, headers=headers or {})
+            answer = connection.getresponse()
+            data = answer.read()
+        except BROKEN:
+            connection.close()
+            if fresh or attempt or method not in ("GET", "HEAD"):
+                raise
+            continue
+        if answer.will_close:
+            connection.close()
+        else:
+            pool[address] = connection
+        return Response(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
+
+
+def forget(address):
+    """Drop the kept connection to an address, so that the next request is not sent into one that may be dead."""
+    connection = _local.__dict__.setdefault("pool", {}).pop(address, None)
+    if connection is not None:
+        connection.close()
+
+
+class Backoff:
+    """Pauses that grow from 20 ms to 1 s until a deadline."""
+
+    def __init__(self, seconds):
+        self.deadline = time.monotonic() + seconds
+        self.pause = 0.02
+
+    def wait(self):
+        """Sleep a little; False when the deadline has passed."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(left, self.pause * (0.5 + random.random())))
+        self.pause = min(1.0, self.pause * 2)
+        return True

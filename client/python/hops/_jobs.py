@@ -1,0 +1,97 @@
+"""Jobs of the resource manager, over its REST interface."""
+import json
+import urllib.parse
+
+from hops import _cluster, _http
+
+
+class JobError(Exception):
+    """The resource manager refused, or the job failed; the message says why."""
+
+
+class Jobs:
+    """Calls to whichever resource manager leads."""
+
+    def __init__(self, addresses=None, user=None, timeout=60.0):
+        self.addresses = list(addresses or _cluster.resource_managers())
+        self.user = user or _cluster.user()
+        self.timeout = timeout
+
+    def call(self, method, path, body=None, headers=None, retry_unavailable=True):
+        """(status, JSON) of one call. Connection errors and 503 are retried until the timeout."""
+        backoff = _http.Backoff(self.timeout)
+        joiner = "&" if "?" in path else "?"
+        target = path + joiner + urllib.parse.urlencode({"user.name": self.user})
+        data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
+        headers = dict(headers or {})
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        while True:
+            problem = None
+            for address in list(self.addresses):
+                try:
+                    answer = _http.request(address, method, target, body=data, headers=headers, timeout=30)
+                    if answer.status == 307 and "location" in answer.headers:
+                        parts = urllib.parse.urlsplit(answer.headers["location"])
+                        answer = _http.request("http://" + parts.netloc, method, target, body=data, headers=headers, timeout=30)
+                except _http.BROKEN as e:
+                    problem = "%s: %s" % (address, e)
+                    continue
+                if answer.status == 503 and retry_unavailable:
+                    problem = "%s: %s" % (address, _detail(answer))
+                    continue
+                return answer.status, _parse(answer)
+            if not backoff.wait():
+                raise JobError("no resource manager answers (%s). Is the cluster running? Start one with: hops dev" % problem)
+
+    def submit(self, job, key):
+        """Submit once, however often the call is repeated: key is the idempotency key. Returns the job's id."""
+        status, answer = self.call("POST", "/api/v1/jobs", job, {"Idempotency-Key": key})
+        if status >= 300:
+            raise JobError("the job was refused: %s" % _text(answer))
+        return answer["id"]
+
+    def get(self, job):
+        status, answer = self.call("GET", "/api/v1/jobs/" + job)
+        if status >= 300:
+            raise JobError("%s: %s" % (job, _text(answer)))
+        return answer
+
+    def stop(self, job):
+        status, answer = self.call("DELETE", "/api/v1/jobs/" + job)
+        if status >= 300:
+            raise JobError("%s: %s" % (job, _text(answer)))
+
+    def proxy(self, job, path):
+        """JSON of the job's application master, or None while (or after) there is none."""
+        try:
+            status, answer = self.call("GET", "/proxy/%s%s" % (job, path), retry_unavailable=False)
+        except JobError:
+            return None
+        return answer if status == 200 else None
+
+
+def _parse(answer):
+    try:
+        return answer.json()
+    except ValueError:
+        return {"detail": answer.body[:500].decode("utf-8", "replace")}
+
+
+def _detail(answer):
+    return _text(_parse(answer))
+
+
+def _text(answer):
+    if isinstance(answer, dict):
+        for name in ("detail", "title", "message"):
+            if answer.get(name):
+                return answer[name]
+        if "RemoteException" in answer:
+            return answer["RemoteException"].get("message", "refused")
+        if isinstance(answer.get("error"), dict):
+            return answer["error"].get("message", "refused")
+    return str(answer)
+
+
+FINAL = ("FINISHED", "FAILED", "KILLED")

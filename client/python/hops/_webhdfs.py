@@ -1,0 +1,269 @@
+"""A WebHDFS client with failover, on the standard library alone."""
+import json
+import os
+import posixpath
+import threading
+import urllib.parse
+
+from hops import _cluster, _http
+
+# Exceptions by which a namenode says: ask another one, or ask again.
+_ELSEWHERE = {"StandbyException", "ObserverRetryOnActiveException"}
+_AGAIN = {"RetriableException", "SafeModeException", "NotReplicatedYetException", "AlreadyBeingCreatedException", "RecoveryInProgressException"}
+
+_CLASSES = {
+    "FileNotFoundException": FileNotFoundError,
+    "FileAlreadyExistsException": FileExistsError,
+    "AccessControlException": PermissionError,
+    "AuthorizationException": PermissionError,
+    "SecurityException": PermissionError,
+    "ParentNotDirectoryException": NotADirectoryError,
+}
+
+
+class HdfsError(OSError):
+    """What a namenode or datanode answered. exception is the name of the Java class."""
+
+    def __init__(self, exception, message):
+        super().__init__(message)
+        self.exception = exception
+
+
+def _error(exception, message):
+    base = _CLASSES.get(exception)
+    if base is None:
+        return HdfsError(exception, message)
+    kind = type(exception, (base, HdfsError), {})
+    e = kind.__new__(kind, message)
+    OSError.__init__(e, message)
+    e.exception = exception
+    return e
+
+
+class WebHDFS:
+    """Files of the cluster. Paths are absolute. timeout is how many seconds one operation may take in all, failovers
+    included."""
+
+    def __init__(self, addresses=None, user=None, timeout=90.0):
+        self.addresses = list(addresses or _cluster.webhdfs())
+        self.user = user or _cluster.user()
+        self.timeout = timeout
+        self._lock = threading.Lock()
+        self._active = 0
+
+    # -- plumbing
+
+    def _target(self, path, op, params):
+        if not path.startswith("/"):
+            raise ValueError("path %r is not absolute" % path)
+        query = {"op": op, "user.name": self.user}
+        query.update({k: ("true" if v is True else "false" if v is False else v) for k, v in params.items() if v is not None})
+        return "/webhdfs/v1" + urllib.parse.quote(path) + "?" + urllib.parse.urlencode(query)
+
+    def _namenode(self, method, path, op, params, backoff):
+        """One answer of the active namenode, found by asking around until the deadline."""
+        target = self._target(path, op, params)
+        unreachable = {}
+        while True:
+            with self._lock:
+                active = self._active
+            for i in range(len(self.addresses)):
+                k = (active + i) % len(self.addresses)
+                address = self.addresses[k]
+                try:
+                    # A dead namenode's host answers at once or never: do not wait long for one of several.
+                    answer = _http.request(address, method, target, headers={"Content-Length": "0"} if method in ("PUT", "POST") else None,
+                                           timeout=min(30.0, self.timeout))
+                except _http.BROKEN as e:
+                    unreachable[address] = e
+                    continue
+                problem = _problem(answer)
+                if problem and problem[0] in _ELSEWHERE:
+                    unreachable[address] = problem[1]
+                    continue
+                with self._lock:
+                    self._active = k
+                if problem and problem[0] in _AGAIN and not (op == "CREATE" and problem[0] == "AlreadyBeingCreatedException"):
+                    unreachable[address] = problem[1]
+                    break
+                if problem:
+                    raise _error(*problem)
+                return answer
+            if not backoff.wait():
+                what = "; ".join("%s: %s" % p for p in sorted(unreachable.items()))
+                raise TimeoutError("%s of %s: no namenode served it within %.0f s (%s)" % (op, path, self.timeout, what))
+
+    def _data(self, method, path, op, params, body, backoff):
+        """The second step of CREATE, APPEND and OPEN: with the datanode that the namenode chose."""
+        answer = self._namenode(method, path, op, dict(params, noredirect=True), backoff)
+        location = answer.json()["Location"]
+        parts = urllib.parse.urlsplit(location)
+        address = "http://" + parts.netloc
+        try:
+            answer = _http.request(address, method, parts.path + "?" + parts.query, body=body,
+                                   headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
+        except _http.BROKEN as e:
+            raise _Lost("datanode %s: %s" % (parts.netloc, e)) from e
+        problem = _problem(answer)
+        if problem:
+            if problem[0] in _ELSEWHERE or problem[0] in _AGAIN:
+                raise _Lost(problem[1])
+            raise _error(*problem)
+        return answer
+
+    def _simple(self, method, path, op, **params):
+        return self._namenode(method, path, op, params, _http.Backoff(self.timeout)).json()
+
+    # -- operations
+
+    def status(self, path):
+        """The FileStatus of a path, as WebHDFS names its fields. FileNotFoundError: there is none."""
+        return self._simple("GET", path, "GETFILESTATUS")["FileStatus"]
+
+    def exists(self, path):
+        try:
+            self.status(path)
+            return True
+        except FileNotFoundError:
+            return False
+
+    def list(self, path):
+        """FileStatus of each entry of a directory, with its name in pathSuffix."""
+        return self._simple("GET", path, "LISTSTATUS")["FileStatuses"]["FileStatus"]
+
+    def mkdirs(self, path, permission=None):
+        return self._simple("PUT", path, "MKDIRS", permission=permission)["boolean"]
+
+    def delete(self, path, recursive=False):
+        """True if something was removed."""
+        return self._simple("DELETE", path, "DELETE", recursive=recursive)["boolean"]
+
+    def rename(self, source, destination):
+        """Atomic. A rename whose answer was lost on the way is recognised as done."""
+        try:
+            if self._simple("PUT", source, "RENAME", destination=destination)["boolean"]:
+                return True
+        except FileNotFoundError:
+            pass
+        return not self.exists(source) and self.exists(destination)
+
+    def content_summary(self, path):
+        return self._simple("GET", path, "GETCONTENTSUMMARY")["ContentSummary"]
+
+    def set_permission(self, path, permission):
+        self._simple("PUT", path, "SETPERMISSION", permission=permission)
+
+    def set_owner(self, path, owner=None, group=None):
+        self._simple("PUT", path, "SETOWNER", owner=owner, group=group)
+
+    def read(self, path, offset=0, length=None):
+        """Bytes of a file. Reading an empty file or past its end gives no bytes."""
+        if length == 0:
+            return b""
+        backoff = _http.Backoff(self.timeout)
+        while True:
+            try:
+                return self._data("GET", path, "OPEN", {"offset": offset, "length": length}, None, backoff).body
+            except _Lost:
+                if not backoff.wait():
+                    raise
+            except HdfsError as e:
+                if "out of the range" in str(e):
+                    return b""
+                raise
+
+    def create(self, path, data=b"", overwrite=False, replication=None, permission=None):
+        """Make a file with this content. It is durable when the call returns. FileExistsError: it exists and overwrite is not
+        set."""
+        backoff = _http.Backoff(self.timeout)
+        params = {"overwrite": overwrite, "replication": replication, "permission": permission}
+        while True:
+            try:
+                self._data("PUT", path, "CREATE", params, data, backoff)
+                return
+            except _Lost:
+                # Our own half-made file may be there now.
+                params["overwrite"] = True
+                if not backoff.wait():
+                    raise
+
+    def append(self, path, data):
+        """Append to a file. An append whose answer was lost is completed, not repeated: the file must have no other
+        writer."""
+        start = self.status(path)["length"]
+        backoff = _http.Backoff(self.timeout)
+        rest = data
+        while rest:
+            try:
+                self._data("POST", path, "APPEND", {}, rest, backoff)
+                return
+            except _Lost:
+                if not backoff.wait():
+                    raise
+                done = self.status(path)["length"] - start
+                if done < 0 or done > len(data):
+                    raise HdfsError("IOException", "%s changed while it was appended to" % path) from None
+                rest = data[done:]
+
+
+class _Lost(OSError):
+    """The outcome of a data transfer is unknown."""
+
+
+def _problem(answer):
+    """(exception, message) of an error answer, None of a good one."""
+    if answer.status < 400:
+        return None
+    try:
+        remote = json.loads(answer.body.decode("utf-8"))["RemoteException"]
+        return remote.get("exception", "IOException"), remote.get("message", "")
+    except (ValueError, KeyError, TypeError):
+        return "IOException", "HTTP %d: %s" % (answer.status, answer.body[:200].decode("utf-8", "replace"))
+
+
+class Appender:
+    """A growing file (log, events): add() keeps bytes, flush() appends them, and what could not be written stays for the
+    next flush. Only one Appender may write a file."""
+
+    def __init__(self, fs, path, limit=64 << 20):
+        self.fs, self.path, self.limit = fs, path, limit
+        self.dropped = 0
+        self._lock = threading.Lock()
+        self._pending = []
+        self._size = 0
+        self._made = False
+
+    def add(self, data):
+        with self._lock:
+            if self._size + len(data) > self.limit:
+                self.dropped += len(data)
+                return
+            self._pending.append(data)
+            self._size += len(data)
+
+    def flush(self):
+        """Write what is pending. Raises OSError when the filesystem does not take it; nothing is lost then."""
+        with self._lock:
+            data = b"".join(self._pending)
+            self._pending, self._size = [], 0
+        if not data and self._made:
+            return
+        try:
+            if not self._made and not self.fs.exists(self.path):
+                self.fs.create(self.path, data)
+            elif data:
+                self.fs.append(self.path, data)
+            self._made = True
+        except OSError:
+            with self._lock:
+                self._pending.insert(0, data)
+                self._size += len(data)
+            raise
+
+
+def join(*parts):
+    return posixpath.join(*parts)
+
+
+def local_name(path):
+    return os.path.basename(path.rstrip("/"))
