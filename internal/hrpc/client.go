@@ -1,0 +1,403 @@
+package hrpc
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// ErrClosed is what calls on a client end in after Close.
+var ErrClosed = errors.New("connection is closed")
+
+// ErrTimeout marks a connection or call that was given up because no answer came.
+var ErrTimeout = errors.New("no answer in time")
+
+// ClientID identifies a client across its connections.
+type ClientID [16]byte
+
+// DialConfig says how to connect and as whom.
+type DialConfig struct {
+	// Protocol is the one announced for the connection; calls may use others. Java servers authorize it. Required.
+	Protocol string
+	// User acts; RealUser, if not empty, is the authenticated user who acts for User.
+	User, RealUser string
+	// ClientID; the zero value means a random one.
+	ClientID ClientID
+	// DialTimeout bounds connecting. Default 5 s.
+	DialTimeout time.Duration
+	// CallTimeout bounds a call whatever its context says. Default 60 s.
+	CallTimeout time.Duration
+	// Silence closes the connection when calls wait and nothing at all has come for so long: the server hangs. Default
+	// CallTimeout.
+	Silence time.Duration
+	// MaxFrame is the largest answer taken, in bytes. Default DefaultMaxFrame.
+	MaxFrame int
+	// Dial makes the connection; default a net.Dialer's.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func (c DialConfig) withDefaults() DialConfig {
+	setDefault(&c.DialTimeout, 5*time.Second)
+	setDefault(&c.CallTimeout, 60*time.Second)
+	setDefault(&c.Silence, c.CallTimeout)
+	setDefault(&c.MaxFrame, DefaultMaxFrame)
+	if c.ClientID == (ClientID{}) {
+		c.ClientID = NewClientID()
+	}
+	if c.Dial == nil {
+		c.Dial = new(net.Dialer).DialContext
+	}
+	return c
+}
+
+// Client is one connection to one server. Any number of calls may be under way at a time; answers come in any order. It
+// is safe for concurrent use.
+type Client struct {
+	config DialConfig
+	addr   string
+	conn   net.Conn
+	out    *outbox
+	ids    atomic.Int32
+
+	lastRead atomic.Int64 // nanoseconds since started
+	started  time.Time
+	done     chan struct{} // closed when the connection has failed
+
+	mu       sync.Mutex
+	waiting  map[int32]*pending
+	err      error
+	watching bool
+}
+
+// pending is a call that waits for its answer.
+type pending struct {
+	ready chan struct{} // capacity one: the answer, or err, is there
+	since time.Duration // after Client.started
+	body  []byte        // the encoded answer; its memory is reused
+	err   error
+}
+
+var pendings = sync.Pool{New: func() any { return &pending{ready: make(chan struct{}, 1)} }}
+
+// Dial connects to a server and says who calls. The server's opinion of that comes with the answer to the first call.
+func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) {
+	config = config.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, config.DialTimeout)
+	defer cancel()
+	conn, err := config.Dial(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		config:  config,
+		addr:    addr,
+		conn:    conn,
+		out:     newOutbox(conn, config.CallTimeout),
+		started: time.Now(),
+		done:    make(chan struct{}),
+		waiting: map[int32]*pending{},
+	}
+	hello := connectionContext(config)
+	err = c.out.add(func(dst []byte) ([]byte, error) {
+		dst = append(dst, magic...)
+		dst = append(dst, version, 0, authNone)
+		dst, at := beginFrame(dst)
+		var room [64]byte
+		dst = appendDelimited(dst, appendRequestHeader(room[:0], callContext, -1, config.ClientID[:]))
+		if dst, err = appendMessage(dst, hello); err != nil {
+			return nil, err
+		}
+		return endFrame(dst, at), nil
+	})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	go c.read()
+	go c.write()
+	return c, nil
+}
+
+func connectionContext(config DialConfig) *hadooppb.IpcConnectionContextProto {
+	user := &hadooppb.UserInformationProto{EffectiveUser: &config.User}
+	if config.RealUser != "" {
+		user.RealUser = &config.RealUser
+	}
+	return &hadooppb.IpcConnectionContextProto{UserInfo: user, Protocol: &config.Protocol}
+}
+
+// Addr is the server's address.
+func (c *Client) Addr() string { return c.addr }
+
+// Done is closed when the connection has failed or was closed.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection; calls under way return ErrClosed.
+func (c *Client) Close() error {
+	c.fail(ErrClosed)
+	return nil
+}
+
+// Call asks the server and waits for the answer, which is decoded into response. Errors: a *RemoteError is the server's;
+// a *ConnError means that the connection failed and it is not known whether the call was carried out; ctx.Err().
+func (c *Client) Call(ctx context.Context, protocol, method string, request, response Message) error {
+	return c.call(ctx, c.ids.Add(1)&0x7fffffff, 0, protocol, method, request, response)
+}
+
+// ConnError is a failure of the connection to a server, or to make one.
+type ConnError struct {
+	Addr string
+	Err  error
+	// Dial: there was no connection, so the call cannot have been carried out.
+	Dial bool
+}
+
+func (e *ConnError) Error() string {
+	if e.Dial {
+		return e.Err.Error() // a dial error names the address
+	}
+	return fmt.Sprintf("connection to %s: %v", e.Addr, e.Err)
+}
+
+func (e *ConnError) Unwrap() error { return e.Err }
+
+func (c *Client) call(ctx context.Context, id, retry int32, protocol, method string, request, response Message) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p := pendings.Get().(*pending)
+	p.err = nil
+	p.since = time.Since(c.started)
+	if err := c.enter(id, p); err != nil {
+		return err
+	}
+	err := c.out.add(func(dst []byte) ([]byte, error) {
+		dst, at := beginFrame(dst)
+		var room [256]byte
+		dst = appendDelimited(dst, appendRequestHeader(room[:0], id, retry, c.config.ClientID[:]))
+		dst = appendDelimited(dst, appendCallHeader(room[:0], protocol, method))
+		var err error
+		if dst, err = appendMessage(dst, request); err != nil {
+			return nil, fmt.Errorf("request of %s: %w", method, err)
+		}
+		return endFrame(dst, at), nil
+	})
+	if err != nil {
+		c.leave(id, p)
+		if c.out.failure() != nil {
+			return &ConnError{Addr: c.addr, Err: err}
+		}
+		return err
+	}
+	select {
+	case <-p.ready:
+	case <-ctx.Done():
+		c.leave(id, p)
+		return ctx.Err()
+	}
+	err = p.err
+	if err == nil {
+		if err = response.UnmarshalVT(p.body); err != nil {
+			err = &ConnError{Addr: c.addr, Err: fmt.Errorf("answer of %s: %w", method, err)}
+		}
+	}
+	if cap(p.body) > 64<<10 {
+		p.body = nil
+	}
+	pendings.Put(p)
+	return err
+}
+
+// enter registers a call.
+func (c *Client) enter(id int32, p *pending) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return &ConnError{Addr: c.addr, Err: c.err}
+	}
+	if c.waiting[id] != nil {
+		return fmt.Errorf("call id %d is in use on the connection to %s", id, c.addr)
+	}
+	c.waiting[id] = p
+	if !c.watching {
+		c.watching = true
+		time.AfterFunc(watchInterval, c.watch)
+	}
+	return nil
+}
+
+// leave forgets a call that nobody waits for any more. If its answer is being delivered, leave waits for that.
+func (c *Client) leave(id int32, p *pending) {
+	c.mu.Lock()
+	mine := c.waiting[id] == p
+	if mine {
+		delete(c.waiting, id)
+	}
+	c.mu.Unlock()
+	if !mine {
+		<-p.ready
+	}
+	pendings.Put(p)
+}
+
+// claim takes a call whose answer has come.
+func (c *Client) claim(id int32) *pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.waiting[id]
+	delete(c.waiting, id)
+	return p
+}
+
+const watchInterval = time.Second
+
+// watch gives up calls that have waited too long, and the connection if it says nothing at all. It runs once a second
+// while calls wait.
+func (c *Client) watch() {
+	now := time.Since(c.started)
+	heard := time.Duration(c.lastRead.Load())
+	c.mu.Lock()
+	if len(c.waiting) == 0 || c.err != nil {
+		c.watching = false
+		c.mu.Unlock()
+		return
+	}
+	var oldest = now
+	var late []*pending
+	for id, p := range c.waiting {
+		oldest = min(oldest, p.since)
+		if now-p.since > c.config.CallTimeout {
+			delete(c.waiting, id)
+			late = append(late, p)
+		}
+	}
+	c.mu.Unlock()
+	for _, p := range late {
+		p.err = &ConnError{Addr: c.addr, Err: fmt.Errorf("%w (%v)", ErrTimeout, c.config.CallTimeout)}
+		p.ready <- struct{}{}
+	}
+	if silent := now - max(heard, oldest); silent > c.config.Silence {
+		c.fail(fmt.Errorf("%w: the server has been silent for %v", ErrTimeout, silent.Round(time.Millisecond)))
+		return
+	}
+	time.AfterFunc(watchInterval, c.watch)
+}
+
+// fail ends the connection and every call on it.
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	if c.err != nil {
+		c.mu.Unlock()
+		return
+	}
+	c.err = err
+	waiting := c.waiting
+	c.waiting = nil
+	c.mu.Unlock()
+	c.out.fail(err)
+	c.conn.Close()
+	close(c.done)
+	for _, p := range waiting {
+		p.err = &ConnError{Addr: c.addr, Err: err}
+		if remote, ok := errors.AsType[*RemoteError](err); ok {
+			p.err = remote
+		}
+		p.ready <- struct{}{}
+	}
+}
+
+// write sends what callers leave in the outbox. Letting other goroutines run first makes one system call of many calls.
+func (c *Client) write() {
+	for {
+		select {
+		case <-c.out.wake:
+		case <-c.done:
+			return
+		}
+		runtime.Gosched()
+		if err := c.out.flush(); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+}
+
+func (c *Client) read() {
+	f := newFrames(c.conn, c.config.MaxFrame)
+	for {
+		frame, ok, err := f.next()
+		if err == nil && !ok {
+			err = f.fill()
+			c.lastRead.Store(int64(time.Since(c.started)))
+		} else if err == nil {
+			err = c.deliver(frame)
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+	}
+}
+
+// deliver hands an answer to who waits for it. An error ends the connection.
+func (c *Client) deliver(frame []byte) error {
+	head, n := cut(frame)
+	if n == 0 {
+		return fmt.Errorf("%w: no response header", errMalformed)
+	}
+	h, err := parseResponseHeader(head)
+	if err != nil {
+		return err
+	}
+	var remote *RemoteError
+	if h.status != hadooppb.RpcResponseHeaderProto_SUCCESS {
+		remote = &RemoteError{
+			Class:   h.class,
+			Message: h.message,
+			Detail:  h.detail,
+			Fatal:   h.status == hadooppb.RpcResponseHeaderProto_FATAL,
+		}
+		if remote.Class == "" {
+			remote.Class = classIOException
+		}
+	}
+	if h.callID < 0 {
+		if remote != nil {
+			return remote
+		}
+		return nil
+	}
+	p := c.claim(h.callID)
+	switch {
+	case p == nil: // its caller has left
+	case remote != nil:
+		p.err = remote
+		p.ready <- struct{}{}
+	default:
+		body, m := cut(frame[n:])
+		if m == 0 {
+			p.err = &ConnError{Addr: c.addr, Err: fmt.Errorf("%w: no response", errMalformed)}
+		}
+		p.body = append(p.body[:0], body...)
+		p.ready <- struct{}{}
+	}
+	if remote != nil && remote.Fatal {
+		return remote
+	}
+	return nil
+}
+
+// NewClientID returns a random one.
+func NewClientID() ClientID {
+	var id ClientID
+	_, _ = rand.Read(id[:]) // never fails
+	return id
+}

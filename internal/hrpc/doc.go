@@ -1,0 +1,32 @@
+// Package hrpc is Hadoop IPC, version 9, at both ends: length-framed protobuf calls, pipelined over one TCP connection
+// and answered in any order.
+//
+//	client → server   "hrpc" 09 class auth                                        once
+//	                  length | RpcRequestHeader(-3) | IpcConnectionContext        once: who calls
+//	                  length | RpcRequestHeader(id) | RequestHeader | request     any number
+//	server → client   length | RpcResponseHeader(id) | response                   or the header alone for an error
+//
+// length is four bytes, big-endian; every message has a varint with its own length in front.
+//
+// # Server
+//
+// A Server has a table of methods, each with the Right that it needs. One goroutine per connection reads, decodes and
+// calls the handlers, which therefore must not block: they answer at once, or later from any goroutine. Answers collect
+// in the connection's outbox while the reader is busy and leave together in one system call; when nobody reads, a writer
+// goroutine sends them. What comes from outside is limited: connections, frames (small until the caller is known), calls
+// in flight, time to say who one is, time to finish a frame, time to take an answer. A buffer grows with the bytes that
+// have arrived, never with a length that was announced.
+//
+// Who calls is decided once per connection by security.Door. SASL is answered with "SIMPLE will do", which is all that a
+// server on loopback offers.
+//
+// # Client
+//
+// A Client is one connection. A Failover keeps one to each of several servers, remembers which of them leads, and
+// repeats a call under the same client id and call id until somebody has answered it, so that a server's retry cache
+// recognises a call whose first answer was lost.
+//
+// # Locks
+//
+// serverConn.mu before outbox.mu; Client.mu and outbox.mu are never held together; handlers run without either.
+package hrpc

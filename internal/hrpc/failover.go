@@ -1,0 +1,285 @@
+package hrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Backoff between rounds over all servers.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
+// FailoverConfig describes a Failover.
+type FailoverConfig struct {
+	DialConfig
+	// Addresses of the servers, host:port each; at least one.
+	Addresses []string
+	// Unreachable is how long a call tries while no server can be connected to at all. Default 10 s.
+	Unreachable time.Duration
+	// Logger; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Failover calls whichever of several servers leads. It connects when it has to, remembers who answered last, and moves
+// on when a server stands by, cannot be reached or loses the connection. A call keeps its identity (client id, call id)
+// however often it is sent, and says how often that was, so a server that has carried it out already can answer without
+// doing so again. It is safe for concurrent use.
+type Failover struct {
+	config FailoverConfig
+	log    *slog.Logger
+	nodes  []*node
+	active atomic.Int32
+	ids    atomic.Int32
+	closed chan struct{}
+	once   sync.Once
+}
+
+// NewFailover makes a Failover; it connects at the first call.
+func NewFailover(config FailoverConfig) (*Failover, error) {
+	if len(config.Addresses) == 0 {
+		return nil, errors.New("no server address is given")
+	}
+	if len(config.Addresses) > 1 {
+		setDefault(&config.Silence, 30*time.Second)
+	}
+	setDefault(&config.Unreachable, 10*time.Second)
+	config.DialConfig = config.DialConfig.withDefaults()
+	f := &Failover{config: config, log: config.Logger, closed: make(chan struct{})}
+	if f.log == nil {
+		f.log = slog.Default()
+	}
+	for _, addr := range config.Addresses {
+		f.nodes = append(f.nodes, &node{addr: addr, config: config.DialConfig})
+	}
+	return f, nil
+}
+
+// ClientID is the identity of all its calls.
+func (f *Failover) ClientID() ClientID { return f.config.ClientID }
+
+// Active is the address of the server that is asked first.
+func (f *Failover) Active() string { return f.nodes[f.active.Load()].addr }
+
+// Close ends all connections; calls under way and later ones return ErrClosed.
+func (f *Failover) Close() error {
+	f.once.Do(func() { close(f.closed) })
+	for _, n := range f.nodes {
+		n.close()
+	}
+	return nil
+}
+
+// UnreachableError says what each server was tried with.
+type UnreachableError struct {
+	Addresses []string
+	Errors    []error
+}
+
+func (e *UnreachableError) Error() string {
+	var parts []string
+	for i, addr := range e.Addresses {
+		text := "not tried"
+		if e.Errors[i] != nil {
+			text = e.Errors[i].Error()
+		}
+		if strings.Contains(text, addr) {
+			parts = append(parts, text)
+		} else {
+			parts = append(parts, addr+": "+text)
+		}
+	}
+	return "no server answers: " + strings.Join(parts, "; ")
+}
+
+// Unwrap gives the causes.
+func (e *UnreachableError) Unwrap() []error {
+	var errs []error
+	for _, err := range e.Errors {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// Call asks the leading server and decodes its answer into response. It tries until ctx is done, or for the configured
+// call timeout if ctx has no deadline. Errors: *RemoteError from the server; *UnreachableError naming every server when
+// none led in time; ctx.Err(), wrapped; ErrClosed.
+func (f *Failover) Call(ctx context.Context, protocol, method string, request, response Message) error {
+	id := f.ids.Add(1) & 0x7fffffff
+	at := f.active.Load()
+	err := f.try(ctx, at, id, 0, protocol, method, request, response)
+	if err == nil || !f.again(ctx, err) {
+		return err
+	}
+	return f.persist(ctx, at, err, id, protocol, method, request, response)
+}
+
+func (f *Failover) try(ctx context.Context, at, id, retry int32, protocol, method string, request, response Message) error {
+	c, err := f.nodes[at].get(ctx, f.closed)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, id, retry, protocol, method, request, response)
+}
+
+// again reports whether another attempt makes sense.
+func (f *Failover) again(ctx context.Context, err error) bool {
+	if ctx.Err() != nil || errors.Is(err, ErrClosed) {
+		return false
+	}
+	if remote, ok := errors.AsType[*RemoteError](err); ok {
+		return remote.Standby() || remote.Retriable()
+	}
+	_, broken := errors.AsType[*ConnError](err)
+	return broken
+}
+
+// persist repeats a call whose first attempt, at one server, failed with err.
+func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, protocol, method string, request, response Message) error {
+	started := time.Now()
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, f.config.CallTimeout, ErrTimeout)
+		defer cancel()
+	}
+	causes := make([]error, len(f.nodes))
+	reached := false // some server had a connection
+	pause := firstPause
+	tried := 1 // servers tried in this round
+	for retry := int32(1); ; retry++ {
+		causes[at] = err
+		if broken, ok := errors.AsType[*ConnError](err); !ok || !broken.Dial {
+			reached = true
+		}
+		remote, _ := errors.AsType[*RemoteError](err)
+		stay := remote != nil && remote.Retriable()
+		if !stay {
+			f.log.Debug("server does not answer the call, trying the next", "server", f.nodes[at].addr, "method", method, "error", err)
+			at = f.leave(at)
+		}
+		if stay || tried >= len(f.nodes) {
+			if !reached && time.Since(started) > f.config.Unreachable {
+				return &UnreachableError{Addresses: f.config.Addresses, Errors: causes}
+			}
+			// Between half of the pause and all of it, so that many clients do not come back at once.
+			wait := time.NewTimer(pause/2 + rand.N(pause/2))
+			select {
+			case <-wait.C:
+			case <-ctx.Done():
+			case <-f.closed:
+			}
+			wait.Stop()
+			pause = min(2*pause, lastPause)
+			tried = 0
+		}
+		select {
+		case <-f.closed:
+			return ErrClosed
+		default:
+		}
+		if ctx.Err() == nil {
+			err = f.try(ctx, at, id, retry, protocol, method, request, response)
+			tried++
+			if err == nil || !f.again(ctx, err) && ctx.Err() == nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: %w: %w", method, context.Cause(ctx), &UnreachableError{Addresses: f.config.Addresses, Errors: causes})
+		}
+	}
+}
+
+// leave moves away from a server, unless somebody has done so already, and returns whom to ask now.
+func (f *Failover) leave(at int32) int32 {
+	f.active.CompareAndSwap(at, (at+1)%int32(len(f.nodes)))
+	return f.active.Load()
+}
+
+// node is one server and, once it was needed, the connection to it.
+type node struct {
+	addr   string
+	config DialConfig
+
+	mu      sync.Mutex
+	client  *Client
+	dialing chan struct{} // closed when the attempt under way has ended
+	err     error         // of the last attempt
+	shut    bool
+}
+
+// get returns a live connection, making one if need be. Callers that come while one is being made share it.
+func (n *node) get(ctx context.Context, closed <-chan struct{}) (*Client, error) {
+	n.mu.Lock()
+	for {
+		if n.shut {
+			n.mu.Unlock()
+			return nil, ErrClosed
+		}
+		if n.client != nil {
+			select {
+			case <-n.client.Done():
+				n.client = nil
+			default:
+				c := n.client
+				n.mu.Unlock()
+				return c, nil
+			}
+		}
+		mine := n.dialing == nil
+		if mine {
+			n.dialing = make(chan struct{})
+			go n.dial(n.dialing)
+		}
+		dialing := n.dialing
+		n.mu.Unlock()
+		select {
+		case <-dialing:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-closed:
+			return nil, ErrClosed
+		}
+		n.mu.Lock()
+		if n.client == nil && n.err != nil {
+			err := n.err
+			n.mu.Unlock()
+			return nil, &ConnError{Addr: n.addr, Err: err, Dial: true}
+		}
+	}
+}
+
+// dial belongs to all who wait for it, so it ends with its own timeout and not with one caller's context.
+func (n *node) dial(done chan struct{}) {
+	c, err := Dial(context.Background(), n.addr, n.config)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil && n.shut {
+		c.Close()
+		c, err = nil, ErrClosed
+	}
+	n.client, n.err = c, err
+	n.dialing = nil
+	close(done)
+}
+
+func (n *node) close() {
+	n.mu.Lock()
+	n.shut = true
+	c := n.client
+	n.client = nil
+	n.mu.Unlock()
+	if c != nil {
+		c.Close()
+	}
+}

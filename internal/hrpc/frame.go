@@ -1,0 +1,98 @@
+package hrpc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// errFrame marks a frame that may not be.
+var errFrame = errors.New("bad frame")
+
+const (
+	firstBuffer = 8 << 10  // what a quiet connection costs
+	busyBuffer  = 64 << 10 // what one that fills its buffer gets
+	keepBuffer  = 1 << 20  // a larger one is given back when it is empty
+)
+
+// frames cuts a stream into frames. Its buffer holds at most twice the bytes that have arrived (firstBuffer at least),
+// whatever length a frame announces.
+type frames struct {
+	r          io.Reader
+	buf        []byte
+	start, end int // of what has been read and not yet handed out
+	limit      int // of a frame's length
+	filled     bool
+}
+
+func newFrames(r io.Reader, limit int) frames {
+	return frames{r: r, buf: make([]byte, firstBuffer), limit: limit}
+}
+
+// take returns the next n raw bytes if they have arrived. They are valid until the next fill.
+func (f *frames) take(n int) ([]byte, bool) {
+	if f.end-f.start < n {
+		return nil, false
+	}
+	b := f.buf[f.start : f.start+n]
+	f.start += n
+	return b, true
+}
+
+// next returns the next frame without its length if all of it has arrived. It is valid until the next fill.
+func (f *frames) next() (frame []byte, ok bool, err error) {
+	if f.end-f.start < 4 {
+		return nil, false, nil
+	}
+	length := binary.BigEndian.Uint32(f.buf[f.start:])
+	if int64(length) > int64(f.limit) {
+		return nil, false, fmt.Errorf("%w: %d bytes announced, %d are allowed", errFrame, length, f.limit)
+	}
+	if f.end-f.start-4 < int(length) {
+		return nil, false, nil
+	}
+	f.start += 4
+	frame = f.buf[f.start : f.start+int(length) : f.start+int(length)]
+	f.start += int(length)
+	return frame, true, nil
+}
+
+// partial reports whether bytes of a frame wait for the rest of it.
+func (f *frames) partial() bool { return f.end > f.start }
+
+// fill reads once. io.EOF is returned at a frame's boundary only.
+func (f *frames) fill() error {
+	if f.start == f.end {
+		f.start, f.end = 0, 0
+		switch {
+		case len(f.buf) > keepBuffer:
+			f.buf = make([]byte, busyBuffer)
+		case f.filled && len(f.buf) < busyBuffer:
+			f.buf = make([]byte, 2*len(f.buf))
+		}
+	}
+	if f.start > 0 && (f.end == len(f.buf) || len(f.buf)-f.end < len(f.buf)/4) {
+		copy(f.buf, f.buf[f.start:f.end])
+		f.end -= f.start
+		f.start = 0
+	}
+	if f.end == len(f.buf) { // one frame fills the buffer: it has earned twice as much
+		grown := make([]byte, min(2*len(f.buf), f.limit+4+busyBuffer))
+		copy(grown, f.buf[:f.end])
+		f.buf = grown
+	}
+	n, err := f.r.Read(f.buf[f.end:])
+	f.end += n
+	f.filled = f.end == len(f.buf)
+	if n > 0 {
+		return nil
+	}
+	if err == io.EOF && f.partial() {
+		return io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		return io.ErrNoProgress
+	}
+	return err
+}

@@ -1,0 +1,243 @@
+package hrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+)
+
+// Right is what a caller needs to be let through to a method. The zero value is not one: a method without a right cannot
+// be registered.
+type Right uint8
+
+// The rights.
+const (
+	_ Right = iota
+	// Anyone: every caller who has a name; the method touches nothing that belongs to somebody.
+	Anyone
+	// ByPath: the handler checks the caller's permissions on the paths, blocks or leases that the request names.
+	ByPath
+	// Superuser: others are refused before the handler runs.
+	Superuser
+)
+
+func (r Right) String() string {
+	switch r {
+	case Anyone:
+		return "anyone"
+	case ByPath:
+		return "by path"
+	case Superuser:
+		return "superuser"
+	default:
+		return fmt.Sprintf("right %d", uint8(r))
+	}
+}
+
+// Method is one method of a protocol.
+type Method struct {
+	// Name is the method's name on the wire.
+	Name string
+	// New makes an empty request.
+	New func() Message
+	// Right is what the caller needs.
+	Right Right
+	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
+	// it returns, or later from any goroutine. Every call must be answered exactly once; further answers are ignored. A
+	// panic becomes an error reply.
+	Handle func(*Call)
+}
+
+// ServerConfig describes a Server.
+type ServerConfig struct {
+	// Door decides who may call; required.
+	Door *security.Door
+	// Exception names the Java class and the message for an error that a handler fails with. Default: an IOException
+	// with the error's text. A *RemoteError goes out as it is.
+	Exception func(error) (class, message string)
+	// MaxConnections at a time; the next one is closed at once. Default 10000.
+	MaxConnections int
+	// MaxInFlight calls of one connection; reading stops until some are answered. Default 4096.
+	MaxInFlight int
+	// MaxFrame is the largest request, in bytes. Default DefaultMaxFrame.
+	MaxFrame int
+	// FirstByte is how long a peer may take until it has said who it is. Default 20 s.
+	FirstByte time.Duration
+	// FrameTime is how long the rest of a frame may take to arrive. Default 2 min.
+	FrameTime time.Duration
+	// Idle is how long a connection without calls in flight may be silent. Default 10 min.
+	Idle time.Duration
+	// WriteTime is how long a peer may take to read what it asked for. Default 1 min.
+	WriteTime time.Duration
+	// Drain is how long calls in flight may take when the server stops. Default 1 s.
+	Drain time.Duration
+	// Logger; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	setDefault(&c.MaxConnections, 10000)
+	setDefault(&c.MaxInFlight, 4096)
+	setDefault(&c.MaxFrame, DefaultMaxFrame)
+	setDefault(&c.FirstByte, 20*time.Second)
+	setDefault(&c.FrameTime, 2*time.Minute)
+	setDefault(&c.Idle, 10*time.Minute)
+	setDefault(&c.WriteTime, time.Minute)
+	setDefault(&c.Drain, time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Exception == nil {
+		c.Exception = func(err error) (string, string) { return classIOException, err.Error() }
+	}
+	return c
+}
+
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+type protocol struct {
+	name    string
+	methods map[string]*Method
+}
+
+// Server serves protocols on any number of listeners.
+type Server struct {
+	config    ServerConfig
+	protocols map[string]*protocol // complete before Serve, read-only from then on
+
+	mu    sync.Mutex
+	conns map[*serverConn]struct{}
+}
+
+// NewServer makes a server without methods.
+func NewServer(config ServerConfig) *Server {
+	if config.Door == nil {
+		panic("hrpc: a server needs a door")
+	}
+	return &Server{
+		config:    config.withDefaults(),
+		protocols: map[string]*protocol{},
+		conns:     map[*serverConn]struct{}{},
+	}
+}
+
+// Handle registers a method, before Serve. A method that is incomplete, has no right or is there already panics.
+func (s *Server) Handle(name string, m Method) {
+	if name == "" || m.Name == "" || m.New == nil || m.Handle == nil {
+		panic(fmt.Sprintf("hrpc: method %q of %q is incomplete", m.Name, name))
+	}
+	if m.Right < Anyone || m.Right > Superuser {
+		panic(fmt.Sprintf("hrpc: method %s of %s says no right", m.Name, name))
+	}
+	p := s.protocols[name]
+	if p == nil {
+		p = &protocol{name: name, methods: map[string]*Method{}}
+		s.protocols[name] = p
+	}
+	if p.methods[m.Name] != nil {
+		panic(fmt.Sprintf("hrpc: method %s of %s is registered twice", m.Name, name))
+	}
+	p.methods[m.Name] = &m
+}
+
+// Methods calls fn for every registered method, for tests that hold a table of rights.
+func (s *Server) Methods(fn func(protocol string, m Method)) {
+	for _, p := range s.protocols {
+		for _, m := range p.methods {
+			fn(p.name, *m)
+		}
+	}
+}
+
+// Serve accepts connections until ctx is done; then it closes the listener, lets calls in flight finish for the drain
+// time, closes every connection and returns nil. It may run on several listeners at once.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	connCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { listener.Close() })
+	defer stop()
+	defer listener.Close()
+
+	var wg sync.WaitGroup
+	var mine sync.Map // connections of this listener
+	var failure error
+	delay := time.Duration(0)
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			if errors.Is(err, net.ErrClosed) {
+				failure = fmt.Errorf("accept on %v: %w", listener.Addr(), err)
+				break
+			}
+			// Out of descriptors, most likely: wait for connections to end.
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			s.config.Logger.Warn("cannot accept a connection", "listener", listener.Addr(), "error", err)
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		delay = 0
+		c, ok := s.admit(conn)
+		if !ok {
+			s.config.Logger.Warn("too many connections, one is closed", "remote", conn.RemoteAddr(), "limit", s.config.MaxConnections)
+			conn.Close()
+			continue
+		}
+		mine.Store(c, nil)
+		wg.Go(func() {
+			defer mine.Delete(c)
+			defer s.dismiss(c)
+			c.serve(connCtx)
+		})
+	}
+	mine.Range(func(c, _ any) bool { c.(*serverConn).stop(); return true })
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(s.config.Drain):
+		mine.Range(func(c, _ any) bool { c.(*serverConn).conn.Close(); return true })
+		<-done
+	}
+	return failure
+}
+
+// Connections is the number of open connections.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+func (s *Server) admit(conn net.Conn) (*serverConn, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.conns) >= s.config.MaxConnections {
+		return nil, false
+	}
+	c := newServerConn(s, conn)
+	s.conns[c] = struct{}{}
+	return c, true
+}
+
+func (s *Server) dismiss(c *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}

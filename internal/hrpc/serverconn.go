@@ -1,0 +1,484 @@
+package hrpc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+const (
+	// flushAt is how much answers may collect while the reader has more requests to serve.
+	flushAt = 64 << 10
+	// pauseAt is how much may wait for the peer before its next request is looked at.
+	pauseAt = 4 << 20
+)
+
+const httpReply = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" +
+	"This port speaks Hadoop IPC. The web interface and WebHDFS are on the HTTP port.\r\n"
+
+// serverConn is one connection of a Server.
+type serverConn struct {
+	server *Server
+	conn   net.Conn
+	log    *slog.Logger
+	ctx    context.Context // done when the connection is
+	frames frames
+	out    *outbox
+
+	// Of the reader alone.
+	inSASL     bool
+	known      bool      // the context has come
+	frameSince time.Time // when the first bytes of an unfinished frame came
+	caller     metadata.Caller
+	clientID   []byte // of the last call, shared by the next ones with the same
+
+	stopping atomic.Bool
+
+	mu       sync.Mutex
+	inFlight int
+	fewer    *sync.Cond // inFlight has fallen
+}
+
+func newServerConn(s *Server, conn net.Conn) *serverConn {
+	c := &serverConn{
+		server: s,
+		conn:   conn,
+		log:    s.config.Logger.With("remote", conn.RemoteAddr().String()),
+		frames: newFrames(conn, maxFirstFrame),
+		out:    newOutbox(conn, s.config.WriteTime),
+	}
+	c.fewer = sync.NewCond(&c.mu)
+	return c
+}
+
+// serve reads until the peer is done, breaks the protocol, or the server stops.
+func (c *serverConn) serve(parent context.Context) {
+	ctx, cancel := context.WithCancel(parent)
+	c.ctx = ctx
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for {
+			select {
+			case <-c.out.wake:
+				if c.out.flush() != nil { // the reader stops too
+					_ = c.conn.SetReadDeadline(time.Now())
+					c.mu.Lock()
+					c.fewer.Broadcast()
+					c.mu.Unlock()
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+
+	err := c.read()
+	if c.stopping.Load() {
+		c.waitInFlight(0)
+		err = nil
+	}
+	_ = c.out.drain(0)
+	c.linger(err)
+	c.out.fail(net.ErrClosed)
+	c.conn.Close()
+	cancel()
+	writer.Wait()
+	switch {
+	case err == nil, err == io.EOF, errors.Is(err, net.ErrClosed):
+	case errors.Is(err, os.ErrDeadlineExceeded) && c.known && !c.frames.partial():
+		c.log.Debug("idle connection closed")
+	default:
+		c.log.Warn("connection closed", "error", err)
+	}
+}
+
+// linger lets an answer to a peer that broke the protocol arrive: closing with unread bytes would reset the connection.
+func (c *serverConn) linger(err error) {
+	var refusal *refused
+	half, ok := c.conn.(interface{ CloseWrite() error })
+	if !errors.As(err, &refusal) || !ok {
+		return
+	}
+	_ = half.CloseWrite()
+	_ = c.conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	_, _ = io.CopyN(io.Discard, c.conn, 1<<20)
+}
+
+// stop makes the reader return; calls in flight are still answered.
+func (c *serverConn) stop() {
+	c.stopping.Store(true)
+	_ = c.conn.SetReadDeadline(time.Now())
+	c.mu.Lock()
+	c.fewer.Broadcast()
+	c.mu.Unlock()
+}
+
+// refused is a violation of the protocol that the peer has been told about.
+type refused struct{ reason string }
+
+func (r *refused) Error() string { return r.reason }
+
+func (c *serverConn) read() error {
+	if err := c.preamble(); err != nil {
+		return err
+	}
+	for {
+		frame, ok, err := c.frames.next()
+		if err != nil {
+			return err
+		}
+		if ok {
+			if err := c.handle(frame); err != nil {
+				return err
+			}
+			if waiting := c.out.hold(true); waiting > flushAt {
+				if err := c.out.drain(pauseAt); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// preamble reads the seven bytes that open a connection.
+func (c *serverConn) preamble() error {
+	if err := c.conn.SetReadDeadline(time.Now().Add(c.server.config.FirstByte)); err != nil {
+		return err
+	}
+	for c.frames.end < 4 {
+		if err := c.frames.fill(); err != nil {
+			return err
+		}
+	}
+	switch first := string(c.frames.buf[:4]); first {
+	case magic:
+	case "GET ":
+		_, _ = io.WriteString(c.conn, httpReply)
+		return &refused{"HTTP request on the IPC port"}
+	default:
+		return fmt.Errorf("%w: a connection starts with %q, not %q", errFrame, magic, first)
+	}
+	for c.frames.end < 7 {
+		if err := c.frames.fill(); err != nil {
+			return err
+		}
+	}
+	head, _ := c.frames.take(7)
+	if head[4] != version {
+		return c.fatal(callUnauthorized, -1, nil, detailVersionMismatch, classVersionMismatch,
+			fmt.Sprintf("Server IPC version %d cannot communicate with client version %d", version, head[4]))
+	}
+	switch head[6] {
+	case authNone:
+	case authSASL:
+		c.inSASL = true
+	default:
+		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classIOException,
+			fmt.Sprintf("authentication protocol %d is not known", head[6]))
+	}
+	return nil
+}
+
+// fill reads more, after everything that has been answered is on its way.
+func (c *serverConn) fill() error {
+	if c.out.hold(false) > 0 {
+		if err := c.out.flush(); err != nil {
+			return err
+		}
+	}
+	defer c.out.hold(true)
+	for {
+		now := time.Now()
+		switch {
+		case !c.known: // the deadline of the preamble holds for the context too
+		case c.frames.partial():
+			if c.frameSince.IsZero() {
+				c.frameSince = now
+			}
+			_ = c.conn.SetReadDeadline(c.frameSince.Add(c.server.config.FrameTime))
+		default:
+			c.frameSince = time.Time{}
+			_ = c.conn.SetReadDeadline(now.Add(c.server.config.Idle))
+		}
+		// After the deadline, because stop and the writer cut it short.
+		if c.stopping.Load() {
+			return net.ErrClosed
+		}
+		if err := c.out.failure(); err != nil {
+			return err
+		}
+		err := c.frames.fill()
+		if err == nil || c.stopping.Load() {
+			return err
+		}
+		waits := errors.Is(err, os.ErrDeadlineExceeded) && c.known && !c.frames.partial() && c.busy()
+		if !waits {
+			return err
+		}
+	}
+}
+
+// handle serves one frame. An error ends the connection.
+func (c *serverConn) handle(frame []byte) error {
+	head, n := cut(frame)
+	if n == 0 {
+		return c.fatal(callInvalid, -1, nil, detailDeserializing, classRPCServer, "the frame holds no request header")
+	}
+	rest := frame[n:]
+	h, err := parseRequestHeader(head)
+	if err != nil {
+		return c.fatal(callInvalid, -1, nil, detailDeserializing, classRPCServer, "request header: "+err.Error())
+	}
+	refuse := func(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, format string, args ...any) error {
+		return c.fatal(h.callID, h.retry, h.clientID, detail, classRPCServer, fmt.Sprintf(format, args...))
+	}
+	if h.op != int32(hadooppb.RpcRequestHeaderProto_RPC_FINAL_PACKET) {
+		return refuse(detailInvalidHeader, "unsupported RPC operation %d", h.op)
+	}
+	if h.kind != int32(hadooppb.RpcKindProto_RPC_PROTOCOL_BUFFER) {
+		return refuse(detailInvalidHeader, "unsupported RPC kind %d", h.kind)
+	}
+	switch {
+	case h.callID >= 0 && c.known:
+		return c.dispatch(h, rest)
+	case h.callID >= 0:
+		return refuse(detailInvalidHeader, "connection context not established")
+	case h.callID == callPing:
+		return nil
+	case h.callID == callSASL:
+		return c.sasl(h, rest)
+	case h.callID == callContext && c.known:
+		return refuse(detailInvalidHeader, "connection context already processed")
+	case h.callID == callContext:
+		return c.context(h, rest)
+	default:
+		return refuse(detailInvalidHeader, "unknown out of band call #%d", h.callID)
+	}
+}
+
+// sasl answers a client that wants to negotiate: there is nothing to negotiate, SIMPLE will do.
+func (c *serverConn) sasl(h requestHeader, body []byte) error {
+	message, _ := cut(body)
+	var request hadooppb.RpcSaslProto
+	if err := request.UnmarshalVT(message); err != nil {
+		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "SASL message: "+err.Error())
+	}
+	if !c.inSASL || c.known {
+		return c.fatal(h.callID, h.retry, h.clientID, detailInvalidHeader, classRPCServer, "SASL protocol not requested by client")
+	}
+	switch request.GetState() {
+	case hadooppb.RpcSaslProto_NEGOTIATE:
+		return c.send(&responseHeader{callID: callSASL, retry: -1}, &hadooppb.RpcSaslProto{State: hadooppb.RpcSaslProto_SUCCESS.Enum()})
+	case hadooppb.RpcSaslProto_INITIATE: // of SIMPLE, which was all there is; nobody waits for an answer
+		for _, auth := range request.GetAuths() {
+			if auth.GetMethod() != "SIMPLE" {
+				return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classSASL,
+					auth.GetMethod()+" authentication is not enabled.  Available:[SIMPLE]")
+			}
+		}
+		return nil
+	default:
+		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classSASL,
+			fmt.Sprintf("unexpected SASL state %v: only SIMPLE authentication is enabled", request.GetState()))
+	}
+}
+
+// context learns who calls.
+func (c *serverConn) context(h requestHeader, body []byte) error {
+	message, n := cut(body)
+	var request hadooppb.IpcConnectionContextProto
+	if n == 0 {
+		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "the frame holds no connection context")
+	}
+	if err := request.UnmarshalVT(message); err != nil {
+		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "connection context: "+err.Error())
+	}
+	user := request.GetUserInfo()
+	caller, err := c.server.config.Door.Claim(security.AddrsOf(c.conn), user.GetEffectiveUser(), user.GetRealUser())
+	if err != nil {
+		class := classAccessControl
+		if user.GetRealUser() != "" {
+			class = classAuthorization
+		}
+		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, class, err.Error())
+	}
+	c.caller, c.known = caller, true
+	c.frames.limit = c.server.config.MaxFrame
+	return nil
+}
+
+// dispatch decodes a call and hands it to its method.
+func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
+	if !bytes.Equal(h.clientID, c.clientID) || c.clientID == nil {
+		c.clientID = bytes.Clone(h.clientID)
+	}
+	call := &Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, conn: c}
+	head, n := cut(rest)
+	if n == 0 {
+		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "the frame names no method")
+	}
+	target, err := parseCallHeader(head)
+	if err != nil {
+		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "call header: "+err.Error())
+	}
+	if !c.begin() {
+		return net.ErrClosed
+	}
+	protocol, ok := c.server.protocols[string(target.protocol)]
+	if !ok {
+		call.fail(detailNoSuchProtocol, classNoSuchProtocol, fmt.Sprintf("Unknown protocol: %s", printable(target.protocol)))
+		return nil
+	}
+	if target.version != protocolVersion {
+		call.fail(detailProtocolMismatch, classVersionMismatch, fmt.Sprintf("Protocol %s version mismatch. (client = %d, server = %d)",
+			printable(target.protocol), target.version, protocolVersion))
+		return nil
+	}
+	method, ok := protocol.methods[string(target.method)]
+	if !ok {
+		call.fail(detailNoSuchMethod, classNoSuchMethod, fmt.Sprintf("Unknown method %s called on %s protocol.",
+			printable(target.method), printable(target.protocol)))
+		return nil
+	}
+	body, n := cut(rest[n:])
+	request := method.New()
+	if n == 0 {
+		err = errMalformed
+	} else {
+		err = request.UnmarshalVT(body)
+	}
+	if err != nil {
+		c.finished()
+		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, fmt.Sprintf("request of %s: %v", method.Name, err))
+	}
+	call.Request = request
+	call.Caller = c.caller
+	call.Method = method.Name
+	call.Protocol = protocol.name
+	call.Remote = c.conn.RemoteAddr()
+	if method.Right == Superuser && !c.caller.Superuser {
+		call.fail(detailApplication, classAccessControl, fmt.Sprintf("Access denied for user %s. Superuser privilege is required", c.caller.User))
+		return nil
+	}
+	c.run(method, call)
+	return nil
+}
+
+func (c *serverConn) run(method *Method, call *Call) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("handler panicked", "method", method.Name, "panic", r, "stack", string(debug.Stack()))
+			call.fail(detailServer, classIOException, fmt.Sprintf("internal error in %s", method.Name))
+		}
+	}()
+	method.Handle(call)
+}
+
+// send encodes a frame into the outbox. m is nil for a header alone; after a successful status it then counts as empty.
+func (c *serverConn) send(h *responseHeader, m Message) error {
+	return c.out.add(func(dst []byte) ([]byte, error) {
+		dst, at := beginFrame(dst)
+		var room [512]byte
+		dst = appendDelimited(dst, appendResponseHeader(room[:0], h))
+		if h.status == hadooppb.RpcResponseHeaderProto_SUCCESS {
+			var err error
+			if dst, err = appendMessage(dst, m); err != nil {
+				return nil, err
+			}
+		}
+		return endFrame(dst, at), nil
+	})
+}
+
+// fatal tells the peer why the connection ends.
+func (c *serverConn) fatal(callID, retry int32, clientID []byte, detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, class, message string) error {
+	_ = c.send(&responseHeader{
+		callID:   callID,
+		retry:    retry,
+		clientID: clientID,
+		status:   hadooppb.RpcResponseHeaderProto_FATAL,
+		detail:   detail,
+		class:    class,
+		message:  message,
+	}, nil) // fails only when nobody is there to be told
+	return &refused{message}
+}
+
+// begin counts a call in, waiting while there are too many; false: the connection ends.
+func (c *serverConn) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inFlight >= c.server.config.MaxInFlight {
+		c.mu.Unlock()
+		c.out.hold(false)
+		_ = c.out.flush() // its error ends the loop below
+		c.mu.Lock()
+	}
+	for c.inFlight >= c.server.config.MaxInFlight {
+		if c.stopping.Load() || c.gone() {
+			return false
+		}
+		c.fewer.Wait()
+	}
+	c.inFlight++
+	return true
+}
+
+// finished counts a call out.
+func (c *serverConn) finished() {
+	c.mu.Lock()
+	c.inFlight--
+	c.fewer.Signal()
+	c.mu.Unlock()
+}
+
+func (c *serverConn) busy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.inFlight > 0
+}
+
+// waitInFlight waits until at most limit calls are unanswered, or the server's drain time is over.
+func (c *serverConn) waitInFlight(limit int) {
+	late := false
+	timer := time.AfterFunc(c.server.config.Drain, func() {
+		c.mu.Lock()
+		late = true
+		c.fewer.Broadcast()
+		c.mu.Unlock()
+	})
+	defer timer.Stop()
+	c.out.hold(false)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.inFlight > limit && !late {
+		c.fewer.Wait()
+	}
+}
+
+func (c *serverConn) gone() bool { return c.out.failure() != nil }
+
+// printable shortens and quotes what a peer sent, for messages.
+func printable(b []byte) string {
+	if len(b) > 128 {
+		b = b[:128]
+	}
+	return string(bytes.ToValidUTF8(b, []byte("?")))
+}

@@ -1,0 +1,334 @@
+package hrpc
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Message is a protobuf message with generated codecs; those of hadooppb are.
+type Message interface {
+	MarshalToSizedBufferVT([]byte) (int, error)
+	SizeVT() int
+	UnmarshalVT([]byte) error
+}
+
+const (
+	magic   = "hrpc"
+	version = 9
+
+	authNone = 0x00
+	authSASL = 0xdf
+
+	// Call ids below zero, see 1.4 of the wire reference.
+	callUnauthorized = -1
+	callInvalid      = -2
+	callContext      = -3
+	callPing         = -4
+	callSASL         = -33
+
+	// Version of every protocol that is spoken.
+	protocolVersion = 1
+)
+
+// Frame limits, in bytes.
+const (
+	// maxFirstFrame bounds what is read from somebody who has not said who they are.
+	maxFirstFrame = 64 << 10
+	// DefaultMaxFrame bounds every later frame.
+	DefaultMaxFrame = 64 << 20
+)
+
+var errMalformed = errors.New("malformed message")
+
+// fields walks over the fields of an encoded message without allocating.
+type fields struct {
+	rest   []byte
+	number uint64
+	kind   uint8
+	value  uint64 // of kinds 0, 1 and 5
+	bytes  []byte // of kind 2
+}
+
+// next moves to the next field; false at the end, or with err at bytes that are no message.
+func (f *fields) next() (ok bool, err error) {
+	if len(f.rest) == 0 {
+		return false, nil
+	}
+	tag, n := binary.Uvarint(f.rest)
+	if n <= 0 || tag>>3 == 0 || tag > math.MaxUint32 {
+		return false, errMalformed
+	}
+	f.rest = f.rest[n:]
+	f.number, f.kind = tag>>3, uint8(tag&7)
+	switch f.kind {
+	case 0:
+		f.value, n = binary.Uvarint(f.rest)
+	case 1:
+		if n = 0; len(f.rest) >= 8 {
+			f.value, n = binary.LittleEndian.Uint64(f.rest), 8
+		}
+	case 2:
+		f.bytes, n = cut(f.rest)
+	case 5:
+		if n = 0; len(f.rest) >= 4 {
+			f.value, n = uint64(binary.LittleEndian.Uint32(f.rest)), 4
+		}
+	default:
+		n = 0
+	}
+	if n <= 0 {
+		return false, errMalformed
+	}
+	f.rest = f.rest[n:]
+	return true, nil
+}
+
+// is reports whether the field has this number; err if its kind is not the one it must have.
+func (f *fields) is(number uint64, kind uint8) (bool, error) {
+	if f.number != number {
+		return false, nil
+	}
+	if f.kind != kind {
+		return false, errMalformed
+	}
+	return true, nil
+}
+
+// cut returns the length-delimited bytes at the start of b and how much of b they take, 0 if they are not there.
+func cut(b []byte) ([]byte, int) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > uint64(len(b)-n) {
+		return nil, 0
+	}
+	return b[n : n+int(size) : n+int(size)], n + int(size)
+}
+
+func unzigzag32(v uint64) int32 { return int32(uint32(v)>>1) ^ -int32(v&1) }
+
+func zigzag32(v int32) uint64 { return uint64(uint32(v<<1) ^ uint32(v>>31)) }
+
+// requestHeader is RpcRequestHeaderProto. clientID is part of the frame.
+type requestHeader struct {
+	kind, op int32 // -1: absent
+	callID   int32
+	retry    int32
+	clientID []byte
+}
+
+func parseRequestHeader(b []byte) (requestHeader, error) {
+	h := requestHeader{kind: -1, op: -1, retry: -1}
+	var hasID, hasClient bool
+	f := fields{rest: b}
+	for {
+		ok, err := f.next()
+		if err != nil {
+			return h, err
+		}
+		if !ok {
+			break
+		}
+		switch f.number {
+		case 1, 2, 3, 5, 8:
+			if f.kind != 0 {
+				return h, errMalformed
+			}
+		case 4, 6, 7, 9:
+			if f.kind != 2 {
+				return h, errMalformed
+			}
+		}
+		switch f.number {
+		case 1:
+			h.kind = int32(f.value)
+		case 2:
+			h.op = int32(f.value)
+		case 3:
+			h.callID, hasID = unzigzag32(f.value), true
+		case 4:
+			h.clientID, hasClient = f.bytes, true
+		case 5:
+			h.retry = unzigzag32(f.value)
+		}
+	}
+	if !hasID || !hasClient {
+		return h, fmt.Errorf("%w: a request header needs callId and clientId", errMalformed)
+	}
+	return h, nil
+}
+
+func appendRequestHeader(dst []byte, callID, retry int32, clientID []byte) []byte {
+	dst = append(dst, 1<<3, byte(hadooppb.RpcKindProto_RPC_PROTOCOL_BUFFER), 2<<3, byte(hadooppb.RpcRequestHeaderProto_RPC_FINAL_PACKET), 3<<3)
+	dst = binary.AppendUvarint(dst, zigzag32(callID))
+	dst = append(dst, 4<<3|2, byte(len(clientID)))
+	dst = append(dst, clientID...)
+	dst = append(dst, 5<<3)
+	return binary.AppendUvarint(dst, zigzag32(retry))
+}
+
+// callHeader is RequestHeaderProto. Its slices are part of the frame.
+type callHeader struct {
+	method, protocol []byte
+	version          uint64
+}
+
+func parseCallHeader(b []byte) (callHeader, error) {
+	var h callHeader
+	seen := 0
+	f := fields{rest: b}
+	for {
+		ok, err := f.next()
+		if err != nil {
+			return h, err
+		}
+		if !ok {
+			break
+		}
+		switch {
+		case f.number == 1 && f.kind == 2:
+			h.method = f.bytes
+		case f.number == 2 && f.kind == 2:
+			h.protocol = f.bytes
+		case f.number == 3 && f.kind == 0:
+			h.version = f.value
+		case f.number <= 3:
+			return h, errMalformed
+		default:
+			continue
+		}
+		seen |= 1 << f.number
+	}
+	if seen != 0b1110 {
+		return h, fmt.Errorf("%w: a call names its method, protocol and version", errMalformed)
+	}
+	return h, nil
+}
+
+func appendCallHeader(dst []byte, protocol, method string) []byte {
+	dst = append(dst, 1<<3|2)
+	dst = binary.AppendUvarint(dst, uint64(len(method)))
+	dst = append(dst, method...)
+	dst = append(dst, 2<<3|2)
+	dst = binary.AppendUvarint(dst, uint64(len(protocol)))
+	dst = append(dst, protocol...)
+	return append(dst, 3<<3, protocolVersion)
+}
+
+// responseHeader is RpcResponseHeaderProto.
+type responseHeader struct {
+	callID   int32
+	retry    int32
+	status   hadooppb.RpcResponseHeaderProto_RpcStatusProto
+	detail   hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto
+	class    string
+	message  string
+	clientID []byte
+}
+
+func parseResponseHeader(b []byte) (responseHeader, error) {
+	var h responseHeader
+	seen := 0
+	f := fields{rest: b}
+	for {
+		ok, err := f.next()
+		if err != nil {
+			return h, err
+		}
+		if !ok {
+			break
+		}
+		switch f.number {
+		case 1, 2, 3, 6, 8, 9:
+			if f.kind != 0 {
+				return h, errMalformed
+			}
+		case 4, 5, 7, 10:
+			if f.kind != 2 {
+				return h, errMalformed
+			}
+		}
+		switch f.number {
+		case 1:
+			h.callID = int32(uint32(f.value))
+			seen |= 1
+		case 2:
+			h.status = hadooppb.RpcResponseHeaderProto_RpcStatusProto(f.value)
+			seen |= 2
+		case 4:
+			h.class = string(f.bytes)
+		case 5:
+			h.message = string(f.bytes)
+		case 6:
+			h.detail = hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto(f.value)
+		case 7:
+			h.clientID = f.bytes
+		case 8:
+			h.retry = unzigzag32(f.value)
+		}
+	}
+	if seen != 3 {
+		return h, fmt.Errorf("%w: a response header needs callId and status", errMalformed)
+	}
+	return h, nil
+}
+
+func appendResponseHeader(dst []byte, h *responseHeader) []byte {
+	dst = append(dst, 1<<3)
+	dst = binary.AppendUvarint(dst, uint64(uint32(h.callID)))
+	dst = append(dst, 2<<3, byte(h.status), 3<<3, version)
+	if h.status != hadooppb.RpcResponseHeaderProto_SUCCESS {
+		dst = append(dst, 4<<3|2)
+		dst = binary.AppendUvarint(dst, uint64(len(h.class)))
+		dst = append(dst, h.class...)
+		dst = append(dst, 5<<3|2)
+		dst = binary.AppendUvarint(dst, uint64(len(h.message)))
+		dst = append(dst, h.message...)
+		dst = append(dst, 6<<3, byte(h.detail))
+	}
+	dst = append(dst, 7<<3|2)
+	dst = binary.AppendUvarint(dst, uint64(len(h.clientID)))
+	dst = append(dst, h.clientID...)
+	dst = append(dst, 8<<3)
+	return binary.AppendUvarint(dst, zigzag32(h.retry))
+}
+
+// beginFrame reserves the length of a frame; endFrame fills it in.
+func beginFrame(dst []byte) ([]byte, int) { return append(dst, 0, 0, 0, 0), len(dst) }
+
+func endFrame(dst []byte, at int) []byte {
+	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
+	return dst
+}
+
+// appendDelimited appends b with its length in front.
+func appendDelimited(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	return append(dst, b...)
+}
+
+// appendMessage appends m with its length in front. A nil m counts as empty.
+func appendMessage(dst []byte, m Message) ([]byte, error) {
+	if m == nil {
+		return append(dst, 0), nil
+	}
+	size := m.SizeVT()
+	dst = binary.AppendUvarint(dst, uint64(size))
+	dst = extend(dst, size)
+	if _, err := m.MarshalToSizedBufferVT(dst[len(dst)-size:]); err != nil {
+		return nil, err
+	}
+	return dst, nil
+}
+
+// extend makes dst n bytes longer; the new ones are undefined.
+func extend(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) < n {
+		grown := make([]byte, len(dst), max(2*cap(dst), len(dst)+n))
+		copy(grown, dst)
+		dst = grown
+	}
+	return dst[:len(dst)+n]
+}
