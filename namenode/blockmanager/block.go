@@ -1,0 +1,376 @@
+package blockmanager
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// Block is what the namespace says of a block.
+type Block struct {
+	metadata.Block
+	// Replication is the number of replicas wanted.
+	Replication int
+	// Open: the last block of a file being written; its length and generation may still change.
+	Open bool
+}
+
+// place is a volume, as index in Manager.volumes.
+type place int32
+
+// odd is a replica that is not (known to be) what the namespace wants.
+type odd struct {
+	at         place
+	state      namenode.ReplicaState
+	corrupt    bool // a reader or the scrubber found it damaged
+	generation metadata.Generation
+	length     int64
+}
+
+// block is kept small, there may be millions: what only some have is in more.
+type block struct {
+	generation metadata.Generation
+	length     int64
+	want       uint16
+	open       bool
+	health     health
+	priority   int8 // queue it belongs to, -1 none
+	good       []place
+	more       *more
+}
+
+type more struct {
+	odd      []odd
+	expect   []place   // the pipeline of an open block, or of one just closed
+	until    time.Time // when expect ceases to count for a closed block; zero: open
+	copies   []*transfer
+	recovery *recovery
+	tried    []namenode.NodeID // primaries of recoveries that came to nothing
+}
+
+func (b *block) extra() *more {
+	if b.more == nil {
+		b.more = &more{}
+	}
+	return b.more
+}
+
+// trim drops an empty extension.
+func (b *block) trim() {
+	if e := b.more; e != nil && len(e.odd) == 0 && len(e.expect) == 0 && len(e.copies) == 0 && e.recovery == nil && len(e.tried) == 0 {
+		b.more = nil
+	}
+}
+
+func (b *block) odds() []odd {
+	if b.more == nil {
+		return nil
+	}
+	return b.more.odd
+}
+
+// matches reports whether a replica is what the namespace wants of a complete block.
+func (b *block) matches(o odd) bool {
+	return !b.open && !o.corrupt && o.state == namenode.Finalized && o.generation == b.generation && o.length == b.length
+}
+
+// Put tells that a block exists or changed. It may be repeated.
+func (m *Manager) Put(now time.Time, nb Block) {
+	b := m.blocks[nb.ID]
+	want := uint16(min(max(nb.Replication, 0), metadata.MaxReplication))
+	if !nb.Open && (b == nil || b.open) {
+		m.counts.complete++
+	} else if nb.Open && b != nil && !b.open {
+		m.counts.complete--
+	}
+	switch {
+	case b == nil:
+		b = &block{generation: nb.Generation, length: nb.Length, want: want, open: nb.Open, priority: -1}
+		m.blocks[nb.ID] = b
+		if orphans, ok := m.orphans[nb.ID]; ok {
+			delete(m.orphans, nb.ID)
+			b.extra().odd = orphans
+			for _, o := range orphans {
+				m.pardon(m.volumes[o.at].node, nb.ID)
+			}
+		}
+	case b.generation != nb.Generation || b.length != nb.Length || b.open != nb.Open:
+		for _, p := range b.good {
+			e := b.extra()
+			e.odd = append(e.odd, odd{at: p, state: namenode.Finalized, generation: b.generation, length: b.length})
+		}
+		b.good = b.good[:0]
+		closed := b.open && !nb.Open
+		if b.more != nil && b.more.recovery != nil && (closed || nb.Generation >= b.more.recovery.id) {
+			b.more.recovery, b.more.tried = nil, nil
+		}
+		b.generation, b.length, b.want, b.open = nb.Generation, nb.Length, want, nb.Open
+		if e := b.more; e != nil {
+			e.until = time.Time{}
+			if closed && len(e.expect) == 0 { // a new leader knows the pipeline from the replicas being written
+				for _, o := range e.odd {
+					if o.state == namenode.Writing {
+						e.expect = append(e.expect, o.at)
+					}
+				}
+			}
+			if closed && len(e.expect) > 0 {
+				e.until = now.Add(m.config.Grace)
+				m.graces = append(m.graces, grace{nb.ID, e.until})
+			}
+		}
+	default:
+		b.want = want
+	}
+	m.judge(nb.ID, b)
+	m.update(nb.ID, b)
+}
+
+// judge moves replicas of a complete block that match from odd to good.
+func (m *Manager) judge(id metadata.BlockID, b *block) {
+	if b.open || b.more == nil {
+		return
+	}
+	kept := b.more.odd[:0]
+	for _, o := range b.more.odd {
+		if b.matches(o) {
+			b.good = append(b.good, o.at)
+			m.arrived(id, b, m.volumes[o.at].node)
+		} else {
+			kept = append(kept, o)
+		}
+	}
+	b.more.odd = kept
+	b.trim()
+}
+
+// Remove tells that a block is gone from the namespace; its replicas become orphans.
+func (m *Manager) Remove(id metadata.BlockID) {
+	b := m.blocks[id]
+	if b == nil {
+		return
+	}
+	if !b.open {
+		m.counts.complete--
+	}
+	m.setHealth(b, healthy, -1)
+	m.dropCopies(b)
+	m.toOrphans(id, b)
+	delete(m.blocks, id)
+	if m.leading && len(m.orphans[id]) > 0 {
+		m.stray.push(id)
+	}
+	m.wake(id)
+}
+
+func (m *Manager) toOrphans(id metadata.BlockID, b *block) {
+	orphans := slices.Clone(b.odds())
+	for _, p := range b.good {
+		orphans = append(orphans, odd{at: p, state: namenode.Finalized, generation: b.generation, length: b.length})
+	}
+	if len(orphans) > 0 {
+		m.orphans[id] = orphans
+	}
+}
+
+// apply records a replica on a volume.
+func (m *Manager) apply(p place, r namenode.Replica) {
+	id := r.Block.ID
+	o := odd{at: p, state: r.State, generation: r.Block.Generation, length: r.Block.Length}
+	v := m.volumes[p]
+	v.blocks[id] = struct{}{}
+	b := m.blocks[id]
+	if b == nil {
+		list := m.orphans[id]
+		if i := m.indexOnNode(list, v.node); i >= 0 {
+			list[i] = o
+		} else {
+			m.orphans[id] = append(list, o)
+		}
+		if m.leading {
+			m.stray.push(id)
+		}
+		return
+	}
+	known := m.indexOnNode(b.odds(), v.node)
+	if known >= 0 && b.more.odd[known].corrupt && b.more.odd[known].generation == o.generation && b.more.odd[known].at == p {
+		// Found damaged, and a report that merely lists it does not heal it.
+		o.corrupt = true
+	}
+	if b.matches(o) {
+		if known >= 0 {
+			b.more.odd = slices.Delete(b.more.odd, known, known+1)
+		}
+		if i := slices.IndexFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node }); i >= 0 {
+			b.good[i] = p
+		} else {
+			b.good = append(b.good, p)
+		}
+		m.arrived(id, b, v.node)
+		b.trim()
+	} else {
+		b.good = slices.DeleteFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node })
+		if known >= 0 {
+			b.more.odd[known] = o
+		} else {
+			e := b.extra()
+			e.odd = append(e.odd, o)
+		}
+	}
+	m.update(id, b)
+	if o.state == namenode.Finalized {
+		m.wake(id)
+	}
+}
+
+// remove forgets the replica of a block on a volume.
+func (m *Manager) remove(p place, id metadata.BlockID) {
+	v := m.volumes[p]
+	delete(v.blocks, id)
+	m.pardon(v.node, id)
+	if list, ok := m.orphans[id]; ok {
+		if list = slices.DeleteFunc(list, func(o odd) bool { return o.at == p }); len(list) == 0 {
+			delete(m.orphans, id)
+		} else {
+			m.orphans[id] = list
+		}
+		return
+	}
+	b := m.blocks[id]
+	if b == nil {
+		return
+	}
+	b.good = slices.DeleteFunc(b.good, func(g place) bool { return g == p })
+	if b.more != nil {
+		b.more.odd = slices.DeleteFunc(b.more.odd, func(o odd) bool { return o.at == p })
+		b.trim()
+	}
+	m.update(id, b)
+}
+
+func (m *Manager) indexOnNode(list []odd, n *node) int {
+	for i := range list {
+		if m.volumes[list[i].at].node == n {
+			return i
+		}
+	}
+	return -1
+}
+
+// health is what the statistics count a block as.
+type health uint8
+
+const (
+	healthy health = iota
+	under          // fewer live good replicas than wanted
+	missing        // none
+	corrupt        // none, and at least one damaged
+	healths
+)
+
+type counts struct {
+	complete int64 // blocks that are not open
+	by       [healths]int64
+	missing1 int64 // missing blocks that should have had one replica
+	critical int64 // in the most urgent queue
+}
+
+func (m *Manager) setHealth(b *block, h health, priority int8) {
+	tally := func(d int64) {
+		m.counts.by[b.health] += d
+		if b.health >= missing && b.want == 1 {
+			m.counts.missing1 += d
+		}
+		if b.priority == 0 {
+			m.counts.critical += d
+		}
+	}
+	tally(-1)
+	b.health, b.priority = h, priority
+	tally(1)
+}
+
+// live counts the good replicas that can be read now and are not about to be deleted.
+func (m *Manager) live(id metadata.BlockID, b *block) int {
+	n := 0
+	for _, p := range b.good {
+		if m.volumes[p].usable() && !m.volumes[p].node.dooms(id) {
+			n++
+		}
+	}
+	return n
+}
+
+// pending counts the replicas that are on their way.
+func (m *Manager) pending(b *block) int {
+	e := b.more
+	if e == nil {
+		return 0
+	}
+	n := 0
+	for _, t := range e.copies {
+		n += len(t.targets)
+	}
+	if !e.until.IsZero() {
+		for _, p := range e.expect {
+			v := m.volumes[p]
+			if v.usable() && !slices.ContainsFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node }) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// update recounts a block after anything about it changed and puts it into the queues it now belongs to.
+func (m *Manager) update(id metadata.BlockID, b *block) {
+	if b.open {
+		m.setHealth(b, healthy, -1)
+		return
+	}
+	live := m.live(id, b)
+	pending := m.pending(b)
+	want := int(b.want)
+	h, priority := healthy, int8(-1)
+	switch {
+	case live == 0 && pending == 0 && want > 0:
+		h = missing
+		for _, o := range b.odds() {
+			if o.corrupt {
+				h = corrupt
+			}
+		}
+	case live < want:
+		h = under
+	}
+	if live > 0 && live+pending < want {
+		priority = urgency(live, want)
+	}
+	m.setHealth(b, h, priority)
+	// Followers fill the queues too, so that a new leader need not look at every block; Tick sweeps them.
+	if priority >= 0 {
+		m.needs[priority].push(id)
+	}
+	if untidy(b, live) {
+		m.tidy.push(id)
+	}
+}
+
+// untidy blocks have replicas that should go.
+func untidy(b *block, live int) bool { return !b.open && (live > int(b.want) || len(b.odds()) > 0) }
+
+// The queues of HDFS's LowRedundancyBlocks that a copy can help: one replica left of several, less than a third, the
+// rest.
+const priorities = 3
+
+func urgency(live, want int) int8 {
+	switch {
+	case live == 1:
+		return 0
+	case live*3 < want:
+		return 1
+	}
+	return 2
+}

@@ -1,0 +1,236 @@
+package blockmanager
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/placement"
+)
+
+// Config tunes a Manager. The zero value is the default.
+type Config struct {
+	// DeadAfter is the silence after which a node's replicas are lost and copied again. Default 90 s. More makes short
+	// outages cheaper and losses last longer.
+	DeadAfter time.Duration
+	// StaleAfter is the silence after which a node is avoided by writers and asked last by readers. Default 10 s.
+	StaleAfter time.Duration
+	// MinReplication is how many finalized replicas make a block durable enough for its file to be closed. Default 1.
+	MinReplication int
+	// Streams limits the copies under way from one node, and to one node. Default 4.
+	Streams int
+	// CopyTimeout is how long a copy may take before it is ordered elsewhere. Default 2 min.
+	CopyTimeout time.Duration
+	// RepeatAfter is how long an order may go without a report that reflects it before it is sent again. Default 5 s.
+	RepeatAfter time.Duration
+	// RecoveryTimeout is how long the primary of a block recovery has before another attempt is due. Default 10 s.
+	RecoveryTimeout time.Duration
+	// Grace is how long the nodes of a just finished pipeline have to report their replicas before the block counts as
+	// under-replicated. Default 10 s.
+	Grace time.Duration
+	// Deletes limits the deletions in one order. Default 4000.
+	Deletes int
+	// Seed makes the choices among equals.
+	Seed uint64
+}
+
+func (c *Config) setDefaults() {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	set(&c.DeadAfter, 90*time.Second)
+	set(&c.StaleAfter, 10*time.Second)
+	set(&c.CopyTimeout, 2*time.Minute)
+	set(&c.RepeatAfter, 5*time.Second)
+	set(&c.RecoveryTimeout, 10*time.Second)
+	set(&c.Grace, 10*time.Second)
+	if c.MinReplication <= 0 {
+		c.MinReplication = 1
+	}
+	if c.Streams <= 0 {
+		c.Streams = 4
+	}
+	if c.Deletes <= 0 {
+		c.Deletes = 4000
+	}
+}
+
+// Manager is the replica map. See the package comment.
+type Manager struct {
+	config Config
+	seed   uint64
+
+	blocks  map[metadata.BlockID]*block
+	orphans map[metadata.BlockID][]odd
+
+	nodes      map[namenode.NodeID]*node
+	order      []*node // by registration, for replayable walks
+	candidates []*placement.Candidate
+	volumes    []*volume // indexed by place
+
+	counts counts
+	needs  [priorities]queue
+	tidy   queue // blocks with surplus or odd replicas
+	stray  queue // orphans, on the leader
+	graces []grace
+	copies []*transfer
+
+	recovering []metadata.BlockID
+
+	watched   map[metadata.BlockID]int
+	satisfied []metadata.BlockID
+
+	leading bool
+	paused  bool
+	term    uint64
+	led     time.Time
+	horizon metadata.BlockID
+}
+
+// New makes an empty Manager.
+func New(c Config) *Manager {
+	c.setDefaults()
+	return &Manager{
+		config:  c,
+		seed:    c.Seed,
+		blocks:  map[metadata.BlockID]*block{},
+		orphans: map[metadata.BlockID][]odd{},
+		nodes:   map[namenode.NodeID]*node{},
+		watched: map[metadata.BlockID]int{},
+	}
+}
+
+// Lead begins the time in which Orders gives orders, under term. Work ordered by others is not known and may be
+// ordered again; it is idempotent.
+func (m *Manager) Lead(now time.Time, term uint64) {
+	m.forgetOrders()
+	m.leading, m.term, m.led = true, term, now
+	for _, id := range sortedKeys(m.orphans) {
+		m.stray.push(id)
+	}
+}
+
+// Follow ends the time begun by Lead.
+func (m *Manager) Follow() {
+	m.forgetOrders()
+	m.leading = false
+}
+
+// Pause stops (or resumes) scheduling of copies and deletions, as safe mode does. Recoveries go on.
+func (m *Manager) Pause(on bool) { m.paused = on }
+
+// SetHorizon tells the highest block id ever handed out. Orphans above it are kept.
+func (m *Manager) SetHorizon(id metadata.BlockID) { m.horizon = max(m.horizon, id) }
+
+func (m *Manager) forgetOrders() {
+	var touched []metadata.BlockID
+	for _, n := range m.order {
+		touched = append(touched, sortedKeys(n.doomed)...)
+		n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
+		n.incoming, n.outgoing = 0, 0
+		n.fresh, n.asked, n.askedAt = false, false, time.Time{}
+		n.candidate.Scheduled = 0
+	}
+	for _, t := range m.copies {
+		touched = append(touched, t.block.ID)
+		if b := m.blocks[t.block.ID]; b != nil && b.more != nil {
+			b.more.copies = nil
+		}
+	}
+	m.copies = nil
+	for _, id := range m.recovering {
+		if b := m.blocks[id]; b != nil && b.more != nil {
+			b.more.recovery, b.more.tried = nil, nil
+		}
+	}
+	m.recovering = nil
+	m.stray = queue{}
+	for _, id := range touched {
+		if b := m.blocks[id]; b != nil {
+			m.update(id, b)
+		}
+	}
+}
+
+// Reset forgets all blocks, but neither nodes nor what lies on them: replicas become orphans until Put names their
+// blocks again. For a namespace that was replaced as a whole by a snapshot.
+func (m *Manager) Reset() {
+	for id, b := range m.blocks {
+		m.toOrphans(id, b)
+	}
+	m.blocks = map[metadata.BlockID]*block{}
+	m.counts = counts{}
+	m.needs = [priorities]queue{}
+	m.tidy = queue{}
+	m.graces, m.copies, m.recovering = nil, nil, nil
+}
+
+// random draws from the seeded source.
+func (m *Manager) random() uint64 {
+	m.seed += 0x9e3779b97f4a7c15
+	return mix(m.seed)
+}
+
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+func sortedKeys[V any](m map[metadata.BlockID]V) []metadata.BlockID {
+	keys := make([]metadata.BlockID, 0, len(m))
+	for id := range m {
+		keys = append(keys, id)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// queue is a first-in-first-out set of block ids. Members may be dropped lazily: whoever pops an id checks whether it
+// still belongs.
+type queue struct {
+	ids  []metadata.BlockID
+	head int
+	in   map[metadata.BlockID]struct{}
+}
+
+func (q *queue) push(id metadata.BlockID) {
+	if _, ok := q.in[id]; ok {
+		return
+	}
+	if q.in == nil {
+		q.in = map[metadata.BlockID]struct{}{}
+	}
+	q.in[id] = struct{}{}
+	q.ids = append(q.ids, id)
+}
+
+func (q *queue) pop() (metadata.BlockID, bool) {
+	if q.head == len(q.ids) {
+		return 0, false
+	}
+	id := q.ids[q.head]
+	q.head++
+	delete(q.in, id)
+	if q.head > 1024 && q.head > len(q.ids)/2 {
+		q.ids = append(q.ids[:0], q.ids[q.head:]...)
+		q.head = 0
+	}
+	return id, true
+}
+
+// unpop puts the id just popped back to the front.
+func (q *queue) unpop(id metadata.BlockID) {
+	if q.head == 0 {
+		q.ids = slices.Insert(q.ids, 0, id)
+	} else {
+		q.head--
+		q.ids[q.head] = id
+	}
+	q.in[id] = struct{}{}
+}
+
+func (q *queue) len() int { return len(q.ids) - q.head }

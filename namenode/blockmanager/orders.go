@@ -1,0 +1,130 @@
+package blockmanager
+
+import (
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// Replicate asks a node to copy its finalized replica to targets.
+type Replicate struct {
+	Block   metadata.Block
+	Targets []*namenode.Node
+}
+
+// Recover asks a node to be primary of a block recovery.
+type Recover struct {
+	Block      metadata.Block
+	RecoveryID metadata.Generation
+	Replicas   []*namenode.Node
+}
+
+// Orders is the work for one node.
+type Orders struct {
+	Replicate []Replicate
+	Delete    []metadata.Block
+	Recover   []Recover
+	// Report: register and report in full again.
+	Report bool
+}
+
+// Empty reports whether there is nothing to do.
+func (o *Orders) Empty() bool {
+	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Recover) == 0 && !o.Report
+}
+
+// Orders returns what a node should be told now: orders it was not told yet, and those told RepeatAfter ago or longer
+// that no report reflects. Nothing unless leading.
+func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
+	var o Orders
+	n := m.nodes[id]
+	if n == nil || !n.alive || !m.leading {
+		return o
+	}
+	due := func(sent time.Time) bool { return sent.IsZero() || now.Sub(sent) >= m.config.RepeatAfter }
+	if n.outgoing > 0 {
+		for _, t := range m.copies {
+			if t.source == n && len(t.targets) > 0 && due(t.sent) {
+				t.sent = now
+				r := Replicate{Block: t.block}
+				for _, p := range t.targets {
+					r.Targets = append(r.Targets, m.volumes[p].node.info)
+				}
+				o.Replicate = append(o.Replicate, r)
+			}
+		}
+	}
+	for _, id := range m.recovering {
+		b := m.blocks[id]
+		if b == nil || b.more == nil || b.more.recovery == nil || b.more.recovery.primary != n || !due(b.more.recovery.sent) {
+			continue
+		}
+		r := b.more.recovery
+		r.sent = now
+		order := Recover{Block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, RecoveryID: r.id}
+		for _, h := range m.holders(b) {
+			if h.alive {
+				order.Replicas = append(order.Replicas, h.info)
+			}
+		}
+		o.Recover = append(o.Recover, order)
+	}
+	if !m.paused && m.allReported() {
+		o.Delete = m.deletions(now, n, due)
+	}
+	if n.asked && due(n.askedAt) {
+		n.askedAt = now
+		o.Report = true
+	}
+	return o
+}
+
+// deletions takes the deletions due from a node's lists, and is the third gate: one that would hurt now is taken back.
+func (m *Manager) deletions(now time.Time, n *node, due func(time.Time) bool) []metadata.Block {
+	var out []metadata.Block
+	for range n.doomNew.len() {
+		if len(out) == m.config.Deletes {
+			return out
+		}
+		id, _ := n.doomNew.pop()
+		out = m.sentence(now, n, id, out)
+	}
+	for range n.doomSent.len() {
+		id, _ := n.doomSent.pop()
+		if d := n.doomed[id]; d != nil && (!due(d.sent) || len(out) == m.config.Deletes) {
+			n.doomSent.unpop(id) // all behind it were sent later
+			break
+		}
+		out = m.sentence(now, n, id, out)
+	}
+	return out
+}
+
+// sentence appends one deletion to out if it still stands.
+func (m *Manager) sentence(now time.Time, n *node, id metadata.BlockID, out []metadata.Block) []metadata.Block {
+	d := n.doomed[id]
+	if d == nil {
+		return out
+	}
+	if b := m.blocks[id]; b != nil && !m.stands(id, b, d) {
+		delete(n.doomed, id)
+		m.update(id, b)
+		return out
+	}
+	d.sent = now
+	n.doomSent.push(id)
+	return append(out, d.block)
+}
+
+// stands reports whether a replica of a living block may go.
+func (m *Manager) stands(id metadata.BlockID, b *block, d *doom) bool {
+	live := m.live(id, b)
+	switch d.why {
+	case surplus:
+		return !b.open && b.generation == d.block.Generation && live >= int(b.want)
+	case useless:
+		return !b.open && live >= m.config.MinReplication
+	}
+	return false // an orphan whose block has come
+}

@@ -1,0 +1,169 @@
+package blockmanager
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/placement"
+)
+
+// Locate lists where a block can be read, the closest to reader (a host name or IP) first and silent nodes last. For an
+// open block that is its pipeline. corrupt: all replicas known are damaged, and they are what is listed.
+func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []namenode.Location, corrupt bool) {
+	b := m.blocks[id]
+	if b == nil {
+		return nil, false
+	}
+	var at [8]place
+	places := at[:0]
+	add := func(p place) {
+		if m.volumes[p].usable() && !slices.Contains(places, p) {
+			places = append(places, p)
+		}
+	}
+	for _, p := range b.good {
+		add(p)
+	}
+	if b.open {
+		if b.more != nil {
+			for _, p := range b.more.expect {
+				add(p)
+			}
+		}
+		if len(places) == 0 { // a leader that has not seen the pipeline being made
+			for _, o := range b.odds() {
+				if !o.corrupt && o.generation >= b.generation {
+					add(o.at)
+				}
+			}
+		}
+		// The order of a pipeline is not the reader's business, but a silent node should still come last.
+	}
+	if len(places) == 0 {
+		for _, o := range b.odds() {
+			if o.corrupt {
+				add(o.at)
+				corrupt = true
+			}
+		}
+	}
+	if len(places) == 0 {
+		return nil, corrupt
+	}
+	spread := mix(uint64(id) ^ hashOf(reader))
+	rank := func(p place) uint64 {
+		n := m.volumes[p].node
+		distance := uint64(1)
+		if reader != "" && (n.info.IP == reader || n.info.Host == reader) {
+			distance = 0
+		}
+		if n.stale {
+			distance += 2
+		}
+		return distance<<62 | mix(spread+uint64(p))>>2
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		if rank(a) < rank(b) {
+			return -1
+		}
+		return 1
+	})
+	locations = make([]namenode.Location, len(places))
+	for i, p := range places {
+		locations[i] = m.volumes[p].location()
+	}
+	return locations, corrupt
+}
+
+// hashOf is FNV-1a: the same reader always gets the same order of equals.
+func hashOf(s string) uint64 {
+	h := uint64(14695981039346656037)
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return h
+}
+
+// Replicated counts the live finalized replicas of exactly this generation and length.
+func (m *Manager) Replicated(want metadata.Block) int {
+	b := m.blocks[want.ID]
+	if b == nil {
+		return 0
+	}
+	n := 0
+	if b.generation == want.Generation && b.length == want.Length {
+		n = m.live(want.ID, b)
+	}
+	for _, o := range b.odds() {
+		if o.state == namenode.Finalized && !o.corrupt && o.generation == want.Generation && o.length == want.Length && m.volumes[o.at].usable() {
+			n++
+		}
+	}
+	return n
+}
+
+// Durable reports whether a block as given has the minimum of replicas that lets its file be closed.
+func (m *Manager) Durable(want metadata.Block) bool {
+	return m.Replicated(want) >= m.config.MinReplication
+}
+
+// Choose finds targets for a new block, or more of them for an old one.
+func (m *Manager) Choose(r placement.Request) placement.Choice {
+	r.Seed = m.random()
+	c := placement.Choose(m.candidates, r)
+	for _, l := range c.Targets {
+		m.nodes[l.Node.ID].candidate.Xceivers++ // until the next beat tells
+	}
+	return c
+}
+
+// Node finds a registered node.
+func (m *Manager) Node(id namenode.NodeID) (*namenode.Node, bool) {
+	n := m.nodes[id]
+	if n == nil {
+		return nil, false
+	}
+	return n.info, true
+}
+
+// Location resolves what clients send back of a location. An unknown volume is taken as the node's first.
+func (m *Manager) Location(id namenode.NodeID, volume namenode.VolumeID) (namenode.Location, bool) {
+	n := m.nodes[id]
+	if n == nil {
+		return namenode.Location{}, false
+	}
+	if v := n.volumes[volume]; v != nil {
+		return v.location(), true
+	}
+	if len(n.order) > 0 {
+		return n.order[0].location(), true
+	}
+	return namenode.Location{Node: n.info, Type: namenode.Disk}, true
+}
+
+// Statistics counts. Blocks are the complete ones.
+func (m *Manager) Statistics() namenode.Statistics {
+	s := namenode.Statistics{
+		Blocks:                m.counts.complete,
+		UnderReplicated:       m.counts.by[under],
+		Missing:               m.counts.by[missing] + m.counts.by[corrupt],
+		Corrupt:               m.counts.by[corrupt],
+		MissingReplicationOne: m.counts.missing1,
+		Critical:              m.counts.critical,
+	}
+	for _, n := range m.order {
+		s.PendingDeletion += int64(len(n.doomed))
+		if !n.alive {
+			continue
+		}
+		for _, v := range n.candidate.Volumes {
+			if !v.Failed {
+				s.Capacity += v.Capacity
+				s.Used += v.Used
+				s.Remaining += v.Remaining
+			}
+		}
+	}
+	return s
+}

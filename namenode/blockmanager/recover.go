@@ -1,0 +1,131 @@
+package blockmanager
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// recovery is a block recovery (append design, HDFS-265) that one node, the primary, has been asked to do.
+type recovery struct {
+	id      metadata.Generation
+	primary *node
+	begun   time.Time
+	sent    time.Time
+	told    bool // reported as overdue
+}
+
+// Expect tells the pipeline of an open block: where replicas are being written to.
+func (m *Manager) Expect(id metadata.BlockID, targets []namenode.Location) {
+	b := m.blocks[id]
+	if b == nil {
+		return
+	}
+	e := b.extra()
+	e.expect = e.expect[:0]
+	for _, l := range targets {
+		if n := m.nodes[l.Node.ID]; n != nil {
+			e.expect = append(e.expect, m.volume(n, l.Volume).place)
+		}
+	}
+	b.trim()
+}
+
+// holders lists the nodes that may hold a replica of a block: of the pipeline, or reported in any state.
+func (m *Manager) holders(b *block) []*node {
+	var out []*node
+	add := func(p place) {
+		if n := m.volumes[p].node; !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	if b.more != nil {
+		for _, p := range b.more.expect {
+			add(p)
+		}
+		for _, o := range b.more.odd {
+			if o.generation >= b.generation && !o.corrupt {
+				add(o.at)
+			}
+		}
+	}
+	for _, p := range b.good {
+		add(p)
+	}
+	return out
+}
+
+// Nowhere reports whether no datanode is known to hold, or to have been asked to hold, a replica of the block, and that
+// is certain because every live node has reported.
+func (m *Manager) Nowhere(id metadata.BlockID) bool {
+	b := m.blocks[id]
+	return b != nil && len(m.holders(b)) == 0 && len(m.order) > 0 && m.allReported()
+}
+
+// Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an
+// earlier attempt; another primary is chosen then, if there is another.
+func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadata.Generation) {
+	b := m.blocks[id]
+	if b == nil || !b.open {
+		return
+	}
+	e := b.extra()
+	if e.recovery == nil {
+		m.recovering = append(m.recovering, id)
+	}
+	e.recovery = &recovery{id: recoveryID, begun: now}
+	m.choosePrimary(b)
+}
+
+// Recovering returns the recovery id under which a block is being recovered, 0 when it is not.
+func (m *Manager) Recovering(id metadata.BlockID) metadata.Generation {
+	if b := m.blocks[id]; b != nil && b.more != nil && b.more.recovery != nil {
+		return b.more.recovery.id
+	}
+	return 0
+}
+
+// choosePrimary takes the holder heard of last that has not been tried yet, as HDFS does.
+func (m *Manager) choosePrimary(b *block) {
+	e := b.more
+	var best *node
+	for range 2 {
+		for _, n := range m.holders(b) {
+			if n.alive && !slices.Contains(e.tried, n.info.ID) && (best == nil || n.lastBeat.After(best.lastBeat)) {
+				best = n
+			}
+		}
+		if best != nil {
+			break
+		}
+		e.tried = nil // all were tried: begin again
+	}
+	if best != nil {
+		e.tried = append(e.tried, best.info.ID)
+	}
+	e.recovery.primary = best
+}
+
+// overdue finds recoveries without result, and forgets those that ended.
+func (m *Manager) overdue(now time.Time) []metadata.BlockID {
+	var late []metadata.BlockID
+	m.recovering = slices.DeleteFunc(m.recovering, func(id metadata.BlockID) bool {
+		b := m.blocks[id]
+		if b == nil || b.more == nil || b.more.recovery == nil {
+			return true
+		}
+		r := b.more.recovery
+		if r.primary == nil || !r.primary.alive {
+			m.choosePrimary(b) // the same id may go to another primary: the first never finished, or is fenced by a later id
+			r.sent = time.Time{}
+		}
+		if now.Sub(r.begun) >= m.config.RecoveryTimeout && !r.told {
+			r.told = true
+			late = append(late, id)
+		}
+		return false
+	})
+	return late
+}

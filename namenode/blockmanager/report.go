@@ -1,0 +1,194 @@
+package blockmanager
+
+import (
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// report is a full report that is coming in.
+type report struct {
+	id    uint64
+	begun time.Time
+	// unseen are the replicas believed to be there that the report has not named yet, per volume named.
+	unseen map[*volume]map[metadata.BlockID]struct{}
+	// deleted are those whose deletion was told meanwhile: the report may have been made before.
+	deleted map[metadata.BlockID]struct{}
+}
+
+// arrival remembers an incremental report for a while: a full report made before it does not know the replica.
+type arrival struct {
+	id metadata.BlockID
+	at time.Time
+}
+
+// overlap is how much older than its arrival a full report may be.
+const overlap = 30 * time.Second
+
+// Report takes one chunk of a full report. Chunks of a report share its id; the last one ends it, and then what was
+// believed to lie on the volumes named and was not reported is forgotten. False: the node has to register first.
+func (m *Manager) Report(now time.Time, id namenode.NodeID, reportID uint64, volumeID namenode.VolumeID, replicas []namenode.Replica, last bool) bool {
+	n := m.nodes[id]
+	if n == nil || !n.alive {
+		return false
+	}
+	if n.report == nil || n.report.id != reportID {
+		n.report = &report{id: reportID, begun: now, unseen: map[*volume]map[metadata.BlockID]struct{}{}, deleted: map[metadata.BlockID]struct{}{}}
+	}
+	r := n.report
+	if volumeID != "" {
+		v := m.volume(n, volumeID)
+		unseen, ok := r.unseen[v]
+		if !ok {
+			unseen = make(map[metadata.BlockID]struct{}, len(v.blocks))
+			for b := range v.blocks {
+				unseen[b] = struct{}{}
+			}
+			r.unseen[v] = unseen
+		}
+		for _, rep := range replicas {
+			delete(unseen, rep.Block.ID)
+			if _, gone := r.deleted[rep.Block.ID]; !gone {
+				m.apply(v.place, rep)
+			}
+		}
+	}
+	if last {
+		m.endReport(now, n)
+	}
+	return true
+}
+
+func (m *Manager) endReport(now time.Time, n *node) {
+	r := n.report
+	n.report = nil
+	recent := map[metadata.BlockID]struct{}{}
+	for _, a := range n.recent {
+		if r.begun.Sub(a.at) < overlap {
+			recent[a.id] = struct{}{}
+		}
+	}
+	for _, v := range n.order { // not over the map: in a replayable order
+		for _, id := range sortedKeys(r.unseen[v]) {
+			if _, ok := recent[id]; !ok {
+				m.remove(v.place, id)
+			}
+		}
+	}
+	n.reported, n.lastReport = true, now
+	if n.asked && n.renewed {
+		n.asked, n.fresh = false, true
+	}
+}
+
+// Changes takes an incremental report. False: the node has to register first.
+func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.Change) bool {
+	n := m.nodes[id]
+	if n == nil || !n.alive {
+		return false
+	}
+	for len(n.recent) > 0 && now.Sub(n.recent[0].at) > 2*overlap {
+		n.recent = n.recent[1:]
+	}
+	for _, c := range changes {
+		switch c.Kind {
+		case namenode.Receiving:
+			m.receiving(m.volume(n, c.Volume), c.Block)
+			n.recent = append(n.recent, arrival{c.Block.ID, now})
+		case namenode.Received:
+			m.apply(m.volume(n, c.Volume).place, namenode.Replica{Block: c.Block, State: namenode.Finalized})
+			n.recent = append(n.recent, arrival{c.Block.ID, now})
+		case namenode.Deleted:
+			for _, v := range n.order {
+				if c.Volume != "" && v.id != c.Volume {
+					continue
+				}
+				m.remove(v.place, c.Block.ID)
+			}
+			if n.report != nil {
+				n.report.deleted[c.Block.ID] = struct{}{}
+			}
+		case namenode.Corrupt:
+			m.damaged(n, c.Block)
+		}
+		if c.Kind != namenode.Deleted && n.report != nil {
+			delete(n.report.deleted, c.Block.ID)
+		}
+	}
+	return true
+}
+
+// receiving records that a replica is being written, unless a finalized one of that generation is there already.
+func (m *Manager) receiving(v *volume, blk metadata.Block) {
+	if b := m.blocks[blk.ID]; b != nil {
+		for _, p := range b.good {
+			if m.volumes[p].node == v.node && blk.Generation <= b.generation {
+				return
+			}
+		}
+		if i := m.indexOnNode(b.odds(), v.node); i >= 0 {
+			o := b.more.odd[i]
+			if o.state == namenode.Finalized && blk.Generation <= o.generation {
+				return
+			}
+		}
+	}
+	m.apply(v.place, namenode.Replica{Block: blk, State: namenode.Writing})
+}
+
+// damaged marks a node's replica of a block as corrupt. A generation of 0 means whichever is there.
+func (m *Manager) damaged(n *node, blk metadata.Block) {
+	b := m.blocks[blk.ID]
+	if b == nil {
+		return
+	}
+	for i, p := range b.good {
+		if m.volumes[p].node != n || (blk.Generation != 0 && blk.Generation != b.generation) {
+			continue
+		}
+		b.good = append(b.good[:i], b.good[i+1:]...)
+		e := b.extra()
+		e.odd = append(e.odd, odd{at: p, state: namenode.Finalized, corrupt: true, generation: b.generation, length: b.length})
+		m.update(blk.ID, b)
+		return
+	}
+	if i := m.indexOnNode(b.odds(), n); i >= 0 {
+		o := &b.more.odd[i]
+		if blk.Generation == 0 || blk.Generation == o.generation {
+			o.corrupt = true
+			m.update(blk.ID, b)
+		}
+	}
+}
+
+// Damaged takes a reader's word that a node's replica is corrupt (reportBadBlocks).
+func (m *Manager) Damaged(id namenode.NodeID, blk metadata.Block) {
+	if n := m.nodes[id]; n != nil {
+		m.damaged(n, blk)
+	}
+}
+
+// Watch asks to be told by Satisfied when a finalized replica of the block arrives or the block is removed. Each Watch
+// needs an Unwatch.
+func (m *Manager) Watch(id metadata.BlockID) { m.watched[id]++ }
+
+// Unwatch ends a Watch.
+func (m *Manager) Unwatch(id metadata.BlockID) {
+	if m.watched[id]--; m.watched[id] <= 0 {
+		delete(m.watched, id)
+	}
+}
+
+func (m *Manager) wake(id metadata.BlockID) {
+	if _, ok := m.watched[id]; ok {
+		m.satisfied = append(m.satisfied, id)
+	}
+}
+
+// Satisfied returns the watched blocks about which something arrived since the last call.
+func (m *Manager) Satisfied() []metadata.BlockID {
+	s := m.satisfied
+	m.satisfied = nil
+	return s
+}

@@ -1,0 +1,456 @@
+package blockmanager
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/placement"
+)
+
+// transfer is a copy ordered from source to targets.
+type transfer struct {
+	block   metadata.Block
+	source  *node
+	targets []place
+	begun   time.Time
+	sent    time.Time
+}
+
+// grace is the end of the time that a just closed block's pipeline has to report.
+type grace struct {
+	id    metadata.BlockID
+	until time.Time
+}
+
+// doom is a deletion ordered from a node.
+type doom struct {
+	block metadata.Block
+	sent  time.Time
+	why   reason
+}
+
+// reason is why a replica is deleted.
+type reason uint8
+
+const (
+	orphaned reason = iota // its block is gone
+	surplus                // a good one too many
+	useless                // an odd one, and there are good ones
+)
+
+// dooms reports whether the node is to delete its replica of a block.
+func (n *node) dooms(id metadata.BlockID) bool {
+	if len(n.doomed) == 0 {
+		return false
+	}
+	_, ok := n.doomed[id]
+	return ok
+}
+
+// Events is what Tick noticed and the server has to act on.
+type Events struct {
+	// Died are the nodes declared dead by this Tick.
+	Died []namenode.NodeID
+	// Overdue are blocks whose recovery did not come to an end in time; it needs a new recovery id.
+	Overdue []metadata.BlockID
+}
+
+// Tick lets time pass: nodes become stale or dead, copies and recoveries overdue, and, while leading, new work is
+// found. Call it several times per second; its work is bounded per call.
+func (m *Manager) Tick(now time.Time) Events {
+	var ev Events
+	for _, n := range m.order {
+		if !n.alive {
+			continue
+		}
+		silent := now.Sub(n.lastBeat)
+		n.stale = silent >= m.config.StaleAfter
+		n.candidate.Stale = n.stale
+		if silent >= m.config.DeadAfter {
+			m.bury(n)
+			ev.Died = append(ev.Died, n.info.ID)
+		}
+	}
+	m.leave()
+	m.endGraces(now)
+	if !m.leading {
+		m.sweep()
+		return ev
+	}
+	m.endCopies(now)
+	ev.Overdue = m.overdue(now)
+	if m.paused {
+		return ev
+	}
+	m.copyBlocks(now)
+	if m.allReported() {
+		m.doomStrays()
+		m.tidyBlocks()
+	}
+	return ev
+}
+
+// endGraces stops waiting for pipelines that did not report.
+func (m *Manager) endGraces(now time.Time) {
+	for len(m.graces) > 0 && !now.Before(m.graces[0].until) {
+		id := m.graces[0].id
+		m.graces = m.graces[1:]
+		b := m.blocks[id]
+		if b == nil || b.more == nil || b.more.until.IsZero() || now.Before(b.more.until) {
+			continue
+		}
+		b.more.expect, b.more.until = nil, time.Time{}
+		b.trim()
+		m.update(id, b)
+	}
+}
+
+// sweepPerTick is how many queued ids a follower looks at per Tick, besides a tenth of the queue.
+const sweepPerTick = 2000
+
+// sweep drops from a follower's queues what no longer belongs there.
+func (m *Manager) sweep() {
+	for p := range m.needs {
+		m.sweepQueue(&m.needs[p], func(b *block) bool { return b.priority == int8(p) })
+	}
+	m.sweepQueue(&m.tidy, func(b *block) bool { return untidy(b, len(b.good)) })
+}
+
+func (m *Manager) sweepQueue(q *queue, belongs func(*block) bool) {
+	for range min(q.len(), sweepPerTick+q.len()/10) {
+		id, _ := q.pop()
+		if b := m.blocks[id]; b != nil && belongs(b) {
+			q.push(id)
+		}
+	}
+}
+
+// allReported is the first gate of deletions.
+func (m *Manager) allReported() bool {
+	for _, n := range m.order {
+		if n.alive && !n.reported {
+			return false
+		}
+	}
+	return true
+}
+
+// copyBlocks orders copies of under-replicated blocks, the most endangered first, as far as nodes have streams to give.
+func (m *Manager) copyBlocks(now time.Time) {
+	free := 0
+	for _, n := range m.order {
+		if n.alive && !n.stale {
+			free += max(0, m.config.Streams-n.outgoing)
+		}
+	}
+	for p := range m.needs {
+		q := &m.needs[p]
+		// Blocks that cannot be helped now (no target, no idle source) go to the end, and the next call goes on with the
+		// others.
+		for range min(q.len(), 4*free+64) {
+			if free <= 0 {
+				return
+			}
+			id, _ := q.pop()
+			b := m.blocks[id]
+			if b == nil || b.priority != int8(p) {
+				continue
+			}
+			if m.copyBlock(now, id, b) {
+				free--
+			}
+			if b.priority == int8(p) {
+				q.push(id)
+			}
+		}
+	}
+}
+
+func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block) bool {
+	missing := int(b.want) - m.live(id, b) - m.pending(b)
+	source := m.source(id, b)
+	if source == nil || missing <= 0 {
+		return false
+	}
+	req := placement.Request{Want: missing, BlockSize: b.length, Seed: m.random()}
+	for _, p := range b.good {
+		req.Have = append(req.Have, m.volumes[p].node.info)
+	}
+	for _, o := range b.odds() {
+		req.Have = append(req.Have, m.volumes[o.at].node.info)
+	}
+	if b.more != nil {
+		for _, t := range b.more.copies {
+			for _, p := range t.targets {
+				req.Have = append(req.Have, m.volumes[p].node.info)
+			}
+		}
+	}
+	for _, n := range m.order {
+		if n.incoming >= m.config.Streams || n.stale {
+			req.Exclude = append(req.Exclude, n.info.ID)
+		}
+	}
+	choice := placement.Choose(m.candidates, req)
+	if len(choice.Targets) == 0 {
+		return false
+	}
+	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: source, begun: now}
+	for _, l := range choice.Targets {
+		n := m.nodes[l.Node.ID]
+		t.targets = append(t.targets, m.volume(n, l.Volume).place)
+		n.incoming++
+		n.candidate.Scheduled += b.length
+		n.candidate.Xceivers++
+	}
+	source.outgoing++
+	e := b.extra()
+	e.copies = append(e.copies, t)
+	m.copies = append(m.copies, t)
+	m.update(id, b)
+	return true
+}
+
+// source is the least busy node that can give the block away.
+func (m *Manager) source(id metadata.BlockID, b *block) *node {
+	var best *node
+	for _, p := range b.good {
+		v := m.volumes[p]
+		n := v.node
+		if !v.usable() || n.stale || n.dooms(id) || n.outgoing >= m.config.Streams {
+			continue
+		}
+		if best == nil || n.outgoing < best.outgoing {
+			best = n
+		}
+	}
+	return best
+}
+
+// arrived takes a node off the targets of a block's copies.
+func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
+	if b.more == nil {
+		return
+	}
+	for _, t := range b.more.copies {
+		m.dropTarget(t, n)
+	}
+	m.cleanCopies(b)
+}
+
+func (m *Manager) dropTarget(t *transfer, n *node) {
+	t.targets = slices.DeleteFunc(t.targets, func(p place) bool {
+		if m.volumes[p].node != n {
+			return false
+		}
+		n.incoming = max(0, n.incoming-1)
+		return true
+	})
+}
+
+// cleanCopies ends the copies of a block that have no target left.
+func (m *Manager) cleanCopies(b *block) {
+	b.more.copies = slices.DeleteFunc(b.more.copies, func(t *transfer) bool {
+		if len(t.targets) > 0 {
+			return false
+		}
+		t.source.outgoing = max(0, t.source.outgoing-1)
+		return true
+	})
+	b.trim()
+}
+
+func (m *Manager) dropCopies(b *block) {
+	if b.more == nil {
+		return
+	}
+	for _, t := range b.more.copies {
+		m.release(t)
+	}
+	m.cleanCopies(b)
+}
+
+func (m *Manager) release(t *transfer) {
+	for _, p := range t.targets {
+		n := m.volumes[p].node
+		n.incoming = max(0, n.incoming-1)
+	}
+	t.targets = nil
+}
+
+// abortCopies ends the copies from and to a node.
+func (m *Manager) abortCopies(n *node) {
+	for _, t := range m.copies {
+		if len(t.targets) == 0 {
+			continue
+		}
+		if t.source == n {
+			m.release(t)
+		} else {
+			m.dropTarget(t, n)
+		}
+		if b := m.blocks[t.block.ID]; b != nil && b.more != nil {
+			m.cleanCopies(b)
+			m.update(t.block.ID, b)
+		}
+	}
+}
+
+// endCopies gives up copies that take too long and forgets those that are done.
+func (m *Manager) endCopies(now time.Time) {
+	m.copies = slices.DeleteFunc(m.copies, func(t *transfer) bool {
+		if len(t.targets) == 0 {
+			return true
+		}
+		b := m.blocks[t.block.ID]
+		changed := b == nil || b.open || b.generation != t.block.Generation
+		if !changed && now.Sub(t.begun) < m.config.CopyTimeout {
+			return false
+		}
+		m.release(t)
+		if b != nil && b.more != nil {
+			m.cleanCopies(b)
+			m.update(t.block.ID, b)
+		}
+		return true
+	})
+}
+
+// doomStrays orders the deletion of orphans.
+func (m *Manager) doomStrays() {
+	for range m.stray.len() {
+		id, _ := m.stray.pop()
+		if m.horizon != 0 && id > m.horizon {
+			continue
+		}
+		for _, o := range m.orphans[id] {
+			m.doom(m.volumes[o.at].node, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, orphaned)
+		}
+	}
+}
+
+func (m *Manager) doom(n *node, b metadata.Block, why reason) {
+	if !n.alive {
+		return
+	}
+	if n.doomed == nil {
+		n.doomed = map[metadata.BlockID]*doom{}
+	}
+	if _, ok := n.doomed[b.ID]; !ok {
+		n.doomed[b.ID] = &doom{block: b, why: why}
+		n.doomNew.push(b.ID)
+	}
+}
+
+// pardon takes back (or ends) a deletion.
+func (m *Manager) pardon(n *node, id metadata.BlockID) { delete(n.doomed, id) }
+
+// tidyPerTick bounds the blocks looked at for surplus and odd replicas per Tick.
+const tidyPerTick = 10000
+
+func (m *Manager) tidyBlocks() {
+	for range min(m.tidy.len(), tidyPerTick) {
+		id, _ := m.tidy.pop()
+		if b := m.blocks[id]; b != nil && untidy(b, m.live(id, b)) && m.tidyBlock(id, b) {
+			m.tidy.push(id) // not done yet
+		}
+	}
+}
+
+// tidyBlock orders the deletion of what a block does not need. True: there is more to do, later.
+func (m *Manager) tidyBlock(id metadata.BlockID, b *block) bool {
+	live := m.live(id, b)
+	want := int(b.want)
+	again := false
+	if odds := b.odds(); len(odds) > 0 {
+		// Odd replicas go when they are not needed any more, or when they occupy the only nodes left for good ones. Those
+		// of the pipeline may still turn good.
+		enough := live >= want || (live >= m.config.MinReplication && m.pending(b) == 0 && !m.room(b))
+		for _, o := range odds {
+			n := m.volumes[o.at].node
+			switch {
+			case !n.alive || n.dooms(id):
+			case enough && b.more.until.IsZero():
+				m.doom(n, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, useless)
+			default:
+				again = true
+			}
+		}
+	}
+	for range live - want {
+		victim := m.victim(id, b)
+		if !m.freshHolders(b) || victim == nil {
+			return true
+		}
+		m.doom(victim, metadata.Block{ID: id, Generation: b.generation, Length: b.length}, surplus)
+	}
+	m.update(id, b)
+	return again
+}
+
+// room reports whether a live node without any replica of the block exists.
+func (m *Manager) room(b *block) bool {
+	for _, n := range m.order {
+		if n.alive && !n.stale && m.indexOnNode(b.odds(), n) < 0 &&
+			!slices.ContainsFunc(b.good, func(p place) bool { return m.volumes[p].node == n }) {
+			return true
+		}
+	}
+	return false
+}
+
+// freshHolders is the second gate: have all nodes that hold the block reported since this term began? Those that have
+// not are asked to.
+func (m *Manager) freshHolders(b *block) bool {
+	all := true
+	for _, p := range b.good {
+		n := m.volumes[p].node
+		if !n.alive || n.fresh {
+			continue
+		}
+		all = false
+		if !n.asked {
+			n.asked, n.renewed, n.askedAt = true, false, time.Time{}
+		}
+	}
+	return all
+}
+
+// victim is the holder that loses its surplus replica: one whose rack keeps another replica, then the fullest.
+func (m *Manager) victim(id metadata.BlockID, b *block) *node {
+	racks := map[string]int{}
+	for _, p := range b.good {
+		if v := m.volumes[p]; v.usable() && !v.node.dooms(id) {
+			racks[v.node.info.Rack]++
+		}
+	}
+	var best *node
+	better := func(a, b *node) bool {
+		if ra, rb := racks[a.info.Rack] > 1, racks[b.info.Rack] > 1; ra != rb {
+			return ra
+		}
+		return a.free() < b.free()
+	}
+	for _, p := range b.good {
+		v := m.volumes[p]
+		if !v.usable() || v.node.dooms(id) || v.node.stale {
+			continue
+		}
+		if best == nil || better(v.node, best) {
+			best = v.node
+		}
+	}
+	return best
+}
+
+// free is the share of the node's capacity that is free.
+func (n *node) free() float64 {
+	var capacity, remaining int64
+	for _, v := range n.candidate.Volumes {
+		capacity += v.Capacity
+		remaining += v.Remaining
+	}
+	return float64(remaining) / float64(max(capacity, 1))
+}

@@ -1,0 +1,198 @@
+// Package namenode names what a namenode knows beside the namespace: datanodes, their volumes, the replicas on them,
+// and where a reader or writer is sent. The contract by which the wires (namenode/hdfs/clientprotocol,
+// namenode/hdfs/webhdfs) reach the server is Service.
+package namenode
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// NodeID is a datanode's uuid, stable for the life of its data.
+type NodeID string
+
+// VolumeID is a storage uuid, stable for the life of the volume's data.
+type VolumeID string
+
+// StorageType is the medium of a volume. The values are those of Hadoop's StorageTypeProto.
+type StorageType uint8
+
+// The storage types.
+const (
+	Disk StorageType = iota + 1
+	SSD
+	Archive
+	RAMDisk
+	Provided
+	NVDIMM
+)
+
+var storageTypes = [...]string{Disk: "DISK", SSD: "SSD", Archive: "ARCHIVE", RAMDisk: "RAM_DISK", Provided: "PROVIDED", NVDIMM: "NVDIMM"}
+
+func (t StorageType) String() string {
+	if int(t) < len(storageTypes) && t != 0 {
+		return storageTypes[t]
+	}
+	return storageTypes[Disk]
+}
+
+// ParseStorageType reads Hadoop's name of a storage type. Unknown names are disks, as in HDFS.
+func ParseStorageType(name string) StorageType {
+	for t, n := range storageTypes {
+		if n == name && n != "" {
+			return StorageType(t)
+		}
+	}
+	return Disk
+}
+
+// DefaultRack is where every node stands for which no topology says otherwise.
+const DefaultRack = "/default-rack"
+
+// Node is how a datanode is found and recognised. It never changes: a registration with other addresses makes a new
+// Node of the same ID.
+type Node struct {
+	ID           NodeID
+	IP           string
+	Host         string
+	Rack         string
+	TransferPort uint32
+	HTTPPort     uint32
+	IPCPort      uint32
+	GRPCPort     uint32
+}
+
+// TransferAddr is the address of the data-transfer port, Hadoop's getXferAddr.
+func (n *Node) TransferAddr() string {
+	return net.JoinHostPort(n.IP, strconv.FormatUint(uint64(n.TransferPort), 10))
+}
+
+func (n *Node) String() string { return fmt.Sprintf("%s(%s)", n.ID, n.TransferAddr()) }
+
+// Volume is one storage directory of a datanode. Sizes are in bytes; Remaining is what may still be written.
+type Volume struct {
+	ID        VolumeID
+	Type      StorageType
+	Capacity  int64
+	Used      int64
+	Remaining int64
+	Failed    bool
+}
+
+// ReplicaState is what a datanode says of a replica. The values are those of namenode/api/v1.
+type ReplicaState uint8
+
+// The replica states: finalized; being written (Hadoop's RBW); was being written when the datanode stopped (RWR).
+const (
+	Finalized ReplicaState = iota + 1
+	Writing
+	Waiting
+)
+
+func (s ReplicaState) String() string {
+	return [...]string{"UNKNOWN", "FINALIZED", "RBW", "RWR"}[s&3]
+}
+
+// Replica is one reported replica.
+type Replica struct {
+	Block metadata.Block
+	State ReplicaState
+}
+
+// ChangeKind is the kind of an incremental report. The values are those of namenode/api/v1.
+type ChangeKind uint8
+
+// The kinds of changes.
+const (
+	Receiving ChangeKind = iota + 1
+	Received
+	Deleted
+	Corrupt
+)
+
+func (k ChangeKind) String() string {
+	return [...]string{"UNKNOWN", "RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "?", "?", "?"}[k&7]
+}
+
+// Change says that a replica came, went or was found damaged.
+type Change struct {
+	Kind   ChangeKind
+	Block  metadata.Block
+	Volume VolumeID
+}
+
+// Location is a place of a replica, or one chosen for it.
+type Location struct {
+	Node   *Node
+	Volume VolumeID
+	Type   StorageType
+}
+
+// LocatedBlock is a block with the places where it can be read or is to be written, the best one first.
+type LocatedBlock struct {
+	Block     metadata.Block
+	Offset    int64
+	Locations []Location
+	// Corrupt: every known replica is damaged.
+	Corrupt bool
+}
+
+// LocatedFile is what a reader needs to know.
+type LocatedFile struct {
+	Status metadata.FileStatus
+	// Length in bytes of the complete blocks.
+	Length            int64
+	Blocks            []LocatedBlock
+	UnderConstruction bool
+	// Last is the file's last block whatever range was asked for; nil when the file has none.
+	Last         *LocatedBlock
+	LastComplete bool
+}
+
+// NodeReport is the state of a datanode as reports and beats tell it.
+type NodeReport struct {
+	Node     *Node
+	Volumes  []Volume
+	Xceivers int
+	LastBeat time.Time
+	// LastReport is when the last full block report ended; zero: none yet.
+	LastReport time.Time
+	Blocks     int
+	Alive      bool
+	Stale      bool
+}
+
+// Capacity, Used and Remaining sum over the working volumes, in bytes.
+func (r NodeReport) Capacity() (n int64) { return r.sum(func(v Volume) int64 { return v.Capacity }) }
+
+// Used sums over the working volumes, in bytes.
+func (r NodeReport) Used() (n int64) { return r.sum(func(v Volume) int64 { return v.Used }) }
+
+// Remaining sums over the working volumes, in bytes.
+func (r NodeReport) Remaining() (n int64) { return r.sum(func(v Volume) int64 { return v.Remaining }) }
+
+func (r NodeReport) sum(f func(Volume) int64) (n int64) {
+	for _, v := range r.Volumes {
+		if !v.Failed {
+			n += f(v)
+		}
+	}
+	return n
+}
+
+// Statistics are the counters of getFsStats. Sizes in bytes.
+type Statistics struct {
+	Capacity, Used, Remaining int64
+	Blocks                    int64
+	UnderReplicated           int64
+	Corrupt                   int64
+	Missing                   int64
+	MissingReplicationOne     int64
+	PendingDeletion           int64
+	// Critical blocks have one replica left of several.
+	Critical int64
+}

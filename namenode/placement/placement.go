@@ -1,0 +1,325 @@
+// Package placement chooses the datanodes that get the replicas of a block. It is pure: the same nodes, request and
+// seed give the same choice.
+//
+// The rules are HDFS's default policy (BlockPlacementPolicyDefault): the first replica goes to the writer's own node, the
+// second to another rack, the third to the rack of the second, the rest anywhere. A rule that no node meets is
+// dropped, never the replica: fewer racks, busier nodes and finally silent ones are better than no place at all.
+package placement
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// Candidate is a datanode as the chooser sees it.
+type Candidate struct {
+	Node    *namenode.Node
+	Volumes []namenode.Volume
+	// Xceivers is the number of transfers in progress that the node reported, plus those promised since.
+	Xceivers int
+	// Scheduled is the number of bytes promised to the node and not yet reported as used.
+	Scheduled int64
+	// Stale nodes have been silent for a while and are chosen only when nothing else is left.
+	Stale bool
+	// Dead nodes are never chosen.
+	Dead bool
+}
+
+// Request is one choice to make.
+type Request struct {
+	// Want is how many targets to find, beside those in Have.
+	Want int
+	// BlockSize in bytes must be free on a target.
+	BlockSize int64
+	// Writer is the host or IP of the writing client; a node there gets the first replica. Empty: no preference.
+	Writer string
+	// NoLocal forbids that preference and the writer's node with it (Hadoop's NO_LOCAL_WRITE) while another node will do.
+	NoLocal bool
+	// Favoured nodes, as uuid, IP:port, host:port, host or IP, are tried before any other.
+	Favoured []string
+	// Exclude lists nodes that must not be chosen.
+	Exclude []namenode.NodeID
+	// Have lists nodes that hold, or will hold, other replicas of the block; they are not chosen again and count for
+	// the spread over racks.
+	Have []*namenode.Node
+	// Seed makes the choice among equals.
+	Seed uint64
+}
+
+// Choice is the answer: at most Want targets, none twice.
+type Choice struct {
+	Targets []namenode.Location
+	// Live is the number of nodes that are not dead.
+	Live int
+	// Excluded is the number of live nodes that the request itself ruled out.
+	Excluded int
+	// Reasons counts the live, not excluded nodes that were refused, by cause. Like Excluded it is filled in only when
+	// fewer targets than wanted were found.
+	Reasons Reasons
+}
+
+// Reasons counts refusals.
+type Reasons struct {
+	NoSpace int
+	Stale   int
+}
+
+func (r Reasons) String() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{r.NoSpace, "without enough space"}, {r.Stale, "silent"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Err is nil when there is at least one target, and HDFS's message for path otherwise.
+func (c *Choice) Err(path string) error {
+	if len(c.Targets) > 0 {
+		return nil
+	}
+	// Clients and people know this sentence by heart; only the reasons are ours.
+	excluded := "no"
+	if c.Excluded > 0 {
+		excluded = fmt.Sprint(c.Excluded)
+	}
+	text := fmt.Sprintf("File %s could only be written to 0 of the 1 minReplication nodes. "+
+		"There are %d datanode(s) running and %s node(s) are excluded in this operation.", path, c.Live, excluded)
+	if why := c.Reasons.String(); why != "" {
+		text += " Of the others: " + why + "."
+	}
+	return metadata.Errorf(metadata.ErrIO, "%s", text)
+}
+
+// strictness is what a pass over the candidates insists on.
+type strictness uint8
+
+const (
+	anyNode  strictness = iota // alive and with space
+	awake                      // and not stale
+	unloaded                   // and not busier than twice the average
+)
+
+// busySlack transfers above twice the average make a node busy; without it an idle cluster would call every node
+// with one transfer busy.
+const busySlack = 4
+
+type chooser struct {
+	nodes  []*Candidate
+	req    *Request
+	taken  []*namenode.Node
+	choice Choice
+	limit  int  // transfers above which a node is busy
+	racks  bool // there is more than one rack
+	rand   uint64
+}
+
+// Choose finds targets among nodes. The slice is only read, its order matters for the choice.
+func Choose(nodes []*Candidate, r Request) Choice {
+	c := chooser{nodes: nodes, req: &r, rand: r.Seed}
+	c.taken = append(make([]*namenode.Node, 0, len(r.Have)+r.Want), r.Have...)
+	c.survey()
+	if r.Want <= 0 || c.choice.Live == 0 {
+		return c.choice
+	}
+	c.choice.Targets = make([]namenode.Location, 0, r.Want)
+
+	for _, f := range r.Favoured {
+		if len(c.choice.Targets) < r.Want {
+			c.pick(awake, func(n *Candidate) bool { return is(n.Node, f) })
+		}
+	}
+	if r.Writer != "" && !r.NoLocal && len(c.taken) == 0 {
+		c.pick(unloaded, func(n *Candidate) bool { return at(n.Node, r.Writer) })
+	}
+	for len(c.choice.Targets) < r.Want {
+		if !c.next() {
+			c.explain()
+			break
+		}
+	}
+	return c.choice
+}
+
+// next picks one more target: first under all rules, then with one rule less after the other.
+func (c *chooser) next() bool {
+	rack := c.rackRule()
+	var away func(*Candidate) bool
+	if c.req.NoLocal && c.req.Writer != "" {
+		away = func(n *Candidate) bool { return !at(n.Node, c.req.Writer) }
+	}
+	both := rack
+	if rack != nil && away != nil {
+		both = func(n *Candidate) bool { return rack(n) && away(n) }
+	}
+	for _, s := range [...]strictness{unloaded, awake} {
+		if both != nil && c.pick(s, both) || away != nil && c.pick(s, away) || c.pick(s, nil) {
+			return true
+		}
+	}
+	// Silent nodes only rather than nothing at all: a pipeline through one costs the writer a timeout.
+	return len(c.taken) == 0 && c.pick(anyNode, nil)
+}
+
+// rackRule says where the next replica should go, given those already placed; nil is anywhere.
+func (c *chooser) rackRule() func(*Candidate) bool {
+	if !c.racks {
+		return nil
+	}
+	switch len(c.taken) {
+	case 1:
+		first := c.taken[0].Rack
+		return func(n *Candidate) bool { return n.Node.Rack != first }
+	case 2:
+		first, second := c.taken[0].Rack, c.taken[1].Rack
+		if first == second {
+			return func(n *Candidate) bool { return n.Node.Rack != first }
+		}
+		return func(n *Candidate) bool { return n.Node.Rack == second }
+	}
+	return nil
+}
+
+// survey counts the nodes and finds the load limit. It is on the path of every block: one pass, nothing but sums.
+func (c *chooser) survey() {
+	live, load, rack := 0, 0, ""
+	for _, n := range c.nodes {
+		if n.Dead {
+			continue
+		}
+		live++
+		load += n.Xceivers
+		if rack == "" {
+			rack = n.Node.Rack
+		} else if rack != n.Node.Rack {
+			c.racks = true
+		}
+	}
+	c.choice.Live = live
+	if live > 0 {
+		c.limit = 2*load/live + busySlack
+	}
+}
+
+// explain finds the reasons to report when not all targets could be found.
+func (c *chooser) explain() {
+	for _, n := range c.nodes {
+		switch {
+		case n.Dead || c.isTaken(n.Node):
+		case c.excluded(n.Node):
+			c.choice.Excluded++
+		case volumeFor(n, c.req.BlockSize) == nil:
+			c.choice.Reasons.NoSpace++
+		case n.Stale:
+			c.choice.Reasons.Stale++
+		}
+	}
+}
+
+// probes is how many nodes are tried at random before all are looked at.
+const probes = 6
+
+// pick takes one suitable node, each with the same probability.
+func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
+	suits := func(n *Candidate) *namenode.Volume {
+		if n.Dead || (s >= awake && n.Stale) || (s >= unloaded && n.Xceivers > c.limit) ||
+			(want != nil && !want(n)) || c.isTaken(n.Node) || c.excluded(n.Node) {
+			return nil
+		}
+		return volumeFor(n, c.req.BlockSize)
+	}
+	for range probes {
+		n := c.nodes[c.next64()%uint64(len(c.nodes))]
+		if v := suits(n); v != nil {
+			c.take(n, v)
+			return true
+		}
+	}
+	var node *Candidate
+	var volume *namenode.Volume
+	seen := uint64(0)
+	for _, n := range c.nodes {
+		if v := suits(n); v != nil {
+			seen++
+			if c.next64()%seen == 0 { // reservoir of one
+				node, volume = n, v
+			}
+		}
+	}
+	if node == nil {
+		return false
+	}
+	c.take(node, volume)
+	return true
+}
+
+func (c *chooser) take(n *Candidate, v *namenode.Volume) {
+	c.taken = append(c.taken, n.Node)
+	c.choice.Targets = append(c.choice.Targets, namenode.Location{Node: n.Node, Volume: v.ID, Type: v.Type})
+}
+
+// volumeFor is the working volume with most room if the node can take size more bytes, else nil.
+func volumeFor(n *Candidate, size int64) *namenode.Volume {
+	var best *namenode.Volume
+	total := -n.Scheduled
+	for i := range n.Volumes {
+		v := &n.Volumes[i]
+		if v.Failed {
+			continue
+		}
+		total += v.Remaining
+		if v.Remaining >= size && (best == nil || v.Remaining > best.Remaining) {
+			best = v
+		}
+	}
+	if total < size {
+		return nil
+	}
+	return best
+}
+
+func (c *chooser) isTaken(n *namenode.Node) bool {
+	for _, t := range c.taken {
+		if t.ID == n.ID {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *chooser) excluded(n *namenode.Node) bool {
+	for _, e := range c.req.Exclude {
+		if e == n.ID {
+			return true
+		}
+	}
+	return false
+}
+
+// next64 is SplitMix64.
+func (c *chooser) next64() uint64 {
+	c.rand += 0x9e3779b97f4a7c15
+	z := c.rand
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// at reports whether a node runs on host, given as name or IP.
+func at(n *namenode.Node, host string) bool { return n.IP == host || n.Host == host }
+
+// is reports whether name means the node.
+func is(n *namenode.Node, name string) bool {
+	if name == string(n.ID) || at(n, name) || name == n.TransferAddr() {
+		return true
+	}
+	host, ok := strings.CutSuffix(name, fmt.Sprintf(":%d", n.TransferPort))
+	return ok && host == n.Host
+}
