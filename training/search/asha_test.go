@@ -1,0 +1,82 @@
+package search
+
+import (
+	"testing"
+
+	"github.com/gohops/hops/training"
+)
+
+// A story: eta 3, rungs 1, 3, 9, nine configurations; the value of trial n is n/10.
+func TestASHAPromotesTheBestThirdOfEachRung(t *testing.T) {
+	for _, d := range []training.Direction{training.Max, training.Min} {
+		t.Run(string(d), func(t *testing.T) {
+			s := spec(t, `{"entry": "m:f", "direction": "`+string(d)+`", "optimizer": {"type": "asha", "eta": 3, "r_max": 9}, "trials": 9, "space": {"x": ["DOUBLE", [0, 1]]}}`)
+			o := optimizer(t, s)
+			val := func(id training.TrialID) float64 {
+				if d == training.Min {
+					return -float64(id) / 10
+				}
+				return float64(id) / 10
+			}
+			next := func(want training.TrialID, budget int, promotion, last bool) {
+				t.Helper()
+				got, v := o.Next()
+				if v != Suggest || got.Trial != want || got.Budget != budget || got.Promotion != promotion || got.Last != last {
+					t.Fatalf("got %+v %v, want trial %v to %d", got, v, want, budget)
+				}
+				if promotion == (got.Params != nil) {
+					t.Fatalf("params %v", got.Params)
+				}
+			}
+			end := func(id training.TrialID, epochs int) {
+				o.Observe(Event{Kind: Finished, Trial: id, Epochs: epochs, Value: val(id)})
+			}
+			for id := training.TrialID(1); id <= 3; id++ {
+				next(id, 1, false, false)
+			}
+			end(1, 1)
+			end(2, 1)
+			next(4, 1, false, false) // two of three done: nobody is in the best third yet, and nobody waits
+			end(3, 1)
+			next(3, 3, true, false)
+			for id := training.TrialID(5); id <= 9; id++ {
+				next(id, 1, false, false)
+			}
+			if _, v := o.Next(); v != Idle {
+				t.Fatalf("all started, %v", v)
+			}
+			for id := training.TrialID(4); id <= 9; id++ {
+				end(id, 1)
+			}
+			next(9, 3, true, false) // three of nine: 9, 8, 7; 3 had gone before them
+			next(8, 3, true, false)
+			next(7, 3, true, false)
+			end(3, 3)
+			end(9, 3)
+			end(8, 3)
+			next(9, 9, true, true) // best of the three that finished rung 1
+			o.Observe(Event{Kind: Failed, Trial: 7})
+			if _, v := o.Next(); v != Idle {
+				t.Fatalf("9 still runs, %v", v)
+			}
+			end(9, 9)
+			if _, v := o.Next(); v != Done {
+				t.Fatalf("at the end: %v", v)
+			}
+		})
+	}
+}
+
+func TestASHAWithOneRungIsRandomSearch(t *testing.T) {
+	o := optimizer(t, spec(t, `{"entry": "m:f", "optimizer": {"type": "asha", "r_min": 4, "r_max": 4}, "trials": 2, "space": {"x": ["DOUBLE", [0, 1]]}}`))
+	for range 2 {
+		s, v := o.Next()
+		if v != Suggest || !s.Last || s.Budget != 4 {
+			t.Fatal(s, v)
+		}
+		o.Observe(Event{Kind: Finished, Trial: s.Trial})
+	}
+	if _, v := o.Next(); v != Done {
+		t.Fatal(v)
+	}
+}

@@ -1,0 +1,97 @@
+// Package search decides what an experiment tries next and which trials it ends early. Everything in it is pure: no
+// clock, no goroutine, no randomness but the seed of the specification. The same seed and the same events in the same
+// order give the same suggestions, and a search restored from a snapshot goes on as the one that was saved.
+//
+// The loop around an optimizer:
+//
+//	o, err := search.New(spec)
+//	for {
+//		s, verdict := o.Next()        // when an executor is free
+//		…run s.Trial with s.Params up to s.Budget epochs, from its checkpoint if it has one…
+//		o.Observe(search.Event{Kind: search.Finished, Trial: s.Trial, Epochs: s.Budget, Value: metric})
+//	}
+//
+// Parameters of trial k depend on the seed and k alone, not on the order in which other trials finish: what a person
+// sees as "trial 7" is the same configuration in every run.
+package search
+
+import (
+	"fmt"
+
+	"github.com/gohops/hops/training"
+)
+
+// Verdict is the answer to "what next?".
+type Verdict int
+
+// The verdicts.
+const (
+	Suggest Verdict = iota // the suggestion is to be run
+	Idle                   // nothing now; ask again after the next event
+	Done                   // nothing ever again
+)
+
+// Suggestion is a trial to run.
+type Suggestion struct {
+	// Trial is the next number for a new configuration, an old one for a promotion.
+	Trial training.TrialID `json:"trial"`
+	// Params of a new configuration; nil for a promotion, which keeps its own.
+	Params training.Params `json:"params,omitempty"`
+	// Budget is the number of epochs after which the run ends, in all; 0: when the function returns.
+	Budget int `json:"budget"`
+	// Last: reaching the budget completes the trial. Otherwise the trial pauses there, and may be suggested again.
+	Last bool `json:"last"`
+	// Promotion: the trial was paused and goes on.
+	Promotion bool `json:"promotion,omitempty"`
+}
+
+// Kind says what happened to a trial.
+type Kind int
+
+// The kinds of events. Every suggestion is answered by exactly one of Finished, Stopped, Failed.
+const (
+	Reported Kind = iota // a value at an epoch
+	Finished             // the budget was reached, or the function returned, with Value
+	Stopped              // ended early
+	Failed               // failed or invalid, not tried again
+)
+
+// Event is what an optimizer learns.
+type Event struct {
+	Kind  Kind
+	Trial training.TrialID
+	// Epochs done when it happened.
+	Epochs int
+	// Value of the searched metric, finite.
+	Value float64
+}
+
+// Optimizer chooses configurations. One goroutine uses it.
+type Optimizer interface {
+	// Next suggests what to run. Only Suggest changes the state: asking again after Idle or Done costs nothing.
+	Next() (Suggestion, Verdict)
+	// Observe tells what happened. Events of trials that were not suggested are ignored.
+	Observe(Event)
+	// Outlook is how many suggestions Next has to give before it would say Idle or Done.
+	Outlook() int
+	// Planned is how many configurations the search tries in all.
+	Planned() int
+	// Snapshot encodes the state; Restore, on a new optimizer of the same specification, continues from it.
+	Snapshot() ([]byte, error)
+	Restore([]byte) error
+}
+
+// New makes the optimizer that a specification names. The specification must be valid.
+func New(s *training.Spec) (Optimizer, error) {
+	switch s.Optimizer.Type {
+	case training.Random:
+		return newSequence(newSampler(s.Space, s.Seed), s.Trials, s.MaxEpochs), nil
+	case training.Grid:
+		return newSequence(grid{s.Space}, s.Trials, s.MaxEpochs), nil
+	case training.None:
+		return newSequence(list{s.Configurations}, s.Trials, s.MaxEpochs), nil
+	case training.ASHA:
+		return newASHA(s), nil
+	}
+	return nil, fmt.Errorf("unknown optimizer %q", s.Optimizer.Type)
+}
