@@ -483,7 +483,7 @@ func (z *Size) UnmarshalJSON(data []byte) error {
 	if parts[3] != "" {
 		unit = 1024
 	}
-	f *= math.Pow(unit, float64(strings.Index(" kmgt", strings.ToLower(parts[2]+" ")[:1])))
+	f *= math.Pow(unit, float64(strings.Index(" kmgt", strings.ToLower(parts[2] + " ")[:1])))
 	if err != nil || f > 1<<62 {
 		return fmt.Errorf("size %s is too large", truncate(s, 40))
 	}

@@ -48,7 +48,7 @@ const (
 // appendEvent encodes e as TensorBoard's own writer does: fields in order of their numbers, zeros left out.
 func appendEvent(b []byte, e Event) []byte {
 	b = protowire.AppendTag(b, eventWallTime, protowire.Fixed64Type)
-	b = protowire.AppendFixed64(b, math.Float64bits(float64(e.Time.UnixNano())/1e9))
+	b = protowire.AppendFixed64(b, math.Float64bits(float64(e.Time.UnixMicro())/1e6))
 	if e.Step != 0 {
 		b = protowire.AppendTag(b, eventStep, protowire.VarintType)
 		b = protowire.AppendVarint(b, uint64(e.Step))
