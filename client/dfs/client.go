@@ -1,0 +1,175 @@
+package dfs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/user"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+)
+
+// clientProtocol and its like are the protocols spoken.
+const (
+	clientProtocol         = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+	clientDatanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol"
+)
+
+// Config describes a Client. Only Namenodes is required.
+type Config struct {
+	// Namenodes are the IPC addresses, host:port each, of all namenodes of one file system.
+	Namenodes []string
+	// User acts; default: $HADOOP_USER_NAME, else the user of the process.
+	User string
+	// RealUser, if not empty, is who really runs this and acts for User; the cluster has to allow that.
+	RealUser string
+	// Replication and BlockSize (bytes) of new files; default: what the server says.
+	Replication int
+	BlockSize   int64
+	// Umask is cleared from the mode of new files and directories; nil means 022.
+	Umask *metadata.Mode
+	// UseHostname dials datanodes by host name in place of their address (dfs.client.use.datanode.hostname).
+	UseHostname bool
+	// DatanodeTimeout is how long a datanode may be silent before another one is tried. Default 60 s, as in Hadoop.
+	DatanodeTimeout time.Duration
+	// CloseTimeout is how long Close, and the start of a new block, wait for the replicas of the last one. Default 60 s.
+	CloseTimeout time.Duration
+	// Unreachable is how long an operation tries when no namenode accepts a connection. Default 10 s.
+	Unreachable time.Duration
+	// Logger; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Client is a client of one file system. It is safe for concurrent use.
+type Client struct {
+	config Config
+	umask  metadata.Mode
+	name   string // holder of our leases
+	log    *slog.Logger
+	rpc    *hrpc.Failover
+	peers  *peerPool
+	leases *leaseRenewer
+
+	packets sync.Pool // of *outPacket
+
+	defaultsMu   sync.Mutex
+	defaults     *ServerDefaults
+	defaultsTime time.Time
+}
+
+// clientCount makes the names of clients of one process different.
+var clientCount atomic.Int64
+
+// New makes a client. It connects when it is used first.
+func New(config Config) (*Client, error) {
+	if len(config.Namenodes) == 0 {
+		return nil, fmt.Errorf("dfs: no namenode address is given: %w", metadata.ErrInvalidArgument)
+	}
+	if config.Replication < 0 || config.Replication > metadata.MaxReplication {
+		return nil, fmt.Errorf("dfs: replication %d is not in 1..%d: %w", config.Replication, metadata.MaxReplication, metadata.ErrInvalidArgument)
+	}
+	if config.BlockSize < 0 {
+		return nil, fmt.Errorf("dfs: block size %d: %w", config.BlockSize, metadata.ErrInvalidArgument)
+	}
+	if config.User == "" {
+		config.User = currentUser()
+	}
+	if config.DatanodeTimeout == 0 {
+		config.DatanodeTimeout = time.Minute
+	}
+	if config.CloseTimeout == 0 {
+		config.CloseTimeout = time.Minute
+	}
+	c := &Client{
+		config: config,
+		umask:  0o022,
+		name:   fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_%d", rand.Int32(), clientCount.Add(1)),
+		log:    config.Logger,
+	}
+	if config.Umask != nil {
+		c.umask = *config.Umask
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	rpc, err := hrpc.NewFailover(hrpc.FailoverConfig{
+		DialConfig:  hrpc.DialConfig{Protocol: clientProtocol, User: config.User, RealUser: config.RealUser},
+		Addresses:   config.Namenodes,
+		Unreachable: config.Unreachable,
+		Logger:      c.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dfs: %w", err)
+	}
+	c.rpc = rpc
+	c.peers = newPeerPool(config.UseHostname)
+	c.leases = newLeaseRenewer(c)
+	return c, nil
+}
+
+// Close ends the client's connections. Files still open for writing are abandoned as if the process had died; their
+// leases run out.
+func (c *Client) Close() error {
+	c.leases.stop()
+	c.peers.close()
+	return c.rpc.Close()
+}
+
+// User is who acts.
+func (c *Client) User() string { return c.config.User }
+
+// Name is the client's name as the holder of leases.
+func (c *Client) Name() string { return c.name }
+
+// Home is the home directory of the user, by Hadoop's convention.
+func (c *Client) Home() string { return "/user/" + c.config.User }
+
+// Active is the address of the namenode that is asked first.
+func (c *Client) Active() string { return c.rpc.Active() }
+
+func currentUser() string {
+	if name := os.Getenv("HADOOP_USER_NAME"); name != "" {
+		return name
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return os.Getenv("USER")
+}
+
+// call asks the namenode. op and name go into the error.
+func (c *Client) call(ctx context.Context, op, name, method string, request, response hrpc.Message) error {
+	return wrap(op, name, c.rpc.Call(ctx, clientProtocol, method, request, response))
+}
+
+// clean brings a path into the one form that goes on the wire.
+func clean(op, name string) (string, error) {
+	if !strings.HasPrefix(name, "/") {
+		return "", &Error{Op: op, Path: name, Kind: metadata.ErrInvalidPath, Message: "path is not absolute"}
+	}
+	if len(name) > metadata.MaxPathLength {
+		return "", &Error{Op: op, Path: name[:100] + "...", Kind: metadata.ErrInvalidPath,
+			Message: fmt.Sprintf("path of %d characters, %d are allowed", len(name), metadata.MaxPathLength)}
+	}
+	if strings.IndexByte(name, 0) >= 0 {
+		return "", &Error{Op: op, Path: strings.ReplaceAll(name, "\x00", "?"), Kind: metadata.ErrInvalidPath, Message: "path with a zero byte"}
+	}
+	return path.Clean(name), nil
+}
+
+// checksum is how new blocks are checksummed.
+func (d *ServerDefaults) checksum() dtp.Checksum {
+	if d.BytesPerChecksum <= 0 {
+		return dtp.DefaultChecksum
+	}
+	return dtp.Checksum{Type: d.ChecksumType, BytesPer: d.BytesPerChecksum}
+}

@@ -1,0 +1,180 @@
+"""A WebHDFS server and a controller for tests, on the standard library."""
+import json
+import threading
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, status, body, headers=()):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(status)
+        for k, v in headers:
+            self.send_header(k, v)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def body(self):
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _serve(self):
+        self.server.fake.serve(self)
+
+    do_GET = do_PUT = do_POST = do_DELETE = _serve
+
+
+class Fake:
+    def __init__(self):
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.server.fake = self
+        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class FakeHDFS(Fake):
+    """Namenode and datanode doors over a dict. broken_appends: how many appends write half and break the connection."""
+
+    def __init__(self):
+        self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
+        self.standby = False
+        self.broken_appends = 0
+        super().__init__()
+
+    def serve(self, h):
+        url = urllib.parse.urlsplit(h.path)
+        path = urllib.parse.unquote(url.path[len("/webhdfs/v1"):])
+        q = {k: v[0] for k, v in urllib.parse.parse_qs(url.query).items()}
+        data = h.body()
+        with self.lock:
+            try:
+                self._serve(h, path, q, data)
+            except FileNotFoundError as e:
+                self._error(h, 404, "FileNotFoundException", str(e))
+
+    def _error(self, h, status, name, message):
+        h.answer(status, {"RemoteException": {"exception": name, "javaClassName": name, "message": message}})
+
+    def _serve(self, h, path, q, data):
+        op = q["op"]
+        if self.standby:
+            return self._error(h, 403, "StandbyException", "Operation category READ is not supported in state standby")
+        if op in ("CREATE", "APPEND", "OPEN") and "data" not in q:
+            if op != "CREATE" and path not in self.files:
+                raise FileNotFoundError("File does not exist: " + path)
+            return h.answer(200, {"Location": self.url + h.path + "&data=1"})
+        if op == "CREATE":
+            if path in self.files and q.get("overwrite") != "true":
+                return self._error(h, 403, "FileAlreadyExistsException", path + " already exists")
+            self.files[path] = data
+            self._parents(path)
+            return h.answer(201, b"")
+        if op == "APPEND":
+            if self.broken_appends:
+                self.broken_appends -= 1
+                self.files[path] += data[:len(data) // 2]
+                h.close_connection = True
+                h.connection.close()
+                return
+            self.files[path] += data
+            return h.answer(200, b"")
+        if op == "OPEN":
+            start = int(q.get("offset", 0))
+            end = start + int(q["length"]) if "length" in q else None
+            return h.answer(200, self.files[path][start:end])
+        if op == "GETFILESTATUS":
+            return h.answer(200, {"FileStatus": self._status(path, "")})
+        if op == "LISTSTATUS":
+            self._status(path, "")
+            below = path.rstrip("/") + "/"
+            names = sorted({p[len(below):].split("/")[0] for p in list(self.files) + list(self.dirs) if p.startswith(below) and p != below})
+            return h.answer(200, {"FileStatuses": {"FileStatus": [self._status(below + n, n) for n in names]}})
+        if op == "MKDIRS":
+            self._parents(path + "/x")
+            return h.answer(200, {"boolean": True})
+        if op == "DELETE":
+            gone = [p for p in self.files if p == path or p.startswith(path + "/")]
+            for p in gone:
+                del self.files[p]
+            known = {d for d in self.dirs if d == path or d.startswith(path + "/")}
+            self.dirs -= known
+            return h.answer(200, {"boolean": bool(gone or known)})
+        if op == "RENAME":
+            to = q["destination"]
+            if to in self.files or to in self.dirs or not self._exists(path):
+                return h.answer(200, {"boolean": False})
+            for p in [p for p in self.files if p == path or p.startswith(path + "/")]:
+                self.files[to + p[len(path):]] = self.files.pop(p)
+            for d in [d for d in self.dirs if d == path or d.startswith(path + "/")]:
+                self.dirs.remove(d)
+                self.dirs.add(to + d[len(path):])
+            return h.answer(200, {"boolean": True})
+        self._error(h, 400, "UnsupportedOperationException", op + " is not supported")
+
+    def _exists(self, path):
+        return path in self.files or path in self.dirs
+
+    def _parents(self, path):
+        parts = path.strip("/").split("/")[:-1]
+        for i in range(len(parts)):
+            self.dirs.add("/" + "/".join(parts[:i + 1]))
+
+    def _status(self, path, name):
+        path = path.rstrip("/") or "/"
+        if path in self.files:
+            return {"type": "FILE", "length": len(self.files[path]), "pathSuffix": name}
+        if path in self.dirs:
+            return {"type": "DIRECTORY", "length": 0, "pathSuffix": name}
+        raise FileNotFoundError("File does not exist: " + path)
+
+
+class FakeController(Fake):
+    """Hands out assignments and records what it is told. stop_at: the step whose report is answered with stop."""
+
+    def __init__(self, setup, assignments, stop_at=None, unavailable=0):
+        self.setup, self.assignments, self.stop_at, self.unavailable = setup, list(assignments), stop_at, unavailable
+        self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
+        self.lock = threading.RLock()
+        super().__init__()
+
+    def serve(self, h):
+        body = h.body()
+        with self.lock:
+            path = urllib.parse.urlsplit(h.path).path.split("/")
+            if h.headers.get("Authorization") != "Bearer sesame":
+                return h.answer(401, {"error": {"code": "UNAUTHORIZED", "message": "no token"}})
+            if self.unavailable and path[2] == "trials":
+                self.unavailable -= 1
+                return h.answer(503, {"error": {"code": "NOT_READY", "message": "starting"}})
+            message = json.loads(body) if body else None
+            if path[2] == "executors" and len(path) == 3:
+                return h.answer(201, self.setup)
+            if path[2] == "executors":
+                if self.assignments:
+                    return h.answer(200, {"action": "trial", "trial": self.assignments.pop(0)})
+                return h.answer(200, {"action": "drain", "reason": "done"})
+            key, what = (path[3], path[4]), path[5]
+            if what == "report":
+                op = "continue"
+                for e in message["events"]:
+                    if e["seq"] == self.acked.get(key, 0) + 1:
+                        self.acked[key] = e["seq"]
+                        self.reports.append((path[3], e["step"], e["metrics"]))
+                    if self.stop_at and e["step"] >= self.stop_at:
+                        op = "stop"
+                return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
+            if what == "checkpoint":
+                self.checkpoints.append((path[3], message))
+                return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
+            self.finals.append((path[3], message))
+            return h.answer(200, {"state": message["status"]})

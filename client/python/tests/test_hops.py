@@ -1,0 +1,264 @@
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import zipfile
+import io
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+sys.path[:0] = [ROOT, HERE]
+
+import fakes  # noqa: E402
+from hops import _code, _events, _run, _webhdfs  # noqa: E402
+from maggy import Searchspace  # noqa: E402
+from maggy.optimizer import Asha, spec_of  # noqa: E402
+
+PROTOCOL = os.path.join(ROOT, "..", "..", "training", "controller", "testdata", "protocol")
+
+
+def vector(name):
+    with open(os.path.join(PROTOCOL, name + ".json")) as f:
+        return json.load(f)
+
+
+class Events(unittest.TestCase):
+    def test_checksum(self):
+        self.assertEqual(_events.crc32c(b"123456789"), 0xE3069283)
+
+    def test_record_layout(self):
+        data = _events.header(1.5)
+        self.assertEqual(data[:8], (24).to_bytes(8, "little"))
+        self.assertIn(b"brain.Event:2", data)
+
+
+class Code(unittest.TestCase):
+    def test_module_function_travels_with_its_files(self):
+        with tempfile.TemporaryDirectory() as d:
+            with open(os.path.join(d, "mymodule.py"), "w") as f:
+                f.write("import helper_of_mine\ndef train(x):\n    return x\n")
+            with open(os.path.join(d, "helper_of_mine.py"), "w") as f:
+                f.write("Y = 1\n")
+            sys.path.insert(0, d)
+            try:
+                import mymodule
+                a = _code.pack(mymodule.train)
+            finally:
+                sys.path.remove(d)
+            names = zipfile.ZipFile(io.BytesIO(a.data)).namelist()
+            self.assertEqual((a.entry, names), ("mymodule:train", ["manifest.json", "helper_of_mine.py", "mymodule.py"]))
+            self.assertEqual(a.sha256, _code.pack(mymodule.train).sha256)
+
+    def test_script_function_is_imported_under_another_name(self):
+        with tempfile.TemporaryDirectory() as d:
+            script = os.path.join(d, "study.py")
+            with open(script, "w") as f:
+                f.write("from hops import _code\ndef train(x):\n    return x\nif __name__ == '__main__':\n    print(_code.pack(train).entry)\n")
+            out = subprocess.run([sys.executable, script], env=dict(os.environ, PYTHONPATH=ROOT), capture_output=True, text=True)
+            self.assertEqual(out.stdout.strip(), "__hops_main__:train", out.stderr)
+
+    def test_what_cannot_travel_is_named(self):
+        outside = 3
+        sys.modules["cloudpickle"] = None  # as if it were not installed
+        self.addCleanup(sys.modules.pop, "cloudpickle")
+
+        def closure():
+            return outside
+
+        for fn, want in ((closure, "'outside'"), (lambda: 1, "lambda"), (self.setUp, "bound"), (len, "not a function")):
+            with self.assertRaises(_code.CodeError) as e:
+                _code.pack(fn)
+            self.assertIn(want, str(e.exception))
+
+
+class Space(unittest.TestCase):
+    def test_spec(self):
+        s = Searchspace(lr=("DOUBLE", [1e-4, 1], "log"), n=("INTEGER", [2, 8]), act=("CATEGORICAL", ["a", "b"]))
+        self.assertEqual(s.spec()["lr"], {"type": "DOUBLE", "range": [1e-4, 1], "log": True})
+        for p in s.get_random_parameter_values(20, seed=1):
+            self.assertTrue(1e-4 <= p["lr"] <= 1 and 2 <= p["n"] <= 8 and p["act"] in "ab")
+
+    def test_mistakes_are_named(self):
+        for value, want in ((("DOUBLE", [1, 1]), "empty"), (("DOUBLE", [1]), "needs [low, high]"), (("TRIPLE", [1, 2]), "unknown type"),
+                            (("CATEGORICAL", []), "empty"), (("DOUBLE", [0, 1], "log"), "above 0"), (("INTEGER", [1.5, 3]), "whole")):
+            with self.assertRaises(ValueError) as e:
+                Searchspace(x=value)
+            self.assertIn(want, str(e.exception))
+
+    def test_optimizers(self):
+        self.assertEqual(spec_of(Asha(3, 1, 9)), {"type": "asha", "eta": 3, "r_min": 1, "r_max": 9})
+        self.assertEqual(spec_of("RandomSearch"), {"type": "random"})
+        with self.assertRaises(ValueError):
+            spec_of("magic")
+
+
+class Metrics(unittest.TestCase):
+    def test_only_numbers(self):
+        self.assertEqual(_run.number(3), 3.0)
+        for bad in ("0.5", None, True, float("nan"), [1]):
+            with self.assertRaises(ValueError):
+                _run.number(bad)
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.fake = fakes.FakeHDFS()
+        self.fs = _webhdfs.WebHDFS([self.fake.url], "ann", timeout=5)
+        self.addCleanup(self.fake.close)
+
+    def test_round_trip(self):
+        self.fs.create("/d/f", b"hello")
+        self.assertEqual(self.fs.read("/d/f", 1, 3), b"ell")
+        self.assertEqual([s["pathSuffix"] for s in self.fs.list("/d")], ["f"])
+        with self.assertRaises(FileExistsError):
+            self.fs.create("/d/f", b"")
+        with self.assertRaises(FileNotFoundError):
+            self.fs.status("/nowhere")
+        self.assertTrue(self.fs.rename("/d/f", "/d/g"))
+        self.assertTrue(self.fs.rename("/d/f", "/d/g"), "a rename that has happened is done")
+
+    def test_an_interrupted_append_is_completed_not_repeated(self):
+        self.fs.create("/log", b"0123")
+        self.fake.broken_appends = 2
+        self.fs.append("/log", b"abcdefgh")
+        self.assertEqual(self.fake.files["/log"], b"0123abcdefgh")
+
+    def test_standby_and_dead_namenodes_are_passed_over(self):
+        standby = fakes.FakeHDFS()
+        standby.standby = True
+        self.addCleanup(standby.close)
+        fs = _webhdfs.WebHDFS(["http://127.0.0.1:1", standby.url, self.fake.url], "ann", timeout=5)
+        fs.create("/x", b"1")
+        self.assertEqual(self.fake.files["/x"], b"1")
+
+    def test_nobody_answers(self):
+        fs = _webhdfs.WebHDFS(["http://127.0.0.1:1"], "ann", timeout=0.2)
+        with self.assertRaises(TimeoutError) as e:
+            fs.status("/x")
+        self.assertIn("127.0.0.1:1", str(e.exception))
+
+    def test_appender_keeps_what_could_not_be_written(self):
+        a = _webhdfs.Appender(_webhdfs.WebHDFS(["http://127.0.0.1:1"], "ann", timeout=0.05), "/log")
+        a.add(b"one")
+        with self.assertRaises(OSError):
+            a.flush()
+        a.fs = self.fs
+        a.add(b"two")
+        a.flush()
+        self.assertEqual(self.fake.files["/log"], b"onetwo")
+
+
+FUNCTIONS = """
+import os, time
+from hops import checkpoint, tensorboard
+
+def train(lr, budget, reporter, data):
+    saved = checkpoint.load()
+    start = saved[0] if saved else 0
+    print("lr", lr, data)
+    for epoch in range(start + 1, budget + 1):
+        reporter.broadcast(lr * epoch, step=epoch)
+        checkpoint.save({"epoch": epoch}, step=epoch)
+    tensorboard.scalar("own", 1.0, 1)
+    with open("model.txt", "w") as f:
+        f.write("m")
+    return {"accuracy": lr * budget, "model": "model.txt"}
+
+def raises(lr):
+    raise RuntimeError("no such luck")
+
+def dies(lr):
+    os.kill(os.getpid(), 9)
+
+def endless(lr, reporter):
+    step = 0
+    while True:
+        step += 1
+        reporter.broadcast(1.0, step)
+        time.sleep(0.01)
+
+def deaf(lr, reporter):
+    reporter.broadcast(1.0, 9)
+    time.sleep(60)
+
+def backwards(lr, reporter):
+    reporter.broadcast(1.0, 2)
+    reporter.broadcast(1.0, 1)
+"""
+
+
+class Executor(unittest.TestCase):
+    def run_executor(self, function, mode="fork", resume=None, **controller):
+        work = tempfile.TemporaryDirectory()
+        self.addCleanup(work.cleanup)
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        os.mkdir(os.path.join(work.name, "code"))
+        with open(os.path.join(work.name, "code", "study.py"), "w") as f:
+            f.write(textwrap.dedent(FUNCTIONS))
+        with open(os.path.join(work.name, "token"), "w") as f:
+            f.write("sesame\n")
+        setup = dict(vector("register")["response"]["body"], entry="study:" + function, mode=mode, arguments={"data": "/d"}, report_ms=50)
+        order = {"trial": "0007", "attempt": 2 if resume else 1, "params": {"lr": 0.5}, "budget": {"from": 0, "to": 3, "unit": "epoch"}, "seed": 1,
+                 "dirs": {"trial": "/e/0007", "tensorboard": "/e/0007", "log": "/e/0007/output.log", "checkpoints": "/e/0007/checkpoints/1"}}
+        if resume:
+            order["resume"] = resume
+            hdfs.files.update({resume["uri"] + "/state.json": b'{"epoch": 2}'})
+            import zlib
+            manifest = {"step": 2, "files": [{"name": "state.json", "size": 12, "crc32": zlib.crc32(b'{"epoch": 2}')}]}
+            hdfs.files[resume["uri"] + "/MANIFEST.json"] = json.dumps(manifest).encode()
+        c = fakes.FakeController(setup, [order], **controller)
+        self.addCleanup(c.close)
+        record = os.path.join(work.name, "record")
+        env = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
+                   HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1")
+        done = subprocess.run([sys.executable, "-m", "hops.executor"], env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        facts = []
+        if os.path.exists(record):
+            with open(record) as f:
+                facts = [json.loads(line) for line in f]
+        return c, hdfs, facts
+
+    def test_a_trial_reports_checkpoints_and_ends(self):
+        for mode in ("fork", "spawn"):
+            with self.subTest(mode):
+                c, hdfs, facts = self.run_executor("train", mode, unavailable=3)
+                self.assertEqual(c.reports, [("0007", 1, {"accuracy": 0.5}), ("0007", 2, {"accuracy": 1.0}), ("0007", 3, {"accuracy": 1.5})])
+                self.assertEqual([m["step"] for _, m in c.checkpoints], [1, 2, 3])
+                self.assertEqual(c.finals[0][1]["status"], "COMPLETED")
+                self.assertEqual(c.finals[0][1]["outputs"], {"accuracy": 1.5, "model": "model.txt"})
+                self.assertEqual(hdfs.files["/e/0007/model.txt"], b"m")
+                self.assertIn(b"lr 0.5 /d", hdfs.files["/e/0007/output.log"])
+                self.assertEqual(sum(p.startswith("/e/0007/events.out") for p in hdfs.files), 2)
+                self.assertNotIn(".tmp", " ".join(hdfs.files))
+                self.assertEqual([(f["kind"], f["step"]) for f in facts].count(("metric", 3)), 1)
+                self.assertEqual(sum(f["kind"] == "checkpoint" for f in facts), 3)
+
+    def test_a_resumed_trial_goes_on_after_its_checkpoint(self):
+        c, _, _ = self.run_executor("train", resume={"step": 2, "uri": "/e/0007/checkpoints/1/step-2"})
+        self.assertEqual([step for _, step, _ in c.reports], [3], c.finals)
+
+    def test_a_stop_is_obeyed(self):
+        c, _, _ = self.run_executor("endless", stop_at=5)
+        self.assertEqual(c.finals[0][1]["status"], "STOPPED")
+
+    def test_a_function_that_does_not_listen_is_killed(self):
+        c, _, _ = self.run_executor("deaf", stop_at=5)
+        self.assertEqual((c.finals[0][1]["status"], c.finals[0][1]["error"]["type"]), ("STOPPED", "StopTimeout"))
+
+    def test_failures_are_named(self):
+        for function, kind, text in (("raises", "RuntimeError", "no such luck"), ("dies", "ProcessDied", "SIGKILL"),
+                                     ("backwards", "StepBackwards", "backwards"), ("missing", "AttributeError", "missing")):
+            with self.subTest(function):
+                c, _, _ = self.run_executor(function)
+                final = c.finals[0][1]
+                self.assertEqual((final["status"], final["error"]["type"]), ("FAILED", kind))
+                self.assertIn(text, final["error"]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main()
