@@ -272,7 +272,9 @@ func TestStopLetsTheTreeSaveItsWork(t *testing.T) {
 
 func TestLeaseEndsTheContainerAndRenewalKeepsIt(t *testing.T) {
 	c := newContainer(t, "sh", "-c", `trap '' TERM; "$SELF" orphan; while :; do sleep 0.05; done`)
-	lease := func(d time.Duration) Lease { return Lease{Term: Now().Add(d), Kill: Now().Add(d + 50*time.Millisecond)} }
+	lease := func(d time.Duration) Lease {
+		return Lease{Term: Now().Add(d), Kill: Now().Add(d + 50*time.Millisecond)}
+	}
 	c.launch.Lease = lease(300 * time.Millisecond)
 	c.start()
 	orphan := c.pidIn("orphan.pid")

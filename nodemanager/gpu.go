@@ -1,0 +1,69 @@
+package nodemanager
+
+import (
+	"context"
+	"time"
+)
+
+// GPUHealth is what the node thinks of a device. The resource manager grants healthy ones only.
+type GPUHealth string
+
+// The states of a device.
+const (
+	Healthy GPUHealth = "HEALTHY"
+	// Suspect: something happened that may pass; healthy again after a quiet time.
+	Suspect GPUHealth = "SUSPECT"
+	// Quarantined: needs a reset, a restart of the machine, or a person.
+	Quarantined GPUHealth = "QUARANTINED"
+)
+
+// GPU is one device: an individual, never a count.
+type GPU struct {
+	// UUID is NVML's and identifies the device for its life.
+	UUID   string `json:"uuid"`
+	Model  string `json:"model"`
+	Memory int64  `json:"memory"` // bytes
+	// Minor is the number in /dev/nvidia<minor>.
+	Minor int    `json:"minor"`
+	PCI   string `json:"pci,omitempty"`
+	// Island: devices with the same non-empty island are joined by NVLink.
+	Island string `json:"island,omitempty"`
+	// Simulated devices come from a file, not from a driver.
+	Simulated    bool      `json:"simulated,omitempty"`
+	Health       GPUHealth `json:"health"`
+	HealthReason string    `json:"health_reason,omitempty"`
+	// Usage is nil where the device does not tell.
+	Usage *GPUUsage `json:"usage,omitempty"`
+}
+
+// GPUUsage is what a device does at one moment.
+type GPUUsage struct {
+	Utilization float64 `json:"utilization"` // percent of time in which a kernel ran
+	MemoryUsed  int64   `json:"memory_used"` // bytes
+	Power       float64 `json:"power,omitempty"`
+	Temperature float64 `json:"temperature,omitempty"` // degrees Celsius
+	Processes   []int   `json:"processes,omitempty"`   // process ids that compute on it
+}
+
+// GPUEvent is something that happened to a device.
+type GPUEvent struct {
+	UUID string
+	At   time.Time
+	// XID is the driver's error number (NVIDIA "XID Errors"), 0: none.
+	XID int
+	// Health, when not empty, is set as it is.
+	Health GPUHealth
+	Reason string
+}
+
+// GPUSource knows the devices of a machine. Implementations are safe for concurrent use.
+type GPUSource interface {
+	// Name is nvml, file, sim or none.
+	Name() string
+	// Devices lists the devices in the order of their PCI addresses. Health is the source's own view, without the history
+	// of events.
+	Devices(ctx context.Context) ([]GPU, error)
+	// Watch calls report, on one goroutine, for what happens from now on. It returns nil when ctx is done.
+	Watch(ctx context.Context, report func(GPUEvent)) error
+	Close() error
+}

@@ -1,0 +1,217 @@
+package fake
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/nodemanager"
+)
+
+type document struct {
+	GPUs   []deviceLine `yaml:"gpus"`
+	Script []scriptLine `yaml:"script"`
+}
+
+type deviceLine struct {
+	UUID   string            `yaml:"uuid"`
+	Model  string            `yaml:"model"`
+	Memory string            `yaml:"memory"`
+	Minor  *int              `yaml:"minor"`
+	PCI    string            `yaml:"pci"`
+	Links  map[string]string `yaml:"links"`
+}
+
+type scriptLine struct {
+	At          string   `yaml:"at"`
+	GPU         string   `yaml:"gpu"`
+	XID         int      `yaml:"xid"`
+	Health      string   `yaml:"health"`
+	Reason      string   `yaml:"reason"`
+	Utilization *float64 `yaml:"utilization"`
+	MemoryUsed  string   `yaml:"memory_used"`
+}
+
+// maxFile, maxDevices and maxScript bound a file.
+const (
+	maxFile    = 1 << 20
+	maxDevices = 1024
+	maxScript  = 10000
+)
+
+// Parse reads a description. Errors name the file and the line.
+func Parse(name string, text []byte) (*Source, error) {
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s: %d bytes, the most is %d", name, len(text), maxFile)
+	}
+	tree, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", name, oneLine(err))
+	}
+	var doc document
+	if err := yaml.UnmarshalWithOptions(text, &doc, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("%s: %s", name, oneLine(err))
+	}
+	p := &parsing{name: name, tree: tree, minors: map[int]bool{}}
+	s := &Source{name: "file"}
+	if len(doc.GPUs) > maxDevices || len(doc.Script) > maxScript {
+		return nil, fmt.Errorf("%s: %d devices and %d script lines, the most are %d and %d", name, len(doc.GPUs), len(doc.Script), maxDevices, maxScript)
+	}
+	index := map[string]int{}
+	for i, g := range doc.GPUs {
+		d, err := p.device(i, g)
+		if err != nil {
+			return nil, err
+		}
+		if first, ok := index[d.UUID]; ok {
+			return nil, p.errorf(i, "gpus", "uuid %s is used a second time, first by device %d", d.UUID, first+1)
+		}
+		index[d.UUID] = i
+		s.devices = append(s.devices, d)
+	}
+	if err := p.islands(doc, s.devices, index); err != nil {
+		return nil, err
+	}
+	for i, l := range doc.Script {
+		st, err := p.step(i, l, index)
+		if err != nil {
+			return nil, err
+		}
+		s.script = append(s.script, st)
+	}
+	slices.SortStableFunc(s.script, func(a, b step) int { return cmp.Compare(a.at, b.at) })
+	return s, nil
+}
+
+// oneLine takes the first line of goccy's errors ("[3:5] unknown field"); the rest is an excerpt of the text.
+func oneLine(err error) string {
+	text := strings.TrimSpace(err.Error())
+	if i := strings.IndexByte(text, '\n'); i >= 0 {
+		text = text[:i]
+	}
+	if rest, ok := strings.CutPrefix(text, "["); ok {
+		if line, message, ok := strings.Cut(rest, ":"); ok {
+			if _, message, ok = strings.Cut(message, "] "); ok {
+				return "line " + line + ": " + message
+			}
+		}
+	}
+	return text
+}
+
+type parsing struct {
+	name   string
+	tree   *ast.File
+	minors map[int]bool
+}
+
+// errorf names the line on which element i of a list begins.
+func (p *parsing) errorf(i int, list, format string, args ...any) error {
+	where := ""
+	if path, err := yaml.PathString(fmt.Sprintf("$.%s[%d]", list, i)); err == nil {
+		if node, err := path.FilterFile(p.tree); err == nil {
+			token := node.GetToken()
+			if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+				token = m.Values[0].Key.GetToken()
+			}
+			where = fmt.Sprintf(" line %d:", token.Position.Line)
+		}
+	}
+	return fmt.Errorf("%s:%s %s", p.name, where, fmt.Sprintf(format, args...))
+}
+
+func (p *parsing) device(i int, g deviceLine) (nodemanager.GPU, error) {
+	d := nodemanager.GPU{UUID: g.UUID, Model: g.Model, Minor: i, PCI: g.PCI, Simulated: true, Health: nodemanager.Healthy}
+	if g.UUID == "" || strings.ContainsAny(g.UUID, ", \t\n=") {
+		return d, p.errorf(i, "gpus", "uuid %q is empty or has a comma, space or equals sign", g.UUID)
+	}
+	if g.Model == "" {
+		return d, p.errorf(i, "gpus", "device %s has no model", g.UUID)
+	}
+	size, err := config.ParseSize(g.Memory)
+	if err != nil || size <= 0 {
+		return d, p.errorf(i, "gpus", "memory of %s: %q is not a size such as 80GiB", g.UUID, g.Memory)
+	}
+	d.Memory = int64(size)
+	if g.Minor != nil {
+		d.Minor = *g.Minor
+	}
+	if d.Minor < 0 || p.minors[d.Minor] {
+		return d, p.errorf(i, "gpus", "minor %d of %s is negative or used twice", d.Minor, g.UUID)
+	}
+	p.minors[d.Minor] = true
+	return d, nil
+}
+
+// islands joins linked devices; an island is called after its first device.
+func (p *parsing) islands(doc document, devices []nodemanager.GPU, index map[string]int) error {
+	root := make([]int, len(devices))
+	for i := range root {
+		root[i] = i
+	}
+	find := func(i int) int {
+		for root[i] != i {
+			i = root[i]
+		}
+		return i
+	}
+	linked := make([]bool, len(devices))
+	for i, g := range doc.GPUs {
+		for peer := range g.Links {
+			j, ok := index[peer]
+			if !ok || j == i {
+				return p.errorf(i, "gpus", "link of %s to %q, which is not another device of this file", g.UUID, peer)
+			}
+			linked[i], linked[j] = true, true
+			a, b := find(i), find(j)
+			root[max(a, b)] = min(a, b)
+		}
+	}
+	for i := range devices {
+		if linked[i] {
+			devices[i].Island = devices[find(i)].UUID
+		}
+	}
+	return nil
+}
+
+func (p *parsing) step(i int, l scriptLine, index map[string]int) (step, error) {
+	st := step{gpu: l.GPU, xid: l.XID, health: nodemanager.GPUHealth(l.Health), reason: l.Reason, utilization: l.Utilization}
+	var err error
+	if st.at, err = time.ParseDuration(l.At); err != nil || st.at < 0 {
+		return st, p.errorf(i, "script", "at: %q is not a time such as 30s", l.At)
+	}
+	if _, ok := index[l.GPU]; !ok {
+		return st, p.errorf(i, "script", "gpu %q is not a device of this file", l.GPU)
+	}
+	if l.XID < 0 {
+		return st, p.errorf(i, "script", "xid %d is negative", l.XID)
+	}
+	switch st.health {
+	case "", nodemanager.Healthy, nodemanager.Suspect, nodemanager.Quarantined:
+	default:
+		return st, p.errorf(i, "script", "health %q is none of HEALTHY, SUSPECT, QUARANTINED", l.Health)
+	}
+	if u := l.Utilization; u != nil && (*u < 0 || *u > 100) {
+		return st, p.errorf(i, "script", "utilization %v is outside 0..100", *u)
+	}
+	if l.MemoryUsed != "" {
+		size, err := config.ParseSize(l.MemoryUsed)
+		if err != nil {
+			return st, p.errorf(i, "script", "memory_used: %v", err)
+		}
+		n := int64(size)
+		st.memoryUsed = &n
+	}
+	if st.xid == 0 && st.health == "" && st.utilization == nil && st.memoryUsed == nil {
+		return st, p.errorf(i, "script", "the line changes nothing: it has neither xid, health, utilization nor memory_used")
+	}
+	return st, nil
+}

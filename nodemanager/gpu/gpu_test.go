@@ -1,0 +1,85 @@
+package gpu
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/nodemanager"
+)
+
+func TestDetect(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gpus.yaml")
+	if err := os.WriteFile(file, []byte("gpus: [{uuid: GPU-x, model: Simulated T4, memory: 16GiB}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		spec, name, line string
+		n                int
+	}{
+		{"none", "none", "no GPUs", 0},
+		{"sim:0", "sim", "no GPUs", 0},
+		{"sim:3", "sim", "3 × simulated: Simulated H100 (80 GB)", 3},
+		{file, "file", "1 × simulated: Simulated T4 (16 GB)", 1},
+	} {
+		source, line, err := Detect(test.spec, "seed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices, err := source.Devices(t.Context())
+		if err != nil || source.Name() != test.name || len(devices) != test.n || !strings.HasPrefix(line, test.line) {
+			t.Errorf("%s: %s, %d devices, %q, %v", test.spec, source.Name(), len(devices), line, err)
+		}
+	}
+	for _, bad := range []string{"sim:", "sim:x", "sim:-1", "sim:65", "h100", "/no/such/file.yaml"} {
+		if _, _, err := Detect(bad, ""); err == nil {
+			t.Errorf("%q was accepted", bad)
+		}
+	}
+	if source, line, err := Detect("auto", ""); err != nil || line == "" {
+		t.Errorf("auto: %v %q %v", source, line, err)
+	}
+}
+
+func TestHealthFollowsEvents(t *testing.T) {
+	var m Monitor
+	now := time.Unix(1000, 0)
+	health := func() nodemanager.GPUHealth {
+		devices := []nodemanager.GPU{{UUID: "a"}, {UUID: "b"}}
+		m.Apply(devices, now)
+		if devices[1].Health != nodemanager.Healthy {
+			t.Errorf("the neighbour became %s", devices[1].Health)
+		}
+		return devices[0].Health
+	}
+	xid := func(n int) { m.Observe(nodemanager.GPUEvent{UUID: "a", XID: n}, now) }
+	for _, step := range []struct {
+		do    func()
+		after time.Duration
+		want  nodemanager.GPUHealth
+	}{
+		{func() { xid(13); xid(31); xid(43) }, 0, nodemanager.Healthy}, // the job's fault
+		{func() { xid(63) }, 0, nodemanager.Suspect},
+		{func() {}, 59 * time.Second, nodemanager.Suspect},
+		{func() {}, time.Second, nodemanager.Healthy},
+		{func() { xid(4711) }, 0, nodemanager.Suspect}, // unknown
+		{func() { xid(63) }, time.Second, nodemanager.Quarantined},
+		{func() { xid(63) }, 2 * time.Minute, nodemanager.Quarantined}, // does not heal by waiting
+		{func() { m.Observe(nodemanager.GPUEvent{UUID: "a", Health: nodemanager.Healthy}, now) }, 0, nodemanager.Healthy},
+		{func() { xid(63) }, 0, nodemanager.Suspect}, // strikes were forgotten
+		{func() { xid(79) }, 0, nodemanager.Quarantined},
+	} {
+		now = now.Add(step.after)
+		step.do()
+		if got := health(); got != step.want {
+			t.Fatalf("got %s, want %s", got, step.want)
+		}
+	}
+	for _, n := range []int{48, 79, 94, 95} { // fenced within one report
+		if class, _ := Classify(n); class != Hardware {
+			t.Errorf("XID %d is %v", n, class)
+		}
+	}
+}
