@@ -1,0 +1,276 @@
+package blockstore
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs/faulty"
+	"github.com/gohops/hops/datanode/vfs/mem"
+	"github.com/gohops/hops/metadata"
+)
+
+// promise is what a power cut may not take away from a block.
+type promise struct {
+	gen    metadata.Generation
+	length int64 // the first so many bytes
+	closed bool  // exactly these, finalized
+}
+
+// story runs random operations on a store and knows what each promised.
+type story struct {
+	*harness
+	r        *rand.Rand
+	data     []byte // block id's bytes are data[id:]
+	promises map[int64]promise
+	written  map[int64]int64 // the longest it ever was
+	writers  map[int64]datanode.Writer
+	gen      int64
+	log      []string // promises and calls to the disk, for the failure's report
+}
+
+func (s *story) bytesOf(id, from, to int64) []byte { return s.data[id*17+from : id*17+to] }
+
+// step performs one operation on one block. Promises are lowered before an operation may break them and raised after it
+// returned.
+func (s *story) step() error {
+	s.log = append(s.log, fmt.Sprint(s.promises))
+	id := int64(s.r.IntN(4) + 1)
+	rep, have := s.Replica(metadata.BlockID(id))
+	w := s.writers[id]
+	s.gen++
+	gen := metadata.Generation(s.gen)
+	switch {
+	case w != nil && s.r.IntN(3) > 0:
+		from := rep.Block.Length
+		to := from + int64(1+s.r.IntN(900))
+		if s.r.IntN(3) > 0 && from%chunk != 0 {
+			to = min(to, from-from%chunk+chunk)
+		} else {
+			from -= from % chunk // as Java does after hflush
+		}
+		to = min(to, 12_000)
+		if to <= from {
+			return nil
+		}
+		p := s.bytesOf(id, from, to)
+		s.written[id] = max(s.written[id], to)
+		if err := w.Write(from, p, sumsOf(p)); err != nil {
+			return err
+		}
+		if s.r.IntN(2) == 0 {
+			w.Acked(to)
+		}
+	case w != nil && s.r.IntN(3) == 0:
+		if err := w.Sync(); err != nil {
+			return err
+		}
+		if rep.State != datanode.Temporary {
+			s.promises[id] = promise{rep.Block.Generation, rep.Block.Length, false}
+		}
+		w.Acked(rep.Block.Length)
+	case w != nil && s.r.IntN(4) == 0:
+		delete(s.writers, id)
+		return w.Close()
+	case w != nil:
+		delete(s.writers, id)
+		v, err := w.Finalize()
+		if err != nil {
+			return err
+		}
+		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
+	case !have:
+		var err error
+		delete(s.promises, id)
+		if w, err = s.Create(metadata.Block{ID: metadata.BlockID(id), Generation: gen}, datanode.CreateOptions{Temporary: s.r.IntN(4) == 0}); err != nil {
+			return err
+		}
+		s.writers[id] = w
+	case s.r.IntN(12) == 0:
+		delete(s.promises, id)
+		return s.Delete(metadata.Block{ID: metadata.BlockID(id), Generation: rep.Block.Generation})
+	case s.r.IntN(3) == 0: // block recovery
+		rep, err := s.InitRecovery(metadata.Block{ID: metadata.BlockID(id), Generation: rep.Block.Generation}, gen)
+		if err != nil {
+			return err
+		}
+		length := s.r.Int64N(rep.Block.Length + 1)
+		p := s.promises[id]
+		s.promises[id] = promise{p.gen, min(p.length, length), false}
+		v, err := s.UpdateReplica(metadata.Block{ID: metadata.BlockID(id)}, gen, length)
+		if err != nil {
+			return err
+		}
+		s.promises[id] = promise{v.Block.Generation, v.Block.Length, true}
+	case rep.State == datanode.Finalized:
+		p := s.promises[id]
+		p.closed = false
+		s.promises[id] = p
+		var err error
+		if w, err = s.Append(rep.Block, gen, s.r.IntN(2) == 0); err != nil {
+			return err
+		}
+		s.writers[id] = w
+	case rep.State == datanode.RBW:
+		p := s.promises[id]
+		p.length, p.closed = min(p.length, rep.Visible), false
+		s.promises[id] = p
+		var err error
+		if w, err = s.Resume(rep.Block, gen, 0, rep.Block.Length); err != nil {
+			return err
+		}
+		s.writers[id] = w
+	}
+	return nil
+}
+
+// verify opens the disk as it was left by a crash and holds the store to the promises.
+func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64]promise) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("crash %d of\n%s", crash, strings.Join(s.log, "\n"))
+		}
+	}()
+	h, err := tryOpen(t, disk)
+	if err != nil {
+		t.Fatalf("open after the crash: %v", err)
+	}
+	for id, p := range promises {
+		rep, ok := h.Replica(metadata.BlockID(id))
+		switch {
+		case !ok && p.length > 0 || !ok && p.closed:
+			t.Fatalf("block %d is gone, promised %+v", id, p)
+		case ok && rep.Block.Generation < p.gen:
+			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
+		case ok && rep.Block.Length < p.length:
+			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
+		case ok && p.closed && (rep.State != datanode.Finalized || rep.Block.Length != p.length):
+			t.Fatalf("block %d came back as %v, promised %+v", id, rep, p)
+		}
+	}
+	h.Each(h.Volumes()[0].ID, func(rep datanode.Replica) bool {
+		id := int64(rep.Block.ID)
+		if rep.State == datanode.RWR {
+			gen := rep.Block.Generation + 1000
+			must[datanode.Replica](t)(h.InitRecovery(rep.Block, gen))
+			must[datanode.Replica](t)(h.UpdateReplica(rep.Block, gen, rep.Block.Length))
+		}
+		got := h.content(id)
+		want := s.bytesOf(id, 0, int64(len(got)))
+		if int64(len(got)) > s.written[id] || !bytes.Equal(got, want) {
+			t.Fatalf("block %d has %d bytes after the crash, equal to what was written up to %d", id, len(got), commonPrefix(got, want))
+		}
+		return true
+	})
+	if len(h.Corrupt()) > 0 {
+		t.Fatalf("corrupt after the crash: %v", h.Corrupt())
+	}
+	_ = h.Shutdown()
+}
+
+func newStory(t *testing.T, seed uint64, disk *faulty.FS) *story {
+	return &story{
+		harness: open(t, disk), r: rand.New(rand.NewPCG(seed, 7)), data: pattern(20_000), gen: 1000,
+		promises: map[int64]promise{}, written: map[int64]int64{}, writers: map[int64]datanode.Writer{},
+	}
+}
+
+// Power is cut before some call to the disk; of what was not synced any part may survive.
+func TestPowerCutLosesNothingPromised(t *testing.T) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 60
+	}
+	for seed := range uint64(seeds) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			inner := mem.New(1 << 20)
+			disk := faulty.New(inner)
+			s := newStory(t, seed, disk)
+			cut := rand.New(rand.NewPCG(seed, 8))
+			type crash struct {
+				disk     *mem.FS
+				promises map[int64]promise
+			}
+			var crashes []crash
+			disk.Set(func(op faulty.Op) error {
+				s.log = append(s.log, fmt.Sprint(op))
+				if cut.IntN(40) == 0 {
+					p := map[int64]promise{}
+					for k, v := range s.promises {
+						p[k] = v
+					}
+					survive := []float64{0, 0.1, 0.5, 0.9, 1}[cut.IntN(5)]
+					s.log = append(s.log, fmt.Sprint("crash ", len(crashes), " with ", survive))
+					crashes = append(crashes, crash{inner.Crash(cut, survive), p})
+				}
+				return nil
+			})
+			for range 120 {
+				check(t, s.step())
+			}
+			disk.Set(nil)
+			for i, c := range crashes {
+				s.verify(t, i, c.disk, c.promises)
+			}
+		})
+	}
+}
+
+// The process is killed: everything written is still there, so every acknowledged byte is, synced or not.
+func TestKilledProcessLosesNoAcknowledgedByte(t *testing.T) {
+	for seed := range uint64(60) {
+		inner := mem.New(1 << 20)
+		disk := faulty.New(inner)
+		s := newStory(t, seed, disk)
+		visible := func() map[int64]promise {
+			p := map[int64]promise{}
+			s.Each(s.Volumes()[0].ID, func(r datanode.Replica) bool {
+				if r.State != datanode.Temporary {
+					p[int64(r.Block.ID)] = promise{length: r.Visible}
+				}
+				return true
+			})
+			return p
+		}
+		for range 120 {
+			check(t, s.step())
+		}
+		promises := visible()
+		// Killed inside one more write, at each of its calls.
+		for n := 1; n <= 2; n++ {
+			for id, w := range s.writers {
+				rep := w.Replica()
+				from := rep.Block.Length - rep.Block.Length%chunk
+				p := s.bytesOf(id, from, rep.Block.Length+100)
+				disk.Set(faulty.Nth(n, "write", "", true, syscall.EMFILE))
+				_ = w.Write(from, p, nil)
+				disk.Set(nil)
+				s.written[id] = max(s.written[id], rep.Block.Length+100)
+			}
+			s.verify(t, 0, inner.Crash(rand.New(rand.NewPCG(seed, 9)), 1), promises)
+		}
+	}
+}
+
+// Each call in turn fails with an I/O error: the volume is given up, nothing panics or hangs, and what was promised is
+// there after the disk has been repaired and the machine lost power.
+func TestEveryCallMayFail(t *testing.T) {
+	for n := 1; n <= 400; n += 3 {
+		inner := mem.New(1 << 20)
+		disk := faulty.New(inner)
+		s := newStory(t, 5, disk)
+		disk.Set(faulty.Nth(n, "", "", true, syscall.EIO))
+		for range 150 {
+			if err := s.step(); err != nil {
+				break
+			}
+		}
+		disk.Set(nil)
+		s.verify(t, 0, inner.Crash(rand.New(rand.NewPCG(uint64(n), 9)), 0.5), s.promises)
+	}
+}

@@ -1,0 +1,194 @@
+package blockstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/metadata"
+)
+
+// LayoutVersion is the version of everything FORMAT.md describes. A volume of another version is refused.
+const LayoutVersion = 1
+
+// Names in a volume's directory.
+const (
+	versionFile = "VERSION"
+	lockFile    = "in_use.lock"
+	probeFile   = "probe"
+	blocksDir   = "blocks"
+)
+
+const chunk = datanode.ChunkSize
+
+// suffix is the end of a checksum file's name. It is the state of the replica on disk, and one rename changes it.
+type suffix uint8
+
+const (
+	sufTmp  suffix = iota + 1 // temporary: removed at start
+	sufRBW                    // being written: RWR after a restart
+	sufMeta                   // finalized
+)
+
+func (s suffix) String() string { return [...]string{"", "tmp", "rbw", "meta"}[s] }
+
+// subdirs returns the two directory levels of a block, HDFS's: 256 consecutive ids share a directory, so that blocks
+// written together are made durable by one fsync of it.
+func subdirs(id metadata.BlockID) (string, string) {
+	return fmt.Sprintf("%02x", uint64(id)>>16&0x1f), fmt.Sprintf("%02x", uint64(id)>>8&0x1f)
+}
+
+func dataName(id metadata.BlockID) string { return "blk_" + strconv.FormatInt(int64(id), 10) }
+
+func sumsName(id metadata.BlockID, gen metadata.Generation, s suffix) string {
+	return dataName(id) + "_" + strconv.FormatUint(uint64(gen), 10) + "." + s.String()
+}
+
+// parseName takes a file name apart. A data file has suffix 0.
+func parseName(name string) (id metadata.BlockID, gen metadata.Generation, s suffix, ok bool) {
+	rest, ok := strings.CutPrefix(name, "blk_")
+	if !ok {
+		return 0, 0, 0, false
+	}
+	digits, tail, isSums := strings.Cut(rest, "_")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0, 0, 0, false
+	}
+	if !isSums {
+		return metadata.BlockID(n), 0, 0, name == dataName(metadata.BlockID(n))
+	}
+	digits, ext, _ := strings.Cut(tail, ".")
+	g, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil {
+		return 0, 0, 0, false
+	}
+	for s = sufTmp; s <= sufMeta; s++ {
+		if ext == s.String() {
+			return metadata.BlockID(n), metadata.Generation(g), s, name == sumsName(metadata.BlockID(n), metadata.Generation(g), s)
+		}
+	}
+	return 0, 0, 0, false
+}
+
+// The checksum file. Numbers are big-endian.
+//
+//	offset  size
+//	  0      8   magic "HOPSSUM1"; the digit is the layout version
+//	  8      1   checksum type, 2 = CRC32C (HDFS's number)
+//	  9      3   zero
+//	 12      4   bytes per checksum, 512
+//	 16      8   block id
+//	 24      4   zero
+//	 28      4   CRC32C of bytes 0 to 27
+//	 32     24   tail slot A
+//	 56     24   tail slot B
+//	 80     48   zero
+//	128    4n    CRC32C of chunk 0, 1, ...; that of a partial last chunk covers the bytes there are
+//
+// A tail slot remembers a durable length inside a chunk, because the checksum of that chunk is overwritten when more
+// bytes follow: {length 8, CRC32C of the chunk up to length 4, sequence 8, CRC32C of the 20 bytes before 4}.
+const (
+	sumsMagic  = "HOPSSUM1"
+	headerSize = 128
+	tailA      = 32
+	tailSize   = 24
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func crcOf(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+
+func extend(crc uint32, p []byte) uint32 { return crc32.Update(crc, castagnoli, p) }
+
+// chunksOf is how many checksums length bytes have.
+func chunksOf(length int64) int64 { return (length + chunk - 1) / chunk }
+
+// sumsSize is the size of the checksum file of length bytes.
+func sumsSize(length int64) int64 { return headerSize + 4*chunksOf(length) }
+
+// slot is the offset of the checksum of the chunk that holds byte off.
+func slot(off int64) int64 { return headerSize + 4*(off/chunk) }
+
+func encodeHeader(id metadata.BlockID) []byte {
+	b := make([]byte, headerSize)
+	copy(b, sumsMagic)
+	b[8] = 2
+	binary.BigEndian.PutUint32(b[12:], chunk)
+	binary.BigEndian.PutUint64(b[16:], uint64(id))
+	binary.BigEndian.PutUint32(b[28:], crcOf(b[:28]))
+	return b
+}
+
+// checkHeader says what is wrong with the header of the checksum file of id.
+func checkHeader(b []byte, id metadata.BlockID) error {
+	switch {
+	case len(b) < headerSize:
+		return fmt.Errorf("checksum file of block %d has %d bytes, fewer than its header: %w", id, len(b), metadata.ErrCorrupt)
+	case string(b[:8]) != sumsMagic:
+		return fmt.Errorf("checksum file of block %d begins with %q instead of %q: %w", id, b[:8], sumsMagic, metadata.ErrCorrupt)
+	case binary.BigEndian.Uint32(b[28:]) != crcOf(b[:28]):
+		return fmt.Errorf("header of the checksum file of block %d does not match its checksum: %w", id, metadata.ErrCorrupt)
+	case metadata.BlockID(binary.BigEndian.Uint64(b[16:])) != id:
+		return fmt.Errorf("checksum file of block %d says that it is of block %d: %w", id, int64(binary.BigEndian.Uint64(b[16:])), metadata.ErrCorrupt)
+	case b[8] != 2 || binary.BigEndian.Uint32(b[12:]) != chunk:
+		return fmt.Errorf("checksum file of block %d has checksums of type %d over %d bytes: %w", id, b[8], binary.BigEndian.Uint32(b[12:]), metadata.ErrCorrupt)
+	}
+	return nil
+}
+
+// tail is a durable length inside a chunk with the checksum of the chunk up to there.
+type tail struct {
+	length int64
+	crc    uint32
+	seq    uint64
+}
+
+func (t tail) encode() []byte {
+	b := make([]byte, 0, tailSize)
+	b = binary.BigEndian.AppendUint64(b, uint64(t.length))
+	b = binary.BigEndian.AppendUint32(b, t.crc)
+	b = binary.BigEndian.AppendUint64(b, t.seq)
+	return binary.BigEndian.AppendUint32(b, crcOf(b))
+}
+
+// offset alternates, so that the slot of the last durable tail is never the one being overwritten.
+func (t tail) offset() int64 { return tailA + int64(t.seq%2)*tailSize }
+
+// decodeTails returns the valid tails of a header, the newest last.
+func decodeTails(header []byte) []tail {
+	var out []tail
+	for i := range 2 {
+		b := header[tailA+i*tailSize:][:tailSize]
+		t := tail{
+			length: int64(binary.BigEndian.Uint64(b)),
+			crc:    binary.BigEndian.Uint32(b[8:]),
+			seq:    binary.BigEndian.Uint64(b[12:]),
+		}
+		if t.seq > 0 && t.length > 0 && binary.BigEndian.Uint32(b[20:]) == crcOf(b[:20]) {
+			out = append(out, t)
+		}
+	}
+	if len(out) == 2 && out[0].seq > out[1].seq {
+		out[0], out[1] = out[1], out[0]
+	}
+	return out
+}
+
+// fileNames are a replica's places.
+func (v *volume) dirOf(id metadata.BlockID) string {
+	a, b := subdirs(id)
+	return filepath.Join(v.path, blocksDir, a, b)
+}
+
+func (v *volume) dataPath(id metadata.BlockID) string {
+	return filepath.Join(v.dirOf(id), dataName(id))
+}
+
+func (v *volume) sumsPath(id metadata.BlockID, gen metadata.Generation, s suffix) string {
+	return filepath.Join(v.dirOf(id), sumsName(id, gen, s))
+}

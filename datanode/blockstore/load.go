@@ -1,0 +1,293 @@
+package blockstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// load finds the replicas of a volume and repairs what a crash left: files without a partner and temporary replicas are
+// removed, open replicas become RWR.
+func (s *Store) load(v *volume) error {
+	root := filepath.Join(v.path, blocksDir)
+	if err := mkdirAll(v.fs, root); err != nil {
+		return err
+	}
+	top, err := subdirsOf(v.fs, root)
+	if err != nil {
+		return err
+	}
+	for _, a := range top {
+		inner, err := subdirsOf(v.fs, a)
+		if err != nil {
+			return err
+		}
+		for _, dir := range inner {
+			v.dirs[dir] = true
+			if err := s.loadDir(v, dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func subdirsOf(fsys vfs.FS, dir string) ([]string, error) {
+	entries, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if e.Dir {
+			out = append(out, filepath.Join(dir, e.Name))
+		}
+	}
+	return out, nil
+}
+
+// found is what a directory holds of one block.
+type found struct {
+	data bool
+	sums []sumsFile
+}
+
+type sumsFile struct {
+	gen    metadata.Generation
+	suffix suffix
+}
+
+// loadDir takes in one directory. Unknown names are left alone.
+func (s *Store) loadDir(v *volume, dir string) error {
+	entries, err := v.fs.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	blocks := map[metadata.BlockID]*found{}
+	for _, e := range entries {
+		id, gen, suf, ok := parseName(e.Name)
+		if !ok || e.Dir || v.dirOf(id) != dir {
+			s.log.Warn("foreign file among the blocks", "path", filepath.Join(dir, e.Name))
+			continue
+		}
+		f := blocks[id]
+		if f == nil {
+			f = &found{}
+			blocks[id] = f
+		}
+		if suf == 0 {
+			f.data = true
+		} else {
+			f.sums = append(f.sums, sumsFile{gen, suf})
+		}
+	}
+	for id, f := range blocks {
+		if err := s.loadBlock(v, id, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadBlock(v *volume, id metadata.BlockID, f *found) error {
+	var best sumsFile
+	for _, c := range f.sums {
+		if c.suffix != sufTmp && (c.gen > best.gen || c.gen == best.gen && c.suffix > best.suffix) {
+			best = c
+		}
+	}
+	keep := f.data && best.suffix != 0
+	for _, c := range f.sums {
+		if !keep || c != best {
+			if err := removeFile(v.fs, v.sumsPath(id, c.gen, c.suffix)); err != nil {
+				return err
+			}
+		}
+	}
+	if !keep {
+		return removeFile(v.fs, v.dataPath(id))
+	}
+	r := &replica{vol: v, id: id, gen: best.gen, suffix: best.suffix, state: datanode.Finalized}
+	var err error
+	if best.suffix == sufRBW {
+		r.state = datanode.RWR
+		r.length, err = s.salvage(v, r)
+	} else {
+		err = s.measure(v, r)
+	}
+	if err != nil {
+		return err
+	}
+	return s.admit(r)
+}
+
+func removeFile(fsys vfs.FS, name string) error {
+	if err := fsys.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// admit enters a replica found at start. If another volume has the block too (it came back after it had failed), the
+// better replica stays.
+func (s *Store) admit(r *replica) error {
+	sh := s.shard(r.id)
+	sh.mu.Lock()
+	old := sh.replicas[r.id]
+	loser := old
+	if old == nil || better(r, old) {
+		sh.replicas[r.id] = r
+	} else {
+		loser = r
+	}
+	sh.mu.Unlock()
+	if loser != r {
+		r.vol.replicas.Add(1)
+		r.vol.used.Add(r.length + sumsSize(r.length))
+	}
+	if loser == nil {
+		return nil
+	}
+	if loser != r {
+		loser.vol.replicas.Add(-1)
+		loser.vol.used.Add(-(loser.length + sumsSize(loser.length)))
+	}
+	s.log.Warn("block is on two volumes, one replica is removed", "block", loser.blockLocked().String(), "volume", loser.vol.id.Storage)
+	return loser.vol.remove(loser.id, loser.gen, loser.suffix)
+}
+
+func better(a, b *replica) bool {
+	if a.gen != b.gen {
+		return a.gen > b.gen
+	}
+	if a.state != b.state {
+		return a.state > b.state
+	}
+	return a.length > b.length
+}
+
+// measure finds the length of a finalized replica. Both files were durable before it got its name, so sizes that do not
+// fit are damage; it is kept, as corrupt.
+func (s *Store) measure(v *volume, r *replica) error {
+	d, err := v.fs.Stat(v.dataPath(r.id))
+	if err != nil {
+		return err
+	}
+	m, err := v.fs.Stat(v.sumsPath(r.id, r.gen, r.suffix))
+	if err != nil {
+		return err
+	}
+	r.length = d.Size
+	if m.Size != sumsSize(d.Size) {
+		r.bad = true
+		s.log.Error("replica is corrupt: its checksum file has another length", "block", r.blockLocked().String(), "volume", v.id.Storage,
+			"got", m.Size, "want", sumsSize(d.Size))
+	}
+	return nil
+}
+
+// salvage finds how much of an open replica is good: the chunks from the start that match their checksums, and of the
+// first that does not the longest beginning that matches either its checksum (the data went on but the checksum did
+// not) or a tail slot (the checksum went on but the data did not). Both files are cut to that.
+func (s *Store) salvage(v *volume, r *replica) (int64, error) {
+	data, err := v.fs.OpenFile(v.dataPath(r.id), os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer data.Close()
+	sums, err := v.fs.OpenFile(v.sumsPath(r.id, r.gen, r.suffix), os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer sums.Close()
+	dataSize, err := data.Size()
+	if err != nil {
+		return 0, err
+	}
+	header := make([]byte, headerSize)
+	if n, err := sums.ReadAt(header, 0); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	} else if err := checkHeader(header[:n], r.id); err != nil {
+		// Never synced, so nothing of it was promised.
+		s.log.Warn("open replica has no valid checksum file, it starts empty", "block", r.id, "volume", v.id.Storage, "err", err)
+		if _, err := sums.WriteAt(encodeHeader(r.id), 0); err != nil {
+			return 0, err
+		}
+		return 0, errors.Join(data.Truncate(0), sums.Truncate(headerSize))
+	}
+	length, crc, err := goodLength(data, sums, dataSize, decodeTails(header))
+	if err != nil {
+		return 0, err
+	}
+	if length != dataSize {
+		s.log.Info("open replica cut to what its checksums cover", "block", r.id, "volume", v.id.Storage, "from", dataSize, "to", length)
+	}
+	if err := data.Truncate(length); err != nil {
+		return 0, err
+	}
+	if length%chunk != 0 {
+		if _, err := sums.WriteAt(binary.BigEndian.AppendUint32(nil, crc), slot(length)); err != nil {
+			return 0, err
+		}
+	}
+	return length, sums.Truncate(sumsSize(length))
+}
+
+// goodLength returns the length that salvage describes, with the checksum of its last chunk if that is partial.
+func goodLength(data, sums vfs.File, dataSize int64, tails []tail) (int64, uint32, error) {
+	buf := make([]byte, verifyStep)
+	want := make([]byte, verifyStep/chunk*4)
+	for off := int64(0); off < dataSize; off += verifyStep {
+		p := buf[:min(verifyStep, dataSize-off)]
+		if _, err := data.ReadAt(p, off); err != nil && !errors.Is(err, io.EOF) {
+			return 0, 0, fmt.Errorf("read at %d: %w", off, err)
+		}
+		n, err := sums.ReadAt(want[:4*chunksOf(int64(len(p)))], slot(off))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, 0, fmt.Errorf("read checksums at %d: %w", slot(off), err)
+		}
+		stored := want[:n/4*4]
+		for at := int64(0); at < int64(len(p)); at += chunk {
+			c := p[at:min(at+chunk, int64(len(p)))]
+			if len(stored) >= 4 && crcOf(c) == binary.BigEndian.Uint32(stored) {
+				stored = stored[4:]
+				if len(c) < chunk {
+					return off + at + int64(len(c)), crcOf(c), nil
+				}
+				continue
+			}
+			n, crc := goodPrefix(c, stored, off+at, tails)
+			return off + at + n, crc, nil
+		}
+	}
+	return dataSize, 0, nil
+}
+
+// goodPrefix finds how many bytes of a chunk at start can be trusted.
+func goodPrefix(c, stored []byte, start int64, tails []tail) (int64, uint32) {
+	crcs := make([]uint32, len(c)+1)
+	for i := range c {
+		crcs[i+1] = extend(crcs[i], c[i:i+1])
+	}
+	var best int64
+	for n := len(c); n > 0 && len(stored) >= 4; n-- {
+		if crcs[n] == binary.BigEndian.Uint32(stored) {
+			best = int64(n)
+			break
+		}
+	}
+	for _, t := range tails {
+		if n := t.length - start; n > 0 && n <= int64(len(c)) && crcs[n] == t.crc {
+			best = max(best, n)
+		}
+	}
+	return best, crcs[best]
+}

@@ -1,0 +1,228 @@
+package blockstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// reader implements datanode.Reader. It has files of its own and a snapshot of the length with the checksum of the
+// chunk that it cuts; the bytes below that length do not change while it reads, whatever writers do.
+type reader struct {
+	store      *Store
+	r          *replica
+	view       datanode.Replica
+	lastCRC    uint32
+	data, sums vfs.File
+}
+
+// Open implements datanode.BlockStore.
+func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
+	r := s.get(b.ID)
+	if r == nil {
+		return nil, notFound(b)
+	}
+	rd, err := s.openReader(r, b)
+	if err != nil {
+		return nil, fmt.Errorf("open %v: %w", b, err)
+	}
+	return rd, nil
+}
+
+func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.gone:
+		return nil, notFound(b)
+	case r.state != datanode.Finalized && r.state != datanode.RBW:
+		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "Replica is not readable: blk_%d_%d, %v", r.id, r.gen, r.state)
+	case r.gen < b.Generation:
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Replica gen stamp < block genstamp, block=%v, replica=%v", b, r.blockLocked())
+	}
+	rd := &reader{store: s, r: r, view: r.viewLocked()}
+	var err error
+	if rd.data, err = r.vol.fs.OpenFile(r.vol.dataPath(r.id), os.O_RDONLY, 0); err != nil {
+		return nil, s.openFailed(r, err)
+	}
+	if rd.sums, err = r.vol.fs.OpenFile(r.vol.sumsPath(r.id, r.gen, r.suffix), os.O_RDONLY, 0); err != nil {
+		rd.data.Close()
+		return nil, s.openFailed(r, err)
+	}
+	if rd.view.Visible%chunk == 0 {
+		return rd, nil
+	}
+	if r.state == datanode.RBW {
+		rd.lastCRC = r.open.visibleCRC
+		return rd, nil
+	}
+	var sum [4]byte
+	if _, err := rd.sums.ReadAt(sum[:], slot(rd.view.Visible)); err != nil {
+		rd.Close()
+		return nil, s.readFailedLocked(r, err)
+	}
+	rd.lastCRC = binary.BigEndian.Uint32(sum[:])
+	return rd, nil
+}
+
+func (rd *reader) Replica() datanode.Replica { return rd.view }
+
+func (rd *reader) File() *os.File { return rd.data.OS() }
+
+func (rd *reader) Close() error { return errors.Join(rd.data.Close(), rd.sums.Close()) }
+
+// ReadAt implements datanode.Reader.
+func (rd *reader) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off >= rd.view.Visible {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), rd.view.Visible-off)
+	if k, err := rd.data.ReadAt(p[:n], off); int64(k) < n {
+		return k, rd.store.readFailed(rd.r, err)
+	}
+	if n < int64(len(p)) {
+		return int(n), io.EOF
+	}
+	return int(n), nil
+}
+
+// Sums implements datanode.Reader.
+func (rd *reader) Sums(dst []byte, off, end int64) ([]byte, error) {
+	if off < 0 || off%chunk != 0 || end > rd.view.Visible || end%chunk != 0 && end != rd.view.Visible || off > end {
+		return dst, metadata.Errorf(metadata.ErrInvalidArgument, "checksums of bytes %d to %d of %v", off, end, rd.view)
+	}
+	n := int(4 * (chunksOf(end) - off/chunk))
+	at := len(dst)
+	for cap(dst) < at+n {
+		dst = append(dst[:cap(dst)], 0)
+	}
+	dst = dst[:at+n]
+	if n == 0 {
+		return dst, nil
+	}
+	if k, err := rd.sums.ReadAt(dst[at:], slot(off)); k < n {
+		return dst[:at], rd.store.readFailed(rd.r, err)
+	}
+	if end%chunk != 0 {
+		binary.BigEndian.PutUint32(dst[len(dst)-4:], rd.lastCRC)
+	}
+	return dst, nil
+}
+
+// openFailed and readFailed judge an error of reading a replica: the replica is corrupt, and the disk is asked whether
+// it still works. r.mu is held in those that end in Locked and in openFailed.
+func (s *Store) openFailed(r *replica, err error) error {
+	if errors.Is(err, fs.ErrNotExist) || !errors.Is(err, fs.ErrPermission) {
+		return s.readFailedLocked(r, err)
+	}
+	return r.vol.check(err)
+}
+
+func (s *Store) readFailedLocked(r *replica, err error) error {
+	r.vol.probe()
+	if vErr := r.vol.err(); vErr != nil {
+		return vErr
+	}
+	if e := s.corruptLocked(r); e != nil {
+		s.emit(datanode.Corrupt, *e)
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read of block %d on %s: %w: %w", r.id, r.vol.path, err, metadata.ErrCorrupt)
+}
+
+func (s *Store) readFailed(r *replica, err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.readFailedLocked(r, err)
+}
+
+// corruptLocked marks the replica and returns what to announce, nil if that was done before.
+func (s *Store) corruptLocked(r *replica) *datanode.Replica {
+	if r.bad || r.gone {
+		return nil
+	}
+	r.bad = true
+	view := r.viewLocked()
+	s.log.Error("replica is corrupt", "block", view.Block.String(), "volume", view.Volume)
+	return &view
+}
+
+func (s *Store) markCorrupt(r *replica) {
+	r.mu.Lock()
+	v := s.corruptLocked(r)
+	r.mu.Unlock()
+	if v != nil {
+		s.emit(datanode.Corrupt, *v)
+	}
+}
+
+// Corrupt lists the replicas that were found corrupt and are still here; they are announced again with a full report.
+func (s *Store) Corrupt() []datanode.Replica {
+	var out []datanode.Replica
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.RLock()
+		var all []*replica
+		for _, r := range sh.replicas {
+			all = append(all, r)
+		}
+		sh.mu.RUnlock()
+		for _, r := range all {
+			r.mu.Lock()
+			if r.bad && !r.gone && r.vol.failed.Load() == nil {
+				out = append(out, r.viewLocked())
+			}
+			r.mu.Unlock()
+		}
+	}
+	return out
+}
+
+// verifyStep is how many bytes are compared at a time.
+const verifyStep = 256 << 10
+
+// Verify implements datanode.BlockStore.
+func (s *Store) Verify(ctx context.Context, id metadata.BlockID) error {
+	r := s.get(id)
+	if r == nil {
+		return notFound(metadata.Block{ID: id})
+	}
+	rd, err := s.openReader(r, metadata.Block{ID: id})
+	if err != nil {
+		return fmt.Errorf("verify block %d: %w", id, err)
+	}
+	defer rd.Close()
+	data := make([]byte, verifyStep)
+	var sums []byte
+	for off := int64(0); off < rd.view.Visible; off += verifyStep {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		end := min(off+verifyStep, rd.view.Visible)
+		if sums, err = rd.Sums(sums[:0], off, end); err != nil {
+			return fmt.Errorf("verify block %d: %w", id, err)
+		}
+		p := data[:end-off]
+		if _, err := rd.ReadAt(p, off); err != nil {
+			return fmt.Errorf("verify block %d: %w", id, err)
+		}
+		if err := verify(p, sums); err != nil {
+			if r.view().Block.Generation != rd.view.Block.Generation {
+				return fmt.Errorf("verify block %d: it changed meanwhile: %w", id, metadata.ErrRetriable)
+			}
+			s.markCorrupt(r)
+			return fmt.Errorf("verify block %d at %d: %w", id, off, err)
+		}
+	}
+	return nil
+}

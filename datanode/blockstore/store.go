@@ -1,0 +1,567 @@
+package blockstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// VolumeConfig is one directory to keep blocks in.
+type VolumeConfig struct {
+	// Path is made if it is not there; it must be empty then, or a volume of this datanode.
+	Path string
+	Type datanode.StorageType
+}
+
+// Config configures a store.
+type Config struct {
+	Volumes []VolumeConfig
+	// FS is the disk; nil is vfs.OS.
+	FS vfs.FS
+	// Reserve is how many bytes of each volume stay free: below it new replicas and appends are refused. 0 means a
+	// twentieth of the volume, 1 GiB at most; -1 means none.
+	Reserve int64
+	// OnChange hears of every change of a replica, in order per block. It must be quick and must not call the store.
+	OnChange func(datanode.Change)
+	// OnVolumeFailed hears of a volume that was given up; its replicas are gone from the store then.
+	OnVolumeFailed func(datanode.VolumeStatus)
+	// Logger is slog.Default() if nil.
+	Logger *slog.Logger
+}
+
+// Store is a datanode.BlockStore on disk. It starts no goroutines.
+//
+// Lock order: replica.io, replica.mu, shard.mu. replica.io is held over disk writes, the others only for a moment
+// (replica.mu also over the opening and renaming of its files).
+type Store struct {
+	cfg      Config
+	log      *slog.Logger
+	datanode string
+	volumes  []*volume
+	next     atomic.Uint32 // where the choice of a volume starts
+	shards   [256]shard
+
+	idMu sync.Mutex // guards the volumes' identities after Open
+}
+
+var _ datanode.BlockStore = (*Store)(nil)
+
+type shard struct {
+	mu       sync.RWMutex
+	replicas map[metadata.BlockID]*replica
+}
+
+// replica is what is known of one block.
+type replica struct {
+	io sync.Mutex // held by whoever changes the files; excludes writers from each other
+
+	mu       sync.Mutex // guards what follows
+	vol      *volume
+	open     *opened // while not finalized
+	id       metadata.BlockID
+	gen      metadata.Generation
+	recovery metadata.Generation // the highest recovery id promised; 0 if none runs
+	length   int64
+	state    datanode.ReplicaState
+	suffix   suffix // of the checksum file on disk
+	bad      bool   // announced as corrupt
+	gone     bool   // deleted
+}
+
+// opened is what a replica needs beyond its length while it grows.
+type opened struct {
+	owner   *writer
+	visible int64
+	// visibleCRC and lastCRC are the checksums of the chunks cut by visible and length, 0 if none is cut.
+	visibleCRC, lastCRC uint32
+	// ends are the packet ends that are not acknowledged yet.
+	ends []end
+	// unsynced: the directory does not durably hold the current names.
+	unsynced bool
+	tailSeq  uint64
+	// expect is what is left of the writer's share of volume.expected.
+	expect int64
+	// changed is closed when visible or the state changes; nil if nobody waits.
+	changed chan struct{}
+}
+
+type end struct {
+	off int64
+	crc uint32
+}
+
+func (s *Store) shard(id metadata.BlockID) *shard {
+	x := uint64(id) * 0x9e3779b97f4a7c15
+	return &s.shards[x>>56]
+}
+
+// get returns the replica of a block, nil if there is none or its volume has failed.
+func (s *Store) get(id metadata.BlockID) *replica {
+	sh := s.shard(id)
+	sh.mu.RLock()
+	r := sh.replicas[id]
+	sh.mu.RUnlock()
+	if r == nil || r.vol.failed.Load() != nil {
+		return nil
+	}
+	return r
+}
+
+func (s *Store) forget(r *replica) {
+	sh := s.shard(r.id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.replicas[r.id] == r {
+		delete(sh.replicas, r.id)
+		r.vol.replicas.Add(-1)
+	}
+}
+
+func notFound(b metadata.Block) error {
+	return metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", b.ID, b.Generation)
+}
+
+// blockLocked is the replica's block as it is now. r.mu is held.
+func (r *replica) blockLocked() metadata.Block {
+	return metadata.Block{ID: r.id, Generation: r.gen, Length: r.length}
+}
+
+// viewLocked is the replica's description. r.mu is held.
+func (r *replica) viewLocked() datanode.Replica {
+	v := datanode.Replica{Block: r.blockLocked(), State: r.state, Volume: r.vol.id.Storage}
+	switch {
+	case r.state == datanode.Finalized:
+		v.Visible = r.length
+	case r.state == datanode.RBW && r.open != nil:
+		v.Visible = r.open.visible
+	}
+	return v
+}
+
+// view is viewLocked under the lock.
+func (r *replica) view() datanode.Replica {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.viewLocked()
+}
+
+// wakeLocked tells those who wait for the replica to grow or to change its state. r.mu is held.
+func (r *replica) wakeLocked() {
+	if r.open != nil && r.open.changed != nil {
+		close(r.open.changed)
+		r.open.changed = nil
+	}
+}
+
+// settleLocked ends the replica's time as an open one. r.mu is held.
+func (r *replica) settleLocked() {
+	r.wakeLocked()
+	if r.open != nil {
+		r.vol.expected.Add(-r.open.expect)
+		r.open = nil
+	}
+}
+
+func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {
+	if s.cfg.OnChange != nil {
+		s.cfg.OnChange(datanode.Change{Kind: kind, Block: r.Block, Volume: r.Volume})
+	}
+}
+
+// Open opens the volumes: locks them, checks whose they are, and recovers what a crash left. Replicas that were being
+// written become RWR, cut to what their checksums cover.
+func Open(cfg Config) (*Store, error) {
+	if cfg.FS == nil {
+		cfg.FS = vfs.OS
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if len(cfg.Volumes) == 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume")
+	}
+	s := &Store{cfg: cfg, log: cfg.Logger}
+	for i := range s.shards {
+		s.shards[i].replicas = map[metadata.BlockID]*replica{}
+	}
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.Shutdown())
+	}
+	return s, nil
+}
+
+func (s *Store) open() error {
+	seen := map[string]bool{}
+	for _, c := range s.cfg.Volumes {
+		path, err := filepath.Abs(c.Path)
+		if err != nil || c.Path == "" {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "volume path %q is not usable", c.Path)
+		}
+		if seen[path] {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "volume %s is listed twice", path)
+		}
+		seen[path] = true
+		v := newVolume(s.cfg.FS, path, c.Type, 0, s.log)
+		v.onFail = s.volumeFailed
+		if v.typ == 0 {
+			v.typ = datanode.Disk
+		}
+		if v.id, v.lock, err = claim(s.cfg.FS, path); err != nil {
+			return fmt.Errorf("volume %s: %w", path, explain(err))
+		}
+		s.volumes = append(s.volumes, v)
+		u, err := s.cfg.FS.Usage(path)
+		if err != nil {
+			return fmt.Errorf("volume %s: %w", path, err)
+		}
+		switch {
+		case s.cfg.Reserve == 0:
+			v.reserve = min(u.Total/20, 1<<30)
+		case s.cfg.Reserve > 0:
+			v.reserve = s.cfg.Reserve
+		}
+	}
+	if err := s.agree(); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for _, v := range s.volumes {
+		g.Go(func() error {
+			if err := s.load(v); err != nil {
+				return fmt.Errorf("volume %s: %w", v.path, explain(err))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// explain adds what to do about the errors that operators meet.
+func explain(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: the datanode's user must own the directory and be able to read and write it", err)
+	}
+	return err
+}
+
+// agree checks that all volumes are of one datanode and one cluster, and gives new ones that identity.
+func (s *Store) agree() error {
+	var first *volume
+	for _, v := range s.volumes {
+		if v.id.Datanode == "" {
+			continue
+		}
+		if first == nil {
+			first = v
+		}
+		if v.id.Datanode != first.id.Datanode {
+			return fmt.Errorf("volume %s is of datanode %s, volume %s of datanode %s: %w", first.path, first.id.Datanode, v.path, v.id.Datanode, datanode.ErrVolumeOwner)
+		}
+		if v.id.Cluster != "" && first.id.Cluster != "" && v.id.Cluster != first.id.Cluster {
+			return fmt.Errorf("volume %s is of cluster %s, volume %s of cluster %s: %w", first.path, first.id.Cluster, v.path, v.id.Cluster, datanode.ErrVolumeOwner)
+		}
+		if first.id.Cluster == "" {
+			first = v
+		}
+	}
+	s.datanode = uuid.NewString()
+	var cluster, pool string
+	if first != nil {
+		s.datanode, cluster, pool = first.id.Datanode, first.id.Cluster, first.id.BlockPool
+	}
+	for _, v := range s.volumes {
+		want := v.id
+		if want.Datanode == "" {
+			want = newIdentity(s.datanode)
+		}
+		want.Cluster, want.BlockPool = cluster, pool
+		if want == v.id {
+			continue
+		}
+		if err := writeIdentity(s.cfg.FS, v.path, want); err != nil {
+			return fmt.Errorf("volume %s: %w", v.path, explain(err))
+		}
+		v.id = want
+	}
+	return nil
+}
+
+// Identity is the datanode's uuid and the cluster that it belongs to; Storage is empty.
+func (s *Store) Identity() Identity {
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	id := s.volumes[0].id
+	id.Storage = ""
+	return id
+}
+
+// Join records the cluster on every volume, durably. A store that belongs to another one refuses.
+func (s *Store) Join(cluster, blockPool string) error {
+	s.idMu.Lock()
+	defer s.idMu.Unlock()
+	for _, v := range s.volumes {
+		if v.id.Cluster != "" && v.id.Cluster != cluster {
+			return fmt.Errorf("volume %s is of cluster %s, the namenode of cluster %s: %w", v.path, v.id.Cluster, cluster, datanode.ErrVolumeOwner)
+		}
+	}
+	for _, v := range s.volumes {
+		want := v.id
+		want.Cluster, want.BlockPool = cluster, blockPool
+		if want == v.id || v.err() != nil {
+			continue
+		}
+		if err := v.check(writeIdentity(s.cfg.FS, v.path, want)); err != nil {
+			return err
+		}
+		v.id.Cluster, v.id.BlockPool = cluster, blockPool
+	}
+	return nil
+}
+
+// Shutdown releases the volumes. Nothing may use the store any more; what is not finalized becomes RWR at the next Open.
+func (s *Store) Shutdown() error {
+	var errs []error
+	for _, v := range s.volumes {
+		if v.lock != nil {
+			errs = append(errs, v.lock.Close())
+			v.lock = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) volumeFailed(v *volume) {
+	if s.cfg.OnVolumeFailed != nil {
+		s.cfg.OnVolumeFailed(v.status())
+	}
+}
+
+// Volumes implements datanode.BlockStore.
+func (s *Store) Volumes() []datanode.VolumeStatus {
+	out := make([]datanode.VolumeStatus, len(s.volumes))
+	for i, v := range s.volumes {
+		out[i] = v.status()
+	}
+	return out
+}
+
+// Replica implements datanode.BlockStore.
+func (s *Store) Replica(id metadata.BlockID) (datanode.Replica, bool) {
+	r := s.get(id)
+	if r == nil {
+		return datanode.Replica{}, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.viewLocked(), !r.gone
+}
+
+// Each implements datanode.BlockStore. It locks one shard at a time and calls fn without a lock.
+func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
+	var batch []*replica
+	for i := range s.shards {
+		sh := &s.shards[i]
+		batch = batch[:0]
+		sh.mu.RLock()
+		for _, r := range sh.replicas {
+			if r.vol.id.Storage == storage && r.vol.failed.Load() == nil {
+				batch = append(batch, r)
+			}
+		}
+		sh.mu.RUnlock()
+		for _, r := range batch {
+			r.mu.Lock()
+			view, gone := r.viewLocked(), r.gone
+			r.mu.Unlock()
+			if !gone && !fn(view) {
+				return
+			}
+		}
+	}
+}
+
+// Wait implements datanode.BlockStore.
+func (s *Store) Wait(ctx context.Context, id metadata.BlockID, length int64) {
+	r := s.get(id)
+	if r == nil {
+		return
+	}
+	for {
+		r.mu.Lock()
+		if r.gone || r.open == nil || r.state != datanode.RBW || r.open.visible >= length {
+			r.mu.Unlock()
+			return
+		}
+		if r.open.changed == nil {
+			r.open.changed = make(chan struct{})
+		}
+		changed := r.open.changed
+		r.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Delete implements datanode.BlockStore. Readers that have the replica open can finish.
+func (s *Store) Delete(b metadata.Block) error {
+	r := s.get(b.ID)
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	if r.gone {
+		r.mu.Unlock()
+		return nil
+	}
+	if r.gen > b.Generation {
+		gen := r.gen
+		r.mu.Unlock()
+		return metadata.Errorf(metadata.ErrInvalidArgument, "delete of %v: the replica is of the newer generation %d", b, gen)
+	}
+	r.fenceLocked()
+	r.mu.Unlock()
+
+	r.io.Lock()
+	defer r.io.Unlock()
+	return s.removeReplica(r, b.Generation)
+}
+
+// removeReplica removes the files and forgets the replica, unless it is of a generation above limit by now. r.io is held.
+func (s *Store) removeReplica(r *replica, limit metadata.Generation) error {
+	r.mu.Lock()
+	if r.gone || r.gen > limit {
+		r.mu.Unlock()
+		return nil
+	}
+	temporary := r.state == datanode.Temporary
+	view := r.viewLocked()
+	r.gone = true
+	r.settleLocked()
+	err := r.vol.remove(r.id, r.gen, r.suffix)
+	r.vol.used.Add(-(r.length + sumsSize(r.length)))
+	r.mu.Unlock()
+	s.forget(r)
+	if !temporary {
+		s.emit(datanode.Deleted, view)
+	}
+	return err
+}
+
+// choose picks a volume for a new replica: those of the wanted type first, in turn.
+func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) {
+	start := int(s.next.Add(1))
+	var firstErr error
+	for _, exact := range []bool{true, false} {
+		for i := range s.volumes {
+			v := s.volumes[(start+i)%len(s.volumes)]
+			if v.err() != nil || (v.typ == typ) != exact {
+				continue
+			}
+			room, err := v.room()
+			if err != nil && firstErr == nil {
+				firstErr = err
+			}
+			if err == nil && room > 0 && room >= expect {
+				return v, nil
+			}
+		}
+	}
+	if firstErr != nil {
+		return nil, firstErr
+	}
+	return nil, metadata.Errorf(metadata.ErrNoSpace, "no volume has %d bytes left above its reserve", max(1, expect))
+}
+
+// maxExpect limits what a writer's announcement may block of a volume; Hadoop clients announce the block size.
+const maxExpect = 1 << 30
+
+// Create implements datanode.BlockStore.
+func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Writer, error) {
+	if b.Generation == 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "create of block %d: generation 0", b.ID)
+	}
+	if o.Type == 0 {
+		o.Type = datanode.Disk
+	}
+	expect := min(max(o.Expect, 0), maxExpect)
+	v, err := s.choose(o.Type, expect)
+	if err != nil {
+		return nil, fmt.Errorf("create %v: %w", b, err)
+	}
+	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, suffix: sufRBW, open: &opened{unsynced: true, expect: expect}}
+	if o.Temporary {
+		r.state, r.suffix = datanode.Temporary, sufTmp
+	}
+	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	r.open.owner = w
+	r.io.Lock()
+	defer r.io.Unlock()
+	r.mu.Lock()
+	sh := s.shard(b.ID)
+	sh.mu.Lock()
+	if old := sh.replicas[b.ID]; old != nil && old.vol.failed.Load() == nil {
+		sh.mu.Unlock()
+		r.mu.Unlock()
+		return nil, metadata.Errorf(metadata.ErrExist, "Block blk_%d_%d already exists in state %v and thus cannot be created.", b.ID, b.Generation, old.view().State)
+	}
+	sh.replicas[b.ID] = r
+	sh.mu.Unlock()
+	v.replicas.Add(1)
+	v.expected.Add(expect)
+	v.used.Add(headerSize)
+	if err = v.ensureDir(b.ID); err == nil {
+		err = w.openFiles(true)
+	}
+	if err != nil {
+		r.gone = true
+		r.settleLocked()
+		v.used.Add(-headerSize)
+		_ = v.remove(b.ID, b.Generation, r.suffix)
+		r.mu.Unlock()
+		s.forget(r)
+		return nil, fmt.Errorf("create %v: %w", b, err)
+	}
+	view := r.viewLocked()
+	r.mu.Unlock()
+	if !o.Temporary {
+		s.emit(datanode.Receiving, view)
+	}
+	return w, nil
+}
+
+// openFiles opens, or creates, the replica's files. r.io and r.mu are held.
+func (w *writer) openFiles(create bool) error {
+	r, v := w.r, w.r.vol
+	flag := os.O_RDWR
+	if create {
+		flag |= os.O_CREATE | os.O_TRUNC
+	}
+	var err error
+	if w.data, err = v.fs.OpenFile(v.dataPath(r.id), flag, 0o600); err != nil {
+		return v.check(err)
+	}
+	if w.sums, err = v.fs.OpenFile(v.sumsPath(r.id, r.gen, r.suffix), flag, 0o600); err == nil && create {
+		_, err = w.sums.WriteAt(encodeHeader(r.id), 0)
+	}
+	if err != nil {
+		w.closeFiles()
+		return v.check(err)
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package blockstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// volume is one directory, normally one disk.
+type volume struct {
+	fs      vfs.FS
+	path    string
+	typ     datanode.StorageType
+	reserve int64
+	log     *slog.Logger
+	onFail  func(*volume)
+	lock    io.Closer
+	id      Identity
+
+	used     atomic.Int64 // bytes of replicas and checksums
+	expected atomic.Int64 // bytes that open replicas will probably still write
+	replicas atomic.Int64
+	failed   atomic.Pointer[error]
+
+	dirMu sync.Mutex
+	dirs  map[string]bool // subdirectories that exist durably
+
+	lead    chan struct{} // held by whoever runs a batch of commits
+	queueMu sync.Mutex
+	queue   []*commit
+	batches atomic.Int64
+	commits atomic.Int64
+}
+
+func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
+	return &volume{fs: fsys, path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1)}
+}
+
+// fail gives the volume up. An error of a disk is final: after a failed fsync nobody knows what is on it.
+func (v *volume) fail(cause error) {
+	if v.failed.CompareAndSwap(nil, &cause) {
+		v.log.Error("volume failed", "volume", v.id.Storage, "path", v.path, "err", cause)
+		v.onFail(v)
+	}
+}
+
+// err is why the volume cannot be used, nil while it can.
+func (v *volume) err() error {
+	if p := v.failed.Load(); p != nil {
+		return fmt.Errorf("volume %s failed: %w: %w", v.path, *p, metadata.ErrIO)
+	}
+	return nil
+}
+
+// check turns an error of a disk operation into one of metadata's kinds, and fails the volume unless the disk is merely
+// full.
+func (v *volume) check(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrNoSpace)
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO) // this process's limit, not the disk's fault
+	case errors.Is(err, fs.ErrNotExist):
+		if _, gone := v.fs.Stat(filepath.Join(v.path, versionFile)); gone == nil {
+			return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrCorrupt) // a file is missing, not the disk
+		}
+	}
+	v.fail(err)
+	return fmt.Errorf("volume %s: %w: %w", v.path, err, metadata.ErrIO)
+}
+
+// checkSync is check for fsync, after whose failure, even for want of space, nobody knows what is on the disk.
+func (v *volume) checkSync(err error) error {
+	if err != nil {
+		v.fail(err)
+	}
+	return v.check(err)
+}
+
+// probe finds out whether the disk still takes writes, after a read failed.
+func (v *volume) probe() {
+	name := filepath.Join(v.path, probeFile)
+	f, err := v.fs.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		_, err = f.WriteAt([]byte("probe"), 0)
+		if err == nil {
+			err = f.Sync()
+		}
+		err = errors.Join(err, f.Close(), v.fs.Remove(name))
+	}
+	_ = v.check(err)
+}
+
+// room is how many bytes new replicas may take: what is free, less the reserve, less what open ones will take.
+func (v *volume) room() (int64, error) {
+	u, err := v.fs.Usage(v.path)
+	if err != nil {
+		return 0, v.check(err)
+	}
+	return max(0, u.Free-v.reserve-v.expected.Load()), nil
+}
+
+func (v *volume) status() datanode.VolumeStatus {
+	s := datanode.VolumeStatus{ID: v.id.Storage, Path: v.path, Type: v.typ}
+	if err := v.err(); err != nil {
+		s.Failed = err
+		return s
+	}
+	s.Used, s.Replicas = v.used.Load(), int(v.replicas.Load())
+	if u, err := v.fs.Usage(v.path); err == nil {
+		s.Capacity = max(0, u.Total-v.reserve)
+		s.Remaining = max(0, u.Free-v.reserve)
+	}
+	return s
+}
+
+// ensureDir makes the directory of a block, durably.
+func (v *volume) ensureDir(id metadata.BlockID) error {
+	dir := v.dirOf(id)
+	v.dirMu.Lock()
+	defer v.dirMu.Unlock()
+	if v.dirs[dir] {
+		return nil
+	}
+	if err := mkdirAll(v.fs, dir); err != nil {
+		return v.check(err)
+	}
+	v.dirs[dir] = true
+	return nil
+}
+
+// commit is a change to be made durable: first the files, then a rename, then the directory.
+type commit struct {
+	files []vfs.File
+	// rename runs when the files are durable, may be nil.
+	rename func() error
+	// dir is synced at the end, unless it is empty.
+	dir  string
+	done chan error
+}
+
+// flushers is how many files of a batch are synced at the same time.
+const flushers = 4
+
+// commit performs c. Commits that come while another batch runs are put together in the next one, where one fsync of a
+// directory serves all of them. There is no goroutine to start: whoever comes first runs the batch.
+func (v *volume) commit(c *commit) error {
+	c.done = make(chan error, 1)
+	v.queueMu.Lock()
+	v.queue = append(v.queue, c)
+	v.queueMu.Unlock()
+	select {
+	case err := <-c.done:
+		return err
+	case v.lead <- struct{}{}:
+		v.queueMu.Lock()
+		batch := v.queue
+		v.queue = nil
+		v.queueMu.Unlock()
+		if len(batch) > 0 {
+			v.run(batch)
+		}
+		<-v.lead
+		return <-c.done
+	}
+}
+
+func (v *volume) run(batch []*commit) {
+	v.batches.Add(1)
+	v.commits.Add(int64(len(batch)))
+	errs := make([]error, len(batch))
+	var g errgroup.Group
+	g.SetLimit(flushers)
+	for i, c := range batch {
+		g.Go(func() error {
+			for _, f := range c.files {
+				if errs[i] = v.err(); errs[i] == nil {
+					errs[i] = v.checkSync(f.Sync())
+				}
+				if errs[i] != nil {
+					break
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in errs
+	dirs := map[string]error{}
+	for i, c := range batch {
+		if errs[i] == nil && c.rename != nil {
+			errs[i] = v.check(c.rename())
+		}
+		if errs[i] == nil && c.dir != "" {
+			dirs[c.dir] = nil
+		}
+	}
+	for d := range dirs {
+		dirs[d] = v.checkSync(v.fs.SyncDir(d))
+	}
+	for i, c := range batch {
+		if errs[i] == nil && c.dir != "" {
+			errs[i] = dirs[c.dir]
+		}
+		c.done <- errs[i]
+	}
+}
+
+// remove deletes a replica's files, the checksum file first: without it the data is no replica.
+func (v *volume) remove(id metadata.BlockID, gen metadata.Generation, s suffix) error {
+	for _, name := range []string{v.sumsPath(id, gen, s), v.dataPath(id)} {
+		if err := v.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return v.check(err)
+		}
+	}
+	return nil
+}

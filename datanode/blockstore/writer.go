@@ -1,0 +1,635 @@
+package blockstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// writer implements datanode.Writer. Its methods hold r.io, so that whoever takes the replica over waits for the one
+// that runs and the next one finds the writer lost.
+type writer struct {
+	store *Store
+	r     *replica
+	lost  chan struct{}
+	once  sync.Once // closes lost
+
+	// Guarded by r.io.
+	data, sums vfs.File
+	scratch    []byte // checksums that are computed here
+	flushed    int64  // where writeback has begun
+	closed     bool
+}
+
+// writebackStep is how many bytes are collected before their writeback begins: small enough that the fsync at close
+// finds little, large enough to make long writes.
+const writebackStep = 8 << 20
+
+// errLost is what a writer gets whose replica somebody else has now.
+func (w *writer) errLost() error {
+	return metadata.Errorf(metadata.ErrIO, "replica of block %d was taken over by a recovery or another writer", w.r.id)
+}
+
+func (w *writer) Lost() <-chan struct{} { return w.lost }
+
+func (w *writer) Replica() datanode.Replica { return w.r.view() }
+
+// fenceLocked takes the replica away from its writer. r.mu is held; the writer may be inside a method until r.io is free.
+func (r *replica) fenceLocked() {
+	if r.open != nil && r.open.owner != nil {
+		w := r.open.owner
+		r.open.owner = nil
+		w.once.Do(func() { close(w.lost) })
+	}
+}
+
+// owns reports whether the writer still has the replica. r.io is held.
+func (w *writer) owns() bool {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	return !w.closed && !w.r.gone && w.r.open != nil && w.r.open.owner == w
+}
+
+// ready is the check at the start of every method. r.io is held.
+func (w *writer) ready() error {
+	if !w.owns() {
+		w.closeFiles()
+		return w.errLost()
+	}
+	return w.r.vol.err()
+}
+
+func (w *writer) closeFiles() {
+	w.closed = true
+	if w.data != nil {
+		w.data.Close()
+	}
+	if w.sums != nil {
+		w.sums.Close()
+	}
+	w.data, w.sums = nil, nil
+}
+
+// Write implements datanode.Writer.
+//
+//	stored before      |■■■■■■■■|■■■■■■■■|■■■■□□□□|        length at □
+//	next packet                          |    ▲▲▲▲|        off = length, one sum over the new bytes
+//	or, after hflush                     |▲▲▲▲▲▲▲▲|▲▲▲     off at the chunk's start, sums over whole chunks
+func (w *writer) Write(off int64, data, sums []byte) error {
+	r := w.r
+	r.io.Lock()
+	defer r.io.Unlock()
+	if err := w.ready(); err != nil {
+		return err
+	}
+	// Only the owner changes length and lastCRC, so they cannot move below.
+	r.mu.Lock()
+	length, last := r.length, r.open.lastCRC
+	r.mu.Unlock()
+	stop := off + int64(len(data))
+	if off < 0 || off > length {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "write to block %d at %d leaves a gap: the replica has %d bytes", r.id, off, length)
+	}
+	if sums != nil && off%chunk != 0 && off/chunk != (stop-1)/chunk {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "write to block %d from %d to %d begins inside a chunk and crosses its end", r.id, off, stop)
+	}
+	if sums != nil {
+		if err := verify(data, sums); err != nil {
+			return fmt.Errorf("write to block %d at %d: %w", r.id, off, err)
+		}
+	}
+	if stop <= length {
+		return nil
+	}
+	// From here on: fresh bytes go to length; first is the start of the chunk that length lies in.
+	first := length - length%chunk
+	fresh := data[length-off:]
+	switch {
+	case sums == nil || off%chunk != 0:
+		sums = w.computed(last, length, fresh)
+	case first < length: // the chunk comes again: its bytes must be the ones that are here
+		if crcOf(data[first-off:length-off]) != last {
+			return fmt.Errorf("write to block %d at %d: the chunk is repeated with other bytes: %w", r.id, off, metadata.ErrCorrupt)
+		}
+		fallthrough
+	default:
+		sums = sums[(first-off)/chunk*4:]
+	}
+	if _, err := w.data.WriteAt(fresh, length); err != nil {
+		return fmt.Errorf("write to block %d: %w", r.id, r.vol.check(err))
+	}
+	if _, err := w.sums.WriteAt(sums, slot(length)); err != nil {
+		return fmt.Errorf("write to checksums of block %d: %w", r.id, r.vol.check(err))
+	}
+	e := end{off: stop}
+	if stop%chunk != 0 {
+		e.crc = binary.BigEndian.Uint32(sums[len(sums)-4:])
+	}
+	r.vol.used.Add(int64(len(fresh)) + sumsSize(stop) - sumsSize(length))
+	r.mu.Lock()
+	r.length = stop
+	r.open.lastCRC = e.crc
+	r.open.ends = append(r.open.ends, e)
+	part := min(r.open.expect, int64(len(fresh)))
+	r.open.expect -= part
+	r.mu.Unlock()
+	r.vol.expected.Add(-part)
+	if stop-w.flushed >= writebackStep {
+		w.data.Writeback(w.flushed, stop-w.flushed)
+		w.flushed = stop
+	}
+	return nil
+}
+
+// verify compares data with sums, chunks counted from data's start.
+func verify(data, sums []byte) error {
+	if int64(len(sums)) != 4*chunksOf(int64(len(data))) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%d bytes of data with %d bytes of checksums", len(data), len(sums))
+	}
+	for i := 0; len(data) > 0; i++ {
+		n := min(chunk, len(data))
+		if crcOf(data[:n]) != binary.BigEndian.Uint32(sums[4*i:]) {
+			return fmt.Errorf("chunk %d does not match its checksum: %w", i, metadata.ErrCorrupt)
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// computed returns the checksums of the chunks that fresh touches when it follows length bytes, the last chunk of which
+// has checksum last.
+func (w *writer) computed(last uint32, length int64, fresh []byte) []byte {
+	w.scratch = w.scratch[:0]
+	crc, room := uint32(0), chunk
+	if length%chunk != 0 {
+		crc, room = last, int(chunk-length%chunk)
+	}
+	for len(fresh) > 0 {
+		n := min(room, len(fresh))
+		w.scratch = binary.BigEndian.AppendUint32(w.scratch, extend(crc, fresh[:n]))
+		fresh, crc, room = fresh[n:], 0, chunk
+	}
+	return w.scratch
+}
+
+// Acked implements datanode.Writer.
+func (w *writer) Acked(n int64) {
+	r := w.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open == nil || r.open.owner != w || n <= r.open.visible {
+		return
+	}
+	o := r.open
+	i := 0
+	for ; i < len(o.ends) && o.ends[i].off <= n; i++ {
+		o.visible, o.visibleCRC = o.ends[i].off, o.ends[i].crc
+	}
+	if i > 0 {
+		o.ends = append(o.ends[:0], o.ends[i:]...)
+		r.wakeLocked()
+	}
+}
+
+// Sync implements datanode.Writer.
+func (w *writer) Sync() error {
+	r := w.r
+	r.io.Lock()
+	defer r.io.Unlock()
+	if err := w.ready(); err != nil {
+		return err
+	}
+	c, err := w.durable()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if r.open.unsynced {
+		c.dir = r.vol.dirOf(r.id)
+	}
+	r.mu.Unlock()
+	if err := r.vol.commit(c); err != nil {
+		return fmt.Errorf("sync block %d: %w", r.id, err)
+	}
+	r.mu.Lock()
+	r.open.unsynced = false
+	r.mu.Unlock()
+	return nil
+}
+
+// durable prepares the commit that makes everything written so far durable: if the length lies inside a chunk, the tail
+// slot remembers it, because later bytes overwrite the chunk's checksum. r.io is held.
+func (w *writer) durable() (*commit, error) {
+	r := w.r
+	r.mu.Lock()
+	length, crc := r.length, r.open.lastCRC
+	if length%chunk != 0 {
+		r.open.tailSeq++
+	}
+	t := tail{length: length, crc: crc, seq: r.open.tailSeq}
+	r.mu.Unlock()
+	if length%chunk != 0 {
+		if _, err := w.sums.WriteAt(t.encode(), t.offset()); err != nil {
+			return nil, fmt.Errorf("write to checksums of block %d: %w", r.id, r.vol.check(err))
+		}
+	}
+	return &commit{files: []vfs.File{w.data, w.sums}}, nil
+}
+
+// Finalize implements datanode.Writer.
+func (w *writer) Finalize() (datanode.Replica, error) {
+	r := w.r
+	r.io.Lock()
+	defer r.io.Unlock()
+	if err := w.ready(); err != nil {
+		return datanode.Replica{}, err
+	}
+	r.mu.Lock()
+	gen := r.gen
+	r.mu.Unlock()
+	return w.finalize(gen)
+}
+
+// finalize makes the replica durable and complete under a generation, announces it and closes the writer. r.io is held.
+func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
+	r := w.r
+	c, err := w.durable()
+	if err != nil {
+		return datanode.Replica{}, err
+	}
+	c.rename = func() error { return r.rename(gen, sufMeta) }
+	c.dir = r.vol.dirOf(r.id)
+	if err := r.vol.commit(c); err != nil {
+		return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
+	}
+	r.mu.Lock()
+	r.state = datanode.Finalized
+	r.settleLocked()
+	view := r.viewLocked()
+	r.mu.Unlock()
+	w.closeFiles()
+	w.store.emit(datanode.Received, view)
+	return view, nil
+}
+
+// rename gives the checksum file, and so the replica, another generation and state on disk.
+func (r *replica) rename(gen metadata.Generation, s suffix) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if gen == r.gen && s == r.suffix {
+		return nil
+	}
+	if err := r.vol.fs.Rename(r.vol.sumsPath(r.id, r.gen, r.suffix), r.vol.sumsPath(r.id, gen, s)); err != nil {
+		return err
+	}
+	r.gen, r.suffix = gen, s
+	if r.open != nil {
+		r.open.unsynced = true
+	}
+	return nil
+}
+
+// Promote implements datanode.Writer.
+func (w *writer) Promote() (datanode.Replica, error) {
+	r := w.r
+	r.io.Lock()
+	defer r.io.Unlock()
+	if err := w.ready(); err != nil {
+		return datanode.Replica{}, err
+	}
+	if err := r.rename(r.gen, sufRBW); err != nil {
+		return datanode.Replica{}, fmt.Errorf("promote block %d: %w", r.id, r.vol.check(err))
+	}
+	r.mu.Lock()
+	r.state = datanode.RBW
+	r.open.visible, r.open.visibleCRC, r.open.ends = r.length, r.open.lastCRC, nil
+	r.open.owner = nil
+	view := r.viewLocked()
+	r.mu.Unlock()
+	w.closeFiles()
+	w.store.emit(datanode.Receiving, view)
+	return view, nil
+}
+
+// Close implements datanode.Writer.
+func (w *writer) Close() error {
+	r := w.r
+	r.io.Lock()
+	defer r.io.Unlock()
+	if w.closed || !w.owns() {
+		w.closeFiles()
+		return nil
+	}
+	w.closeFiles()
+	r.mu.Lock()
+	r.open.owner = nil
+	gen, temporary := r.gen, r.state == datanode.Temporary
+	r.mu.Unlock()
+	if temporary {
+		return w.store.removeReplica(r, gen)
+	}
+	return nil
+}
+
+// Append implements datanode.BlockStore.
+func (s *Store) Append(b metadata.Block, gen metadata.Generation, recovery bool) (datanode.Writer, error) {
+	w, err := s.append(b, gen, recovery)
+	if err != nil {
+		return nil, fmt.Errorf("append to %v: %w", b, err)
+	}
+	return w, nil
+}
+
+func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool) (*writer, error) {
+	r := s.get(b.ID)
+	if r == nil {
+		return nil, notFound(b)
+	}
+	if room, err := r.vol.room(); err != nil {
+		return nil, err
+	} else if room == 0 {
+		return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s is at its reserve", r.vol.path)
+	}
+	accept := func() error {
+		switch {
+		case r.state == datanode.Finalized:
+		case recovery && r.state == datanode.RBW:
+		default:
+			return stateError(r)
+		}
+		if !recovery && r.gen != b.Generation {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "the replica has generation %d, not %d", r.gen, b.Generation)
+		}
+		if r.length != b.Length || r.viewLocked().Visible != b.Length {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v does not have %d bytes, all acknowledged", r.viewLocked(), b.Length)
+		}
+		return nil
+	}
+	if err := r.takeOver(b.Generation, gen, accept); err != nil {
+		return nil, err
+	}
+	defer r.io.Unlock()
+	w := &writer{store: s, r: r, lost: make(chan struct{}), flushed: r.length}
+	r.mu.Lock()
+	wasFinal := r.state == datanode.Finalized
+	err := w.openFiles(false)
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if wasFinal {
+		err = w.reopenFinalized(gen)
+	} else {
+		err = r.vol.check(r.rename(gen, sufRBW))
+	}
+	if err != nil {
+		w.closeFiles()
+		return nil, err
+	}
+	r.mu.Lock()
+	r.open.owner = w
+	view := r.viewLocked()
+	r.mu.Unlock()
+	s.emit(datanode.Receiving, view)
+	return w, nil
+}
+
+// reopenFinalized turns a finalized replica into RBW. The new name is durable before a byte follows: a crash must not
+// leave a longer file under the name that says finalized. r.io is held.
+func (w *writer) reopenFinalized(gen metadata.Generation) error {
+	r := w.r
+	o, err := w.readTail(r.length)
+	if err != nil {
+		if errors.Is(err, metadata.ErrCorrupt) {
+			w.store.markCorrupt(r)
+		}
+		return err
+	}
+	o.visible, o.visibleCRC = r.length, o.lastCRC
+	if err := r.vol.commit(&commit{rename: func() error { return r.rename(gen, sufRBW) }, dir: r.vol.dirOf(r.id)}); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.state, r.open = datanode.RBW, o
+	r.mu.Unlock()
+	return nil
+}
+
+// readTail rebuilds from disk what is known of an open replica of the given length; its last chunk is verified.
+func (w *writer) readTail(length int64) (*opened, error) {
+	r := w.r
+	header := make([]byte, headerSize)
+	if _, err := w.sums.ReadAt(header, 0); err != nil {
+		return nil, w.store.readFailed(r, err)
+	}
+	if err := checkHeader(header, r.id); err != nil {
+		return nil, err
+	}
+	o := &opened{}
+	for _, t := range decodeTails(header) {
+		o.tailSeq = max(o.tailSeq, t.seq)
+	}
+	n := length % chunk
+	if n == 0 {
+		return o, nil
+	}
+	buf := make([]byte, n)
+	if _, err := w.data.ReadAt(buf, length-n); err != nil {
+		return nil, w.store.readFailed(r, err)
+	}
+	var sum [4]byte
+	if _, err := w.sums.ReadAt(sum[:], slot(length)); err != nil {
+		return nil, w.store.readFailed(r, err)
+	}
+	o.lastCRC = binary.BigEndian.Uint32(sum[:])
+	if crcOf(buf) != o.lastCRC {
+		return nil, fmt.Errorf("last chunk of block %d does not match its checksum: %w", r.id, metadata.ErrCorrupt)
+	}
+	return o, nil
+}
+
+// Resume implements datanode.BlockStore.
+func (s *Store) Resume(b metadata.Block, gen metadata.Generation, minimum, maximum int64) (datanode.Writer, error) {
+	w, err := s.resume(b, gen, minimum, maximum)
+	if err != nil {
+		return nil, fmt.Errorf("resume %v: %w", b, err)
+	}
+	return w, nil
+}
+
+func (s *Store) resume(b metadata.Block, gen metadata.Generation, minimum, maximum int64) (*writer, error) {
+	r := s.get(b.ID)
+	if r == nil {
+		return nil, notFound(b)
+	}
+	accept := func() error {
+		if r.state != datanode.RBW {
+			return stateError(r)
+		}
+		if r.open.visible < minimum || r.length > maximum {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "%d bytes acknowledged and %d received are not within [%d, %d]", r.open.visible, r.length, minimum, maximum)
+		}
+		return nil
+	}
+	if err := r.takeOver(b.Generation, gen, accept); err != nil {
+		return nil, err
+	}
+	defer r.io.Unlock()
+	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	r.mu.Lock()
+	err := w.openFiles(false)
+	visible := r.open.visible
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err = w.cutTo(visible); err == nil {
+		err = r.vol.check(r.rename(gen, sufRBW))
+	}
+	if err != nil {
+		w.closeFiles()
+		return nil, err
+	}
+	w.flushed = visible
+	r.mu.Lock()
+	r.open.owner = w
+	view := r.viewLocked()
+	r.mu.Unlock()
+	s.emit(datanode.Receiving, view)
+	return w, nil
+}
+
+// cutTo drops what lies behind the visible length. r.io is held.
+func (w *writer) cutTo(visible int64) error {
+	r := w.r
+	r.mu.Lock()
+	length, crc := r.length, r.open.visibleCRC
+	r.mu.Unlock()
+	if length == visible {
+		return nil
+	}
+	if err := w.truncate(visible, crc); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.length, r.open.lastCRC, r.open.ends = visible, crc, nil
+	return nil
+}
+
+// truncate cuts both files to length; crc is the checksum of the chunk that it cuts. r.io is held.
+func (w *writer) truncate(length int64, crc uint32) error {
+	r := w.r
+	if err := w.data.Truncate(length); err != nil {
+		return r.vol.check(err)
+	}
+	if length%chunk != 0 {
+		if _, err := w.sums.WriteAt(binary.BigEndian.AppendUint32(nil, crc), slot(length)); err != nil {
+			return r.vol.check(err)
+		}
+	}
+	if err := w.sums.Truncate(sumsSize(length)); err != nil {
+		return r.vol.check(err)
+	}
+	r.vol.used.Add(length + sumsSize(length) - r.length - sumsSize(r.length))
+	return nil
+}
+
+// Close implements datanode.BlockStore.
+func (s *Store) Close(b metadata.Block, gen metadata.Generation) (datanode.Replica, error) {
+	v, err := s.closeReplica(b, gen)
+	if err != nil {
+		return v, fmt.Errorf("close %v: %w", b, err)
+	}
+	return v, nil
+}
+
+func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanode.Replica, error) {
+	r := s.get(b.ID)
+	if r == nil {
+		return datanode.Replica{}, notFound(b)
+	}
+	accept := func() error {
+		if r.state != datanode.RBW && r.state != datanode.Finalized {
+			return stateError(r)
+		}
+		if r.length != b.Length || r.state == datanode.RBW && r.open.visible != r.length {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v does not have %d bytes, all acknowledged", r.viewLocked(), b.Length)
+		}
+		return nil
+	}
+	if err := r.takeOver(b.Generation, gen, accept); err != nil {
+		return datanode.Replica{}, err
+	}
+	defer r.io.Unlock()
+	if r.view().State == datanode.Finalized {
+		return s.restamp(r, gen)
+	}
+	w := &writer{store: s, r: r, lost: make(chan struct{})}
+	r.mu.Lock()
+	err := w.openFiles(false)
+	r.mu.Unlock()
+	if err != nil {
+		return datanode.Replica{}, err
+	}
+	v, err := w.finalize(gen)
+	if err != nil {
+		w.closeFiles()
+	}
+	return v, err
+}
+
+// restamp gives a finalized replica another generation, durably, and announces it. r.io is held.
+func (s *Store) restamp(r *replica, gen metadata.Generation) (datanode.Replica, error) {
+	if err := r.vol.commit(&commit{rename: func() error { return r.rename(gen, sufMeta) }, dir: r.vol.dirOf(r.id)}); err != nil {
+		return datanode.Replica{}, err
+	}
+	r.mu.Lock()
+	r.recovery = 0
+	view := r.viewLocked()
+	r.mu.Unlock()
+	s.emit(datanode.Received, view)
+	return view, nil
+}
+
+// takeOver prepares a replica for a new owner: its generation must be in [low, high], no recovery may run, and accept,
+// called with r.mu held, must agree; then the writer is stopped. r.io is held on return, unless there is an error.
+//
+// The check is made twice: the writer may have finished while it was being stopped.
+func (r *replica) takeOver(low, high metadata.Generation, accept func() error) error {
+	check := func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		switch {
+		case r.gone:
+			return notFound(metadata.Block{ID: r.id, Generation: low})
+		case r.recovery != 0:
+			return metadata.Errorf(metadata.ErrRecoveryInProgress, "block recovery %d of block %d is in progress", r.recovery, r.id)
+		case r.gen < low || r.gen > high:
+			return metadata.Errorf(metadata.ErrInvalidArgument, "the replica has generation %d, not within [%d, %d]", r.gen, low, high)
+		}
+		if err := accept(); err != nil {
+			return err
+		}
+		r.fenceLocked()
+		return nil
+	}
+	if err := check(); err != nil {
+		return err
+	}
+	r.io.Lock()
+	if err := check(); err != nil {
+		r.io.Unlock()
+		return err
+	}
+	return nil
+}
+
+func stateError(r *replica) error {
+	return metadata.Errorf(metadata.ErrInvalidArgument, "the replica %v is %v", r.blockLocked(), r.state)
+}

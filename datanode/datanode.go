@@ -1,0 +1,238 @@
+// Package datanode names the things of a datanode: volumes, replicas, their states, and the contract of the store that
+// keeps them. The engine is datanode/blockstore; the wires are datanode/transfer and datanode/server.
+package datanode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// ChunkSize is how many bytes of a block one checksum covers, HDFS's dfs.bytes-per-checksum. It is part of the disk
+// format and the same in the whole cluster.
+const ChunkSize = 512
+
+// Why a volume is refused at start.
+var (
+	// ErrVolumeInUse: another process has it.
+	ErrVolumeInUse = errors.New("volume is in use")
+	// ErrVolumeVersion: it is not a volume, or one of another layout.
+	ErrVolumeVersion = errors.New("volume has another layout")
+	// ErrVolumeOwner: it belongs to another datanode or another cluster.
+	ErrVolumeOwner = errors.New("volume belongs elsewhere")
+)
+
+// StorageType is the kind of a volume, with the numbers of HDFS's StorageTypeProto.
+type StorageType uint8
+
+// The kinds of volume.
+const (
+	Disk    StorageType = 1
+	SSD     StorageType = 2
+	Archive StorageType = 3
+	RAMDisk StorageType = 4
+	NVDIMM  StorageType = 6
+)
+
+var storageNames = map[StorageType]string{Disk: "DISK", SSD: "SSD", Archive: "ARCHIVE", RAMDisk: "RAM_DISK", NVDIMM: "NVDIMM"}
+
+func (t StorageType) String() string {
+	if s, ok := storageNames[t]; ok {
+		return s
+	}
+	return "DISK"
+}
+
+// ParseStorageType understands HDFS's names; the empty one is DISK.
+func ParseStorageType(s string) (StorageType, error) {
+	if s == "" {
+		return Disk, nil
+	}
+	for t, name := range storageNames {
+		if strings.EqualFold(s, name) {
+			return t, nil
+		}
+	}
+	return 0, metadata.Errorf(metadata.ErrInvalidArgument, "storage type %q is none of DISK, SSD, ARCHIVE, RAM_DISK, NVDIMM", s)
+}
+
+// ReplicaState is where a replica is in its life.
+//
+//	       Create                    Finalize
+//	·  ───────────────▶  RBW  ───────────────────▶  Finalized
+//	                    ▲  │  ◀───────────────────      │
+//	Temporary ──────────┘  │         Append             │
+//	    │   Promote        │ restart                    │
+//	    │                  ▼         UpdateReplica      │
+//	    │ Finalize        RWR  ───────────────────▶  Finalized
+//	    └──────────────────────────────────────────▶
+type ReplicaState uint8
+
+// The states of a replica.
+const (
+	// Temporary: being copied from another datanode; invisible and gone after a restart.
+	Temporary ReplicaState = iota + 1
+	// RBW: being written; readers see the acknowledged bytes.
+	RBW
+	// RWR: was being written when the datanode stopped; waits for block recovery and cannot be read.
+	RWR
+	// Finalized: complete and durable.
+	Finalized
+)
+
+func (s ReplicaState) String() string {
+	if s >= Temporary && s <= Finalized {
+		return [...]string{"TEMPORARY", "RBW", "RWR", "FINALIZED"}[s-1]
+	}
+	return fmt.Sprintf("ReplicaState(%d)", uint8(s))
+}
+
+// Replica is what a datanode holds of a block.
+type Replica struct {
+	// Block's Length is the bytes on disk that checksums cover.
+	Block metadata.Block
+	State ReplicaState
+	// Visible is how many bytes readers may see: those acknowledged by every datanode of the pipeline.
+	Visible int64
+	// Volume is the storage uuid.
+	Volume string
+}
+
+func (r Replica) String() string {
+	return fmt.Sprintf("%v %v visible=%d on %s", r.Block, r.State, r.Visible, r.Volume)
+}
+
+// VolumeStatus describes a volume. Sizes are in bytes.
+type VolumeStatus struct {
+	ID   string
+	Path string
+	Type StorageType
+	// Capacity is the size of the file system less the reserve.
+	Capacity int64
+	// Used is what replicas and their checksums take.
+	Used int64
+	// Remaining is what new replicas may take.
+	Remaining int64
+	Replicas  int
+	// Failed is why the volume was given up, nil while it works.
+	Failed error
+}
+
+// ChangeKind says what happened to a replica.
+type ChangeKind uint8
+
+// The kinds of change, as the namenode hears of them.
+const (
+	Receiving ChangeKind = iota + 1
+	Received
+	Deleted
+	Corrupt
+)
+
+func (k ChangeKind) String() string {
+	if k >= Receiving && k <= Corrupt {
+		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT"}[k-1]
+	}
+	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
+}
+
+// Change is one event of a store.
+type Change struct {
+	Kind   ChangeKind
+	Block  metadata.Block
+	Volume string
+}
+
+// CreateOptions tune a new replica.
+type CreateOptions struct {
+	// Temporary makes a copy that nobody sees before it is finished.
+	Temporary bool
+	// Type is preferred, not required; zero is Disk.
+	Type StorageType
+	// Expect is how many bytes will probably come; a volume with less room is not chosen. 0 is unknown.
+	Expect int64
+}
+
+// BlockStore keeps replicas on volumes. All methods are safe for concurrent use. A block has at most one replica per store.
+//
+// Errors are of metadata's kinds: ErrReplicaNotFound, ErrExist, ErrInvalidArgument (the replica is not as the caller
+// believes), ErrRecoveryInProgress, ErrCorrupt, ErrNoSpace, and ErrIO for a disk that fails, which also fails the volume.
+type BlockStore interface {
+	// Create starts a replica of b; b.Length is ignored. ErrExist if there is one of any generation; ErrNoSpace if every
+	// volume is below its reserve.
+	Create(b metadata.Block, o CreateOptions) (Writer, error)
+	// Append reopens the finalized replica of b, whose length must be b.Length, under generation gen >= b.Generation.
+	// With recovery an RBW one is taken over from its writer as well, under any generation in [b.Generation, gen].
+	Append(b metadata.Block, gen metadata.Generation, recovery bool) (Writer, error)
+	// Resume takes an RBW replica over from a broken pipeline: at least minimum bytes must be acknowledged and at most
+	// maximum received; what was not acknowledged is cut off.
+	Resume(b metadata.Block, gen metadata.Generation, minimum, maximum int64) (Writer, error)
+	// Close finalizes a replica whose pipeline broke after the last packet, under generation gen. Its length must be
+	// b.Length, all acknowledged. A finalized replica is restamped.
+	Close(b metadata.Block, gen metadata.Generation) (Replica, error)
+
+	// Open opens a replica of b's generation or a newer one for reading up to its visible length.
+	Open(b metadata.Block) (Reader, error)
+	// Wait returns when the replica's visible length reaches length, or cannot grow any more, or ctx is done: the caller
+	// looks again.
+	Wait(ctx context.Context, id metadata.BlockID, length int64)
+	// Replica describes what is held of a block.
+	Replica(id metadata.BlockID) (Replica, bool)
+	// Each calls fn for every replica of a volume, in no order, until it returns false. Changes meanwhile may be missed
+	// but are announced as Change.
+	Each(volume string, fn func(Replica) bool)
+	// Verify reads a replica and compares every checksum. ErrCorrupt is also announced as a Change.
+	Verify(ctx context.Context, id metadata.BlockID) error
+	// Delete removes the replica of b unless it is of a newer generation. A missing one is not an error.
+	Delete(b metadata.Block) error
+
+	// InitRecovery stops the replica's writer and refuses recovery ids not above the last one seen. The answer's length
+	// and state are what the replica offers to the recovery.
+	InitRecovery(b metadata.Block, recovery metadata.Generation) (Replica, error)
+	// UpdateReplica ends the recovery that InitRecovery began: cuts to length, restamps with recovery and finalizes.
+	UpdateReplica(b metadata.Block, recovery metadata.Generation, length int64) (Replica, error)
+
+	// Volumes describes all volumes, failed ones too.
+	Volumes() []VolumeStatus
+}
+
+// Writer appends to one replica. Only one goroutine uses it. After another writer or a recovery took the replica over,
+// every method returns an error and Lost is closed.
+type Writer interface {
+	Replica() Replica
+	// Write stores data at off. sums holds one big-endian CRC32C per chunk of data, chunks counted from off; nil means
+	// that the caller has verified data by other means. Bytes the replica has already are skipped, after an hflush writers
+	// send the last chunk again from its start. Data with sums that begins inside a chunk must end in it. ErrCorrupt if
+	// a checksum does not match; nothing is stored then. Bytes stored survive the end of the process.
+	Write(off int64, data, sums []byte) error
+	// Acked tells how many bytes the whole pipeline has; readers may see them now.
+	Acked(n int64)
+	// Sync makes everything written durable (hsync).
+	Sync() error
+	// Finalize makes the replica complete and durable and announces it as Received. The writer is closed.
+	Finalize() (Replica, error)
+	// Promote turns a temporary replica into RBW with everything acknowledged. The writer is closed.
+	Promote() (Replica, error)
+	// Close lets go of the replica: an RBW stays for whoever comes next, a temporary one is removed. Idempotent.
+	Close() error
+	// Lost is closed when the replica was taken away.
+	Lost() <-chan struct{}
+}
+
+// Reader reads one replica as it was when opened, while writers go on. Not for concurrent use.
+type Reader interface {
+	// Replica is the state at opening; Visible is the limit of reads.
+	Replica() Replica
+	// Sums appends the big-endian CRC32Cs of the chunks that cover [off, end) to dst; off is a multiple of ChunkSize and
+	// end is one too, or the visible length.
+	Sums(dst []byte, off, end int64) ([]byte, error)
+	// ReadAt reads data bytes; it verifies nothing.
+	ReadAt(p []byte, off int64) (int, error)
+	// File is the operating system's file of the data, nil when there is none. It belongs to the reader.
+	File() *os.File
+	Close() error
+}

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package vfs
+
+// Writeback has no equivalent here; the fsync at close does all the work.
+func (f osFile) Writeback(int64, int64) {}
