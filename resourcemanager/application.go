@@ -91,11 +91,13 @@ type Application struct {
 	Live int
 	// Spent sums resource x milliseconds over ended containers: memory in MiB.
 	Spent Spent
-	// Containers is the number of the last container granted, Event of the last event, Launch of the last launch.
+	// Containers, LastEvent and LastLaunch are the numbers given last; events up to Acknowledged are handled.
 	Containers   int64
 	LastEvent    uint64
 	LastLaunch   uint64
 	Acknowledged uint64
+	// Ended orders applications by their end; 0 while not final.
+	Ended uint64
 }
 
 // Spent is resource x time, in milliseconds.

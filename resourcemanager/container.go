@@ -41,6 +41,8 @@ type Container struct {
 	StopReason  string
 	Exit        ExitStatus
 	Diagnostics string
+	// Ended orders containers by their end; 0 while live.
+	Ended uint64
 }
 
 // Live reports whether the container holds its resources.

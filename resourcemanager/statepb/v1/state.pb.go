@@ -790,11 +790,13 @@ func (x *Group) GetPlacements() []*Placement {
 }
 
 type Placement struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Resource      *Resource              `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
-	Gpus          []string               `protobuf:"bytes,3,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	Salt          []byte                 `protobuf:"bytes,4,opt,name=salt,proto3" json:"salt,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Resource *Resource              `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	Gpus     []string               `protobuf:"bytes,3,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	// Of the container's token: what it is made from, and its SHA-256.
+	Salt          []byte `protobuf:"bytes,4,opt,name=salt,proto3" json:"salt,omitempty"`
+	Verifier      []byte `protobuf:"bytes,5,opt,name=verifier,proto3" json:"verifier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -853,6 +855,13 @@ func (x *Placement) GetGpus() []string {
 func (x *Placement) GetSalt() []byte {
 	if x != nil {
 		return x.Salt
+	}
+	return nil
+}
+
+func (x *Placement) GetVerifier() []byte {
+	if x != nil {
+		return x.Verifier
 	}
 	return nil
 }
@@ -3352,12 +3361,13 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x03ask\x18\x03 \x01(\tR\x03ask\x12H\n" +
 	"\n" +
 	"placements\x18\x04 \x03(\v2(.hops.resourcemanager.state.v1.PlacementR\n" +
-	"placements\"\x8c\x01\n" +
+	"placements\"\xa8\x01\n" +
 	"\tPlacement\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
 	"\x04gpus\x18\x03 \x03(\tR\x04gpus\x12\x12\n" +
-	"\x04salt\x18\x04 \x01(\fR\x04salt\"\xb1\x01\n" +
+	"\x04salt\x18\x04 \x01(\fR\x04salt\x12\x1a\n" +
+	"\bverifier\x18\x05 \x01(\fR\bverifier\"\xb1\x01\n" +
 	"\x0eRegisterMaster\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +

@@ -1,0 +1,104 @@
+package state
+
+import (
+	"fmt"
+
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// Check verifies what must hold of every state and returns every violation. It is for tests and fsck-like tools; its
+// cost is that of reading everything.
+func (s *State) Check() []error {
+	s.mu.Lock()
+	t := s.tables.copy()
+	have := s.index
+	holders, open, uses := len(have.holders), len(have.open), len(have.uses)
+	s.mu.Unlock()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	held := map[string]rm.ContainerID{}
+	usedOn := map[rm.NodeID]rm.Resource{}
+	usedBy := map[rm.ApplicationID]rm.Resource{}
+	liveBy := map[rm.ApplicationID]int{}
+	t.containers.Scan(func(c *rm.Container) bool {
+		app := c.ID.Attempt.Application
+		a, ok := t.apps.Get(&rm.Application{ID: app})
+		if !ok {
+			bad("%v belongs to no application", c.ID)
+		}
+		if !c.Live() {
+			return true
+		}
+		if _, ok := t.byNode.Get(nodeRow{c.Node, c.ID}); !ok {
+			bad("%v is missing in the list of %s", c.ID, c.Node)
+		}
+		if len(c.GPUs) != c.Resource.GPUs {
+			bad("%v holds %d devices for %v", c.ID, len(c.GPUs), c.Resource)
+		}
+		for _, u := range c.GPUs {
+			if other, ok := held[u]; ok {
+				bad("GPU %s is in two live containers: %v and %v", u, other, c.ID)
+			}
+			held[u] = c.ID
+		}
+		if c.Launch != 0 {
+			if _, ok := t.launches.Get(launchRow{app: app, number: c.Launch}); !ok {
+				bad("%v has no launch", c.ID)
+			}
+		}
+		if ok && a.State.Final() && c.StopStatus == 0 && !(c.Master && a.State == rm.StateFinished) {
+			bad("%v outlives its application", c.ID)
+		}
+		usedOn[c.Node] = usedOn[c.Node].Add(c.Resource)
+		usedBy[app] = usedBy[app].Add(c.Resource)
+		liveBy[app]++
+		return true
+	})
+	t.nodes.Scan(func(n *rm.Node) bool {
+		if n.Used != usedOn[n.ID] {
+			bad("node %s: used %v, its containers have %v", n.ID, n.Used, usedOn[n.ID])
+		}
+		if n.State == rm.NodeLost && n.Live > 0 {
+			bad("node %s is lost and has %d containers", n.ID, n.Live)
+		}
+		return true
+	})
+	t.apps.Scan(func(a *rm.Application) bool {
+		if a.Used != usedBy[a.ID] || a.Live != liveBy[a.ID] {
+			bad("%v: used %v in %d, its containers have %v in %d", a.ID, a.Used, a.Live, usedBy[a.ID], liveBy[a.ID])
+		}
+		if _, ok := t.live.Get(a.ID); ok != (!a.State.Final() || a.Live > 0) {
+			bad("%v: state %s with %d containers, listed as live: %v", a.ID, a.State, a.Live, ok)
+		}
+		if a.State.Final() && len(t.asksOf(a.ID)) > 0 {
+			bad("%v has ended and still asks", a.ID)
+		}
+		return true
+	})
+	openBy := map[string]rm.ContainerID{}
+	opens := 0
+	t.ledger.Scan(func(l ledgerRow) bool {
+		if l.To != 0 {
+			return true
+		}
+		opens++
+		for _, u := range l.GPUs {
+			if other, ok := openBy[u]; ok {
+				bad("ledger: GPU %s is granted to %v and %v at once", u, other, l.Container)
+			}
+			openBy[u] = l.Container
+			if held[u] != l.Container {
+				bad("ledger: GPU %s is granted to %v, which does not hold it", u, l.Container)
+			}
+		}
+		return true
+	})
+	if holders != len(held) || open != opens {
+		bad("index: %d holders, %d open lines; tables: %d, %d", holders, open, len(held), opens)
+	}
+	if uses != t.launches.Len() {
+		bad("index: %d launches in use, %d kept", uses, t.launches.Len())
+	}
+	return errs
+}

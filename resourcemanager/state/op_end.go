@@ -1,0 +1,230 @@
+package state
+
+import (
+	"fmt"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// finish ends an application with what its master says. The master's own container may end by itself.
+func (s *State) finish(c *statepb.Finish) *Result {
+	a, t, r := s.current(c.Application, c.Attempt, c.Epoch)
+	if r != nil {
+		if old := s.app(appIDOf(c.Application)); old != nil && old.State == rm.StateFinished && len(old.Attempts) == int(c.Attempt) {
+			return &Result{Application: old.ID} // a repeat
+		}
+		return r
+	}
+	t.State = rm.AttemptFinishing
+	t.Diagnostics = c.Diagnostics
+	if c.TrackingUrl != "" {
+		t.TrackingURL = c.TrackingUrl
+		a.TrackingURL = c.TrackingUrl
+	}
+	s.endApp(a, rm.StateFinished, rm.FinalStatus(c.Final), c.Diagnostics)
+	s.setApp(a)
+	return &Result{Application: a.ID}
+}
+
+// kill ends an application for a user, or because its time is over. An ended one stays as it is.
+func (s *State) kill(c *statepb.Kill) *Result {
+	a := s.app(appIDOf(c.Application))
+	if a == nil {
+		return &Result{Err: notFound(appIDOf(c.Application))}
+	}
+	if !a.State.Final() {
+		s.endApp(a, rm.StateKilled, rm.FinalKilled, c.Diagnostics)
+		s.setApp(a)
+	}
+	return &Result{Application: a.ID, State: a.State}
+}
+
+// stop orders the end of containers. Those that have ended, or were told already, are left alone.
+func (s *State) stop(c *statepb.Stop) *Result {
+	if r := s.stale(c.Epoch); r != nil {
+		return r
+	}
+	for _, id := range c.Containers {
+		s.order(containerIDOf(id), rm.ExitStatus(c.Status), c.Reason)
+	}
+	return &Result{}
+}
+
+// order tells a live container's node manager to end it.
+func (s *State) order(id rm.ContainerID, status rm.ExitStatus, reason string) {
+	c := s.container(id)
+	if c == nil || !c.Live() || c.StopStatus != 0 {
+		return
+	}
+	c.StopStatus, c.StopReason = status, reason
+	s.containers.Set(c)
+	s.touch.Nodes[c.Node] = true
+}
+
+// endApp makes an application final: nothing more is granted to it, its containers are told to stop. After FINISHED
+// the master gets to end by itself. The caller sets the row.
+func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, diagnostics string) {
+	a.State, a.Final, a.Diagnostics, a.Finished = state, final, diagnostics, s.now
+	s.ended++
+	a.Ended = s.ended
+	s.endedApps.Set(a.Ended, a.ID)
+	s.dropAsks(a.ID)
+	s.dropEvents(a.ID, a.LastEvent)
+	status, reason := rm.ExitApplicationDone, fmt.Sprintf("%v has ended: %s", a.ID, state)
+	if state == rm.StateKilled {
+		status, reason = rm.ExitKilledByResourceManager, fmt.Sprintf("%v was killed: %s", a.ID, diagnostics)
+	}
+	for _, c := range s.containersOf(a.ID) {
+		if c.Live() && !(c.Master && state == rm.StateFinished) {
+			s.order(c.ID, status, reason)
+		}
+	}
+	if t := a.Attempt(); t != nil && t.State == rm.AttemptScheduled {
+		t.State, t.Finished = rm.AttemptKilled, s.now
+	}
+	if a.Live == 0 {
+		s.live.Delete(a.ID)
+	}
+	s.touch.Schedule = true
+}
+
+// endContainer records the end of a live container, gives its resources back, and tells its application.
+func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics string) {
+	if c.StopStatus != 0 && (exit == 137 || exit == 143 || exit == rm.ExitUnknown) {
+		exit = c.StopStatus // the signal was ours
+	}
+	c.State, c.Exit, c.Diagnostics, c.Finished = rm.ContainerComplete, exit, diagnostics, s.now
+	s.ended++
+	c.Ended = s.ended
+	s.containers.Set(c)
+	s.endedContainers.Set(c.Ended, c.ID)
+	s.byNode.Delete(nodeRow{c.Node, c.ID})
+	for _, u := range c.GPUs {
+		delete(s.holders, u)
+	}
+	s.closeLedger(c)
+	if c.Launch != 0 {
+		s.releaseLaunch(c.ID.Attempt.Application, c.Launch)
+	}
+	if n := s.node(c.Node); n != nil {
+		n.Used = n.Used.Sub(c.Resource)
+		n.Live--
+		s.nodes.Set(n)
+	}
+	s.touch.Nodes[c.Node] = true
+	s.touch.Schedule = true
+	a := s.app(c.ID.Attempt.Application)
+	if a == nil { // forgotten: never while it has live containers
+		return
+	}
+	a.Used = a.Used.Sub(c.Resource)
+	a.Live--
+	a.Spent = a.Spent.Add(c.Resource, int64(c.Finished-c.Granted))
+	switch {
+	case c.Master:
+		s.endAttempt(a, c)
+	case !a.State.Final():
+		s.event(a, Event{Completed: c.ID})
+	}
+	if a.State.Final() && a.Live == 0 {
+		s.live.Delete(a.ID)
+	}
+	s.setApp(a)
+	s.forgetContainers()
+}
+
+// maxFaults bounds the attempts that ended by the cluster's fault, which cost none of the application's tries.
+const maxFaults = 20
+
+// endAttempt follows the end of a master's container: the application ends too, or tries again.
+func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
+	t := a.Attempt()
+	if t == nil || t.Container != c.ID || t.State.Final() {
+		return
+	}
+	t.Finished = s.now
+	if a.State.Final() {
+		switch {
+		case t.State == rm.AttemptFinishing:
+			t.State = rm.AttemptFinished
+		case a.State == rm.StateKilled:
+			t.State = rm.AttemptKilled
+		default:
+			t.State = rm.AttemptFailed
+		}
+		return
+	}
+	t.State = rm.AttemptFailed
+	t.Diagnostics = fmt.Sprintf("the application's master, container %v on %s, ended without finishing: %v", c.ID, c.Node, c.Exit)
+	if c.Diagnostics != "" {
+		t.Diagnostics += ": " + c.Diagnostics
+	}
+	if !c.Exit.ClusterFault() {
+		a.Failures++
+	}
+	if a.Failures >= a.MaxAttempts || len(a.Attempts) >= a.MaxAttempts+maxFaults {
+		s.endApp(a, rm.StateFailed, rm.FinalFailed, fmt.Sprintf("Application %v failed %d times; the last time %s",
+			a.ID, len(a.Attempts), t.Diagnostics))
+		return
+	}
+	s.dropAsks(a.ID)
+	a.State = rm.StateAccepted
+	a.Diagnostics = t.Diagnostics
+	if !a.KeepContainers {
+		for _, other := range s.containersOf(a.ID) {
+			s.order(other.ID, rm.ExitAborted, fmt.Sprintf("attempt %d of %v has ended", t.Number, a.ID))
+		}
+	}
+	s.newAttempt(a)
+}
+
+// forgetContainers drops the container that ended longest ago when there are too many. One whose end its application
+// has not acknowledged goes to the end of the line.
+func (s *State) forgetContainers() {
+	if s.endedContainers.Len() <= s.config.MaxEndedContainers {
+		return
+	}
+	n, id, _ := s.endedContainers.Min()
+	s.endedContainers.Delete(n)
+	a := s.app(id.Attempt.Application)
+	if a != nil && !a.State.Final() && a.Acknowledged < a.LastEvent {
+		c := s.container(id)
+		s.ended++
+		c.Ended = s.ended
+		s.containers.Set(c)
+		s.endedContainers.Set(c.Ended, id)
+		return
+	}
+	s.containers.Delete(&rm.Container{ID: id})
+}
+
+// openLedger and closeLedger write the ledger of devices.
+func (s *State) openLedger(c *rm.Container) {
+	if len(c.GPUs) == 0 {
+		return
+	}
+	s.lastLedger++
+	s.ledger.Set(ledgerRow{s.lastLedger, rm.Grant{Container: c.ID, Node: c.Node, GPUs: c.GPUs, From: c.Granted}})
+	s.open[c.ID] = s.lastLedger
+}
+
+func (s *State) closeLedger(c *rm.Container) {
+	n, ok := s.open[c.ID]
+	if !ok {
+		return
+	}
+	delete(s.open, c.ID)
+	row, _ := s.ledger.Get(ledgerRow{number: n})
+	row.To = s.now
+	s.ledger.Set(row)
+	if s.ledger.Len()-len(s.open) > s.config.MaxLedger {
+		s.ledger.Scan(func(l ledgerRow) bool {
+			if l.To == 0 {
+				return true
+			}
+			s.ledger.Delete(l)
+			return false
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// grant commits a plan. The plan was made from a view that may be older than this state, so everything that it relies on
+// is checked again; a group that does not hold any more is refused whole and costs the others nothing.
+func (s *State) grant(c *statepb.Grant) *Result {
+	if r := s.stale(c.Epoch); r != nil {
+		return r
+	}
+	out := &Result{Groups: make([]GroupResult, len(c.Groups))}
+	for i, g := range c.Groups {
+		if conflict := s.conflict(g); conflict != "" {
+			out.Groups[i].Reason = rm.Reason{Code: rm.ReasonConflict, Text: conflict}
+			s.touch.Schedule = true
+			continue
+		}
+		out.Groups[i].Containers = s.grantGroup(g)
+	}
+	return out
+}
+
+// conflict says why a group cannot be granted; empty: it can.
+func (s *State) conflict(g *statepb.Group) string {
+	a := s.app(appIDOf(g.Application))
+	if a == nil || a.State.Final() {
+		return "the application has ended"
+	}
+	if t := a.Attempt(); t.Number != int(g.Attempt) {
+		return "the attempt has ended"
+	}
+	want := a.Master
+	if g.Ask == "" {
+		if !a.WantsMaster() || len(g.Placements) != 1 {
+			return "the master has its container"
+		}
+	} else {
+		ask, ok := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: g.Ask}})
+		if !ok || len(g.Placements) > ask.Count {
+			return "the ask wants less now"
+		}
+		if len(g.Placements) < max(ask.Gang, 1) {
+			return "the ask wants a gang now"
+		}
+		want = ask.Resource
+	}
+	used := map[rm.NodeID]rm.Resource{}
+	taken := map[string]bool{}
+	for _, p := range g.Placements {
+		n := s.node(rm.NodeID(p.Node))
+		if n == nil || n.State != rm.NodeRunning {
+			return fmt.Sprintf("node %s takes no work", p.Node)
+		}
+		if resourceOf(p.Resource) != want || len(p.Gpus) != want.GPUs {
+			return "the ask has changed"
+		}
+		used[n.ID] = used[n.ID].Add(want)
+		if sum := n.Used.Add(used[n.ID]); sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores {
+			return fmt.Sprintf("node %s has no room for %v", n.ID, want)
+		}
+		for _, u := range p.Gpus {
+			i := slices.IndexFunc(n.GPUs, func(d rm.GPU) bool { return d.UUID == u })
+			if i < 0 || !n.GPUs[i].Usable() || s.owners[u] != n.ID {
+				return fmt.Sprintf("GPU %s of node %s is not usable", u, n.ID)
+			}
+			if holder, ok := s.holders[u]; ok || taken[u] {
+				return fmt.Sprintf("GPU %s is held by %v", u, holder)
+			}
+			taken[u] = true
+		}
+	}
+	return ""
+}
+
+// grantGroup makes the containers of a group that was checked.
+func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
+	a := s.app(appIDOf(g.Application))
+	t := a.Attempt()
+	var ask askRow
+	if g.Ask != "" {
+		ask, _ = s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: g.Ask}})
+	}
+	var ids []rm.ContainerID
+	for _, p := range g.Placements {
+		a.Containers++
+		c := &rm.Container{
+			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
+			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
+			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Master: g.Ask == "",
+			State: rm.ContainerGranted, Salt: p.Salt, Verifier: p.Verifier, Granted: s.now, Exit: rm.ExitUnknown,
+		}
+		s.containers.Set(c)
+		s.byNode.Set(nodeRow{c.Node, c.ID})
+		for _, u := range c.GPUs {
+			s.holders[u] = c.ID
+		}
+		s.openLedger(c)
+		n := s.node(c.Node)
+		n.Used = n.Used.Add(c.Resource)
+		n.Live++
+		s.nodes.Set(n)
+		s.touch.Nodes[n.ID] = true
+		a.Used = a.Used.Add(c.Resource)
+		a.Live++
+		if c.Master {
+			t.State, t.Container, t.Node = rm.AttemptAllocated, c.ID, c.Node
+		} else {
+			s.uses[launchKey{a.ID, c.Launch}]++
+			s.event(a, Event{Granted: c.ID})
+		}
+		ids = append(ids, c.ID)
+	}
+	if g.Ask != "" {
+		ask.Count -= len(g.Placements)
+		ask.Gang = 0
+		if ask.Count > 0 {
+			s.asks.Set(ask)
+		} else {
+			s.dropAsk(ask)
+		}
+	}
+	s.setApp(a)
+	return ids
+}

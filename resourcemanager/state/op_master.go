@@ -1,0 +1,209 @@
+package state
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+func notFound(id rm.ApplicationID) error {
+	return metadata.Errorf(metadata.ErrNotExist, "app with id: %v not found", id)
+}
+
+// current finds the application and attempt that a master speaks for.
+//
+// Errors: ErrNotExist; ErrStaleAttempt when the attempt is not the current one, its epoch is another, or the application
+// has ended; ErrInvalidArgument when it has not registered.
+func (s *State) current(id *statepb.ApplicationID, attempt int32, epoch uint64) (*rm.Application, *rm.Attempt, *Result) {
+	a := s.app(appIDOf(id))
+	if a == nil {
+		return nil, nil, &Result{Err: notFound(appIDOf(id))}
+	}
+	t := a.Attempt()
+	switch {
+	case a.State.Final():
+		return nil, nil, &Result{Err: fmt.Errorf("%w: %v has ended: %s", rm.ErrStaleAttempt, a.ID, a.State)}
+	case t == nil || t.Number != int(attempt):
+		return nil, nil, &Result{Err: fmt.Errorf("%w: attempt %d of %v is not the current one", rm.ErrStaleAttempt, attempt, a.ID)}
+	case t.Epoch == 0:
+		return nil, nil, &Result{Err: metadata.Errorf(metadata.ErrInvalidArgument, "attempt %d of %v has not registered", attempt, a.ID)}
+	case t.Epoch != epoch:
+		return nil, nil, &Result{Err: fmt.Errorf("%w: epoch %d of %v is not the current one", rm.ErrStaleAttempt, epoch, a.ID)}
+	}
+	return a, t, nil
+}
+
+// registerMaster starts the epoch of an attempt, or answers it again. From here on the application is RUNNING, and its
+// events begin anew: what came before is in the list of containers.
+//
+// Errors: ErrNotExist, ErrStaleAttempt.
+func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
+	a := s.app(appIDOf(c.Application))
+	if a == nil {
+		return &Result{Err: notFound(appIDOf(c.Application))}
+	}
+	t := a.Attempt()
+	if a.State.Final() || t.Number != int(c.Attempt) || t.Container.IsZero() {
+		return &Result{Err: fmt.Errorf("%w: attempt %d of %v is not the current one", rm.ErrStaleAttempt, c.Attempt, a.ID)}
+	}
+	if t.Epoch == 0 {
+		s.registrations++
+		t.Epoch = s.registrations
+		t.State = rm.AttemptRunning
+		a.State = rm.StateRunning
+		a.Diagnostics = ""
+		if a.Launched == 0 {
+			a.Launched = s.now
+		}
+		s.dropEvents(a.ID, a.LastEvent)
+		a.Acknowledged = a.LastEvent
+	}
+	t.HTTP, t.TrackingURL, a.TrackingURL = c.Http, c.TrackingUrl, c.TrackingUrl
+	s.setApp(a)
+	out := &Result{Application: a.ID, Epoch: t.Epoch}
+	for _, other := range s.containersOf(a.ID) {
+		if other.Live() && !other.Master {
+			out.Containers = append(out.Containers, other.ID)
+		}
+	}
+	return out
+}
+
+// allocate replaces asks, withdraws others and releases containers. A sequence that was seen has no effect again. The
+// count of an ask is meant beyond the grants that the master knows of; those it has not acknowledged are taken off, when
+// the request says what it has.
+//
+// Errors: those of current.
+func (s *State) allocate(c *statepb.Allocate) *Result {
+	a, t, r := s.current(c.Application, c.Attempt, c.Epoch)
+	if r != nil {
+		return r
+	}
+	if c.Acknowledged > a.Acknowledged {
+		a.Acknowledged = min(c.Acknowledged, a.LastEvent)
+		s.dropEvents(a.ID, a.Acknowledged)
+	}
+	if c.Sequence != 0 && c.Sequence <= t.Sequence {
+		s.setApp(a)
+		return &Result{Application: a.ID}
+	}
+	t.Sequence = max(t.Sequence, c.Sequence)
+	for _, w := range c.Asks {
+		s.ask(a, w, c.Acknowledged > 0)
+	}
+	for _, id := range c.Cancel {
+		if row, ok := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: id}}); ok {
+			s.dropAsk(row)
+		}
+	}
+	for _, id := range c.Release {
+		id := containerIDOf(id)
+		if row := s.container(id); row != nil && row.ID.Attempt.Application == a.ID && !row.Master {
+			s.order(id, rm.ExitAborted, "released by its application")
+		}
+	}
+	s.setApp(a)
+	s.touch.Schedule = true
+	return &Result{Application: a.ID}
+}
+
+// ask sets one ask.
+func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
+	row := askRow{a.ID, askOf(w.Ask)}
+	row.Launch = 0 // ours to give
+	if known {
+		for _, e := range s.eventsOf(a.ID, a.Acknowledged) {
+			if c := s.container(e.Granted); !e.Granted.IsZero() && c != nil && c.Ask == row.ID {
+				row.Count--
+			}
+		}
+	}
+	launch := launchOf(w.Launch)
+	old, had := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: row.ID}})
+	if had {
+		if l, ok := s.launches.Get(launchRow{app: a.ID, number: old.Launch}); ok && reflect.DeepEqual(l.launch, launch) {
+			row.Launch = old.Launch
+			s.uses[launchKey{a.ID, row.Launch}]++
+		}
+	}
+	if row.Launch == 0 && row.Count > 0 {
+		a.LastLaunch++
+		row.Launch = a.LastLaunch
+		s.launches.Set(launchRow{a.ID, row.Launch, launch})
+		s.uses[launchKey{a.ID, row.Launch}]++
+	}
+	if had {
+		s.dropAsk(old)
+	}
+	if row.Count <= 0 {
+		if row.Launch != 0 {
+			s.releaseLaunch(a.ID, row.Launch)
+		}
+		return
+	}
+	s.asks.Set(row)
+}
+
+func (s *State) dropAsk(row askRow) {
+	s.asks.Delete(row)
+	s.releaseLaunch(row.app, row.Launch)
+}
+
+func (s *State) dropAsks(id rm.ApplicationID) {
+	for _, row := range s.asksOf(id) {
+		s.dropAsk(row)
+	}
+}
+
+func (t *tables) asksOf(id rm.ApplicationID) []askRow {
+	var rows []askRow
+	t.asks.Ascend(askRow{app: id}, func(r askRow) bool {
+		if r.app != id {
+			return false
+		}
+		rows = append(rows, r)
+		return true
+	})
+	return rows
+}
+
+// releaseLaunch forgets what runs in containers when nothing needs it any more.
+func (s *State) releaseLaunch(id rm.ApplicationID, number uint64) {
+	k := launchKey{id, number}
+	if s.uses[k]--; s.uses[k] <= 0 {
+		delete(s.uses, k)
+		s.launches.Delete(launchRow{app: id, number: number})
+	}
+}
+
+// event numbers an event and keeps it until it is acknowledged. The caller sets the application's row.
+func (s *State) event(a *rm.Application, e Event) {
+	a.LastEvent++
+	e.Application, e.Sequence = a.ID, a.LastEvent
+	s.events.Set(e)
+	s.touch.Applications[a.ID] = true
+}
+
+// eventsOf lists the events of an application after a sequence number.
+func (t *tables) eventsOf(id rm.ApplicationID, after uint64) []Event {
+	var out []Event
+	t.events.Ascend(Event{Application: id, Sequence: after + 1}, func(e Event) bool {
+		if e.Application != id {
+			return false
+		}
+		out = append(out, e)
+		return true
+	})
+	return out
+}
+
+func (s *State) dropEvents(id rm.ApplicationID, upTo uint64) {
+	for _, e := range s.eventsOf(id, 0) {
+		if e.Sequence <= upTo {
+			s.events.Delete(e)
+		}
+	}
+}

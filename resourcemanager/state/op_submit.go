@@ -1,0 +1,102 @@
+package state
+
+import (
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// newApplication sets an id aside. Nothing else is remembered of it.
+func (s *State) newApplication() *Result {
+	s.lastApplication++
+	return &Result{Application: rm.ApplicationID{Cluster: s.cluster, Sequence: s.lastApplication}}
+}
+
+// submit takes an application in, ACCEPTED with its first attempt, or FAILED when the submitter says so (a queue that
+// does not exist). A known id or idempotency key answers the application that has it.
+//
+// Errors: ErrKeyReused, ErrBusy; ErrExist when the id is another user's.
+func (s *State) submit(c *statepb.Submit) *Result {
+	a := applicationOf(c.Application)
+	if a.IdempotencyKey != "" {
+		if id, ok := s.keys[userKey{a.User, a.IdempotencyKey}]; ok {
+			if s.app(id).Digest != a.Digest {
+				return &Result{Err: rm.ErrKeyReused, Application: id}
+			}
+			return &Result{Application: id, Existing: true}
+		}
+	}
+	if a.ID.IsZero() {
+		a.ID = s.newApplication().Application
+	} else if old := s.app(a.ID); old != nil {
+		if old.User != a.User {
+			return &Result{Err: metadata.Errorf(metadata.ErrExist, "%v is an application of another user", a.ID)}
+		}
+		return &Result{Application: a.ID, Existing: true}
+	} else if a.ID.Cluster == s.cluster {
+		s.lastApplication = max(s.lastApplication, a.ID.Sequence)
+	}
+	if s.live.Len() >= s.config.MaxApplications {
+		return &Result{Err: rm.ErrBusy}
+	}
+	a.Submitted = s.now
+	a.Final = rm.FinalUndefined
+	if a.IdempotencyKey != "" {
+		s.keys[userKey{a.User, a.IdempotencyKey}] = a.ID
+	}
+	if a.State == rm.StateFailed {
+		s.endApp(a, rm.StateFailed, rm.FinalFailed, a.Diagnostics)
+	} else {
+		a.State = rm.StateAccepted
+		s.live.Set(a.ID)
+		s.newAttempt(a)
+	}
+	s.setApp(a)
+	s.forgetApps()
+	return &Result{Application: a.ID}
+}
+
+// newAttempt lets an application wait for a container for its master.
+func (s *State) newAttempt(a *rm.Application) {
+	a.Attempts = append(a.Attempts, rm.Attempt{Number: len(a.Attempts) + 1, State: rm.AttemptScheduled, Started: s.now})
+	s.touch.Schedule = true
+}
+
+func (s *State) setApp(a *rm.Application) {
+	s.apps.Set(a)
+	s.touch.Applications[a.ID] = true
+}
+
+// forgetApps drops the applications that ended longest ago when there are too many.
+func (s *State) forgetApps() {
+	for s.endedApps.Len() > s.config.MaxEnded {
+		n, id, _ := s.endedApps.Min()
+		a := s.app(id)
+		if a.Live > 0 { // wait for the end of what it still holds
+			return
+		}
+		s.endedApps.Delete(n)
+		s.apps.Delete(a)
+		if a.IdempotencyKey != "" {
+			delete(s.keys, userKey{a.User, a.IdempotencyKey})
+		}
+		for _, c := range s.containersOf(id) {
+			s.endedContainers.Delete(c.Ended)
+			s.containers.Delete(c)
+		}
+	}
+}
+
+// containersOf lists the containers of an application, ended ones included, in the order of their grants.
+func (t *tables) containersOf(id rm.ApplicationID) []*rm.Container {
+	var out []*rm.Container
+	from := &rm.Container{ID: rm.ContainerID{Attempt: rm.AttemptID{Application: id}}}
+	t.containers.Ascend(from, func(c *rm.Container) bool {
+		if c.ID.Attempt.Application != id {
+			return false
+		}
+		out = append(out, c)
+		return true
+	})
+	return out
+}

@@ -1,0 +1,201 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+	"pgregory.net/rapid"
+)
+
+// TestRandomHistories throws commands of two leaders, who plan from views that are out of date, of masters and of node
+// managers at a state. At every step the state is sound, and the ledger never shows a device in two hands; a replica
+// that replays the log, and one that starts from a snapshot in its middle, end in the same state.
+func TestRandomHistories(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := Config{MaxApplications: 6, MaxEnded: 4, MaxEndedContainers: 8, MaxLedger: 1000}
+		s := New(config)
+		var log [][]byte
+		views := []*View{s.View()}
+		snapshotAt := rapid.IntRange(0, 60).Draw(t, "snapshot at")
+		var frozen raftstore.Snapshot
+		for step := range 120 {
+			view := views[max(0, len(views)-1-rapid.IntRange(0, 3).Draw(t, "staleness"))]
+			b, err := Encode(drawCommand(t, view, int64(step)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			log = append(log, b)
+			s.Apply(uint64(len(log)), [][]byte{b})
+			for _, err := range s.Check() {
+				t.Fatalf("step %d: %v", step, err)
+			}
+			views = append(views, s.View())
+			if step == snapshotAt {
+				f, err := s.Freeze()
+				if err != nil {
+					t.Fatal(err)
+				}
+				frozen = f
+			}
+		}
+		// The snapshot is written long after it was taken.
+		var b bytes.Buffer
+		if _, err := frozen.WriteTo(&b); err != nil {
+			t.Fatal(err)
+		}
+		late := New(config)
+		if err := late.Restore(&b); err != nil {
+			t.Fatal(err)
+		}
+		for i := late.AppliedIndex(); i < uint64(len(log)); i++ {
+			late.Apply(i+1, [][]byte{log[i]})
+		}
+		if s.Hash() != late.Hash() {
+			t.Fatal("a replica from the snapshot differs")
+		}
+		if errs := late.Check(); errs != nil {
+			t.Fatal(errs)
+		}
+		replay := New(config)
+		for i, b := range log {
+			replay.Apply(uint64(i+1), [][]byte{b})
+		}
+		if replay.Hash() != s.Hash() {
+			t.Fatal("a replica that replays the log differs")
+		}
+		checkLedger(t, s.View())
+	})
+}
+
+// checkLedger: no device in two grants at once.
+func checkLedger(t *rapid.T, v *View) {
+	last := map[string]rm.Grant{}
+	for g := range v.Ledger() {
+		for _, u := range g.GPUs {
+			if p, ok := last[u]; ok && (p.To == 0 || p.To > g.From) {
+				t.Fatalf("GPU %s: %v until %d, %v from %d", u, p.Container, p.To, g.Container, g.From)
+			}
+			last[u] = g
+		}
+	}
+}
+
+func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
+	c := &statepb.Command{NowMs: now}
+	var apps []*rm.Application
+	for a := range v.Live() {
+		apps = append(apps, a)
+	}
+	nodes := []string{"a:1", "b:1"}
+	epoch := v.Epoch()
+	if epoch > 1 && rapid.IntRange(0, 9).Draw(t, "old leader") == 0 {
+		epoch--
+	}
+	node := rapid.SampledFrom(nodes).Draw(t, "node")
+	kind := rapid.IntRange(0, 15).Draw(t, "kind")
+	if len(apps) == 0 && kind > 4 {
+		kind = 2
+	}
+	if v.Epoch() == 0 {
+		kind = 0
+	}
+	var a *rm.Application
+	if len(apps) > 0 {
+		a = rapid.SampledFrom(apps).Draw(t, "app")
+	}
+	switch kind {
+	case 0:
+		c.Op = &statepb.Command_Begin{Begin: &statepb.Begin{}}
+	case 1, 3:
+		n := &rm.Node{ID: rm.NodeID(node), State: rm.NodeRunning, Incarnation: rapid.SampledFrom([]string{"i", "i", "i", "j"}).Draw(t, "incarnation"),
+			Capacity: rm.Resource{Memory: 6, VCores: 6, GPUs: 3}}
+		for i := range 3 {
+			n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint(node, i)})
+		}
+		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
+	case 2:
+		app := &rm.Application{User: "u", Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
+		if rapid.Bool().Draw(t, "keyed") {
+			app.IdempotencyKey = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")
+		}
+		c.Op = &statepb.Command_Submit{Submit: &statepb.Submit{Application: Application(app)}}
+	case 4:
+		c.Op = &statepb.Command_LoseNode{LoseNode: &statepb.LoseNode{Epoch: epoch, Node: node}}
+	case 5, 6, 7:
+		status := &statepb.Statuses{Epoch: epoch, Node: node}
+		if n := v.Node(rm.NodeID(node)); n != nil {
+			status.Incarnation = n.Incarnation
+		}
+		for _, k := range v.On(rm.NodeID(node)) {
+			if rapid.Bool().Draw(t, "told") {
+				state := rapid.SampledFrom([]rm.ContainerState{rm.ContainerLocalizing, rm.ContainerRunning, rm.ContainerComplete, rm.ContainerComplete}).Draw(t, "state")
+				status.Statuses = append(status.Statuses, &statepb.Status{Container: ContainerID(k.ID), State: string(state),
+					Exit: int32(rapid.SampledFrom([]int{0, 1, 137, -100}).Draw(t, "exit"))})
+			}
+		}
+		c.Op = &statepb.Command_Statuses{Statuses: status}
+	case 8, 9, 10:
+		c.Op = &statepb.Command_Grant{Grant: drawGrant(t, v, apps, epoch)}
+	case 11:
+		c.Op = &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts))}}
+	case 12, 13:
+		al := &statepb.Allocate{Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts)), Acknowledged: uint64(rapid.IntRange(0, 5).Draw(t, "ack"))}
+		if at := a.Attempt(); at != nil {
+			al.Epoch, al.Sequence = at.Epoch, at.Sequence+uint64(rapid.IntRange(0, 1).Draw(t, "next"))
+		}
+		for i := range rapid.IntRange(0, 2).Draw(t, "asks") {
+			al.Asks = append(al.Asks, &statepb.WantedAsk{Ask: Ask(rm.Ask{ID: fmt.Sprint(i), Count: rapid.IntRange(0, 3).Draw(t, "count"),
+				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i}}), Launch: &statepb.Launch{Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "argv")}}})
+		}
+		for _, k := range v.Containers(a.ID) {
+			if rapid.IntRange(0, 4).Draw(t, "release") == 0 {
+				al.Release = append(al.Release, ContainerID(k.ID))
+			}
+		}
+		if rapid.IntRange(0, 4).Draw(t, "cancels") == 0 {
+			al.Cancel = []string{"0"}
+		}
+		c.Op = &statepb.Command_Allocate{Allocate: al}
+	case 14:
+		f := &statepb.Finish{Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts)), Final: "SUCCEEDED"}
+		if at := a.Attempt(); at != nil {
+			f.Epoch = at.Epoch
+		}
+		c.Op = &statepb.Command_Finish{Finish: f}
+	default:
+		c.Op = &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(a.ID)}}
+	}
+	return c
+}
+
+// drawGrant plans carelessly: any device of any node, free or not.
+func drawGrant(t *rapid.T, v *View, apps []*rm.Application, epoch uint64) *statepb.Grant {
+	g := &statepb.Grant{Epoch: epoch}
+	for _, a := range apps {
+		at := a.Attempt()
+		if at == nil {
+			continue
+		}
+		asks := v.Asks(a.ID)
+		if a.WantsMaster() {
+			asks = append(asks, rm.Ask{Resource: a.Master, Count: 1})
+		}
+		for _, ask := range asks {
+			group := &statepb.Group{Application: ApplicationID(a.ID), Attempt: int32(at.Number), Ask: ask.ID}
+			for range rapid.IntRange(1, 2).Draw(t, "unit") {
+				node := rapid.SampledFrom([]string{"a:1", "b:1"}).Draw(t, "on")
+				p := &statepb.Placement{Node: node, Resource: Resource(ask.Resource)}
+				for range ask.Resource.GPUs {
+					p.Gpus = append(p.Gpus, fmt.Sprint(node, rapid.IntRange(0, 2).Draw(t, "device")))
+				}
+				group.Placements = append(group.Placements, p)
+			}
+			g.Groups = append(g.Groups, group)
+		}
+	}
+	return g
+}

@@ -1,0 +1,197 @@
+// Package state is the replicated state of the resource manager: applications with their attempts, asks and containers,
+// nodes, the ledger of GPUs, idempotency keys, and the epoch of the leader. It is a deterministic state machine on
+// metadata/raftstore with no clock, goroutine, logger or randomness of its own. See DESIGN.md.
+package state
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// Config bounds a State. The zero value is the default. All replicas must have the same limits.
+type Config struct {
+	// MaxApplications bounds the live applications; a submission beyond gets ErrBusy. Default 10,000, as in YARN.
+	MaxApplications int
+	// MaxEnded bounds the ended applications that are remembered, oldest forgotten first, with their idempotency keys.
+	// Default 10,000.
+	MaxEnded int
+	// MaxEndedContainers bounds the ended containers that are remembered. Default 20,000.
+	MaxEndedContainers int
+	// MaxLedger bounds the closed lines of the ledger that are remembered. Default 100,000.
+	MaxLedger int
+	// OnEffects, if set, is told after each Apply and Restore what they touched; in order, on the caller's goroutine. It
+	// must be quick.
+	OnEffects func(Effects)
+}
+
+func (c *Config) defaults() {
+	for _, l := range []struct {
+		value *int
+		by    int
+	}{{&c.MaxApplications, 10_000}, {&c.MaxEnded, 10_000}, {&c.MaxEndedContainers, 20_000}, {&c.MaxLedger, 100_000}} {
+		if *l.value <= 0 {
+			*l.value = l.by
+		}
+	}
+}
+
+// Effects says what commands touched, so that the leader need not search.
+type Effects struct {
+	Index uint64
+	// Nodes on which a container was granted, told to stop, or ended.
+	Nodes map[rm.NodeID]bool
+	// Applications that changed or have new events.
+	Applications map[rm.ApplicationID]bool
+	// Schedule: there may be something to grant that there was not before.
+	Schedule bool
+	// Restored: everything may have changed.
+	Restored bool
+}
+
+// State is the state machine. Apply, Freeze and Restore are called by one goroutine at a time; View, Hash, Check and
+// AppliedIndex by any.
+type State struct {
+	config Config
+
+	mu sync.Mutex // guards everything below
+	tables
+	index // derived from the tables
+	view  *View
+	touch Effects
+}
+
+// New returns an empty state.
+func New(config Config) *State {
+	config.defaults()
+	s := &State{config: config, tables: newTables()}
+	s.index = s.buildIndex()
+	return s
+}
+
+// Result is the answer to one command.
+type Result struct {
+	// Err is set when the command had no effect. Its kinds are those of metadata and of resourcemanager.
+	Err error
+	// Application is the one created or found.
+	Application rm.ApplicationID
+	// Existing: the submission was known already.
+	Existing bool
+	// Epoch is the leader's for Begin, the attempt's for RegisterMaster.
+	Epoch uint64
+	// Containers of the application that live, for RegisterMaster.
+	Containers []rm.ContainerID
+	// Groups answer those of Grant, in order.
+	Groups []GroupResult
+	// State of the application after Kill.
+	State rm.State
+}
+
+// GroupResult says which containers a group became, or why it was refused.
+type GroupResult struct {
+	Containers []rm.ContainerID
+	Reason     rm.Reason
+}
+
+// Encode serializes a command for Propose.
+func Encode(c *statepb.Command) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(c)
+}
+
+// Apply runs commands at an index and returns a *Result for each. Entries at or below AppliedIndex are skipped with nil
+// results. It panics on bytes that are no command or a command of a newer version: a replica that cannot follow the log
+// must stop.
+func (s *State) Apply(index uint64, commands [][]byte) []any {
+	results := make([]any, len(commands))
+	s.mu.Lock()
+	if index <= s.applied {
+		s.mu.Unlock()
+		return results
+	}
+	s.touch = Effects{Index: index, Nodes: map[rm.NodeID]bool{}, Applications: map[rm.ApplicationID]bool{}}
+	s.view = nil
+	for i, c := range commands {
+		results[i] = s.apply(index, c)
+	}
+	s.applied = index
+	touched := s.touch
+	s.mu.Unlock()
+	if s.config.OnEffects != nil {
+		s.config.OnEffects(touched)
+	}
+	return results
+}
+
+func (s *State) apply(index uint64, command []byte) *Result {
+	c := &statepb.Command{}
+	if err := proto.Unmarshal(command, c); err != nil {
+		panic(fmt.Sprintf("resource manager state: entry %d is not a command: %v", index, err))
+	}
+	s.now = max(s.now, metadata.Time(c.NowMs))
+	switch op := c.Op.(type) {
+	case *statepb.Command_Begin:
+		return s.begin()
+	case *statepb.Command_NewApplication:
+		return s.newApplication()
+	case *statepb.Command_Submit:
+		return s.submit(op.Submit)
+	case *statepb.Command_RegisterNode:
+		return s.registerNode(op.RegisterNode)
+	case *statepb.Command_LoseNode:
+		return s.loseNode(op.LoseNode)
+	case *statepb.Command_Statuses:
+		return s.statuses(op.Statuses)
+	case *statepb.Command_Grant:
+		return s.grant(op.Grant)
+	case *statepb.Command_RegisterMaster:
+		return s.registerMaster(op.RegisterMaster)
+	case *statepb.Command_Allocate:
+		return s.allocate(op.Allocate)
+	case *statepb.Command_Finish:
+		return s.finish(op.Finish)
+	case *statepb.Command_Kill:
+		return s.kill(op.Kill)
+	case *statepb.Command_Stop:
+		return s.stop(op.Stop)
+	}
+	panic(fmt.Sprintf("resource manager state: entry %d holds a command of a newer version", index))
+}
+
+// AppliedIndex is the last index that the state contains; 0: it is empty.
+func (s *State) AppliedIndex() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.applied
+}
+
+// View returns the state as it is now. Views are immutable and cost almost nothing.
+func (s *State) View() *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view == nil {
+		s.view = &View{s.tables.copy()}
+	}
+	return s.view
+}
+
+// begin opens the next epoch.
+func (s *State) begin() *Result {
+	s.epoch++
+	if s.cluster == 0 {
+		s.cluster = int64(s.now)
+	}
+	s.touch.Schedule = true
+	return &Result{Epoch: s.epoch}
+}
+
+// stale answers commands of leaders that lead no more.
+func (s *State) stale(epoch uint64) *Result {
+	if epoch == s.epoch {
+		return nil
+	}
+	return &Result{Err: fmt.Errorf("%w: %d, now %d", rm.ErrStaleEpoch, epoch, s.epoch)}
+}

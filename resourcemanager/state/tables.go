@@ -1,0 +1,222 @@
+package state
+
+import (
+	"cmp"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/tidwall/btree"
+)
+
+// tables are the state. Rows are never changed in place: a change sets a changed copy. Trees are copied on write, so
+// that copying all tables is O(1).
+type tables struct {
+	applied uint64
+	now     metadata.Time
+	// cluster is the time of the first epoch, the first part of every application id.
+	cluster int64
+	epoch   uint64
+	// lastApplication, registrations, ended and lastLedger are the numbers given last.
+	lastApplication int64
+	registrations   uint64
+	ended           uint64
+	lastLedger      uint64
+
+	apps       *btree.BTreeG[*rm.Application]
+	asks       *btree.BTreeG[askRow]
+	launches   *btree.BTreeG[launchRow]
+	containers *btree.BTreeG[*rm.Container]
+	nodes      *btree.BTreeG[*rm.Node]
+	events     *btree.BTreeG[Event]
+	ledger     *btree.BTreeG[ledgerRow]
+
+	// Derived, and kept here because readers need them too: applications that are not final or still have live
+	// containers, and the live containers of each node.
+	live   *btree.BTreeG[rm.ApplicationID]
+	byNode *btree.BTreeG[nodeRow]
+}
+
+type askRow struct {
+	app rm.ApplicationID
+	rm.Ask
+}
+
+type launchRow struct {
+	app    rm.ApplicationID
+	number uint64
+	launch *rm.Launch
+}
+
+// Event is something that happened to an application and that its master has not acknowledged. Exactly one of the last
+// three is set.
+type Event struct {
+	Application rm.ApplicationID
+	Sequence    uint64
+	Granted     rm.ContainerID
+	Completed   rm.ContainerID
+	NodeLost    rm.NodeID
+}
+
+type ledgerRow struct {
+	number uint64
+	rm.Grant
+}
+
+type nodeRow struct {
+	node      rm.NodeID
+	container rm.ContainerID
+}
+
+func tree[T any](compare func(a, b T) int) *btree.BTreeG[T] {
+	return btree.NewBTreeGOptions(func(a, b T) bool { return compare(a, b) < 0 }, btree.Options{NoLocks: true})
+}
+
+func newTables() tables {
+	return tables{
+		apps: tree(func(a, b *rm.Application) int { return a.ID.Compare(b.ID) }),
+		asks: tree(func(a, b askRow) int { return cmp.Or(a.app.Compare(b.app), cmp.Compare(a.ID, b.ID)) }),
+		launches: tree(func(a, b launchRow) int {
+			return cmp.Or(a.app.Compare(b.app), cmp.Compare(a.number, b.number))
+		}),
+		containers: tree(func(a, b *rm.Container) int { return a.ID.Compare(b.ID) }),
+		nodes:      tree(func(a, b *rm.Node) int { return cmp.Compare(a.ID, b.ID) }),
+		events: tree(func(a, b Event) int {
+			return cmp.Or(a.Application.Compare(b.Application), cmp.Compare(a.Sequence, b.Sequence))
+		}),
+		ledger: tree(func(a, b ledgerRow) int { return cmp.Compare(a.number, b.number) }),
+		live:   tree(rm.ApplicationID.Compare),
+		byNode: tree(func(a, b nodeRow) int {
+			return cmp.Or(cmp.Compare(a.node, b.node), a.container.Compare(b.container))
+		}),
+	}
+}
+
+func (t *tables) copy() tables {
+	c := *t
+	c.apps, c.asks, c.launches = t.apps.Copy(), t.asks.Copy(), t.launches.Copy()
+	c.containers, c.nodes = t.containers.Copy(), t.nodes.Copy()
+	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
+	c.live, c.byNode = t.live.Copy(), t.byNode.Copy()
+	return c
+}
+
+// index is what only Apply looks up. It follows from the tables.
+type index struct {
+	// holders of devices: no device is in two live containers.
+	holders map[string]rm.ContainerID
+	// owners of devices: the node that registered each.
+	owners map[string]rm.NodeID
+	// keys are the idempotency keys by user.
+	keys map[userKey]rm.ApplicationID
+	// open are the ledger lines of live containers.
+	open map[rm.ContainerID]uint64
+	// uses counts the asks and live containers that need a launch.
+	uses map[launchKey]int
+	// endedApps and endedContainers are in the order of their ends.
+	endedApps       *btree.Map[uint64, rm.ApplicationID]
+	endedContainers *btree.Map[uint64, rm.ContainerID]
+}
+
+type userKey struct{ user, key string }
+
+type launchKey struct {
+	app    rm.ApplicationID
+	number uint64
+}
+
+// buildIndex derives the index, live and byNode, and the sums in nodes and applications, from the other tables.
+func (t *tables) buildIndex() index {
+	x := index{
+		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
+		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
+		endedApps: new(btree.Map[uint64, rm.ApplicationID]), endedContainers: new(btree.Map[uint64, rm.ContainerID]),
+	}
+	fresh := newTables()
+	t.live, t.byNode = fresh.live, fresh.byNode
+	type sum struct {
+		used rm.Resource
+		live int
+	}
+	byApp, byNode := map[rm.ApplicationID]sum{}, map[rm.NodeID]sum{}
+	t.containers.Scan(func(c *rm.Container) bool {
+		if !c.Live() {
+			x.endedContainers.Set(c.Ended, c.ID)
+			return true
+		}
+		a, n := byApp[c.ID.Attempt.Application], byNode[c.Node]
+		byApp[c.ID.Attempt.Application] = sum{a.used.Add(c.Resource), a.live + 1}
+		byNode[c.Node] = sum{n.used.Add(c.Resource), n.live + 1}
+		t.byNode.Set(nodeRow{c.Node, c.ID})
+		for _, u := range c.GPUs {
+			x.holders[u] = c.ID
+		}
+		if c.Launch != 0 {
+			x.uses[launchKey{c.ID.Attempt.Application, c.Launch}]++
+		}
+		return true
+	})
+	for _, a := range t.apps.Items() {
+		c := *a
+		c.Used, c.Live = byApp[a.ID].used, byApp[a.ID].live
+		t.apps.Set(&c)
+		if !a.State.Final() || c.Live > 0 {
+			t.live.Set(a.ID)
+		}
+		if a.State.Final() {
+			x.endedApps.Set(a.Ended, a.ID)
+		}
+		if a.IdempotencyKey != "" {
+			x.keys[userKey{a.User, a.IdempotencyKey}] = a.ID
+		}
+	}
+	for _, n := range t.nodes.Items() {
+		c := *n
+		c.Used, c.Live = byNode[n.ID].used, byNode[n.ID].live
+		t.nodes.Set(&c)
+		if n.State != rm.NodeLost {
+			for _, g := range n.GPUs {
+				x.owners[g.UUID] = n.ID
+			}
+		}
+	}
+	t.asks.Scan(func(a askRow) bool {
+		x.uses[launchKey{a.app, a.Launch}]++
+		return true
+	})
+	t.ledger.Scan(func(l ledgerRow) bool {
+		if l.To == 0 {
+			x.open[l.Container] = l.number
+		}
+		return true
+	})
+	return x
+}
+
+// app returns a copy of an application's row, to be changed and set; nil: there is none.
+func (t *tables) app(id rm.ApplicationID) *rm.Application {
+	row, ok := t.apps.Get(&rm.Application{ID: id})
+	if !ok {
+		return nil
+	}
+	c := *row
+	c.Attempts = append([]rm.Attempt(nil), row.Attempts...)
+	return &c
+}
+
+func (t *tables) node(id rm.NodeID) *rm.Node {
+	row, ok := t.nodes.Get(&rm.Node{ID: id})
+	if !ok {
+		return nil
+	}
+	c := *row
+	return &c
+}
+
+func (t *tables) container(id rm.ContainerID) *rm.Container {
+	row, ok := t.containers.Get(&rm.Container{ID: id})
+	if !ok {
+		return nil
+	}
+	c := *row
+	return &c
+}

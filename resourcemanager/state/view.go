@@ -1,0 +1,118 @@
+package state
+
+import (
+	"iter"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// View is the state at one index. It is immutable and safe for concurrent use; what it returns must not be changed.
+type View struct{ t tables }
+
+// Index is the log index that the view contains.
+func (v *View) Index() uint64 { return v.t.applied }
+
+// Now is the replicated time.
+func (v *View) Now() metadata.Time { return v.t.now }
+
+// Cluster is when the first leader began, in milliseconds; 0 before. It is the first part of every application id.
+func (v *View) Cluster() int64 { return v.t.cluster }
+
+// Epoch counts the leaders so far.
+func (v *View) Epoch() uint64 { return v.t.epoch }
+
+// Application finds an application; nil: there is none, or it is forgotten.
+func (v *View) Application(id rm.ApplicationID) *rm.Application {
+	a, _ := v.t.apps.Get(&rm.Application{ID: id})
+	return a
+}
+
+// Applications yields all applications, newest first.
+func (v *View) Applications() iter.Seq[*rm.Application] {
+	return func(yield func(*rm.Application) bool) { v.t.apps.Reverse(yield) }
+}
+
+// Live yields the applications that are not final or still have live containers, oldest first.
+func (v *View) Live() iter.Seq[*rm.Application] {
+	return func(yield func(*rm.Application) bool) {
+		v.t.live.Scan(func(id rm.ApplicationID) bool { return yield(v.Application(id)) })
+	}
+}
+
+// Asks lists what an application still wants, in the order of ids. The master's container is not among it.
+func (v *View) Asks(id rm.ApplicationID) []rm.Ask {
+	rows := v.t.asksOf(id)
+	out := make([]rm.Ask, len(rows))
+	for i, r := range rows {
+		out[i] = r.Ask
+	}
+	return out
+}
+
+// Launch is what runs in containers with that launch number; nil: no container needs it any more.
+func (v *View) Launch(id rm.ApplicationID, number uint64) *rm.Launch {
+	row, _ := v.t.launches.Get(launchRow{app: id, number: number})
+	return row.launch
+}
+
+// Container finds a container; nil: there is none, or it is forgotten.
+func (v *View) Container(id rm.ContainerID) *rm.Container {
+	c, _ := v.t.containers.Get(&rm.Container{ID: id})
+	return c
+}
+
+// Containers lists an application's containers in the order of their grants, ended ones included as far as remembered.
+func (v *View) Containers(id rm.ApplicationID) []*rm.Container { return v.t.containersOf(id) }
+
+// Master is the container of an application's current master; nil: it has none yet.
+func (v *View) Master(a *rm.Application) *rm.Container {
+	t := a.Attempt()
+	if t == nil || t.Container.IsZero() {
+		return nil
+	}
+	return v.Container(t.Container)
+}
+
+// On lists the live containers of a node.
+func (v *View) On(id rm.NodeID) []*rm.Container {
+	ids := v.t.liveOn(id)
+	out := make([]*rm.Container, len(ids))
+	for i, c := range ids {
+		out[i] = v.Container(c)
+	}
+	return out
+}
+
+// Node finds a node; nil: it never registered.
+func (v *View) Node(id rm.NodeID) *rm.Node {
+	n, _ := v.t.nodes.Get(&rm.Node{ID: id})
+	return n
+}
+
+// Nodes yields all nodes, lost ones included, by id.
+func (v *View) Nodes() iter.Seq[*rm.Node] {
+	return func(yield func(*rm.Node) bool) { v.t.nodes.Scan(yield) }
+}
+
+// Events lists what an application's master has not acknowledged, after a sequence number.
+func (v *View) Events(id rm.ApplicationID, after uint64) []Event { return v.t.eventsOf(id, after) }
+
+// Ledger yields the grants of GPUs in the order they were made, oldest first.
+func (v *View) Ledger() iter.Seq[rm.Grant] {
+	return func(yield func(rm.Grant) bool) {
+		v.t.ledger.Scan(func(l ledgerRow) bool { return yield(l.Grant) })
+	}
+}
+
+// Holders maps the devices in live containers to their holders.
+func (v *View) Holders() map[string]rm.ContainerID {
+	out := map[string]rm.ContainerID{}
+	v.t.byNode.Scan(func(r nodeRow) bool {
+		for _, u := range v.Container(r.container).GPUs {
+			out[u] = r.container
+		}
+		return true
+	})
+	return out
+}
