@@ -1,0 +1,173 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestDetect reads mount tables of machines of every kind; the directories are real so that rights are.
+func TestDetect(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"memory", "cpu,cpuacct", "pids", "freezer", "unified/user.slice/me"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	me := filepath.Join(dir, "unified/user.slice/me")
+	for file, text := range map[string]string{"cgroup.controllers": "cpuset cpu memory pids\n", "cgroup.subtree_control": "", "cgroup.procs": ""} {
+		if err := os.WriteFile(filepath.Join(me, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v1 := func(controllers ...string) string {
+		var b strings.Builder
+		for _, c := range controllers {
+			b.WriteString("30 20 0:27 / " + dir + "/" + c + " rw,nosuid - cgroup cgroup rw," + c + "\n")
+		}
+		return b.String()
+	}
+	v2 := "31 20 0:28 / " + dir + "/unified rw - cgroup2 cgroup2 rw\n"
+	for _, test := range []struct {
+		name, mounts, own string
+		version           int
+		degraded          string
+	}{
+		{"v1", v1("memory", "cpu,cpuacct", "pids", "freezer"), "", 1, ""},
+		{"v1 without memory", v1("cpu,cpuacct", "pids", "freezer"), "", 1, "memory is limited by polling"},
+		{"hybrid", v2 + v1("memory", "cpu,cpuacct", "pids"), "0::/\n", 1, ""},
+		{"v1 read-only or absent", v1("gone"), "", 0, "no control group filesystem"},
+		{"v2 delegated", v2, "0::/user.slice/me\n", 2, ""},
+		{"v2 not delegated", v2, "0::/system.slice/other\n", 0, "Delegate=yes"},
+		{"nothing", "rubbish\n1 2 3 - \n", "", 0, "no control group filesystem"},
+	} {
+		r := detect(strings.NewReader(test.mounts), test.own)
+		if r.Version != test.version || (test.degraded == "") != (r.Degradation() == "") || !strings.Contains(r.Degradation(), test.degraded) || r.String() == "" {
+			t.Errorf("%s: version %d, %q", test.name, r.Version, r.Degradation())
+		}
+	}
+}
+
+// TestVersion2Files runs against a plain directory, which is what the files of version 2 look like to us.
+func TestVersion2Files(t *testing.T) {
+	dir := t.TempDir()
+	r := Report{Version: 2, Memory: true, CPU: true, Pids: true, Freezer: true, unified: dir}
+	for _, d := range []string{".", "hops-n1", "hops-n1/c1"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range []string{"cgroup.subtree_control", "cgroup.procs", "cgroup.kill", "memory.max", "memory.swap.max", "memory.oom.group", "cpu.weight", "pids.max", "memory.current", "memory.events"} {
+			if err := os.WriteFile(filepath.Join(dir, d, file), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	m := Open(r, "n1")
+	if d := m.Report().Degradation(); d != "" {
+		t.Fatal(d)
+	}
+	g := m.Group("c1")
+	if err := g.Make(Limits{Memory: 1 << 30, VCores: 4, Pids: 99}); err != nil {
+		t.Fatal(err)
+	}
+	c := filepath.Join(dir, "hops-n1/c1")
+	os.WriteFile(filepath.Join(c, "memory.current"), []byte("123\n"), 0o644)
+	os.WriteFile(filepath.Join(c, "memory.events"), []byte("low 0\noom 2\noom_kill 1\n"), 0o644)
+	for file, want := range map[string]string{
+		"memory.max": "1073741824", "memory.swap.max": "0", "memory.oom.group": "1", "cpu.weight": "400", "pids.max": "99",
+	} {
+		if got, _ := os.ReadFile(filepath.Join(c, file)); string(got) != want {
+			t.Errorf("%s = %q, want %q", file, got, want)
+		}
+	}
+	if now, peak, ok := g.Memory(); !ok || now != 123 || peak != 123 || g.OOMKills() != 1 {
+		t.Errorf("memory %d %d %v, kills %d", now, peak, ok, g.OOMKills())
+	}
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(c, "cgroup.kill")); string(got) != "1" {
+		t.Errorf("kill wrote %q", got)
+	}
+	if got := m.List(); len(got) != 1 || got[0] != "c1" {
+		t.Errorf("list %v", got)
+	}
+}
+
+func TestNoGroupDoesNothing(t *testing.T) {
+	m := Open(None("not wanted"), "x")
+	g := m.Group("c")
+	if err := g.Make(Limits{Memory: 1}); err != nil {
+		t.Error(err)
+	}
+	ran := false
+	if _, err := g.Fork(&syscall.SysProcAttr{}, func() (int, error) { ran = true; return 1, nil }); err != nil || !ran {
+		t.Error(err)
+	}
+	if _, _, ok := g.Memory(); ok || g.Kill() != nil || g.Remove() != nil || len(g.Procs()) != 0 || len(m.List()) != 0 || m.Close() != nil {
+		t.Error("no group did something")
+	}
+	if !strings.Contains(m.Report().Degradation(), "not wanted") {
+		t.Error(m.Report())
+	}
+}
+
+func TestRealGroupHoldsAndKills(t *testing.T) {
+	r := Detect()
+	if !r.Memory || !r.Pids {
+		t.Skipf("needs writable controllers: %v", r)
+	}
+	m := Open(r, "cgroup-test-"+strconv.Itoa(os.Getpid()))
+	if m.Report().Degradation() != "" {
+		t.Skipf("needs writable controllers: %v", m.Report())
+	}
+	defer func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	g := m.Group("c1")
+	for range 2 { // the second time it exists
+		if err := g.Make(Limits{Memory: 64 << 20, VCores: 2, Pids: 20}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer g.Remove()
+	pid := make(chan int)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		attr := &syscall.SysProcAttr{}
+		child, err := g.Fork(attr, func() (int, error) {
+			return syscall.ForkExec("/bin/sleep", []string{"sleep", "100"}, &syscall.ProcAttr{Sys: attr})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		own, _ := os.ReadFile("/proc/thread-self/cgroup")
+		if strings.Contains(string(own), "/hops/") {
+			t.Errorf("the forking thread stayed in the group: %s", own)
+		}
+		pid <- child
+	}()
+	child := <-pid
+	if procs := g.Procs(); len(procs) != 1 || procs[0] != child {
+		t.Errorf("processes %v, want %d", procs, child)
+	}
+	if now, _, ok := g.Memory(); !ok || now < 0 {
+		t.Errorf("memory %d %v", now, ok)
+	}
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(child, &status, 0, nil); err != nil || status.Signal() != syscall.SIGKILL {
+		t.Errorf("%v %v", status, err)
+	}
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+}
