@@ -1,0 +1,225 @@
+package raftstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata/raftstore/journal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fast are timers for tests on a busy machine.
+var fast = Timers{Heartbeat: 200 * time.Millisecond, Commit: 10 * time.Millisecond}
+
+// cluster is a number of hosts on loopback with real disks, and groups on them.
+type cluster struct {
+	t      testing.TB
+	secret security.Secret
+	// configure may change a host's configuration before it is made.
+	configure func(*HostConfig)
+	// tune may change a group's.
+	tune    func(*GroupConfig)
+	members []Member
+	nodes   map[string]*node
+}
+
+type node struct {
+	id, dir, addr string
+	host          *Host
+	stop          context.CancelFunc
+	ended         chan error
+	groups        map[string]*Group
+	machines      map[string]*machine
+	mu            sync.Mutex
+	fatal         []error
+}
+
+// newCluster reserves addresses for n members; start starts them.
+func newCluster(t testing.TB, n int) *cluster {
+	c := &cluster{t: t, secret: security.NewSecret(), nodes: make(map[string]*node)}
+	for i := range n {
+		c.add(fmt.Sprintf("m%d", i+1), true)
+	}
+	t.Cleanup(func() {
+		for id := range c.nodes {
+			c.stop(id)
+		}
+	})
+	return c
+}
+
+// add makes a node; listed ones are in the configuration of every member.
+func (c *cluster) add(id string, listed bool) *node {
+	c.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	nd := &node{id: id, dir: c.t.TempDir(), addr: l.Addr().String(), groups: map[string]*Group{}, machines: map[string]*machine{}}
+	l.Close()
+	c.nodes[id] = nd
+	if listed {
+		c.members = append(c.members, Member{ID: id, Address: nd.addr})
+	}
+	return nd
+}
+
+// host starts a node's host on its address.
+func (c *cluster) host(id string) *node {
+	c.t.Helper()
+	nd := c.nodes[id]
+	var l net.Listener
+	var err error
+	for range 50 { // the port was ours a moment ago
+		if l, err = net.Listen("tcp", nd.addr); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := HostConfig{
+		ID: id, Listener: l, Dir: nd.dir, Secret: c.secret, Reserve: -1,
+		Logger: slog.New(slog.DiscardHandler),
+		OnFatal: func(err error) {
+			nd.mu.Lock()
+			nd.fatal = append(nd.fatal, err)
+			nd.mu.Unlock()
+		},
+	}
+	if testing.Verbose() {
+		cfg.Logger = slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	if c.configure != nil {
+		c.configure(&cfg)
+	}
+	if nd.host, err = NewHost(cfg); err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	nd.stop, nd.ended = stop, make(chan error, 1)
+	go func(h *Host) { nd.ended <- h.Run(ctx) }(nd.host)
+	return nd
+}
+
+func (c *cluster) config(group string, bootstrap bool) GroupConfig {
+	cfg := GroupConfig{Name: group, Members: c.members, Bootstrap: bootstrap, Timers: fast, SegmentBytes: 1 << 20}
+	if c.tune != nil {
+		c.tune(&cfg)
+	}
+	return cfg
+}
+
+// open opens a group on a running host over a machine, a new one if m is nil.
+func (c *cluster) open(id, group string, bootstrap bool, m *machine) *Group {
+	c.t.Helper()
+	if m == nil {
+		m = newMachine()
+	}
+	nd := c.nodes[id]
+	g, err := nd.host.Open(c.config(group, bootstrap), m)
+	if err != nil {
+		c.t.Fatalf("open %s on %s: %v", group, id, err)
+	}
+	nd.groups[group], nd.machines[group] = g, m
+	return g
+}
+
+// start starts all listed members with the groups, bootstrapped.
+func (c *cluster) start(groups ...string) {
+	c.t.Helper()
+	for _, m := range c.members {
+		c.host(m.ID)
+		for _, g := range groups {
+			c.open(m.ID, g, true, nil)
+		}
+	}
+}
+
+// stop stops a node.
+func (c *cluster) stop(id string) {
+	nd := c.nodes[id]
+	if nd.stop == nil {
+		return
+	}
+	nd.stop()
+	if err := <-nd.ended; err != nil && len(nd.fatal) == 0 {
+		c.t.Errorf("%s ended with %v", id, err)
+	}
+	nd.stop = nil
+	clear(nd.groups)
+}
+
+// leader waits for a ready leader of a group among the nodes that are not excluded.
+func (c *cluster) leader(group string, except ...string) *Group {
+	c.t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for time.Now().Before(deadline) {
+	nodes:
+		for id, nd := range c.nodes {
+			for _, x := range except {
+				if x == id {
+					continue nodes
+				}
+			}
+			if g := nd.groups[group]; g != nil && g.Leadership().Leader {
+				return g
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	for id, nd := range c.nodes {
+		if g := nd.groups[group]; g != nil {
+			c.t.Logf("%s: %+v", id, g.Status())
+		}
+	}
+	c.t.Fatalf("no leader of %s", group)
+	return nil
+}
+
+// propose proposes on whoever leads until it is acknowledged. The command must be idempotent.
+func (c *cluster) propose(group string, command []byte, except ...string) any {
+	c.t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for time.Now().Before(deadline) {
+		g := c.leader(group, except...)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		result, err := g.Propose(ctx, command)
+		cancel()
+		if err == nil {
+			return result
+		}
+	}
+	c.t.Fatalf("nobody took %q", command)
+	return nil
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func ctx(t testing.TB) context.Context {
+	c, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	t.Cleanup(cancel)
+	return c
+}
+
+var _ = journal.WAL

@@ -1,0 +1,138 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+)
+
+// fsm stands between raft and the state machine. raft calls it on one goroutine.
+type fsm struct {
+	group   *Group
+	machine StateMachine
+	// applied is the last entry of any kind known to be contained in the state.
+	applied atomic.Uint64
+	// awaited is the entry that the group's reader waits for, 0: none; progress wakes it.
+	awaited  atomic.Uint64
+	progress chan struct{}
+}
+
+var _ raft.ConfigurationStore = (*fsm)(nil)
+
+// Apply implements raft.FSM; the response is []any, one result per command.
+func (f *fsm) Apply(l *raft.Log) any {
+	commands, err := decodeBatch(l.Index, l.Data)
+	if err != nil {
+		f.group.fail(err)
+		panic(err) // going on would make this member differ from the others
+	}
+	results := f.machine.Apply(l.Index, commands)
+	if results != nil && len(results) != len(commands) {
+		panic(fmt.Sprintf("state machine of group %s returned %d results for %d commands", f.group.name, len(results), len(commands)))
+	}
+	f.advance(l.Index)
+	return results
+}
+
+// StoreConfiguration implements raft.ConfigurationStore: entries of raft that changed the membership.
+func (f *fsm) StoreConfiguration(index uint64, c raft.Configuration) {
+	f.group.members.changed(index, c)
+	f.advance(index)
+}
+
+// advance notes that the state contains everything up to index.
+func (f *fsm) advance(index uint64) {
+	for {
+		old := f.applied.Load()
+		if old >= index {
+			return
+		}
+		if f.applied.CompareAndSwap(old, index) {
+			break
+		}
+	}
+	if awaited := f.awaited.Load(); awaited != 0 && index >= awaited {
+		select {
+		case f.progress <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Snapshot implements raft.FSM.
+func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
+	s, err := f.machine.Freeze()
+	if err != nil {
+		return nil, err
+	}
+	return &frozen{snapshot: s, group: f.group}, nil
+}
+
+type frozen struct {
+	snapshot Snapshot
+	group    *Group
+}
+
+// Persist implements raft.FSMSnapshot. raft closes the sink.
+func (f *frozen) Persist(sink raft.SnapshotSink) error {
+	w, err := newFrameWriter(abortable{sink, f.group.dying}, f.snapshot.Index())
+	if err != nil {
+		return err
+	}
+	if _, err := f.snapshot.WriteTo(w); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+func (f *frozen) Release() { f.snapshot.Release() }
+
+// abortable is a writer that fails once the group ends, so that closing it does not wait for a large snapshot.
+type abortable struct {
+	w     io.Writer
+	dying <-chan struct{}
+}
+
+func (a abortable) Write(p []byte) (int, error) {
+	select {
+	case <-a.dying:
+		return 0, errClosed
+	default:
+		return a.w.Write(p)
+	}
+}
+
+// Restore implements raft.FSM for snapshots that the leader sent.
+func (f *fsm) Restore(r io.ReadCloser) error {
+	frames, err := newFrameReader(r)
+	if err == nil {
+		err = f.restore(frames)
+	}
+	if err != nil {
+		f.group.fail(fmt.Errorf("restore snapshot: %w", err))
+	}
+	return err
+}
+
+// restore loads a snapshot unless the state machine is at or ahead of it: what a state machine contains is committed.
+func (f *fsm) restore(frames *frameReader) error {
+	if applied := f.machine.AppliedIndex(); applied >= frames.state && applied > 0 {
+		return nil
+	}
+	if err := f.machine.Restore(frames); err != nil {
+		return err
+	}
+	// The state machine may have stopped reading at its own last record; what follows must still be sound.
+	if _, err := io.Copy(io.Discard, frames); err != nil {
+		return err
+	}
+	if got := f.machine.AppliedIndex(); got != frames.state {
+		return fmt.Errorf("the state machine is at index %d after restoring a snapshot of %d", got, frames.state)
+	}
+	return nil
+}
+
+var errNotRestored = errors.New("no snapshot can be restored")

@@ -1,0 +1,526 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
+)
+
+// maxAppendEntries is how many entries one request to a follower carries: 4 MiB at most when they are full batches.
+const maxAppendEntries = 64
+
+// Member is one voter of a group.
+type Member struct {
+	ID string
+	// Address is the host:port of the member's Host.
+	Address string
+}
+
+// Timers are the times of a group with several voters; a single voter elects itself at once whatever they are. The zero
+// value is for members on one machine or in one room: a leader is replaced after 0.6-1.2 s of silence plus an election.
+type Timers struct {
+	// Heartbeat is how long a follower waits for its leader, up to twice that at random; default 600 ms. Leaders send
+	// ten times as often. Raised: fewer needless elections on overloaded machines, slower failover.
+	Heartbeat time.Duration
+	// Election is how long a candidate waits for votes before it tries again, up to twice that; default Heartbeat.
+	Election time.Duration
+	// Lease is how long a leader without answers of a majority stays; default 2/3 of Heartbeat, Heartbeat at most.
+	Lease time.Duration
+	// Commit is how often an idle leader tells followers how far they may apply; default 50 ms.
+	Commit time.Duration
+}
+
+func (t Timers) withDefaults() Timers {
+	if t.Heartbeat == 0 {
+		t.Heartbeat = 600 * time.Millisecond
+	}
+	if t.Election == 0 {
+		t.Election = t.Heartbeat
+	}
+	if t.Lease == 0 {
+		t.Lease = t.Heartbeat * 2 / 3
+	}
+	if t.Commit == 0 {
+		t.Commit = 50 * time.Millisecond
+	}
+	return t
+}
+
+// GroupConfig describes a group as this member sees it. Name is required.
+type GroupConfig struct {
+	// Name is the group's in the whole cluster and of its directory here: lower-case letters, digits and dashes.
+	Name string
+	// Cluster is the cluster's id, if known: directories and peers of another one are refused.
+	Cluster string
+	// Members are the voters of a new group, and where to reach those of an old one. Addresses here win over those
+	// that the group recorded before Open. A group of one may leave it empty.
+	Members []Member
+	// Bootstrap makes the group when this member's directory is empty. Set it at the first start of a cluster, on one
+	// member or on all. Never set it for a member that lost its disk: empty, it waits to be found by the leader.
+	Bootstrap bool
+	Timers    Timers
+	// SnapshotBytes is how much log makes a snapshot due; default 32 MiB. Raised: fewer snapshots, longer replay
+	// after a restart. Up to twice this lies in the log.
+	SnapshotBytes int64
+	// SegmentBytes is the size of a file of the log, which is allocated in full; default 16 MiB.
+	SegmentBytes int
+	// CacheBytes is how much of the log's end is kept in memory for followers; default 16 MiB.
+	CacheBytes int64
+}
+
+var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
+
+func (c *GroupConfig) validate(self, address string) error {
+	var mistakes []error
+	if !groupName.MatchString(c.Name) {
+		mistakes = append(mistakes, fmt.Errorf("name %q: want up to 64 lower-case letters, digits and dashes", c.Name))
+	}
+	if len(c.Cluster) > 255 {
+		mistakes = append(mistakes, errors.New("the cluster id is longer than 255 bytes"))
+	}
+	if len(c.Members) == 0 {
+		c.Members = []Member{{ID: self, Address: address}}
+	}
+	seen := make(map[string]bool)
+	for _, m := range c.Members {
+		if m.ID == "" || m.Address == "" {
+			mistakes = append(mistakes, fmt.Errorf("member %q at %q: id or address is missing", m.ID, m.Address))
+		}
+		if seen[m.ID] || seen[m.Address] {
+			mistakes = append(mistakes, fmt.Errorf("member %q at %q: id or address is there twice", m.ID, m.Address))
+		}
+		seen[m.ID], seen[m.Address] = true, true
+		if m.ID == self && m.Address != address {
+			mistakes = append(mistakes, fmt.Errorf("member %s is at %s in the list, but at %s in truth", self, m.Address, address))
+		}
+	}
+	if c.Bootstrap && !seen[self] {
+		mistakes = append(mistakes, fmt.Errorf("cannot bootstrap: %s is not among the members", self))
+	}
+	c.Timers = c.Timers.withDefaults()
+	if t := c.Timers; t.Lease > t.Heartbeat || t.Election < t.Heartbeat || min(t.Heartbeat, t.Lease, t.Commit) < 5*time.Millisecond {
+		mistakes = append(mistakes, fmt.Errorf("timers %+v: want lease <= heartbeat <= election and all at least 5ms", t))
+	}
+	if c.SnapshotBytes == 0 {
+		c.SnapshotBytes = 32 << 20
+	}
+	if c.SnapshotBytes < 0 || c.SegmentBytes < 0 || c.CacheBytes < 0 {
+		mistakes = append(mistakes, errors.New("a size is negative"))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return fmt.Errorf("group %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// Group is this process's member of one group. All methods may be called from any goroutine.
+type Group struct {
+	name      string
+	host      *Host
+	cfg       GroupConfig
+	log       *slog.Logger
+	dir       *directory
+	journal   *journal.Journal
+	snapshots *snapshots
+	streams   *streams
+	wire      *wire
+	fsm       *fsm
+	members   *addressBook
+	raft      *raft.Raft
+	batches   *batcher
+	reads     reader
+
+	// reign is set while this member leads and is ready.
+	reign      atomic.Pointer[reign]
+	leadership atomic.Pointer[Leadership]
+	// joining: see identity.Joining.
+	joining atomic.Bool
+	// over: the group failed or is being closed; nothing new is taken.
+	over     atomic.Bool
+	failOnce sync.Once
+	failure  atomic.Pointer[error]
+	// started: raft runs, so that Close has something to stop.
+	started atomic.Bool
+	snapNow chan struct{} // capacity 1: a snapshot is due whatever the log's size
+	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
+	dying     chan struct{}
+	dyingOnce sync.Once
+	stop      chan struct{}
+	workers   sync.WaitGroup
+
+	closeOnce sync.Once
+	closeErr  error
+
+	watchMu  sync.Mutex
+	watchers []func(Leadership)
+}
+
+// openGroup opens the directory, joins state machine, snapshot and log, and starts raft.
+func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (g *Group, err error) {
+	log := h.log.With("group", cfg.Name)
+	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: !cfg.Bootstrap}
+	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want)
+	if err != nil {
+		return nil, err
+	}
+	g = &Group{
+		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
+		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)},
+		snapNow: make(chan struct{}, 1), dying: make(chan struct{}), stop: make(chan struct{}),
+	}
+	g.leadership.Store(&Leadership{})
+	g.fsm = &fsm{group: g, machine: machine, progress: make(chan struct{}, 1)}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if g.wire != nil {
+			g.wire.Close()
+		}
+		if g.journal != nil {
+			g.journal.Close()
+		}
+		d.close()
+	}()
+	if err := g.recover(); err != nil {
+		if errors.Is(err, metadata.ErrCorrupt) {
+			err = fmt.Errorf("%w; this member does not serve: reinstall it from its peers", err)
+		}
+		return nil, err
+	}
+	if err := g.start(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// recover opens snapshots and log and brings the state machine to the newest sound snapshot.
+func (g *Group) recover() error {
+	var err error
+	if g.snapshots, err = openSnapshots(g.dir.snapshots(), g.log); err != nil {
+		return err
+	}
+	had := len(g.snapshots.all())
+	covered, err := g.restore()
+	if err != nil {
+		return err
+	}
+	g.journal, err = journal.Open(journal.Config{
+		Dir: g.dir.logs(), Open: g.host.cfg.OpenLog, SegmentBytes: g.cfg.SegmentBytes, CacheBytes: g.cfg.CacheBytes,
+		Deadline: g.host.cfg.WriteDeadline, Covered: covered, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
+	})
+	if err != nil {
+		if had > 0 && covered.Index == 0 {
+			err = errors.Join(err, errNotRestored)
+		}
+		return err
+	}
+	g.keep(g.snapshots.all())
+	g.snapshots.changed = g.keep
+	last, err := g.journal.LastIndex()
+	if err != nil {
+		return err
+	}
+	applied := g.fsm.machine.AppliedIndex()
+	if end := max(last, covered.Index); applied > end {
+		if end == 0 {
+			return fmt.Errorf("the state machine is at index %d, but the directory %s is empty: a checkpoint without log and snapshot belongs to another life; delete it", applied, g.dir.path)
+		}
+		return metadata.Errorf(metadata.ErrCorrupt, "the state machine is at index %d, but log and snapshot end at %d", applied, end)
+	}
+	g.fsm.applied.Store(max(applied, covered.Index))
+	return nil
+}
+
+// restore loads the newest sound snapshot into the state machine if that is behind it.
+func (g *Group) restore() (journal.Covered, error) {
+	for _, s := range g.snapshots.all() {
+		use := journal.Covered{Index: s.meta.Index, Term: s.meta.Term}
+		if applied := g.fsm.machine.AppliedIndex(); applied >= s.state && applied > 0 {
+			return use, nil
+		}
+		_, r, err := g.snapshots.Open(s.id)
+		if errors.Is(err, metadata.ErrCorrupt) {
+			continue // set aside by Open; the one before it and the log may do
+		}
+		if err != nil {
+			return use, err
+		}
+		frames, err := newFrameReader(r)
+		if err == nil {
+			err = g.fsm.restore(frames)
+		}
+		r.Close()
+		if err != nil {
+			return use, fmt.Errorf("restore snapshot %s: %w", s.id, err)
+		}
+		g.log.Info("restored snapshot", "index", s.meta.Index, "bytes", s.size)
+		return use, nil
+	}
+	return journal.Covered{}, nil
+}
+
+// keep tells the journal what snapshots there are: it answers for the newest and keeps entries behind the oldest.
+func (g *Group) keep(list []stored) {
+	if len(list) == 0 {
+		return
+	}
+	g.journal.Cover(journal.Covered{Index: list[0].meta.Index, Term: list[0].meta.Term})
+	if len(list) >= keptSnapshots {
+		g.journal.Keep(list[len(list)-1].meta.Index)
+	}
+}
+
+// start makes the raft instance and the group's goroutines.
+func (g *Group) start() error {
+	h, t := g.host, g.cfg.Timers
+	rlog := newLogger(g.log)
+	last, err := g.journal.LastIndex()
+	if err != nil {
+		return err
+	}
+	g.members = newAddressBook(g.cfg.Members, last)
+	g.streams = newStreams(h, g.name, g.dir.Cluster)
+	g.wire = newWire(g, raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider:   g.members,
+		Logger:                  rlog,
+		Stream:                  g.streams,
+		MaxPool:                 3,
+		MaxRPCsInFlight:         1, // hashicorp/raft#612: replication that is pipelined can stop for good
+		Timeout:                 max(5*time.Second, 4*t.Heartbeat),
+		MsgpackUseNewTimeFormat: true,
+	}))
+	notify := make(chan bool)
+	conf := raft.DefaultConfig()
+	conf.LocalID = raft.ServerID(h.cfg.ID)
+	conf.HeartbeatTimeout, conf.ElectionTimeout, conf.LeaderLeaseTimeout, conf.CommitTimeout = t.Heartbeat, t.Election, t.Lease, t.Commit
+	conf.MaxAppendEntries = maxAppendEntries
+	conf.BatchApplyCh = true
+	conf.ShutdownOnRemove = false
+	conf.NoSnapshotRestoreOnStart = true // recover has done it
+	// Snapshots are due by bytes (watchSize), and the journal knows what may go; raft keeps one entry so that it never
+	// asks to delete the whole log but when a snapshot was installed.
+	conf.SnapshotThreshold, conf.SnapshotInterval, conf.TrailingLogs = math.MaxUint64, 24*time.Hour, 1
+	conf.NotifyCh = notify
+	conf.Logger = rlog
+	conf.NoLegacyTelemetry = true
+
+	if err := g.bootstrap(conf); err != nil {
+		return err
+	}
+	g.joining.Store(g.dir.Joining)
+	// From here on raft may call back.
+	pumped := make(chan struct{})
+	ready := make(chan struct{})
+	go func() {
+		defer close(pumped)
+		<-ready
+		g.wire.pump()
+	}()
+	g.raft, err = raft.NewRaft(conf, g.fsm, g.journal, ballots{g.journal, g}, g.snapshots, g.wire)
+	close(ready)
+	if err != nil {
+		g.wire.Close()
+		<-pumped
+		return err
+	}
+	observed := make(chan raft.Observation, 1)
+	g.raft.RegisterObserver(raft.NewObserver(observed, false, func(o *raft.Observation) bool {
+		switch o.Data.(type) {
+		case raft.LeaderObservation, raft.RaftState:
+			return true
+		}
+		return false
+	}))
+	g.workers.Go(func() { <-pumped })
+	g.workers.Go(func() { g.follow(notify, observed, g.stop) })
+	g.workers.Go(g.serveReads)
+	g.workers.Go(g.ship)
+	g.workers.Go(g.land)
+	g.workers.Go(g.watchSize)
+	g.started.Store(true)
+	if failure := g.failure.Load(); failure != nil {
+		g.Close()
+		return *failure
+	}
+	h.mu.Lock()
+	h.groups[g.name] = g
+	h.mu.Unlock()
+	if alone(g.raft.GetConfiguration().Configuration(), conf.LocalID) {
+		g.wire.electNow()
+	}
+	return nil
+}
+
+// bootstrap makes the first entry of a new group.
+func (g *Group) bootstrap(conf *raft.Config) error {
+	if !g.cfg.Bootstrap || g.dir.Reinstalled {
+		return nil
+	}
+	exists, err := raft.HasExistingState(g.journal, g.journal, g.snapshots)
+	if err != nil || exists {
+		return err
+	}
+	if g.dir.Joining {
+		g.dir.Joining = false
+		if err := g.dir.save(); err != nil {
+			return err
+		}
+	}
+	var c raft.Configuration
+	for _, m := range g.cfg.Members {
+		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
+	}
+	return raft.BootstrapCluster(conf, g.journal, g.journal, g.snapshots, g.wire, c)
+}
+
+func alone(c raft.Configuration, self raft.ServerID) bool {
+	return len(c.Servers) == 1 && c.Servers[0].ID == self && c.Servers[0].Suffrage == raft.Voter
+}
+
+// joined ends the time in which an empty member does not vote.
+func (g *Group) joined() {
+	g.dir.Joining, g.dir.Reinstalled = false, false
+	if err := g.dir.save(); err != nil {
+		g.fail(fmt.Errorf("%s: %w", g.dir.file(), err))
+		return
+	}
+	g.joining.Store(false)
+	g.log.Info("caught up with the group; voting from now on")
+}
+
+// watchSize takes snapshots when the log has grown by SnapshotBytes, until the group ends.
+func (g *Group) watchSize() {
+	const interval = 500 * time.Millisecond
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	taken := int64(0)
+	var pause time.Time
+	for {
+		forced := false
+		select {
+		case <-g.dying:
+			return
+		case <-g.snapNow:
+			forced = true
+		case <-t.C:
+		}
+		size := g.journal.Appended()
+		if !forced && (size-taken < g.cfg.SnapshotBytes || time.Now().Before(pause)) {
+			continue
+		}
+		switch err := g.raft.Snapshot().Error(); {
+		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
+			taken = size
+		default:
+			// Out of space, or a change of membership is not committed yet.
+			g.log.Warn("snapshot failed", "err", err)
+			pause = time.Now().Add(10 * time.Second)
+		}
+	}
+}
+
+// fail ends the group because its disk or its state cannot be trusted: nothing is acknowledged any more, peers hear
+// nothing any more, OnFatal is called.
+func (g *Group) fail(err error) {
+	g.failOnce.Do(func() {
+		err = fmt.Errorf("group %s: %w", g.name, err)
+		g.failure.Store(&err)
+		g.over.Store(true)
+		if g.wire != nil {
+			g.wire.cut.Store(true)
+		}
+		g.log.Error("group failed", "err", err)
+		g.host.cfg.OnFatal(err)
+		select {
+		case g.host.fatal <- err:
+		default:
+		}
+		g.die()
+		if !g.started.Load() {
+			return // start, or openGroup, cleans up
+		}
+		// Not here: the caller may be raft's main goroutine.
+		go func() {
+			g.publish(Leadership{Term: g.Leadership().Term})
+			g.Close()
+		}()
+	})
+}
+
+func (g *Group) die() { g.dyingOnce.Do(func() { close(g.dying) }) }
+
+// Close stops the member: it refuses new commands, hands leadership over if it leads, waits briefly for commands under
+// way and stops. The directory is free for another process afterwards. It may be called more than once.
+func (g *Group) Close() error {
+	g.closeOnce.Do(func() { g.closeErr = g.close() })
+	return g.closeErr
+}
+
+func (g *Group) close() error {
+	failed := g.failure.Load() != nil
+	if !failed {
+		g.handOver()
+	}
+	g.over.Store(true)
+	patience := 2 * g.cfg.Timers.Lease
+	if failed {
+		patience = 0
+	}
+	g.batches.close(g.notLeader, patience)
+	g.die()
+	g.host.mu.Lock()
+	delete(g.host.groups, g.name)
+	g.host.mu.Unlock()
+
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		g.raft.Shutdown().Error() // closes the wire too
+		g.wire.Close()
+		g.streams.Close()
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(5 * time.Second):
+		// A write hangs. What it holds must stay open, and nobody else may use the directory.
+		g.wire.cut.Store(true)
+		g.streams.Close()
+		close(g.stop)
+		return fmt.Errorf("group %s does not stop: a write hangs", g.name)
+	}
+	close(g.stop)
+	g.publish(Leadership{Term: g.Leadership().Term})
+	g.workers.Wait()
+	return errors.Join(g.journal.Close(), g.dir.close())
+}
+
+// handOver gives leadership to another voter before this one goes, so that the others need not miss it first.
+func (g *Group) handOver() {
+	if g.raft.State() != raft.Leader {
+		return
+	}
+	voters := 0
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			voters++
+		}
+	}
+	if voters < 2 {
+		return
+	}
+	if err := g.raft.LeadershipTransfer().Error(); err != nil {
+		g.log.Debug("nobody took over", "err", err)
+	}
+}

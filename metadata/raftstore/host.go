@@ -1,0 +1,236 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata/raftstore/journal"
+)
+
+// HostConfig describes a Host. ID, Listener and Dir are required.
+type HostConfig struct {
+	// ID names this process among the members of its groups, for ever.
+	ID string
+	// Listener takes the connections of peers; the host owns it. It is not wrapped by Secret yet.
+	Listener net.Listener
+	// Advertise is the host:port under which peers reach Listener; default: the listener's own address.
+	Advertise string
+	// Dir holds a directory per group. It is made if missing.
+	Dir string
+	// Secret is the cluster's; every connection proves it in both directions.
+	Secret security.Secret
+	Logger *slog.Logger
+	// Reserve is how many bytes of Dir's disk stay free: below, Propose returns metadata.ErrNoSpace while reads go on.
+	// 0: 5 % of the disk, 1 GiB at most; negative: no reserve.
+	Reserve int64
+	// WriteDeadline is how long one write of the log may take before OnFatal is called; default 5 s, negative: forever.
+	// A leader whose disk hangs otherwise keeps its followers waiting for ever (hashicorp/raft#503).
+	WriteDeadline time.Duration
+	// OnFatal is called when the process must not go on: a write failed or hangs, stored bytes are damaged. Default:
+	// log the error and exit with status 1. When it returns, the group concerned is closed and Run returns the error.
+	OnFatal func(error)
+	// OpenLog opens the log of a group in a directory; nil: a hashicorp/raft-wal of its own. Groups of a process may
+	// share one log through it.
+	OpenLog func(dir string, segmentBytes int) (journal.Backend, error)
+}
+
+// Host carries the members of any number of groups in one process, on one listener.
+type Host struct {
+	cfg      HostConfig
+	log      *slog.Logger
+	listener net.Listener
+	space    *space
+	fatal    chan error // capacity 1: the first one
+
+	mu     sync.Mutex
+	groups map[string]*Group
+	closed bool
+}
+
+// NewHost checks the configuration. It starts nothing; Run and Open do.
+func NewHost(cfg HostConfig) (*Host, error) {
+	var mistakes []error
+	if cfg.ID == "" || len(cfg.ID) > 255 {
+		mistakes = append(mistakes, errors.New("the member's id is missing or longer than 255 bytes"))
+	}
+	if cfg.Listener == nil {
+		mistakes = append(mistakes, errors.New("the listener is missing"))
+	}
+	if cfg.Dir == "" {
+		mistakes = append(mistakes, errors.New("the data directory is missing"))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return nil, fmt.Errorf("raft host: %w", err)
+	}
+	if cfg.Advertise == "" {
+		cfg.Advertise = cfg.Listener.Addr().String()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	h := &Host{
+		cfg: cfg, log: cfg.Logger.With("member", cfg.ID),
+		listener: cfg.Secret.WrapListener(cfg.Listener),
+		space:    newSpace(cfg.Dir, cfg.Reserve),
+		fatal:    make(chan error, 1),
+		groups:   make(map[string]*Group),
+	}
+	if h.cfg.OnFatal == nil {
+		h.cfg.OnFatal = func(err error) {
+			h.log.Error("stopping: the Raft store cannot go on", "err", err)
+			os.Exit(1)
+		}
+	}
+	return h, nil
+}
+
+// ID is the member's name in its groups.
+func (h *Host) ID() string { return h.cfg.ID }
+
+// Address is what peers connect to.
+func (h *Host) Address() string { return h.cfg.Advertise }
+
+// Run takes connections and watches the disk until ctx is done, then closes all groups and the listener and returns nil.
+// It returns earlier, with the reason, when a group failed.
+func (h *Host) Run(ctx context.Context) error {
+	if err := h.prepare(); err != nil {
+		return errors.Join(err, h.Close())
+	}
+	work, cancel := context.WithCancel(ctx)
+	defer cancel()
+	g, work := errgroup.WithContext(work)
+	// Groups are closed while the listener still works: a leader hands over before it goes.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g.Go(func() error { return h.accept(serving) })
+	g.Go(func() error { return h.space.run(work) })
+	g.Go(func() error {
+		var failure error
+		select {
+		case <-work.Done():
+		case failure = <-h.fatal:
+		}
+		stopGroups := h.closeGroups()
+		stop()
+		return errors.Join(failure, stopGroups, h.closeListener())
+	})
+	return g.Wait()
+}
+
+// prepare makes the data directory and looks up free space.
+func (h *Host) prepare() error {
+	if err := os.MkdirAll(h.cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if err := h.space.check(); err != nil {
+		return fmt.Errorf("data directory %s: free space: %w", h.cfg.Dir, err)
+	}
+	return nil
+}
+
+// Close closes all groups and the listener. Run does it too.
+func (h *Host) Close() error { return errors.Join(h.closeGroups(), h.closeListener()) }
+
+func (h *Host) closeListener() error {
+	if err := h.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+func (h *Host) closeGroups() error {
+	h.mu.Lock()
+	h.closed = true
+	groups := make([]*Group, 0, len(h.groups))
+	for _, g := range h.groups {
+		if g != nil {
+			groups = append(groups, g)
+		}
+	}
+	h.mu.Unlock()
+	var wait errgroup.Group
+	for _, g := range groups {
+		wait.Go(g.Close)
+	}
+	return wait.Wait()
+}
+
+// Open starts this process's member of a group; Group.Close or the end of Run stops it. The state machine is brought to
+// the newest snapshot unless it is there already; what the log has beyond it follows once a leader is known.
+//
+// Errors of kind metadata.ErrCorrupt mean that the member has to be reinstalled from its peers: see Reinstall.
+func (h *Host) Open(cfg GroupConfig, machine StateMachine) (*Group, error) {
+	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
+		return nil, err
+	}
+	if err := h.prepare(); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	_, twice := h.groups[cfg.Name]
+	closed := h.closed
+	if !closed && !twice {
+		h.groups[cfg.Name] = nil // taken; route takes nil for "not here"
+	}
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, fmt.Errorf("group %s: the host is closed", cfg.Name)
+	case twice:
+		return nil, fmt.Errorf("group %s is open already on this host", cfg.Name)
+	}
+	g, err := openGroup(h, cfg, machine)
+	h.mu.Lock()
+	if err != nil {
+		delete(h.groups, cfg.Name)
+	}
+	closed = h.closed
+	h.mu.Unlock()
+	if err == nil && closed {
+		err = errors.Join(errors.New("the host was closed"), g.Close())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("group %s: %w", cfg.Name, err)
+	}
+	return g, nil
+}
+
+// Reinstall deletes this member's log and snapshots of a group, so that the next Open starts empty and is brought up to
+// date by the group's leader; until then the member does not vote. It is the way out of metadata.ErrCorrupt. A state
+// machine's own checkpoint must be deleted too. The group must not be open, and must have other members.
+func (h *Host) Reinstall(cfg GroupConfig) error {
+	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
+		return err
+	}
+	if len(cfg.Members) < 2 {
+		return fmt.Errorf("group %s has no other member to reinstall this one from", cfg.Name)
+	}
+	path := filepath.Join(h.cfg.Dir, cfg.Name)
+	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true, Reinstalled: true}
+	d, err := openDirectory(path, want)
+	if err != nil {
+		return fmt.Errorf("reinstall group %s: %w", cfg.Name, err)
+	}
+	defer d.close()
+	d.Joining, d.Reinstalled = true, true
+	// First the identity: a crash in between leaves a member that knows it may have forgotten something.
+	if err := d.save(); err != nil {
+		return fmt.Errorf("reinstall group %s: %w", cfg.Name, err)
+	}
+	for _, dir := range []string{d.logs(), d.snapshots()} {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("reinstall group %s: %w", cfg.Name, err)
+		}
+	}
+	return syncDir(path)
+}

@@ -1,0 +1,140 @@
+package raftstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gofrs/flock"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// formatVersion is the version of a group's directory as FORMAT.md describes it.
+const formatVersion = 1
+
+// identity is the file member.json: whose directory this is.
+type identity struct {
+	Format  int    `json:"format"`
+	Cluster string `json:"cluster,omitempty"`
+	Group   string `json:"group"`
+	Member  string `json:"member"`
+	// Joining: the member started empty beside a cluster that may be running. It may have acknowledged entries and
+	// given votes in an earlier life, so it gives none now until it has all that a leader has.
+	Joining bool `json:"joining,omitempty"`
+	// Reinstalled: the directory was emptied by Reinstall, so that Bootstrap does not apply.
+	Reinstalled bool `json:"reinstalled,omitempty"`
+}
+
+// directory is a group's directory, locked against other processes.
+type directory struct {
+	path string
+	lock *flock.Flock
+	identity
+}
+
+func (d *directory) logs() string      { return filepath.Join(d.path, "log") }
+func (d *directory) snapshots() string { return filepath.Join(d.path, "snapshots") }
+
+// openDirectory locks the directory and checks that it is the one that want names; a new one gets that identity.
+func openDirectory(path string, want identity) (d *directory, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	d = &directory{path: path, lock: flock.New(filepath.Join(path, "LOCK"))}
+	locked, err := d.lock.TryLock()
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: cannot lock it: %w", path, err)
+	}
+	if !locked {
+		return nil, fmt.Errorf("data directory %s is in use by another process", path)
+	}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
+	raw, err := os.ReadFile(d.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		if old, _ := filepath.Glob(filepath.Join(d.logs(), "*")); len(old) > 0 {
+			return nil, metadata.Errorf(metadata.ErrCorrupt, "data directory %s has a log but no member.json: it is damaged or not ours", path)
+		}
+		d.identity = want
+		err = d.save()
+	} else if err == nil {
+		err = d.check(raw, want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range []string{d.logs(), d.snapshots()} {
+		if err := os.MkdirAll(sub, 0o700); err != nil {
+			return nil, fmt.Errorf("data directory: %w", err)
+		}
+	}
+	return d, syncDir(path)
+}
+
+func (d *directory) check(raw []byte, want identity) error {
+	if err := json.Unmarshal(raw, &d.identity); err != nil {
+		return metadata.Errorf(metadata.ErrCorrupt, "%s is damaged: %v", d.file(), err)
+	}
+	switch {
+	case d.Format != formatVersion:
+		return fmt.Errorf("data directory %s has format %d, this program reads and writes %d: start the version that wrote it", d.path, d.Format, formatVersion)
+	case d.Cluster != "" && want.Cluster != "" && d.Cluster != want.Cluster:
+		return fmt.Errorf("data directory %s belongs to cluster %s, not to %s", d.path, d.Cluster, want.Cluster)
+	case d.Group != want.Group:
+		return fmt.Errorf("data directory %s belongs to group %s, not to %s", d.path, d.Group, want.Group)
+	case d.Member != want.Member:
+		return fmt.Errorf("data directory %s belongs to member %s, not to %s", d.path, d.Member, want.Member)
+	}
+	if d.Cluster == "" && want.Cluster != "" {
+		d.Cluster = want.Cluster
+		return d.save()
+	}
+	return nil
+}
+
+func (d *directory) file() string { return filepath.Join(d.path, "member.json") }
+
+// save replaces the identity file durably.
+func (d *directory) save() error {
+	text, err := json.Marshal(d.identity)
+	if err != nil {
+		return err
+	}
+	return writeFile(d.file(), append(text, '\n'))
+}
+
+func (d *directory) close() error { return d.lock.Unlock() }
+
+// writeFile replaces a file so that after a crash the old or the new content is there.
+func writeFile(path string, content []byte) error {
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

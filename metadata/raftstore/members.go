@@ -1,0 +1,234 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// addressBook knows where members are: a raft.ServerAddressProvider.
+type addressBook struct {
+	// since is the last entry of the log at Open: what was recorded up to there may be outdated, and the
+	// configuration file knows better.
+	since uint64
+	mu    sync.RWMutex
+	known map[raft.ServerID]raft.ServerAddress
+}
+
+func newAddressBook(members []Member, since uint64) *addressBook {
+	b := &addressBook{since: since, known: make(map[raft.ServerID]raft.ServerAddress)}
+	for _, m := range members {
+		b.known[raft.ServerID(m.ID)] = raft.ServerAddress(m.Address)
+	}
+	return b
+}
+
+var errNoAddress = errors.New("not in the list of members")
+
+// ServerAddr implements raft.ServerAddressProvider. raft falls back to the recorded address.
+func (b *addressBook) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if a, ok := b.known[id]; ok {
+		return a, nil
+	}
+	return "", errNoAddress
+}
+
+// changed takes over the addresses of a committed change of membership.
+func (b *addressBook) changed(index uint64, c raft.Configuration) {
+	if index <= b.since {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range c.Servers {
+		b.known[s.ID] = s.Address
+	}
+}
+
+func (b *addressBook) set(m Member) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.known[raft.ServerID(m.ID)] = raft.ServerAddress(m.Address)
+}
+
+// MemberStatus is what a member knows of another. All but the first three are known to the leader only.
+type MemberStatus struct {
+	ID      string
+	Address string
+	Voter   bool
+	// Match is the last entry that the member's log shares with the leader's.
+	Match uint64
+	// Contact is when the member last answered; zero: never.
+	Contact time.Time
+}
+
+// Status describes a group for people and metrics.
+type Status struct {
+	Leadership
+	Name    string
+	Members []MemberStatus
+	// Indexes of the log: first and last entry, last committed, last applied, last in a snapshot.
+	First, Last, Commit, Applied, Snapshot uint64
+	// Queued is how many commands wait for a place in an entry.
+	Queued int
+	// Joining: the member started empty and does not vote yet.
+	Joining bool
+	// FreeBytes and ReserveBytes are of the disk; below the reserve nothing is proposed.
+	FreeBytes, ReserveBytes int64
+	// Failure is why the group stopped; nil while it works.
+	Failure error
+}
+
+// Status returns the present state of the group.
+func (g *Group) Status() Status {
+	s := Status{
+		Leadership: g.Leadership(), Name: g.name,
+		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
+		Joining: g.joining.Load(), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.reserve,
+	}
+	if err := g.failure.Load(); err != nil {
+		s.Failure = *err
+	}
+	if first, err := g.journal.FirstIndex(); err == nil {
+		s.First = first
+	}
+	if list := g.snapshots.all(); len(list) > 0 {
+		s.Snapshot = list[0].meta.Index
+	}
+	g.batches.mu.Lock()
+	s.Queued = len(g.batches.queue)
+	g.batches.mu.Unlock()
+	for _, server := range g.raft.GetConfiguration().Configuration().Servers {
+		m := MemberStatus{ID: string(server.ID), Address: string(server.Address), Voter: server.Suffrage == raft.Voter}
+		if a, err := g.members.ServerAddr(server.ID); err == nil {
+			m.Address = string(a)
+		}
+		if s.Leader {
+			if m.ID == g.host.cfg.ID {
+				m.Match, m.Contact = s.Last, time.Now()
+			} else if p := g.wire.peer(server.ID); p.term == s.Term {
+				m.Match, m.Contact = p.match, p.contact
+			}
+		}
+		s.Members = append(s.Members, m)
+	}
+	return s
+}
+
+// AddMember makes m a voter, or changes its address if it is one. A new member, started with an empty directory and
+// without Bootstrap, first receives everything and then its vote, so that the group's majority never rests on an empty
+// log. It returns when m votes; when ctx ends before, m stays a member without vote and AddMember may be called again.
+func (g *Group) AddMember(ctx context.Context, m Member) error {
+	if m.ID == "" || m.Address == "" {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "member %q at %q: id or address is missing", m.ID, m.Address)
+	}
+	reign := g.reign.Load()
+	if reign == nil {
+		return g.notLeader()
+	}
+	id, at := raft.ServerID(m.ID), raft.ServerAddress(m.Address)
+	voter := false
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		voter = voter || s.ID == id && s.Suffrage == raft.Voter
+	}
+	if !voter {
+		g.wire.forget(id)
+		if err := g.change(ctx, g.raft.AddNonvoter(id, at, 0, remaining(ctx))); err != nil {
+			return fmt.Errorf("add member %s: %w", m.ID, err)
+		}
+		g.members.set(m)
+		target := g.raft.CommitIndex()
+		t := time.NewTicker(20 * time.Millisecond)
+		defer t.Stop()
+		for {
+			if p := g.wire.peer(id); p.term == reign.term && p.match >= target {
+				break
+			}
+			select {
+			case <-t.C:
+			case <-reign.lost:
+				return fmt.Errorf("add member %s: %w", m.ID, g.notLeader())
+			case <-ctx.Done():
+				return fmt.Errorf("add member %s: it has not caught up with entry %d: %w", m.ID, target, ctx.Err())
+			}
+		}
+	}
+	if err := g.change(ctx, g.raft.AddVoter(id, at, 0, remaining(ctx))); err != nil {
+		return fmt.Errorf("add member %s: %w", m.ID, err)
+	}
+	g.members.set(m)
+	return nil
+}
+
+// RemoveMember takes a member out of the group. A leader that removes itself steps down.
+func (g *Group) RemoveMember(ctx context.Context, id string) error {
+	if g.reign.Load() == nil {
+		return g.notLeader()
+	}
+	if err := g.change(ctx, g.raft.RemoveServer(raft.ServerID(id), 0, remaining(ctx))); err != nil {
+		return fmt.Errorf("remove member %s: %w", id, err)
+	}
+	return nil
+}
+
+// TransferLeadership hands leadership to a member, or to the most advanced one if id is empty. It returns when this
+// member leads no more.
+func (g *Group) TransferLeadership(ctx context.Context, id string) error {
+	if g.reign.Load() == nil {
+		return g.notLeader()
+	}
+	var future raft.Future
+	if id == "" {
+		future = g.raft.LeadershipTransfer()
+	} else {
+		address, err := g.members.ServerAddr(raft.ServerID(id))
+		if err != nil {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "member %s is not in the group", id)
+		}
+		future = g.raft.LeadershipTransferToServer(raft.ServerID(id), address)
+	}
+	if err := await(ctx, future); err != nil {
+		return fmt.Errorf("hand over leadership: %w", err)
+	}
+	return nil
+}
+
+// change waits for a change of membership.
+func (g *Group) change(ctx context.Context, future raft.Future) error {
+	err := await(ctx, future)
+	switch {
+	case errors.Is(err, raft.ErrNotLeader):
+		return g.notLeader()
+	case errors.Is(err, raft.ErrLeadershipLost):
+		return ErrUnknown
+	}
+	return err
+}
+
+// await waits for a future of raft, which knows no contexts. The goroutine ends when raft answers or is shut down.
+func await(ctx context.Context, future raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- future.Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// remaining is the time that ctx leaves for raft to accept a change, 0 for any.
+func remaining(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(time.Until(deadline), time.Millisecond)
+	}
+	return 0
+}

@@ -1,0 +1,261 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata"
+)
+
+const (
+	// maxInFlight is how many entries of this leader may be under way. The fsync of one overlaps the replication of
+	// the one before; with more, entries get smaller and nothing gets faster (measurements.md 2b).
+	maxInFlight = 4
+	// maxQueued and maxQueuedBytes limit what waits for a place in an entry.
+	maxQueued      = 1 << 16
+	maxQueuedBytes = 64 << 20
+	// transferPatience is how long a leader may refuse proposals because of a handover before it is taken for stuck
+	// (hashicorp/raft#696).
+	transferPatience = 10 * time.Second
+)
+
+// proposal is one command on its way.
+type proposal struct {
+	command []byte
+	done    func(any, error)
+	// state moves once, from queued to shipped or withdrawn.
+	state atomic.Int32
+}
+
+const (
+	queued int32 = iota
+	shipped
+	withdrawn
+)
+
+// flight is one entry under way.
+type flight struct {
+	commands []*proposal
+	future   raft.ApplyFuture
+	answer   chan error // capacity 1
+}
+
+// batcher packs proposals into entries. An entry goes off at once when fewer than maxInFlight are under way, with
+// whatever has gathered until then: no timer, and the busier the fuller.
+type batcher struct {
+	mu       sync.Mutex
+	cond     *sync.Cond // of mu: queue, flying or closed changed
+	queue    []*proposal
+	bytes    int
+	flying   int
+	closed   bool
+	flights  chan flight // capacity maxInFlight: sending never blocks
+	transfer time.Time   // of the first refusal because of a handover, zero when none; owned by land
+}
+
+func newBatcher() *batcher {
+	b := &batcher{flights: make(chan flight, maxInFlight)}
+	b.cond = sync.NewCond(&b.mu)
+	return b
+}
+
+// Propose replicates a command and returns what the state machine's Apply returned for it. The command is not changed
+// and may be kept.
+//
+// Errors: *NotLeader, metadata.ErrNoSpace, metadata.ErrRetriable (too many commands wait) and metadata.ErrInvalidArgument
+// (larger than MaxCommand): nothing happened. ErrUnknown: anything may have. When ctx ends the error is ctx's, and
+// ErrUnknown too unless the command can still be withdrawn.
+func (g *Group) Propose(ctx context.Context, command []byte) (any, error) {
+	type outcome struct {
+		result any
+		err    error
+	}
+	back := make(chan outcome, 1)
+	p := &proposal{command: command, done: func(result any, err error) { back <- outcome{result, err} }}
+	g.enqueue(p)
+	select {
+	case o := <-back:
+		return o.result, o.err
+	case <-ctx.Done():
+		if p.state.CompareAndSwap(queued, withdrawn) {
+			return nil, ctx.Err()
+		}
+		return nil, errors.Join(ErrUnknown, ctx.Err())
+	}
+}
+
+// ProposeAsync is Propose for callers that do not wait. done is called once, on a goroutine of the group that must not be
+// blocked, or before ProposeAsync returns when the command is refused at once.
+func (g *Group) ProposeAsync(command []byte, done func(result any, err error)) {
+	g.enqueue(&proposal{command: command, done: done})
+}
+
+func (g *Group) enqueue(p *proposal) {
+	if err := g.admit(p.command); err != nil {
+		p.done(nil, err)
+		return
+	}
+	b := g.batches
+	b.mu.Lock()
+	switch {
+	case b.closed:
+		b.mu.Unlock()
+		p.done(nil, g.notLeader())
+		return
+	case len(b.queue) >= maxQueued || b.bytes+len(p.command) > maxQueuedBytes:
+		b.mu.Unlock()
+		p.done(nil, metadata.Errorf(metadata.ErrRetriable, "group %s has %d commands waiting", g.name, maxQueued))
+		return
+	}
+	b.queue = append(b.queue, p)
+	b.bytes += len(p.command)
+	b.cond.Broadcast()
+	b.mu.Unlock()
+}
+
+func (g *Group) admit(command []byte) error {
+	if len(command) > MaxCommand {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "command of %d bytes, the limit is %d", len(command), MaxCommand)
+	}
+	if g.over.Load() || g.reign.Load() == nil {
+		return g.notLeader()
+	}
+	return g.host.space.admit()
+}
+
+// take waits for proposals and for a place in flight; nil means closed.
+func (b *batcher) take() []*proposal {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		for !b.closed && (len(b.queue) == 0 || b.flying >= maxInFlight) {
+			b.cond.Wait()
+		}
+		if b.closed {
+			return nil
+		}
+		var batch []*proposal
+		n, size := 0, 0
+		for n < len(b.queue) && len(batch) < maxBatch {
+			p := b.queue[n]
+			if size > 0 && size+len(p.command) > maxBatchBytes {
+				break
+			}
+			n++
+			b.bytes -= len(p.command)
+			if p.state.CompareAndSwap(queued, shipped) {
+				size += len(p.command)
+				batch = append(batch, p)
+			}
+		}
+		clear(b.queue[:n])
+		b.queue = b.queue[n:]
+		if len(batch) > 0 {
+			b.flying++
+			return batch
+		}
+	}
+}
+
+// ship sends entries off until the batcher is closed.
+func (g *Group) ship() {
+	b := g.batches
+	defer close(b.flights)
+	for {
+		batch := b.take()
+		if batch == nil {
+			return
+		}
+		f := flight{batch, g.raft.Apply(encodeBatch(batch), 0), make(chan error, 1)}
+		// On its own goroutine, because raft leaves some futures unanswered when it is shut down.
+		go func() { f.answer <- f.future.Error() }()
+		b.flights <- f
+	}
+}
+
+// land waits for the entries in the order in which they went off and hands out the results.
+func (g *Group) land() {
+	b := g.batches
+	for f := range b.flights {
+		var err error
+		select {
+		case err = <-f.answer:
+		case <-g.dying:
+			err = errClosed
+		}
+		var results []any
+		if err == nil {
+			results, _ = f.future.Response().([]any)
+			b.transfer = time.Time{}
+		} else {
+			err = g.outcome(err)
+		}
+		b.mu.Lock()
+		b.flying--
+		b.cond.Broadcast()
+		b.mu.Unlock()
+		for i, p := range f.commands {
+			switch {
+			case err != nil:
+				p.done(nil, err)
+			case results == nil:
+				p.done(nil, nil)
+			default:
+				p.done(results[i], nil)
+			}
+		}
+	}
+}
+
+// outcome says what an error of raft means for the commands of an entry.
+func (g *Group) outcome(err error) error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader):
+		return g.notLeader()
+	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		if g.batches.transfer.IsZero() {
+			g.batches.transfer = time.Now()
+		} else if time.Since(g.batches.transfer) > transferPatience {
+			g.fail(fmt.Errorf("handover of leadership has not ended for %v", transferPatience))
+		}
+		return &NotLeader{}
+	case errors.Is(err, metadata.ErrNoSpace):
+		return err // refused by the journal before anything was written
+	case errors.Is(err, raft.ErrLeadershipLost):
+		return ErrUnknown
+	}
+	return fmt.Errorf("%w (%w)", ErrUnknown, err)
+}
+
+// close refuses what waits, and waits up to patience for what is under way.
+func (b *batcher) close(refuse func() error, patience time.Duration) {
+	b.mu.Lock()
+	b.closed = true
+	waiting := b.queue
+	b.queue, b.bytes = nil, 0
+	b.cond.Broadcast()
+	b.mu.Unlock()
+	for _, p := range waiting {
+		if p.state.CompareAndSwap(queued, shipped) {
+			p.done(nil, refuse())
+		}
+	}
+	timeout := time.AfterFunc(patience, func() {
+		b.mu.Lock()
+		patience = 0
+		b.cond.Broadcast()
+		b.mu.Unlock()
+	})
+	defer timeout.Stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.flying > 0 && patience > 0 {
+		b.cond.Wait()
+	}
+}

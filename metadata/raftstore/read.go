@@ -1,0 +1,126 @@
+package raftstore
+
+import (
+	"context"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// reader collects reads while a check of leadership is under way; the next check is for all of them.
+type reader struct {
+	mu      sync.Mutex
+	waiting []func(error)
+	closed  bool
+	wake    chan struct{}
+}
+
+// Read calls done(nil) when the local state is at least as new as every write acknowledged before the call, by any
+// member; a *NotLeader when this member does not lead. Calls come one after the other on the group's reader goroutine,
+// so a done that takes long delays all reads: such work goes elsewhere.
+func (g *Group) Read(done func(error)) {
+	r := &g.reads
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		done(g.notLeader())
+		return
+	}
+	r.waiting = append(r.waiting, done)
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ReadWait is Read for callers that wait.
+func (g *Group) ReadWait(ctx context.Context) error {
+	result := make(chan error, 1)
+	g.Read(func(err error) { result <- err })
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// serveReads runs the checks until the group ends; then waiting reads are refused.
+func (g *Group) serveReads() {
+	r := &g.reads
+	var batch []func(error)
+	for {
+		select {
+		case <-r.wake:
+		case <-g.dying:
+			r.mu.Lock()
+			r.closed = true
+			batch, r.waiting = r.waiting, nil
+			r.mu.Unlock()
+			for _, done := range batch {
+				done(g.notLeader())
+			}
+			return
+		}
+		r.mu.Lock()
+		batch, r.waiting = r.waiting, batch[:0]
+		r.mu.Unlock()
+		err := g.confirm()
+		for i, done := range batch {
+			done(err)
+			batch[i] = nil
+		}
+	}
+}
+
+// confirm is ReadIndex: note the commit index, make sure that this member still leads, wait until the noted entry is
+// applied.
+//
+// raft's VerifyLeader counts every acknowledgement that arrives after it was called, also of heartbeats that were sent
+// before: after a process was stopped and goes on, those lie in its socket buffers, and a majority of them proves nothing
+// about now. So the check here is on acknowledgements of requests sent after it began, and VerifyLeader only makes raft
+// send some at once.
+func (g *Group) confirm() error {
+	reign := g.reign.Load()
+	if reign == nil || g.over.Load() {
+		return g.notLeader()
+	}
+	commit := g.raft.CommitIndex()
+	self := raft.ServerID(g.host.cfg.ID)
+	round := g.wire.round.Add(1)
+	configuration := g.raft.GetConfiguration().Configuration()
+	if !g.wire.confirmed(self, configuration, reign.term, round) {
+		g.wire.waiting.Store(true)
+		defer g.wire.waiting.Store(false)
+		g.raft.VerifyLeader()
+		for !g.wire.confirmed(self, configuration, reign.term, round) {
+			select {
+			case <-g.wire.acked:
+			case <-reign.lost:
+				return g.notLeader()
+			case <-g.dying:
+				return g.notLeader()
+			}
+			configuration = g.raft.GetConfiguration().Configuration()
+		}
+	}
+	if g.raft.State() != raft.Leader || g.raft.CurrentTerm() != reign.term {
+		return g.notLeader()
+	}
+	if g.fsm.applied.Load() >= commit {
+		return nil
+	}
+	g.fsm.awaited.Store(commit)
+	defer g.fsm.awaited.Store(0)
+	for g.fsm.applied.Load() < commit {
+		select {
+		case <-g.fsm.progress:
+		case <-reign.lost:
+			return g.notLeader()
+		case <-g.dying:
+			return g.notLeader()
+		}
+	}
+	return nil
+}

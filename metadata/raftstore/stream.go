@@ -1,0 +1,270 @@
+package raftstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// A connection belongs to one group. Behind the proof of the cluster's secret its first bytes are
+//
+//	dialer:   "HOPSRAFT" | version 1 | length, name of the group | length, cluster id
+//	acceptor: 0, or 1 | length, reason
+//
+// and then hashicorp/raft's protocol. Lengths are one byte.
+const (
+	streamMagic   = "HOPSRAFT"
+	streamVersion = 1
+	// headerTimeout is for a peer that connects and says nothing.
+	headerTimeout = 5 * time.Second
+	// maxStrangers limits connections that have not said what they want.
+	maxStrangers = 256
+)
+
+func writeHeader(w io.Writer, group, cluster string) error {
+	b := append([]byte(streamMagic), streamVersion, byte(len(group)))
+	b = append(b, group...)
+	b = append(b, byte(len(cluster)))
+	b = append(b, cluster...)
+	_, err := w.Write(b)
+	return err
+}
+
+func readHeader(r io.Reader) (group, cluster string, err error) {
+	var magic [len(streamMagic) + 1]byte
+	if _, err := io.ReadFull(r, magic[:]); err != nil {
+		return "", "", err
+	}
+	if string(magic[:len(streamMagic)]) != streamMagic {
+		return "", "", errors.New("this is not a Raft connection of hops")
+	}
+	if v := magic[len(streamMagic)]; v != streamVersion {
+		return "", "", fmt.Errorf("the peer speaks stream version %d, this program %d", v, streamVersion)
+	}
+	if group, err = readShort(r); err != nil {
+		return "", "", err
+	}
+	cluster, err = readShort(r)
+	return group, cluster, err
+}
+
+func readShort(r io.Reader) (string, error) {
+	var b [256]byte
+	if _, err := io.ReadFull(r, b[:1]); err != nil {
+		return "", err
+	}
+	text := b[1 : 1+int(b[0])]
+	_, err := io.ReadFull(r, text)
+	return string(text), err
+}
+
+// accept hands the listener's connections to the groups they ask for, until the listener is closed.
+func (h *Host) accept(ctx context.Context) error {
+	strangers := make(chan struct{}, maxStrangers)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	for {
+		conn, err := h.listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if errors.Is(err, net.ErrClosed) {
+				return fmt.Errorf("raft listener: %w", err)
+			}
+			h.log.Warn("cannot accept a Raft connection", "err", err)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(50 * time.Millisecond): // descriptors may come free
+			}
+			continue
+		}
+		select {
+		case strangers <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		wait.Go(func() {
+			defer func() { <-strangers }()
+			stop := context.AfterFunc(ctx, func() { conn.Close() })
+			defer stop()
+			if err := h.route(conn); err != nil {
+				h.log.Debug("refused a Raft connection", "remote", conn.RemoteAddr().String(), "err", err)
+				conn.Close()
+			}
+		})
+	}
+}
+
+// route reads the header of a new connection and passes the connection on.
+func (h *Host) route(conn net.Conn) error {
+	if err := conn.SetDeadline(time.Now().Add(headerTimeout)); err != nil {
+		return err
+	}
+	name, cluster, err := readHeader(conn)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	g := h.groups[name]
+	h.mu.Unlock()
+	switch {
+	case g == nil:
+		err = fmt.Errorf("member %s does not carry group %q", h.cfg.ID, name)
+	case cluster != "" && g.dir.Cluster != "" && cluster != g.dir.Cluster:
+		err = fmt.Errorf("group %s of member %s belongs to cluster %s, not to %s", name, h.cfg.ID, g.dir.Cluster, cluster)
+	}
+	if err != nil {
+		reason := err.Error()
+		conn.Write(append([]byte{1, byte(min(len(reason), 255))}, reason[:min(len(reason), 255)]...))
+		return err
+	}
+	if _, err := conn.Write([]byte{0}); err != nil {
+		return err
+	}
+	// The handshake of the secret clears the deadline on both ends; this makes sure of it.
+	if err := conn.SetDeadline(time.Time{}); err != nil {
+		return err
+	}
+	return g.streams.deliver(conn)
+}
+
+// streams is one group's share of the listener: a raft.StreamLayer.
+type streams struct {
+	host    *Host
+	group   string
+	cluster string
+	in      chan net.Conn
+	done    chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	open   map[net.Conn]struct{}
+}
+
+func newStreams(h *Host, group, cluster string) *streams {
+	return &streams{
+		host: h, group: group, cluster: cluster,
+		in: make(chan net.Conn), done: make(chan struct{}), open: make(map[net.Conn]struct{}),
+	}
+}
+
+// deliver hands an accepted connection to raft, which owns it from then on.
+func (s *streams) deliver(conn net.Conn) error {
+	tracked := s.track(conn)
+	if tracked == nil {
+		return errClosed
+	}
+	select {
+	case s.in <- tracked:
+		return nil
+	case <-s.done:
+		return errClosed
+	}
+}
+
+// Accept implements net.Listener.
+func (s *streams) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.in:
+		return c, nil
+	case <-s.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Dial implements raft.StreamLayer.
+func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := s.host.cfg.Secret.Dial(ctx, "tcp", string(address))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.greet(conn, timeout); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("%s: %w", address, err)
+	}
+	if tracked := s.track(conn); tracked != nil {
+		return tracked, nil
+	}
+	conn.Close()
+	return nil, errClosed
+}
+
+func (s *streams) greet(conn net.Conn, timeout time.Duration) error {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	if err := writeHeader(conn, s.group, s.cluster); err != nil {
+		return err
+	}
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); err != nil {
+		return err
+	}
+	if status[0] != 0 {
+		reason, err := readShort(bufio.NewReader(conn))
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("refused: %s", reason)
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// track remembers a connection so that Close can end it; nil after Close.
+func (s *streams) track(conn net.Conn) net.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.open[conn] = struct{}{}
+	return &trackedConn{Conn: conn, streams: s}
+}
+
+type trackedConn struct {
+	net.Conn
+	streams *streams
+}
+
+func (c *trackedConn) Close() error {
+	c.streams.mu.Lock()
+	delete(c.streams.open, c.Conn)
+	c.streams.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Close implements net.Listener: it ends all connections of the group and leaves the host's listener alone.
+func (s *streams) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	close(s.done)
+	for c := range s.open {
+		c.Close()
+	}
+	clear(s.open)
+	return nil
+}
+
+// Addr implements net.Listener: what peers are told to connect to.
+func (s *streams) Addr() net.Addr { return address(s.host.cfg.Advertise) }
+
+type address string
+
+func (address) Network() string  { return "tcp" }
+func (a address) String() string { return string(a) }

@@ -1,0 +1,267 @@
+package raftstore
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// wire is the transport of a group. Around raft's own it keeps what raft does not tell: how far each peer's log agrees
+// with ours, and which acknowledgements answer requests that were sent after a given moment. In the other direction it
+// keeps a joining member from voting.
+type wire struct {
+	*raft.NetworkTransport
+	group *Group
+	in    chan raft.RPC
+	// inject carries requests of the group to its own raft.
+	inject chan raft.RPC
+	done   chan struct{}
+
+	// round counts the checks of leadership. A request notes the round in which it was sent.
+	round atomic.Uint64
+	// waiting: somebody wants to be woken through acked when an acknowledgement comes.
+	waiting atomic.Bool
+	acked   chan struct{}
+	// cut separates the member from its peers: set when it must not be heard any more.
+	cut atomic.Bool
+
+	mu    sync.Mutex
+	peers map[raft.ServerID]peer
+}
+
+// peer is what the present leader knows of another member.
+type peer struct {
+	// term and round belong to the newest request that the peer has accepted.
+	term, round uint64
+	// match is the last entry that both logs have.
+	match   uint64
+	contact time.Time
+}
+
+var errCut = errors.New("the member is cut off")
+
+func newWire(g *Group, t *raft.NetworkTransport) *wire {
+	return &wire{
+		NetworkTransport: t, group: g,
+		in: make(chan raft.RPC), inject: make(chan raft.RPC), done: make(chan struct{}),
+		acked: make(chan struct{}, 1), peers: make(map[raft.ServerID]peer),
+	}
+}
+
+// Consumer implements raft.Transport.
+func (w *wire) Consumer() <-chan raft.RPC { return w.in }
+
+// pump carries requests from the network to raft until the wire is closed. Heartbeats do not come this way.
+func (w *wire) pump() {
+	for {
+		var rpc raft.RPC
+		select {
+		case rpc = <-w.NetworkTransport.Consumer():
+			if w.cut.Load() {
+				rpc.Respond(nil, errCut)
+				continue
+			}
+		case rpc = <-w.inject:
+		case <-w.done:
+			return
+		}
+		if w.group.joining.Load() {
+			w.passJoining(rpc)
+		} else {
+			w.pass(rpc)
+		}
+	}
+}
+
+func (w *wire) pass(rpc raft.RPC) {
+	select {
+	case w.in <- rpc:
+	case <-w.done:
+		rpc.Respond(nil, raft.ErrTransportShutdown)
+	}
+}
+
+// passJoining passes a request to a member that may have forgotten entries it acknowledged: one that started empty. A
+// vote of such a member could elect a leader that lacks a committed entry. It votes again once it has, in this life,
+// accepted a request that reached the end of a leader's log: what it acknowledged before to that leader lies in front of
+// that end, and a later leader was elected by members that had not forgotten.
+//
+// A candidate with nothing but the bootstrap entry is exempt, or a cluster of which one member was bootstrapped and the
+// others were started empty would never elect its first leader.
+func (w *wire) passJoining(rpc raft.RPC) {
+	switch request := rpc.Command.(type) {
+	case *raft.RequestVoteRequest:
+		if request.LastLogIndex > 1 {
+			rpc.Respond(&raft.RequestVoteResponse{RPCHeader: w.header(), Term: w.group.raft.CurrentTerm()}, nil)
+			return
+		}
+	case *raft.RequestPreVoteRequest:
+		if request.LastLogIndex > 1 {
+			rpc.Respond(&raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: w.group.raft.CurrentTerm()}, nil)
+			return
+		}
+	case *raft.AppendEntriesRequest:
+		if len(request.Entries) < maxAppendEntries {
+			answer := make(chan raft.RPCResponse, 1)
+			origin := rpc.RespChan
+			rpc.RespChan = answer
+			w.pass(rpc)
+			select {
+			case a := <-answer:
+				if r, ok := a.Response.(*raft.AppendEntriesResponse); ok && a.Error == nil && r.Success {
+					w.group.joined()
+				}
+				origin <- a
+			case <-w.done:
+				origin <- raft.RPCResponse{Error: raft.ErrTransportShutdown}
+			}
+			return
+		}
+	}
+	w.pass(rpc)
+}
+
+func (w *wire) header() raft.RPCHeader {
+	id := raft.ServerID(w.group.host.cfg.ID)
+	return raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(id), Addr: w.EncodePeer(id, w.LocalAddr())}
+}
+
+// electNow makes raft stand for election at once, as if a leader had handed over: a group with one voter need not wait
+// for the silence of a leader that cannot exist.
+func (w *wire) electNow() {
+	answer := make(chan raft.RPCResponse, 1)
+	rpc := raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: w.header()}, RespChan: answer}
+	select {
+	case w.inject <- rpc:
+	case <-w.done:
+	}
+}
+
+// SetHeartbeatHandler implements raft.Transport.
+func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
+	w.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
+		if w.cut.Load() {
+			rpc.Respond(nil, errCut)
+			return
+		}
+		handle(rpc)
+	})
+}
+
+// AppendEntries implements raft.Transport.
+func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if w.cut.Load() {
+		return errCut
+	}
+	round := w.round.Load()
+	if err := w.NetworkTransport.AppendEntries(id, target, req, resp); err != nil {
+		return err
+	}
+	if !resp.Success || resp.Term > req.Term {
+		return nil
+	}
+	w.mu.Lock()
+	p := w.peers[id]
+	if p.term < req.Term {
+		p = peer{term: req.Term}
+	}
+	if p.term == req.Term {
+		p.round = max(p.round, round)
+		if n := len(req.Entries); n > 0 {
+			p.match = req.Entries[n-1].Index
+		} else if req.PrevLogEntry > 0 { // not a heartbeat
+			p.match = req.PrevLogEntry
+		}
+	}
+	p.contact = time.Now()
+	w.peers[id] = p
+	w.mu.Unlock()
+	if w.waiting.Load() {
+		select {
+		case w.acked <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// peer returns what is known of a member.
+func (w *wire) peer(id raft.ServerID) peer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.peers[id]
+}
+
+// forget drops what is known of a member: one of that name may come back empty.
+func (w *wire) forget(id raft.ServerID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.peers, id)
+}
+
+// confirmed reports whether a majority of the voters, this member included, has accepted a request that was sent in
+// term and not before round.
+func (w *wire) confirmed(self raft.ServerID, c raft.Configuration, term, round uint64) bool {
+	voters, yes := 0, 0
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range c.Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		voters++
+		if p := w.peers[s.ID]; s.ID == self || p.term == term && p.round >= round {
+			yes++
+		}
+	}
+	return yes > voters/2
+}
+
+// RequestVote implements raft.Transport.
+func (w *wire) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if w.cut.Load() {
+		return errCut
+	}
+	return w.NetworkTransport.RequestVote(id, target, req, resp)
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	if w.cut.Load() {
+		return errCut
+	}
+	return w.NetworkTransport.RequestPreVote(id, target, req, resp)
+}
+
+// Close implements raft.WithClose.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.done:
+		return nil
+	default:
+	}
+	close(w.done)
+	w.NetworkTransport.CloseStreams()
+	return w.NetworkTransport.Close()
+}
+
+// ballots is the raft.StableStore of a group: the journal, except that a joining member does not vote for itself.
+type ballots struct {
+	raft.StableStore
+	group *Group
+}
+
+var errJoining = errors.New("this member started empty and does not vote before it has caught up with a leader")
+
+// Set implements raft.StableStore.
+func (b ballots) Set(key, value []byte) error {
+	if string(key) == "LastVoteCand" && b.group.joining.Load() && string(value) == b.group.host.cfg.Advertise {
+		return errJoining
+	}
+	return b.StableStore.Set(key, value)
+}
