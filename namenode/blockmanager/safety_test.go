@@ -206,4 +206,3 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 		})
 	})
 }
-

@@ -378,7 +378,6 @@ func nodeNames(ns []*namenode.Node) string {
 	return strings.Join(out, " ")
 }
 
-
 type checker interface {
 	Helper()
 	Errorf(format string, args ...any)

@@ -60,12 +60,12 @@ func TestErrorsWithoutKindAreIOExceptions(t *testing.T) {
 
 func TestForeignClasses(t *testing.T) {
 	for class, want := range map[string]error{
-		"java.io.FileNotFoundException":                                                 fs.ErrNotExist,
-		"org.apache.hadoop.fs.FileAlreadyExistsException":                               fs.ErrExist,
-		"org.apache.hadoop.security.AccessControlException":                             fs.ErrPermission,
-		"java.lang.IllegalArgumentException":                                            metadata.ErrInvalidArgument,
-		"org.apache.hadoop.ipc.ObserverRetryOnActiveException":                          metadata.ErrStandby,
-		"com.example.NobodyKnows":                                                       metadata.ErrIO,
+		"java.io.FileNotFoundException":                                                  fs.ErrNotExist,
+		"org.apache.hadoop.fs.FileAlreadyExistsException":                                fs.ErrExist,
+		"org.apache.hadoop.security.AccessControlException":                              fs.ErrPermission,
+		"java.lang.IllegalArgumentException":                                             metadata.ErrInvalidArgument,
+		"org.apache.hadoop.ipc.ObserverRetryOnActiveException":                           metadata.ErrStandby,
+		"com.example.NobodyKnows":                                                        metadata.ErrIO,
 		"org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException": metadata.ErrNameTooLong,
 	} {
 		if err := Error(class, "m"); !errors.Is(err, want) {

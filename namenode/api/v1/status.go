@@ -10,7 +10,7 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// statusTable maps each kind to the gRPC code that says it. Several kinds share a code; kindPrefix in the details tells
+// statusTable maps each kind to the gRPC code that says it. Several kinds share a code; the kind in front of the message tells
 // them apart, the code is for people and foreign tools.
 var statusTable = []struct {
 	kind *metadata.Kind

@@ -1,0 +1,151 @@
+package clientprotocol
+
+import (
+	"github.com/gohops/hops/internal/hrpc"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// methods is the table of ClientProtocol, in the order of the reference. Every method says the right it needs: ByPath
+// ones hand the Caller to the service, which checks it against the paths named.
+func (p *protocol) methods() []hrpc.Method {
+	const anyone, byPath, superuser = hrpc.Anyone, hrpc.ByPath, hrpc.Superuser
+	return []hrpc.Method{
+		on("getServerDefaults", anyone, p.getServerDefaults),
+		on("getFileInfo", byPath, p.getFileInfo),
+		on("getListing", byPath, p.getListing),
+		on("getBlockLocations", byPath, p.getBlockLocations),
+		on("create", byPath, p.create),
+		on("addBlock", byPath, p.addBlock),
+		on("complete", byPath, p.complete),
+		on("append", byPath, p.append),
+		on("updateBlockForPipeline", byPath, p.updateBlockForPipeline),
+		on("updatePipeline", byPath, p.updatePipeline),
+		on("abandonBlock", byPath, p.abandonBlock),
+		on("getAdditionalDatanode", byPath, p.getAdditionalDatanode),
+		on("renewLease", byPath, p.renewLease),
+		on("fsync", byPath, p.fsync),
+		on("rename", byPath, p.rename),
+		on("rename2", byPath, p.rename2),
+		on("delete", byPath, p.delete),
+		on("mkdirs", byPath, p.mkdirs),
+		on("setReplication", byPath, p.setReplication),
+		on("setPermission", byPath, p.setPermission),
+		on("setOwner", byPath, p.setOwner),
+		on("setTimes", byPath, p.setTimes),
+		on("getContentSummary", byPath, p.getContentSummary),
+		on("getFsStats", anyone, p.getFsStats),
+		on("checkAccess", byPath, p.checkAccess),
+		on("setSafeMode", anyone, p.setSafeMode), // asking is for anyone, changing checks for the superuser itself
+
+		on("recoverLease", byPath, p.recoverLease),
+		on("isFileClosed", byPath, p.isFileClosed),
+		on("getFileLinkInfo", byPath, p.getFileLinkInfo),
+		on("getLocatedFileInfo", byPath, p.getLocatedFileInfo),
+		on("getQuotaUsage", byPath, p.getQuotaUsage),
+		on("getPreferredBlockSize", byPath, p.getPreferredBlockSize),
+		on("reportBadBlocks", byPath, p.reportBadBlocks),
+		on("getDatanodeReport", anyone, p.getDatanodeReport), // the superuser's in HDFS, which clients do not rely on
+		on("getDatanodeStorageReport", superuser, p.getDatanodeStorageReport),
+		on("getFsReplicatedBlockStats", anyone, p.getFsReplicatedBlockStats),
+		on("getFsECBlockGroupStats", anyone, p.getFsECBlockGroupStats),
+		on("getStoragePolicies", anyone, p.getStoragePolicies),
+		on("getStoragePolicy", byPath, p.getStoragePolicy),
+		on("getErasureCodingPolicy", byPath, p.getErasureCodingPolicy),
+		on("getAclStatus", byPath, p.getAclStatus),
+		on("getXAttrs", byPath, p.getXAttrs),
+		on("listXAttrs", byPath, p.listXAttrs),
+		on("getEZForPath", byPath, p.getEZForPath),
+		on("getHAServiceState", anyone, p.getHAServiceState),
+		on("msync", anyone, p.msync),
+		on("listOpenFiles", superuser, p.listOpenFiles),
+
+		// Without security, encryption, erasure coding and snapshots these are complete answers.
+		answer[pb.GetDelegationTokenRequestProto]("getDelegationToken", &pb.GetDelegationTokenResponseProto{}),
+		answer[pb.GetDataEncryptionKeyRequestProto]("getDataEncryptionKey", &pb.GetDataEncryptionKeyResponseProto{}),
+		answer[pb.GetErasureCodingPoliciesRequestProto]("getErasureCodingPolicies", &pb.GetErasureCodingPoliciesResponseProto{}),
+		answer[pb.GetErasureCodingCodecsRequestProto]("getErasureCodingCodecs", &pb.GetErasureCodingCodecsResponseProto{}),
+		answer[pb.GetSnapshottableDirListingRequestProto]("getSnapshottableDirListing", &pb.GetSnapshottableDirListingResponseProto{}),
+		answer[pb.ListEncryptionZonesRequestProto]("listEncryptionZones", &pb.ListEncryptionZonesResponseProto{HasMore: no}),
+		answer[pb.ListReencryptionStatusRequestProto]("listReencryptionStatus", &pb.ListReencryptionStatusResponseProto{HasMore: no}),
+		answer[pb.ListCacheDirectivesRequestProto]("listCacheDirectives", &pb.ListCacheDirectivesResponseProto{HasMore: no}),
+		answer[pb.ListCachePoolsRequestProto]("listCachePools", &pb.ListCachePoolsResponseProto{HasMore: no}),
+		answer[pb.UpgradeStatusRequestProto]("upgradeStatus", &pb.UpgradeStatusResponseProto{UpgradeFinalized: yes}),
+		answer[pb.GetSlowDatanodeReportRequestProto]("getSlowDatanodeReport", &pb.GetSlowDatanodeReportResponseProto{}),
+
+		unsupported("truncate", byPath, "truncating is"),
+		unsupported("concat", byPath, "concatenating files is"),
+		unsupported("setQuota", superuser, "quotas are"),
+		unsupported("setXAttr", byPath, "extended attributes are"),
+		unsupported("removeXAttr", byPath, "extended attributes are"),
+		unsupported("modifyAclEntries", byPath, "ACLs are"),
+		unsupported("removeAclEntries", byPath, "ACLs are"),
+		unsupported("removeDefaultAcl", byPath, "ACLs are"),
+		unsupported("removeAcl", byPath, "ACLs are"),
+		unsupported("setAcl", byPath, "ACLs are"),
+		unsupported("allowSnapshot", superuser, "snapshots are"),
+		unsupported("disallowSnapshot", superuser, "snapshots are"),
+		unsupported("createSnapshot", byPath, "snapshots are"),
+		unsupported("deleteSnapshot", byPath, "snapshots are"),
+		unsupported("renameSnapshot", byPath, "snapshots are"),
+		unsupported("getSnapshotListing", byPath, "snapshots are"),
+		unsupported("getSnapshotDiffReport", byPath, "snapshots are"),
+		unsupported("getSnapshotDiffReportListing", byPath, "snapshots are"),
+		unsupported("setStoragePolicy", byPath, "storage policies other than HOT are"),
+		unsupported("unsetStoragePolicy", byPath, "storage policies other than HOT are"),
+		unsupported("satisfyStoragePolicy", byPath, "storage policies other than HOT are"),
+		unsupported("setErasureCodingPolicy", byPath, "erasure coding is"),
+		unsupported("unsetErasureCodingPolicy", byPath, "erasure coding is"),
+		unsupported("enableErasureCodingPolicy", superuser, "erasure coding is"),
+		unsupported("disableErasureCodingPolicy", superuser, "erasure coding is"),
+		unsupported("addErasureCodingPolicies", superuser, "erasure coding is"),
+		unsupported("removeErasureCodingPolicy", superuser, "erasure coding is"),
+		unsupported("getECTopologyResultForPolicies", anyone, "erasure coding is"),
+		unsupported("renewDelegationToken", anyone, "delegation tokens are"),
+		unsupported("cancelDelegationToken", anyone, "delegation tokens are"),
+		unsupported("getBatchedListing", byPath, "listing several directories at once is"),
+		unsupported("createSymlink", byPath, "symlinks are"),
+		unsupported("getLinkTarget", byPath, "symlinks are"),
+		unsupported("addCacheDirective", byPath, "centralized caching is"),
+		unsupported("modifyCacheDirective", byPath, "centralized caching is"),
+		unsupported("removeCacheDirective", byPath, "centralized caching is"),
+		unsupported("addCachePool", superuser, "centralized caching is"),
+		unsupported("modifyCachePool", superuser, "centralized caching is"),
+		unsupported("removeCachePool", superuser, "centralized caching is"),
+		unsupported("createEncryptionZone", superuser, "encryption is"),
+		unsupported("reencryptEncryptionZone", superuser, "encryption is"),
+		unsupported("saveNamespace", superuser, "saving an image is not needed: the namespace is in the Raft log; that call is"),
+		unsupported("rollEdits", superuser, "there are no edit logs to roll; that call is"),
+		unsupported("restoreFailedStorage", superuser, "storage directories of a namenode are not redundant; that call is"),
+		unsupported("refreshNodes", superuser, "host lists are"),
+		unsupported("finalizeUpgrade", superuser, "upgrades by this call are"),
+		unsupported("rollingUpgrade", superuser, "upgrades by this call are"),
+		unsupported("listCorruptFileBlocks", superuser, "listing the files of corrupt blocks is"),
+		unsupported("metaSave", superuser, "dumping the block manager to a file is"),
+		unsupported("setBalancerBandwidth", superuser, "the balancer is"),
+		unsupported("getCurrentEditLogTxid", superuser, "the edit log's event stream is"),
+		unsupported("getEditsFromTxid", superuser, "the edit log's event stream is"),
+	}
+}
+
+// answer makes a method with a constant answer.
+func answer[R any, P interface {
+	*R
+	hrpc.Message
+}](name string, m hrpc.Message) hrpc.Method {
+	return on(name, hrpc.Anyone, func(c *hrpc.Call, _ P) { c.Reply(m) })
+}
+
+// haMethods is HAServiceProtocol: who leads is Raft's to decide.
+func (p *protocol) haMethods() []hrpc.Method {
+	return []hrpc.Method{
+		on("getServiceStatus", hrpc.Anyone, p.getServiceStatus),
+		on("monitorHealth", hrpc.Anyone, p.monitorHealth),
+		unsupported("transitionToActive", hrpc.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+		unsupported("transitionToStandby", hrpc.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+		unsupported("transitionToObserver", hrpc.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+	}
+}
+
+func (p *protocol) userMappingMethods() []hrpc.Method {
+	return []hrpc.Method{on("getGroupsForUser", hrpc.Anyone, p.getGroupsForUser)}
+}

@@ -1,0 +1,171 @@
+// Package clientprotocol serves Hadoop's ClientProtocol and the small protocols beside it over internal/hrpc: it decodes,
+// calls a namenode.Service and encodes. It knows Hadoop's messages and nothing of how the service does its work.
+//
+// The table of methods is complete for Hadoop 3.4. What this namenode has no feature for answers
+// UnsupportedOperationException, never silence; a name that Hadoop does not have answers RpcNoSuchMethodException.
+package clientprotocol
+
+import (
+	"fmt"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// The names of the protocols on the wire.
+const (
+	Name             = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
+	HAName           = "org.apache.hadoop.ha.HAServiceProtocol"
+	UserMappingsName = "org.apache.hadoop.tools.GetUserMappingsProtocol"
+)
+
+// maxClientName is the longest name of a lease holder, in bytes. Hadoop's are about 50 long.
+const maxClientName = 1024
+
+// protocol is the state of the handlers.
+type protocol struct {
+	service namenode.Service
+	encode  encoder
+	pool    string
+	groups  func(user string) []string
+}
+
+// Register puts the methods on a server. groups answers GetUserMappingsProtocol.
+func Register(s *hrpc.Server, service namenode.Service, groups func(user string) []string) {
+	p := &protocol{service: service, pool: service.BlockPool(), groups: groups}
+	p.encode.pool = &p.pool
+	for _, m := range p.methods() {
+		s.Handle(Name, p.led(m))
+	}
+	for _, m := range p.haMethods() {
+		s.Handle(HAName, m)
+	}
+	for _, m := range p.userMappingMethods() {
+		s.Handle(UserMappingsName, m)
+	}
+}
+
+// anywhere are the methods that a namenode answers whether it leads or not.
+var anywhere = map[string]bool{
+	"getDatanodeReport": true, "getDatanodeStorageReport": true, "setSafeMode": true, "saveNamespace": true,
+	"restoreFailedStorage": true, "refreshNodes": true, "finalizeUpgrade": true, "getHAServiceState": true,
+}
+
+// led lets the other methods through only while this namenode leads.
+func (p *protocol) led(m hrpc.Method) hrpc.Method {
+	if anywhere[m.Name] {
+		return m
+	}
+	handle := m.Handle
+	m.Handle = func(c *hrpc.Call) {
+		if !p.service.Active() {
+			c.Fail(namenode.ErrStandbyRead)
+			return
+		}
+		handle(c)
+	}
+	return m
+}
+
+// on makes a method of a handler whose request is an *R.
+func on[R any, P interface {
+	*R
+	hrpc.Message
+}](name string, right hrpc.Right, handle func(*hrpc.Call, P)) hrpc.Method {
+	return hrpc.Method{
+		Name: name, Right: right,
+		New:    func() hrpc.Message { return P(new(R)) },
+		Handle: func(c *hrpc.Call) { handle(c, c.Request.(P)) },
+	}
+}
+
+// discard is a request that nobody looks at.
+type discard struct{}
+
+func (discard) MarshalToSizedBufferVT([]byte) (int, error) { return 0, nil }
+func (discard) SizeVT() int                                { return 0 }
+func (discard) UnmarshalVT([]byte) error                   { return nil }
+
+// unsupported makes a method that says that a feature does not exist here.
+func unsupported(name string, right hrpc.Right, feature string) hrpc.Method {
+	message := fmt.Sprintf("%s: %s not supported", name, feature)
+	return hrpc.Method{
+		Name: name, Right: right,
+		New: func() hrpc.Message { return discard{} },
+		Handle: func(c *hrpc.Call) {
+			c.Fail(metadata.Errorf(metadata.ErrUnsupported, "%s", message))
+		},
+	}
+}
+
+// done answers a call without result.
+func done(c *hrpc.Call) func(error) {
+	return func(err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		c.Reply(nil)
+	}
+}
+
+// result answers a call whose response is made of a value.
+func result[T any](c *hrpc.Call, encode func(T) hrpc.Message) func(T, error) {
+	return func(v T, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		c.Reply(encode(v))
+	}
+}
+
+func retry(c *hrpc.Call) namenode.Retry {
+	if c.CallID < 0 || len(c.ClientID) != 16 {
+		return namenode.Retry{}
+	}
+	return namenode.Retry{ClientID: c.ClientID, CallID: c.CallID}
+}
+
+// block decodes a block that a client names; absent is nil. One of another pool belongs to another cluster.
+func (p *protocol) block(b *pb.ExtendedBlockProto) (*metadata.Block, error) {
+	if b == nil || b.GetBlockId() == 0 {
+		return nil, nil
+	}
+	if b.GetPoolId() != p.pool {
+		return nil, metadata.Errorf(metadata.ErrIO, "Unexpected BlockPoolId %s - expected %s", b.GetPoolId(), p.pool)
+	}
+	if int64(b.GetNumBytes()) < 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Unexpected block size: %d", int64(b.GetNumBytes()))
+	}
+	return &metadata.Block{
+		ID: metadata.BlockID(b.GetBlockId()), Generation: metadata.Generation(b.GetGenerationStamp()), Length: int64(b.GetNumBytes()),
+	}, nil
+}
+
+// must is block for a field that is required.
+func (p *protocol) must(b *pb.ExtendedBlockProto) (metadata.Block, error) {
+	blk, err := p.block(b)
+	if err == nil && blk == nil {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "the request names no block")
+	}
+	if err != nil {
+		return metadata.Block{}, err
+	}
+	return *blk, nil
+}
+
+// client checks the name of a lease holder.
+func client(name string) error {
+	switch {
+	case name == "":
+		return metadata.Errorf(metadata.ErrInvalidArgument, "the request names no client")
+	case len(name) > maxClientName:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "a client name of %d bytes is longer than %d", len(name), maxClientName)
+	}
+	return nil
+}
+
+func mode(p *pb.FsPermissionProto) metadata.Mode { return metadata.Mode(p.GetPerm() & 0o1777) }

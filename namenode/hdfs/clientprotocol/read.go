@@ -1,0 +1,186 @@
+package clientprotocol
+
+import (
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+func (p *protocol) getFileInfo(c *hrpc.Call, r *pb.GetFileInfoRequestProto) { p.info(c, r.GetSrc()) }
+
+func (p *protocol) getFileLinkInfo(c *hrpc.Call, r *pb.GetFileLinkInfoRequestProto) {
+	p.info(c, r.GetSrc()) // the response has the same shape, and there are no links
+}
+
+func (p *protocol) info(c *hrpc.Call, path string) {
+	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		reply := infoReplies.Get().(*infoReply)
+		reply.message.Fs = nil
+		if f != nil {
+			reply.message.Fs = reply.status.set(f, noPath)
+		}
+		c.Reply(&reply.message)
+		infoReplies.Put(reply)
+	})
+}
+
+func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequestProto) {
+	path := r.GetSrc()
+	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {
+		switch {
+		case err != nil:
+			c.Fail(err)
+		case f == nil:
+			c.Reply(&pb.GetLocatedFileInfoResponseProto{})
+		case f.IsDir():
+			c.Reply(&pb.GetLocatedFileInfoResponseProto{Fs: fileStatus(f)})
+		default:
+			p.service.Locate(c.Caller, path, 0, 1<<62, result(c, func(l *namenode.LocatedFile) hrpc.Message {
+				m := fileStatus(&l.Status)
+				m.Locations = p.encode.locatedFile(l)
+				return &pb.GetLocatedFileInfoResponseProto{Fs: m}
+			}))
+		}
+	})
+}
+
+func (p *protocol) getListing(c *hrpc.Call, r *pb.GetListingRequestProto) {
+	request := namenode.ListRequest{Path: r.GetSrc(), After: string(r.GetStartAfter()), Locations: r.GetNeedLocation()}
+	p.service.List(c.Caller, request, result(c, func(l *namenode.Listing) hrpc.Message {
+		if l == nil {
+			return &pb.GetListingResponseProto{}
+		}
+		return &pb.GetListingResponseProto{DirList: p.encode.listing(l)}
+	}))
+}
+
+func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsRequestProto) {
+	offset, length := int64(r.GetOffset()), int64(r.GetLength())
+	if offset < 0 {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative offset is not supported. File: %s", r.GetSrc()))
+		return
+	}
+	if length < 0 {
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetSrc()))
+		return
+	}
+	p.service.Locate(c.Caller, r.GetSrc(), offset, length, result(c, func(l *namenode.LocatedFile) hrpc.Message {
+		return &pb.GetBlockLocationsResponseProto{Locations: p.encode.locatedFile(l)}
+	}))
+}
+
+func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryRequestProto) {
+	p.service.ContentSummary(c.Caller, r.GetPath(), result(c, func(s *metadata.ContentSummary) hrpc.Message {
+		zero := new(uint64)
+		return &pb.GetContentSummaryResponseProto{Summary: &pb.ContentSummaryProto{
+			Length: ptr(uint64(s.Length)), FileCount: ptr(uint64(s.Files)), DirectoryCount: ptr(uint64(s.Directories)),
+			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), Quota: ptr(uint64(s.Quota)), SpaceQuota: ptr(uint64(s.SpaceQuota)),
+			SnapshotLength: zero, SnapshotFileCount: zero, SnapshotDirectoryCount: zero, SnapshotSpaceConsumed: zero,
+		}}
+	}))
+}
+
+func (p *protocol) getQuotaUsage(c *hrpc.Call, r *pb.GetQuotaUsageRequestProto) {
+	p.service.ContentSummary(c.Caller, r.GetPath(), result(c, func(s *metadata.ContentSummary) hrpc.Message {
+		return &pb.GetQuotaUsageResponseProto{Usage: &pb.QuotaUsageProto{
+			FileAndDirectoryCount: ptr(uint64(s.Files + s.Directories)), Quota: ptr(uint64(s.Quota)),
+			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), SpaceQuota: ptr(uint64(s.SpaceQuota)),
+		}}
+	}))
+}
+
+func (p *protocol) checkAccess(c *hrpc.Call, r *pb.CheckAccessRequestProto) {
+	p.service.CheckAccess(c.Caller, r.GetPath(), metadata.Access(r.GetMode()), done(c))
+}
+
+func (p *protocol) isFileClosed(c *hrpc.Call, r *pb.IsFileClosedRequestProto) {
+	p.existing(c, r.GetSrc(), func(f *metadata.FileStatus) {
+		if f.IsDir() {
+			c.Fail(metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", r.GetSrc()))
+			return
+		}
+		c.Reply(&pb.IsFileClosedResponseProto{Result: ptr(!f.UnderConstruction)})
+	})
+}
+
+func (p *protocol) getPreferredBlockSize(c *hrpc.Call, r *pb.GetPreferredBlockSizeRequestProto) {
+	p.existing(c, r.GetFilename(), func(f *metadata.FileStatus) {
+		c.Reply(&pb.GetPreferredBlockSizeResponseProto{Bsize: ptr(uint64(f.BlockSize))})
+	})
+}
+
+// getAclStatus is the truth about paths without ACLs, which are all.
+func (p *protocol) getAclStatus(c *hrpc.Call, r *pb.GetAclStatusRequestProto) {
+	p.existing(c, r.GetSrc(), func(f *metadata.FileStatus) {
+		c.Reply(&pb.GetAclStatusResponseProto{Result: &pb.AclStatusProto{
+			Owner: &f.Owner, Group: &f.Group, Sticky: ptr(f.Mode&metadata.Sticky != 0),
+			Permission: &pb.FsPermissionProto{Perm: ptr(uint32(f.Mode))},
+		}})
+	})
+}
+
+// getXAttrs is the truth about paths without attributes, which are all.
+func (p *protocol) getXAttrs(c *hrpc.Call, r *pb.GetXAttrsRequestProto) {
+	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) {
+		if len(r.XAttrs) > 0 {
+			c.Fail(metadata.Errorf(metadata.ErrIO, "At least one of the attributes provided was not found."))
+			return
+		}
+		c.Reply(&pb.GetXAttrsResponseProto{})
+	})
+}
+
+func (p *protocol) listXAttrs(c *hrpc.Call, r *pb.ListXAttrsRequestProto) {
+	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Reply(&pb.ListXAttrsResponseProto{}) })
+}
+
+func (p *protocol) getEZForPath(c *hrpc.Call, r *pb.GetEZForPathRequestProto) {
+	p.service.Stat(c.Caller, r.GetSrc(), result(c, func(*metadata.FileStatus) hrpc.Message { return &pb.GetEZForPathResponseProto{} }))
+}
+
+func (p *protocol) getErasureCodingPolicy(c *hrpc.Call, r *pb.GetErasureCodingPolicyRequestProto) {
+	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Reply(&pb.GetErasureCodingPolicyResponseProto{}) })
+}
+
+func (p *protocol) getStoragePolicy(c *hrpc.Call, r *pb.GetStoragePolicyRequestProto) {
+	p.existing(c, r.GetPath(), func(*metadata.FileStatus) {
+		c.Reply(&pb.GetStoragePolicyResponseProto{StoragePolicy: policyMessage(hdfs.Hot)})
+	})
+}
+
+// existing calls fn with the status of a path that has to be there.
+func (p *protocol) existing(c *hrpc.Call, path string, fn func(*metadata.FileStatus)) {
+	p.service.Stat(c.Caller, path, func(f *metadata.FileStatus, err error) {
+		switch {
+		case err != nil:
+			c.Fail(err)
+		case f == nil:
+			c.Fail(metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", path))
+		default:
+			fn(f)
+		}
+	})
+}
+
+func (p *protocol) listOpenFiles(c *hrpc.Call, r *pb.ListOpenFilesRequestProto) {
+	p.service.OpenFiles(c.Caller, metadata.INodeID(r.GetId()), r.GetPath(), func(files []namenode.OpenFile, more bool, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		m := &pb.ListOpenFilesResponseProto{HasMore: ptr(more), Types: r.Types}
+		for i := range files {
+			f := &files[i]
+			m.Entries = append(m.Entries, &pb.OpenFilesBatchResponseProto{
+				Id: ptr(int64(f.INode)), Path: &f.Path, ClientName: &f.Client, ClientMachine: &f.Host,
+			})
+		}
+		c.Reply(m)
+	})
+}

@@ -1,0 +1,269 @@
+// Package webhdfs is the namenode's door of WebHDFS: everything about names is answered here, everything with data in
+// it is redirected to a datanode's door (CREATE, APPEND, OPEN, GETFILECHECKSUM).
+package webhdfs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
+)
+
+// Prefix is where WebHDFS lives.
+const Prefix = "/webhdfs/v1"
+
+// patience is how long the service may take to answer.
+const patience = time.Minute
+
+// maxDiscard is how much of a body is read that a client sends to the namenode instead of to the datanode.
+const maxDiscard = 64 << 20
+
+// Handler serves paths below Prefix.
+type Handler struct {
+	service namenode.Service
+	door    *security.Door
+	log     *slog.Logger
+}
+
+// New makes a Handler. A nil logger means slog.Default().
+func New(service namenode.Service, door *security.Door, log *slog.Logger) *Handler {
+	if log == nil {
+		log = slog.Default()
+	}
+	return &Handler{service: service, door: door, log: log}
+}
+
+// request is one request on its way.
+type request struct {
+	*Handler
+	ctx    context.Context
+	http   *http.Request
+	caller metadata.Caller
+	path   string
+	op     string
+	params params
+}
+
+// response is what an operation answers: a body, nothing, or a redirect.
+type response struct {
+	body     any
+	empty    bool
+	redirect string
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-cache")
+	header.Set("Pragma", "no-cache")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Frame-Options", "SAMEORIGIN")
+	header.Set("X-XSS-Protection", "1; mode=block")
+	answer, err := h.answer(r)
+	// Whatever a client sends here instead of to the datanode is read, so that it sees the answer.
+	_, _ = io.CopyN(io.Discard, r.Body, maxDiscard)
+	switch {
+	case err != nil:
+		h.fail(w, r, err)
+	case answer.redirect != "":
+		header.Set("Location", answer.redirect)
+		header.Set("Content-Type", "application/octet-stream")
+		header.Set("Content-Length", "0")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	case answer.empty:
+		header.Set("Content-Type", "application/octet-stream")
+		header.Set("Content-Length", "0")
+		w.WriteHeader(http.StatusOK)
+	default:
+		h.write(w, http.StatusOK, answer.body)
+	}
+}
+
+func (h *Handler) write(w http.ResponseWriter, code int, body any) {
+	var buf bytes.Buffer
+	encoder := json.NewEncoder(&buf)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(body); err != nil {
+		h.log.Error("answer cannot be encoded", "error", err)
+		code = http.StatusInternalServerError
+		buf.Reset()
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(bytes.TrimSuffix(buf.Bytes(), []byte("\n"))) // fails only when the client is gone
+}
+
+func (h *Handler) answer(r *http.Request) (response, error) {
+	path, ok := strings.CutPrefix(r.URL.Path, Prefix)
+	if !ok || (path != "" && path[0] != '/') {
+		return response{}, metadata.Errorf(metadata.ErrNotExist, "%s is not below %s", r.URL.Path, Prefix)
+	}
+	if path == "" {
+		path = "/"
+	}
+	if len(path) > 1 {
+		path = strings.TrimRight(path, "/")
+		if path == "" {
+			path = "/"
+		}
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return response{}, &parameterError{"the query cannot be read: " + err.Error()}
+	}
+	q := &request{Handler: h, http: r, path: path, params: paramsOf(query)}
+	q.op = strings.ToUpper(q.params["op"])
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if q.op == "" || q.op == "NULL" {
+		return response{}, metadata.Errorf(metadata.ErrUnsupported, "op=NULL is not supported")
+	}
+	op, ok := operations[method][q.op]
+	if !ok {
+		return response{}, invalid("op", "%s is not a valid %s operation.", q.params["op"], method)
+	}
+	if q.caller, err = h.door.HTTPCaller(r); err != nil {
+		return response{}, err
+	}
+	if !h.service.Active() {
+		return response{}, namenode.ErrStandbyRead
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	q.ctx = ctx
+	return op(q)
+}
+
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	class, message := hdfs.Exception(err)
+	code := http.StatusForbidden
+	parameter, isParameter := errors.AsType[*parameterError](err)
+	switch kind := metadata.KindOf(err); {
+	case isParameter:
+		class, message, code = hdfs.JavaIllegalArgument, parameter.message, http.StatusBadRequest
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		class, code = hdfs.Retriable, http.StatusForbidden
+	case kind == metadata.ErrNotExist:
+		code = http.StatusNotFound
+	case kind == metadata.ErrInvalidArgument, kind == metadata.ErrUnsupported:
+		code = http.StatusBadRequest
+	}
+	h.write(w, code, exceptionOf(class, message))
+}
+
+// wait turns a call with a callback into one that returns.
+func wait[T any](q *request, call func(func(T, error))) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	call(func(v T, err error) { done <- outcome{v, err} })
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-q.ctx.Done():
+		var none T
+		return none, q.ctx.Err()
+	}
+}
+
+// finish is wait for calls without a value.
+func finish(q *request, call func(func(error))) error {
+	_, err := wait(q, func(done func(struct{}, error)) { call(func(err error) { done(struct{}{}, err) }) })
+	return err
+}
+
+// stat describes the request's path, which has to be there; message is what is said when it is not.
+func (q *request) stat(missing func(path string) string) (*metadata.FileStatus, error) {
+	f, err := wait(q, func(done func(*metadata.FileStatus, error)) { q.service.Stat(q.caller, q.path, done) })
+	if err == nil && f == nil {
+		err = metadata.Errorf(metadata.ErrNotExist, "%s", missing(q.path))
+	}
+	return f, err
+}
+
+func doesNotExist(path string) string { return "File does not exist: " + path }
+
+// redirect sends the client to a datanode's door, or tells where that is.
+func (q *request) redirect(read bool, offset int64) (response, error) {
+	door := namenode.DoorRequest{Path: q.path, Read: read, Offset: offset}
+	for x := range strings.SplitSeq(q.params["excludedatanodes"], ",") {
+		if x != "" {
+			door.Exclude = append(door.Exclude, x)
+		}
+	}
+	node, err := wait(q, func(done func(*namenode.Node, error)) { q.service.DoorFor(q.caller, door, done) })
+	if err != nil {
+		return response{}, err
+	}
+	u := url.URL{
+		Scheme: "http", Host: net.JoinHostPort(node.Host, strconv.FormatUint(uint64(node.HTTPPort), 10)),
+		Path: Prefix + q.path, RawQuery: q.dataQuery(),
+	}
+	if no, err := q.params.boolean("noredirect", false); err != nil || no {
+		return response{body: struct{ Location string }{u.String()}}, err
+	}
+	return response{redirect: u.String()}, nil
+}
+
+// dataQuery is the query of a redirect: who and what first, then the parameters by name, with the defaults that HDFS
+// spells out.
+func (q *request) dataQuery() string {
+	user, real := q.caller.User, q.caller.RealUser
+	pairs := []string{"op=" + q.op}
+	add := func(name, value string) { pairs = append(pairs, name+"="+url.QueryEscape(value)) }
+	if real != "" {
+		add("user.name", real)
+		add("doas", user)
+	} else {
+		add("user.name", user)
+	}
+	add("namenoderpcaddress", q.service.Address())
+	rest := params{}
+	for name, value := range q.params {
+		switch name {
+		case "op", "user.name", "doas", "namenoderpcaddress", "noredirect", "delegation":
+		default:
+			rest[name] = value
+		}
+	}
+	switch q.op {
+	case "CREATE":
+		rest.fallback("createflag", "")
+		rest.fallback("createparent", "true")
+		rest.fallback("overwrite", "false")
+	case "OPEN":
+		rest.fallback("offset", "0")
+	}
+	names := make([]string, 0, len(rest))
+	for name := range rest {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		pairs = append(pairs, url.QueryEscape(name)+"="+url.QueryEscape(rest[name]))
+	}
+	return strings.Join(pairs, "&")
+}
+
+func (p params) fallback(name, value string) {
+	if _, ok := p[name]; !ok {
+		p[name] = value
+	}
+}

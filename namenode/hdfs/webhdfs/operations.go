@@ -1,0 +1,431 @@
+package webhdfs
+
+import (
+	"net/http"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
+)
+
+type operation func(*request) (response, error)
+
+// operations is the table of WebHDFS by HTTP method. What this namenode has no feature for answers
+// UnsupportedOperationException; a name that is not here is not an operation.
+var operations = map[string]map[string]operation{
+	http.MethodGet: {
+		"OPEN":                  (*request).open,
+		"GETFILECHECKSUM":       (*request).checksum,
+		"GETFILESTATUS":         (*request).fileStatus,
+		"GETFILELINKSTATUS":     (*request).fileStatus,
+		"LISTSTATUS":            (*request).list,
+		"LISTSTATUS_BATCH":      (*request).listBatch,
+		"GETCONTENTSUMMARY":     (*request).summary,
+		"GETQUOTAUSAGE":         (*request).quotaUsage,
+		"GETHOMEDIRECTORY":      (*request).home,
+		"GETTRASHROOT":          (*request).trashRoot,
+		"GETSERVERDEFAULTS":     (*request).serverDefaults,
+		"GETSTATUS":             (*request).fsStatus,
+		"CHECKACCESS":           (*request).checkAccess,
+		"GETFILEBLOCKLOCATIONS": (*request).blockLocations,
+		"GET_BLOCK_LOCATIONS":   (*request).locatedBlocks,
+		"GETACLSTATUS":          (*request).aclStatus,
+		"GETXATTRS":             (*request).xattrs,
+		"LISTXATTRS":            (*request).xattrNames,
+		"GETSTORAGEPOLICY":      (*request).storagePolicy,
+		"GETALLSTORAGEPOLICY":   (*request).storagePolicies,
+		"GETECPOLICY":           (*request).ecPolicy,
+		"GETDELEGATIONTOKEN":    (*request).delegationToken,
+		"GETLINKTARGET":         (*request).linkTarget,
+
+		"GETSNAPSHOTDIFF":               unsupported("snapshots are"),
+		"GETSNAPSHOTDIFFLISTING":        unsupported("snapshots are"),
+		"GETSNAPSHOTTABLEDIRECTORYLIST": unsupported("snapshots are"),
+		"GETSNAPSHOTLIST":               unsupported("snapshots are"),
+		"GETECPOLICIES":                 unsupported("erasure coding is"),
+		"GETECCODECS":                   unsupported("erasure coding is"),
+		"GETTRASHROOTS":                 unsupported("listing the trash of all users is"),
+	},
+	http.MethodPut: {
+		"CREATE":         (*request).create,
+		"MKDIRS":         (*request).mkdirs,
+		"RENAME":         (*request).rename,
+		"SETREPLICATION": (*request).setReplication,
+		"SETOWNER":       (*request).setOwner,
+		"SETPERMISSION":  (*request).setPermission,
+		"SETTIMES":       (*request).setTimes,
+
+		"CREATESYMLINK":         unsupported("symlinks are"),
+		"RENEWDELEGATIONTOKEN":  unsupported("delegation tokens are"),
+		"CANCELDELEGATIONTOKEN": unsupported("delegation tokens are"),
+		"MODIFYACLENTRIES":      unsupported("ACLs are"),
+		"REMOVEACLENTRIES":      unsupported("ACLs are"),
+		"REMOVEDEFAULTACL":      unsupported("ACLs are"),
+		"REMOVEACL":             unsupported("ACLs are"),
+		"SETACL":                unsupported("ACLs are"),
+		"SETXATTR":              unsupported("extended attributes are"),
+		"REMOVEXATTR":           unsupported("extended attributes are"),
+		"ALLOWSNAPSHOT":         unsupported("snapshots are"),
+		"DISALLOWSNAPSHOT":      unsupported("snapshots are"),
+		"CREATESNAPSHOT":        unsupported("snapshots are"),
+		"RENAMESNAPSHOT":        unsupported("snapshots are"),
+		"SETSTORAGEPOLICY":      unsupported("storage policies other than HOT are"),
+		"SATISFYSTORAGEPOLICY":  unsupported("storage policies other than HOT are"),
+		"SETECPOLICY":           unsupported("erasure coding is"),
+		"ENABLEECPOLICY":        unsupported("erasure coding is"),
+		"DISABLEECPOLICY":       unsupported("erasure coding is"),
+		"SETQUOTA":              unsupported("quotas are"),
+		"SETQUOTABYSTORAGETYPE": unsupported("quotas are"),
+	},
+	http.MethodPost: {
+		"APPEND": (*request).append,
+
+		"CONCAT":             unsupported("concatenating files is"),
+		"TRUNCATE":           unsupported("truncating is"),
+		"UNSETSTORAGEPOLICY": unsupported("storage policies other than HOT are"),
+		"UNSETECPOLICY":      unsupported("erasure coding is"),
+	},
+	http.MethodDelete: {
+		"DELETE":         (*request).delete,
+		"DELETESNAPSHOT": unsupported("snapshots are"),
+	},
+}
+
+func unsupported(feature string) operation {
+	return func(q *request) (response, error) {
+		return response{}, metadata.Errorf(metadata.ErrUnsupported, "%s: %s not supported", q.op, feature)
+	}
+}
+
+func body(v any) response { return response{body: v} }
+
+func boolean(ok bool, err error) (response, error) {
+	return body(map[string]bool{"boolean": ok}), err
+}
+
+func nothing(err error) (response, error) { return response{empty: true}, err }
+
+// The operations with data.
+
+func (q *request) open() (response, error) {
+	if err := q.params.checkData(q.op); err != nil {
+		return response{}, err
+	}
+	offset, err := q.params.integer("offset", 0, 64, 0)
+	if err != nil {
+		return response{}, err
+	}
+	f, err := q.stat(notFound)
+	if err != nil {
+		return response{}, err
+	}
+	if offset >= f.Length && f.Length > 0 {
+		return response{}, metadata.Errorf(metadata.ErrIO, "Offset=%d out of the range [0, %d); OPEN, path=%s", offset, f.Length, q.path)
+	}
+	return q.redirect(f.Length > 0, offset)
+}
+
+func notFound(path string) string { return "File " + path + " not found." }
+
+func (q *request) checksum() (response, error) { return q.existingData() }
+
+func (q *request) append() (response, error) { return q.existingData() }
+
+// existingData redirects to where the file's data is.
+func (q *request) existingData() (response, error) {
+	if err := q.params.checkData(q.op); err != nil {
+		return response{}, err
+	}
+	f, err := q.stat(notFound)
+	if err != nil {
+		return response{}, err
+	}
+	return q.redirect(f.Length > 0, max(0, f.Length-1))
+}
+
+func (q *request) create() (response, error) {
+	if err := q.params.checkData(q.op); err != nil {
+		return response{}, err
+	}
+	return q.redirect(false, 0)
+}
+
+// The operations on names.
+
+func (q *request) mkdirs() (response, error) {
+	mode, err := q.params.permission("permission", 0o755)
+	if err != nil {
+		return response{}, err
+	}
+	err = finish(q, func(done func(error)) { q.service.Mkdirs(q.caller, q.path, mode, true, done) })
+	return boolean(err == nil, err)
+}
+
+func (q *request) rename() (response, error) {
+	destination, err := q.params.path("destination", q.op)
+	if err != nil {
+		return response{}, err
+	}
+	overwrite, trash := false, false
+	switch option := q.params["renameoptions"]; option {
+	case "":
+		return boolean(wait(q, func(done func(bool, error)) {
+			q.service.Rename(q.caller, namenode.Retry{}, q.path, destination, done)
+		}))
+	case "NONE":
+	case "OVERWRITE":
+		overwrite = true
+	case "TO_TRASH":
+		trash = true
+	default:
+		return response{}, invalid("renameoptions", "No enum constant org.apache.hadoop.fs.Options.Rename.%s", option)
+	}
+	return nothing(finish(q, func(done func(error)) {
+		q.service.RenameTo(q.caller, namenode.Retry{}, q.path, destination, overwrite, trash, done)
+	}))
+}
+
+func (q *request) delete() (response, error) {
+	recursive, err := q.params.boolean("recursive", false)
+	if err != nil {
+		return response{}, err
+	}
+	return boolean(wait(q, func(done func(bool, error)) {
+		q.service.Delete(q.caller, namenode.Retry{}, q.path, recursive, done)
+	}))
+}
+
+func (q *request) setReplication() (response, error) {
+	n, err := q.params.integer("replication", int64(q.service.Defaults().Replication), 16, 1)
+	if err != nil {
+		return response{}, err
+	}
+	return boolean(wait(q, func(done func(bool, error)) { q.service.SetReplication(q.caller, q.path, int(n), done) }))
+}
+
+func (q *request) setOwner() (response, error) {
+	owner, group := q.params["owner"], q.params["group"]
+	if owner == "" && group == "" {
+		return response{}, &parameterError{"Both owner and group are empty."}
+	}
+	return nothing(finish(q, func(done func(error)) { q.service.SetOwner(q.caller, q.path, owner, group, done) }))
+}
+
+func (q *request) setPermission() (response, error) {
+	mode, err := q.params.permission("permission", 0o755)
+	if err != nil {
+		return response{}, err
+	}
+	return nothing(finish(q, func(done func(error)) { q.service.SetPermission(q.caller, q.path, mode, done) }))
+}
+
+func (q *request) setTimes() (response, error) {
+	mtime, err := q.params.integer("modificationtime", -1, 64, -1)
+	if err != nil {
+		return response{}, err
+	}
+	atime, err := q.params.integer("accesstime", -1, 64, -1)
+	if err != nil {
+		return response{}, err
+	}
+	return nothing(finish(q, func(done func(error)) {
+		q.service.SetTimes(q.caller, q.path, metadata.Time(mtime), metadata.Time(atime), done)
+	}))
+}
+
+func (q *request) fileStatus() (response, error) {
+	f, err := q.stat(doesNotExist)
+	if err != nil {
+		return response{}, err
+	}
+	return body(struct{ FileStatus fileStatus }{statusOf(f)}), nil
+}
+
+func (q *request) page(after string) (*namenode.Listing, error) {
+	l, err := wait(q, func(done func(*namenode.Listing, error)) {
+		q.service.List(q.caller, namenode.ListRequest{Path: q.path, After: after}, done)
+	})
+	if err == nil && l == nil {
+		err = metadata.Errorf(metadata.ErrNotExist, "File %s does not exist.", q.path)
+	}
+	return l, err
+}
+
+func (q *request) list() (response, error) {
+	var all []metadata.FileStatus
+	after := ""
+	for {
+		l, err := q.page(after)
+		if err != nil {
+			return response{}, err
+		}
+		all = append(all, l.Entries...)
+		if l.Remaining == 0 || len(l.Entries) == 0 {
+			return body(statusesOf(all)), nil
+		}
+		after = l.Entries[len(l.Entries)-1].Name
+	}
+}
+
+func (q *request) listBatch() (response, error) {
+	l, err := q.page(q.params["startafter"])
+	if err != nil {
+		return response{}, err
+	}
+	var d directoryListing
+	d.DirectoryListing.PartialListing = statusesOf(l.Entries)
+	d.DirectoryListing.RemainingEntries = l.Remaining
+	return body(d), nil
+}
+
+func (q *request) content() (*metadata.ContentSummary, error) {
+	return wait(q, func(done func(*metadata.ContentSummary, error)) { q.service.ContentSummary(q.caller, q.path, done) })
+}
+
+func (q *request) summary() (response, error) {
+	s, err := q.content()
+	if err != nil {
+		return response{}, err
+	}
+	return body(struct{ ContentSummary contentSummary }{summaryOf(s)}), nil
+}
+
+func (q *request) quotaUsage() (response, error) {
+	if _, err := q.stat(func(path string) string { return "File/Directory does not exist: " + path }); err != nil {
+		return response{}, err
+	}
+	s, err := q.content()
+	if err != nil {
+		return response{}, err
+	}
+	return body(struct{ QuotaUsage quotaUsage }{quotaUsage{
+		FileAndDirectoryCount: s.Files + s.Directories, Quota: s.Quota, SpaceConsumed: s.SpaceConsumed, SpaceQuota: s.SpaceQuota,
+	}}), nil
+}
+
+func (q *request) home() (response, error) {
+	return body(struct{ Path string }{"/user/" + q.caller.User}), nil
+}
+
+func (q *request) trashRoot() (response, error) {
+	return body(struct{ Path string }{"/user/" + q.caller.User + "/.Trash"}), nil
+}
+
+func (q *request) serverDefaults() (response, error) {
+	return body(struct{ FsServerDefaults serverDefaults }{defaultsOf(q.service.Defaults())}), nil
+}
+
+func (q *request) fsStatus() (response, error) {
+	s := q.service.Statistics()
+	type fsStatus struct {
+		Used      int64 `json:"used"`
+		Remaining int64 `json:"remaining"`
+		Capacity  int64 `json:"capacity"`
+	}
+	return body(struct{ FsStatus fsStatus }{fsStatus{s.Used, s.Remaining, s.Capacity}}), nil
+}
+
+func (q *request) checkAccess() (response, error) {
+	access, err := q.params.access("fsaction")
+	if err != nil {
+		return response{}, err
+	}
+	return nothing(finish(q, func(done func(error)) { q.service.CheckAccess(q.caller, q.path, access, done) }))
+}
+
+func (q *request) located() (*namenode.LocatedFile, error) {
+	offset, err := q.params.integer("offset", 0, 64, 0)
+	if err != nil {
+		return nil, err
+	}
+	length, err := q.params.integer("length", maxLength, 64, 0)
+	if err != nil {
+		return nil, err
+	}
+	return wait(q, func(done func(*namenode.LocatedFile, error)) {
+		q.service.Locate(q.caller, q.path, offset, length, done)
+	})
+}
+
+func (q *request) blockLocations() (response, error) {
+	f, err := q.located()
+	if err != nil {
+		return response{}, err
+	}
+	var out struct {
+		BlockLocations struct{ BlockLocation []blockLocation }
+	}
+	out.BlockLocations.BlockLocation = make([]blockLocation, len(f.Blocks))
+	for i := range f.Blocks {
+		out.BlockLocations.BlockLocation[i] = blockLocationOf(&f.Blocks[i])
+	}
+	return body(out), nil
+}
+
+func (q *request) locatedBlocks() (response, error) {
+	f, err := q.located()
+	if err != nil {
+		return response{}, err
+	}
+	return body(struct{ LocatedBlocks locatedBlocks }{locatedBlocksOf(q.service.BlockPool(), f)}), nil
+}
+
+func (q *request) aclStatus() (response, error) {
+	f, err := q.stat(func(path string) string { return "cannot find " + path })
+	if err != nil {
+		return response{}, err
+	}
+	return body(struct{ AclStatus aclStatus }{aclStatus{
+		Entries: []string{}, Group: f.Group, Owner: f.Owner, Permission: octal(f.Mode), StickyBit: f.Mode&metadata.Sticky != 0,
+	}}), nil
+}
+
+func (q *request) xattrs() (response, error) {
+	if _, err := q.stat(func(path string) string { return "cannot find " + path }); err != nil {
+		return response{}, err
+	}
+	if q.params["xattr.name"] != "" {
+		return response{}, metadata.Errorf(metadata.ErrIO, "At least one of the attributes provided was not found.")
+	}
+	return body(struct{ XAttrs []string }{[]string{}}), nil
+}
+
+func (q *request) xattrNames() (response, error) {
+	if _, err := q.stat(func(path string) string { return "cannot find " + path }); err != nil {
+		return response{}, err
+	}
+	return body(struct{ XAttrNames string }{"[]"}), nil
+}
+
+func (q *request) storagePolicy() (response, error) {
+	if _, err := q.stat(func(path string) string { return "File/Directory does not exist: " + path }); err != nil {
+		return response{}, err
+	}
+	return body(struct{ BlockStoragePolicy storagePolicy }{policyOf(hdfs.Hot)}), nil
+}
+
+func (q *request) storagePolicies() (response, error) {
+	var out struct {
+		BlockStoragePolicies struct{ BlockStoragePolicy []storagePolicy }
+	}
+	for i := range hdfs.Policies {
+		out.BlockStoragePolicies.BlockStoragePolicy = append(out.BlockStoragePolicies.BlockStoragePolicy, policyOf(&hdfs.Policies[i]))
+	}
+	return body(out), nil
+}
+
+func (q *request) ecPolicy() (response, error) {
+	_, err := q.stat(doesNotExist)
+	return body(nil), err
+}
+
+func (q *request) delegationToken() (response, error) {
+	return body(struct{ Token *token }{}), nil
+}
+
+func (q *request) linkTarget() (response, error) {
+	if _, err := q.stat(doesNotExist); err != nil {
+		return response{}, err
+	}
+	return response{}, metadata.Errorf(metadata.ErrIO, "Path %s is not a symbolic link", q.path)
+}

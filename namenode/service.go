@@ -1,0 +1,221 @@
+package namenode
+
+import (
+	"github.com/gohops/hops/metadata"
+)
+
+// Service is the contract between a namenode and the wires it is reached by. namenode/server implements it.
+//
+// Methods do not block: done is called exactly once, perhaps before the method returns, from any goroutine, and must not
+// block either. A namenode that does not lead answers everything that touches the namespace with ErrStandby.
+//
+// Paths are absolute, or of the form /.reserved/.inodes/<id>. Permissions of the Caller are checked on every path.
+// Errors are of metadata's kinds, worded as HDFS words them.
+type Service interface {
+	Reader
+	Writer
+	Cluster
+}
+
+// Reader are the calls that change nothing. What they see contains every change acknowledged before the call.
+type Reader interface {
+	// Stat describes a path; nil, nil when nothing is there.
+	Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error))
+	// List is one page of a directory, or a file listed as itself; nil, nil when nothing is there.
+	List(c metadata.Caller, r ListRequest, done func(*Listing, error))
+	// Locate finds the blocks that overlap [offset, offset+length) of a file.
+	Locate(c metadata.Caller, path string, offset, length int64, done func(*LocatedFile, error))
+	ContentSummary(c metadata.Caller, path string, done func(*metadata.ContentSummary, error))
+	CheckAccess(c metadata.Caller, path string, access metadata.Access, done func(error))
+	// OpenFiles is a page of the files being written below path, by inode from after on. Superusers only.
+	OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]OpenFile, bool, error))
+	// Sync ends when everything acknowledged before is visible here (msync).
+	Sync(done func(error))
+}
+
+// Writer are the calls that change the namespace. They are durable on a majority of namenodes when they succeed.
+type Writer interface {
+	Mkdirs(c metadata.Caller, path string, mode metadata.Mode, parents bool, done func(error))
+	Create(c metadata.Caller, r CreateRequest, done func(*metadata.FileStatus, error))
+	AddBlock(c metadata.Caller, r AddBlockRequest, done func(*LocatedBlock, error))
+	AbandonBlock(c metadata.Caller, f FileRef, client string, b metadata.Block, done func(error))
+	// MoreTargets finds want more places for a block that is being written; the answer lists the old ones first.
+	MoreTargets(c metadata.Caller, r MoreTargetsRequest, done func(*LocatedBlock, error))
+	// Complete closes a file. False: its blocks have too few replicas yet, ask again. It waits up to a second for them.
+	Complete(c metadata.Caller, f FileRef, client string, last *metadata.Block, done func(bool, error))
+	// Append opens a file for more. The block is the last one if it has room, else nil.
+	Append(c metadata.Caller, r AppendRequest, done func(*LocatedBlock, *metadata.FileStatus, error))
+	// BumpBlock hands out a new generation for a block being written; nothing changes until UpdatePipeline.
+	BumpBlock(c metadata.Caller, client string, b metadata.Block, done func(metadata.Block, error))
+	UpdatePipeline(c metadata.Caller, r UpdatePipelineRequest, done func(error))
+	// Fsync makes the length of the last block visible; a negative length leaves it.
+	Fsync(c metadata.Caller, f FileRef, client string, length int64, done func(error))
+	RenewLease(c metadata.Caller, client string, done func(error))
+	// RecoverLease takes a file from its writer. True: it is closed.
+	RecoverLease(c metadata.Caller, path, client string, done func(bool, error))
+
+	// Rename is HDFS's first rename: into a directory that exists, and false for most mishaps.
+	Rename(c metadata.Caller, retry Retry, src, dst string, done func(bool, error))
+	// RenameTo is HDFS's second rename: exactly to dst, and an error for every mishap.
+	RenameTo(c metadata.Caller, retry Retry, src, dst string, overwrite, toTrash bool, done func(error))
+	// Delete is false when nothing was there.
+	Delete(c metadata.Caller, retry Retry, path string, recursive bool, done func(bool, error))
+	SetPermission(c metadata.Caller, path string, mode metadata.Mode, done func(error))
+	// SetOwner leaves what is empty.
+	SetOwner(c metadata.Caller, path, owner, group string, done func(error))
+	// SetTimes leaves what is -1.
+	SetTimes(c metadata.Caller, path string, mtime, atime metadata.Time, done func(error))
+	// SetReplication is false for directories and missing paths.
+	SetReplication(c metadata.Caller, path string, replication int, done func(bool, error))
+	// ReportBad tells of replicas that a reader found damaged.
+	ReportBad(c metadata.Caller, blocks []LocatedBlock, done func(error))
+}
+
+// Cluster are the calls about the namenode itself and its datanodes; they answer at once.
+type Cluster interface {
+	Defaults() Defaults
+	// Address is the host:port of the IPC door.
+	Address() string
+	// BlockPool is the id under which all blocks of this namespace go.
+	BlockPool() string
+	// Active: this namenode leads.
+	Active() bool
+	Statistics() Statistics
+	Datanodes() []NodeReport
+	// SafeMode says why nothing can be changed; empty: it can.
+	SafeMode() string
+	// SetSafeMode enters or leaves safe mode by an administrator's hand.
+	SetSafeMode(on bool) error
+	// Healthy is nil while the namenode can do its work, leading or not.
+	Healthy() error
+	// DoorFor picks the datanode whose HTTP door serves a WebHDFS data operation: one that holds the block at offset of
+	// path if read is set, else one that has room.
+	DoorFor(c metadata.Caller, r DoorRequest, done func(*Node, error))
+}
+
+// Retry identifies a request across retries, so that it takes effect once; the zero value does not.
+type Retry struct {
+	// ClientID has 16 bytes, else the request is not remembered.
+	ClientID []byte
+	CallID   int32
+}
+
+// FileRef is a file by inode, or by path where the inode is 0. With an inode the path is for messages.
+type FileRef struct {
+	INode metadata.INodeID
+	Path  string
+}
+
+// ListRequest asks for a page of a directory.
+type ListRequest struct {
+	Path string
+	// After is the last name of the page before; empty for the first page.
+	After string
+	// Locations: files come with their blocks.
+	Locations bool
+}
+
+// Listing is a page of a directory.
+type Listing struct {
+	Entries []metadata.FileStatus
+	// Files is aligned with Entries when locations were asked for; nil for directories.
+	Files []*LocatedFile
+	// Remaining is how many more there are at least; 0 on the last page.
+	Remaining int
+}
+
+// CreateRequest asks for a new file.
+type CreateRequest struct {
+	Retry  Retry
+	Path   string
+	Mode   metadata.Mode
+	Client string
+	// Create: the file may be made. Overwrite: an existing one is replaced.
+	Create, Overwrite bool
+	Parents           bool
+	Replication       int
+	BlockSize         int64
+}
+
+// AddBlockRequest asks for the next block of a file being written.
+type AddBlockRequest struct {
+	File     FileRef
+	Client   string
+	Previous *metadata.Block
+	Exclude  []NodeID
+	Favoured []string
+	// NoLocal: not on the writer's own machine.
+	NoLocal bool
+	// Anywhere: the writer's machine does not matter.
+	Anywhere bool
+}
+
+// MoreTargetsRequest asks for replacements in a pipeline.
+type MoreTargetsRequest struct {
+	File     FileRef
+	Client   string
+	Block    metadata.Block
+	Existing []Location
+	Exclude  []NodeID
+	Want     int
+}
+
+// AppendRequest opens a file for more.
+type AppendRequest struct {
+	Retry  Retry
+	Path   string
+	Client string
+	// NewBlock: go on in a new block even if the last has room.
+	NewBlock bool
+}
+
+// UpdatePipelineRequest records a pipeline that was rebuilt. Nodes are given by id, volumes aligned with them or absent.
+type UpdatePipelineRequest struct {
+	Retry    Retry
+	Client   string
+	Old, New metadata.Block
+	Nodes    []NodeID
+	Volumes  []VolumeID
+}
+
+// DoorRequest asks for a datanode to send an HTTP client to.
+type DoorRequest struct {
+	Path    string
+	Read    bool
+	Offset  int64
+	Exclude []string // host:port or host
+}
+
+// OpenFile is a file that somebody is writing.
+type OpenFile struct {
+	INode  metadata.INodeID
+	Path   string
+	Client string
+	// Host is the machine of the writer.
+	Host string
+}
+
+// Defaults are what clients that ask for nothing get, and the limits that callers are held to.
+type Defaults struct {
+	BlockSize        int64
+	Replication      int
+	BytesPerChecksum int
+	PacketSize       int
+	FileBufferSize   int
+	// TrashMinutes is how long removed files stay in the trash; 0: there is none.
+	TrashMinutes int
+	// Supergroup is the group of superusers.
+	Supergroup string
+	// ListLimit is the page size of listings.
+	ListLimit int
+}
+
+// What a namenode that does not lead answers, in Hadoop's words.
+var (
+	ErrStandbyRead  = standby("READ")
+	ErrStandbyWrite = standby("WRITE")
+)
+
+func standby(category string) error {
+	return metadata.Errorf(metadata.ErrStandby, "Operation category %s is not supported in state standby. Visit https://s.apache.org/sbnn-error", category)
+}
