@@ -280,3 +280,9 @@ func (b *Builder) Finish(h Header) []byte {
 
 // Bytes is the finished packet.
 func (b *Builder) Bytes() []byte { return b.buf[b.from : b.data+b.n] }
+
+// Space is the free memory behind the data. What is put into it counts after Grow.
+func (b *Builder) Space() []byte { return b.buf[b.data+b.n:] }
+
+// Grow counts n bytes that were put into Space as data.
+func (b *Builder) Grow(n int) { b.n += n }

@@ -1,0 +1,147 @@
+package dfs
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// ChecksumMode is how the checksum of a file is made of those of its chunks (Hadoop's dfs.checksum.combine.mode).
+type ChecksumMode int
+
+// The modes.
+const (
+	// MD5MD5CRC hashes the CRCs; it depends on the sizes of chunks and blocks.
+	MD5MD5CRC ChecksumMode = iota
+	// CompositeCRC is the CRC of the whole file, however it is stored.
+	CompositeCRC
+)
+
+// FileChecksum is a checksum with the name of how it was made.
+type FileChecksum struct {
+	// Algorithm is as Hadoop names it, like MD5-of-0MD5-of-512CRC32C.
+	Algorithm string
+	// Bytes are Hadoop's: for an MD5 the bytes per CRC (int32), the CRCs per block (int64) and the hash, big-endian; for a
+	// composite CRC the CRC.
+	Bytes []byte
+}
+
+// Checksum returns the MD5MD5CRC checksum of a file.
+func (c *Client) Checksum(ctx context.Context, name string) (FileChecksum, error) {
+	return c.ChecksumOf(ctx, name, MD5MD5CRC)
+}
+
+// ChecksumOf returns the checksum of a file in a mode. The datanodes compute it from what they store, no data is moved.
+func (c *Client) ChecksumOf(ctx context.Context, name string, mode ChecksumMode) (FileChecksum, error) {
+	name, err := clean("checksum", name)
+	if err != nil {
+		return FileChecksum{}, err
+	}
+	list, err := c.locate(ctx, name, 0, 1<<62)
+	if err != nil {
+		return FileChecksum{}, err
+	}
+	length := int64(list.GetFileLength())
+	var all bytes.Buffer // the hashes of the blocks
+	var sum dtp.Checksum
+	var composite uint32
+	var perBlock int64
+	n := 0
+	for _, b := range list.GetBlocks() {
+		size := min(int64(b.GetB().GetNumBytes()), length-int64(b.GetOffset()))
+		if size <= 0 {
+			continue
+		}
+		answer, err := c.blockChecksum(ctx, name, b, size, mode)
+		if err != nil {
+			return FileChecksum{}, err
+		}
+		s := dtp.Checksum{Type: dtp.CRC32C, BytesPer: int(answer.GetBytesPerCrc())}
+		if answer.CrcType != nil {
+			s.Type = dtp.ChecksumType(answer.GetCrcType())
+		}
+		if n == 0 {
+			sum, perBlock = s, int64(answer.GetCrcPerBlock())
+		} else if s.Type != sum.Type || s.BytesPer != sum.BytesPer && mode == MD5MD5CRC {
+			return FileChecksum{}, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: "the blocks of the file have checksums of different kinds"}
+		}
+		hash := answer.GetBlockChecksum()
+		if mode == CompositeCRC {
+			if len(hash) != 4 {
+				return FileChecksum{}, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: "a datanode has no composite CRC"}
+			}
+			crc := binary.BigEndian.Uint32(hash)
+			if n == 0 {
+				composite = crc
+			} else {
+				composite = sum.Combine(composite, crc, size)
+			}
+		} else if len(hash) != md5.Size {
+			return FileChecksum{}, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: fmt.Sprintf("a datanode answered with a hash of %d bytes", len(hash))}
+		}
+		all.Write(hash)
+		n++
+	}
+	if mode == CompositeCRC {
+		if n == 0 {
+			sum = dtp.DefaultChecksum
+		}
+		return FileChecksum{Algorithm: "COMPOSITE-" + sum.Type.String(), Bytes: binary.BigEndian.AppendUint32(nil, composite)}, nil
+	}
+	if n <= 1 {
+		perBlock = 0
+	}
+	if n == 0 {
+		sum = dtp.Checksum{Type: dtp.CRC32} // what Hadoop says of an empty file
+	}
+	// Hadoop hashes the buffer that it collected the hashes in: 32 bytes, doubled until they fit, the rest zero.
+	padded := 32
+	for padded < all.Len() {
+		padded *= 2
+	}
+	all.Write(make([]byte, padded-all.Len()))
+	hash := md5.Sum(all.Bytes())
+	value := binary.BigEndian.AppendUint32(nil, uint32(sum.BytesPer))
+	value = binary.BigEndian.AppendUint64(value, uint64(perBlock))
+	return FileChecksum{
+		Algorithm: fmt.Sprintf("MD5-of-%dMD5-of-%d%v", perBlock, sum.BytesPer, sum.Type),
+		Bytes:     append(value, hash[:]...),
+	}, nil
+}
+
+// blockChecksum asks the datanodes of a block, one after the other, for the checksum of its first size bytes.
+func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.LocatedBlockProto, size int64, mode ChecksumMode) (*hadooppb.OpBlockChecksumResponseProto, error) {
+	block := &hadooppb.ExtendedBlockProto{
+		PoolId: b.GetB().PoolId, BlockId: b.GetB().BlockId, GenerationStamp: b.GetB().GenerationStamp, NumBytes: new(uint64(size)),
+	}
+	kind := hadooppb.BlockChecksumTypeProto_MD5CRC
+	if mode == CompositeCRC {
+		kind = hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC
+	}
+	request := &hadooppb.OpBlockChecksumProto{
+		Header:               &hadooppb.BaseHeaderProto{Block: block, Token: tokenOf(b.GetBlockToken())},
+		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind},
+	}
+	var causes []error
+	for _, node := range b.GetLocs() {
+		p, answer, err := c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
+		if err == nil {
+			p.close() // datanodes close after this operation
+			if sums := answer.GetChecksumResponse(); sums != nil {
+				return sums, nil
+			}
+			err = fmt.Errorf("%w: the answer holds no checksum", dtp.ErrProtocol)
+		}
+		causes = append(causes, fmt.Errorf("%s: %w", dtp.TransferAddr(node.GetId(), c.config.UseHostname), err))
+	}
+	return nil, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO,
+		Message: fmt.Sprintf("no datanode answers for block blk_%d: %s", int64(block.GetBlockId()), strings.ReplaceAll(errors.Join(causes...).Error(), "\n", "; "))}
+}

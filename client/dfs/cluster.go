@@ -1,0 +1,203 @@
+package dfs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// NamenodeState is what one namenode says of itself.
+type NamenodeState struct {
+	Address string
+	// State is "active", "standby", "observer" or "initializing"; empty with Err.
+	State string
+	Err   error
+}
+
+// HAState asks every namenode for its state, all at once.
+func (c *Client) HAState(ctx context.Context) []NamenodeState {
+	states := make([]NamenodeState, len(c.config.Namenodes))
+	var wg sync.WaitGroup
+	for i, addr := range c.config.Namenodes {
+		wg.Go(func() {
+			states[i].Address = addr
+			conn, err := hrpc.Dial(ctx, addr, hrpc.DialConfig{Protocol: clientProtocol, User: c.config.User, RealUser: c.config.RealUser})
+			if err != nil {
+				states[i].Err = err
+				return
+			}
+			defer conn.Close()
+			var answer hadooppb.GetHAServiceStateResponseProto
+			err = conn.Call(ctx, clientProtocol, "getHAServiceState", new(hadooppb.GetHAServiceStateRequestProto), &answer)
+			if err != nil {
+				states[i].Err = wrap("state of", addr, err)
+				return
+			}
+			states[i].State = strings.ToLower(answer.GetState().String())
+		})
+	}
+	wg.Wait()
+	return states
+}
+
+// Datanode is one datanode as the namenode knows it; sizes are in bytes.
+type Datanode struct {
+	UUID, Hostname, IP        string
+	TransferPort, HTTPPort    int
+	IPCPort                   int
+	Rack                      string
+	Capacity, Used, Remaining int64
+	Blocks                    int
+	// LastContact is when it was heard of last.
+	LastContact metadata.Time
+}
+
+// DatanodeState selects datanodes of a report.
+type DatanodeState int
+
+// The states, with HDFS's numbers.
+const (
+	AllDatanodes  DatanodeState = 1
+	LiveDatanodes DatanodeState = 2
+	DeadDatanodes DatanodeState = 3
+)
+
+// Datanodes lists the datanodes of a state.
+func (c *Client) Datanodes(ctx context.Context, state DatanodeState) ([]Datanode, error) {
+	var answer hadooppb.GetDatanodeReportResponseProto
+	err := c.call(ctx, "datanode report", "", "getDatanodeReport",
+		&hadooppb.GetDatanodeReportRequestProto{Type: hadooppb.DatanodeReportTypeProto(state).Enum()}, &answer)
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]Datanode, len(answer.GetDi()))
+	for i, p := range answer.GetDi() {
+		nodes[i] = datanodeOf(p)
+	}
+	return nodes, nil
+}
+
+func datanodeOf(p *hadooppb.DatanodeInfoProto) Datanode {
+	return Datanode{
+		UUID:         p.GetId().GetDatanodeUuid(),
+		Hostname:     p.GetId().GetHostName(),
+		IP:           p.GetId().GetIpAddr(),
+		TransferPort: int(p.GetId().GetXferPort()),
+		HTTPPort:     int(p.GetId().GetInfoPort()),
+		IPCPort:      int(p.GetId().GetIpcPort()),
+		Rack:         p.GetLocation(),
+		Capacity:     int64(p.GetCapacity()),
+		Used:         int64(p.GetDfsUsed()),
+		Remaining:    int64(p.GetRemaining()),
+		Blocks:       int(p.GetNumBlocks()),
+		LastContact:  metadata.Time(p.GetLastUpdate()),
+	}
+}
+
+// BlockLocation is where a block of a file lies.
+type BlockLocation struct {
+	Block metadata.Block
+	// Offset of the block in the file, Length of what it holds, in bytes.
+	Offset, Length int64
+	Datanodes      []Datanode
+	// Corrupt: no replica is good.
+	Corrupt bool
+}
+
+// BlockLocations says where the blocks lie that overlap length bytes at offset.
+func (c *Client) BlockLocations(ctx context.Context, name string, offset, length int64) ([]BlockLocation, error) {
+	name, err := clean("locate", name)
+	if err != nil {
+		return nil, err
+	}
+	located, err := c.locate(ctx, name, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	var locations []BlockLocation
+	for _, b := range located.GetBlocks() {
+		l := BlockLocation{
+			Block: metadata.Block{
+				ID:         metadata.BlockID(b.GetB().GetBlockId()),
+				Generation: metadata.Generation(b.GetB().GetGenerationStamp()),
+				Length:     int64(b.GetB().GetNumBytes()),
+			},
+			Offset:  int64(b.GetOffset()),
+			Length:  int64(b.GetB().GetNumBytes()),
+			Corrupt: b.GetCorrupt(),
+		}
+		for _, node := range b.GetLocs() {
+			l.Datanodes = append(l.Datanodes, datanodeOf(node))
+		}
+		locations = append(locations, l)
+	}
+	return locations, nil
+}
+
+// locate asks for the blocks that overlap length bytes at offset of a cleaned path.
+func (c *Client) locate(ctx context.Context, name string, offset, length int64) (*hadooppb.LocatedBlocksProto, error) {
+	if offset < 0 || length < 0 {
+		return nil, &Error{Op: "locate", Path: name, Kind: metadata.ErrInvalidArgument, Message: "negative offset or length"}
+	}
+	var answer hadooppb.GetBlockLocationsResponseProto
+	err := c.call(ctx, "open", name, "getBlockLocations",
+		&hadooppb.GetBlockLocationsRequestProto{Src: &name, Offset: new(uint64(offset)), Length: new(uint64(length))}, &answer)
+	if err != nil {
+		return nil, err
+	}
+	located := answer.GetLocations()
+	if located == nil {
+		return nil, notExist("open", name)
+	}
+	if located.GetEcPolicy().GetId() != 0 {
+		return nil, &Error{Op: "open", Path: name, Kind: metadata.ErrUnsupported, Message: "erasure-coded files are not supported"}
+	}
+	if located.GetFileEncryptionInfo() != nil {
+		return nil, &Error{Op: "open", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted files are not supported"}
+	}
+	return located, nil
+}
+
+// visibleLength asks the datanodes of a block that is being written how much of it can be read. A block that no datanode
+// has begun yet has length zero.
+func (c *Client) visibleLength(ctx context.Context, name string, b *hadooppb.LocatedBlockProto) (int64, error) {
+	var causes []error
+	absent := 0
+	for _, node := range b.GetLocs() {
+		length, err := c.visibleLengthAt(ctx, node.GetId(), b.GetB())
+		if err == nil {
+			return length, nil
+		}
+		if errors.Is(err, metadata.ErrReplicaNotFound) {
+			absent++
+		}
+		causes = append(causes, err)
+	}
+	if absent == len(b.GetLocs()) && b.GetB().GetNumBytes() == 0 {
+		return 0, nil
+	}
+	return 0, &Error{Op: "open", Path: name, Kind: metadata.ErrIO,
+		Message: "cannot obtain the length of the block being written: " + errors.Join(causes...).Error()}
+}
+
+func (c *Client) visibleLengthAt(ctx context.Context, id *hadooppb.DatanodeIDProto, b *hadooppb.ExtendedBlockProto) (int64, error) {
+	addr := ipcAddr(id, c.config.UseHostname)
+	conn, err := hrpc.Dial(ctx, addr, hrpc.DialConfig{
+		Protocol: clientDatanodeProtocol, User: c.config.User, RealUser: c.config.RealUser, CallTimeout: c.config.DatanodeTimeout,
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	var answer hadooppb.GetReplicaVisibleLengthResponseProto
+	err = conn.Call(ctx, clientDatanodeProtocol, "getReplicaVisibleLength", &hadooppb.GetReplicaVisibleLengthRequestProto{Block: b}, &answer)
+	if err != nil {
+		return 0, wrap("length at", addr, err)
+	}
+	return int64(answer.GetLength()), nil
+}

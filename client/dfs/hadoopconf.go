@@ -1,0 +1,356 @@
+package dfs
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// defaultPort is where a namenode listens that names no port.
+const defaultPort = "8020"
+
+// maxConfFile bounds a configuration file, in bytes.
+const maxConfFile = 16 << 20
+
+// HadoopConf is what a Hadoop configuration directory says: the properties of core-site.xml and hdfs-site.xml, by name,
+// with ${...} resolved. Only those that this client knows matter; their defaults are Hadoop's.
+type HadoopConf struct {
+	Properties map[string]string
+}
+
+// LoadHadoopConf reads core-site.xml and hdfs-site.xml of a directory. Files that are missing say nothing.
+func LoadHadoopConf(dir string) (*HadoopConf, error) {
+	c := &HadoopConf{Properties: map[string]string{}}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("hadoop configuration: %w", err)
+	}
+	for _, name := range []string{"core-site.xml", "hdfs-site.xml"} {
+		if err := c.load(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	for name := range c.Properties {
+		c.Properties[name] = c.expand(c.Properties[name])
+	}
+	return c, nil
+}
+
+// HadoopConfFromEnv reads the directory that $HADOOP_CONF_DIR names; without that variable the configuration is empty.
+func HadoopConfFromEnv() (*HadoopConf, error) {
+	dir := os.Getenv("HADOOP_CONF_DIR")
+	if dir == "" {
+		return &HadoopConf{Properties: map[string]string{}}, nil
+	}
+	return LoadHadoopConf(dir)
+}
+
+// ConfigFromEnv is the configuration for the default file system of $HADOOP_CONF_DIR.
+func ConfigFromEnv() (Config, error) {
+	c, err := HadoopConfFromEnv()
+	if err != nil {
+		return Config{}, err
+	}
+	l, err := c.Locate("/")
+	if err != nil {
+		return Config{}, err
+	}
+	return l.Config, nil
+}
+
+func (c *HadoopConf) load(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var document struct {
+		XMLName  xml.Name `xml:"configuration"`
+		Property []struct {
+			Name  string `xml:"name"`
+			Value string `xml:"value"`
+		} `xml:"property"`
+	}
+	decoder := xml.NewDecoder(io.LimitReader(f, maxConfFile))
+	if err := decoder.Decode(&document); err != nil {
+		if err == io.EOF {
+			return nil // an empty file
+		}
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, p := range document.Property {
+		c.Properties[strings.TrimSpace(p.Name)] = strings.TrimSpace(p.Value)
+	}
+	return nil
+}
+
+// expand replaces ${name} by the property or, for ${user.name} and ${env.NAME}, what it stands for. An unknown one stays.
+func (c *HadoopConf) expand(value string) string {
+	for range 20 { // Hadoop's limit of nesting
+		start := strings.Index(value, "${")
+		if start < 0 {
+			break
+		}
+		end := strings.IndexByte(value[start:], '}')
+		if end < 0 {
+			break
+		}
+		name := value[start+2 : start+end]
+		with, ok := c.Properties[name]
+		switch {
+		case ok:
+		case name == "user.name":
+			with = currentUser()
+		case strings.HasPrefix(name, "env."):
+			with = os.Getenv(name[4:])
+		default:
+			return value
+		}
+		value = value[:start] + with + value[start+end+1:]
+	}
+	return value
+}
+
+// DefaultFS is the URI of the file system that a path without one means, empty if none is configured.
+func (c *HadoopConf) DefaultFS() string {
+	if v := c.Properties["fs.defaultFS"]; v != "" {
+		return v
+	}
+	return c.Properties["fs.default.name"]
+}
+
+// TrashInterval is how long deleted files are kept, zero if they are not.
+func (c *HadoopConf) TrashInterval() (time.Duration, error) {
+	v := c.Properties["fs.trash.interval"]
+	if v == "" {
+		return 0, nil
+	}
+	minutes, err := strconv.ParseFloat(v, 64)
+	if err != nil || minutes < 0 {
+		return 0, fmt.Errorf("fs.trash.interval: %q is no number of minutes", v)
+	}
+	return time.Duration(minutes * float64(time.Minute)), nil
+}
+
+// Location is what a URI names: a path, and the client that reaches it.
+type Location struct {
+	// Authority is the host and port or the name service of the URI, empty for a path in the default file system.
+	Authority string
+	// Path is absolute.
+	Path   string
+	Config Config
+}
+
+// Locate resolves hdfs://host[:port]/path, hdfs://nameservice/path, and paths without a scheme, which are in the default
+// file system and, if relative, in the user's home.
+func (c *HadoopConf) Locate(uri string) (Location, error) {
+	return c.LocateAs(uri, "")
+}
+
+// LocateAs is Locate for a user of that name; empty means the process's.
+func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
+	config, err := c.config()
+	if err != nil {
+		return Location{}, err
+	}
+	config.User = firstSet(user, currentUser())
+	scheme, authority, name, err := splitURI(uri)
+	if err != nil {
+		return Location{}, err
+	}
+	if scheme == "" || authority == "" && scheme == "hdfs" {
+		base := c.DefaultFS()
+		if base == "" {
+			return Location{}, fmt.Errorf("%q names no file system and none is configured: set fs.defaultFS, HADOOP_CONF_DIR or give hdfs://host:port: %w", uri, metadata.ErrInvalidArgument)
+		}
+		if scheme, authority, _, err = splitURI(base); err != nil {
+			return Location{}, fmt.Errorf("fs.defaultFS: %w", err)
+		}
+		l := Location{Path: name}
+		if l.Config, err = c.reach(config, scheme, authority); err != nil {
+			return Location{}, fmt.Errorf("fs.defaultFS: %w", err)
+		}
+		if !strings.HasPrefix(name, "/") {
+			l.Path = "/user/" + config.User + "/" + name
+		}
+		l.Path = path.Clean(l.Path)
+		return l, nil
+	}
+	l := Location{Authority: authority, Path: path.Clean("/" + name)}
+	if l.Config, err = c.reach(config, scheme, authority); err != nil {
+		return Location{}, err
+	}
+	return l, nil
+}
+
+// splitURI cuts a URI at "scheme://authority" as Hadoop does: a path may hold any character.
+func splitURI(uri string) (scheme, authority, name string, err error) {
+	i := strings.Index(uri, ":")
+	slash := strings.IndexByte(uri, '/')
+	if i <= 0 || slash >= 0 && slash < i || !strings.HasPrefix(uri[i+1:], "/") {
+		return "", "", uri, nil
+	}
+	scheme, rest := strings.ToLower(uri[:i]), uri[i+1:]
+	if strings.HasPrefix(rest, "//") {
+		authority, name, _ = strings.Cut(rest[2:], "/")
+		name = "/" + name
+	} else {
+		name = rest
+	}
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		authority = authority[i+1:]
+	}
+	if u, err := url.Parse(scheme + "://" + authority); err != nil || u.Host != authority {
+		return "", "", "", fmt.Errorf("%q: %q is no host: %w", uri, authority, metadata.ErrInvalidArgument)
+	}
+	return scheme, authority, name, nil
+}
+
+// reach fills in the namenodes of an authority.
+func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, error) {
+	if scheme != "hdfs" {
+		return Config{}, fmt.Errorf("file system %q is not supported, hdfs is: %w", scheme, metadata.ErrUnsupported)
+	}
+	for _, service := range splitList(c.Properties["dfs.nameservices"]) {
+		if service != authority {
+			continue
+		}
+		names := splitList(c.Properties["dfs.ha.namenodes."+service])
+		if len(names) == 0 {
+			if addr := c.Properties["dfs.namenode.rpc-address."+service]; addr != "" {
+				config.Namenodes = []string{withPort(addr)}
+			}
+		}
+		for _, name := range names {
+			addr := c.Properties["dfs.namenode.rpc-address."+service+"."+name]
+			if addr == "" {
+				return Config{}, fmt.Errorf("name service %s: dfs.namenode.rpc-address.%s.%s is not set: %w", service, service, name, metadata.ErrInvalidArgument)
+			}
+			config.Namenodes = append(config.Namenodes, withPort(addr))
+		}
+		if len(config.Namenodes) == 0 {
+			return Config{}, fmt.Errorf("name service %s has no namenodes: %w", service, metadata.ErrInvalidArgument)
+		}
+		return config, nil
+	}
+	if authority == "" {
+		return Config{}, fmt.Errorf("the URI names no host: %w", metadata.ErrInvalidArgument)
+	}
+	config.Namenodes = []string{withPort(authority)}
+	return config, nil
+}
+
+func withPort(addr string) string {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
+}
+
+func splitList(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' || r == '\t' })
+}
+
+// config takes over the properties that shape new files.
+func (c *HadoopConf) config() (Config, error) {
+	var config Config
+	var problems []error
+	get := func(name string, set func(string) error) {
+		if v := c.Properties[name]; v != "" {
+			if err := set(v); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %q: %w", name, v, err))
+			}
+		}
+	}
+	get("dfs.replication", func(v string) (err error) {
+		config.Replication, err = strconv.Atoi(v)
+		return err
+	})
+	get("dfs.blocksize", func(v string) (err error) {
+		config.BlockSize, err = parseSize(v)
+		return err
+	})
+	get("fs.permissions.umask-mode", func(v string) error {
+		umask, err := parseUmask(v)
+		config.Umask = &umask
+		return err
+	})
+	get("dfs.client.use.datanode.hostname", func(v string) (err error) {
+		config.UseHostname, err = strconv.ParseBool(v)
+		return err
+	})
+	get("dfs.client.socket-timeout", func(v string) error {
+		ms, err := strconv.ParseInt(strings.TrimSuffix(v, "ms"), 10, 64)
+		if err == nil && ms > 0 {
+			config.DatanodeTimeout = time.Duration(ms) * time.Millisecond
+		}
+		return err
+	})
+	return config, errors.Join(problems...)
+}
+
+// parseSize reads a size with Hadoop's suffixes: k, m, g, t, p, e are powers of 1024.
+func parseSize(v string) (int64, error) {
+	v = strings.ToLower(strings.TrimSpace(v))
+	shift := 0
+	if i := strings.IndexByte("kmgtpe", v[len(v)-1]); i >= 0 {
+		shift = 10 * (i + 1)
+		v = v[:len(v)-1]
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+	if err != nil || n < 0 || n > (1<<63-1)>>shift {
+		return 0, fmt.Errorf("not a size: %w", metadata.ErrInvalidArgument)
+	}
+	return n << shift, nil
+}
+
+// parseUmask reads an octal or, like "u=rwx,g=rx,o=", a symbolic umask; the symbolic one names what is left.
+func parseUmask(v string) (metadata.Mode, error) {
+	if n, err := strconv.ParseUint(v, 8, 16); err == nil && n <= 0o777 {
+		return metadata.Mode(n), nil
+	}
+	umask := metadata.Mode(0o777)
+	for clause := range strings.SplitSeq(v, ",") {
+		who, rights, ok := strings.Cut(clause, "=")
+		if !ok {
+			return 0, fmt.Errorf("not a umask: %w", metadata.ErrInvalidArgument)
+		}
+		var bits metadata.Mode
+		for _, r := range rights {
+			i := strings.IndexRune("xwr", r)
+			if i < 0 {
+				return 0, fmt.Errorf("not a umask: %w", metadata.ErrInvalidArgument)
+			}
+			bits |= 1 << i
+		}
+		if who == "" {
+			who = "a"
+		}
+		for _, w := range who {
+			switch w {
+			case 'u':
+				umask &^= bits << 6
+			case 'g':
+				umask &^= bits << 3
+			case 'o':
+				umask &^= bits
+			case 'a':
+				umask &^= bits<<6 | bits<<3 | bits
+			default:
+				return 0, fmt.Errorf("not a umask: %w", metadata.ErrInvalidArgument)
+			}
+		}
+	}
+	return umask, nil
+}

@@ -1,0 +1,203 @@
+package dfs
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+const (
+	// peerIdle is how long a connection to a datanode is kept for the next read; datanodes keep their end for 4 s.
+	peerIdle = 3 * time.Second
+	// peersKept is how many are kept for one datanode.
+	peersKept = 16
+	// dialTimeout bounds connecting to a datanode.
+	dialTimeout = 10 * time.Second
+)
+
+// peer is a connection to a datanode's transfer port.
+type peer struct {
+	conn    net.Conn
+	r       *bufio.Reader
+	addr    string
+	kept    time.Time // since when it has been idle
+	reused  bool      // it may have been closed by the other side meanwhile
+	timeout time.Duration
+}
+
+// readers are the large buffers that packets are read into.
+var readers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
+
+// close ends the connection.
+func (p *peer) close() {
+	p.conn.Close()
+	if p.r != nil {
+		p.r.Reset(nil)
+		readers.Put(p.r)
+		p.r = nil
+	}
+}
+
+// patience starts the wait for the datanode's next bytes.
+func (p *peer) patience() { _ = p.conn.SetDeadline(time.Now().Add(p.timeout)) }
+
+// peerPool keeps connections between reads.
+type peerPool struct {
+	byHostname bool
+
+	mu     sync.Mutex
+	idle   map[string][]*peer // the longest idle first
+	purge  *time.Timer
+	closed bool
+}
+
+func newPeerPool(byHostname bool) *peerPool {
+	return &peerPool{byHostname: byHostname, idle: map[string][]*peer{}}
+}
+
+// get returns an idle connection, the last one used, or makes a new one.
+func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeout time.Duration, fresh bool) (*peer, error) {
+	addr := dtp.TransferAddr(id, pp.byHostname)
+	if !fresh {
+		if p := pp.take(addr); p != nil {
+			p.timeout = timeout
+			return p, nil
+		}
+	}
+	conn, err := dialDatanode(ctx, addr, timeout)
+	if err != nil {
+		return nil, err
+	}
+	r := readers.Get().(*bufio.Reader)
+	r.Reset(conn)
+	return &peer{conn: conn, r: r, addr: addr, timeout: timeout}, nil
+}
+
+func dialDatanode(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: min(timeout, dialTimeout)}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+func (pp *peerPool) take(addr string) *peer {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	for {
+		list := pp.idle[addr]
+		if len(list) == 0 {
+			return nil
+		}
+		p := list[len(list)-1]
+		pp.idle[addr] = list[:len(list)-1]
+		if time.Since(p.kept) < peerIdle {
+			p.reused = true
+			return p
+		}
+		p.close()
+	}
+}
+
+// put keeps a connection on which a read has ended in order.
+func (pp *peerPool) put(p *peer) {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	if pp.closed || p.r.Buffered() > 0 {
+		p.close()
+		return
+	}
+	p.kept = time.Now()
+	list := pp.idle[p.addr]
+	if len(list) == peersKept {
+		list[0].close()
+		list = append(list[:0], list[1:]...)
+	}
+	pp.idle[p.addr] = append(list, p)
+	if pp.purge == nil {
+		pp.purge = time.AfterFunc(peerIdle, pp.purgeIdle)
+	}
+}
+
+// purgeIdle closes what has been idle too long, and comes again while anything is left.
+func (pp *peerPool) purgeIdle() {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	pp.purge = nil
+	for addr, list := range pp.idle {
+		n := 0
+		for n < len(list) && time.Since(list[n].kept) >= peerIdle {
+			list[n].close()
+			n++
+		}
+		if n == len(list) {
+			delete(pp.idle, addr)
+		} else {
+			pp.idle[addr] = append(list[:0], list[n:]...)
+		}
+	}
+	if len(pp.idle) > 0 && !pp.closed {
+		pp.purge = time.AfterFunc(peerIdle/2, pp.purgeIdle)
+	}
+}
+
+func (pp *peerPool) close() {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	pp.closed = true
+	for _, list := range pp.idle {
+		for _, p := range list {
+			p.close()
+		}
+	}
+	clear(pp.idle)
+	if pp.purge != nil {
+		pp.purge.Stop()
+	}
+}
+
+// ipcAddr is where a datanode takes calls.
+func ipcAddr(id *hadooppb.DatanodeIDProto, byHostname bool) string {
+	host := id.GetIpAddr()
+	if byHostname {
+		host = id.GetHostName()
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(uint64(id.GetIpcPort()), 10))
+}
+
+// ask sends a request to a datanode and returns its answer, which has succeeded, and the connection with what follows. A
+// kept connection that turns out to be closed is replaced by a new one.
+func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.Op, request dtp.Message) (*peer, *hadooppb.BlockOpResponseProto, error) {
+	for fresh := false; ; fresh = true {
+		p, err := c.peers.get(ctx, id, c.config.DatanodeTimeout, fresh)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.patience()
+		var answer *hadooppb.BlockOpResponseProto
+		if err = dtp.WriteOp(p.conn, op, request); err == nil {
+			answer, err = dtp.ReadResponse(p.r)
+		}
+		if err == nil {
+			err = dtp.CheckResponse(op, answer)
+			if err != nil {
+				p.close()
+				return nil, nil, err
+			}
+			return p, answer, nil
+		}
+		again := p.reused && !fresh
+		p.close()
+		if again {
+			continue
+		}
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, nil, err
+	}
+}

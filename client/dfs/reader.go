@@ -1,0 +1,441 @@
+package dfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+const (
+	// prefetch is how much of a file's block list is asked for at a time, as a multiple of its block size (Hadoop's
+	// dfs.client.read.prefetch.size).
+	prefetch = 10
+	// firstPrefetch, in bytes, is what is asked for before the block size is known.
+	firstPrefetch = 10 * 128 << 20
+	// skipAhead is how far a seek reads on in place of asking anew.
+	skipAhead = 256 << 10
+	// readRounds is how often the locations of a block are asked for again when none of them gives its bytes.
+	readRounds = 3
+)
+
+// located is a block of a file and where its replicas are.
+type located struct {
+	block  *hadooppb.ExtendedBlockProto
+	token  *hadooppb.TokenProto
+	offset int64 // in the file
+	size   int64
+	nodes  []*hadooppb.DatanodeInfoProto
+}
+
+func (b *located) end() int64 { return b.offset + b.size }
+
+// Reader reads a file as it was when it was opened; of a file that is being written that is what its writer had flushed
+// by then. Every byte is checked against its checksum, and a replica that fails is replaced by another one on the way.
+//
+// Read, Seek, WriteTo and Close are for one goroutine at a time; ReadAt may be called by many, at any time before Close.
+type Reader struct {
+	c      *Client
+	path   string
+	length int64
+	block  int64 // block size, or a guess
+
+	pos    int64
+	stream *blockStream
+	cur    *located // of stream
+	node   *hadooppb.DatanodeInfoProto
+	closed bool
+
+	mu     sync.Mutex
+	blocks []*located // known ones, by offset
+	bad    map[replica]bool
+}
+
+// replica is one copy of a block, as far as a reader has to tell them apart.
+type replica struct {
+	block uint64
+	node  string
+}
+
+// Open opens a file for reading. A directory is an error of kind ErrNotExist, as in HDFS.
+func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
+	name, err := clean("open", name)
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.locate(ctx, name, 0, firstPrefetch)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{c: c, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
+	last := list.GetLastBlock()
+	if last != nil && !list.GetIsLastBlockComplete() {
+		visible, err := c.visibleLength(ctx, name, last)
+		if err != nil {
+			return nil, err
+		}
+		r.length = int64(last.GetOffset()) + visible
+	}
+	r.learn(list)
+	return r, nil
+}
+
+// Size is the length of the file in bytes.
+func (r *Reader) Size() int64 { return r.length }
+
+// Name is the path of the file.
+func (r *Reader) Name() string { return r.path }
+
+// learn adds blocks to those known. The length of the last one follows from that of the file.
+func (r *Reader) learn(list *hadooppb.LocatedBlocksProto) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	add := func(p *hadooppb.LocatedBlockProto) {
+		b := &located{
+			block:  p.GetB(),
+			token:  p.GetBlockToken(),
+			offset: int64(p.GetOffset()),
+			size:   int64(p.GetB().GetNumBytes()),
+			nodes:  p.GetLocs(),
+		}
+		if last := list.GetLastBlock(); last != nil && last.GetB().GetBlockId() == b.block.GetBlockId() {
+			b.size = max(r.length-b.offset, 0)
+		}
+		b.size = min(b.size, r.length-b.offset)
+		if b.size <= 0 {
+			return
+		}
+		i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].offset >= b.offset })
+		if i < len(r.blocks) && r.blocks[i].offset == b.offset {
+			r.blocks[i] = b
+			return
+		}
+		r.blocks = append(r.blocks, nil)
+		copy(r.blocks[i+1:], r.blocks[i:])
+		r.blocks[i] = b
+	}
+	for _, p := range list.GetBlocks() {
+		add(p)
+		r.block = max(int64(p.GetB().GetNumBytes()), 1)
+	}
+	if last := list.GetLastBlock(); last != nil {
+		add(last)
+	}
+}
+
+// at returns the block that holds the byte at pos, asking the namenode if it is not known, or if fresh.
+func (r *Reader) at(ctx context.Context, pos int64, fresh bool) (*located, error) {
+	if !fresh {
+		if b := r.known(pos); b != nil {
+			return b, nil
+		}
+	}
+	list, err := r.c.locate(ctx, r.path, pos, max(prefetch*r.block, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	before := r.known(pos)
+	r.learn(list)
+	if b := r.known(pos); b != nil {
+		if before != nil && before.block.GetBlockId() != b.block.GetBlockId() {
+			return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: "the file has been replaced since it was opened"}
+		}
+		return b, nil
+	}
+	return nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("the file has no block at offset %d any more", pos)}
+}
+
+func (r *Reader) known(pos int64) *located {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].end() > pos })
+	if i < len(r.blocks) && r.blocks[i].offset <= pos {
+		return r.blocks[i]
+	}
+	return nil
+}
+
+// attempt is the search for a replica that gives the bytes at one place.
+type attempt struct {
+	round  int
+	causes []string
+}
+
+// connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
+// asks for their locations again and tries them anew, readRounds times.
+func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*blockStream, *located, *hadooppb.DatanodeInfoProto, error) {
+	fresh := false
+	for {
+		b, err := r.at(ctx, pos, fresh)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		for _, node := range b.nodes {
+			if r.isBad(b, node) {
+				continue
+			}
+			s, err := r.c.openStream(ctx, b, node.GetId(), pos-b.offset, min(length, b.end()-pos))
+			if err == nil {
+				return s, b, node, nil
+			}
+			if ctx.Err() != nil {
+				return nil, nil, nil, wrap("read", r.path, ctx.Err())
+			}
+			r.blame(ctx, a, b, node, err)
+		}
+		if a.round == readRounds {
+			return nil, nil, nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO,
+				Message: fmt.Sprintf("could not obtain block blk_%d at offset %d from any of %d datanodes: %s",
+					int64(b.block.GetBlockId()), pos, len(b.nodes), strings.Join(a.causes, "; "))}
+		}
+		wait := time.NewTimer(100 * time.Millisecond << (2 * a.round)) // 0.1, 0.4, 1.6 s
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			wait.Stop()
+			return nil, nil, nil, wrap("read", r.path, ctx.Err())
+		}
+		a.round++
+		r.forgive(b)
+		fresh = true
+	}
+}
+
+func (r *Reader) isBad(b *located, node *hadooppb.DatanodeInfoProto) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bad[replica{b.block.GetBlockId(), node.GetId().GetDatanodeUuid()}]
+}
+
+// blame marks a replica as failed and reports a corrupt one to the namenode.
+func (r *Reader) blame(ctx context.Context, a *attempt, b *located, node *hadooppb.DatanodeInfoProto, cause error) {
+	addr := dtp.TransferAddr(node.GetId(), r.c.config.UseHostname)
+	r.c.log.Warn("read from a datanode failed", "path", r.path, "block", b.block.GetBlockId(), "node", addr, "error", cause)
+	a.causes = append(a.causes, fmt.Sprintf("%s: %v", addr, cause))
+	r.mu.Lock()
+	r.bad[replica{b.block.GetBlockId(), node.GetId().GetDatanodeUuid()}] = true
+	r.mu.Unlock()
+	if !errors.Is(cause, dtp.ErrChecksum) {
+		return
+	}
+	err := r.c.call(ctx, "report bad block of", r.path, "reportBadBlocks", &hadooppb.ReportBadBlocksRequestProto{
+		Blocks: []*hadooppb.LocatedBlockProto{{
+			B: b.block, Offset: new(uint64(b.offset)), Locs: []*hadooppb.DatanodeInfoProto{node}, Corrupt: new(true), BlockToken: tokenOf(b.token),
+		}},
+	}, new(hadooppb.ReportBadBlocksResponseProto))
+	if err != nil {
+		r.c.log.Warn("cannot report a corrupt replica", "block", b.block.GetBlockId(), "node", addr, "error", err)
+	}
+}
+
+func (r *Reader) forgive(b *located) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k := range r.bad {
+		if k.block == b.block.GetBlockId() {
+			delete(r.bad, k)
+		}
+	}
+}
+
+// chunk returns the next bytes in sequence, valid until the next call.
+func (r *Reader) chunk() ([]byte, error) {
+	if r.closed {
+		return nil, fmt.Errorf("read %s: %w", r.path, fs.ErrClosed)
+	}
+	ctx := context.Background()
+	var a attempt
+	for {
+		if r.pos >= r.length {
+			r.drop()
+			return nil, io.EOF
+		}
+		if r.stream == nil {
+			s, b, node, err := r.connect(ctx, &a, r.pos, r.length-r.pos)
+			if err != nil {
+				return nil, err
+			}
+			r.stream, r.cur, r.node = s, b, node
+		}
+		data, err := r.stream.read()
+		if err == nil {
+			r.pos += int64(len(data))
+			return data, nil
+		}
+		r.stream = nil
+		if err != io.EOF {
+			r.blame(ctx, &a, r.cur, r.node, err)
+		}
+	}
+}
+
+// Read reads the next bytes.
+func (r *Reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n := 0
+	for n < len(p) {
+		data, err := r.chunk()
+		if err != nil {
+			if n > 0 {
+				return n, nil
+			}
+			return 0, err
+		}
+		m := copy(p[n:], data)
+		n += m
+		if m < len(data) {
+			r.stream.unread(data[m:])
+			r.pos -= int64(len(data) - m)
+		}
+	}
+	r.settle()
+	return n, nil
+}
+
+// settle lets a stream that has nothing more to give end at once, so that its connection can be used again.
+func (r *Reader) settle() {
+	if r.stream == nil || r.stream.pos < r.stream.end {
+		return
+	}
+	if _, err := r.stream.read(); err != io.EOF {
+		r.stream.close()
+	}
+	r.stream = nil
+}
+
+// WriteTo writes the rest of the file to w without copying it on the way.
+func (r *Reader) WriteTo(w io.Writer) (int64, error) {
+	var n int64
+	for {
+		data, err := r.chunk()
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		m, err := w.Write(data)
+		n += int64(m)
+		if m < len(data) && err == nil {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			if r.stream != nil {
+				r.stream.unread(data[m:])
+			} else if m < len(data) {
+				r.drop()
+			}
+			r.pos -= int64(len(data) - m)
+			return n, err
+		}
+	}
+}
+
+// ReadAt reads len(p) bytes at off, over a connection of its own. At the end of the file it returns io.EOF.
+func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
+	return r.ReadAtContext(context.Background(), p, off)
+}
+
+// ReadAtContext is ReadAt with a context.
+func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, &Error{Op: "read", Path: r.path, Kind: metadata.ErrInvalidArgument, Message: "negative offset"}
+	}
+	n := 0
+	var a attempt
+	for n < len(p) {
+		pos := off + int64(n)
+		if pos >= r.length {
+			return n, io.EOF
+		}
+		s, b, node, err := r.connect(ctx, &a, pos, min(int64(len(p)-n), r.length-pos))
+		if err != nil {
+			return n, err
+		}
+		for {
+			var data []byte
+			if data, err = s.read(); err != nil {
+				break
+			}
+			n += copy(p[n:], data)
+		}
+		if err != io.EOF {
+			r.blame(ctx, &a, b, node, err)
+		}
+	}
+	return n, nil
+}
+
+// Seek moves to where the next Read starts. A short way forward is read and skipped.
+func (r *Reader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+	case io.SeekCurrent:
+		offset += r.pos
+	case io.SeekEnd:
+		offset += r.length
+	default:
+		return r.pos, &Error{Op: "seek", Path: r.path, Kind: metadata.ErrInvalidArgument, Message: fmt.Sprintf("whence %d", whence)}
+	}
+	if offset < 0 {
+		return r.pos, &Error{Op: "seek", Path: r.path, Kind: metadata.ErrInvalidArgument, Message: "negative offset"}
+	}
+	if offset == r.pos {
+		return offset, nil
+	}
+	if ahead := offset - r.pos; r.stream != nil && ahead > 0 && ahead <= skipAhead && offset < r.cur.end() {
+		for r.pos < offset {
+			data, err := r.chunk()
+			if err != nil {
+				break // the next Read meets it again
+			}
+			if over := r.pos - offset; over > 0 {
+				r.stream.unread(data[int64(len(data))-over:])
+				r.pos = offset
+			}
+		}
+		if r.pos == offset {
+			return offset, nil
+		}
+	}
+	r.drop()
+	r.pos = offset
+	return offset, nil
+}
+
+// drop gives up the stream.
+func (r *Reader) drop() {
+	if r.stream != nil {
+		r.stream.close()
+		r.stream = nil
+	}
+}
+
+// Close ends reading.
+func (r *Reader) Close() error {
+	if r.closed {
+		return fmt.Errorf("close %s: %w", r.path, fs.ErrClosed)
+	}
+	r.closed = true
+	r.drop()
+	return nil
+}
+
+// tokenOf is t, or the empty token that stands for none.
+func tokenOf(t *hadooppb.TokenProto) *hadooppb.TokenProto {
+	if t != nil {
+		return t
+	}
+	return &hadooppb.TokenProto{Identifier: []byte{}, Password: []byte{}, Kind: new(string), Service: new(string)}
+}
