@@ -1,0 +1,188 @@
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// isGlob reports whether a word has wildcards of Hadoop's patterns: * ? [abc] [a-z] [^a] {a,b}, with \ before what is
+// meant literally.
+func isGlob(word string) bool { return strings.ContainsAny(word, "*?[{") }
+
+// glob finds the existing paths that a word means, in order.
+func (s *Shell) glob(ctx context.Context, word string) ([]item, error) {
+	if !isGlob(word) {
+		it, err := s.look(ctx, strings.ReplaceAll(word, `\`, ""))
+		if err != nil || it.status == nil {
+			return nil, err
+		}
+		return []item{it}, nil
+	}
+	var found []item
+	alternatives, err := braces(word)
+	if err != nil {
+		return nil, err
+	}
+	for _, pattern := range alternatives {
+		more, err := s.globOne(ctx, pattern)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}
+
+func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
+	if !isGlob(pattern) {
+		it, err := s.look(ctx, pattern)
+		if err != nil || it.status == nil {
+			return nil, err
+		}
+		return []item{it}, nil
+	}
+	absolute, err := s.resolve(pattern)
+	if err != nil {
+		return nil, err
+	}
+	// What is shown begins as the user began.
+	prefix := strings.HasPrefix(pattern, "/")
+	components := strings.Split(strings.Trim(absolute, "/"), "/")
+	root := &metadata.FileStatus{Type: metadata.TypeDirectory}
+	level := []item{{shown: "/", path: "/", status: root}}
+	for _, component := range components {
+		var next []item
+		var match *regexp.Regexp
+		if isGlob(component) {
+			if match, err = compile(component); err != nil {
+				return nil, err
+			}
+		}
+		for _, parent := range level {
+			if !parent.isDir() {
+				continue
+			}
+			if match == nil {
+				child := childPath(parent.path, strings.ReplaceAll(component, `\`, ""))
+				status, err := s.client.Stat(ctx, child)
+				if errors.Is(err, metadata.ErrNotExist) {
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				next = append(next, item{shown: child, path: child, status: &status})
+				continue
+			}
+			list, err := s.client.List(ctx, parent.path)
+			if err != nil && !errors.Is(err, metadata.ErrNotExist) {
+				return nil, err
+			}
+			for i := range list {
+				if match.MatchString(list[i].Name) {
+					child := childPath(parent.path, list[i].Name)
+					next = append(next, item{shown: child, path: child, status: &list[i]})
+				}
+			}
+		}
+		level = next
+	}
+	if !prefix && !strings.Contains(pattern, "://") {
+		home := "/user/" + s.client.User() + "/"
+		for i := range level {
+			level[i].shown = strings.TrimPrefix(level[i].shown, home)
+		}
+	}
+	return level, nil
+}
+
+// compile turns one component of a pattern into a regular expression.
+func compile(component string) (*regexp.Regexp, error) {
+	var b strings.Builder
+	b.WriteString(`(?s)\A`)
+	class := false
+	for i := 0; i < len(component); i++ {
+		c := component[i]
+		switch {
+		case c == '\\' && i+1 < len(component):
+			i++
+			b.WriteString(regexp.QuoteMeta(component[i : i+1]))
+		case class:
+			if c == ']' {
+				class = false
+			} else if c == '^' && component[i-1] != '[' || c == '[' {
+				b.WriteByte('\\')
+			}
+			b.WriteByte(c)
+		case c == '*':
+			b.WriteString(".*")
+		case c == '?':
+			b.WriteString(".")
+		case c == '[':
+			class = true
+			b.WriteByte('[')
+		default:
+			b.WriteString(regexp.QuoteMeta(string(c)))
+		}
+	}
+	if class {
+		return nil, fmt.Errorf("Illegal file pattern: Expecting set closure character or end of range, or } for glob %s", component) //nolint:staticcheck // Hadoop's words
+	}
+	b.WriteString(`\z`)
+	re, err := regexp.Compile(b.String())
+	if err != nil {
+		return nil, fmt.Errorf("Illegal file pattern: %v for glob %s", err, component) //nolint:staticcheck // Hadoop's words
+	}
+	return re, nil
+}
+
+// braces expands {a,b} into the alternatives, outermost first.
+func braces(pattern string) ([]string, error) {
+	open := -1
+	depth := 0
+	var commas []int
+	for i := 0; i < len(pattern); i++ {
+		switch pattern[i] {
+		case '\\':
+			i++
+		case '{':
+			if depth == 0 {
+				open, commas = i, nil
+			}
+			depth++
+		case ',':
+			if depth == 1 {
+				commas = append(commas, i)
+			}
+		case '}':
+			if depth == 0 {
+				continue
+			}
+			if depth--; depth > 0 {
+				continue
+			}
+			var out []string
+			start := open + 1
+			for _, end := range append(commas, i) {
+				more, err := braces(pattern[:open] + pattern[start:end] + pattern[i+1:])
+				if err != nil {
+					return nil, err
+				}
+				if out = append(out, more...); len(out) > 10000 {
+					return nil, fmt.Errorf("pattern %s has more than 10000 alternatives", pattern)
+				}
+				start = end + 1
+			}
+			return out, nil
+		}
+	}
+	if depth > 0 {
+		return nil, fmt.Errorf("Illegal file pattern: Unclosed group near index %d %s", len(pattern), pattern) //nolint:staticcheck // Hadoop's words
+	}
+	return []string{pattern}, nil
+}

@@ -1,0 +1,417 @@
+// Package shell is Hadoop's file system shell: the verbs of `hadoop fs` with their options, output and exit statuses
+// (Hadoop 3.4 FsShell), on a client of the cluster's filesystem.
+package shell
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// The exit statuses of FsShell.
+const (
+	ExitOK      = 0
+	ExitError   = 1
+	ExitUsage   = 255
+	ExitAborted = 130
+)
+
+// Shell runs commands against one filesystem. Its fields are set before Run.
+type Shell struct {
+	// Dial connects to the filesystem of a URI ("" is the default one) with Hadoop properties given by -D and -conf. It
+	// returns the URI by which messages name the filesystem, hdfs://host:port.
+	Dial   func(uri string, properties map[string]string) (*dfs.Client, string, error)
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+
+	client  *dfs.Client
+	uri     string // of the filesystem, as messages show it
+	out     *bufio.Writer
+	options map[string]string
+	errors  int
+	verb    string
+}
+
+type verb struct {
+	usage       string
+	description string
+	// flags and values are the options of the verb, with single letters or words; values take an argument.
+	flags, values []string
+	// least and most arguments after the options; most 0: any number.
+	least, most int
+	run         func(ctx context.Context, s *Shell, args []string) error
+}
+
+// usageError is shown with the usage of the verb, exit status 255 (IllegalArgumentException in Hadoop).
+type usageError struct{ message string }
+
+func (e usageError) Error() string { return e.message }
+
+// pathError is Hadoop's PathIOException: `path': text.
+type pathError struct {
+	path, target, text, qualified string
+}
+
+func (e *pathError) Error() string {
+	s := "`" + e.path + "'"
+	if e.target != "" {
+		s += " to `" + e.target + "'"
+	}
+	s += ": " + e.text
+	if e.qualified != "" {
+		s += ": `" + e.qualified + "'"
+	}
+	return s
+}
+
+func notFound(p string) error     { return &pathError{path: p, text: "No such file or directory"} }
+func exists(p string) error       { return &pathError{path: p, text: "File exists"} }
+func isDirectory(p string) error  { return &pathError{path: p, text: "Is a directory"} }
+func notDirectory(p string) error { return &pathError{path: p, text: "Is not a directory"} }
+func failed(p string) error       { return &pathError{path: p, text: "Input/output error"} }
+
+// Run executes one command line, without the program's name: generic options, a verb with or without its dash, its
+// options and arguments. It returns the exit status.
+func (s *Shell) Run(ctx context.Context, args []string) int {
+	s.out = bufio.NewWriterSize(s.Stdout, 64<<10)
+	defer s.out.Flush()
+	properties := map[string]string{}
+	uri := ""
+	for len(args) > 0 {
+		switch {
+		case args[0] == "-D" && len(args) > 1:
+			name, value, _ := strings.Cut(args[1], "=")
+			properties[name] = value
+			args = args[2:]
+			continue
+		case strings.HasPrefix(args[0], "-D") && strings.Contains(args[0], "="):
+			name, value, _ := strings.Cut(args[0][2:], "=")
+			properties[name] = value
+			args = args[1:]
+			continue
+		case args[0] == "-fs" && len(args) > 1:
+			uri, args = args[1], args[2:]
+			continue
+		case args[0] == "-conf" && len(args) > 1:
+			properties["-conf"], args = args[1], args[2:]
+			continue
+		}
+		break
+	}
+	if len(args) == 0 {
+		s.printUsage()
+		return ExitUsage
+	}
+	name := strings.TrimPrefix(args[0], "-")
+	v, ok := verbs[name]
+	if alias, deprecated := deprecatedVerbs[name]; deprecated {
+		fmt.Fprintf(s.Stderr, "%s: DEPRECATED: Please use '%s' instead.\n", name, strings.Join(alias, " "))
+		v, ok = verbs[alias[0]], true
+		args = append(append([]string{args[0]}, alias[1:]...), args[1:]...)
+	}
+	if !ok {
+		fmt.Fprintf(s.Stderr, "%s: Unknown command\n", args[0])
+		s.printUsage()
+		return ExitUsage
+	}
+	s.verb = name
+	s.options = map[string]string{}
+	rest, err := s.parse(v, args[1:])
+	if err == nil && (name == "help" || name == "usage") {
+		err = v.run(ctx, s, rest)
+	} else if err == nil {
+		if s.client, s.uri, err = s.Dial(uri, properties); err == nil {
+			defer s.client.Close()
+			err = v.run(ctx, s, rest)
+		}
+	}
+	var wrong usageError
+	switch {
+	case errors.As(err, &wrong):
+		s.out.Flush()
+		for line := range strings.SplitSeq(wrong.message, "\n") {
+			fmt.Fprintf(s.Stderr, "-%s: %s\n", name, line)
+		}
+		s.printUsage()
+		fmt.Fprintf(s.Stderr, "Usage: hadoop fs [generic options] %s\n", v.usage)
+		return ExitUsage
+	case ctx.Err() != nil:
+		return ExitAborted
+	case err != nil:
+		s.report(err)
+	}
+	if s.errors > 0 {
+		return ExitError
+	}
+	return ExitOK
+}
+
+// report prints an error of one path and remembers that there was one.
+func (s *Shell) report(err error) {
+	s.errors++
+	s.out.Flush()
+	if err == errSilent {
+		return
+	}
+	fmt.Fprintf(s.Stderr, "%s: %s\n", s.verb, text(err))
+}
+
+// text is what FsShell prints of an error: the server's message without the stack trace that stock servers append.
+func text(err error) string {
+	message := err.Error()
+	if e, ok := errors.AsType[*dfs.Error](err); ok && e.Message != "" {
+		message = e.Message
+	}
+	message, _, _ = strings.Cut(message, "\n")
+	return message
+}
+
+// errSilent makes the exit status 1 without a message.
+var errSilent = errors.New("")
+
+// parse takes the options before the first other word, as Hadoop's CommandFormat does.
+func (s *Shell) parse(v verb, args []string) ([]string, error) {
+	for len(args) > 0 {
+		arg := args[0]
+		if !strings.HasPrefix(arg, "-") || arg == "-" {
+			break
+		}
+		args = args[1:]
+		if arg == "--" {
+			break
+		}
+		option := arg[1:]
+		switch {
+		case slices.Contains(v.flags, option):
+			s.options[option] = ""
+		case slices.Contains(v.values, option):
+			if len(args) == 0 {
+				return nil, usageError{fmt.Sprintf("Illegal option -%s needs a value", option)}
+			}
+			s.options[option], args = args[0], args[1:]
+		default:
+			// -chmod takes modes that begin with a dash.
+			if (s.verb == "chmod") && strings.Trim(option, "rwxXt,+-=ugoa") == "" {
+				return append([]string{arg}, args...), s.count(v, len(args)+1)
+			}
+			return nil, usageError{"Illegal option " + arg}
+		}
+	}
+	return args, s.count(v, len(args))
+}
+
+func (s *Shell) count(v verb, n int) error {
+	if n < v.least {
+		return usageError{fmt.Sprintf("Not enough arguments: expected %d but got %d", v.least, n)}
+	}
+	if v.most > 0 && n > v.most {
+		return usageError{fmt.Sprintf("Too many arguments: expected %d but got %d", v.most, n)}
+	}
+	return nil
+}
+
+func (s *Shell) option(name string) bool {
+	_, ok := s.options[name]
+	return ok
+}
+
+// item is a path as the user wrote it, with what is there: Hadoop's PathData.
+type item struct {
+	shown  string // as in messages
+	path   string // absolute
+	status *metadata.FileStatus
+}
+
+func (i item) isDir() bool { return i.status != nil && i.status.IsDir() }
+
+// resolve turns a word of the command line into an absolute path of the filesystem.
+func (s *Shell) resolve(word string) (string, error) {
+	if word == "" {
+		return "", usageError{"Can not create a Path from an empty string"}
+	}
+	p := word
+	if i := strings.Index(word, "://"); i > 0 && !strings.ContainsAny(word[:i], "/*?[{") {
+		u, err := url.Parse(escapeForURL(word))
+		if err != nil {
+			return "", usageError{err.Error()}
+		}
+		if u.Scheme == "file" {
+			return "", &pathError{path: word, text: "Does not match target filesystem"}
+		}
+		if host := u.Host; host != "" && u.Scheme+"://"+host != s.uri {
+			return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
+		}
+		p = word[i+3:]
+		if slash := strings.IndexByte(p, '/'); slash >= 0 {
+			p = p[slash:]
+		} else {
+			p = "/"
+		}
+	} else if scheme, _, ok := strings.Cut(word, ":/"); ok && scheme == "file" {
+		return "", &pathError{path: word, text: "Does not match target filesystem"}
+	} else if scheme, rest, ok := strings.Cut(word, ":/"); ok && scheme == "hdfs" {
+		p = "/" + strings.TrimLeft(rest, "/")
+	}
+	if base := p[strings.LastIndexByte(p, '/')+1:]; strings.Contains(base, ":") && !strings.ContainsAny(base, "*?[{") {
+		return "", usageError{"java.net.URISyntaxException: Relative path in absolute URI: " + base}
+	}
+	if !strings.HasPrefix(p, "/") {
+		p = "/user/" + s.client.User() + "/" + p
+	}
+	return path.Clean(p), nil
+}
+
+func escapeForURL(s string) string {
+	return strings.NewReplacer("%", "%25", " ", "%20", "#", "%23").Replace(s)
+}
+
+// shownForm is how messages write a path: as given, without doubled and trailing slashes and dots.
+func shownForm(word string) string {
+	if strings.Contains(word, "://") {
+		return word
+	}
+	cleaned := path.Clean(word)
+	return cleaned
+}
+
+// look finds what is at a word of the command line; status nil: nothing.
+func (s *Shell) look(ctx context.Context, word string) (item, error) {
+	p, err := s.resolve(word)
+	if err != nil {
+		return item{}, err
+	}
+	it := item{shown: shownForm(word), path: p}
+	status, err := s.client.Stat(ctx, p)
+	switch {
+	case err == nil:
+		it.status = &status
+	case !errors.Is(err, metadata.ErrNotExist):
+		return it, err
+	}
+	return it, nil
+}
+
+// expand finds what the words of a command line mean. What is not found is reported; creating verbs get it with status
+// nil instead.
+func (s *Shell) expand(ctx context.Context, words []string, creating bool) []item {
+	var items []item
+	for _, word := range words {
+		found, err := s.glob(ctx, word)
+		switch {
+		case err != nil:
+			s.report(err)
+		case len(found) == 0 && creating && !isGlob(word):
+			it, err := s.look(ctx, word)
+			if err != nil {
+				s.report(err)
+				continue
+			}
+			items = append(items, it)
+		case len(found) == 0:
+			if !s.option("f") || s.verb != "rm" {
+				s.report(notFound(shownForm(word)))
+			}
+		default:
+			items = append(items, found...)
+		}
+	}
+	return items
+}
+
+// each runs a function on what the words mean and reports its errors path by path.
+func (s *Shell) each(ctx context.Context, words []string, f func(item) error) error {
+	for _, it := range s.expand(ctx, words, false) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := f(it); err != nil {
+			var wrong usageError
+			if errors.As(err, &wrong) {
+				return err
+			}
+			s.report(err)
+		}
+	}
+	return nil
+}
+
+// walk is each with what lies below directories when the option -R is set, parents first.
+func (s *Shell) walk(ctx context.Context, words []string, f func(item) error) error {
+	var visit func(it item) error
+	visit = func(it item) error {
+		if err := f(it); err != nil {
+			return err
+		}
+		if !it.isDir() || !s.option("R") {
+			return nil
+		}
+		children, err := s.children(ctx, it)
+		if err != nil {
+			return err
+		}
+		for _, child := range children {
+			if err := visit(child); err != nil {
+				s.report(err)
+			}
+		}
+		return nil
+	}
+	return s.each(ctx, words, visit)
+}
+
+// children lists a directory.
+func (s *Shell) children(ctx context.Context, it item) ([]item, error) {
+	list, err := s.client.List(ctx, it.path)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]item, len(list))
+	for i := range list {
+		items[i] = item{shown: childPath(it.shown, list[i].Name), path: childPath(it.path, list[i].Name), status: &list[i]}
+	}
+	return items, nil
+}
+
+func childPath(parent, name string) string {
+	if strings.HasSuffix(parent, "/") {
+		return parent + name
+	}
+	if parent == "." {
+		return name
+	}
+	return parent + "/" + name
+}
+
+// parentExists reports whether the directory above a path is there.
+func (s *Shell) parentExists(ctx context.Context, p string) (bool, error) {
+	_, err := s.client.Stat(ctx, path.Dir(p))
+	if errors.Is(err, metadata.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// qualified is a path with the filesystem's URI.
+func (s *Shell) qualified(p string) string { return s.uri + p }
+
+func (s *Shell) printf(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
+
+// localExists is for messages about local files in Hadoop's words.
+func localStat(name string) (os.FileInfo, error) {
+	info, err := os.Stat(name)
+	if errors.Is(err, os.ErrNotExist) || err != nil && strings.Contains(err.Error(), "not a directory") {
+		return nil, notFound(name)
+	}
+	return info, err
+}

@@ -1,0 +1,772 @@
+package shell
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// verbs are the commands by name. The table is filled by init functions' absence of order: one literal.
+var verbs map[string]verb
+
+func init() { // a literal would be an initialization cycle: help lists the table
+	verbs = map[string]verb{
+		"appendToFile":  {"-appendToFile <localsrc> ... <dst>", "Append local files, or standard input (-), to a file.", nil, nil, 2, 0, runAppend},
+		"cat":           {"-cat [-ignoreCrc] <src> ...", "Print files.", []string{"ignoreCrc"}, nil, 1, 0, runCat},
+		"chgrp":         {"-chgrp [-R] GROUP PATH...", "Change the group of files.", []string{"R"}, nil, 2, 0, runChgrp},
+		"chmod":         {"-chmod [-R] <MODE[,MODE]... | OCTALMODE> PATH...", "Change the mode of files.", []string{"R"}, nil, 2, 0, runChmod},
+		"chown":         {"-chown [-R] [OWNER][:[GROUP]] PATH...", "Change owner and group of files.", []string{"R"}, nil, 2, 0, runChown},
+		"copyFromLocal": {"-copyFromLocal [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "The same as put.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
+		"copyToLocal":   {"-copyToLocal [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "The same as get.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
+		"count":         {"-count [-q] [-h] [-v] <path> ...", "Count directories, files and bytes below paths.", []string{"q", "h", "v"}, nil, 1, 0, runCount},
+		"cp":            {"-cp [-f] [-d] <src> ... <dst>", "Copy files within the filesystem.", []string{"f", "d"}, nil, 2, 0, runCp},
+		"df":            {"-df [-h] [<path> ...]", "Show capacity and free space.", []string{"h"}, nil, 0, 0, runDf},
+		"du":            {"-du [-s] [-h] [-v] [-x] <path> ...", "Show the space that paths use.", []string{"s", "h", "v", "x"}, nil, 0, 0, runDu},
+		"get":           {"-get [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "Copy files to the local filesystem.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
+		"head":          {"-head <file>", "Print the first kilobyte of a file.", nil, nil, 1, 1, runHead},
+		"help":          {"-help [cmd ...]", "Say what commands do.", nil, nil, 0, 0, runHelp},
+		"ls":            {"-ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]", "List directories and files.", []string{"C", "d", "h", "q", "R", "t", "S", "r", "u", "e"}, nil, 0, 0, runLs},
+		"mkdir":         {"-mkdir [-p] <path> ...", "Make directories.", []string{"p"}, nil, 1, 0, runMkdir},
+		"moveFromLocal": {"-moveFromLocal [-f] [-p] [-l] [-d] <localsrc> ... <dst>", "Copy local files and remove them.", []string{"f", "p", "l", "d"}, nil, 1, 0, runMoveFromLocal},
+		"mv":            {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
+		"put":           {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
+		"rm":            {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
+		"rmdir":         {"-rmdir [--ignore-fail-on-non-empty] <dir> ...", "Remove empty directories.", []string{"-ignore-fail-on-non-empty"}, nil, 1, 0, runRmdir},
+		"setrep":        {"-setrep [-R] [-w] <rep> <path> ...", "Set the replication of files.", []string{"R", "w"}, nil, 2, 0, runSetrep},
+		"stat":          {"-stat [format] <path> ...", "Print facts about files by a format.", nil, nil, 1, 0, runStat},
+		"tail":          {"-tail [-f] [-s <sleep interval>] <file>", "Print the last kilobyte of a file.", []string{"f"}, []string{"s"}, 1, 1, runTail},
+		"test":          {"-test -[defswrz] <path>", "Answer questions about a path by exit status.", []string{"d", "e", "f", "s", "w", "r", "z"}, nil, 1, 1, runTest},
+		"touch":         {"-touch [-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...", "Set the times of files, which are made if missing.", []string{"a", "m", "c"}, []string{"t"}, 1, 0, runTouch},
+		"touchz":        {"-touchz <path> ...", "Make empty files.", nil, nil, 1, 0, runTouchz},
+		"usage":         {"-usage [cmd ...]", "Print the usage of commands.", nil, nil, 0, 0, runUsage},
+	}
+}
+
+var deprecatedVerbs = map[string][]string{"lsr": {"ls", "-R"}, "rmr": {"rm", "-r"}, "dus": {"du", "-s"}}
+
+// Verbs lists the names of all commands, for completion.
+func Verbs() []string { return slices.Sorted(maps.Keys(verbs)) }
+
+func (s *Shell) printUsage() {
+	fmt.Fprintln(s.Stderr, "Usage: hadoop fs [generic options]")
+	for _, name := range Verbs() {
+		fmt.Fprintf(s.Stderr, "\t[%s]\n", verbs[name].usage)
+	}
+	fmt.Fprint(s.Stderr, "\nGeneric options: -D <property=value>, -conf <file>, -fs <hdfs://host:port>\n\n")
+}
+
+func runHelp(_ context.Context, s *Shell, args []string) error {
+	if len(args) == 0 {
+		args = Verbs()
+	}
+	return s.describe(args, true)
+}
+
+func runUsage(_ context.Context, s *Shell, args []string) error {
+	if len(args) == 0 {
+		args = Verbs()
+	}
+	return s.describe(args, false)
+}
+
+func (s *Shell) describe(names []string, long bool) error {
+	for _, name := range names {
+		v, ok := verbs[strings.TrimPrefix(name, "-")]
+		if !ok {
+			s.report(fmt.Errorf("%s: Unknown command", name))
+			continue
+		}
+		if long {
+			s.printf("%s :\n  %s\n\n", v.usage, v.description)
+		} else {
+			s.printf("Usage: hadoop fs [generic options] %s\n", v.usage)
+		}
+	}
+	return nil
+}
+
+// lsColumns are the widths of ls's columns, which grow while a command runs.
+type lsColumns struct{ replication, owner, group, length int }
+
+func runLs(ctx context.Context, s *Shell, args []string) error {
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	columns := &lsColumns{replication: 3, length: 10}
+	var visit func(it item) error
+	visit = func(it item) error {
+		items, err := s.children(ctx, it)
+		if err != nil {
+			return err
+		}
+		if !s.option("R") && !s.option("C") && len(items) > 0 {
+			s.printf("Found %d items\n", len(items))
+		}
+		s.lsItems(columns, items, func(child item) {
+			if s.option("R") && child.isDir() {
+				if err := visit(child); err != nil {
+					s.report(err)
+				}
+			}
+		})
+		return ctx.Err()
+	}
+	return s.each(ctx, args, func(it item) error {
+		if it.isDir() && !s.option("d") {
+			return visit(it)
+		}
+		s.lsItems(columns, []item{it}, func(item) {})
+		return nil
+	})
+}
+
+func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
+	order := func(a, b item) int {
+		switch {
+		case s.option("t"):
+			if c := cmp.Compare(s.lsTime(b), s.lsTime(a)); c != 0 {
+				return c
+			}
+		case s.option("S"):
+			if c := cmp.Compare(b.status.Length, a.status.Length); c != 0 {
+				return c
+			}
+		}
+		return cmp.Compare(a.path, b.path)
+	}
+	if s.option("t") || s.option("S") {
+		slices.SortStableFunc(items, order)
+	}
+	if s.option("r") {
+		slices.Reverse(items)
+	}
+	for _, it := range items {
+		columns.replication = max(columns.replication, len(replicationOf(it)))
+		columns.owner = max(columns.owner, len(it.status.Owner))
+		columns.group = max(columns.group, len(it.status.Group))
+		columns.length = max(columns.length, len(s.size(it.status.Length)))
+	}
+	for _, it := range items {
+		name := it.shown
+		if s.option("q") {
+			name = printable(name)
+		}
+		if s.option("C") {
+			s.printf("%s\n", name)
+			after(it)
+			continue
+		}
+		kind := "-"
+		if it.isDir() {
+			kind = "d"
+		}
+		s.printf("%s%s %*s %-*s %-*s ", kind+it.status.Mode.String(), " ", columns.replication-1, replicationOf(it), columns.owner, it.status.Owner, columns.group, it.status.Group)
+		if s.option("e") {
+			policy := "Replicated"
+			if it.isDir() {
+				policy = ""
+			}
+			s.printf("%-10s ", policy)
+		}
+		s.printf("%*s %s %s\n", columns.length, s.size(it.status.Length), s.lsTime(it).Time().Local().Format("2006-01-02 15:04"), name)
+		after(it)
+	}
+}
+
+func (s *Shell) lsTime(it item) metadata.Time {
+	if s.option("u") {
+		return it.status.ATime
+	}
+	return it.status.MTime
+}
+
+func replicationOf(it item) string {
+	if it.isDir() {
+		return "-"
+	}
+	return strconv.Itoa(int(it.status.Replication))
+}
+
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, name)
+}
+
+// size is a number of bytes, for people when the option -h is set.
+func (s *Shell) size(n int64) string {
+	if s.option("h") {
+		return human(n)
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// human is Hadoop's StringUtils.TraditionalBinaryPrefix with one decimal: 4.9 K, 64 M.
+func human(n int64) string {
+	const letters = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10)
+	}
+	unit, i := int64(1024), 0
+	for i+1 < len(letters) && n/unit >= 1024 {
+		unit, i = unit*1024, i+1
+	}
+	if n%unit == 0 {
+		return fmt.Sprintf("%d %c", n/unit, letters[i])
+	}
+	text := fmt.Sprintf("%.1f", float64(n)/float64(unit))
+	if strings.HasPrefix(text, "1024") && i+1 < len(letters) {
+		text, i = fmt.Sprintf("%.1f", float64(n)/float64(unit)/1024), i+1
+	}
+	return text + " " + string(letters[i])
+}
+
+func runMkdir(ctx context.Context, s *Shell, args []string) error {
+	for _, it := range s.expand(ctx, args, true) {
+		err := func() error {
+			switch {
+			case it.status == nil && s.option("p"):
+				return s.client.Mkdirs(ctx, it.path, 0o777, true)
+			case it.status == nil:
+				if ok, err := s.parentExists(ctx, it.path); err != nil || !ok {
+					return cmp.Or(err, notFound(s.qualified(path.Dir(it.path))))
+				}
+				return s.client.Mkdirs(ctx, it.path, 0o777, true)
+			case !it.isDir():
+				return notDirectory(it.shown)
+			case !s.option("p"):
+				return exists(it.shown)
+			}
+			return nil
+		}()
+		if err != nil {
+			s.report(err)
+		}
+	}
+	return nil
+}
+
+func runTouchz(ctx context.Context, s *Shell, args []string) error {
+	for _, it := range s.expand(ctx, args, true) {
+		if err := s.touchz(ctx, it); err != nil {
+			s.report(err)
+		}
+	}
+	return nil
+}
+
+func (s *Shell) touchz(ctx context.Context, it item) error {
+	switch {
+	case it.isDir():
+		return isDirectory(it.shown)
+	case it.status != nil && it.status.Length != 0:
+		return &pathError{path: it.shown, text: "Not a zero-length file"}
+	case it.status == nil:
+		if ok, err := s.parentExists(ctx, it.path); err != nil || !ok {
+			e := &pathError{path: it.shown, text: "No such file or directory", qualified: s.qualified(it.path)}
+			return cmp.Or[error](err, e)
+		}
+	}
+	return s.client.WriteFile(ctx, it.path, nil, true)
+}
+
+const touchLayout = "20060102:150405"
+
+func runTouch(ctx context.Context, s *Shell, args []string) error {
+	now := metadata.TimeOf(time.Now())
+	if text, ok := s.options["t"]; ok {
+		at, err := time.ParseInLocation(touchLayout, text, time.Local)
+		if err != nil {
+			return usageError{"Unable to parse the specified timestamp " + text + ". The expected format is yyyyMMdd:HHmmss"}
+		}
+		now = metadata.TimeOf(at)
+	}
+	atime, mtime := now, now
+	if s.option("a") && !s.option("m") {
+		mtime = -1
+	}
+	if s.option("m") && !s.option("a") {
+		atime = -1
+	}
+	for _, it := range s.expand(ctx, args, true) {
+		err := func() error {
+			if it.status == nil {
+				if s.option("c") {
+					return nil
+				}
+				if err := s.touchz(ctx, it); err != nil {
+					return err
+				}
+			}
+			return s.client.SetTimes(ctx, it.path, mtime, atime)
+		}()
+		if err != nil {
+			s.report(err)
+		}
+	}
+	return nil
+}
+
+func runRm(ctx context.Context, s *Shell, args []string) error {
+	if len(args) == 0 && !s.option("f") {
+		return usageError{"Not enough arguments: expected 1 but got 0"}
+	}
+	recursive := s.option("r") || s.option("R")
+	var trash int64
+	if !s.option("skipTrash") {
+		defaults, err := s.client.ServerDefaults(ctx)
+		if err != nil {
+			return err
+		}
+		trash = int64(defaults.TrashInterval)
+	}
+	return s.each(ctx, args, func(it item) error {
+		if it.isDir() && !recursive {
+			return isDirectory(it.shown)
+		}
+		if s.option("safely") && it.isDir() {
+			if err := s.confirm(ctx, it); err != nil {
+				return err
+			}
+		}
+		if trash > 0 {
+			moved, err := s.moveToTrash(ctx, it)
+			if moved || err != nil {
+				return err
+			}
+		}
+		ok, err := s.client.Delete(ctx, it.path, recursive)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return failed(it.shown)
+		}
+		s.printf("Deleted %s\n", it.shown)
+		return nil
+	})
+}
+
+// safelyLimit is hadoop.shell.safely.delete.limit.num.files.
+const safelyLimit = 100
+
+func (s *Shell) confirm(ctx context.Context, it item) error {
+	sum, err := s.client.ContentSummary(ctx, it.path)
+	if err != nil || sum.Files+sum.Directories <= safelyLimit {
+		return err
+	}
+	s.out.Flush()
+	fmt.Fprintf(s.Stderr, "Proceed deleting %d files? (y or n) ", sum.Files+sum.Directories)
+	var answer string
+	fmt.Fscanln(s.Stdin, &answer)
+	if !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
+		return &pathError{path: it.shown, text: "Delete aborted at user request."}
+	}
+	return nil
+}
+
+// moveToTrash renames into the user's trash, as Hadoop's TrashPolicyDefault. It returns false for what lies in the trash
+// already, which is to be removed.
+func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
+	root := "/user/" + s.client.User() + "/.Trash"
+	if it.path == root || strings.HasPrefix(it.path, root+"/") {
+		return false, nil
+	}
+	if strings.HasPrefix(root, it.path+"/") || it.path == "/" {
+		return false, &pathError{path: it.shown, text: "Cannot move \"" + it.path + "\" to the trash, as it contains the trash"}
+	}
+	target := root + "/Current" + it.path
+	if err := s.client.Mkdirs(ctx, path.Dir(target), 0o700, true); err != nil {
+		return false, fmt.Errorf("cannot make the trash: %w", err)
+	}
+	for try, name := 0, target; ; try++ {
+		err := s.client.RenameStrict(ctx, it.path, name)
+		if errors.Is(err, metadata.ErrExist) && try < 10 {
+			name = target + strconv.FormatInt(time.Now().UnixMilli(), 10)
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		s.out.Flush()
+		fmt.Fprintf(s.Stderr, "Moved: '%s' to trash at: %s\n", s.qualified(it.path), s.qualified(name))
+		return true, nil
+	}
+}
+
+func runRmdir(ctx context.Context, s *Shell, args []string) error {
+	return s.each(ctx, args, func(it item) error {
+		if !it.isDir() {
+			return notDirectory(it.shown)
+		}
+		children, err := s.children(ctx, it)
+		if err != nil {
+			return err
+		}
+		if len(children) > 0 {
+			if s.option("-ignore-fail-on-non-empty") {
+				return nil
+			}
+			return &pathError{path: it.shown, text: "Directory is not empty"}
+		}
+		_, err = s.client.Delete(ctx, it.path, false)
+		return err
+	})
+}
+
+func runMv(ctx context.Context, s *Shell, args []string) error {
+	sources, last := args[:len(args)-1], args[len(args)-1]
+	for _, word := range sources {
+		if strings.HasPrefix(word, "file:") {
+			s.report(&pathError{path: word, text: "Does not match target filesystem"})
+			return nil
+		}
+	}
+	dst, err := s.destination(ctx, last, sources, false)
+	if err != nil {
+		return err
+	}
+	return s.each(ctx, sources, func(src item) error {
+		target, err := s.targetOf(ctx, src, dst, last)
+		if err != nil {
+			return err
+		}
+		if target.status != nil {
+			return exists(target.shown)
+		}
+		ok, err := s.client.Rename(ctx, src.path, target.path)
+		if err == nil && !ok {
+			return failed(src.shown)
+		}
+		return err
+	})
+}
+
+// destination checks the last argument of mv, cp and put, as Hadoop's CommandWithDestination does.
+func (s *Shell) destination(ctx context.Context, word string, sources []string, overwrite bool) (item, error) {
+	dst, err := s.look(ctx, word)
+	if err != nil {
+		return dst, err
+	}
+	if strings.HasSuffix(word, "/") && word != "/" {
+		dst.shown += "/"
+	}
+	switch {
+	case len(sources) > 1 && dst.status == nil:
+		return dst, notFound(dst.shown)
+	case len(sources) > 1 && !dst.isDir():
+		return dst, notDirectory(dst.shown)
+	case dst.status != nil && !dst.isDir() && !overwrite:
+		return dst, exists(dst.shown)
+	case dst.status == nil:
+		ok, err := s.parentExists(ctx, dst.path)
+		if err != nil {
+			return dst, err
+		}
+		if !ok {
+			return dst, &pathError{path: dst.shown, text: "No such file or directory", qualified: s.qualified(dst.path)}
+		}
+	}
+	return dst, nil
+}
+
+// targetOf is where a source goes: into a directory, or exactly to the destination.
+func (s *Shell) targetOf(ctx context.Context, src, dst item, word string) (item, error) {
+	target := dst
+	if dst.isDir() || strings.HasSuffix(word, "/") {
+		shown := childPath(strings.TrimSuffix(dst.shown, "/"), path.Base(src.path))
+		if dst.shown == "/" {
+			shown = "/" + path.Base(src.path)
+		}
+		var err error
+		if target, err = s.look(ctx, shown); err != nil {
+			return target, err
+		}
+	}
+	if src.isDir() {
+		if target.path == src.path {
+			return target, &pathError{path: src.shown, target: s.qualified(target.path), text: "are identical"}
+		}
+		if strings.HasPrefix(target.path, strings.TrimSuffix(src.path, "/")+"/") {
+			return target, &pathError{path: src.shown, target: target.shown, text: "is a subdirectory of itself"}
+		}
+	}
+	return target, nil
+}
+
+func runCat(ctx context.Context, s *Shell, args []string) error {
+	return s.each(ctx, args, func(it item) error {
+		if it.isDir() {
+			return isDirectory(it.shown)
+		}
+		return s.stream(ctx, it, 0)
+	})
+}
+
+// stream prints a file from an offset on.
+func (s *Shell) stream(ctx context.Context, it item, from int64) error {
+	r, err := s.client.Open(ctx, it.path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if from > 0 {
+		if _, err := r.Seek(from, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	_, err = io.Copy(s.out, r)
+	return err
+}
+
+// tailBytes is how much -tail and -head print.
+const tailBytes = 1024
+
+func runTail(ctx context.Context, s *Shell, args []string) error {
+	pause := 5 * time.Second
+	if text, ok := s.options["s"]; ok {
+		ms, err := strconv.Atoi(text)
+		if err != nil || ms <= 0 {
+			return usageError{"Illegal sleep interval " + text}
+		}
+		pause = time.Duration(ms) * time.Millisecond
+	}
+	return s.each(ctx, args, func(it item) error {
+		if it.isDir() {
+			return isDirectory(it.shown)
+		}
+		r, err := s.client.Open(ctx, it.path)
+		if err != nil {
+			return err
+		}
+		offset := max(0, r.Size()-tailBytes)
+		for {
+			if _, err := r.Seek(offset, io.SeekStart); err != nil {
+				r.Close()
+				return err
+			}
+			n, err := io.Copy(s.out, r)
+			r.Close()
+			offset += n
+			if err != nil || !s.option("f") {
+				return err
+			}
+			s.out.Flush()
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(pause):
+			}
+			if r, err = s.client.Open(ctx, it.path); err != nil {
+				return err
+			}
+			if r.Size() < offset {
+				offset = r.Size()
+			}
+		}
+	})
+}
+
+func runHead(ctx context.Context, s *Shell, args []string) error {
+	return s.each(ctx, args, func(it item) error {
+		if it.isDir() {
+			return isDirectory(it.shown)
+		}
+		r, err := s.client.Open(ctx, it.path)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		_, err = io.CopyN(s.out, r, tailBytes)
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+		return err
+	})
+}
+
+func runTest(ctx context.Context, s *Shell, args []string) error {
+	if len(s.options) == 0 {
+		return usageError{"No test flag given"}
+	}
+	if len(s.options) > 1 {
+		return usageError{"Only one test flag is allowed"}
+	}
+	it, err := s.look(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	ok := it.status != nil
+	for flag := range s.options {
+		switch {
+		case !ok:
+		case flag == "d":
+			ok = it.isDir()
+		case flag == "f":
+			ok = !it.isDir()
+		case flag == "s":
+			ok = it.status.Length > 0
+		case flag == "z":
+			ok = it.status.Length == 0
+		case flag == "r" || flag == "w":
+			access := metadata.Read
+			if flag == "w" {
+				access = metadata.Write
+			}
+			err := s.client.CheckAccess(ctx, it.path, access)
+			if err != nil && !errors.Is(err, metadata.ErrPermission) {
+				return err
+			}
+			ok = err == nil
+		}
+	}
+	if !ok {
+		return errSilent
+	}
+	return nil
+}
+
+func runStat(ctx context.Context, s *Shell, args []string) error {
+	format := "%y"
+	if strings.Contains(args[0], "%") {
+		if format, args = args[0], args[1:]; len(args) == 0 {
+			return usageError{"Not enough arguments: expected 1 but got 0"}
+		}
+	}
+	return s.each(ctx, args, func(it item) error {
+		s.printf("%s\n", statFormat(format, it))
+		return nil
+	})
+}
+
+func statFormat(format string, it item) string {
+	var b strings.Builder
+	stamp := func(t metadata.Time) string { return t.Time().UTC().Format("2006-01-02 15:04:05") }
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' || i+1 == len(format) {
+			b.WriteByte(format[i])
+			continue
+		}
+		i++
+		st := it.status
+		switch format[i] {
+		case 'a':
+			fmt.Fprintf(&b, "%o", st.Mode)
+		case 'A':
+			b.WriteString(st.Mode.String())
+		case 'b':
+			b.WriteString(strconv.FormatInt(st.Length, 10))
+		case 'F':
+			if it.isDir() {
+				b.WriteString("directory")
+			} else {
+				b.WriteString("regular file")
+			}
+		case 'g':
+			b.WriteString(st.Group)
+		case 'n':
+			if it.path == "/" {
+				break
+			}
+			b.WriteString(path.Base(it.path))
+		case 'o':
+			b.WriteString(strconv.FormatInt(st.BlockSize, 10))
+		case 'r':
+			b.WriteString(strconv.Itoa(int(st.Replication)))
+		case 'u':
+			b.WriteString(st.Owner)
+		case 'x':
+			b.WriteString(stamp(st.ATime))
+		case 'X':
+			b.WriteString(strconv.FormatInt(int64(st.ATime), 10))
+		case 'y':
+			b.WriteString(stamp(st.MTime))
+		case 'Y':
+			b.WriteString(strconv.FormatInt(int64(st.MTime), 10))
+		default:
+			b.WriteByte(format[i])
+		}
+	}
+	return b.String()
+}
+
+func runSetrep(ctx context.Context, s *Shell, args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		s.report(errors.New("Illegal replication, a positive integer expected")) //nolint:staticcheck // Hadoop's words
+		return usageError{fmt.Sprintf("For input string: %q", args[0])}
+	}
+	if n < 1 {
+		return usageError{"replication must be >= 1"}
+	}
+	s.options["R"] = "" // setrep always goes down
+	var waiting []item
+	err = s.walk(ctx, args[1:], func(it item) error {
+		if it.isDir() {
+			return nil
+		}
+		ok, err := s.client.SetReplication(ctx, it.path, n)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return &pathError{path: it.shown, text: "Could not set replication for: " + it.shown}
+		}
+		s.printf("Replication %d set: %s\n", n, it.shown)
+		waiting = append(waiting, it)
+		return nil
+	})
+	if err != nil || !s.option("w") {
+		return err
+	}
+	for _, it := range waiting {
+		if err := s.awaitReplication(ctx, it, n); err != nil {
+			s.report(err)
+		}
+	}
+	return nil
+}
+
+func (s *Shell) awaitReplication(ctx context.Context, it item, n int) error {
+	s.printf("Waiting for %s ...", it.shown)
+	warned := false
+	for {
+		blocks, err := s.client.BlockLocations(ctx, it.path, 0, it.status.Length)
+		if err != nil {
+			return err
+		}
+		ready, excess := true, false
+		for _, b := range blocks {
+			ready = ready && len(b.Datanodes) == n
+			excess = excess || len(b.Datanodes) > n
+		}
+		if ready {
+			s.printf(" done\n")
+			return nil
+		}
+		if excess && !warned {
+			s.printf("\nWARNING: the waiting time may be long for DECREASING the number of replications.\n")
+			warned = true
+		}
+		s.printf(".")
+		s.out.Flush()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
