@@ -37,7 +37,7 @@ func LoadHadoopConf(dir string) (*HadoopConf, error) {
 		return nil, fmt.Errorf("hadoop configuration: %w", err)
 	}
 	for _, name := range []string{"core-site.xml", "hdfs-site.xml"} {
-		if err := c.load(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := c.LoadFile(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
@@ -69,7 +69,8 @@ func ConfigFromEnv() (Config, error) {
 	return l.Config, nil
 }
 
-func (c *HadoopConf) load(file string) error {
+// LoadFile adds the properties of one configuration file; they replace those of the same name.
+func (c *HadoopConf) LoadFile(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
