@@ -395,7 +395,9 @@ func (x *Construction) GetRecoveryId() uint64 {
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Replicated time of the last renewal.
-	Renewed       int64 `protobuf:"varint,1,opt,name=renewed,proto3" json:"renewed,omitempty"`
+	Renewed int64 `protobuf:"varint,1,opt,name=renewed,proto3" json:"renewed,omitempty"`
+	// The datanode that writes for the holder, a client of its HTTP door; empty: none.
+	ClientNode    string `protobuf:"bytes,2,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -435,6 +437,13 @@ func (x *Lease) GetRenewed() int64 {
 		return x.Renewed
 	}
 	return 0
+}
+
+func (x *Lease) GetClientNode() string {
+	if x != nil {
+		return x.ClientNode
+	}
+	return ""
 }
 
 // Retry is what a request that succeeded answered, kept so that its repetition answers the same.
@@ -831,9 +840,11 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +
-	"\x0eUNDER_RECOVERY\x10\x02\"!\n" +
+	"\x0eUNDER_RECOVERY\x10\x02\"B\n" +
 	"\x05Lease\x12\x18\n" +
-	"\arenewed\x18\x01 \x01(\x03R\arenewed\"\xdc\x01\n" +
+	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
+	"\vclient_node\x18\x02 \x01(\tR\n" +
+	"clientNode\"\xdc\x01\n" +
 	"\x05Retry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04time\x18\x02 \x01(\x03R\x04time\x12\x0e\n" +

@@ -353,6 +353,13 @@ func (m *Lease) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.ClientNode) > 0 {
+		i -= len(m.ClientNode)
+		copy(dAtA[i:], m.ClientNode)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.ClientNode)))
+		i--
+		dAtA[i] = 0x12
+	}
 	if m.Renewed != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Renewed))
 		i--
@@ -770,6 +777,10 @@ func (m *Lease) SizeVT() (n int) {
 	_ = l
 	if m.Renewed != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Renewed))
+	}
+	l = len(m.ClientNode)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -1819,6 +1830,38 @@ func (m *Lease) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 2:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field ClientNode", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.ClientNode = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1,0 +1,233 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// txn is one command while it is applied.
+type txn struct {
+	caller caller
+	result *Result
+}
+
+func (t *txn) fail(err error) { t.result.Err = err }
+
+func (t *txn) failf(kind *metadata.Kind, format string, args ...any) {
+	t.result.Err = metadata.Errorf(kind, format, args...)
+}
+
+// Field numbers of the operations whose answers the retry cache keeps: those that must not be done twice. Everything
+// else can be repeated or detects its repetition.
+const (
+	opCreate         = 11
+	opAppend         = 15
+	opUpdatePipeline = 17
+	opRename         = 18
+	opDelete         = 19
+)
+
+// commandsPerTurn is how many commands are applied before waiting readers get a turn.
+const commandsPerTurn = 32
+
+// Apply applies the commands of one log entry and returns a *Result for each. An entry that is already in the state
+// gives nil results.
+//
+// It panics when the entry cannot be applied: a command of a newer version, or a checkpoint that cannot be read. The
+// process must end then, because skipping a committed command would make this member differ from the others.
+func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
+	results := make([]any, len(commands))
+	ns.mu.Lock()
+	if ns.broken != nil {
+		defer ns.mu.Unlock()
+		panic(fmt.Sprintf("namespace: cannot apply entry %d: %v", index, ns.broken))
+	}
+	if index <= ns.applied {
+		ns.mu.Unlock()
+		return results
+	}
+	before := ns.meta.hash()
+	slab := make([]Result, len(commands))
+	for i, data := range commands {
+		if i > 0 && i%commandsPerTurn == 0 {
+			ns.mu.Unlock()
+			ns.mu.Lock()
+		}
+		ns.applyOne(index, data, &slab[i])
+		results[i] = &slab[i]
+	}
+	ns.settle()
+	ns.hash += ns.meta.hash() - before
+	ns.applied = index
+	ns.evict()
+	effects := ns.effects
+	ns.effects = Effects{}
+	ns.mu.Unlock()
+
+	if ns.cfg.OnEffects != nil && !effects.empty() {
+		effects.Index = index
+		ns.cfg.OnEffects(effects)
+	}
+	return results
+}
+
+var errNewer = errors.New("command of a newer version of this program: upgrade this member before it takes part again")
+
+// decode parses a command. Errors: errNewer for one that has something in it that this program does not know (it would
+// do something else than the members that do), or that the bytes are damaged.
+func decode(data []byte) (*logpb.Command, error) {
+	cmd := new(logpb.Command)
+	if err := cmd.UnmarshalVT(data); err != nil {
+		return nil, fmt.Errorf("damaged command: %w", err)
+	}
+	op := operation(cmd)
+	if op == nil || newer(cmd) || newer(op) {
+		return nil, errNewer
+	}
+	return cmd, nil
+}
+
+func newer(m protoreflect.ProtoMessage) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
+
+// operation is the message of a command's operation; nil for one that this program does not know.
+func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
+	switch c := cmd.Op.(type) {
+	case *logpb.Command_Mkdirs:
+		return c.Mkdirs
+	case *logpb.Command_Create:
+		return c.Create
+	case *logpb.Command_AddBlock:
+		return c.AddBlock
+	case *logpb.Command_AbandonBlock:
+		return c.AbandonBlock
+	case *logpb.Command_Complete:
+		return c.Complete
+	case *logpb.Command_Append:
+		return c.Append
+	case *logpb.Command_Fsync:
+		return c.Fsync
+	case *logpb.Command_UpdatePipeline:
+		return c.UpdatePipeline
+	case *logpb.Command_Rename:
+		return c.Rename
+	case *logpb.Command_Delete:
+		return c.Delete
+	case *logpb.Command_SetPermission:
+		return c.SetPermission
+	case *logpb.Command_SetOwner:
+		return c.SetOwner
+	case *logpb.Command_SetTimes:
+		return c.SetTimes
+	case *logpb.Command_SetReplication:
+		return c.SetReplication
+	case *logpb.Command_RenewLease:
+		return c.RenewLease
+	case *logpb.Command_ReserveIds:
+		return c.ReserveIds
+	case *logpb.Command_StartRecovery:
+		return c.StartRecovery
+	case *logpb.Command_CommitRecovery:
+		return c.CommitRecovery
+	case *logpb.Command_Reclaim:
+		return c.Reclaim
+	}
+	return nil
+}
+
+func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
+	cmd, err := decode(data)
+	if err != nil {
+		panic(fmt.Sprintf("namespace: log entry %d: %v", index, err))
+	}
+	if now := metadata.Time(cmd.Now); now > ns.meta.now {
+		ns.meta.now = now
+	}
+	ns.expireRetries()
+	t := &txn{caller: callerOfCommand(cmd.Caller), result: result}
+
+	var op uint32
+	switch cmd.Op.(type) {
+	case *logpb.Command_Create:
+		op = opCreate
+	case *logpb.Command_Append:
+		op = opAppend
+	case *logpb.Command_UpdatePipeline:
+		op = opUpdatePipeline
+	case *logpb.Command_Rename:
+		op = opRename
+	case *logpb.Command_Delete:
+		op = opDelete
+	}
+	key, cached := retryKeyOf(cmd.ClientId, cmd.CallId)
+	cached = cached && op != 0
+	if cached {
+		if r := ns.replay(key, op); r != nil {
+			*result = *r
+			return
+		}
+	}
+	ns.dispatch(index, t, cmd)
+	if cached && result.Err == nil {
+		ns.remember(key, op, result)
+	}
+	ns.reclaim(ReclaimStep)
+}
+
+func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
+	switch c := cmd.Op.(type) {
+	case *logpb.Command_Mkdirs:
+		ns.mkdirs(t, c.Mkdirs)
+	case *logpb.Command_Create:
+		ns.create(t, c.Create)
+	case *logpb.Command_AddBlock:
+		ns.addBlockTo(t, c.AddBlock)
+	case *logpb.Command_AbandonBlock:
+		ns.abandonBlock(t, c.AbandonBlock)
+	case *logpb.Command_Complete:
+		ns.completeFile(t, c.Complete)
+	case *logpb.Command_Append:
+		ns.appendTo(t, c.Append)
+	case *logpb.Command_Fsync:
+		ns.fsync(t, c.Fsync)
+	case *logpb.Command_UpdatePipeline:
+		ns.updatePipeline(t, c.UpdatePipeline)
+	case *logpb.Command_Rename:
+		ns.rename(t, c.Rename)
+	case *logpb.Command_Delete:
+		ns.delete(t, c.Delete)
+	case *logpb.Command_SetPermission:
+		ns.setPermission(t, c.SetPermission)
+	case *logpb.Command_SetOwner:
+		ns.setOwner(t, c.SetOwner)
+	case *logpb.Command_SetTimes:
+		ns.setTimes(t, c.SetTimes)
+	case *logpb.Command_SetReplication:
+		ns.setReplication(t, c.SetReplication)
+	case *logpb.Command_RenewLease:
+		ns.renewLease(t, c.RenewLease)
+	case *logpb.Command_ReserveIds:
+		ns.reserveIDs(t, c.ReserveIds)
+	case *logpb.Command_StartRecovery:
+		ns.startRecovery(t, c.StartRecovery)
+	case *logpb.Command_CommitRecovery:
+		ns.commitRecovery(t, c.CommitRecovery)
+	case *logpb.Command_Reclaim:
+		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
+		t.result.OK = true
+	default:
+		panic(fmt.Sprintf("namespace: log entry %d: operation %T is not built into this program", index, cmd.Op))
+	}
+	if err := t.result.Err; err != nil && !isAnswer(err) {
+		ns.fatal(err)
+	}
+}
+
+// resolveTarget resolves the target of a command.
+func (ns *Namespace) resolveTarget(p *place, t *txn, target *logpb.Target, why intent) error {
+	return ns.resolve(p, &t.caller, metadata.INodeID(target.GetBase()), target.GetPath(), why, true)
+}

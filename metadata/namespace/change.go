@@ -1,0 +1,171 @@
+package namespace
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// How a change reaches the hash and the checkpoint:
+//
+//	touch(n)        before n changes: keeps what a running checkpoint still needs of it, puts it on the lists
+//	...             change n
+//	settle()        at the end of the log entry: hashes all that was touched
+//	Freeze()        hands the list of changes to the checkpoint and starts the next epoch
+//
+// Records that are not live entries are encoded at once, into pending.
+
+// touch announces a change of n. It has to be called before the change.
+func (ns *Namespace) touch(n *inode) {
+	if n.epoch != ns.epoch {
+		if ns.frozen != nil && n.epoch == ns.frozen.epoch && !n.saved {
+			ns.frozen.keep(&ns.enc, n)
+		}
+		n.epoch = ns.epoch
+		n.saved, n.moved = false, false
+		n.entryStored, n.idStored = true, true
+		ns.dirty = append(ns.dirty, n)
+	}
+	if !n.touched {
+		n.touched = true
+		ns.touched = append(ns.touched, n)
+	}
+}
+
+// born registers a new inode.
+func (ns *Namespace) born(n *inode) {
+	n.epoch = ns.epoch
+	n.moved = true
+	n.touched = true
+	ns.dirty = append(ns.dirty, n)
+	ns.touched = append(ns.touched, n)
+	ns.inodes[n.id] = n
+}
+
+// attach makes n the entry name of the directory parent.
+func (ns *Namespace) attach(parent *inode, name string, n *inode) {
+	ns.touch(parent)
+	ns.touch(n)
+	n.parent, n.name, n.moved = parent, name, true
+	parent.dir.entries++
+	parent.dir.children.Set(name, n)
+	var buf [9 + metadata.MaxNameLength]byte
+	key := appendEntryKey(buf[:0], parent.id, name)
+	_, n.entryStored = ns.pending[string(key)]
+	if n.entryStored {
+		delete(ns.pending, string(key)) // n's record takes the place of the deletion
+	}
+}
+
+// detach takes n out of its parent.
+func (ns *Namespace) detach(n *inode) {
+	parent := n.parent
+	ns.touch(parent)
+	ns.touch(n)
+	parent.dir.entries--
+	parent.dir.children.Delete(n.name)
+	if n.entryStored {
+		ns.pending[entryKey(parent.id, n.name)] = nil
+	}
+	n.parent = nil
+}
+
+// bury removes a detached inode for good: its blocks, its lease, itself.
+func (ns *Namespace) bury(n *inode) {
+	ns.touch(n)
+	if n.file != nil {
+		if n.file.open != nil {
+			ns.closeFile(n)
+		}
+		for _, b := range n.file.blocks {
+			ns.dropBlock(b)
+		}
+		ns.meta.files--
+	} else {
+		ns.meta.directories--
+	}
+	n.dead = true
+	ns.hash -= n.hash
+	n.hash = 0
+	delete(ns.inodes, n.id)
+	if n.idStored {
+		ns.pending[idKey(classINode, uint64(n.id))] = nil
+	}
+}
+
+// appendBlock adds a block to a touched file.
+func (ns *Namespace) appendBlock(n *inode, b metadata.Block) {
+	n.file.blocks = append(n.file.blocks, b)
+	n.file.length += b.Length
+	ns.blocks[b.ID] = n
+	ns.pending[idKey(classBlock, uint64(b.ID))] = binary.BigEndian.AppendUint64(nil, uint64(n.id))
+	ns.meta.blocks++
+}
+
+// removeLast takes the last block off a touched file.
+func (ns *Namespace) removeLast(n *inode) {
+	b := *n.file.last()
+	n.file.blocks = n.file.blocks[:len(n.file.blocks)-1]
+	n.file.length -= b.Length
+	ns.dropBlock(b)
+}
+
+func (ns *Namespace) dropBlock(b metadata.Block) {
+	delete(ns.blocks, b.ID)
+	ns.pending[idKey(classBlock, uint64(b.ID))] = nil
+	ns.meta.blocks--
+	ns.effects.Removed = append(ns.effects.Removed, b)
+}
+
+// settle brings the hash up to date with what was touched.
+func (ns *Namespace) settle() {
+	for i, n := range ns.touched {
+		n.touched = false
+		if !n.dead {
+			h := hashRecord(ns.enc.entry(n))
+			ns.hash += h - n.hash
+			n.hash = h
+		}
+		ns.touched[i] = nil
+	}
+	ns.touched = ns.touched[:0]
+	ns.settleLeases()
+}
+
+// modified raises the modification time of a directory, as an entry came or went.
+func (ns *Namespace) modified(dir *inode) {
+	if ns.meta.now > dir.mtime {
+		ns.touch(dir)
+		dir.mtime = ns.meta.now
+	}
+}
+
+// evict forgets inodes that the checkpoint has, until Config.Resident are left or nothing can go.
+func (ns *Namespace) evict() {
+	if ns.cfg.Resident == 0 || len(ns.inodes) <= ns.cfg.Resident {
+		return
+	}
+	for id, n := range ns.inodes {
+		if len(ns.inodes) <= ns.cfg.Resident {
+			return
+		}
+		if n.parent == nil || n.epoch == ns.epoch || ns.frozen != nil && n.epoch == ns.frozen.epoch ||
+			n.isDir() && n.dir.children.Len() > 0 {
+			continue
+		}
+		n.parent.dir.children.Delete(n.name)
+		delete(ns.inodes, id)
+		if n.file != nil {
+			for _, b := range n.file.blocks {
+				delete(ns.blocks, b.ID)
+			}
+		}
+	}
+}
+
+// fatal stops the process: a member that cannot apply a committed command must not go on.
+func (ns *Namespace) fatal(err error) {
+	ns.doubt(err)
+	panic(fmt.Sprintf("namespace: cannot apply the log behind %d: %v", ns.applied, err))
+}

@@ -1,0 +1,336 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv"
+	"github.com/gohops/hops/metadata/raftstore"
+)
+
+// frozen is what changed up to an index, while a checkpoint of it is being written.
+type frozen struct {
+	index   uint64
+	epoch   uint32
+	dirty   []*inode
+	pending map[string][]byte // nobody writes to it any more
+	marker  []byte
+
+	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
+	kept []record
+}
+
+type record struct{ key, value []byte }
+
+// keep encodes n as the frozen epoch knows it, because it is about to change.
+func (f *frozen) keep(enc *encoder, n *inode) {
+	n.saved = true
+	if n.dead {
+		return
+	}
+	f.kept = appendRecords(f.kept, enc, n)
+}
+
+// appendRecords encodes the records of a live inode.
+func appendRecords(records []record, enc *encoder, n *inode) []record {
+	key, value := enc.entry(n)
+	key = slices.Clone(key)
+	records = append(records, record{key, slices.Clone(value)})
+	if n.moved {
+		records = append(records, record{appendID(nil, classINode, uint64(n.id)), key[1:]})
+	}
+	return records
+}
+
+// snapshot is a raftstore.Snapshot.
+type snapshot struct {
+	ns      *Namespace
+	frozen  *frozen
+	release sync.Once
+	written bool
+}
+
+var errBusy = errors.New("namespace: another snapshot is being taken")
+
+// Freeze marks the state after the last applied entry for a snapshot, in constant time. It runs on the goroutine of
+// Apply. One snapshot exists at a time.
+func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.broken != nil {
+		return nil, ns.broken
+	}
+	if ns.frozen != nil {
+		return nil, errBusy
+	}
+	if ns.applied == 0 {
+		return nil, errors.New("namespace: nothing to take a snapshot of")
+	}
+	m := ns.meta.marker()
+	m.Index, m.Hash = ns.applied, ns.hash
+	ns.frozen = &frozen{
+		index: ns.applied, epoch: ns.epoch,
+		dirty: ns.dirty, pending: ns.pending,
+		marker: marshal(nil, &m),
+	}
+	ns.epoch++
+	ns.dirty, ns.pending = nil, map[string][]byte{}
+	return &snapshot{ns: ns, frozen: ns.frozen}, nil
+}
+
+func (s *snapshot) Index() uint64 { return s.frozen.index }
+
+// WriteTo writes the checkpoint, makes it durable and current, and then streams it to w. It runs beside Apply. An error
+// of the checkpoint is fatal to the member; what had changed stays marked as changed.
+func (s *snapshot) WriteTo(w io.Writer) (int64, error) {
+	s.ns.checkpointMu.Lock()
+	defer s.ns.checkpointMu.Unlock()
+	if !s.written {
+		if err := s.ns.writeCheckpoint(s.frozen); err != nil {
+			return 0, fmt.Errorf("namespace: checkpoint at %d: %w", s.frozen.index, err)
+		}
+		s.written = true
+	}
+	if s.frozen.index < s.ns.discarded {
+		return 0, fmt.Errorf("namespace: snapshot at %d: a newer one has taken its place", s.frozen.index)
+	}
+	view := s.ns.cfg.Store.View(s.frozen.index)
+	defer view.Close()
+	n, err := writeStream(w, view, s.frozen.marker)
+	if err != nil {
+		return n, fmt.Errorf("namespace: snapshot at %d: %w", s.frozen.index, err)
+	}
+	s.ns.discard(s.frozen.index)
+	return n, nil
+}
+
+// discard lets the store forget what only views below index see. checkpointMu is held.
+func (ns *Namespace) discard(index uint64) {
+	ns.discarded = index
+	ns.cfg.Store.Discard(index)
+}
+
+// Release gives the snapshot up. Without a WriteTo that succeeded, its changes go to the next one.
+func (s *snapshot) Release() {
+	s.release.Do(func() {
+		s.ns.checkpointMu.Lock()
+		defer s.ns.checkpointMu.Unlock()
+		s.ns.mu.Lock()
+		defer s.ns.mu.Unlock()
+		if s.ns.frozen == s.frozen {
+			s.ns.thaw()
+		}
+	})
+}
+
+// inodesPerTurn is how many inodes are encoded before waiting commands get a turn.
+const inodesPerTurn = 256
+
+// writeCheckpoint writes what f froze. The order is the crash argument (DESIGN.md): everything else, sync, the marker,
+// sync.
+func (ns *Namespace) writeCheckpoint(f *frozen) error {
+	ns.mu.RLock()
+	current := ns.frozen == f
+	ns.mu.RUnlock()
+	if !current {
+		return errors.New("was given up")
+	}
+	store := ns.cfg.Store
+	if err := ns.writeRecords(store, f); err != nil {
+		return err
+	}
+	if err := store.Sync(); err != nil {
+		return err
+	}
+	b := store.Batch(f.index)
+	defer b.Cancel()
+	if err := b.Put(markerKey, f.marker); err != nil {
+		return err
+	}
+	if err := b.Flush(); err != nil {
+		return err
+	}
+	if err := store.Sync(); err != nil {
+		return err
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	ns.view.Close()
+	ns.openView(f.index)
+	ns.frozen = nil
+	ns.evict()
+	return nil
+}
+
+func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
+	b := store.Batch(f.index)
+	defer b.Cancel()
+	for key, value := range f.pending {
+		var err error
+		if value == nil {
+			err = b.Delete([]byte(key))
+		} else {
+			err = b.Put([]byte(key), value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var enc encoder
+	var records []record
+	for rest := f.dirty; len(rest) > 0; {
+		turn := rest[:min(len(rest), inodesPerTurn)]
+		rest = rest[len(turn):]
+		records = records[:0]
+		ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
+		for _, n := range turn {
+			if n.epoch == f.epoch && !n.saved {
+				n.saved = true
+				if !n.dead {
+					records = appendRecords(records, &enc, n)
+				}
+			}
+		}
+		ns.mu.RUnlock()
+		if err := putAll(b, records); err != nil {
+			return err
+		}
+	}
+	// Everything has been seen: nothing is kept any more from here on.
+	ns.mu.RLock()
+	kept := f.kept
+	ns.mu.RUnlock()
+	if err := putAll(b, kept); err != nil {
+		return err
+	}
+	return b.Flush()
+}
+
+func putAll(b kv.Batch, records []record) error {
+	for _, r := range records {
+		if err := b.Put(r.key, r.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// thaw returns what was frozen to the current epoch. mu is held.
+func (ns *Namespace) thaw() {
+	f := ns.frozen
+	ns.frozen = nil
+	for _, n := range f.dirty {
+		if n.dead {
+			continue
+		}
+		if n.epoch == f.epoch {
+			n.epoch = ns.epoch
+			n.saved = false
+			n.entryStored, n.idStored = true, true // a part of the checkpoint may have been written
+			ns.dirty = append(ns.dirty, n)
+		}
+		n.moved = true // the record that the failed checkpoint may lack
+	}
+	for key, value := range f.pending {
+		if _, ok := ns.pending[key]; ok {
+			continue // a later change of the same record
+		}
+		if value == nil && key[0] == classEntry {
+			// The deletion of an entry counts unless something took the name meanwhile: that is in memory then.
+			parent, name, _ := splitEntry([]byte(key[1:]))
+			if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
+				if n, ok := dir.dir.children.Get(name); ok {
+					ns.touchStored(n)
+					continue
+				}
+			}
+		}
+		ns.pending[key] = value
+	}
+}
+
+// touchStored marks that the checkpoint may have something under the key of n's entry.
+func (ns *Namespace) touchStored(n *inode) {
+	if n.epoch == ns.epoch {
+		n.entryStored = true
+	}
+}
+
+// Restore replaces everything by the snapshot that r streams. It verifies the whole stream, the hash included, before
+// it gives up what is there; an error leaves the namespace as it was.
+func (ns *Namespace) Restore(r io.Reader) error {
+	ns.checkpointMu.Lock()
+	defer ns.checkpointMu.Unlock()
+	if err := ns.restore(r); err != nil {
+		return fmt.Errorf("namespace: restoring a snapshot: %w", err)
+	}
+	ns.mu.RLock()
+	index := ns.applied
+	ns.mu.RUnlock()
+	if ns.cfg.OnEffects != nil {
+		ns.cfg.OnEffects(Effects{Index: index, Reset: true})
+	}
+	return nil
+}
+
+func (ns *Namespace) restore(r io.Reader) error {
+	in, err := newStreamReader(r)
+	if err != nil {
+		return err
+	}
+	index := in.index
+	ns.mu.Lock() // nobody may read while the store's content is exchanged
+	defer ns.mu.Unlock()
+	former := ns.viewAt
+	ns.view.Close()
+	var sum uint64
+	err = ns.cfg.Store.Replace(index, func(put func(key, value []byte) error) error {
+		for {
+			key, value, err := in.next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if hashed(key) {
+				sum += hashRecord(key, value)
+			}
+			if err := put(key, value); err != nil {
+				return err
+			}
+		}
+		m, err := decodeMarker(in.marker)
+		if err != nil {
+			return err
+		}
+		meta := metaOf(m)
+		if sum += meta.hash(); m.Index != index || sum != m.Hash {
+			return fmt.Errorf("state hash %016x, the snapshot at %d says %016x at %d: %w", sum, index, m.Hash, m.Index, metadata.ErrCorrupt)
+		}
+		return put(markerKey, in.marker)
+	})
+	if err != nil {
+		ns.openView(former)
+		return err
+	}
+	ns.discarded = 0
+	if err := ns.load(); err != nil {
+		ns.broken = err
+		return err
+	}
+	return nil
+}
+
+// hashed reports whether a record counts for the state's hash: the derived ones do not.
+func hashed(key []byte) bool {
+	switch key[0] {
+	case classEntry, classLease, classRetry:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,290 @@
+package namespace
+
+import (
+	"fmt"
+	"unique"
+
+	"github.com/tidwall/btree"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// inode is a file or a directory in memory. Whoever is in memory has all ancestors there too.
+type inode struct {
+	id     metadata.INodeID
+	parent *inode // nil for the root and the reclaim directory
+	name   string
+	owner  unique.Handle[string]
+	group  unique.Handle[string]
+	mtime  metadata.Time
+	atime  metadata.Time
+	dir    *directory // exactly one of dir and file is set
+	file   *file
+	mode   metadata.Mode
+
+	// Of the side that writes; readers do not look.
+	hash  uint64 // of the record as it is in the state's hash; 0 before the first
+	epoch uint32 // the last epoch with a change
+	// touched: changed by the entry that is being applied.
+	touched bool
+	// dead: not part of the namespace any more.
+	dead bool
+	// saved: what the frozen epoch knows of it has been encoded.
+	saved bool
+	// moved: the record of class inode has to be written in this epoch.
+	moved bool
+	// entryStored, idStored: the checkpoint may have something under the key of the entry, of the inode.
+	entryStored, idStored bool
+}
+
+// directory has its entries in memory as far as they were needed. All are there when children.Len() == entries.
+type directory struct {
+	entries  int
+	children btree.Map[string, *inode]
+	// swept: in a directory that is being reclaimed, nothing is left below this name.
+	swept string
+}
+
+type file struct {
+	blocks      []metadata.Block
+	length      int64 // sum over blocks
+	blockSize   int64
+	replication uint16
+	open        *construction // nil when closed
+}
+
+// construction is what an open file has beyond a closed one.
+type construction struct {
+	holder     string
+	clientNode string
+	clientHost string
+	state      BlockState // of the last block
+	recovery   metadata.Generation
+}
+
+// BlockState is how far a block of a file is.
+type BlockState uint8
+
+// The states of a block. Only the last block of an open file is not Complete.
+const (
+	// Complete: length and generation are final, until an append.
+	Complete BlockState = iota
+	// UnderConstruction: a client writes it.
+	UnderConstruction
+	// UnderRecovery: its writer is gone, its replicas are being brought to one length (HDFS-265).
+	UnderRecovery
+)
+
+func (s BlockState) String() string {
+	switch s {
+	case Complete:
+		return "COMPLETE"
+	case UnderConstruction:
+		return "UNDER_CONSTRUCTION"
+	case UnderRecovery:
+		return "UNDER_RECOVERY"
+	}
+	return fmt.Sprintf("BlockState(%d)", uint8(s))
+}
+
+func (n *inode) isDir() bool { return n.dir != nil }
+
+func (n *inode) complete() bool { return n.dir.children.Len() == n.dir.entries }
+
+func (f *file) last() *metadata.Block {
+	if len(f.blocks) == 0 {
+		return nil
+	}
+	return &f.blocks[len(f.blocks)-1]
+}
+
+func (f *file) penultimate() *metadata.Block {
+	if len(f.blocks) < 2 {
+		return nil
+	}
+	return &f.blocks[len(f.blocks)-2]
+}
+
+// lastState is the state of the last block; Complete when there is none.
+func (f *file) lastState() BlockState {
+	if f.open == nil {
+		return Complete
+	}
+	return f.open.state
+}
+
+func (f *file) setLastLength(length int64) {
+	last := f.last()
+	f.length += length - last.Length
+	last.Length = length
+}
+
+// path is the absolute path by the names above n.
+func (n *inode) path() string {
+	if n.parent == nil {
+		return "/"
+	}
+	size := 0
+	for x := n; x.parent != nil; x = x.parent {
+		size += 1 + len(x.name)
+	}
+	b := make([]byte, size)
+	for x := n; x.parent != nil; x = x.parent {
+		size -= len(x.name)
+		copy(b[size:], x.name)
+		size--
+		b[size] = '/'
+	}
+	return string(b)
+}
+
+// attached reports whether n hangs below the root, and not in a subtree that was deleted.
+func (n *inode) attached() bool {
+	if n.dead {
+		return false
+	}
+	for n.parent != nil {
+		n = n.parent
+	}
+	return n.id == metadata.RootID
+}
+
+func (n *inode) status() metadata.FileStatus {
+	s := metadata.FileStatus{
+		ID:    n.id,
+		Mode:  n.mode,
+		Owner: n.owner.Value(),
+		Group: n.group.Value(),
+		MTime: n.mtime,
+	}
+	if n.isDir() {
+		s.Type = metadata.TypeDirectory
+		s.Children = n.dir.entries
+		return s
+	}
+	s.Type = metadata.TypeFile
+	s.ATime = n.atime
+	s.Length = n.file.length
+	s.Replication = n.file.replication
+	s.BlockSize = n.file.blockSize
+	s.UnderConstruction = n.file.open != nil
+	return s
+}
+
+// encoder turns inodes into records, with one set of buffers for all of them.
+type encoder struct {
+	key, value []byte
+	record     logpb.INode
+	dir        logpb.DirectoryState
+	file       logpb.FileState
+	open       logpb.Construction
+}
+
+// entry encodes n as the record of class entry. The slices are good until the next call.
+func (e *encoder) entry(n *inode) (key, value []byte) {
+	parent := metadata.INodeID(0)
+	if n.parent != nil {
+		parent = n.parent.id
+	}
+	e.key = appendEntryKey(e.key[:0], parent, n.name)
+
+	r := &e.record
+	r.Id, r.Mode = uint64(n.id), uint32(n.mode)
+	r.Owner, r.Group = n.owner.Value(), n.group.Value()
+	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
+	r.Directory, r.File = nil, nil
+	if n.dir != nil {
+		e.dir.Entries = uint64(n.dir.entries)
+		r.Directory = &e.dir
+	} else {
+		f := &e.file
+		f.BlockSize, f.Replication = n.file.blockSize, uint32(n.file.replication)
+		f.BlockId, f.BlockGeneration, f.BlockLength = f.BlockId[:0], f.BlockGeneration[:0], f.BlockLength[:0]
+		for _, b := range n.file.blocks {
+			f.BlockId = append(f.BlockId, int64(b.ID))
+			f.BlockGeneration = append(f.BlockGeneration, uint64(b.Generation))
+			f.BlockLength = append(f.BlockLength, b.Length)
+		}
+		f.Construction = nil
+		if o := n.file.open; o != nil {
+			e.open.Holder, e.open.ClientNode, e.open.ClientHost = o.holder, o.clientNode, o.clientHost
+			e.open.LastBlock = logpb.Construction_LastBlock(o.state)
+			e.open.RecoveryId = uint64(o.recovery)
+			f.Construction = &e.open
+		}
+		r.File = f
+	}
+	e.value = marshal(e.value, r)
+	return e.key, e.value
+}
+
+// message is a generated record.
+type message interface {
+	SizeVT() int
+	MarshalToSizedBufferVT([]byte) (int, error)
+}
+
+// marshal encodes m into buf, which it grows as needed.
+func marshal(buf []byte, m message) []byte {
+	size := m.SizeVT()
+	if cap(buf) < size {
+		buf = make([]byte, size, size+size/2)
+	}
+	buf = buf[:size]
+	if _, err := m.MarshalToSizedBufferVT(buf); err != nil {
+		panic(fmt.Sprintf("namespace: encoding a record: %v", err)) // a buffer of the right size always suffices
+	}
+	return buf
+}
+
+// decodeEntry makes the inode of a record of class entry, without parent.
+func decodeEntry(name string, key, value []byte) (*inode, error) {
+	var r logpb.INode
+	if err := r.UnmarshalVT(value); err != nil {
+		return nil, fmt.Errorf("record of entry %q: %w: %w", name, err, metadata.ErrCorrupt)
+	}
+	n := &inode{
+		id:          metadata.INodeID(r.Id),
+		name:        name,
+		owner:       unique.Make(r.Owner),
+		group:       unique.Make(r.Group),
+		mtime:       metadata.Time(r.Mtime),
+		atime:       metadata.Time(r.Atime),
+		mode:        metadata.Mode(r.Mode),
+		hash:        hashRecord(key, value),
+		epoch:       loadedEpoch,
+		entryStored: true,
+		idStored:    true,
+	}
+	switch {
+	case r.Directory != nil && r.File == nil:
+		n.dir = &directory{entries: int(r.Directory.Entries)}
+	case r.File != nil && r.Directory == nil:
+		f := r.File
+		if len(f.BlockId) != len(f.BlockGeneration) || len(f.BlockId) != len(f.BlockLength) {
+			return nil, fmt.Errorf("record of inode %d: lists of blocks differ in length: %w", r.Id, metadata.ErrCorrupt)
+		}
+		n.file = &file{blockSize: f.BlockSize, replication: uint16(f.Replication)}
+		if len(f.BlockId) > 0 {
+			n.file.blocks = make([]metadata.Block, len(f.BlockId))
+			for i := range f.BlockId {
+				n.file.blocks[i] = metadata.Block{
+					ID:         metadata.BlockID(f.BlockId[i]),
+					Generation: metadata.Generation(f.BlockGeneration[i]),
+					Length:     f.BlockLength[i],
+				}
+				n.file.length += f.BlockLength[i]
+			}
+		}
+		if c := f.Construction; c != nil {
+			n.file.open = &construction{
+				holder: c.Holder, clientNode: c.ClientNode, clientHost: c.ClientHost,
+				state: BlockState(c.LastBlock), recovery: metadata.Generation(c.RecoveryId),
+			}
+		}
+	default:
+		return nil, fmt.Errorf("record of inode %d is neither a file nor a directory: %w", r.Id, metadata.ErrCorrupt)
+	}
+	return n, nil
+}

@@ -1,0 +1,72 @@
+package namespace
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// The classes of records, told apart by the first byte of the key. FORMAT.md has the table.
+const (
+	classEntry  = 'd' // parent, name: the inode
+	classINode  = 'i' // inode: parent, name (derived)
+	classBlock  = 'b' // block: inode (derived)
+	classLease  = 'l' // holder: lease
+	classOpen   = 'o' // inode: holder
+	classRetry  = 'r' // client id, call id: retry
+	classMarker = 'm'
+)
+
+var markerKey = []byte{classMarker}
+
+func appendID(b []byte, class byte, id uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, class), id)
+}
+
+func appendEntryKey(b []byte, parent metadata.INodeID, name string) []byte {
+	return append(appendID(b, classEntry, uint64(parent)), name...)
+}
+
+func entryKey(parent metadata.INodeID, name string) string {
+	var buf [9 + metadata.MaxNameLength]byte
+	return string(appendEntryKey(buf[:0], parent, name))
+}
+
+// splitEntry takes an entry's key, or an inode record's value, apart.
+func splitEntry(b []byte) (parent metadata.INodeID, name string, ok bool) {
+	if len(b) < 8 {
+		return 0, "", false
+	}
+	return metadata.INodeID(binary.BigEndian.Uint64(b)), string(b[8:]), true
+}
+
+func idKey(class byte, id uint64) string {
+	var buf [9]byte
+	return string(appendID(buf[:0], class, id))
+}
+
+// hashRecord is the hash of one record. The state's hash is the sum of those of all records that are not derived: it
+// does not depend on order, and a change costs one subtraction and one addition. It finds divergence, not malice.
+func hashRecord(key, value []byte) uint64 {
+	return hashBytes(hashBytes(0x9e3779b97f4a7c15, key), value)
+}
+
+// hashBytes folds b into h, eight bytes at a time, by 128-bit multiplication (after wyhash).
+func hashBytes(h uint64, b []byte) uint64 {
+	n := uint64(len(b))
+	for len(b) >= 8 {
+		h = mix(h^binary.LittleEndian.Uint64(b), 0xa0761d6478bd642f)
+		b = b[8:]
+	}
+	var tail uint64
+	for i, c := range b {
+		tail |= uint64(c) << (8 * i)
+	}
+	return mix(h^tail, 0xe7037ed1a0b428db^n)
+}
+
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}

@@ -1,0 +1,299 @@
+package namespace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// errCold tells a reader that what it needs is not in memory. It starts again with the lock held alone.
+var errCold = errors.New("namespace: not in memory")
+
+// load reads the marker, the two top directories, leases and retry cache. Errors: ErrCorrupt when the checkpoint cannot
+// be one, others when the store fails.
+func (ns *Namespace) load() error {
+	ns.clear()
+	latest := ns.cfg.Store.View(kv.Newest)
+	value, err := latest.Get(markerKey)
+	latest.Close()
+	if errors.Is(err, kv.ErrNotFound) {
+		ns.openView(0)
+		ns.format()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	marker, err := decodeMarker(value)
+	if err != nil {
+		return err
+	}
+	ns.applied, ns.hash, ns.meta = marker.Index, marker.Hash, metaOf(marker)
+	ns.openView(marker.Index)
+	ns.cfg.Store.Discard(marker.Index)
+	for _, top := range []struct {
+		slot **inode
+		name string
+	}{{&ns.root, ""}, {&ns.trash, reclaimName}} {
+		n, err := ns.readEntry(0, top.name)
+		if err != nil {
+			return err
+		}
+		if n == nil || !n.isDir() {
+			return fmt.Errorf("checkpoint at %d has no top directory: %w", marker.Index, metadata.ErrCorrupt)
+		}
+		*top.slot = n
+		ns.inodes[n.id] = n
+	}
+	if err := ns.loadLeases(); err != nil {
+		return err
+	}
+	return ns.loadRetries()
+}
+
+func (ns *Namespace) openView(at uint64) {
+	ns.view, ns.viewAt = ns.cfg.Store.View(at), at
+}
+
+func decodeMarker(value []byte) (*logpb.Marker, error) {
+	m := new(logpb.Marker)
+	if err := m.UnmarshalVT(value); err != nil {
+		return nil, fmt.Errorf("marker: %w: %w", err, metadata.ErrCorrupt)
+	}
+	if m.Version != formatVersion {
+		return nil, fmt.Errorf("marker of version %d, this program reads %d: %w", m.Version, formatVersion, metadata.ErrCorrupt)
+	}
+	if m.Index == 0 {
+		return nil, fmt.Errorf("marker without an index: %w", metadata.ErrCorrupt)
+	}
+	return m, nil
+}
+
+// get reads a record of the state: of the changes since the last complete checkpoint, else of that. Live entries that
+// changed are in memory and not found here.
+func (ns *Namespace) get(key string) ([]byte, error) {
+	if value, ok := ns.pending[key]; ok {
+		return value, nil
+	}
+	if ns.frozen != nil {
+		if value, ok := ns.frozen.pending[key]; ok {
+			return value, nil
+		}
+	}
+	value, err := ns.view.Get([]byte(key))
+	if errors.Is(err, kv.ErrNotFound) {
+		return nil, nil
+	}
+	return value, err
+}
+
+// readEntry decodes an entry that is not in memory; nil when there is none.
+func (ns *Namespace) readEntry(parent metadata.INodeID, name string) (*inode, error) {
+	key := entryKey(parent, name)
+	value, err := ns.get(key)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	return decodeEntry(name, []byte(key), value)
+}
+
+// install puts a loaded inode into memory.
+func (ns *Namespace) install(parent, n *inode) {
+	n.parent = parent
+	ns.inodes[n.id] = n
+	if n.file != nil {
+		for _, b := range n.file.blocks {
+			ns.blocks[b.ID] = n
+		}
+	}
+	parent.dir.children.Set(n.name, n)
+}
+
+// lookup finds the entry name of the directory dir; nil when there is none.
+func (ns *Namespace) lookup(dir *inode, name string, load bool) (*inode, error) {
+	if n, ok := dir.dir.children.Get(name); ok {
+		return n, nil
+	}
+	if dir.complete() || len(name) > metadata.MaxNameLength {
+		return nil, nil
+	}
+	if !load {
+		return nil, errCold
+	}
+	n, err := ns.readEntry(dir.id, name)
+	if err != nil || n == nil {
+		return nil, err
+	}
+	ns.install(dir, n)
+	return n, nil
+}
+
+// loadAll brings all entries of a directory into memory.
+func (ns *Namespace) loadAll(dir *inode, load bool) error {
+	if dir.complete() {
+		return nil
+	}
+	if !load {
+		return errCold
+	}
+	var bad error
+	prefix := appendID(nil, classEntry, uint64(dir.id))
+	err := ns.view.Scan(prefix, nil, func(key, value []byte) bool {
+		name := string(key[len(prefix):])
+		if _, ok := dir.dir.children.Get(name); ok || ns.deleted(string(key)) {
+			return true
+		}
+		n, err := decodeEntry(name, key, value)
+		if err != nil {
+			bad = err
+			return false
+		}
+		ns.install(dir, n)
+		return true
+	})
+	if err = errors.Join(err, bad); err != nil {
+		return err
+	}
+	if !dir.complete() {
+		return fmt.Errorf("directory %d has %d entries, %d are there: %w",
+			dir.id, dir.dir.entries, dir.dir.children.Len(), metadata.ErrCorrupt)
+	}
+	return nil
+}
+
+// deleted reports whether the last complete checkpoint's record of a key is gone since.
+func (ns *Namespace) deleted(key string) bool {
+	if value, ok := ns.pending[key]; ok {
+		return value == nil
+	}
+	if ns.frozen != nil {
+		if value, ok := ns.frozen.pending[key]; ok {
+			return value == nil
+		}
+	}
+	return false
+}
+
+// byID finds an inode, attached or not; nil when there is none.
+func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
+	if n, ok := ns.inodes[id]; ok {
+		return n, nil
+	}
+	if id == 0 || id >= ns.meta.nextINode {
+		return nil, nil
+	}
+	if !load {
+		return nil, errCold
+	}
+	// The record names the parent, whose record names its own: up to something in memory, then down again.
+	type step struct {
+		id   metadata.INodeID
+		name string
+	}
+	var up []step
+	at := id
+	for ns.inodes[at] == nil {
+		value, err := ns.get(idKey(classINode, uint64(at)))
+		if err != nil {
+			return nil, err
+		}
+		if value == nil {
+			if at == id {
+				return nil, nil
+			}
+			return nil, fmt.Errorf("inode %d, an ancestor of %d, has no record: %w", at, id, metadata.ErrCorrupt)
+		}
+		parent, name, ok := splitEntry(value)
+		if !ok || len(up) > 2*metadata.MaxPathDepth {
+			return nil, fmt.Errorf("record of inode %d does not lead to the root: %w", id, metadata.ErrCorrupt)
+		}
+		up = append(up, step{at, name})
+		at = parent
+	}
+	n := ns.inodes[at]
+	for i := len(up) - 1; i >= 0; i-- {
+		if !n.isDir() {
+			return nil, fmt.Errorf("inode %d is the parent of %d and no directory: %w", n.id, up[i].id, metadata.ErrCorrupt)
+		}
+		child, err := ns.lookup(n, up[i].name, true)
+		if err != nil {
+			return nil, err
+		}
+		if child == nil || child.id != up[i].id {
+			return nil, fmt.Errorf("inode %d is not the entry %q of %d: %w", up[i].id, up[i].name, n.id, metadata.ErrCorrupt)
+		}
+		n = child
+	}
+	return n, nil
+}
+
+// byBlock finds the file that a block belongs to; nil when there is none.
+func (ns *Namespace) byBlock(id metadata.BlockID, load bool) (*inode, error) {
+	if n, ok := ns.blocks[id]; ok {
+		return n, nil
+	}
+	if id < metadata.FirstBlockID || id >= ns.meta.nextBlock {
+		return nil, nil
+	}
+	if !load {
+		return nil, errCold
+	}
+	value, err := ns.get(idKey(classBlock, uint64(id)))
+	if err != nil || value == nil {
+		return nil, err
+	}
+	if len(value) != 8 {
+		return nil, fmt.Errorf("record of block %d: %w", id, metadata.ErrCorrupt)
+	}
+	owner := metadata.INodeID(binary.BigEndian.Uint64(value))
+	n, err := ns.byID(owner, true)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil || n.file == nil || ns.blocks[id] != n {
+		return nil, fmt.Errorf("block %d is not of inode %d: %w", id, owner, metadata.ErrCorrupt)
+	}
+	return n, nil
+}
+
+// read runs fn, which must not change anything but load: with the lock shared and everything needed in memory, or else
+// alone. fn may run twice and starts from scratch then.
+func (ns *Namespace) read(fn func(load bool) error) error {
+	ns.mu.RLock()
+	err := ns.broken
+	if err == nil {
+		err = fn(false)
+	}
+	ns.mu.RUnlock()
+	if err != errCold {
+		return err
+	}
+	ns.mu.Lock()
+	defer ns.mu.Unlock()
+	if ns.broken != nil {
+		return ns.broken
+	}
+	err = fn(true)
+	if err != nil && !isAnswer(err) {
+		ns.doubt(err)
+	}
+	return err
+}
+
+// isAnswer tells an answer of the file system from a failure of the checkpoint.
+func isAnswer(err error) bool {
+	_, ok := errors.AsType[*metadata.Error](err)
+	return ok
+}
+
+// doubt makes the next start build the checkpoint anew, when what was read from it is damaged.
+func (ns *Namespace) doubt(err error) {
+	ns.broken = fmt.Errorf("namespace: reading the checkpoint at %d: %w", ns.applied, err)
+	if cerr := ns.cfg.Store.Condemn(); cerr != nil {
+		ns.broken = errors.Join(ns.broken, cerr)
+	}
+}

@@ -1,0 +1,283 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unique"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// Limits and times that are part of the state machine: changing one changes what commands do, so they are no settings.
+const (
+	// SoftLimit is how long after its last renewal a lease may be taken over by another writer.
+	SoftLimit = metadata.Time(60 * 1000)
+	// HardLimit is how long after its last renewal a lease is recovered without anybody asking.
+	HardLimit = metadata.Time(20 * 60 * 1000)
+	// RecoveryHolder holds the leases of files whose last block is being recovered.
+	RecoveryHolder = "HDFS_NameNode"
+	// MaxBlocks is how many blocks a file may have (dfs.namenode.fs-limits.max-blocks-per-file).
+	MaxBlocks = 10000
+	// MaxName is the longest user, group or client name, in bytes.
+	MaxName = 255
+	// ReclaimStep is how many inodes of deleted directories each command reclaims beside its own work, and
+	// ReclaimDelete how many the command that deletes reclaims at once.
+	ReclaimStep   = 32
+	ReclaimDelete = 1024
+)
+
+// DefaultMinBlockSize is HDFS's dfs.namenode.fs-limits.min-block-size.
+const DefaultMinBlockSize = 1 << 20
+
+// reclaimID is the hidden directory in which deleted directories wait to be taken apart.
+const reclaimID metadata.INodeID = 1
+
+const reclaimName = "reclaim"
+
+// Config is what a Namespace needs from outside.
+type Config struct {
+	// Store holds the checkpoint. The namespace does not close it.
+	Store kv.Store
+	// Owner and Supergroup own "/" until a ReserveIDs command settles the question for all members alike.
+	Owner      string
+	Supergroup string
+	// MinBlockSize is the smallest block size of a new file when the command does not say; 0 means DefaultMinBlockSize.
+	MinBlockSize int64
+	// Resident is how many inodes may stay in memory beyond those that changed since the last checkpoint; 0: all.
+	Resident int
+	// OnEffects is told what a log entry did to blocks, in the order of the log, before its results are returned. It
+	// runs on the goroutine of Apply or Restore and must be quick. It may call the read methods.
+	OnEffects func(Effects)
+}
+
+// Namespace is the state machine. Make one with Open.
+type Namespace struct {
+	cfg Config
+
+	// checkpointMu is held while a checkpoint is written or replaced.
+	checkpointMu sync.Mutex
+	discarded    uint64 // what Store.Discard was told; guarded by checkpointMu
+
+	mu sync.RWMutex // guards what follows
+
+	applied uint64 // last log index in the state
+	meta    meta
+	hash    uint64
+
+	root    *inode
+	trash   *inode // the reclaim directory
+	inodes  map[metadata.INodeID]*inode
+	blocks  map[metadata.BlockID]*inode
+	leases  map[string]*lease
+	retries *retryCache
+
+	view   kv.View // the last complete checkpoint
+	viewAt uint64  // its index; 0: there is none
+
+	// Changes since the last freeze.
+	epoch   uint32
+	dirty   []*inode          // with epoch == Namespace.epoch
+	pending map[string][]byte // records other than live entries; nil: deleted
+	frozen  *frozen           // what a snapshot is being written of, or nil
+
+	// Of the entry that is being applied.
+	touched       []*inode
+	touchedLeases []*lease
+	effects       Effects
+	enc           encoder
+	buf           []byte
+
+	broken error // set when the state is not usable any more
+}
+
+// meta are the counters of the state; they are part of its hash.
+type meta struct {
+	now            metadata.Time
+	nextINode      metadata.INodeID
+	nextBlock      metadata.BlockID
+	nextGeneration metadata.Generation
+	nextRetry      uint64
+	clusterID      string
+	owned          bool
+	files          uint64
+	directories    uint64
+	blocks         uint64
+}
+
+const (
+	formatVersion = 1
+	// loadedEpoch marks inodes that are as the checkpoint has them.
+	loadedEpoch uint32 = 1
+)
+
+// Open loads what has to be in memory from the store's last complete checkpoint. A store without one, or with one that
+// cannot be understood, gives an empty namespace with AppliedIndex 0: it waits for a snapshot or for the whole log.
+func Open(cfg Config) (*Namespace, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("namespace: no store")
+	}
+	if cfg.MinBlockSize == 0 {
+		cfg.MinBlockSize = DefaultMinBlockSize
+	}
+	ns := &Namespace{cfg: cfg}
+	err := ns.load()
+	if errors.Is(err, metadata.ErrCorrupt) {
+		// A checkpoint is a derived cache: throw it away, raft brings the state back.
+		if err := cfg.Store.Replace(1, func(func(key, value []byte) error) error { return nil }); err != nil {
+			return nil, fmt.Errorf("namespace: emptying a damaged checkpoint: %w", err)
+		}
+		err = ns.load()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("namespace: %w", err)
+	}
+	return ns, nil
+}
+
+// clear makes the state of a namespace that has not seen a command.
+func (ns *Namespace) clear() {
+	ns.applied, ns.hash = 0, 0
+	ns.meta = meta{
+		nextINode:      metadata.RootID + 1,
+		nextBlock:      metadata.FirstBlockID,
+		nextGeneration: metadata.FirstGeneration,
+	}
+	ns.root, ns.trash = nil, nil
+	ns.inodes = map[metadata.INodeID]*inode{}
+	ns.blocks = map[metadata.BlockID]*inode{}
+	ns.leases = map[string]*lease{}
+	ns.retries = newRetryCache()
+	ns.epoch = loadedEpoch + 1
+	ns.dirty, ns.pending, ns.frozen = nil, map[string][]byte{}, nil
+	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
+	ns.broken = nil
+}
+
+// format makes the root directory of a new namespace.
+func (ns *Namespace) format() {
+	ns.root = ns.newDirectory(metadata.RootID, "", ns.cfg.Owner, ns.cfg.Supergroup, 0o755)
+	ns.trash = ns.newDirectory(reclaimID, reclaimName, "", "", 0)
+	ns.meta.directories = 1
+	ns.hash = ns.meta.hash()
+	ns.settle()
+}
+
+func (ns *Namespace) newDirectory(id metadata.INodeID, name, owner, group string, mode metadata.Mode) *inode {
+	n := &inode{
+		id: id, name: name, mode: mode,
+		owner: unique.Make(owner), group: unique.Make(group),
+		mtime: ns.meta.now,
+		dir:   &directory{},
+	}
+	ns.born(n)
+	return n
+}
+
+// hash is the part of the state's hash that the counters make.
+func (m *meta) hash() uint64 {
+	r := m.marker()
+	value := marshal(nil, &r)
+	return hashRecord(markerKey, value)
+}
+
+// marker is the record of the counters, without index and hash.
+func (m *meta) marker() logpb.Marker {
+	return logpb.Marker{
+		Version:        formatVersion,
+		Now:            int64(m.now),
+		NextInode:      uint64(m.nextINode),
+		NextBlock:      int64(m.nextBlock),
+		NextGeneration: uint64(m.nextGeneration),
+		NextRetry:      m.nextRetry,
+		ClusterId:      m.clusterID,
+		Owned:          m.owned,
+		Files:          m.files,
+		Directories:    m.directories,
+		Blocks:         m.blocks,
+	}
+}
+
+func metaOf(r *logpb.Marker) meta {
+	return meta{
+		now:            metadata.Time(r.Now),
+		nextINode:      metadata.INodeID(r.NextInode),
+		nextBlock:      metadata.BlockID(r.NextBlock),
+		nextGeneration: metadata.Generation(r.NextGeneration),
+		nextRetry:      r.NextRetry,
+		clusterID:      r.ClusterId,
+		owned:          r.Owned,
+		files:          r.Files,
+		directories:    r.Directories,
+		blocks:         r.Blocks,
+	}
+}
+
+// AppliedIndex is the last log index contained in the state; 0 for an empty one.
+func (ns *Namespace) AppliedIndex() uint64 {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return ns.applied
+}
+
+// Hash is the hash of the state after the last applied entry. Members at one index have one hash.
+func (ns *Namespace) Hash() uint64 {
+	_, hash := ns.StateHash()
+	return hash
+}
+
+// StateHash returns an index and the state's hash at it.
+func (ns *Namespace) StateHash() (index, hash uint64) {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return ns.applied, ns.hash
+}
+
+// Now is the replicated time: the greatest that a command has carried.
+func (ns *Namespace) Now() metadata.Time {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return ns.meta.now
+}
+
+// ClusterID is the name that the first ReserveIDs command gave the cluster; empty before.
+func (ns *Namespace) ClusterID() string {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return ns.meta.clusterID
+}
+
+// Counts are sizes of the namespace.
+type Counts struct {
+	Files       int64
+	Directories int64
+	Blocks      int64
+	OpenFiles   int64
+	Leases      int64
+	// Reclaiming is how many deleted directories are not yet taken apart.
+	Reclaiming int64
+	// Resident is how many inodes are in memory, Retries how many answers are kept for repetition.
+	Resident int64
+	Retries  int64
+}
+
+// Counts returns the sizes.
+func (ns *Namespace) Counts() Counts {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	c := Counts{
+		Files:       int64(ns.meta.files),
+		Directories: int64(ns.meta.directories),
+		Blocks:      int64(ns.meta.blocks),
+		Leases:      int64(len(ns.leases)),
+		Reclaiming:  int64(ns.trash.dir.entries),
+		Resident:    int64(len(ns.inodes)),
+		Retries:     int64(len(ns.retries.entries)),
+	}
+	for _, l := range ns.leases {
+		c.OpenFiles += int64(len(l.files))
+	}
+	return c
+}

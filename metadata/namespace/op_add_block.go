@@ -1,0 +1,131 @@
+package namespace
+
+import (
+	"fmt"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// addBlockTo commits the block that the client has finished and appends a new, empty one. Block and Offset are the new
+// block, or the one that an earlier, identical request appended.
+//
+// Errors: those of checkLease; ErrIO when previous is not the file's last block, or does not agree with it.
+func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
+	n, err := ns.checkLease(metadata.INodeID(op.Inode), op.ClientName, true)
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	var previous *metadata.Block
+	if op.Previous.GetId() != 0 {
+		previous = new(blockOf(op.Previous))
+	}
+	f := n.file
+	again, err := ns.isRepeated(n, previous)
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	if again {
+		last := *f.last()
+		t.result.Block, t.result.Offset = &last, f.length-last.Length
+		return
+	}
+	if len(f.blocks) >= MaxBlocks {
+		t.failf(metadata.ErrIO, "File has reached the limit on maximum number of blocks "+
+			"(dfs.namenode.fs-limits.max-blocks-per-file): %d >= %d", len(f.blocks), MaxBlocks)
+		return
+	}
+	block := blockOf(op.Block)
+	if err := ns.checkReserved(block); err != nil {
+		t.fail(err)
+		return
+	}
+	if previous != nil {
+		if err := ns.commitLast(n, *previous); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+	ns.touch(n)
+	offset := f.length
+	ns.appendBlock(n, block)
+	f.open.state, f.open.recovery = UnderConstruction, 0
+	ns.lastAdded(n)
+	t.result.Block, t.result.Offset = &block, offset
+}
+
+// isRepeated compares the block that the client says it finished with the file's last blocks
+// (FSDirWriteFileOp.analyzeFileState; ids only, as clients may have an old generation).
+func (ns *Namespace) isRepeated(n *inode, previous *metadata.Block) (bool, error) {
+	f := n.file
+	last := f.last()
+	if sameBlock(previous, last) {
+		return false, nil
+	}
+	switch {
+	case previous == nil && last != nil && last.Length >= f.blockSize && f.lastState() == Complete:
+		// The first block after an append at a block's end: there was no last block to hand to the client.
+		return false, nil
+	case sameBlock(previous, f.penultimate()):
+		// The client has not seen the answer to its request: it cannot have written into the block either.
+		if last.Length != 0 || f.lastState() == Complete {
+			return false, metadata.Errorf(metadata.ErrIO, "Request looked like a retry to allocate block %s but it already contains %d bytes",
+				blockName(*last), last.Length)
+		}
+		return true, nil
+	}
+	return false, metadata.Errorf(metadata.ErrIO,
+		"Cannot allocate block in %s: passed 'previous' block %s does not match actual last block in file %s",
+		n.path(), blockNameOrNull(previous), blockNameOrNull(last))
+}
+
+func sameBlock(a, b *metadata.Block) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.ID == b.ID
+}
+
+// commitLast makes the length and generation of the last block final. It does nothing when they are already.
+func (ns *Namespace) commitLast(n *inode, b metadata.Block) error {
+	f := n.file
+	last := f.last()
+	if last == nil || f.lastState() == Complete {
+		return nil
+	}
+	switch {
+	case f.lastState() == UnderRecovery:
+		return metadata.Errorf(metadata.ErrIO, "Commit or complete block %s, whereas it is under recovery.", blockName(b))
+	case b.ID != last.ID:
+		return metadata.Errorf(metadata.ErrIO, "Trying to commit inconsistent block: id = %d, expected id = %d", b.ID, last.ID)
+	case b.Generation != last.Generation:
+		return metadata.Errorf(metadata.ErrIO, "Commit block with mismatching GS. NN has %s, client submits %s", blockName(*last), blockName(b))
+	case b.Length < last.Length || b.Length > maxLength:
+		return metadata.Errorf(metadata.ErrIO, "Commit block %s with length %d, of which %d bytes are known", blockName(b), b.Length, last.Length)
+	}
+	ns.touch(n)
+	f.setLastLength(b.Length)
+	f.open.state = Complete
+	ns.lastChanged(n)
+	return nil
+}
+
+// checkReserved checks that a new block comes from the ranges that were handed out.
+func (ns *Namespace) checkReserved(b metadata.Block) error {
+	if b.ID < metadata.FirstBlockID || b.ID >= ns.meta.nextBlock ||
+		b.Generation < metadata.FirstGeneration || b.Generation >= ns.meta.nextGeneration || b.Length != 0 {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is not of a reserved range", b)
+	}
+	return nil
+}
+
+func blockName(b metadata.Block) string { return fmt.Sprintf("blk_%d_%d", b.ID, b.Generation) }
+
+func blockNameOrNull(b *metadata.Block) string {
+	if b == nil {
+		return "null"
+	}
+	return blockName(*b)
+}

@@ -1,0 +1,63 @@
+package namespace
+
+import (
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// appendTo opens a closed file for more. When its last block is not full and no new one was asked for, that block is
+// under construction again, with the generation it had, and Block says which; the client starts with addBlock
+// otherwise. With new_block Block is the last block for the client's information. Status and File are the file.
+//
+// Errors: ErrNotExist; ErrExist for a directory; ErrBeingCreated and ErrRecoveryInProgress for an open file (with
+// Result.Expired when its writer is silent); ErrPermission.
+func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
+	p := newPlace()
+	defer p.release()
+	if err := checkClient(op.ClientName, op.ClientNode, t.caller.host); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	n := p.last()
+	if n != nil && n.isDir() {
+		t.failf(metadata.ErrExist, "Cannot append to directory %s; already exists as a directory.", p)
+		return
+	}
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+		t.fail(err)
+		return
+	}
+	if n == nil {
+		t.failf(metadata.ErrNotExist, "Failed to append to non-existent file %s for client %s", p, t.caller.host)
+		return
+	}
+	f := n.file
+	if f.open != nil {
+		t.result.Expired = ns.checkTakeover(t, n, "APPEND_FILE", p.String(), op.ClientName)
+		return
+	}
+	ns.touch(n)
+	ns.openFile(n, &construction{
+		holder:     strings.Clone(op.ClientName),
+		clientNode: strings.Clone(op.ClientNode),
+		clientHost: strings.Clone(t.caller.host),
+	})
+	if last := f.last(); last != nil {
+		reopen := !op.NewBlock && last.Length < f.blockSize
+		if reopen {
+			f.open.state = UnderConstruction
+			ns.lastChanged(n)
+		}
+		if reopen || op.NewBlock {
+			t.result.Block, t.result.Offset = new(*last), f.length-last.Length
+		}
+	}
+	t.result.Status = new(n.status())
+	t.result.File = n.info()
+}

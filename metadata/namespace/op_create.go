@@ -1,0 +1,131 @@
+package namespace
+
+import (
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// create makes an empty file and opens it for its client. With overwrite a file that is there is deleted first, even an
+// open one; the new file is another inode. Status is the new file.
+//
+// Errors: ErrExist for a directory, and for a closed file without overwrite; ErrBeingCreated and ErrRecoveryInProgress
+// for an open one (with Result.Expired when its writer is silent); ErrNotExist when the parent is missing and not to be
+// made, or the file is and may only be overwritten; ErrParentNotDirectory; ErrPermission; ErrIO for a block size or
+// replication out of range; the limits.
+func (ns *Namespace) create(t *txn, op *logpb.Create) {
+	p := newPlace()
+	defer p.release()
+	if err := ns.checkCreate(t, p, op); err != nil {
+		t.fail(err)
+		return
+	}
+	if old := p.last(); old != nil {
+		if !op.Overwrite {
+			if old.file.open != nil {
+				t.result.Expired = ns.checkTakeover(t, old, "CREATE_FILE", p.String(), op.ClientName)
+				return
+			}
+			t.failf(metadata.ErrExist, "%s for client %s already exists", p, t.caller.host)
+			return
+		}
+		ns.detach(old)
+		ns.bury(old)
+		p.nodes[len(p.nodes)-1] = nil
+	} else if err := ns.checkMake(t, p); err != nil {
+		t.fail(err)
+		return
+	}
+	end := len(p.nodes) - 1
+	ns.makeAncestors(t, p, p.nodes[p.existing()].mode)
+	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask,
+		&inode{file: &file{blockSize: op.BlockSize, replication: uint16(op.Replication)}})
+	n := p.nodes[end]
+	ns.openFile(n, &construction{
+		holder:     strings.Clone(op.ClientName),
+		clientNode: strings.Clone(op.ClientNode),
+		clientHost: strings.Clone(t.caller.host),
+	})
+	ns.meta.files++
+	t.result.Status = new(n.status())
+}
+
+func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
+	minimum := op.MinBlockSize
+	if minimum == 0 {
+		minimum = ns.cfg.MinBlockSize
+	}
+	if op.BlockSize < minimum {
+		return metadata.Errorf(metadata.ErrIO, "Specified block size is less than configured minimum value "+
+			"(dfs.namenode.fs-limits.min-block-size): %d < %d", op.BlockSize, minimum)
+	}
+	if op.BlockSize > maxLength {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Specified block size is too large: %d > %d", op.BlockSize, maxLength)
+	}
+	if err := checkClient(op.ClientName, op.ClientNode, t.caller.host); err != nil {
+		return err
+	}
+	if err := ns.resolveTarget(p, t, op.Target, toMake); err != nil {
+		return err
+	}
+	if err := checkReplication(op.Replication, p.String, t.caller.host); err != nil {
+		return err
+	}
+	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}, true); err != nil {
+		return err
+	}
+	switch n := p.last(); {
+	case n == nil:
+		if !op.CreateParent && p.parent() == nil {
+			return noParent(p)
+		}
+		if !op.Create {
+			return metadata.Errorf(metadata.ErrNotExist, "Can't overwrite non-existent %s", p)
+		}
+	case n.isDir():
+		return metadata.Errorf(metadata.ErrExist, "%s already exists as a directory", p)
+	case op.Overwrite:
+		return ns.check(p, &t.caller, checks{last: metadata.Write}, true)
+	}
+	return nil
+}
+
+// maxLength bounds lengths of blocks, so that sums over a file cannot overflow.
+const maxLength = 1 << 48
+
+// checkReplication is BlockManager.verifyReplication.
+func checkReplication(replication uint32, path func() string, client string) error {
+	if replication < 1 {
+		return metadata.Errorf(metadata.ErrIO,
+			"Requested replication factor of %d is less than the required minimum of 1 for %s%s", replication, path(), from(client))
+	}
+	if replication > metadata.MaxReplication {
+		return metadata.Errorf(metadata.ErrIO,
+			"Requested replication factor of %d exceeds maximum of %d for %s%s", replication, metadata.MaxReplication, path(), from(client))
+	}
+	return nil
+}
+
+func from(client string) string {
+	if client == "" {
+		return ""
+	}
+	return " from " + client
+}
+
+// checkClient bounds the names that a file keeps of its writer.
+func checkClient(names ...string) error {
+	if names[0] == "" {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Client name is empty")
+	}
+	for _, name := range names {
+		if len(name) > MaxName {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "Client name is longer than %d bytes: %s", MaxName, printable(name[:64]))
+		}
+	}
+	return nil
+}
+
+// cloneName frees a name from the command it came in.
+func cloneName(name string) string { return strings.Clone(name) }

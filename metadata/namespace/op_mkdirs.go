@@ -1,0 +1,97 @@
+package namespace
+
+import (
+	"unique"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// mkdirs makes a directory, with its ancestors when that is asked for. OK when it is there afterwards.
+//
+// Errors: ErrExist for a file at the path; ErrParentNotDirectory for one above it; ErrNotExist when the parent is
+// missing and was not to be made; ErrPermission; the limits.
+func (ns *Namespace) mkdirs(t *txn, op *logpb.Mkdirs) {
+	p := newPlace()
+	defer p.release()
+	if err := ns.resolveTarget(p, t, op.Target, toMake); err != nil {
+		t.fail(err)
+		return
+	}
+	if n := p.last(); n != nil {
+		if !n.isDir() {
+			t.failf(metadata.ErrExist, "Path is not a directory: %s", p)
+			return
+		}
+		t.result.OK = true
+		return
+	}
+	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}, true); err != nil {
+		t.fail(err)
+		return
+	}
+	if !op.CreateParent && p.parent() == nil {
+		t.fail(noParent(p))
+		return
+	}
+	if err := ns.checkMake(t, p); err != nil {
+		t.fail(err)
+		return
+	}
+	mode := metadata.Mode(op.Mode) & modeMask
+	ns.makeAncestors(t, p, mode)
+	ns.makeDirectory(t, p, len(p.nodes)-1, mode)
+	t.result.OK = true
+}
+
+const modeMask = 0o1777
+
+func noParent(p *place) error {
+	return metadata.Errorf(metadata.ErrNotExist, "Parent directory doesn't exist: %s", p.upTo(len(p.nodes)-2))
+}
+
+// checkMake checks that everything of p that is missing can be made.
+func (ns *Namespace) checkMake(t *txn, p *place) error {
+	if len(t.caller.user) > MaxName {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "User name is longer than %d bytes", MaxName)
+	}
+	first := p.existing()
+	for i := first; i < len(p.names); i++ {
+		if err := p.checkNew(i, p.names[i]); err != nil {
+			return err
+		}
+	}
+	return p.checkRoom(first)
+}
+
+// makeAncestors makes what is missing above the last name of p. The directories can be entered and written by their
+// owner whatever the mode says (FSDirMkdirOp.addImplicitUwx).
+func (ns *Namespace) makeAncestors(t *txn, p *place, mode metadata.Mode) {
+	for i := p.existing() + 1; i < len(p.nodes)-1; i++ {
+		ns.makeDirectory(t, p, i, mode&0o777|0o300)
+	}
+}
+
+// makeDirectory makes p.nodes[i] below p.nodes[i-1].
+func (ns *Namespace) makeDirectory(t *txn, p *place, i int, mode metadata.Mode) {
+	ns.makeINode(t, p, i, mode, &inode{dir: &directory{}})
+	ns.meta.directories++
+}
+
+// makeINode completes n, of which the caller has made dir or file, and enters it as p.nodes[i]. Its group is the
+// directory's, as in BSD.
+func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, n *inode) {
+	parent := p.nodes[i-1]
+	n.id = ns.meta.nextINode
+	ns.meta.nextINode++
+	n.mode = mode
+	n.owner, n.group = unique.Make(t.caller.user), parent.group
+	n.mtime = ns.meta.now
+	if n.file != nil {
+		n.atime = ns.meta.now
+	}
+	ns.born(n)
+	ns.attach(parent, cloneName(p.names[i-1]), n)
+	ns.modified(parent)
+	p.nodes[i] = n
+}

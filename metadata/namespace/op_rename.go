@@ -1,0 +1,156 @@
+package namespace
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// rename moves an inode, with all that is below it, to another place. It keeps its id, and its writer its lease.
+// HDFS has two of it, with different ideas of failure: renameLegacy and renameStrict.
+func (ns *Namespace) rename(t *txn, op *logpb.Rename) {
+	src, dst := newPlace(), newPlace()
+	defer src.release()
+	defer dst.release()
+	if err := ns.resolveTarget(src, t, op.Source, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.resolveTarget(dst, t, op.Target, toMake); err != nil {
+		t.fail(err)
+		return
+	}
+	if op.Legacy {
+		ns.renameLegacy(t, src, dst)
+	} else {
+		ns.renameStrict(t, src, dst, op)
+	}
+}
+
+// renameLegacy is FileSystem.rename: a directory as the destination means into it, and most failures are an answer that
+// is not OK: the source is missing or the root, the destination exists, has no parent, or is below the source. A file
+// renamed to itself is OK.
+//
+// Errors: ErrParentNotDirectory, ErrPermission, the limits.
+func (ns *Namespace) renameLegacy(t *txn, src, dst *place) {
+	if d := dst.last(); d != nil && d.isDir() && !src.isRoot() {
+		child, err := ns.lookup(d, src.name(), true)
+		if err != nil {
+			t.fail(err)
+			return
+		}
+		dst.push(src.name(), child)
+		if err := dst.checkTraverse(&t.caller, toMake); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+	if err := ns.checkRename(t, src, dst, checks{parent: metadata.Write}); err != nil {
+		t.fail(err)
+		return
+	}
+	n := src.last()
+	switch {
+	case n == nil || src.isRoot():
+		return
+	case dst.last() == n:
+		t.result.OK = true
+		return
+	case dst.last() != nil || dst.parent() == nil || slices.Contains(dst.nodes, n):
+		return
+	}
+	if err := checkRenameLimits(src, dst); err != nil {
+		t.fail(err)
+		return
+	}
+	ns.move(n, dst)
+	t.result.OK = true
+}
+
+// renameStrict is FileContext.rename (rename2): every failure is an error, and overwrite may replace a file, or an empty
+// directory, of the same type.
+//
+// Errors: ErrNotExist when the source or the destination's parent is missing; ErrExist when source and destination are
+// the same or the destination is there and overwrite is not set; ErrIO for the root, a destination below the source, of
+// the other type, or not empty; ErrParentNotDirectory, ErrPermission, the limits.
+func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename) {
+	rights := checks{parent: metadata.Write}
+	if op.ToTrash {
+		// What goes to the trash is deleted later, by the superuser: the caller must be allowed to delete it.
+		rights.subtree = metadata.Read | metadata.Write | metadata.Execute
+	}
+	if err := ns.checkRename(t, src, dst, rights); err != nil {
+		t.fail(err)
+		return
+	}
+	n, old := src.last(), dst.last()
+	switch {
+	case n == nil:
+		t.failf(metadata.ErrNotExist, "rename source %s is not found.", src)
+	case src.isRoot():
+		t.failf(metadata.ErrIO, "rename source cannot be the root")
+	case old == n:
+		t.failf(metadata.ErrExist, "The source %s and destination %s are the same", src, dst)
+	case slices.Contains(dst.nodes, n):
+		t.failf(metadata.ErrIO, "Rename destination %s is a directory or file under source %s", dst, src)
+	case dst.isRoot():
+		t.failf(metadata.ErrIO, "rename destination cannot be the root")
+	case old != nil && old.isDir() != n.isDir():
+		t.failf(metadata.ErrIO, "Source %s and destination %s must both be directories", src, dst)
+	case old != nil && !op.Overwrite:
+		t.failf(metadata.ErrExist, "rename destination %s already exists", dst)
+	case old != nil && old.isDir() && old.dir.entries > 0:
+		t.failf(metadata.ErrIO, "rename destination directory is not empty: %s", dst)
+	case dst.parent() == nil:
+		t.failf(metadata.ErrNotExist, "rename destination parent %s not found.", dst)
+	}
+	if t.result.Err != nil {
+		return
+	}
+	if old != nil {
+		// HDFS does not look at the sticky bit here; POSIX does, and so do we: it would let anybody replace the files
+		// of others in /tmp.
+		if err := ns.check(dst, &t.caller, checks{parent: metadata.Write}, true); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+	if err := checkRenameLimits(src, dst); err != nil {
+		t.fail(err)
+		return
+	}
+	if old != nil {
+		ns.detach(old)
+		ns.bury(old)
+	}
+	ns.move(n, dst)
+	t.result.OK = true
+}
+
+func (ns *Namespace) checkRename(t *txn, src, dst *place, source checks) error {
+	if err := ns.check(src, &t.caller, source, true); err != nil {
+		return err
+	}
+	return ns.check(dst, &t.caller, checks{ancestor: metadata.Write}, true)
+}
+
+// checkRenameLimits checks the new name, and that the new directory can take it.
+func checkRenameLimits(src, dst *place) error {
+	parent := len(dst.nodes) - 2
+	if err := dst.checkNew(parent, dst.name()); err != nil {
+		return err
+	}
+	if src.parent() == dst.parent() {
+		return nil
+	}
+	return dst.checkRoom(parent)
+}
+
+func (ns *Namespace) move(n *inode, dst *place) {
+	from, to := n.parent, dst.parent()
+	ns.detach(n)
+	ns.attach(to, cloneName(dst.name()), n)
+	ns.modified(from)
+	ns.modified(to)
+}

@@ -1,0 +1,40 @@
+package namespace
+
+import (
+	"strings"
+	"unique"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// maxReserved bounds one reservation, so that a mistake does not use up the ids.
+const maxReserved = 1 << 32
+
+// reserveIDs hands out ranges of block ids and generations that nobody else will get. The first command with an owner
+// settles who owns the root directory and what the cluster is called, for all members alike.
+//
+// Errors: ErrInvalidArgument.
+func (ns *Namespace) reserveIDs(t *txn, op *logpb.ReserveIDs) {
+	if op.Blocks < 0 || op.Blocks > maxReserved || op.Generations > maxReserved ||
+		len(op.Owner) > MaxName || len(op.Group) > MaxName || len(op.ClusterId) > MaxName {
+		t.failf(metadata.ErrInvalidArgument, "Reservation of %d blocks and %d generations", op.Blocks, op.Generations)
+		return
+	}
+	m := &ns.meta
+	r := &t.result.Reserved
+	r.FirstBlock, r.FirstGeneration = m.nextBlock, m.nextGeneration
+	m.nextBlock += metadata.BlockID(op.Blocks)
+	m.nextGeneration += metadata.Generation(op.Generations)
+	r.EndBlock, r.EndGeneration = m.nextBlock, m.nextGeneration
+	if op.Owner != "" && !m.owned {
+		m.owned = true
+		ns.touch(ns.root)
+		ns.root.owner = unique.Make(strings.Clone(op.Owner))
+		ns.root.group = unique.Make(strings.Clone(op.Group))
+	}
+	if m.clusterID == "" {
+		m.clusterID = strings.Clone(op.ClusterId)
+	}
+	t.result.OK = true
+}

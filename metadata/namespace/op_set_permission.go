@@ -1,0 +1,37 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// setPermission sets the mode. Errors: ErrNotExist; ErrPermission for all but the owner and the superuser.
+func (ns *Namespace) setPermission(t *txn, op *logpb.SetPermission) {
+	ns.setAttribute(t, op.Target, checks{owner: true}, func(p *place, n *inode) {
+		n.mode = metadata.Mode(op.Mode) & modeMask
+	})
+}
+
+// setAttribute resolves a target that has to exist, checks rights on it and changes it.
+func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, change func(p *place, n *inode)) {
+	p := newPlace()
+	defer p.release()
+	if err := ns.resolveTarget(p, t, target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.check(p, &t.caller, rights, true); err != nil {
+		t.fail(err)
+		return
+	}
+	n := p.last()
+	if n == nil {
+		t.failf(metadata.ErrNotExist, "File does not exist: %s", p)
+		return
+	}
+	ns.touch(n)
+	change(p, n)
+	if t.result.Err == nil {
+		t.result.OK = true
+	}
+}

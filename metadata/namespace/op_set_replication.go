@@ -1,0 +1,39 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// setReplication sets how many replicas a file's blocks are to have. A directory or a missing path is not OK.
+//
+// Errors: ErrIO for a number out of range; ErrPermission without WRITE on the path.
+func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
+	p := newPlace()
+	defer p.release()
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := checkReplication(op.Replication, p.String, ""); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+		t.fail(err)
+		return
+	}
+	n := p.last()
+	if n == nil || n.file == nil {
+		return
+	}
+	t.result.OK = true
+	if n.file.replication == uint16(op.Replication) {
+		return
+	}
+	ns.touch(n)
+	n.file.replication = uint16(op.Replication)
+	for i := range n.file.blocks {
+		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
+	}
+}

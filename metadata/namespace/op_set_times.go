@@ -1,0 +1,20 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// setTimes sets modification and access time, each unless negative. A directory has no access time.
+//
+// Errors: ErrNotExist; ErrPermission without WRITE on the path.
+func (ns *Namespace) setTimes(t *txn, op *logpb.SetTimes) {
+	ns.setAttribute(t, op.Target, checks{last: metadata.Write}, func(_ *place, n *inode) {
+		if op.Mtime >= 0 {
+			n.mtime = metadata.Time(op.Mtime)
+		}
+		if op.Atime >= 0 && n.file != nil {
+			n.atime = metadata.Time(op.Atime)
+		}
+	})
+}

@@ -1,0 +1,258 @@
+package namespace
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+const (
+	reserved       = ".reserved"
+	inodesPrefix   = "/.reserved/.inodes/"
+	snapshotFolder = ".snapshot"
+)
+
+// TargetOf turns an absolute path into the form in which commands carry it. A path of the form
+// /.reserved/.inodes/<id>[/rest] starts at that inode. Repeated and trailing slashes mean nothing.
+//
+// Errors: ErrInvalidPath for a path that is not absolute or too long; ErrNotExist for an inode that is not a number.
+func TargetOf(path string) (*logpb.Target, error) {
+	base, rest, err := parse(path)
+	if err != nil {
+		return nil, err
+	}
+	return &logpb.Target{Base: uint64(base), Path: rest}, nil
+}
+
+// parse splits an absolute path into a base inode, 0 for the root, and what follows it.
+func parse(path string) (metadata.INodeID, string, error) {
+	if !strings.HasPrefix(path, "/") {
+		return 0, "", metadata.Errorf(metadata.ErrInvalidPath, "Absolute path required, but got '%s'", printable(path))
+	}
+	if len(path) > metadata.MaxPathLength {
+		return 0, "", tooLong()
+	}
+	if rest, ok := strings.CutPrefix(path, inodesPrefix); ok {
+		number, rest, _ := strings.Cut(rest, "/")
+		id, err := strconv.ParseUint(number, 10, 63)
+		if err != nil || id == 0 {
+			return 0, "", metadata.Errorf(metadata.ErrNotExist, "Invalid inode path: %s", printable(path))
+		}
+		return metadata.INodeID(id), rest, nil
+	}
+	return 0, path[1:], nil
+}
+
+func tooLong() error {
+	return metadata.Errorf(metadata.ErrInvalidPath, "Pathname too long.  Limit %d characters, %d levels.",
+		metadata.MaxPathLength, metadata.MaxPathDepth)
+}
+
+func printable(path string) string {
+	if len(path) > 1024 {
+		path = path[:1024] + "..."
+	}
+	return strings.ToValidUTF8(path, "\ufffd")
+}
+
+// validName reports whether a component may be part of a path that is made: HDFS refuses dots and colons
+// (DFSUtil.isValidName), we refuse NUL and what is not UTF-8 besides, so that distinct names never look alike to a client.
+func validName(name string) bool {
+	if name == "." || name == ".." {
+		return false
+	}
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c == ':' || c == 0:
+			return false
+		case c >= utf8.RuneSelf:
+			return utf8.ValidString(name) && strings.IndexByte(name, ':') < 0 && strings.IndexByte(name, 0) < 0
+		}
+	}
+	return true
+}
+
+// place is a path resolved as far as it exists.
+type place struct {
+	names []string
+	// nodes[0] is the root and nodes[i] what names[i-1] names; nil from the first missing one on.
+	nodes []*inode
+}
+
+var places = sync.Pool{New: func() any {
+	return &place{names: make([]string, 0, 16), nodes: make([]*inode, 0, 16)}
+}}
+
+func newPlace() *place { return places.Get().(*place) }
+
+// release gives p back; nobody may use it any more.
+func (p *place) release() {
+	clear(p.names)
+	clear(p.nodes)
+	p.names, p.nodes = p.names[:0], p.nodes[:0]
+	places.Put(p)
+}
+
+func (p *place) last() *inode { return p.nodes[len(p.nodes)-1] }
+
+// parent is what the path without its last name resolves to; nil for the root and when it is missing.
+func (p *place) parent() *inode {
+	if len(p.nodes) < 2 {
+		return nil
+	}
+	return p.nodes[len(p.nodes)-2]
+}
+
+func (p *place) isRoot() bool { return len(p.nodes) == 1 }
+
+// name is the last name; empty for the root.
+func (p *place) name() string {
+	if len(p.names) == 0 {
+		return ""
+	}
+	return p.names[len(p.names)-1]
+}
+
+// existing is the index of the deepest node that is there.
+func (p *place) existing() int {
+	i := len(p.nodes) - 1
+	for p.nodes[i] == nil {
+		i--
+	}
+	return i
+}
+
+func (p *place) String() string { return p.upTo(len(p.nodes) - 1) }
+
+// upTo is the path of nodes[i].
+func (p *place) upTo(i int) string {
+	if i == 0 {
+		return "/"
+	}
+	return "/" + strings.Join(p.names[:i], "/")
+}
+
+// push extends p by one name; n is what it names, or nil.
+func (p *place) push(name string, n *inode) {
+	p.names = append(p.names, name)
+	p.nodes = append(p.nodes, n)
+}
+
+func (p *place) copyFrom(q *place) {
+	p.names = append(p.names[:0], q.names...)
+	p.nodes = append(p.nodes[:0], q.nodes...)
+}
+
+// intent is why a path is resolved.
+type intent uint8
+
+const (
+	// existing paths only are of interest: a file as an ancestor is a refusal.
+	toUse intent = iota
+	// the path may be made: its names must be valid, a file as an ancestor is named as such.
+	toMake
+)
+
+// resolve walks from base (0: the root) along path and checks that c may traverse it. Missing components are no error.
+// With load unset it ends in errCold when something has to be loaded first.
+//
+// Errors: ErrInvalidPath, ErrNotExist (of a base only), ErrPermission, ErrParentNotDirectory (toMake only).
+func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path string, why intent, load bool) error {
+	p.names, p.nodes = p.names[:0], p.nodes[:0]
+	if len(path) > metadata.MaxPathLength {
+		return tooLong()
+	}
+	at := ns.root
+	if base != 0 && base != metadata.RootID {
+		n, err := ns.byID(base, load)
+		if err != nil {
+			return err
+		}
+		if n == nil || !n.attached() {
+			return metadata.Errorf(metadata.ErrNotExist, "File for given inode path does not exist: %s%d", inodesPrefix, base)
+		}
+		ns.climb(p, n)
+		at = n
+	} else {
+		p.nodes = append(p.nodes, at)
+	}
+	for len(path) > 0 {
+		var name string
+		if i := strings.IndexByte(path, '/'); i >= 0 {
+			name, path = path[:i], path[i+1:]
+		} else {
+			name, path = path, ""
+		}
+		if name == "" {
+			continue
+		}
+		if len(p.names) == metadata.MaxPathDepth {
+			return tooLong()
+		}
+		if why == toMake && !validName(name) {
+			return metadata.Errorf(metadata.ErrInvalidPath, "Invalid file name: %s",
+				printable(p.String()+"/"+name+strings.TrimRight("/"+path, "/")))
+		}
+		if at != nil {
+			if !at.isDir() {
+				at = nil
+			} else {
+				var err error
+				if at, err = ns.lookup(at, name, load); err != nil {
+					return err
+				}
+			}
+		}
+		p.push(name, at)
+	}
+	return p.checkTraverse(c, why)
+}
+
+// climb fills p with n and all that is above it.
+func (ns *Namespace) climb(p *place, n *inode) {
+	depth := 0
+	for x := n; x.parent != nil; x = x.parent {
+		depth++
+	}
+	for range depth {
+		p.push("", nil)
+	}
+	p.nodes = append(p.nodes, nil)
+	for x := n; ; x = x.parent {
+		p.nodes[depth] = x
+		if x.parent == nil {
+			return
+		}
+		depth--
+		p.names[depth] = x.name
+	}
+}
+
+// checkNew checks that name may become an entry of the directory that p names up to i, which need not exist yet.
+func (p *place) checkNew(i int, name string) error {
+	if name == snapshotFolder {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "\"%s\" is a reserved name.", name)
+	}
+	if name == reserved && i == 0 {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "File name \"%s\" is reserved and cannot be created.", name)
+	}
+	if len(name) > metadata.MaxNameLength {
+		return metadata.Errorf(metadata.ErrNameTooLong,
+			"The maximum path component name limit of %s in directory %s is exceeded: limit=%d length=%d",
+			name, p.upTo(i), metadata.MaxNameLength, len(name))
+	}
+	return nil
+}
+
+// checkRoom checks that the directory p.nodes[i] can take one more entry.
+func (p *place) checkRoom(i int) error {
+	if entries := p.nodes[i].dir.entries; entries >= metadata.MaxDirectory {
+		return metadata.Errorf(metadata.ErrDirectoryFull,
+			"The directory item limit of %s is exceeded: limit=%d items=%d", p.upTo(i), metadata.MaxDirectory, entries+1)
+	}
+	return nil
+}

@@ -1,0 +1,421 @@
+package namespace
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// find resolves path for a reader and runs fn on it. fn must not keep p; it may run twice.
+func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *caller, load bool) error) error {
+	base, rest, err := parse(path)
+	if err != nil {
+		return err
+	}
+	who := callerOf(c)
+	p := newPlace()
+	defer p.release()
+	return ns.read(func(load bool) error {
+		if err := ns.resolve(p, &who, base, rest, toUse, load); err != nil {
+			return err
+		}
+		return fn(p, &who, load)
+	})
+}
+
+// Stat returns the status of path; nil when there is nothing.
+//
+// Errors: ErrPermission for a directory above that c may not search, or, unless c is the superuser, a file above;
+// ErrInvalidPath.
+func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus, error) {
+	var status *metadata.FileStatus
+	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
+		if n := p.last(); n != nil {
+			status = new(n.status())
+		}
+		return nil
+	})
+	if err != nil && c.Superuser && metadata.KindOf(err) == metadata.ErrPermission {
+		return nil, nil // only a file above the path can refuse the superuser; HDFS says "missing" then
+	}
+	return status, err
+}
+
+// Listing is a page of a directory.
+type Listing struct {
+	// Entries are in ascending order of the bytes of Name. A file lists as itself, with an empty Name.
+	Entries []metadata.FileStatus
+	// Remaining is how many entries come after the page.
+	Remaining int
+	// Files has the blocks of each entry, nil for directories. Only ListWithBlocks fills it in.
+	Files []*FileBlocks
+}
+
+// List returns up to limit entries of the directory path with names after startAfter; nil when there is nothing. A limit
+// of 0 means metadata.DefaultPageSize. startAfter may have the form /.reserved/.inodes/<id>.
+//
+// Errors: those of Stat; ErrPermission without READ and EXECUTE on the directory; ErrCursor when startAfter names an
+// inode that is gone.
+func (ns *Namespace) List(c metadata.Caller, path, startAfter string, limit int) (*Listing, error) {
+	return ns.list(c, path, startAfter, limit, false)
+}
+
+// ListWithBlocks is List with the blocks of the files. The page ends early when it has limit blocks.
+func (ns *Namespace) ListWithBlocks(c metadata.Caller, path, startAfter string, limit int) (*Listing, error) {
+	return ns.list(c, path, startAfter, limit, true)
+}
+
+func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int, withBlocks bool) (*Listing, error) {
+	if limit <= 0 {
+		limit = metadata.DefaultPageSize
+	}
+	var listing *Listing
+	err := ns.find(c, path, func(p *place, c *caller, load bool) error {
+		after, err := ns.cursor(startAfter, load)
+		if err != nil {
+			return err
+		}
+		n := p.last()
+		if n == nil {
+			return nil
+		}
+		listing = &Listing{}
+		if !n.isDir() {
+			listing.add(n, "", withBlocks)
+			return nil
+		}
+		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
+			return err
+		}
+		if err := ns.loadAll(n, load); err != nil {
+			return err
+		}
+		listing.page(n, after, limit, withBlocks)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return listing, nil
+}
+
+// cursor turns the inode form of a cursor into the name that the inode has now.
+func (ns *Namespace) cursor(startAfter string, load bool) (string, error) {
+	if !strings.HasPrefix(startAfter, "/") {
+		return startAfter, nil
+	}
+	gone := metadata.Errorf(metadata.ErrCursor, "Can't find startAfter %s", printable(startAfter))
+	base, rest, err := parse(startAfter)
+	if err != nil {
+		return "", gone
+	}
+	rest = strings.Trim(rest, "/")
+	if base == 0 || rest != "" {
+		return rest[strings.LastIndexByte(rest, '/')+1:], nil
+	}
+	n, err := ns.byID(base, load)
+	if err != nil {
+		return "", err
+	}
+	if n == nil || !n.attached() {
+		return "", gone
+	}
+	return n.name, nil
+}
+
+func (l *Listing) add(n *inode, name string, withBlocks bool) (blocks int) {
+	s := n.status()
+	s.Name = name
+	l.Entries = append(l.Entries, s)
+	if !withBlocks {
+		return 0
+	}
+	var f *FileBlocks
+	if n.file != nil {
+		f = n.blocks(0, math.MaxInt64)
+		blocks = len(f.Blocks)
+	}
+	l.Files = append(l.Files, f)
+	return blocks
+}
+
+func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
+	children := &dir.dir.children
+	// The position of the first entry after the cursor, by bisection: the tree finds the ith entry fast.
+	start := 0
+	if after != "" {
+		start = sort.Search(children.Len(), func(i int) bool {
+			name, _, _ := children.GetAt(i)
+			return name > after
+		})
+	}
+	l.Entries = make([]metadata.FileStatus, 0, min(limit, children.Len()-start))
+	blocks := 0
+	children.Ascend(after, func(name string, n *inode) bool {
+		if name == after {
+			return true
+		}
+		if len(l.Entries) == limit || blocks >= limit && withBlocks {
+			return false
+		}
+		blocks += l.add(n, name, withBlocks)
+		return true
+	})
+	l.Remaining = children.Len() - start - len(l.Entries)
+}
+
+// FileBlocks is a file with the blocks of a range of it.
+type FileBlocks struct {
+	Status metadata.FileStatus
+	// Blocks overlap the range, in order.
+	Blocks []BlockAt
+	// Length is the length of the complete blocks.
+	Length            int64
+	UnderConstruction bool
+	// Last is the file's last block, whatever the range; nil when there is none. LastComplete tells whether its length is
+	// final.
+	Last         *BlockAt
+	LastComplete bool
+}
+
+// BlockAt is a block of a file.
+type BlockAt struct {
+	Block    metadata.Block
+	Offset   int64
+	Complete bool
+}
+
+// blocks collects the blocks that overlap [offset, offset+length). A last block under construction, whose end is not
+// known, is part of any range that is not over before it starts.
+func (n *inode) blocks(offset, length int64) *FileBlocks {
+	f := n.file
+	r := &FileBlocks{Status: n.status(), Length: f.length, UnderConstruction: f.open != nil}
+	end := int64(math.MaxInt64)
+	if length <= end-offset {
+		end = offset + length
+	}
+	at := int64(0)
+	for i, b := range f.blocks {
+		last := i == len(f.blocks)-1
+		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete}
+		if one.Offset < end && (at+b.Length > offset || !one.Complete) {
+			r.Blocks = append(r.Blocks, one)
+		}
+		if last {
+			r.Last, r.LastComplete = &one, one.Complete
+			if !one.Complete {
+				r.Length -= b.Length
+			}
+		}
+		at += b.Length
+	}
+	return r
+}
+
+// Blocks returns the blocks of a file that overlap [offset, offset+length).
+//
+// Errors: ErrNotExist for a missing path and for a directory; ErrInvalidArgument for a negative offset or length;
+// ErrPermission without READ on the file.
+func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64) (*FileBlocks, error) {
+	if offset < 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Negative offset is not supported. File: %s", printable(path))
+	}
+	if length < 0 {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", printable(path))
+	}
+	var blocks *FileBlocks
+	err := ns.find(c, path, func(p *place, c *caller, _ bool) error {
+		n := p.last()
+		if n == nil {
+			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
+		}
+		if n.file == nil {
+			return metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", p)
+		}
+		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
+			return err
+		}
+		blocks = n.blocks(offset, length)
+		return nil
+	})
+	return blocks, err
+}
+
+// CheckAccess says whether c has the rights a on path. Errors: ErrNotExist, ErrPermission.
+func (ns *Namespace) CheckAccess(c metadata.Caller, path string, a metadata.Access) error {
+	return ns.find(c, path, func(p *place, c *caller, _ bool) error {
+		if p.last() == nil {
+			return metadata.Errorf(metadata.ErrNotExist, "Path not found: %s", p)
+		}
+		return checkMode(c, p, len(p.nodes)-1, a)
+	})
+}
+
+// Resolve finds the inode of path, for commands that carry an inode. Errors: ErrNotExist and those of Stat.
+func (ns *Namespace) Resolve(c metadata.Caller, path string) (metadata.INodeID, error) {
+	var id metadata.INodeID
+	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
+		n := p.last()
+		if n == nil {
+			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
+		}
+		id = n.id
+		return nil
+	})
+	return id, err
+}
+
+// FileByID returns a file, for the namenode itself: no rights are checked. False when there is none, or it was deleted.
+func (ns *Namespace) FileByID(id metadata.INodeID) (*FileInfo, bool) {
+	var info *FileInfo
+	err := ns.read(func(load bool) error {
+		n, err := ns.byID(id, load)
+		if err == nil && n != nil && n.file != nil && n.attached() {
+			info = n.info()
+		}
+		return err
+	})
+	return info, err == nil && info != nil
+}
+
+// BlockOwner returns the file that a block belongs to. Blocks of deleted files count until Effects reported them removed.
+func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
+	var owner BlockOwner
+	found := false
+	err := ns.read(func(load bool) error {
+		n, err := ns.byBlock(id, load)
+		if err != nil || n == nil {
+			return err
+		}
+		i := slices.IndexFunc(n.file.blocks, func(b metadata.Block) bool { return b.ID == id })
+		owner, found = n.blockOwner(i), true
+		return nil
+	})
+	return owner, err == nil && found
+}
+
+// CheckPipeline says whether holder may get a new generation for a block that it writes
+// (ClientProtocol.updateBlockForPipeline, which changes nothing). Errors: those of updatePipeline.
+func (ns *Namespace) CheckPipeline(b metadata.Block, holder string) error {
+	return ns.read(func(load bool) error {
+		_, err := ns.checkPipeline(b, holder, load)
+		return err
+	})
+}
+
+// CheckLease says whether holder has the inode open for writing. Errors: ErrNotExist, ErrLeaseExpired.
+func (ns *Namespace) CheckLease(id metadata.INodeID, holder string) error {
+	return ns.read(func(load bool) error {
+		_, err := ns.checkLease(id, holder, load)
+		return err
+	})
+}
+
+// Replay returns the stored answer of a request that was repeated. op is the request's command.
+func (ns *Namespace) Replay(clientID []byte, callID int32, op uint32) (*Result, bool) {
+	key, ok := retryKeyOf(clientID, callID)
+	if !ok {
+		return nil, false
+	}
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	r := ns.replay(key, op)
+	return r, r != nil
+}
+
+// LeaseInfo is a client's lease.
+type LeaseInfo struct {
+	Holder  string
+	Renewed metadata.Time
+	// Files are the inodes that the holder has open, in ascending order. Deleted ones may be among them for a while.
+	Files []metadata.INodeID
+	// ClientNode is the datanode that writes for the holder; empty: none.
+	ClientNode string
+}
+
+// Leases returns all leases, in the order of holders.
+func (ns *Namespace) Leases() []LeaseInfo {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	all := make([]LeaseInfo, 0, len(ns.leases))
+	for _, l := range ns.leases {
+		info := LeaseInfo{Holder: l.holder, Renewed: l.renewed, ClientNode: l.clientNode}
+		for id := range l.files {
+			info.Files = append(info.Files, id)
+		}
+		slices.Sort(info.Files)
+		all = append(all, info)
+	}
+	slices.SortFunc(all, func(a, b LeaseInfo) int { return strings.Compare(a.Holder, b.Holder) })
+	return all
+}
+
+// Lease returns when a client's lease was renewed last; false when it has none.
+func (ns *Namespace) Lease(holder string) (metadata.Time, bool) {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	l := ns.leases[holder]
+	if l == nil {
+		return 0, false
+	}
+	return l.renewed, true
+}
+
+// EachBlock calls fn for every block, in memory or not, until it returns false. Commands wait meanwhile: it is meant for
+// the start. fn must not call the Namespace.
+func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return ns.eachINode(func(n *inode, _ metadata.INodeID) bool {
+		if n.file == nil {
+			return true
+		}
+		for i := range n.file.blocks {
+			if !fn(n.blockOwner(i)) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// eachINode calls fn with every inode and its parent's id: those in memory, then those that are only in the checkpoint
+// (decoded for the call). mu is held.
+func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) error {
+	for _, n := range ns.inodes {
+		parent := metadata.INodeID(0)
+		if n.parent != nil {
+			parent = n.parent.id
+		}
+		if !fn(n, parent) {
+			return nil
+		}
+	}
+	var bad error
+	err := ns.view.Scan([]byte{classEntry}, nil, func(key, value []byte) bool {
+		parent, name, ok := splitEntry(key[1:])
+		if !ok {
+			bad = corrupt("key %x", key)
+			return false
+		}
+		if ns.deleted(string(key)) {
+			return true
+		}
+		n, err := decodeEntry(name, key, value)
+		if err != nil {
+			bad = err
+			return false
+		}
+		if ns.inodes[n.id] != nil {
+			return true
+		}
+		return fn(n, parent)
+	})
+	if err != nil {
+		return err
+	}
+	return bad
+}

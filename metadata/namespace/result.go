@@ -1,0 +1,121 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// Result is what one command answers. Fields that an operation does not mention in its comment are zero.
+type Result struct {
+	// Err is the refusal, with a kind of package metadata; the command changed nothing then.
+	Err error
+	// OK is the boolean that HDFS answers: mkdirs, rename, delete, complete, setReplication, ...
+	OK bool
+	// Status is the file after Create and Append.
+	Status *metadata.FileStatus
+	// Block is the block that AddBlock appended (or had appended, for a repetition), or that Append reopened.
+	Block *metadata.Block
+	// Offset is where Block starts in its file.
+	Offset int64
+	// File is the file after AddBlock, Append, StartRecovery and CommitRecovery.
+	File *FileInfo
+	// Reserved are the ranges of ReserveIDs.
+	Reserved IDRange
+	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
+	// of that file should be started.
+	Expired *ExpiredLease
+	// Replayed: the answer is that of an earlier command with the same client id and call id; nothing was done.
+	Replayed bool
+}
+
+// IDRange are ids that belong to the proposer of a ReserveIDs command: from First up to but not including End.
+type IDRange struct {
+	FirstBlock, EndBlock           metadata.BlockID
+	FirstGeneration, EndGeneration metadata.Generation
+}
+
+// ExpiredLease names an open file whose writer is silent.
+type ExpiredLease struct {
+	INode  metadata.INodeID
+	Holder string
+}
+
+// FileInfo is a file as the namenode itself needs it.
+type FileInfo struct {
+	Path   string
+	Status metadata.FileStatus
+	Blocks []metadata.Block
+	// Open files only.
+	UnderConstruction bool
+	Holder            string
+	ClientNode        string
+	ClientHost        string
+	LastState         BlockState
+	RecoveryID        metadata.Generation
+}
+
+// BlockOwner is a block with the file that it belongs to.
+type BlockOwner struct {
+	INode       metadata.INodeID
+	Block       metadata.Block
+	Replication uint16
+	// UnderConstruction: the last block of an open file, being written or recovered.
+	UnderConstruction bool
+	// RecoveryID is the generation under which the block is being recovered; 0 when it is not.
+	RecoveryID metadata.Generation
+}
+
+// Effects is what a log entry did to blocks. A block may be in several lists: they are to be taken in this order.
+type Effects struct {
+	Index uint64
+	// Reset: everything was replaced by a snapshot; what was known of blocks is void.
+	Reset   bool
+	Added   []BlockOwner
+	Changed []BlockOwner // generation, length, replication, state
+	Removed []metadata.Block
+}
+
+func (e *Effects) empty() bool {
+	return !e.Reset && len(e.Added) == 0 && len(e.Changed) == 0 && len(e.Removed) == 0
+}
+
+func blockOf(b *logpb.Block) metadata.Block {
+	return metadata.Block{
+		ID:         metadata.BlockID(b.GetId()),
+		Generation: metadata.Generation(b.GetGeneration()),
+		Length:     b.GetLength(),
+	}
+}
+
+func (n *inode) info() *FileInfo {
+	f := &FileInfo{Path: n.path(), Status: n.status(), Blocks: append([]metadata.Block(nil), n.file.blocks...)}
+	if o := n.file.open; o != nil {
+		f.UnderConstruction = true
+		f.Holder, f.ClientNode, f.ClientHost = o.holder, o.clientNode, o.clientHost
+		f.LastState, f.RecoveryID = o.state, o.recovery
+	}
+	return f
+}
+
+// owner describes the ith block of n.
+func (n *inode) blockOwner(i int) BlockOwner {
+	b := BlockOwner{INode: n.id, Block: n.file.blocks[i], Replication: n.file.replication}
+	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
+		b.UnderConstruction = true
+		if o.state == UnderRecovery {
+			b.RecoveryID = o.recovery
+		}
+	}
+	return b
+}
+
+// lastAdded and lastChanged report the last block of n.
+func (ns *Namespace) lastAdded(n *inode) {
+	ns.effects.Added = append(ns.effects.Added, n.blockOwner(len(n.file.blocks)-1))
+}
+
+func (ns *Namespace) lastChanged(n *inode) {
+	if len(n.file.blocks) > 0 {
+		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(len(n.file.blocks)-1))
+	}
+}

@@ -1,0 +1,227 @@
+package namespace
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// Bounds of the retry cache. They are part of the state machine.
+const (
+	// RetryExpiry is how long an answer is kept (dfs.namenode.retrycache.expirytime.millis).
+	RetryExpiry = metadata.Time(10 * 60 * 1000)
+	// RetryPerClient and RetryTotal are how many are kept; the oldest go first.
+	RetryPerClient = 4096
+	RetryTotal     = 131072
+)
+
+// retryKey is the identity of a request.
+type retryKey struct {
+	client [16]byte
+	call   int32
+}
+
+// retryKeyOf returns the key of a request; ok is false for one that is not to be cached (hdfs-wire 1.10).
+func retryKeyOf(clientID []byte, call int32) (key retryKey, ok bool) {
+	if len(clientID) != len(key.client) || call < 0 {
+		return key, false
+	}
+	copy(key.client[:], clientID)
+	key.call = call
+	return key, true
+}
+
+func (k retryKey) record() string {
+	b := append(make([]byte, 0, 21), classRetry)
+	b = append(b, k.client[:]...)
+	return string(binary.BigEndian.AppendUint32(b, uint32(k.call)))
+}
+
+// retryEntry is an answer, as its record.
+type retryEntry struct {
+	key      retryKey
+	time     metadata.Time
+	sequence uint64
+	value    []byte
+	hash     uint64
+	gone     bool
+}
+
+// retryCache remembers the answers of operations that must not be done twice. Only successes are in it: a failed
+// operation is tried again. All of it is in memory.
+type retryCache struct {
+	entries map[retryKey]*retryEntry
+	order   queue // oldest first, with entries that are gone in between
+	clients map[[16]byte]*queue
+}
+
+// queue is a first-in-first-out list.
+type queue struct {
+	items []*retryEntry
+	head  int
+	live  int // items that are not gone
+}
+
+func (q *queue) push(e *retryEntry) {
+	q.items = append(q.items, e)
+	q.live++
+}
+
+// front is the oldest entry that is not gone, or nil.
+func (q *queue) front() *retryEntry {
+	for q.head < len(q.items) && q.items[q.head].gone {
+		q.items[q.head] = nil
+		q.head++
+	}
+	if q.head > 64 && q.head > len(q.items)/2 {
+		q.items = append([]*retryEntry(nil), q.items[q.head:]...)
+		q.head = 0
+	}
+	if q.head == len(q.items) {
+		return nil
+	}
+	return q.items[q.head]
+}
+
+func newRetryCache() *retryCache {
+	return &retryCache{entries: map[retryKey]*retryEntry{}, clients: map[[16]byte]*queue{}}
+}
+
+func (c *retryCache) insert(e *retryEntry) {
+	c.entries[e.key] = e
+	c.order.push(e)
+	q := c.clients[e.key.client]
+	if q == nil {
+		q = &queue{}
+		c.clients[e.key.client] = q
+	}
+	q.push(e)
+}
+
+// remember stores the answer of an operation.
+func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
+	c := ns.retries
+	if old := c.entries[key]; old != nil {
+		ns.forget(old)
+	}
+	record := logpb.Retry{Sequence: ns.meta.nextRetry, Time: int64(ns.meta.now), Op: op, Ok: r.OK, Offset: r.Offset}
+	if s := r.Status; s != nil {
+		record.Status = &logpb.FileStatus{
+			Id: uint64(s.ID), Length: s.Length, Mode: uint32(s.Mode), Owner: s.Owner, Group: s.Group,
+			Mtime: int64(s.MTime), Atime: int64(s.ATime), Replication: uint32(s.Replication),
+			BlockSize: s.BlockSize, UnderConstruction: s.UnderConstruction,
+		}
+	}
+	if b := r.Block; b != nil {
+		record.Block = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
+	}
+	ns.meta.nextRetry++
+	e := &retryEntry{key: key, time: ns.meta.now, sequence: record.Sequence, value: marshal(nil, &record)}
+	name := key.record()
+	e.hash = hashRecord([]byte(name), e.value)
+	ns.hash += e.hash
+	ns.pending[name] = e.value
+	c.insert(e)
+	if q := c.clients[key.client]; q.live > RetryPerClient {
+		ns.forget(q.front())
+	}
+	if len(c.entries) > RetryTotal {
+		ns.forget(c.order.front())
+	}
+}
+
+// expireRetries forgets what is older than RetryExpiry. At most a few go at a time, so that no command pays for many.
+func (ns *Namespace) expireRetries() {
+	for range 4 {
+		e := ns.retries.order.front()
+		if e == nil || ns.meta.now-e.time <= RetryExpiry {
+			return
+		}
+		ns.forget(e)
+	}
+}
+
+func (ns *Namespace) forget(e *retryEntry) {
+	c := ns.retries
+	e.gone = true
+	delete(c.entries, e.key)
+	ns.hash -= e.hash
+	ns.pending[e.key.record()] = nil
+	c.order.live--
+	c.order.front()
+	q := c.clients[e.key.client]
+	if q.live--; q.live == 0 {
+		delete(c.clients, e.key.client)
+		return
+	}
+	q.front()
+}
+
+// replay returns the stored answer of a repeated request; nil for a new one.
+func (ns *Namespace) replay(key retryKey, op uint32) *Result {
+	e := ns.retries.entries[key]
+	if e == nil || ns.meta.now-e.time > RetryExpiry {
+		return nil
+	}
+	var record logpb.Retry
+	if err := record.UnmarshalVT(e.value); err != nil {
+		panic(fmt.Sprintf("namespace: retry record %x: %v", e.value, err)) // it was checked when it was loaded
+	}
+	if record.Op != op {
+		return nil // another operation under a used number: the client starts over
+	}
+	r := &Result{OK: record.Ok, Offset: record.Offset, Replayed: true}
+	if s := record.Status; s != nil {
+		r.Status = &metadata.FileStatus{
+			ID: metadata.INodeID(s.Id), Type: metadata.TypeFile, Length: s.Length, Mode: metadata.Mode(s.Mode),
+			Owner: s.Owner, Group: s.Group, MTime: metadata.Time(s.Mtime), ATime: metadata.Time(s.Atime),
+			Replication: uint16(s.Replication), BlockSize: s.BlockSize, UnderConstruction: s.UnderConstruction,
+		}
+	}
+	if b := record.Block; b != nil {
+		r.Block = new(blockOf(b))
+	}
+	return r
+}
+
+func (ns *Namespace) loadRetries() error {
+	var all []*retryEntry
+	var bad error
+	err := ns.view.Scan([]byte{classRetry}, nil, func(key, value []byte) bool {
+		var r logpb.Retry
+		if bad = r.UnmarshalVT(value); bad != nil {
+			return false
+		}
+		if len(key) != 21 {
+			bad = fmt.Errorf("key %x", key)
+			return false
+		}
+		e := &retryEntry{
+			time: metadata.Time(r.Time), sequence: r.Sequence,
+			value: slices.Clone(value), hash: hashRecord(key, value),
+		}
+		copy(e.key.client[:], key[1:])
+		e.key.call = int32(binary.BigEndian.Uint32(key[17:]))
+		all = append(all, e)
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	if bad != nil {
+		return fmt.Errorf("retry cache: %w: %w", bad, metadata.ErrCorrupt)
+	}
+	slices.SortFunc(all, func(a, b *retryEntry) int {
+		if a.sequence < b.sequence {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range all {
+		ns.retries.insert(e)
+	}
+	return nil
+}

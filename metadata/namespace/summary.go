@@ -1,0 +1,91 @@
+package namespace
+
+import "github.com/gohops/hops/metadata"
+
+// entriesPerTurn is how many entries of a directory a summary counts before waiting commands get a turn.
+const entriesPerTurn = 4096
+
+// ContentSummary counts the tree below path, and path itself. A large tree is counted in turns: what changes meanwhile
+// may or may not be in the numbers, as in HDFS.
+//
+// Errors: ErrNotExist; ErrPermission for a directory in the tree without READ and EXECUTE.
+func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.ContentSummary, error) {
+	var sum metadata.ContentSummary
+	var stack []metadata.INodeID
+	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
+		n := p.last()
+		if n == nil {
+			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
+		}
+		sum, stack = metadata.ContentSummary{Quota: -1, SpaceQuota: -1}, nil
+		if n.isDir() {
+			stack = append(stack, n.id)
+		} else {
+			count(&sum, n)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	who := callerOf(c)
+	for len(stack) > 0 {
+		id := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		sum.Directories++
+		for after, more := "", true; more; {
+			err := ns.read(func(load bool) error {
+				after, more, err = ns.summarize(&who, id, after, &sum, &stack, load)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &sum, nil
+}
+
+func count(sum *metadata.ContentSummary, n *inode) {
+	sum.Files++
+	sum.Length += n.file.length
+	sum.SpaceConsumed += n.file.length * int64(n.file.replication)
+}
+
+// summarize counts the files of a directory whose names come after a name, up to entriesPerTurn entries, and pushes its
+// directories. It returns the last name seen and whether there may be more.
+func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, sum *metadata.ContentSummary,
+	stack *[]metadata.INodeID, load bool,
+) (string, bool, error) {
+	n, err := ns.byID(id, load)
+	if err != nil {
+		return after, true, err
+	}
+	if n == nil || !n.isDir() || !n.attached() {
+		return after, false, nil
+	}
+	if !c.may(n, metadata.Read|metadata.Execute) {
+		return after, false, denied(c, n, n.path(), metadata.Read|metadata.Execute)
+	}
+	if err := ns.loadAll(n, load); err != nil {
+		return after, true, err
+	}
+	seen, last := 0, after
+	n.dir.children.Ascend(after, func(name string, child *inode) bool {
+		if name == after {
+			return true
+		}
+		if seen == entriesPerTurn {
+			seen++
+			return false
+		}
+		seen, last = seen+1, name
+		if child.isDir() {
+			*stack = append(*stack, child.id)
+		} else {
+			count(sum, child)
+		}
+		return true
+	})
+	return last, seen > entriesPerTurn, nil
+}
