@@ -6,7 +6,7 @@
 //   - an envelope around every entry (CRC32C, index, term), checked at every read and for the whole log at Open;
 //   - a watermark: how far this member has acknowledged entries. It rides in the envelopes of the next write, so it
 //     costs no fsync. Damage below it is corruption and Open refuses; a torn tail above it is a crash and is cut;
-//   - one record for term and vote, written in one transaction and checksummed;
+//   - term and vote in a file of its own, in one record, written twice and checksummed;
 //   - a deadline for every write and no second try after a failed one: both end in Config.Fatal;
 //   - a cache of recent entries, limited in bytes.
 //

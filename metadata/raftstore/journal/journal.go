@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,11 +15,10 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// Backend is where entries and the vote lie. One log per group is WAL; a log that all groups of a process share would be
-// another implementation. All writes are durable when they return.
+// Backend is where entries lie. One log per group is WAL; a log that all groups of a process share would be another
+// implementation. All writes are durable when they return.
 type Backend interface {
 	raft.LogStore
-	raft.StableStore
 	raft.MonotonicLogStore
 	io.Closer
 }
@@ -66,7 +66,7 @@ type Journal struct {
 	writeMu sync.Mutex // held for every write to the backend and to mark
 	mark    *mark
 
-	stable stable
+	ballots *ballots
 
 	mu      sync.RWMutex // guards what follows
 	cache   cache
@@ -97,25 +97,36 @@ func Open(cfg Config) (*Journal, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	m, err := openMark(cfg.Dir)
-	if err != nil {
-		return nil, err
-	}
-	backend, err := guard(func() (Backend, error) { return cfg.Open(cfg.Dir, cfg.SegmentBytes) })
-	if err != nil {
-		m.close()
-		return nil, fmt.Errorf("open raft log %s: %w", cfg.Dir, err)
-	}
-	j := &Journal{cfg: cfg, log: log, backend: backend, mark: m, covered: cfg.Covered, cache: cache{limit: cfg.CacheBytes}}
-	err = j.stable.load(backend)
-	if err == nil {
-		err = j.recover()
-	}
-	if err != nil {
+	j := &Journal{cfg: cfg, log: log, covered: cfg.Covered, cache: cache{limit: cfg.CacheBytes}}
+	if err := j.open(); err != nil {
 		j.Close()
 		return nil, fmt.Errorf("raft log %s: %w", cfg.Dir, err)
 	}
 	return j, nil
+}
+
+func (j *Journal) open() (err error) {
+	if j.mark, err = openMark(j.cfg.Dir); err != nil {
+		return err
+	}
+	var fresh bool
+	if j.ballots, fresh, err = openBallots(j.cfg.Dir); err != nil {
+		return err
+	}
+	if j.backend, err = guard(func() (Backend, error) { return j.cfg.Open(j.cfg.Dir, j.cfg.SegmentBytes) }); err != nil {
+		return err
+	}
+	if err := j.recover(); err != nil {
+		return err
+	}
+	last, err := j.backend.LastIndex()
+	if err != nil {
+		return err
+	}
+	if fresh && max(last, j.mark.acked) > 0 {
+		return metadata.Errorf(metadata.ErrCorrupt, "there are entries but no ballot: this member has forgotten whom it voted for")
+	}
+	return nil
 }
 
 // recover reads the whole log, decides what is a torn tail and what is corruption, and joins log and snapshot.
@@ -140,6 +151,9 @@ func (j *Journal) recover() error {
 	}
 	if reached := max(last, covered.Index); reached < scan.acked {
 		return metadata.Errorf(metadata.ErrCorrupt, "the log ends at entry %d, but entries up to %d were acknowledged", reached, scan.acked)
+	}
+	if scan.marked != 0 && scan.marked != j.mark.term && j.mark.term != 0 {
+		return metadata.Errorf(metadata.ErrCorrupt, "entry %d has term %d, but was acknowledged with term %d", j.mark.acked, scan.marked, j.mark.term)
 	}
 	conflict := scan.coveredTerm != 0 && scan.coveredTerm != covered.Term
 	switch {
@@ -177,6 +191,8 @@ type scanned struct {
 	headBad bool
 	// coveredTerm is the term of the entry at the snapshot's index, 0 when it is not in the log.
 	coveredTerm uint64
+	// marked is the term of the entry at the mark's index, 0 when it is not in the log.
+	marked uint64
 }
 
 func (j *Journal) scan() (s scanned, err error) {
@@ -205,6 +221,9 @@ func (j *Journal) scan() (s scanned, err error) {
 			term = entry.Term
 			if i == j.covered.Index {
 				s.coveredTerm = term
+			}
+			if i == j.mark.acked {
+				s.marked = term
 			}
 			if i > j.covered.Index && s.bad == 0 {
 				j.appended.Add(int64(len(entry.Data)))
@@ -256,8 +275,9 @@ func (j *Journal) write(what string, change func() error) error {
 	return j.usable()
 }
 
-// guard turns the panics of a library that met bytes it did not expect into errors.
+// guard turns the panics of a library that met bytes it did not expect into errors, faults in mapped files included.
 func guard[T any](call func() (T, error)) (v T, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
 			err = metadata.Errorf(metadata.ErrCorrupt, "the log store panicked: %v", p)
@@ -354,18 +374,18 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 	j.mu.RLock()
 	acked := j.acked
 	j.mu.RUnlock()
-	last := entries[len(entries)-1].Index
+	last := entries[len(entries)-1]
 	err := j.write("append", func() error {
 		if err := j.backend.StoreLogs(wrap(entries, j.mark.salt, acked)); err != nil {
 			return err
 		}
-		return j.mark.raise(last)
+		return j.mark.raise(last.Index, last.Term)
 	})
 	if err != nil {
 		return err
 	}
 	j.mu.Lock()
-	j.acked = last
+	j.acked = last.Index
 	j.ghost = 0
 	for _, e := range entries {
 		j.cache.append(e)
@@ -409,11 +429,14 @@ func (j *Journal) truncate(low, high uint64, tail bool) error {
 	if tail {
 		// The watermark goes down, durably, before the entries go: a crash between the two leaves a log that is
 		// longer than its watermark, which is no damage.
-		var reached uint64
+		var reached, term uint64
 		if low > first {
 			reached = low - 1
+			if e, _, err := j.read(reached); err == nil {
+				term = e.Term
+			}
 		}
-		if err := j.write("lower watermark", func() error { return j.mark.lower(reached) }); err != nil {
+		if err := j.write("lower watermark", func() error { return j.mark.lower(reached, term) }); err != nil {
 			return err
 		}
 		j.mu.Lock()
@@ -459,6 +482,15 @@ func (j *Journal) Close() error {
 	if j.closed.Swap(true) {
 		return nil
 	}
-	err := j.backend.Close()
-	return errors.Join(err, j.mark.close())
+	var mistakes []error
+	if j.backend != nil {
+		mistakes = append(mistakes, j.backend.Close())
+	}
+	if j.ballots != nil {
+		mistakes = append(mistakes, j.ballots.slots.close())
+	}
+	if j.mark != nil {
+		mistakes = append(mistakes, j.mark.close())
+	}
+	return errors.Join(mistakes...)
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/hashicorp/raft-wal/metadb"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
+
+	"github.com/gohops/hops/metadata"
 )
 
 var errClosed = wal.ErrClosed
@@ -32,7 +34,7 @@ func openWAL(dir string, segmentBytes int, vfs types.VFS) (Backend, error) {
 		wal.WithMetaStore(&sealingMeta{filer: filer}),
 		wal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
-		return nil, err
+		return nil, openError(err)
 	}
 	b := &walBackend{WAL: w, dir: dir}
 	// After kill -9 the last batch may be in the page cache alone. raft will take it for stored.
@@ -40,6 +42,14 @@ func openWAL(dir string, segmentBytes int, vfs types.VFS) (Backend, error) {
 		return nil, errors.Join(err, w.Close())
 	}
 	return b, nil
+}
+
+// openError gives an error of raft-wal the kind metadata.ErrCorrupt, unless it is the operating system's.
+func openError(err error) error {
+	if _, ok := errors.AsType[*fs.PathError](err); ok && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return metadata.Errorf(metadata.ErrCorrupt, "%v", err)
 }
 
 type walBackend struct {
