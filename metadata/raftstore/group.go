@@ -167,14 +167,14 @@ type Group struct {
 }
 
 // openGroup opens the directory, joins state machine, snapshot and log, and starts raft.
-func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (g *Group, err error) {
+func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err error) {
 	log := h.log.With("group", cfg.Name)
 	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: !cfg.Bootstrap}
 	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want)
 	if err != nil {
 		return nil, err
 	}
-	g = &Group{
+	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
 		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)},
 		snapNow: make(chan struct{}, 1), dying: make(chan struct{}), stop: make(chan struct{}),

@@ -1,0 +1,495 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
+)
+
+func TestCommandsKeepTheirOrderAndGetTheirResults(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	g := c.leader("a")
+	const n = 5000
+	results := make([]any, n)
+	var wait sync.WaitGroup
+	wait.Add(n)
+	for i := range n {
+		g.ProposeAsync(set("x", i+1), func(result any, err error) {
+			defer wait.Done()
+			if err != nil {
+				t.Errorf("command %d: %v", i, err)
+			}
+			results[i] = result
+		})
+	}
+	wait.Wait()
+	for i := 1; i < n; i++ { // each result is the value before the command
+		if want := fmt.Sprint(i); results[i] != want {
+			t.Fatalf("result %d is %v, want %s", i, results[i], want)
+		}
+	}
+	s := g.Status()
+	if entries := s.Applied; entries > n/4 {
+		t.Errorf("%d commands took %d entries: they were not batched", n, entries)
+	}
+	for _, m := range c.members {
+		eventually(t, "all members apply all", func() bool { return c.nodes[m.ID].machines["a"].get("x") == fmt.Sprint(n) })
+	}
+}
+
+func TestLargeCommandsAndLimits(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start("a")
+	g := c.leader("a")
+	big := set("big", string(make([]byte, 0)))
+	big = append(big, make([]byte, 0)...)
+	for len(big) < MaxCommand {
+		big = append(big, 'x')
+	}
+	if _, err := g.Propose(ctx(t), big); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Propose(ctx(t), append(big, 'x')); !errors.Is(err, metadata.ErrInvalidArgument) {
+		t.Fatalf("a command over the limit: %v", err)
+	}
+}
+
+func TestFollowersRefuseAndNameTheLeader(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	g := c.leader("a")
+	for id, nd := range c.nodes {
+		f := nd.groups["a"]
+		if f == g {
+			continue
+		}
+		eventually(t, "the follower knows the leader", func() bool { return f.Leadership().LeaderID == g.host.cfg.ID })
+		_, err := f.Propose(ctx(t), set("x", 1))
+		for _, err := range []error{err, f.ReadWait(ctx(t))} {
+			var nl *NotLeader
+			if !errors.As(err, &nl) || !errors.Is(err, metadata.ErrStandby) || nl.LeaderAddress != c.nodes[g.host.cfg.ID].addr {
+				t.Fatalf("%s answers %v", id, err)
+			}
+		}
+	}
+}
+
+func TestIsolatedLeaderServesNothingAndItsCommandsAreUnknown(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	c.propose("a", set("x", 1))
+	old := c.leader("a")
+	id := old.host.cfg.ID
+	old.wire.cut.Store(true)
+	proposed := make(chan error, 1)
+	old.ProposeAsync(set("x", 2), func(_ any, err error) { proposed <- err })
+	read := make(chan error, 1)
+	old.Read(func(err error) { read <- err })
+	if err := <-proposed; !errors.Is(err, ErrUnknown) {
+		t.Fatalf("a command that went nowhere or somewhere: %v", err)
+	}
+	if err := <-read; !errors.Is(err, metadata.ErrStandby) {
+		t.Fatalf("an isolated leader answered a read: %v", err)
+	}
+	c.propose("a", set("x", 3), id)
+	if old.Leadership().Leader {
+		t.Fatal("the old leader still believes in itself")
+	}
+	old.wire.cut.Store(false)
+	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
+}
+
+// A process that was stopped finds acknowledgements in its sockets that are older than the read it checks.
+func TestOldAcknowledgementsDoNotConfirmLeadership(t *testing.T) {
+	w := newWire(&Group{}, nil)
+	voters := raft.Configuration{Servers: []raft.Server{{ID: "a"}, {ID: "b"}, {ID: "c"}}}
+	w.peers["b"] = peer{term: 5, round: 6}
+	w.peers["c"] = peer{term: 4, round: 9}
+	if w.confirmed("a", voters, 5, 7) {
+		t.Fatal("a request of round 6 confirmed round 7")
+	}
+	w.peers["b"] = peer{term: 5, round: 7}
+	if !w.confirmed("a", voters, 5, 7) {
+		t.Fatal("two of three are a majority")
+	}
+	voters.Servers = append(voters.Servers, raft.Server{ID: "d"}, raft.Server{ID: "e", Suffrage: raft.Nonvoter})
+	if w.confirmed("a", voters, 5, 7) {
+		t.Fatal("two of four are no majority")
+	}
+}
+
+func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	for round := range 5 {
+		want := fmt.Sprint(round)
+		c.propose("a", set("x", want))
+		old := c.leader("a")
+		var wrong atomic.Int32
+		for _, nd := range c.nodes {
+			m, g := nd.machines["a"], nd.groups["a"]
+			g.Watch(func(l Leadership) {
+				if l.Leader && m.get("x") < want {
+					wrong.Add(1)
+				}
+			})
+		}
+		if err := old.TransferLeadership(ctx(t), ""); err != nil {
+			t.Fatal(err)
+		}
+		now := c.leader("a", old.host.cfg.ID)
+		if err := now.ReadWait(ctx(t)); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.nodes[now.host.cfg.ID].machines["a"].get("x"); got != want || wrong.Load() > 0 {
+			t.Fatalf("the new leader reads %q, want %q; %d told too early", got, want, wrong.Load())
+		}
+	}
+}
+
+func TestWatchSeesEveryChangeInOrder(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start("a")
+	g := c.leader("a")
+	var mu sync.Mutex
+	var seen []bool
+	g.Watch(func(l Leadership) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, l.Leader)
+	})
+	if err := g.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(seen) < 2 || !seen[0] || seen[len(seen)-1] {
+		t.Fatalf("saw %v", seen)
+	}
+	if _, err := g.Propose(ctx(t), set("x", 1)); !errors.Is(err, metadata.ErrStandby) {
+		t.Fatalf("a closed group took a command: %v", err)
+	}
+	if err := g.ReadWait(ctx(t)); !errors.Is(err, metadata.ErrStandby) {
+		t.Fatalf("a closed group served a read: %v", err)
+	}
+}
+
+func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	g := c.leader("a")
+	g.wire.cut.Store(true)
+	for range maxInFlight { // fill the flight
+		g.ProposeAsync(set("x", 1), func(any, error) {})
+		eventually(t, "shipped", func() bool { return g.Status().Queued == 0 })
+	}
+	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err := g.Propose(short, set("y", 1))
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnknown) {
+		t.Fatalf("a command that was still queued: %v", err)
+	}
+	g.wire.cut.Store(false)
+	c.propose("a", set("x", 2))
+	for _, nd := range c.nodes {
+		if nd.machines["a"].get("y") != "" {
+			t.Fatal("a withdrawn command was executed")
+		}
+	}
+}
+
+// hanging is a log whose appends hang on demand.
+type hanging struct {
+	journal.Backend
+	hang *atomic.Bool
+	free chan struct{}
+}
+
+func (h *hanging) StoreLogs(entries []*raft.Log) error {
+	if h.hang.Load() {
+		<-h.free
+	}
+	return h.Backend.StoreLogs(entries)
+}
+
+// hashicorp/raft#503
+func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
+	c := newCluster(t, 3)
+	hung := make(map[string]*atomic.Bool)
+	free := make(chan struct{})
+	c.configure = func(h *HostConfig) {
+		h.WriteDeadline = 300 * time.Millisecond
+		flag := new(atomic.Bool)
+		hung[h.ID] = flag
+		h.OpenLog = func(dir string, n int) (journal.Backend, error) {
+			b, err := journal.WAL(dir, n)
+			return &hanging{b, flag, free}, err
+		}
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	hung[id].Store(true)
+	began := time.Now()
+	lost := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
+	if err := <-lost; !errors.Is(err, ErrUnknown) {
+		t.Fatalf("got %v", err)
+	}
+	c.propose("a", set("x", 3), id)
+	t.Logf("writes again after %v", time.Since(began))
+	nd := c.nodes[id]
+	nd.mu.Lock()
+	fatal := len(nd.fatal)
+	nd.mu.Unlock()
+	if fatal != 1 || g.Leadership().Leader || g.Status().Failure == nil {
+		t.Fatalf("the member with the hung disk: %d fatal, %+v", fatal, g.Status())
+	}
+	close(free)
+}
+
+func TestFullDiskStopsWritesButNotReads(t *testing.T) {
+	c := newCluster(t, 1)
+	var free atomic.Int64
+	free.Store(100 << 20)
+	c.configure = func(h *HostConfig) { h.Reserve = 10 << 20 }
+	nd := c.host("m1")
+	nd.host.space.lookup = func(string) (int64, int64, error) { return free.Load(), 1 << 30, nil }
+	nd.host.space.check()
+	c.open("m1", "a", true, nil)
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	free.Store(9 << 20)
+	nd.host.space.check()
+	_, err := g.Propose(ctx(t), set("x", 2))
+	if !errors.Is(err, metadata.ErrNoSpace) {
+		t.Fatalf("got %v", err)
+	}
+	t.Log(err)
+	if err := g.ReadWait(ctx(t)); err != nil {
+		t.Fatalf("reads stopped: %v", err)
+	}
+	free.Store(11 << 20)
+	nd.host.space.check()
+	c.propose("a", set("x", 3))
+}
+
+func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
+	c := newCluster(t, 3)
+	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10 }
+	c.start("a")
+	for i := range 100 { // raft-wal goes on serving a deleted head while its file is there
+		c.propose("a", set(fmt.Sprint("k", i), fmt.Sprint(i, strings.Repeat("-", 2000))))
+	}
+	g := c.leader("a")
+	gone := "m1"
+	if g.host.cfg.ID == gone {
+		gone = "m2"
+	}
+	c.stop(gone)
+	for round := range 3 { // two snapshots, so that the log's head goes
+		c.propose("a", set("x", round))
+		if err := c.leader("a").raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.propose("a", set("x", "last"))
+	if first := c.leader("a").Status().First; first == 1 {
+		t.Fatal("the log was not truncated")
+	}
+	if err := os.RemoveAll(filepath.Join(c.nodes[gone].dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	c.host(gone)
+	r := c.open(gone, "a", false, nil)
+	if !r.Status().Joining {
+		t.Fatal("an empty member would vote")
+	}
+	m := c.nodes[gone].machines["a"]
+	eventually(t, "the empty member has everything", func() bool { return m.get("x") == "last" && m.get("k99") != "" })
+	if m.restored == 0 {
+		t.Fatal("it was not a snapshot")
+	}
+	eventually(t, "it votes again", func() bool { return !r.Status().Joining })
+	c.propose("a", set("x", "more")) // appends go on behind the snapshot
+	eventually(t, "it follows", func() bool { return m.get("x") == "more" })
+	c.stop(gone)
+	c.host(gone)
+	m = newMachine()
+	r = c.open(gone, "a", false, m)
+	eventually(t, "it comes back from its own disk", func() bool { return m.get("x") == "more" && m.get("k99") != "" })
+	if r.Status().Joining {
+		t.Fatal("it forgot that it had caught up")
+	}
+}
+
+// An empty voter must not help to elect a leader that lacks what the voter acknowledged before it lost its disk.
+func TestEmptyMemberDoesNotElectALeaderThatLacksCommittedEntries(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	c.propose("a", set("x", 0))
+	leader := c.leader("a")
+	ids := []string{}
+	for _, m := range c.members {
+		if m.ID != leader.host.cfg.ID {
+			ids = append(ids, m.ID)
+		}
+	}
+	behind, wiped := ids[0], ids[1]
+	eventually(t, "all begin equal", func() bool { return c.nodes[behind].machines["a"].get("x") == "0" })
+	c.stop(behind)
+	c.propose("a", set("x", 1)) // on leader and wiped only
+	c.stop(wiped)
+	c.stop(leader.host.cfg.ID)
+	os.RemoveAll(filepath.Join(c.nodes[wiped].dir, "a"))
+	for _, id := range ids {
+		c.host(id)
+		c.open(id, "a", false, nil)
+	}
+	time.Sleep(4 * fast.Heartbeat)
+	for _, id := range ids {
+		if l := c.nodes[id].groups["a"].Leadership(); l.Leader {
+			t.Fatalf("%s leads although nobody alive has the committed entry", id)
+		}
+	}
+	c.host(leader.host.cfg.ID)
+	c.open(leader.host.cfg.ID, "a", false, nil)
+	for _, m := range c.members {
+		eventually(t, "the entry is everywhere", func() bool { return c.nodes[m.ID].machines["a"].get("x") == "1" })
+	}
+}
+
+func TestOneBootstrappedMemberStartsAClusterOfEmptyOnes(t *testing.T) {
+	c := newCluster(t, 3)
+	for i, m := range c.members {
+		c.host(m.ID)
+		c.open(m.ID, "a", i == 0, nil)
+	}
+	c.propose("a", set("x", 1))
+	for _, m := range c.members {
+		eventually(t, "all members vote", func() bool { return !c.nodes[m.ID].groups["a"].Status().Joining })
+	}
+}
+
+func TestCorruptMemberRefusesAndIsReinstalled(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	for i := range 50 {
+		c.propose("a", set("x", i))
+	}
+	g := c.leader("a")
+	bad := "m1"
+	if g.host.cfg.ID == bad {
+		bad = "m2"
+	}
+	eventually(t, "all members have all", func() bool { return c.nodes[bad].machines["a"].get("x") == "49" })
+	c.stop(bad)
+	segments, _ := filepath.Glob(filepath.Join(c.nodes[bad].dir, "a", "log", "*.wal"))
+	raw, _ := os.ReadFile(segments[0])
+	raw[2000] ^= 1
+	os.WriteFile(segments[0], raw, 0o600)
+	nd := c.host(bad)
+	_, err := nd.host.Open(c.config("a", false), newMachine())
+	if !errors.Is(err, metadata.ErrCorrupt) {
+		t.Fatalf("a member with a damaged log opened: %v", err)
+	}
+	t.Log(err)
+	if err := nd.host.Reinstall(c.config("a", true)); err != nil {
+		t.Fatal(err)
+	}
+	c.open(bad, "a", true, nil) // Bootstrap does not count for a reinstalled member
+	eventually(t, "the member has everything again", func() bool { return nd.machines["a"].get("x") == "49" })
+	c.propose("a", set("x", "on"))
+	eventually(t, "the member follows", func() bool { return nd.machines["a"].get("x") == "on" })
+}
+
+// hashicorp/raft#697
+func TestDivergedTailLongerThanTheSnapshotIsOverwritten(t *testing.T) {
+	c := newCluster(t, 3)
+	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10; g.CacheBytes = 1 }
+	c.start("a")
+	c.propose("a", set("x", 0))
+	old := c.leader("a")
+	id := old.host.cfg.ID
+	old.wire.cut.Store(true)
+	for i := range 200 { // entries that nobody else gets
+		old.raft.Apply(encodeBatch([]*proposal{{command: set("x", fmt.Sprint("lost", i))}}), 0)
+	}
+	for range 60 { // fills segments, whose deletion takes the entries away
+		c.propose("a", set("x", strings.Repeat("-", 3000)), id)
+	}
+	for round := range 3 {
+		c.propose("a", set("y", round), id)
+		if err := c.leader("a", id).raft.Snapshot().Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tail := old.raft.LastIndex()
+	now := c.leader("a", id).Status()
+	if tail <= now.Snapshot || now.First <= 2 {
+		t.Fatalf("tail ends at %d, snapshot at %d, log begins at %d: not the case to test", tail, now.Snapshot, now.First)
+	}
+	old.wire.cut.Store(false)
+	m := c.nodes[id].machines["a"]
+	eventually(t, "the old leader has the snapshot", func() bool { return m.get("y") == "2" })
+	c.propose("a", set("x", "end"), id)
+	eventually(t, "the old leader follows", func() bool { return m.get("x") == "end" })
+	if n := m.restored; n != 1 {
+		t.Fatalf("the snapshot was installed %d times", n)
+	}
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start("a")
+	c.propose("a", set("x", 1))
+	for _, id := range []string{"n2", "n3"} {
+		nd := c.add(id, false)
+		c.host(id)
+		c.open(id, "a", false, nil)
+		if err := c.leader("a").AddMember(ctx(t), Member{id, nd.addr}); err != nil {
+			t.Fatal(err)
+		}
+		if nd.machines["a"].get("x") != "1" {
+			t.Fatalf("%s has a vote and not the data", id)
+		}
+	}
+	g := c.leader("a")
+	if err := g.TransferLeadership(ctx(t), "n3"); err != nil {
+		t.Fatal(err)
+	}
+	n3 := c.leader("a", "m1", "n2")
+	for _, m := range n3.Status().Members {
+		if !m.Voter {
+			t.Fatalf("%+v", m)
+		}
+	}
+	if err := n3.RemoveMember(ctx(t), "m1"); err != nil {
+		t.Fatal(err)
+	}
+	c.stop("m1")
+	c.propose("a", set("x", 2))
+	if n := len(c.leader("a").Status().Members); n != 2 {
+		t.Fatalf("%d members, want 2", n)
+	}
+	unreachable, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	if err := c.leader("a").AddMember(unreachable, Member{"dead", "127.0.0.1:1"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("a dead member was added: %v", err)
+	}
+	c.propose("a", set("x", 3)) // a member without vote does not count
+}
