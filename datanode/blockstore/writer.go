@@ -28,7 +28,7 @@ type writer struct {
 
 // writebackStep is how many bytes are collected before their writeback begins: small enough that the fsync at close
 // finds little, large enough to make long writes.
-const writebackStep = 8 << 20
+const writebackStep = 2 << 20
 
 // errLost is what a writer gets whose replica somebody else has now.
 func (w *writer) errLost() error {

@@ -1,0 +1,124 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// transfer serves TRANSFER_BLOCK: a client repairs its pipeline and wants this datanode's replica, as far as it is
+// visible, on others too.
+func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) error {
+	b, err := c.blockOf(op.GetHeader().GetBaseHeader().GetBlock())
+	if err != nil {
+		return c.refuse(dtp.OpTransferBlock, hadooppb.Status_ERROR, "", err)
+	}
+	_ = c.nc.SetDeadline(time.Time{}) // the copying has deadlines of its own
+	for i, target := range op.GetTargets() {
+		request := &hadooppb.OpWriteBlockProto{
+			Header:  op.Header,
+			Targets: []*hadooppb.DatanodeInfoProto{target},
+			Stage:   stageTransferRBW.Enum(),
+		}
+		if i < len(op.TargetStorageTypes) {
+			request.TargetStorageTypes = op.TargetStorageTypes[i : i+1]
+		}
+		if i < len(op.TargetStorageIds) {
+			request.TargetStorageIds = op.TargetStorageIds[i : i+1]
+		}
+		if err := c.copyTo(ctx, b, request); err != nil {
+			c.deadlines(c.cfg.Read, c.cfg.Write)
+			return c.refuse(dtp.OpTransferBlock, statusOf(err), "", err)
+		}
+	}
+	c.deadlines(c.cfg.Read, c.cfg.Write)
+	if err := dtp.WriteResponse(c.nc, dtp.Success()); err != nil {
+		return err
+	}
+	return errDone
+}
+
+// Replicate copies a finalized replica to targets, the first of which passes it on to the next. It returns when the
+// first one is done with it; whether they have it the namenode learns from their reports.
+func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto) error {
+	if len(targets) == 0 {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v to no target", b)
+	}
+	s.active.Add(1)
+	defer s.active.Add(-1)
+	return s.copyTo(ctx, b, &hadooppb.OpWriteBlockProto{
+		Header: &hadooppb.ClientOperationHeaderProto{
+			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)},
+			ClientName: new(string),
+		},
+		Targets: targets,
+		Stage:   stageCreate.Enum(),
+	})
+}
+
+// copyTo sends the replica of b to the first of request's targets. In stage TRANSFER_RBW, which means a client's order,
+// the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
+// does not spread.
+func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
+	rd, err := s.store.Open(b)
+	if err != nil {
+		return err
+	}
+	defer rd.Close()
+	have := rd.Replica()
+	ordered := request.GetStage() == stageTransferRBW
+	if have.State == datanode.Finalized && ordered {
+		request.Stage = stageTransferFinalized.Enum()
+	} else if have.State != datanode.Finalized && !ordered {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v: the replica is %v", b, have.State)
+	}
+	p, err := s.dial(ctx, request.Targets[0])
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
+	block := have.Block
+	block.Length = have.Visible
+	base := request.GetHeader().GetBaseHeader()
+	request.Header = &hadooppb.ClientOperationHeaderProto{
+		BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(base.GetBlock().GetPoolId(), block), Token: base.Token},
+		ClientName: request.Header.ClientName,
+	}
+	request.PipelineSize = new(uint32)
+	request.MinBytesRcvd, request.MaxBytesRcvd, request.LatestGenerationStamp = new(uint64), new(uint64), new(uint64)
+	request.RequestedChecksum = dtp.DefaultChecksum.Proto()
+	if err := dtp.WriteOp(p, dtp.OpWriteBlock, downstream(request)); err != nil {
+		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
+	}
+	out := &sender{w: p.Conn, rd: rd, sum: dtp.DefaultChecksum, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
+	if err := out.send(0, have.Visible); err != nil {
+		if errors.Is(out.failed, dtp.ErrChecksum) {
+			s.suspect(b.ID, true)
+		}
+		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
+	}
+	_ = p.SetReadDeadline(time.Now().Add(s.cfg.Read + time.Duration(len(request.Targets))*perHop))
+	if !ordered {
+		_, err = io.Copy(io.Discard, p.r) // until it has finalized
+		if err != nil {
+			return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
+		}
+		return nil
+	}
+	answer, err := dtp.ReadResponse(p.r)
+	if err == nil {
+		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
+	}
+	if err != nil {
+		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, unexpected(err))
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package transfer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// peer is a connection to another datanode.
+type peer struct {
+	net.Conn
+	r    *bufio.Reader
+	addr string // as firstBadLink names it
+	stop func() bool
+
+	refreshed time.Time // when the write deadline was last moved
+}
+
+// dial connects to a datanode. The connection is cut when ctx is done or the server stops.
+func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto) (*peer, error) {
+	d := net.Dialer{Timeout: s.cfg.Connect}
+	nc, err := d.DialContext(ctx, "tcp", dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames))
+	if err != nil {
+		return nil, err
+	}
+	return &peer{
+		Conn: nc,
+		r:    bufio.NewReaderSize(nc, idleBuffer),
+		addr: dtp.TransferAddr(target.GetId(), false),
+		stop: context.AfterFunc(ctx, func() { nc.Close() }),
+	}, nil
+}
+
+func (p *peer) Close() error {
+	p.stop()
+	return p.Conn.Close()
+}
+
+// deadlines limits the peer's silence from now on.
+func (p *peer) deadlines(read, write time.Duration) {
+	now := time.Now()
+	_ = p.SetReadDeadline(now.Add(read))
+	_ = p.SetWriteDeadline(now.Add(write))
+}
+
+// refresh moves the write deadline, now and then.
+func (p *peer) refresh(write time.Duration) {
+	if now := time.Now(); now.Sub(p.refreshed) >= refreshEvery {
+		p.refreshed = now
+		_ = p.SetWriteDeadline(now.Add(write))
+	}
+}
+
+// downstream makes the request for the first of op's targets from the one received: the rest is the same.
+func downstream(op *hadooppb.OpWriteBlockProto) *hadooppb.OpWriteBlockProto {
+	next := &hadooppb.OpWriteBlockProto{
+		Header:                op.Header,
+		Targets:               op.Targets[1:],
+		Source:                op.Source,
+		Stage:                 op.Stage,
+		PipelineSize:          op.PipelineSize,
+		MinBytesRcvd:          op.MinBytesRcvd,
+		MaxBytesRcvd:          op.MaxBytesRcvd,
+		LatestGenerationStamp: op.LatestGenerationStamp,
+		RequestedChecksum:     op.RequestedChecksum,
+		CachingStrategy:       op.CachingStrategy,
+		AllowLazyPersist:      op.AllowLazyPersist,
+		StorageType:           hadooppb.StorageTypeProto_DISK.Enum(),
+	}
+	if t := op.TargetStorageTypes; len(t) > 0 {
+		next.StorageType, next.TargetStorageTypes = t[0].Enum(), t[1:]
+	}
+	if t := op.TargetStorageIds; len(t) > 0 {
+		next.StorageId, next.TargetStorageIds = &t[0], t[1:]
+	}
+	if t := op.TargetPinnings; len(t) > 0 {
+		next.Pinning, next.TargetPinnings = &t[0], t[1:]
+	}
+	return next
+}
+
+// connectDownstream opens the rest of a pipeline. For a client's write the answer of the whole rest is awaited.
+func (c *conn) connectDownstream(ctx context.Context, op *hadooppb.OpWriteBlockProto, answered bool) (*peer, error) {
+	p, err := c.dial(ctx, op.Targets[0])
+	if err != nil {
+		return nil, err
+	}
+	hops := time.Duration(len(op.Targets)) * perHop
+	p.deadlines(c.cfg.Read+hops, c.cfg.Write)
+	if err := dtp.WriteOp(p, dtp.OpWriteBlock, downstream(op)); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("request to %s: %w", p.addr, err)
+	}
+	if !answered {
+		return p, nil
+	}
+	answer, err := dtp.ReadResponse(p.r)
+	if err == nil {
+		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
+	}
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("%s: %w", p.addr, err)
+	}
+	return p, nil
+}

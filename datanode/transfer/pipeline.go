@@ -1,0 +1,224 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// maxUnacknowledged is how many packets may wait for their acknowledgement before no more are read. Clients stop at 80.
+const maxUnacknowledged = 512
+
+// handled is a packet that this datanode is done with.
+type handled struct {
+	seqno  int64
+	end    int64 // where its data ends in the block; 0 for heartbeats
+	status hadooppb.Status
+}
+
+// pipeline receives a client's packets:
+//
+//	upstream ──packets──▶ receive loop ──packets──▶ mirror (the next datanode)
+//	                          │ write, verify, sync
+//	                          ▼ handled
+//	upstream ◀──acks──── responder ◀──────acks───── mirror
+func (in *receiver) pipeline(ctx context.Context) error {
+	r := &responder{in: in, mirror: in.mirror, queue: make(chan handled, maxUnacknowledged)}
+	if in.mirror != nil {
+		r.behind = len(in.op.Targets)
+	}
+	stopped := make(chan struct{})
+	var g sync.WaitGroup
+	g.Go(r.run)
+	g.Go(func() { // a recovery that takes the replica away must not wait for the client
+		select {
+		case <-in.w.Lost():
+			r.abandon()
+			in.nc.Close()
+		case <-stopped:
+		}
+	})
+	err := in.receive(ctx, r)
+	if err != nil && !in.told {
+		r.abandon() // upstream is gone: those behind must learn it, and nobody waits for their answers
+	}
+	close(r.queue)
+	close(stopped)
+	g.Wait()
+	if err == nil {
+		return errDone
+	}
+	return fmt.Errorf("write of %v: %w", in.block, err)
+}
+
+// receive is the receive loop. It returns nil after the last packet.
+func (in *receiver) receive(ctx context.Context, r *responder) error {
+	packets := dtp.NewPacketReader(in.r)
+	defer packets.Done()
+	var next int64
+	first := true
+	for {
+		in.refresh()
+		p, err := packets.Next()
+		if err != nil {
+			select {
+			case <-in.w.Lost():
+				return metadata.Errorf(metadata.ErrIO, "the replica was taken over")
+			default:
+			}
+			return unexpected(err)
+		}
+		if in.mirror != nil && !r.broken.Load() {
+			in.mirror.refresh(in.cfg.Write)
+			if _, err := in.mirror.Write(p.Raw); err != nil {
+				r.breakMirror(err)
+			}
+		}
+		if p.Heartbeat() {
+			r.queue <- handled{seqno: p.Seqno}
+			continue
+		}
+		if !first && p.Seqno != next {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "packet %d where %d was due", p.Seqno, next)
+		}
+		first, next = false, p.Seqno+1
+		if err == nil {
+			err = in.storePacket(&p)
+		}
+		if err == nil && p.Last {
+			err = in.finish(ctx, p.Offset)
+		}
+		if err != nil {
+			r.queue <- handled{seqno: p.Seqno, status: statusOf(err)}
+			in.told = true
+			return err
+		}
+		r.queue <- handled{seqno: p.Seqno, end: p.Offset + int64(p.DataLen)}
+		if p.Last {
+			return nil
+		}
+	}
+}
+
+// finish finalizes the replica after the last packet.
+func (in *receiver) finish(ctx context.Context, length int64) error {
+	if have := in.w.Replica().Block.Length; have != length {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "the last packet ends the block at %d, the replica has %d bytes", length, have)
+	}
+	done, err := in.w.Finalize()
+	if err != nil {
+		return err
+	}
+	in.settle(ctx, done.Block)
+	return nil
+}
+
+// responder sends acknowledgements upstream, in order, each when this datanode and those behind have the packet.
+type responder struct {
+	in     *receiver
+	queue  chan handled
+	mirror *peer
+	behind int // datanodes behind this one
+
+	out     []byte
+	replies []hadooppb.Status
+	ack     dtp.Ack
+	waited  time.Time // when the mirror's read deadline was last moved
+	deaf    bool      // upstream takes nothing any more
+
+	broken    atomic.Bool // the mirror is given up
+	abandoned atomic.Bool // because the whole pipeline is
+}
+
+// abandon gives the datanodes behind up because there is nobody left in front.
+func (r *responder) abandon() {
+	r.abandoned.Store(true)
+	if r.mirror != nil {
+		r.mirror.Close()
+	}
+}
+
+// breakMirror gives the datanodes behind up. What is written goes on here; the client learns from the acknowledgements
+// and builds another pipeline.
+func (r *responder) breakMirror(cause error) {
+	if r.broken.Swap(true) {
+		return
+	}
+	if !r.abandoned.Load() {
+		r.in.log.Warn("pipeline broken behind this datanode", "block", r.in.block.String(), "next", r.mirror.addr, "err", cause)
+	}
+	r.mirror.Close()
+}
+
+// run ends when the queue is closed and empty. If upstream cannot be written to, the rest is dropped.
+func (r *responder) run() {
+	for h := range r.queue {
+		r.answer(h)
+		if len(r.queue) == 0 || len(r.out) >= idleBuffer {
+			r.flush()
+		}
+	}
+}
+
+// flush sends the acknowledgements that have been collected, with one call.
+func (r *responder) flush() {
+	if !r.deaf && len(r.out) > 0 {
+		if _, err := r.in.nc.Write(r.out); err != nil {
+			r.deaf = true
+			r.in.nc.Close() // wakes the receive loop
+		}
+	}
+	r.out = r.out[:0]
+}
+
+// answer appends the acknowledgement of one packet, after waiting for that of the datanodes behind.
+func (r *responder) answer(h handled) {
+	r.replies = append(r.replies[:0], h.status)
+	good := h.status == hadooppb.Status_SUCCESS
+	if good && r.mirror != nil {
+		if err := r.await(h.seqno); err != nil {
+			r.breakMirror(err)
+			r.replies = append(r.replies, hadooppb.Status_ERROR)
+			good = false
+		} else {
+			r.replies = append(r.replies, r.ack.Replies...)
+			i, _ := r.ack.Blame()
+			good = i < 0
+		}
+	}
+	if good && h.end > 0 {
+		r.in.w.Acked(h.end)
+	}
+	r.out = dtp.AppendAck(r.out, &dtp.Ack{Seqno: h.seqno, Replies: r.replies})
+}
+
+// await reads the next acknowledgement of the datanodes behind, which must be that of seqno.
+func (r *responder) await(seqno int64) error {
+	if r.broken.Load() {
+		return net.ErrClosed
+	}
+	if r.mirror.r.Buffered() == 0 { // this may take a while
+		r.flush()
+		if now := time.Now(); now.Sub(r.waited) >= refreshEvery {
+			r.waited = now
+			_ = r.mirror.SetReadDeadline(now.Add(r.in.cfg.Read + refreshEvery + time.Duration(r.behind)*perHop))
+		}
+	}
+	if err := dtp.ReadAck(r.mirror.r, &r.ack); err != nil {
+		return err
+	}
+	if r.ack.Seqno != seqno {
+		return fmt.Errorf("acknowledgement of packet %d where %d was due: %w", r.ack.Seqno, seqno, dtp.ErrProtocol)
+	}
+	if len(r.ack.Replies) > r.behind {
+		return fmt.Errorf("acknowledgement by %d datanodes of %d: %w", len(r.ack.Replies), r.behind, dtp.ErrProtocol)
+	}
+	return nil
+}

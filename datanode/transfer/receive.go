@@ -1,0 +1,254 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+type stage = hadooppb.OpWriteBlockProto_BlockConstructionStage
+
+const (
+	stageAppend            = hadooppb.OpWriteBlockProto_PIPELINE_SETUP_APPEND
+	stageAppendRecovery    = hadooppb.OpWriteBlockProto_PIPELINE_SETUP_APPEND_RECOVERY
+	stageStreamingRecovery = hadooppb.OpWriteBlockProto_PIPELINE_SETUP_STREAMING_RECOVERY
+	stageCloseRecovery     = hadooppb.OpWriteBlockProto_PIPELINE_CLOSE_RECOVERY
+	stageCreate            = hadooppb.OpWriteBlockProto_PIPELINE_SETUP_CREATE
+	stageTransferRBW       = hadooppb.OpWriteBlockProto_TRANSFER_RBW
+	stageTransferFinalized = hadooppb.OpWriteBlockProto_TRANSFER_FINALIZED
+)
+
+// write serves WRITE_BLOCK in its three uses: a client's pipeline (setup answer, acknowledgements), a copy that a client
+// ordered to repair its pipeline (one answer at the end), and a copy that the namenode ordered (no answer at all).
+func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error {
+	in := &receiver{conn: c, op: op, stage: op.GetStage()}
+	in.client = op.GetHeader().GetClientName() != ""
+	in.copying = in.stage == stageTransferRBW || in.stage == stageTransferFinalized
+	defer c.enlarge()()
+	if err := in.open(); err != nil {
+		if in.client && !in.copying {
+			return c.refuse(dtp.OpWriteBlock, statusOf(err), "", err)
+		}
+		return err
+	}
+	defer in.close()
+	if len(op.Targets) > 0 {
+		mirror, err := c.connectDownstream(ctx, op, in.client)
+		switch {
+		case err == nil:
+			in.mirror = mirror
+			defer mirror.Close()
+		case in.client:
+			return in.refuseFor(op.Targets[0], err)
+		default: // the datanodes behind are a bonus
+			c.log.Warn("copy is not passed on", "block", in.block.String(), "err", err)
+		}
+	}
+	if in.client && !in.copying {
+		if err := dtp.WriteResponse(c.nc, dtp.Success()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case in.stage == stageCloseRecovery: // no packets follow
+		c.settle(ctx, in.block)
+		return errDone
+	case in.client && !in.copying:
+		return in.pipeline(ctx)
+	default:
+		return in.copy()
+	}
+}
+
+// receiver is one WRITE_BLOCK.
+type receiver struct {
+	*conn
+	op      *hadooppb.OpWriteBlockProto
+	stage   stage
+	client  bool // a client's request, not a datanode's
+	copying bool // TRANSFER_*
+	block   metadata.Block
+	sum     dtp.Checksum
+	w       datanode.Writer // nil for CLOSE_RECOVERY
+	mirror  *peer           // nil if there is none, or none any more (see responder)
+
+	told      bool      // the client has been, or is being, told why the pipeline ends
+	refreshed time.Time // when the deadlines were last moved
+}
+
+// open checks the request and opens the replica as its stage says.
+func (in *receiver) open() error {
+	var err error
+	if in.block, err = in.blockOf(in.op.GetHeader().GetBaseHeader().GetBlock()); err != nil {
+		return err
+	}
+	if in.sum, err = dtp.ChecksumOf(in.op.GetRequestedChecksum()); err != nil {
+		return err
+	}
+	b := in.block
+	gen := metadata.Generation(in.op.GetLatestGenerationStamp())
+	if gen == 0 {
+		gen = b.Generation // as the Go client sends it
+	}
+	minimum, maximum := int64(in.op.GetMinBytesRcvd()), int64(in.op.GetMaxBytesRcvd())
+	if minimum < 0 || maximum < 0 || gen < b.Generation {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "write of %v with generation %d and %d to %d bytes", b, gen, minimum, maximum)
+	}
+	sized := b
+	sized.Length = minimum
+	options := datanode.CreateOptions{Type: datanode.StorageType(in.op.GetStorageType()), Expect: b.Length}
+	switch in.stage {
+	case stageCreate:
+		options.Temporary = !in.client
+		in.w, err = in.store.Create(b, options)
+	case stageAppend, stageAppendRecovery:
+		in.w, err = in.store.Append(sized, gen, in.stage == stageAppendRecovery)
+	case stageStreamingRecovery:
+		in.w, err = in.store.Resume(b, gen, minimum, maximum)
+	case stageCloseRecovery:
+		var r datanode.Replica
+		if r, err = in.store.Close(sized, gen); err == nil {
+			in.block = r.Block
+		}
+	case stageTransferRBW, stageTransferFinalized:
+		if len(in.op.Targets) > 0 {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "%v with %d further targets", in.stage, len(in.op.Targets))
+		}
+		options.Temporary = true
+		in.w, err = in.store.Create(b, options)
+	default:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "a write cannot begin in stage %v", in.stage)
+	}
+	return err
+}
+
+func (in *receiver) close() {
+	if in.w != nil {
+		if err := in.w.Close(); err != nil {
+			in.log.Warn("replica not let go cleanly", "block", in.block.String(), "err", err)
+		}
+	}
+}
+
+// refuseFor answers a client that the pipeline could not be set up from target on. A replica that was just created for
+// it is dropped: the client abandons the block and asks for another.
+func (in *receiver) refuseFor(target *hadooppb.DatanodeInfoProto, cause error) error {
+	status, badLink := hadooppb.Status_ERROR, dtp.TransferAddr(target.GetId(), false)
+	if re, ok := errors.AsType[*dtp.ResponseError](cause); ok {
+		status = re.Status
+		if re.BadLink != "" {
+			badLink = re.BadLink
+		}
+	}
+	if in.stage == stageCreate {
+		in.close()
+		if err := in.store.Delete(in.block); err != nil {
+			in.log.Warn("unused replica not removed", "block", in.block.String(), "err", err)
+		}
+	}
+	return in.refuse(dtp.OpWriteBlock, status, badLink, cause)
+}
+
+// refreshEvery spares setting deadlines for each packet.
+const refreshEvery = 2 * time.Second
+
+// refresh moves the deadlines before another packet is awaited.
+func (in *receiver) refresh() {
+	now := time.Now()
+	if now.Sub(in.refreshed) < refreshEvery {
+		return
+	}
+	in.refreshed = now
+	in.deadlines(in.cfg.Read+refreshEvery+time.Duration(len(in.op.Targets)+1)*perHop, in.cfg.Write)
+}
+
+// storePacket hands a packet's data to the replica. Only checksums of the stored kind are passed on; others are verified here.
+func (in *receiver) storePacket(p *dtp.Packet) error {
+	sums := p.Sums
+	switch {
+	case len(sums) == 0 && (in.sum.Type == dtp.Null || p.DataLen == 0):
+		sums = nil
+	case in.sum != dtp.DefaultChecksum:
+		if err := in.sum.Verify(sums, p.Data); err != nil {
+			return err
+		}
+		sums = nil
+	}
+	if p.DataLen > 0 {
+		if err := in.w.Write(p.Offset, p.Data, sums); err != nil {
+			return err
+		}
+	}
+	if p.Sync && !p.Last {
+		return in.w.Sync()
+	}
+	return nil
+}
+
+// copy receives a replica that another datanode copies here. There are no acknowledgements.
+func (in *receiver) copy() error {
+	packets := dtp.NewPacketReader(in.r)
+	defer packets.Done()
+	for {
+		in.refresh()
+		p, err := packets.Next()
+		if err != nil {
+			return fmt.Errorf("copy of %v: %w", in.block, unexpected(err))
+		}
+		if in.mirror != nil {
+			if _, err := in.mirror.Write(p.Raw); err != nil {
+				in.log.Warn("copy is not passed on any more", "block", in.block.String(), "to", in.mirror.addr, "err", err)
+				in.mirror.Close()
+				in.mirror = nil
+			}
+		}
+		if p.Heartbeat() {
+			continue
+		}
+		if !p.Last {
+			if err := in.storePacket(&p); err != nil {
+				return fmt.Errorf("copy of %v: %w", in.block, err)
+			}
+			continue
+		}
+		if r := in.w.Replica(); r.Block.Length != p.Offset {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v ends at %d after %d bytes", in.block, p.Offset, r.Block.Length)
+		}
+		if in.stage == stageTransferRBW {
+			_, err = in.w.Promote()
+		} else {
+			_, err = in.w.Finalize()
+		}
+		if err != nil {
+			return fmt.Errorf("copy of %v: %w", in.block, err)
+		}
+		if in.copying {
+			if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
+				return err
+			}
+		}
+		return errDone
+	}
+}
+
+// unexpected turns the end of a stream that should have gone on into an error that says so.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// settle tells the namenode of a finalized block before its client hears of it.
+func (s *Server) settle(ctx context.Context, b metadata.Block) {
+	if s.cfg.Settle != nil {
+		s.cfg.Settle(ctx, b)
+	}
+}

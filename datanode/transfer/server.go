@@ -1,0 +1,293 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Config configures a server.
+type Config struct {
+	Store datanode.BlockStore
+	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
+	BlockPool func() string
+	// Settle is called between the finalization of a client's block and the acknowledgement of its last packet. It returns
+	// when the namenode knows the block, or soon anyhow: a client whose namenode does not know it yet waits 400 ms before
+	// it asks again. Nil does nothing.
+	Settle func(ctx context.Context, block metadata.Block)
+	// Suspect hears of blocks that a client could not read to the end. certain says that it saw a wrong checksum. It must
+	// not block; nil does nothing.
+	Suspect func(id metadata.BlockID, certain bool)
+	// UseHostnames makes the server find other datanodes by name instead of by address.
+	UseHostnames bool
+	// MaxConnections is how many connections are served at the same time; more are closed at once. 0 is 4096, HDFS's
+	// dfs.datanode.max.transfer.threads.
+	MaxConnections int
+	// FirstRequest and KeepAlive are how long a connection may wait for its first and for a further request. 0 is 60 s and
+	// 4 s, HDFS's values; clients keep idle connections for 3 s.
+	FirstRequest, KeepAlive time.Duration
+	// Read and Write limit how long a peer may be silent or not take data inside a request. 0 is 60 s, with 5 s more for
+	// each datanode behind, and 480 s.
+	Read, Write time.Duration
+	// Connect limits the dialling of another datanode. 0 is 10 s.
+	Connect time.Duration
+	// Logger is slog.Default() if nil.
+	Logger *slog.Logger
+}
+
+// perHop is what each datanode further down a pipeline adds to the time-outs.
+const perHop = 5 * time.Second
+
+// Server is the data transfer side of a datanode.
+type Server struct {
+	cfg    Config
+	store  datanode.BlockStore
+	log    *slog.Logger
+	active atomic.Int64
+	served sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	down  bool
+}
+
+// New builds a server.
+func New(cfg Config) *Server {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&cfg.FirstRequest, 60*time.Second)
+	set(&cfg.KeepAlive, 4*time.Second)
+	set(&cfg.Read, 60*time.Second)
+	set(&cfg.Write, 480*time.Second)
+	set(&cfg.Connect, 10*time.Second)
+	if cfg.MaxConnections == 0 {
+		cfg.MaxConnections = 4096
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Server{cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{}}
+}
+
+// Active is the number of connections being served, HDFS's xceivers.
+func (s *Server) Active() int { return int(s.active.Load()) }
+
+// Serve accepts connections until ctx is done, then cuts them off and returns nil when all handlers have ended.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	stop := context.AfterFunc(ctx, func() {
+		l.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.down = true
+		for c := range s.conns {
+			c.Close()
+		}
+	})
+	defer stop()
+	defer s.served.Wait()
+	for {
+		nc, err := l.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				nc.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() || isTooManyFiles(err) {
+				s.log.Warn("data transfer connection not accepted", "err", err)
+				select {
+				case <-ctx.Done():
+				case <-time.After(50 * time.Millisecond):
+				}
+				continue
+			}
+			return fmt.Errorf("data transfer listener: %w", err)
+		}
+		if int(s.active.Load()) >= s.cfg.MaxConnections {
+			s.log.Warn("data transfer connection refused, too many", "remote", nc.RemoteAddr().String(), "limit", s.cfg.MaxConnections)
+			nc.Close()
+			continue
+		}
+		if !s.track(nc) {
+			nc.Close()
+			continue
+		}
+		s.served.Go(func() {
+			defer s.untrack(nc)
+			newConn(s, nc).serve(ctx)
+		})
+	}
+}
+
+// track registers a connection to be closed at shutdown; false when that has begun.
+func (s *Server) track(nc net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return false
+	}
+	s.conns[nc] = struct{}{}
+	s.active.Add(1)
+	return true
+}
+
+func (s *Server) untrack(nc net.Conn) {
+	nc.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.conns[nc]; ok {
+		delete(s.conns, nc)
+		s.active.Add(-1)
+	}
+}
+
+// conn is one accepted connection.
+type conn struct {
+	*Server
+	nc net.Conn
+	r  *bufio.Reader
+}
+
+// idleBuffer is the read buffer of a connection that is not written through: requests are small.
+const idleBuffer = 4 << 10
+
+func newConn(s *Server, nc net.Conn) *conn {
+	return &conn{Server: s, nc: nc, r: bufio.NewReaderSize(nc, idleBuffer)}
+}
+
+// writeBuffers are the large readers of connections that packets come in on.
+var writeBuffers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
+
+// enlarge gives the connection a reader that whole packets fit into. The function returned gives it back, after which
+// the connection reads nothing more.
+func (c *conn) enlarge() func() {
+	rest, _ := c.r.Peek(c.r.Buffered())
+	big := writeBuffers.Get().(*bufio.Reader)
+	var src io.Reader = c.nc
+	if len(rest) > 0 {
+		src = io.MultiReader(bytes.NewReader(bytes.Clone(rest)), c.nc)
+	}
+	big.Reset(src)
+	c.r = big
+	return func() {
+		big.Reset(nil)
+		writeBuffers.Put(big)
+	}
+}
+
+// errDone ends a connection without anything to say about it.
+var errDone = errors.New("connection is done")
+
+func (c *conn) serve(ctx context.Context) {
+	wait := c.cfg.FirstRequest
+	for {
+		c.deadlines(wait, c.cfg.Write)
+		op, request, err := dtp.ReadOp(c.r)
+		if err != nil {
+			if errors.Is(err, dtp.ErrProtocol) {
+				c.log.Warn("data transfer request refused", "remote", c.nc.RemoteAddr().String(), "err", err)
+			}
+			return
+		}
+		if err := c.dispatch(ctx, op, request); err != nil {
+			if !errors.Is(err, errDone) && ctx.Err() == nil {
+				c.log.Info("data transfer ended", "op", op.String(), "remote", c.nc.RemoteAddr().String(), "err", err)
+			}
+			return
+		}
+		wait = c.cfg.KeepAlive
+	}
+}
+
+// dispatch serves one request. Nil means that another one may follow on the connection.
+func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) error {
+	c.deadlines(c.cfg.Read, c.cfg.Write)
+	switch m := request.(type) {
+	case *hadooppb.OpWriteBlockProto:
+		return c.write(ctx, m)
+	case *hadooppb.OpReadBlockProto:
+		return c.read(ctx, m)
+	case *hadooppb.OpTransferBlockProto:
+		return c.transfer(ctx, m)
+	case *hadooppb.OpBlockChecksumProto:
+		return c.checksum(m)
+	}
+	return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
+}
+
+// refuse answers a request with an error; the connection ends.
+func (c *conn) refuse(op dtp.Op, status hadooppb.Status, badLink string, cause error) error {
+	if err := dtp.WriteResponse(c.nc, dtp.Failure(status, badLink, cause.Error())); err != nil {
+		return fmt.Errorf("%w; and the answer could not be sent: %w", cause, err)
+	}
+	c.log.Info("data transfer request failed", "op", op.String(), "remote", c.nc.RemoteAddr().String(), "status", status.String(), "err", cause)
+	return errDone
+}
+
+// statusOf is the wire's word for an error.
+func statusOf(err error) hadooppb.Status {
+	switch {
+	case errors.Is(err, metadata.ErrCorrupt), errors.Is(err, dtp.ErrChecksum):
+		return hadooppb.Status_ERROR_CHECKSUM
+	case errors.Is(err, metadata.ErrUnsupported):
+		return hadooppb.Status_ERROR_UNSUPPORTED
+	default:
+		return hadooppb.Status_ERROR
+	}
+}
+
+// deadlines limits how long the peer may be silent and how long it may take no data, from now.
+func (c *conn) deadlines(read, write time.Duration) {
+	now := time.Now()
+	_ = c.nc.SetReadDeadline(now.Add(read))
+	_ = c.nc.SetWriteDeadline(now.Add(write))
+}
+
+// blockOf converts the block of a request and refuses one of another pool.
+func (s *Server) blockOf(b *hadooppb.ExtendedBlockProto) (metadata.Block, error) {
+	if s.cfg.BlockPool != nil {
+		if pool := s.cfg.BlockPool(); pool != "" && b.GetPoolId() != pool {
+			return metadata.Block{}, metadata.Errorf(metadata.ErrInvalidArgument, "block pool %q is not served here, %q is", b.GetPoolId(), pool)
+		}
+	}
+	if b.GetGenerationStamp() == 0 {
+		return metadata.Block{}, metadata.Errorf(metadata.ErrInvalidArgument, "block %d has no generation stamp", b.GetBlockId())
+	}
+	length := int64(b.GetNumBytes())
+	if length < 0 {
+		return metadata.Block{}, metadata.Errorf(metadata.ErrInvalidArgument, "block %d has length %d", b.GetBlockId(), length)
+	}
+	return metadata.Block{ID: metadata.BlockID(b.GetBlockId()), Generation: metadata.Generation(b.GetGenerationStamp()), Length: length}, nil
+}
+
+// protoOf is the block as a request names it.
+func protoOf(pool string, b metadata.Block) *hadooppb.ExtendedBlockProto {
+	return &hadooppb.ExtendedBlockProto{
+		PoolId:          &pool,
+		BlockId:         new(uint64(b.ID)),
+		GenerationStamp: new(uint64(b.Generation)),
+		NumBytes:        new(uint64(b.Length)),
+	}
+}
+
+func isTooManyFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}

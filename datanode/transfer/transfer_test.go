@@ -1,0 +1,705 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/md5"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node is a datanode as far as this package goes: a store and a server.
+type node struct {
+	t     testing.TB
+	store *blockstore.Store
+	srv   *Server
+	info  *hadooppb.DatanodeInfoProto
+	dir   string
+	kill  func() // cuts all connections and waits
+
+	mu       sync.Mutex
+	suspects []metadata.BlockID
+	settled  []metadata.Block
+}
+
+const pool = "BP-1-127.0.0.1-1"
+
+func start(t testing.TB, n int) []*node {
+	t.Helper()
+	var out []*node
+	for range n {
+		out = append(out, startOne(t))
+	}
+	return out
+}
+
+func startOne(t testing.TB, change ...func(*Config)) *node {
+	t.Helper()
+	d := &node{t: t, dir: t.TempDir()}
+	var err error
+	d.store, err = blockstore.Open(blockstore.Config{
+		FS: vfs.OS, Volumes: []blockstore.VolumeConfig{{Path: d.dir}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+	})
+	check(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	d.info = &hadooppb.DatanodeInfoProto{Id: &hadooppb.DatanodeIDProto{
+		IpAddr: new("127.0.0.1"), HostName: new("localhost"), DatanodeUuid: new(d.store.Identity().Datanode),
+		XferPort: new(uint32(port)), InfoPort: new(uint32(0)), IpcPort: new(uint32(0)),
+	}, Location: new("/default-rack")}
+	cfg := Config{
+		Store: d.store, BlockPool: func() string { return pool }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		KeepAlive: 200 * time.Millisecond,
+		Suspect: func(id metadata.BlockID, certain bool) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if certain {
+				d.suspects = append(d.suspects, id)
+			}
+		},
+		Settle: func(_ context.Context, b metadata.Block) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.settled = append(d.settled, b)
+		},
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	d.srv = New(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.srv.Serve(ctx, l) }()
+	d.kill = sync.OnceFunc(func() {
+		cancel()
+		check(t, <-done)
+	})
+	t.Cleanup(func() {
+		d.kill()
+		check(t, d.store.Shutdown())
+	})
+	return d
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pattern(n int) []byte {
+	r := rand.New(rand.NewPCG(5, 6))
+	b := make([]byte, n)
+	for i := 0; i+8 <= n; i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], r.Uint64())
+	}
+	return b
+}
+
+func block(id, gen, length int64) metadata.Block {
+	return metadata.Block{ID: metadata.BlockID(id), Generation: metadata.Generation(gen), Length: length}
+}
+
+// client is one connection to a datanode.
+type client struct {
+	t testing.TB
+	net.Conn
+	r     *bufio.Reader
+	seqno int64
+}
+
+func dial(t testing.TB, d *node) *client {
+	t.Helper()
+	nc, err := net.Dial("tcp", dtp.TransferAddr(d.info.GetId(), false))
+	check(t, err)
+	check(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
+	t.Cleanup(func() { nc.Close() })
+	return &client{t: t, Conn: nc, r: dtp.NewReader(nc)}
+}
+
+func header(b metadata.Block, name string) *hadooppb.ClientOperationHeaderProto {
+	return &hadooppb.ClientOperationHeaderProto{BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)}, ClientName: &name}
+}
+
+type setup struct {
+	stage    stage
+	gen      int64
+	min, max int64
+	sum      dtp.Checksum
+	name     string
+}
+
+// begin sends WRITE_BLOCK to the first of the nodes and returns the answer.
+func begin(t testing.TB, b metadata.Block, o setup, nodes ...*node) (*client, *hadooppb.BlockOpResponseProto) {
+	t.Helper()
+	if o.sum == (dtp.Checksum{}) {
+		o.sum = dtp.DefaultChecksum
+	}
+	if o.name == "" {
+		o.name = "DFSClient_NONMAPREDUCE_1"
+	}
+	c := dial(t, nodes[0])
+	op := &hadooppb.OpWriteBlockProto{
+		Header: header(b, o.name), Stage: o.stage.Enum(), PipelineSize: new(uint32(len(nodes))),
+		MinBytesRcvd: new(uint64(o.min)), MaxBytesRcvd: new(uint64(o.max)), LatestGenerationStamp: new(uint64(o.gen)),
+		RequestedChecksum: o.sum.Proto(),
+	}
+	for _, d := range nodes[1:] {
+		op.Targets = append(op.Targets, d.info)
+	}
+	check(t, dtp.WriteOp(c, dtp.OpWriteBlock, op))
+	m, err := dtp.ReadResponse(c.r)
+	check(t, err)
+	return c, m
+}
+
+func mustBegin(t testing.TB, b metadata.Block, o setup, nodes ...*node) *client {
+	t.Helper()
+	c, m := begin(t, b, o, nodes...)
+	check(t, dtp.CheckResponse(dtp.OpWriteBlock, m))
+	return c
+}
+
+func (c *client) packet(off int64, data []byte, sync bool) {
+	c.t.Helper()
+	sums := dtp.DefaultChecksum.Append(nil, data)
+	check(c.t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: off, Seqno: c.seqno, Sync: sync}, sums, data))
+	c.seqno++
+}
+
+func (c *client) last(off int64) {
+	c.t.Helper()
+	check(c.t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: off, Seqno: c.seqno, Last: true}, nil, nil))
+	c.seqno++
+}
+
+// ack reads an acknowledgement and returns its statuses as a text, S for success.
+func (c *client) ack(seqno int64) string {
+	c.t.Helper()
+	var a dtp.Ack
+	check(c.t, dtp.ReadAck(c.r, &a))
+	if a.Seqno != seqno {
+		c.t.Fatalf("acknowledgement of %d, want %d", a.Seqno, seqno)
+	}
+	var out []string
+	for _, s := range a.Replies {
+		if s == hadooppb.Status_SUCCESS {
+			out = append(out, "S")
+		} else {
+			out = append(out, s.String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func (c *client) wantAck(seqno int64, want string) {
+	c.t.Helper()
+	if got := c.ack(seqno); got != want {
+		c.t.Fatalf("acknowledgement of packet %d is %q, want %q", seqno, got, want)
+	}
+}
+
+// writeAll writes data from off in packets and waits for all acknowledgements.
+func (c *client) writeAll(off int64, data []byte, want string) {
+	c.t.Helper()
+	from := c.seqno
+	end := off + int64(len(data))
+	for len(data) > 0 {
+		n := min(len(data), 64512)
+		if off%512 != 0 {
+			n = min(n, int(512-off%512))
+		}
+		c.packet(off, data[:n], false)
+		off, data = off+int64(n), data[n:]
+	}
+	c.last(end)
+	for s := from; s < c.seqno; s++ {
+		c.wantAck(s, want)
+	}
+}
+
+// read reads a range from one datanode, verifying as a client does.
+func (c *client) read(b metadata.Block, off, n int64) ([]byte, error) {
+	c.t.Helper()
+	check(c.t, dtp.WriteOp(c, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{Header: header(b, "c"), Offset: new(uint64(off)), Len: new(uint64(n))}))
+	m, err := dtp.ReadResponse(c.r)
+	if err == nil {
+		err = dtp.CheckResponse(dtp.OpReadBlock, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	at := int64(m.GetReadOpChecksumInfo().GetChunkOffset())
+	if at > off || at <= off-512 {
+		c.t.Fatalf("first chunk at %d for offset %d", at, off)
+	}
+	first := at
+	var out []byte
+	packets := dtp.NewPacketReader(c.r)
+	for seqno := int64(0); ; seqno++ {
+		p, err := packets.Next()
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 && p.Offset != at || p.Seqno != seqno || !p.Last && p.DataLen == 0 {
+			c.t.Fatalf("packet %+v, want offset %d, seqno %d", p.Header, at, seqno)
+		}
+		if p.Last {
+			break
+		}
+		if err := dtp.DefaultChecksum.Verify(p.Sums, p.Data); err != nil {
+			packets.Done()
+			check(c.t, dtp.WriteMessage(c, &hadooppb.ClientReadStatusProto{Status: hadooppb.Status_ERROR_CHECKSUM.Enum()}))
+			return nil, err
+		}
+		out = append(out, p.Data...)
+		at += int64(p.DataLen)
+	}
+	packets.Done()
+	check(c.t, dtp.WriteMessage(c, &hadooppb.ClientReadStatusProto{Status: hadooppb.Status_CHECKSUM_OK.Enum()}))
+	if n == 0 && len(out) == 0 {
+		return nil, nil
+	}
+	if int64(len(out)) < off-first+n {
+		c.t.Fatalf("%d bytes from %d, want %d from %d", len(out), first, n, off)
+	}
+	return out[off-first : off-first+n], nil
+}
+
+func (d *node) wantContent(b metadata.Block, want []byte) {
+	d.t.Helper()
+	got, err := dial(d.t, d).read(b, 0, int64(len(want)))
+	check(d.t, err)
+	if !bytes.Equal(got, want) {
+		d.t.Fatalf("%v on a datanode is not what was written", b)
+	}
+	r, ok := d.store.Replica(b.ID)
+	if !ok || r.State != datanode.Finalized || r.Block.Length != int64(len(want)) || r.Block.Generation != b.Generation {
+		d.t.Fatalf("replica is %v, want %v of %d bytes", r, b, len(want))
+	}
+}
+
+func TestWriteThroughThreeAndReadFromEach(t *testing.T) {
+	nodes := start(t, 3)
+	for i, size := range []int{0, 1, 511, 512, 513, 64512, 64513, 300_000, 5_000_000} {
+		b := block(int64(i+1), 1001, 0)
+		data := pattern(size)
+		mustBegin(t, b, setup{stage: stageCreate}, nodes...).writeAll(0, data, "S S S")
+		for _, d := range nodes {
+			d.wantContent(b, data)
+			if n := len(d.settled); n != i+1 {
+				t.Errorf("%d blocks settled, want %d", n, i+1)
+			}
+		}
+		c := dial(t, nodes[1]) // several reads on one connection
+		r := rand.New(rand.NewPCG(1, uint64(i)))
+		for range 20 {
+			off := r.Int64N(int64(size) + 1)
+			n := r.Int64N(int64(size) - off + 1)
+			got, err := c.read(b, off, n)
+			check(t, err)
+			if !bytes.Equal(got, data[off:off+n]) {
+				t.Fatalf("read of %d bytes at %d of %d is wrong", n, off, size)
+			}
+		}
+	}
+}
+
+func TestHeartbeatsAndOtherSeqnoStarts(t *testing.T) {
+	nodes := start(t, 2)
+	b := block(1, 1001, 0)
+	c := mustBegin(t, b, setup{stage: stageCreate}, nodes...)
+	c.seqno = 1 // as the Go client counts
+	c.packet(0, pattern(1000), false)
+	check(t, dtp.NewPacketWriter(c).Write(dtp.Header{Seqno: dtp.HeartbeatSeqno}, nil, nil))
+	c.wantAck(1, "S S")
+	c.wantAck(-1, "S S")
+	c.packet(1000, pattern(10), true)
+	c.wantAck(2, "S S")
+	c.last(1010)
+	c.wantAck(3, "S S")
+	nodes[1].wantContent(b, append(pattern(1000), pattern(10)...))
+}
+
+// Each position of a pipeline of three dies in the middle of a block. What was acknowledged before is on the survivors,
+// and the client's recovery (new generation, a replacement filled by TRANSFER_BLOCK) completes the block.
+func TestPipelineRecoveryAtEachPosition(t *testing.T) {
+	for victim := range 3 {
+		for _, replace := range []bool{false, true} {
+			nodes := start(t, 4)
+			b := block(7, 1001, 0)
+			data := pattern(700_000)
+			c := mustBegin(t, b, setup{stage: stageCreate}, nodes[:3]...)
+			c.packet(0, data[:64_512], false)
+			c.packet(64_512, data[64_512:100_000], false)
+			c.wantAck(0, "S S S")
+			c.wantAck(1, "S S S")
+			nodes[victim].kill()
+			var a dtp.Ack
+			_ = dtp.NewPacketWriter(c).Write(dtp.Header{Offset: 99_840, Seqno: 2}, dtp.DefaultChecksum.Append(nil, data[99_840:160_000]), data[99_840:160_000])
+			err := dtp.ReadAck(c.r, &a)
+			if victim == 0 {
+				if err == nil {
+					t.Fatalf("the dead datanode answered %+v", a)
+				}
+			} else {
+				check(t, err)
+				if i, _ := a.Blame(); i != victim {
+					t.Fatalf("victim %d, acknowledgement %+v blames %d", victim, a, i)
+				}
+			}
+			c.Close()
+			var survivors []*node
+			for i, d := range nodes[:3] {
+				if i != victim {
+					survivors = append(survivors, d)
+					if r, _ := d.store.Replica(7); r.Visible < 100_000 && i == 0 {
+						t.Errorf("survivor %d shows %d acknowledged bytes", i, r.Visible)
+					}
+				}
+			}
+			if replace {
+				tc := dial(t, survivors[0])
+				check(t, dtp.WriteOp(tc, dtp.OpTransferBlock, &hadooppb.OpTransferBlockProto{
+					Header: header(b, "c"), Targets: []*hadooppb.DatanodeInfoProto{nodes[3].info},
+				}))
+				m, err := dtp.ReadResponse(tc.r)
+				check(t, err)
+				check(t, dtp.CheckResponse(dtp.OpTransferBlock, m))
+				survivors = append(survivors, nodes[3])
+			}
+			c = mustBegin(t, b, setup{stage: stageStreamingRecovery, gen: 1002, min: 100_000, max: 160_000}, survivors...)
+			c.writeAll(99_840, data[99_840:], strings.TrimSpace(strings.Repeat("S ", len(survivors))))
+			for _, d := range survivors {
+				d.wantContent(block(7, 1002, 0), data)
+			}
+		}
+	}
+}
+
+func TestUnreachableTargetIsNamed(t *testing.T) {
+	nodes := start(t, 3)
+	nodes[2].kill()
+	_, m := begin(t, block(7, 1001, 0), setup{stage: stageCreate}, nodes...)
+	if want := dtp.TransferAddr(nodes[2].info.GetId(), false); m.GetStatus() != hadooppb.Status_ERROR || m.GetFirstBadLink() != want {
+		t.Errorf("answer %v, want the bad link %s", m, want)
+	}
+	for i := range 2 {
+		deadline := time.Now().Add(5 * time.Second)
+		for {
+			if _, ok := nodes[i].store.Replica(7); !ok {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("a replica of the block that was never written is left")
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+func TestDamagedPacketIsRefusedAndNothingOfItStored(t *testing.T) {
+	nodes := start(t, 2)
+	c := mustBegin(t, block(7, 1001, 0), setup{stage: stageCreate}, nodes...)
+	data := pattern(2000)
+	c.packet(0, data, false)
+	c.wantAck(0, "S S")
+	sums := dtp.DefaultChecksum.Append(nil, data)
+	sums[3] ^= 1
+	check(t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: 1536, Seqno: 1}, sums, data))
+	c.wantAck(1, "ERROR_CHECKSUM")
+	if _, err := c.r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("connection goes on: %v", err)
+	}
+	for _, d := range nodes {
+		if r, _ := d.store.Replica(7); r.Block.Length != 2000 {
+			t.Errorf("replica is %v", r)
+		}
+	}
+}
+
+func TestOtherChecksumsAreVerifiedAndConverted(t *testing.T) {
+	nodes := start(t, 2)
+	data := pattern(3000)
+	for i, sum := range []dtp.Checksum{{Type: dtp.CRC32, BytesPer: 512}, {Type: dtp.CRC32C, BytesPer: 4096}, {Type: dtp.Null, BytesPer: 512}} {
+		b := block(int64(i+1), 1, 0)
+		c := mustBegin(t, b, setup{stage: stageCreate, sum: sum}, nodes...)
+		check(t, dtp.NewPacketWriter(c).Write(dtp.Header{}, sum.Append(nil, data), data))
+		check(t, dtp.NewPacketWriter(c).Write(dtp.Header{Offset: 3000, Seqno: 1, Last: true}, nil, nil))
+		c.wantAck(0, "S S")
+		c.wantAck(1, "S S")
+		nodes[1].wantContent(b, data)
+	}
+	sum := dtp.Checksum{Type: dtp.CRC32, BytesPer: 512}
+	c := mustBegin(t, block(9, 1, 0), setup{stage: stageCreate, sum: sum}, nodes[0])
+	check(t, dtp.NewPacketWriter(c).Write(dtp.Header{}, dtp.DefaultChecksum.Append(nil, data), data))
+	c.wantAck(0, "ERROR_CHECKSUM")
+}
+
+func TestAppendAndCloseRecoveryThroughThePipeline(t *testing.T) {
+	nodes := start(t, 3)
+	data := pattern(10_000)
+	mustBegin(t, block(7, 1, 0), setup{stage: stageCreate}, nodes...).writeAll(0, data[:1300], "S S S")
+	c := mustBegin(t, block(7, 1, 0), setup{stage: stageAppend, gen: 2, min: 1300}, nodes...)
+	c.writeAll(1300, data[1300:5000], "S S S")
+	// The same generation again, as native clients do it.
+	c = mustBegin(t, block(7, 2, 0), setup{stage: stageAppend, gen: 2, min: 5000}, nodes...)
+	c.writeAll(5000, data[5000:9000], "S S S")
+	// Everything is acknowledged but the last packet.
+	c = mustBegin(t, block(7, 2, 0), setup{stage: stageAppend, gen: 3, min: 9000}, nodes...)
+	c.packet(9000, data[9000:9216], false)
+	c.wantAck(0, "S S S")
+	c.Close()
+	mustBegin(t, block(7, 3, 0), setup{stage: stageCloseRecovery, gen: 4, min: 9216}, nodes...)
+	for _, d := range nodes {
+		d.wantContent(block(7, 4, 0), data[:9216])
+	}
+	for _, bad := range []setup{
+		{stage: stageAppend, gen: 5, min: 9215}, {stage: stageAppend, gen: 3, min: 9216}, {stage: stageStreamingRecovery, gen: 5, max: 1 << 30},
+		{stage: hadooppb.OpWriteBlockProto_DATA_STREAMING, gen: 5}, {stage: stageCreate},
+	} {
+		if _, m := begin(t, block(7, 4, 0), bad, nodes[0]); m.GetStatus() != hadooppb.Status_ERROR || m.GetMessage() == "" {
+			t.Errorf("%v: answer %v", bad.stage, m)
+		}
+	}
+}
+
+func TestReadersFollowAWriter(t *testing.T) {
+	d := start(t, 1)[0]
+	b := block(7, 1, 0)
+	data := pattern(3000)
+	w := mustBegin(t, b, setup{stage: stageCreate}, d)
+	w.packet(0, data[:700], false)
+	w.wantAck(0, "S")
+	got, err := dial(t, d).read(b, 100, 600)
+	check(t, err)
+	if !bytes.Equal(got, data[100:700]) {
+		t.Fatal("wrong bytes")
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { // asks for more than there is yet
+		got, err := dial(t, d).read(b, 0, 1500)
+		if err != nil || !bytes.Equal(got, data[:1500]) {
+			t.Errorf("read ahead of the writer: %v", err)
+		}
+	})
+	time.Sleep(20 * time.Millisecond)
+	w.packet(512, data[512:1500], false) // the chunk again, as Java does
+	w.wantAck(1, "S")
+	wg.Wait()
+	w.last(1500)
+	w.wantAck(2, "S")
+}
+
+func TestRefusedReads(t *testing.T) {
+	d := start(t, 1)[0]
+	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, d).writeAll(0, pattern(1000), "S")
+	for _, c := range []struct {
+		b      metadata.Block
+		off, n int64
+		text   string
+	}{
+		{block(8, 5, 0), 0, 1, "Replica not found"},
+		{block(7, 6, 0), 0, 1, "gen stamp"},
+		{block(7, 5, 0), 0, 1001, "1000 bytes"},
+		{block(7, 5, 0), 2000, 0, "1000 bytes"},
+		{block(7, 0, 0), 0, 1, "generation stamp"},
+		{block(7, 5, 0), -1, 1, "offset"},
+	} {
+		if _, err := dial(t, d).read(c.b, c.off, c.n); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v at %d, %d bytes: %v, want %q", c.b, c.off, c.n, err, c.text)
+		}
+	}
+	if got, err := dial(t, d).read(block(7, 4, 0), 0, 1000); err != nil || len(got) != 1000 {
+		t.Errorf("an older generation may be asked for: %v", err)
+	}
+}
+
+func TestCopiesBetweenDatanodes(t *testing.T) {
+	nodes := start(t, 3)
+	data := pattern(400_000)
+	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, nodes[0]).writeAll(0, data, "S")
+	check(t, nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info, nodes[2].info}))
+	nodes[1].wantContent(block(7, 5, 0), data)
+	for range 1000 {
+		if r, ok := nodes[2].store.Replica(7); ok && r.State == datanode.Finalized {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	nodes[2].wantContent(block(7, 5, 0), data)
+}
+
+func TestDamageIsNotCopiedAndIsReported(t *testing.T) {
+	nodes := start(t, 2)
+	data := pattern(400_000)
+	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, nodes[0]).writeAll(0, data, "S")
+	flip(t, nodes[0].dir+"/blocks/00/00/blk_7", 200_000)
+	if err := nodes[0].srv.Replicate(context.Background(), pool, block(7, 5, 0), []*hadooppb.DatanodeInfoProto{nodes[1].info}); !errors.Is(err, dtp.ErrChecksum) {
+		t.Fatalf("copying ended in %v", err)
+	}
+	for range 1000 {
+		if _, ok := nodes[1].store.Replica(7); !ok {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if r, ok := nodes[1].store.Replica(7); ok {
+		t.Errorf("the target has %v", r)
+	}
+	if _, err := dial(t, nodes[0]).read(block(7, 5, 0), 0, 400_000); !errors.Is(err, dtp.ErrChecksum) {
+		t.Errorf("read ended in %v", err)
+	}
+	for range 1000 {
+		nodes[0].mu.Lock()
+		n := len(nodes[0].suspects)
+		nodes[0].mu.Unlock()
+		if n == 2 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("suspects are %v", nodes[0].suspects)
+}
+
+func flip(t testing.TB, name string, off int64) {
+	t.Helper()
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	check(t, err)
+	defer f.Close()
+	var b [1]byte
+	_, err = f.ReadAt(b[:], off)
+	check(t, err)
+	b[0] ^= 0x10
+	_, err = f.WriteAt(b[:], off)
+	check(t, err)
+}
+
+func (c *client) checksum(b metadata.Block, o *hadooppb.BlockChecksumOptionsProto) *hadooppb.OpBlockChecksumResponseProto {
+	c.t.Helper()
+	check(c.t, dtp.WriteOp(c, dtp.OpBlockChecksum, &hadooppb.OpBlockChecksumProto{Header: header(b, "").BaseHeader, BlockChecksumOptions: o}))
+	m, err := dtp.ReadResponse(c.r)
+	check(c.t, err)
+	check(c.t, dtp.CheckResponse(dtp.OpBlockChecksum, m))
+	return m.GetChecksumResponse()
+}
+
+func TestBlockChecksums(t *testing.T) {
+	d := start(t, 1)[0]
+	mustBegin(t, block(1, 1, 0), setup{stage: stageCreate}, d).writeAll(0, []byte("bar\n"), "S")
+	m := dial(t, d).checksum(block(1, 1, 4), nil)
+	// The file's checksum that the Go client's tests expect of this content.
+	file := md5.Sum(append(m.GetBlockChecksum(), make([]byte, 16)...))
+	if got := hex.EncodeToString(file[:]); got != "27c076e4987344253650d3335a5d08ce" {
+		t.Errorf("file checksum of bar is %s", got)
+	}
+	if m.GetBytesPerCrc() != 512 || m.GetCrcPerBlock() != 1 {
+		t.Errorf("answer %v", m)
+	}
+	data := pattern(10_000)
+	mustBegin(t, block(2, 1, 0), setup{stage: stageCreate}, d).writeAll(0, data, "S")
+	kind := hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC.Enum()
+	for _, n := range []int{0, 1, 512, 700, 9999, 10_000} {
+		m := dial(t, d).checksum(block(2, 1, int64(n)), &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: kind})
+		want := binary.BigEndian.AppendUint32(nil, dtp.DefaultChecksum.Update(0, data[:n]))
+		if !bytes.Equal(m.GetBlockChecksum(), want) || m.GetBlockChecksumOptions().GetBlockChecksumType() != *kind {
+			t.Errorf("composite checksum of %d bytes is %x, want %x", n, m.GetBlockChecksum(), want)
+		}
+		m = dial(t, d).checksum(block(2, 1, int64(n)), nil)
+		sum := md5.Sum(dtp.DefaultChecksum.Append(nil, data[:n]))
+		if !bytes.Equal(m.GetBlockChecksum(), sum[:]) {
+			t.Errorf("MD5 of %d bytes' checksums is %x, want %x", n, m.GetBlockChecksum(), sum)
+		}
+	}
+	m = dial(t, d).checksum(block(2, 1, 10_000), &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: kind, StripeLength: new(uint64(4096))})
+	var want []byte
+	for off := 0; off < len(data); off += 4096 {
+		want = binary.BigEndian.AppendUint32(want, dtp.DefaultChecksum.Update(0, data[off:min(off+4096, len(data))]))
+	}
+	if !bytes.Equal(m.GetBlockChecksum(), want) {
+		t.Errorf("checksums of stripes are %x, want %x", m.GetBlockChecksum(), want)
+	}
+}
+
+func TestUnsupportedAndBrokenRequests(t *testing.T) {
+	d := start(t, 1)[0]
+	for op, m := range map[dtp.Op]dtp.Message{
+		dtp.OpCopyBlock:       &hadooppb.OpCopyBlockProto{Header: header(block(1, 1, 0), "").BaseHeader},
+		dtp.OpShortCircuitFDs: &hadooppb.OpRequestShortCircuitAccessProto{Header: header(block(1, 1, 0), "").BaseHeader, MaxVersion: new(uint32(1))},
+		dtp.OpCustom:          &hadooppb.OpCustomProto{CustomId: new("x")},
+	} {
+		c := dial(t, d)
+		check(t, dtp.WriteOp(c, op, m))
+		answer, err := dtp.ReadResponse(c.r)
+		check(t, err)
+		if answer.GetStatus() != hadooppb.Status_ERROR_UNSUPPORTED {
+			t.Errorf("%v is answered %v", op, answer)
+		}
+	}
+	for _, junk := range []string{"", "\x00", "GET / HTTP/1.1\r\n\r\n", "\x00\x1c\x63\x00", "\x00\x1c\x50\xff\xff\xff\xff\x07", "\x00\x1c\x51\x02\xff\xff", "\xde\xad\xbe\xef"} {
+		c := dial(t, d)
+		_, err := c.Write([]byte(junk))
+		check(t, err)
+		check(t, c.Conn.(*net.TCPConn).CloseWrite())
+		if _, err := c.r.ReadByte(); err == nil {
+			t.Errorf("%q got an answer", junk)
+		}
+	}
+	other := block(1, 1, 0)
+	c := dial(t, d)
+	h := header(other, "c")
+	h.BaseHeader.Block.PoolId = new("BP-other")
+	check(t, dtp.WriteOp(c, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{Header: h, Offset: new(uint64(0)), Len: new(uint64(0))}))
+	if m, err := dtp.ReadResponse(c.r); err != nil || !strings.Contains(m.GetMessage(), "block pool") {
+		t.Errorf("another pool is answered %v, %v", m, err)
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	d := startOne(t, func(c *Config) { c.MaxConnections = 2 })
+	a, b := dial(t, d), dial(t, d)
+	for d.srv.Active() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := dial(t, d).r.ReadByte(); err == nil {
+		t.Error("a third connection is served")
+	}
+	a.Close()
+	b.Close()
+}
+
+func TestRecoveryTakesTheReplicaFromAStuckClient(t *testing.T) {
+	nodes := start(t, 2)
+	c := mustBegin(t, block(7, 1, 0), setup{stage: stageCreate}, nodes...)
+	c.packet(0, pattern(1000), false)
+	c.wantAck(0, "S S")
+	_, err := nodes[0].store.InitRecovery(block(7, 1, 0), 10)
+	check(t, err)
+	if _, err := c.r.ReadByte(); err == nil {
+		t.Error("the client of a recovered block is not cut off")
+	}
+}
