@@ -122,7 +122,7 @@ func (m *Manager) Follow() {
 // Pause stops (or resumes) scheduling of copies and deletions, as safe mode does. Recoveries go on.
 func (m *Manager) Pause(on bool) { m.paused = on }
 
-// SetHorizon tells the highest block id ever handed out. Orphans above it are kept.
+// SetHorizon tells the highest block id ever handed out. Orphans above it are kept, all of them before the first call.
 func (m *Manager) SetHorizon(id metadata.BlockID) { m.horizon = max(m.horizon, id) }
 
 func (m *Manager) forgetOrders() {

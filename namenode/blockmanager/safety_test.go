@@ -71,6 +71,9 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 		for i := range mgr {
 			mgr[i] = New(Config{Seed: rapid.Uint64().Draw(t, "seed")})
 		}
+		for i := range mgr {
+			mgr[i].SetHorizon(1 << 40)
+		}
 		var disks []*disk
 		for i := range rapid.IntRange(2, 5).Draw(t, "nodes") {
 			d := &disk{id: namenode.NodeID(fmt.Sprintf("n%d", i)), has: map[metadata.BlockID]bool{}}

@@ -320,9 +320,12 @@ func (m *Manager) endCopies(now time.Time) {
 
 // doomStrays orders the deletion of orphans.
 func (m *Manager) doomStrays() {
+	if m.horizon == 0 {
+		return
+	}
 	for range m.stray.len() {
 		id, _ := m.stray.pop()
-		if m.horizon != 0 && id > m.horizon {
+		if id > m.horizon {
 			continue
 		}
 		for _, o := range m.orphans[id] {

@@ -7,6 +7,7 @@ package clientprotocol
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
@@ -28,14 +29,14 @@ const maxClientName = 1024
 type protocol struct {
 	service namenode.Service
 	encode  encoder
-	pool    string
+	pool    atomic.Pointer[string]
 	groups  func(user string) []string
 }
 
 // Register puts the methods on a server. groups answers GetUserMappingsProtocol.
 func Register(s *hrpc.Server, service namenode.Service, groups func(user string) []string) {
-	p := &protocol{service: service, pool: service.BlockPool(), groups: groups}
-	p.encode.pool = &p.pool
+	p := &protocol{service: service, groups: groups}
+	p.encode.pool = p.blockPool
 	for _, m := range p.methods() {
 		s.Handle(Name, p.led(m))
 	}
@@ -45,6 +46,18 @@ func Register(s *hrpc.Server, service namenode.Service, groups func(user string)
 	for _, m := range p.userMappingMethods() {
 		s.Handle(UserMappingsName, m)
 	}
+}
+
+// blockPool is the id of the block pool, which a new cluster does not have before its first leader.
+func (p *protocol) blockPool() *string {
+	if pool := p.pool.Load(); pool != nil {
+		return pool
+	}
+	pool := p.service.BlockPool()
+	if pool != "" {
+		p.pool.Store(&pool)
+	}
+	return &pool
 }
 
 // anywhere are the methods that a namenode answers whether it leads or not.
@@ -134,8 +147,8 @@ func (p *protocol) block(b *pb.ExtendedBlockProto) (*metadata.Block, error) {
 	if b == nil || b.GetBlockId() == 0 {
 		return nil, nil
 	}
-	if b.GetPoolId() != p.pool {
-		return nil, metadata.Errorf(metadata.ErrIO, "Unexpected BlockPoolId %s - expected %s", b.GetPoolId(), p.pool)
+	if pool := *p.blockPool(); b.GetPoolId() != pool {
+		return nil, metadata.Errorf(metadata.ErrIO, "Unexpected BlockPoolId %s - expected %s", b.GetPoolId(), pool)
 	}
 	if int64(b.GetNumBytes()) < 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Unexpected block size: %d", int64(b.GetNumBytes()))

@@ -73,7 +73,7 @@ func fileStatus(f *metadata.FileStatus) *pb.HdfsFileStatusProto {
 
 // encoder makes Hadoop's messages of a namenode's words.
 type encoder struct {
-	pool  *string
+	pool  func() *string
 	nodes sync.Map // *namenode.Node: *pb.DatanodeInfoProto
 }
 
@@ -82,7 +82,7 @@ func (e *encoder) block(b metadata.Block) *pb.ExtendedBlockProto {
 		message                pb.ExtendedBlockProto
 		id, generation, length uint64
 	}{id: uint64(b.ID), generation: uint64(b.Generation), length: uint64(b.Length)}
-	m.message.PoolId, m.message.BlockId, m.message.GenerationStamp, m.message.NumBytes = e.pool, &m.id, &m.generation, &m.length
+	m.message.PoolId, m.message.BlockId, m.message.GenerationStamp, m.message.NumBytes = e.pool(), &m.id, &m.generation, &m.length
 	return &m.message
 }
 

@@ -1,0 +1,338 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/placement"
+)
+
+// file finds the inode that a request means.
+func (s *Server) file(c metadata.Caller, f namenode.FileRef) (metadata.INodeID, error) {
+	if f.INode != 0 {
+		return f.INode, nil
+	}
+	return s.ns.Resolve(c, f.Path)
+}
+
+// AddBlock implements namenode.Writer. A leader's own state has everything that it has acknowledged, so what is checked
+// before the command needs no round to the others; the command checks the lease again.
+func (s *Server) AddBlock(c metadata.Caller, r namenode.AddBlockRequest, done func(*namenode.LocatedBlock, error)) {
+	reign, err := s.leading()
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	var id metadata.INodeID
+	if err == nil {
+		id, err = s.file(c, r.File)
+	}
+	if err == nil {
+		err = s.ns.CheckLease(id, r.Client)
+	}
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	f, ok := s.ns.FileByID(id)
+	if !ok {
+		done(nil, metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s (inode %d)", r.File.Path, id))
+		return
+	}
+	// The block before the one just finished must be safe before a third is begun.
+	if n := len(f.Blocks); n >= 2 && r.Previous != nil && r.Previous.ID == f.Blocks[n-1].ID {
+		s.soft.await(f.Blocks[n-2:n-1], func(durable bool) {
+			if !durable {
+				done(nil, s.orStandby(metadata.Errorf(metadata.ErrNotReplicatedYet, "Not replicated yet: %s", f.Path)))
+				return
+			}
+			s.allocate(reign, c, id, f, r, done)
+		})
+		return
+	}
+	s.allocate(reign, c, id, f, r, done)
+}
+
+// orStandby is err, unless this namenode has ceased to lead meanwhile.
+func (s *Server) orStandby(err error) error {
+	if s.reign.Load() == nil {
+		return namenode.ErrStandbyWrite
+	}
+	return err
+}
+
+func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *namespace.FileInfo, req namenode.AddBlockRequest, done func(*namenode.LocatedBlock, error)) {
+	want := placement.Request{
+		Want: int(f.Status.Replication), BlockSize: f.Status.BlockSize, Writer: c.Host, NoLocal: req.NoLocal,
+		Favoured: req.Favoured, Exclude: req.Exclude,
+	}
+	if req.Anywhere {
+		want.Writer = ""
+	}
+	s.soft.mu.Lock()
+	choice := s.soft.m.Choose(want)
+	s.soft.mu.Unlock()
+	if err := choice.Err(f.Path); err != nil {
+		done(nil, err)
+		return
+	}
+	s.newBlock(r, func(b metadata.Block, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		op := &logpb.AddBlock{Inode: uint64(id), ClientName: req.Client, Block: blockOf(b)}
+		if req.Previous != nil {
+			op.Previous = blockOf(*req.Previous)
+		}
+		e := &envelope{}
+		e.command.Op = &logpb.Command_AddBlock{AddBlock: op}
+		s.change(&c, namenode.Retry{}, e, func(result *namespace.Result, err error) {
+			if err != nil {
+				done(nil, err)
+				return
+			}
+			l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset, Locations: choice.Targets}
+			s.soft.mu.Lock()
+			if l.Block.ID == b.ID {
+				s.soft.m.Expect(b.ID, choice.Targets)
+			} else if at, _ := s.soft.m.Locate(l.Block.ID, c.Host); len(at) > 0 {
+				l.Locations = at // the request was a repetition, and its block has a pipeline
+			} else {
+				s.soft.m.Expect(l.Block.ID, choice.Targets)
+			}
+			s.soft.mu.Unlock()
+			done(l, nil)
+		})
+	})
+}
+
+// AbandonBlock implements namenode.Writer.
+func (s *Server) AbandonBlock(c metadata.Caller, f namenode.FileRef, client string, b metadata.Block, done func(error)) {
+	id, err := s.file(c, f)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_AbandonBlock{AbandonBlock: &logpb.AbandonBlock{Inode: uint64(id), ClientName: client, Block: blockOf(b)}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// MoreTargets implements namenode.Writer.
+func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, done func(*namenode.LocatedBlock, error)) {
+	_, err := s.leading()
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	var id metadata.INodeID
+	if err == nil {
+		id, err = s.file(c, r.File)
+	}
+	if err == nil {
+		err = s.ns.CheckLease(id, r.Client)
+	}
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	f, ok := s.ns.FileByID(id)
+	if !ok {
+		done(nil, metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s (inode %d)", r.File.Path, id))
+		return
+	}
+	l := &namenode.LocatedBlock{Block: r.Block}
+	want := placement.Request{Want: r.Want, BlockSize: f.Status.BlockSize, Exclude: r.Exclude}
+	s.soft.mu.Lock()
+	for _, e := range r.Existing {
+		at, ok := s.soft.m.Location(e.Node.ID, e.Volume)
+		if !ok {
+			err = metadata.Errorf(metadata.ErrIO, "datanode %s is not registered", e.Node.ID)
+			break
+		}
+		l.Locations = append(l.Locations, at)
+		want.Have = append(want.Have, at.Node)
+	}
+	if err == nil {
+		l.Locations = append(l.Locations, s.soft.m.Choose(want).Targets...)
+	}
+	s.soft.mu.Unlock()
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	done(l, nil)
+}
+
+// Complete implements namenode.Writer. Whether the blocks have replicas is soft state, which only the leader's block
+// manager knows: it is checked here, and the command that closes the file is proposed when they have.
+func (s *Server) Complete(c metadata.Caller, ref namenode.FileRef, client string, last *metadata.Block, done func(bool, error)) {
+	_, err := s.leading()
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	var id metadata.INodeID
+	if err == nil {
+		id, err = s.file(c, ref)
+	}
+	if err != nil {
+		done(false, err)
+		return
+	}
+	op := &logpb.Complete{Inode: uint64(id), ClientName: client}
+	if last != nil {
+		op.Last = blockOf(*last)
+	}
+	finish := func() {
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Complete{Complete: op}
+		s.yesNo(&c, namenode.Retry{}, e, done)
+	}
+	must := s.mustBeDurable(id, client, last)
+	if len(must) == 0 {
+		finish()
+		return
+	}
+	s.soft.await(must, func(durable bool) {
+		if !durable {
+			done(false, s.orStandby(nil))
+			return
+		}
+		finish()
+	})
+}
+
+// mustBeDurable lists the blocks that need replicas before a file may be closed. Those before the last two had them when
+// the block after the next was added. What the command will refuse, or has done already, needs none.
+func (s *Server) mustBeDurable(id metadata.INodeID, client string, last *metadata.Block) []metadata.Block {
+	f, ok := s.ns.FileByID(id)
+	if !ok || !f.UnderConstruction || f.Holder != client || len(f.Blocks) == 0 {
+		return nil
+	}
+	blocks := f.Blocks[max(0, len(f.Blocks)-2):]
+	stored := &blocks[len(blocks)-1]
+	if last != nil {
+		if last.ID != stored.ID || last.Generation != stored.Generation {
+			return nil
+		}
+		if f.LastState != namespace.Complete {
+			stored.Length = last.Length
+		}
+	} else if f.LastState != namespace.Complete {
+		return nil // the client has not said how long it is; the command says no
+	}
+	return blocks
+}
+
+// BumpBlock implements namenode.Writer.
+func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, done func(metadata.Block, error)) {
+	r, err := s.leading()
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	if err == nil {
+		err = s.ns.CheckPipeline(b, client)
+	}
+	if err != nil {
+		done(metadata.Block{}, err)
+		return
+	}
+	s.newGeneration(r, func(g metadata.Generation, err error) {
+		b.Generation = g
+		done(b, err)
+	})
+}
+
+// UpdatePipeline implements namenode.Writer.
+func (s *Server) UpdatePipeline(c metadata.Caller, r namenode.UpdatePipelineRequest, done func(error)) {
+	e := &envelope{}
+	e.command.Op = &logpb.Command_UpdatePipeline{UpdatePipeline: &logpb.UpdatePipeline{
+		ClientName: r.Client, OldBlock: blockOf(r.Old), NewBlock: blockOf(r.New),
+	}}
+	s.change(&c, r.Retry, e, func(_ *namespace.Result, err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		var at []namenode.Location
+		s.soft.mu.Lock()
+		for i, id := range r.Nodes {
+			var volume namenode.VolumeID
+			if i < len(r.Volumes) {
+				volume = r.Volumes[i]
+			}
+			if l, ok := s.soft.m.Location(id, volume); ok {
+				at = append(at, l)
+			}
+		}
+		s.soft.m.Expect(r.New.ID, at)
+		s.soft.mu.Unlock()
+		done(nil)
+	})
+}
+
+// Fsync implements namenode.Writer.
+func (s *Server) Fsync(c metadata.Caller, f namenode.FileRef, client string, length int64, done func(error)) {
+	id, err := s.file(c, f)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Fsync{Fsync: &logpb.Fsync{Inode: uint64(id), ClientName: client, LastBlockLength: length}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// DoorFor implements namenode.Cluster.
+func (s *Server) DoorFor(c metadata.Caller, r namenode.DoorRequest, done func(*namenode.Node, error)) {
+	excluded := func(n *namenode.Node) bool {
+		return slices.Contains(r.Exclude, n.TransferAddr()) || slices.Contains(r.Exclude, n.IP) || slices.Contains(r.Exclude, n.Host) || n.HTTPPort == 0
+	}
+	anyDoor := func() (*namenode.Node, error) {
+		s.soft.mu.Lock()
+		defer s.soft.mu.Unlock()
+		want := placement.Request{Want: 1, BlockSize: 1, Writer: c.Host}
+		for _, n := range s.soft.m.Nodes() {
+			if excluded(n.Node) {
+				want.Exclude = append(want.Exclude, n.Node.ID)
+			}
+		}
+		if choice := s.soft.m.Choose(want); len(choice.Targets) > 0 {
+			return choice.Targets[0].Node, nil
+		}
+		return nil, metadata.Errorf(metadata.ErrIO, "Failed to find datanode, suggest to check cluster health. excludeDatanodes=%v", r.Exclude)
+	}
+	if !r.Read {
+		if _, err := s.leading(); err != nil {
+			done(nil, err)
+			return
+		}
+		done(anyDoor())
+		return
+	}
+	s.read(func(err error) {
+		var f *namespace.FileBlocks
+		if err == nil {
+			f, err = s.ns.Blocks(c, r.Path, r.Offset, 1)
+		}
+		var l *namenode.LocatedFile
+		if err == nil {
+			l, err = s.locate(f, c.Host)
+		}
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		if len(l.Blocks) > 0 {
+			for _, at := range l.Blocks[0].Locations {
+				if !excluded(at.Node) {
+					done(at.Node, nil)
+					return
+				}
+			}
+		}
+		done(anyDoor())
+	})
+}

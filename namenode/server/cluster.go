@@ -1,0 +1,122 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs/webhdfs"
+)
+
+// Defaults implements namenode.Cluster.
+func (s *Server) Defaults() namenode.Defaults {
+	p := &s.config.Properties
+	return namenode.Defaults{
+		BlockSize: int64(p.BlockSize), Replication: p.Replication, BytesPerChecksum: 512, PacketSize: 64 << 10, FileBufferSize: 4096,
+		TrashMinutes: p.TrashInterval, Supergroup: s.config.Door.Supergroup(), ListLimit: p.ListLimit,
+	}
+}
+
+// Address implements namenode.Cluster.
+func (s *Server) Address() string { return s.config.IPC.Addr().String() }
+
+// BlockPool implements namenode.Cluster.
+func (s *Server) BlockPool() string {
+	if id := s.cluster.Load(); id != nil {
+		return id.pool
+	}
+	return ""
+}
+
+// Statistics implements namenode.Cluster.
+func (s *Server) Statistics() namenode.Statistics {
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	return s.soft.m.Statistics()
+}
+
+// Datanodes implements namenode.Cluster.
+func (s *Server) Datanodes() []namenode.NodeReport {
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	return s.soft.m.Nodes()
+}
+
+// Healthy implements namenode.Cluster: a member that knows no leader can serve nobody.
+func (s *Server) Healthy() error {
+	s.reignMu.Lock()
+	defer s.reignMu.Unlock()
+	if s.latest.LeaderID == "" {
+		return metadata.Errorf(metadata.ErrRetriable, "%s knows of no leader", s.config.ID)
+	}
+	return nil
+}
+
+// health is what the health page says.
+type health struct {
+	ID       string `json:"id"`
+	Cluster  string `json:"cluster"`
+	State    string `json:"state"` // active, standby
+	Leader   string `json:"leader"`
+	Term     uint64 `json:"term"`
+	SafeMode string `json:"safe_mode,omitempty"`
+	Index    uint64 `json:"index"`
+	Files    int64  `json:"files"`
+	Blocks   int64  `json:"blocks"`
+	Live     int    `json:"live_datanodes"`
+	Dead     int    `json:"dead_datanodes"`
+	Under    int64  `json:"under_replicated"`
+	Missing  int64  `json:"missing"`
+}
+
+func (s *Server) health() health {
+	s.reignMu.Lock()
+	l := s.latest
+	s.reignMu.Unlock()
+	counts, st := s.ns.Counts(), s.Statistics()
+	h := health{
+		ID: s.config.ID, Cluster: s.ClusterID(), State: "standby", Leader: l.LeaderID, Term: l.Term, SafeMode: s.SafeMode(),
+		Index: s.ns.AppliedIndex(), Files: counts.Files, Blocks: counts.Blocks, Under: st.UnderReplicated, Missing: st.Missing,
+	}
+	if s.Active() {
+		h.State = "active"
+	}
+	for _, n := range s.Datanodes() {
+		if n.Alive {
+			h.Live++
+		} else {
+			h.Dead++
+		}
+	}
+	return h
+}
+
+// routes is the HTTP door: WebHDFS, and three pages about health that need no right. livez: the process works. readyz:
+// a client that asks now gets an answer, from this namenode or from the leader that it knows. health: the same as
+// readyz, with the figures.
+func (s *Server) routes(files *webhdfs.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(webhdfs.Prefix+"/", files)
+	mux.Handle(webhdfs.Prefix, files)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	ready := func(w http.ResponseWriter, h health) {
+		if h.Leader == "" || h.SafeMode != "" && h.State == "active" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		h := s.health()
+		ready(w, h)
+		_, _ = w.Write([]byte(h.State + "\n"))
+	})
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		h := s.health()
+		w.Header().Set("Content-Type", "application/json")
+		ready(w, h)
+		_ = json.NewEncoder(w).Encode(h)
+	})
+	return mux
+}

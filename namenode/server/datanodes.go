@@ -1,0 +1,355 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// Limits of what a datanode may say at once.
+const (
+	maxMessage  = 32 << 20
+	maxVolumes  = 1024
+	maxIDLength = 255
+)
+
+// datanodes is the gRPC door. The secret's interceptors have made sure that the peer belongs to the cluster.
+type datanodes struct {
+	pb.UnimplementedDatanodesServer
+	server *Server
+
+	mu      sync.Mutex
+	streams map[*stream]struct{}
+}
+
+// stream is an open heartbeat stream.
+type stream struct {
+	kick chan struct{} // capacity 1: there may be orders
+}
+
+// Register implements pb.DatanodesServer.
+func (d *datanodes) Register(_ context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
+	s := d.server
+	id := s.cluster.Load()
+	if id == nil {
+		return nil, pb.Status(metadata.Errorf(metadata.ErrRetriable, "%s does not know yet which cluster it belongs to", s.config.ID))
+	}
+	if r.ClusterId != "" && r.ClusterId != id.cluster {
+		return nil, status.Errorf(codes.FailedPrecondition, "datanode %s belongs to cluster %s, this is cluster %s",
+			r.GetDatanode().GetUuid(), r.ClusterId, id.cluster)
+	}
+	n, err := nodeOf(r.Datanode)
+	if err != nil {
+		return nil, pb.Status(err)
+	}
+	volumes, err := volumesOf(r.Volumes)
+	if err != nil {
+		return nil, pb.Status(err)
+	}
+	s.soft.mu.Lock()
+	s.soft.m.Register(time.Now(), n, volumes, r.Incarnation)
+	s.soft.mu.Unlock()
+	s.log.Info("datanode registered", "node", n.ID, "address", n.TransferAddr(), "volumes", len(volumes), "version", r.SoftwareVersion)
+	return &pb.RegisterResponse{ClusterId: id.cluster, BlockPool: id.pool, HeartbeatMs: s.config.Heartbeat.Milliseconds()}, nil
+}
+
+// Heartbeat implements pb.DatanodesServer: every beat is answered, and orders come whenever there are some.
+func (d *datanodes) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders]) error {
+	first, err := g.Recv()
+	if err != nil {
+		return ended(err)
+	}
+	id := namenode.NodeID(first.DatanodeUuid)
+	st := &stream{kick: make(chan struct{}, 1)}
+	d.mu.Lock()
+	if d.streams == nil {
+		d.streams = map[*stream]struct{}{}
+	}
+	d.streams[st] = struct{}{}
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.streams, st)
+		d.mu.Unlock()
+	}()
+
+	// One goroutine sends; this one receives, and ends when the stream does.
+	beats := make(chan bool) // whether the node is known
+	sent := make(chan error, 1)
+	go func() { sent <- d.send(g, id, st, beats) }()
+	for beat := first; ; {
+		known, err := d.beat(id, beat)
+		if err != nil {
+			return pb.Status(err)
+		}
+		select {
+		case beats <- known:
+		case err := <-sent:
+			return ended(err)
+		}
+		if beat, err = g.Recv(); err != nil {
+			return ended(err)
+		}
+	}
+}
+
+// ended is the status of a stream that is over: nil when the peer closed it.
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error) {
+	if namenode.NodeID(b.DatanodeUuid) != id {
+		return false, metadata.Errorf(metadata.ErrInvalidArgument, "a stream of datanode %s carries a beat of %s", id, b.DatanodeUuid)
+	}
+	volumes, err := volumesOf(b.Volumes)
+	if err != nil {
+		return false, err
+	}
+	s := d.server
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	return s.soft.m.Beat(time.Now(), id, volumes, int(b.Xceivers)), nil
+}
+
+// send answers beats and passes on orders until the stream ends.
+func (d *datanodes) send(g grpc.BidiStreamingServer[pb.Beat, pb.Orders], id namenode.NodeID, st *stream, beats <-chan bool) error {
+	for {
+		answer, known := false, true
+		select {
+		case known = <-beats:
+			answer = true
+		case <-st.kick:
+		case <-g.Context().Done():
+			return g.Context().Err()
+		}
+		orders, work := d.orders(id)
+		if !known {
+			orders.Report, work = true, true
+		}
+		if !answer && !work {
+			continue
+		}
+		if err := g.Send(orders); err != nil {
+			return err
+		}
+	}
+}
+
+// orders is what a node is told now, and whether there is anything to do in it.
+func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
+	s := d.server
+	r := s.reign.Load()
+	if r == nil {
+		s.reignMu.Lock()
+		term := s.latest.Term
+		s.reignMu.Unlock()
+		return &pb.Orders{Term: term}, false
+	}
+	s.soft.mu.Lock()
+	o := s.soft.m.Orders(time.Now(), id)
+	s.soft.mu.Unlock()
+	if s.reign.Load() != r {
+		return &pb.Orders{}, false // given by one who does not lead any more; they are found again
+	}
+	m := &pb.Orders{Term: r.term, Leader: true, Report: o.Report}
+	for _, x := range o.Replicate {
+		m.Replicate = append(m.Replicate, &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes(x.Targets)})
+	}
+	for _, x := range o.Delete {
+		m.Delete = append(m.Delete, wireBlock(x))
+	}
+	for _, x := range o.Recover {
+		m.Recover = append(m.Recover, &pb.Recover{Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas)})
+	}
+	return m, !o.Empty()
+}
+
+// kickAll makes every stream look for orders.
+func (s *Server) kickAll() {
+	d := s.datanodes
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for st := range d.streams {
+		select {
+		case st.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// unknown is what a datanode hears that has to register first.
+func unknown(id string) error {
+	return pb.Status(metadata.Errorf(metadata.ErrNotExist, "datanode %s is not registered here", id))
+}
+
+// ReportBlocks implements pb.DatanodesServer.
+func (d *datanodes) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb.BlockReportResponse]) error {
+	s := d.server
+	var replicas []namenode.Replica
+	for {
+		chunk, err := g.Recv()
+		if errors.Is(err, io.EOF) {
+			return g.SendAndClose(&pb.BlockReportResponse{})
+		}
+		if err != nil {
+			return err
+		}
+		if len(chunk.VolumeId) > maxIDLength {
+			return pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a volume id of %d bytes", len(chunk.VolumeId)))
+		}
+		replicas = replicas[:0]
+		for _, r := range chunk.Replicas {
+			state := namenode.ReplicaState(r.State)
+			if r.Block == nil || state < namenode.Finalized || state > namenode.Waiting {
+				return pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a replica without block or state"))
+			}
+			replicas = append(replicas, namenode.Replica{Block: fromWire(r.Block), State: state})
+		}
+		s.soft.mu.Lock()
+		known := s.soft.m.Report(time.Now(), namenode.NodeID(chunk.DatanodeUuid), chunk.ReportId, namenode.VolumeID(chunk.VolumeId), replicas, chunk.Last)
+		woken := s.soft.satisfied()
+		s.soft.mu.Unlock()
+		wake(woken)
+		if !known {
+			return unknown(chunk.DatanodeUuid)
+		}
+		if chunk.Last {
+			s.log.Info("full block report", "node", chunk.DatanodeUuid)
+			s.leaveSafeMode()
+		}
+	}
+}
+
+// BlocksChanged implements pb.DatanodesServer.
+func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest) (*pb.BlocksChangedResponse, error) {
+	s := d.server
+	changes := make([]namenode.Change, 0, len(r.Changes))
+	for _, c := range r.Changes {
+		kind := namenode.ChangeKind(c.Kind)
+		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Corrupt || len(c.VolumeId) > maxIDLength {
+			return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a change without block or kind"))
+		}
+		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId)})
+	}
+	s.soft.mu.Lock()
+	known := s.soft.m.Changes(time.Now(), namenode.NodeID(r.DatanodeUuid), changes)
+	woken := s.soft.satisfied()
+	s.soft.mu.Unlock()
+	wake(woken)
+	if !known {
+		return nil, unknown(r.DatanodeUuid)
+	}
+	return &pb.BlocksChangedResponse{}, nil
+}
+
+// CommitBlockSynchronization implements pb.DatanodesServer.
+func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.CommitBlockSynchronizationRequest) (*pb.CommitBlockSynchronizationResponse, error) {
+	s := d.server
+	if s.reign.Load() == nil {
+		return nil, pb.Status(namenode.ErrStandbyWrite)
+	}
+	if r.Block == nil {
+		return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "the request names no block"))
+	}
+	b := fromWire(r.Block)
+	var at []namenode.Location
+	s.soft.mu.Lock()
+	for _, n := range r.Locations {
+		if l, ok := s.soft.m.Location(namenode.NodeID(n.GetUuid()), ""); ok {
+			at = append(at, l)
+		}
+	}
+	if len(at) > 0 {
+		s.soft.m.Expect(b.ID, at) // they report soon
+	}
+	s.soft.mu.Unlock()
+	done := make(chan error, 1)
+	s.send(&logpb.Command{Op: &logpb.Command_CommitRecovery{CommitRecovery: &logpb.CommitRecovery{
+		Block: blockOf(b), RecoveryId: r.RecoveryId, Length: r.Length, Close: r.Close, DeleteBlock: r.DeleteBlock,
+	}}}, func(_ *namespace.Result, err error) { done <- err })
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, pb.Status(err)
+		}
+		s.log.Info("block recovered", "block", b, "recovery", r.RecoveryId, "length", r.Length, "deleted", r.DeleteBlock)
+		return &pb.CommitBlockSynchronizationResponse{}, nil
+	case <-ctx.Done():
+		return nil, pb.Status(ctx.Err())
+	}
+}
+
+func nodeOf(d *pb.DatanodeID) (namenode.Node, error) {
+	n := namenode.Node{
+		ID: namenode.NodeID(d.GetUuid()), IP: d.GetIp(), Host: d.GetHost(),
+		TransferPort: d.GetTransferPort(), HTTPPort: d.GetHttpPort(), IPCPort: d.GetIpcPort(), GRPCPort: d.GetGrpcPort(),
+	}
+	ip := net.ParseIP(n.IP)
+	switch {
+	case n.ID == "" || len(n.ID) > maxIDLength:
+		return n, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode registers without a uuid")
+	case ip == nil || ip.IsUnspecified():
+		return n, metadata.Errorf(metadata.ErrInvalidArgument, "datanode %s registers with address %q, which clients cannot dial", n.ID, n.IP)
+	case n.TransferPort == 0 || n.TransferPort > 65535 || n.HTTPPort > 65535 || n.IPCPort > 65535 || n.GRPCPort > 65535:
+		return n, metadata.Errorf(metadata.ErrInvalidArgument, "datanode %s registers with a port out of range", n.ID)
+	case len(n.Host) > maxIDLength:
+		return n, metadata.Errorf(metadata.ErrInvalidArgument, "datanode %s registers with a host name of %d bytes", n.ID, len(n.Host))
+	}
+	if n.Host == "" {
+		n.Host = n.IP
+	}
+	return n, nil
+}
+
+func volumesOf(list []*pb.Volume) ([]namenode.Volume, error) {
+	if len(list) > maxVolumes {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode with %d volumes", len(list))
+	}
+	out := make([]namenode.Volume, len(list))
+	for i, v := range list {
+		if v.Id == "" || len(v.Id) > maxIDLength {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a volume without an id")
+		}
+		out[i] = namenode.Volume{
+			ID: namenode.VolumeID(v.Id), Type: namenode.ParseStorageType(v.Type),
+			Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed,
+		}
+	}
+	return out, nil
+}
+
+func fromWire(b *pb.Block) metadata.Block {
+	return metadata.Block{ID: metadata.BlockID(b.Id), Generation: metadata.Generation(b.Generation), Length: b.Length}
+}
+
+func wireBlock(b metadata.Block) *pb.Block {
+	return &pb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
+}
+
+func wireNodes(ns []*namenode.Node) []*pb.DatanodeID {
+	out := make([]*pb.DatanodeID, len(ns))
+	for i, n := range ns {
+		out[i] = &pb.DatanodeID{
+			Uuid: string(n.ID), Ip: n.IP, Host: n.Host,
+			TransferPort: n.TransferPort, HttpPort: n.HTTPPort, IpcPort: n.IPCPort, GrpcPort: n.GRPCPort,
+		}
+	}
+	return out
+}

@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/namenode"
+)
+
+// reign is one period of leadership. What hangs on it ends with it.
+type reign struct {
+	term  uint64
+	began time.Time
+	ids   ids
+}
+
+// leadership is told of every change. It must be quick: the duties take it from there.
+func (s *Server) leadership(l raftstore.Leadership) {
+	s.reignMu.Lock()
+	s.latest = l
+	if r := s.reign.Load(); r != nil && (!l.Leader || l.Term != r.term) {
+		s.reign.Store(nil)
+	}
+	s.reignMu.Unlock()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// enthrone makes r the reign if it still is.
+func (s *Server) enthrone(r *reign) bool {
+	s.reignMu.Lock()
+	defer s.reignMu.Unlock()
+	if !s.latest.Leader || s.latest.Term != r.term {
+		return false
+	}
+	s.reign.Store(r)
+	return true
+}
+
+// tick is how often time passes for the block manager.
+const tick = 200 * time.Millisecond
+
+// leasesEvery is how often leases are looked through.
+const leasesEvery = 2 * time.Second
+
+// duties runs what happens without being asked, for leaders and followers.
+func (s *Server) duties(ctx context.Context) error {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	var term uint64 // of the reign whose duties have begun
+	var leasesAt time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.changed:
+		case <-t.C:
+		}
+		s.reignMu.Lock()
+		l := s.latest
+		s.reignMu.Unlock()
+		switch {
+		case l.Leader && l.Term != term:
+			if term != 0 {
+				s.stepDown()
+			}
+			if s.stepUp(ctx, l.Term) {
+				term = l.Term
+				leasesAt = time.Time{}
+			}
+		case !l.Leader && term != 0:
+			term = 0
+			s.stepDown()
+		}
+		s.setCluster(s.ns.ClusterID())
+		s.pass(time.Now())
+		if r := s.reign.Load(); r != nil && time.Since(leasesAt) >= leasesEvery {
+			leasesAt = time.Now()
+			s.checkLeases(r)
+		}
+		if l.LeaderID != "" && s.cluster.Load() != nil && (l.Leader == (s.reign.Load() != nil)) {
+			s.readyOnce.Do(func() { close(s.ready) })
+		}
+	}
+}
+
+// stepUp begins a reign. A new cluster gets its name before anybody is served.
+func (s *Server) stepUp(ctx context.Context, term uint64) bool {
+	r := &reign{term: term, began: time.Now()}
+	if s.ns.ClusterID() == "" {
+		named := make(chan error, 1)
+		s.newGeneration(r, func(_ metadata.Generation, err error) { named <- err })
+		select {
+		case err := <-named:
+			if err != nil {
+				s.log.Warn("cannot name the new cluster yet", "error", err)
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+	s.setCluster(s.ns.ClusterID())
+	s.soft.mu.Lock()
+	s.soft.m.Lead(r.began, term)
+	s.soft.mu.Unlock()
+	s.leases.reset()
+	if !s.enthrone(r) {
+		s.stepDown()
+		return false
+	}
+	s.log.Info("leading", "term", term, "cluster", s.ClusterID())
+	if r.ids.empty() {
+		s.reserve(r)
+	}
+	s.takeOver(r)
+	s.leaveSafeMode()
+	return true
+}
+
+// stepDown ends a reign: nobody is given orders or kept waiting any more.
+func (s *Server) stepDown() {
+	s.soft.mu.Lock()
+	s.soft.m.Follow()
+	s.soft.mu.Unlock()
+	s.soft.abandon()
+}
+
+// pass lets time pass for the block manager and acts on what it noticed.
+func (s *Server) pass(now time.Time) {
+	s.soft.mu.Lock()
+	ev := s.soft.m.Tick(now)
+	woken := s.soft.satisfied()
+	s.soft.mu.Unlock()
+	wake(woken)
+	s.leaveSafeMode()
+	for _, id := range ev.Died {
+		s.log.Warn("datanode is dead", "node", id, "silent", s.config.DeadAfter)
+	}
+	r := s.reign.Load()
+	if r == nil {
+		return
+	}
+	s.kickAll()
+	if len(ev.Died) > 0 {
+		s.checkLeases(r)
+	}
+	for _, id := range ev.Overdue {
+		if o, ok := s.ns.BlockOwner(id); ok {
+			s.log.Warn("block recovery is overdue, trying again", "block", o.Block, "recovery", o.RecoveryID)
+			s.recover(r, o.INode, namespace.RecoveryHolder, nil)
+		}
+	}
+}
+
+// Active implements namenode.Cluster.
+func (s *Server) Active() bool { return s.reign.Load() != nil }
+
+// leading is the reign, or the error of one who does not lead.
+func (s *Server) leading() (*reign, error) {
+	if r := s.reign.Load(); r != nil {
+		return r, nil
+	}
+	return nil, namenode.ErrStandbyWrite
+}

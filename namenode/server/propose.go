@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/namenode"
+)
+
+// envelope is a command with its caller in one allocation.
+type envelope struct {
+	command logpb.Command
+	caller  logpb.Caller
+}
+
+// change proposes a command in somebody's name, unless nothing may be changed now. done runs on the group's goroutine;
+// with an error of the state machine the result comes too.
+func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, done func(*namespace.Result, error)) {
+	if s.reign.Load() == nil {
+		done(nil, namenode.ErrStandbyWrite)
+		return
+	}
+	if err := s.safe.check(s); err != nil {
+		done(nil, err)
+		return
+	}
+	e.caller.User, e.caller.Groups, e.caller.Superuser, e.caller.Host = c.User, c.Groups, c.Superuser, c.Host
+	e.command.Caller = &e.caller
+	if len(retry.ClientID) == 16 {
+		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
+	}
+	s.send(&e.command, done)
+}
+
+// send proposes a command. Safe mode does not hold it: the namenode's own work goes through here.
+func (s *Server) send(cmd *logpb.Command, done func(*namespace.Result, error)) {
+	cmd.Now = int64(s.clock.read())
+	data, err := cmd.MarshalVT()
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	s.group.ProposeAsync(data, func(result any, err error) {
+		if err != nil {
+			done(nil, s.notDone(err))
+			return
+		}
+		r, ok := result.(*namespace.Result)
+		if !ok { // an entry that was in the state before: not one that this process has just proposed
+			done(nil, metadata.Errorf(metadata.ErrRetriable, "the outcome of the request is not known, ask again"))
+			return
+		}
+		done(r, r.Err)
+	})
+}
+
+// notDone words what the group answers when it does not carry a command out.
+func (s *Server) notDone(err error) error {
+	switch {
+	case errors.Is(err, metadata.ErrStandby):
+		return namenode.ErrStandbyWrite
+	case errors.Is(err, raftstore.ErrUnknown):
+		// Perhaps it is done, perhaps not. The client asks again with the same identity, and the retry cache knows.
+		if s.reign.Load() == nil {
+			return namenode.ErrStandbyWrite
+		}
+		return metadata.Errorf(metadata.ErrRetriable, "%v", err)
+	case errors.Is(err, metadata.ErrNoSpace):
+		return metadata.Errorf(metadata.ErrSafeMode, "Name node is in safe mode.\nResources are low on NN: %v. "+
+			"It goes on by itself when there is space again.", err)
+	}
+	return err
+}
+
+// read calls fn when the local state is new enough to answer a read.
+func (s *Server) read(fn func(error)) {
+	if s.reign.Load() == nil {
+		fn(namenode.ErrStandbyRead)
+		return
+	}
+	s.group.Read(func(err error) {
+		if err != nil {
+			if errors.Is(err, metadata.ErrStandby) {
+				err = namenode.ErrStandbyRead
+			}
+			fn(err)
+			return
+		}
+		fn(nil)
+	})
+}
+
+// readLong is read for work that would hold up other reads: it gets a goroutine of its own, of which there are few.
+func (s *Server) readLong(fn func(error)) {
+	s.read(func(err error) {
+		if err != nil {
+			fn(err)
+			return
+		}
+		s.aside(func() { fn(nil) })
+	})
+}
+
+// aside runs fn on a goroutine when there is room for one more long read.
+func (s *Server) aside(fn func()) {
+	go func() {
+		select {
+		case s.long <- struct{}{}:
+			defer func() { <-s.long }()
+		case <-s.stopped:
+		}
+		fn()
+	}()
+}
+
+// target is the form in which commands carry a path.
+func target(path string) (*logpb.Target, error) { return namespace.TargetOf(path) }
+
+func blockOf(b metadata.Block) *logpb.Block {
+	return &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
+}

@@ -1,0 +1,159 @@
+package server
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+)
+
+// shortList is how many entries a directory may have whose listing is made beside other reads.
+const shortList = 128
+
+// Stat implements namenode.Reader.
+func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
+	s.read(func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(s.ns.Stat(c, path))
+	})
+}
+
+// List implements namenode.Reader. Large directories are listed on another goroutine than the other reads.
+func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*namenode.Listing, error)) {
+	s.read(func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		st, err := s.ns.Stat(c, r.Path)
+		if err != nil || st == nil {
+			done(nil, err)
+			return
+		}
+		if st.Children <= shortList && !r.Locations {
+			done(s.list(c, r))
+			return
+		}
+		s.aside(func() { done(s.list(c, r)) })
+	})
+}
+
+func (s *Server) list(c metadata.Caller, r namenode.ListRequest) (*namenode.Listing, error) {
+	limit := s.config.Properties.ListLimit
+	if !r.Locations {
+		l, err := s.ns.List(c, r.Path, r.After, limit)
+		if err != nil || l == nil {
+			return nil, err
+		}
+		return &namenode.Listing{Entries: l.Entries, Remaining: l.Remaining}, nil
+	}
+	l, err := s.ns.ListWithBlocks(c, r.Path, r.After, limit)
+	if err != nil || l == nil {
+		return nil, err
+	}
+	out := &namenode.Listing{Entries: l.Entries, Remaining: l.Remaining, Files: make([]*namenode.LocatedFile, len(l.Entries))}
+	for i, f := range l.Files {
+		if f == nil {
+			continue
+		}
+		if out.Files[i], err = s.locate(f, c.Host); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// shortFile is how many blocks may be located beside other reads.
+const shortFile = 64
+
+// Locate implements namenode.Reader.
+func (s *Server) Locate(c metadata.Caller, path string, offset, length int64, done func(*namenode.LocatedFile, error)) {
+	s.read(func(err error) {
+		var f *namespace.FileBlocks
+		if err == nil {
+			f, err = s.ns.Blocks(c, path, offset, length)
+		}
+		switch {
+		case err != nil:
+			done(nil, err)
+		case len(f.Blocks) <= shortFile:
+			done(s.locate(f, c.Host))
+		default:
+			s.aside(func() { done(s.locate(f, c.Host)) })
+		}
+	})
+}
+
+// ContentSummary implements namenode.Reader.
+func (s *Server) ContentSummary(c metadata.Caller, path string, done func(*metadata.ContentSummary, error)) {
+	s.readLong(func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(s.ns.ContentSummary(c, path))
+	})
+}
+
+// CheckAccess implements namenode.Reader.
+func (s *Server) CheckAccess(c metadata.Caller, path string, access metadata.Access, done func(error)) {
+	s.read(func(err error) {
+		if err == nil {
+			err = s.ns.CheckAccess(c, path, access)
+		}
+		done(err)
+	})
+}
+
+// Sync implements namenode.Reader.
+func (s *Server) Sync(done func(error)) { s.read(done) }
+
+// openPage is how many open files one call of OpenFiles returns.
+const openPage = 1000
+
+// OpenFiles implements namenode.Reader.
+func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]namenode.OpenFile, bool, error)) {
+	s.readLong(func(err error) {
+		if err == nil && !c.Superuser {
+			err = metadata.Errorf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", c.User)
+		}
+		if err != nil {
+			done(nil, false, err)
+			return
+		}
+		var ids []metadata.INodeID
+		for _, l := range s.ns.Leases() {
+			for _, id := range l.Files {
+				if id > after {
+					ids = append(ids, id)
+				}
+			}
+		}
+		slices.Sort(ids)
+		var out []namenode.OpenFile
+		for _, id := range ids {
+			f, ok := s.ns.FileByID(id)
+			if !ok || !f.UnderConstruction || !below(f.Path, path) {
+				continue
+			}
+			if len(out) == openPage {
+				done(out, true, nil)
+				return
+			}
+			out = append(out, namenode.OpenFile{INode: id, Path: f.Path, Client: f.Holder, Host: f.ClientHost})
+		}
+		done(out, false, nil)
+	})
+}
+
+// below reports whether path is dir or lies in it; an empty dir is the root.
+func below(path, dir string) bool {
+	for len(dir) > 0 && dir[len(dir)-1] == '/' {
+		dir = dir[:len(dir)-1]
+	}
+	return dir == "" || path == dir || len(path) > len(dir) && path[:len(dir)] == dir && path[len(dir)] == '/'
+}

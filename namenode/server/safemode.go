@@ -1,0 +1,90 @@
+package server
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// safeThreshold is the share of blocks that must have a replica before a namenode leaves safe mode after its start
+// (dfs.namenode.safemode.threshold-pct).
+const safeThreshold = 0.999
+
+// safeMode holds back changes: after the start until enough blocks have been reported, and while an administrator wants
+// it. A namenode that has left the first does not come back to it; a new leader has usually left it as a follower.
+type safeMode struct {
+	started atomic.Bool // left the safe mode of the start
+	manual  atomic.Bool
+}
+
+// check is nil when the namespace may be changed. With other namenodes to ask, clients are told to try again while the
+// start lasts, as in HDFS.
+func (m *safeMode) check(s *Server) error {
+	if m.started.Load() && !m.manual.Load() {
+		return nil
+	}
+	why := s.SafeMode()
+	if why == "" {
+		return nil
+	}
+	kind := metadata.ErrSafeMode
+	if !m.manual.Load() && len(s.config.Members) > 1 {
+		kind = metadata.ErrRetriable
+	}
+	return metadata.Errorf(kind, "%s", why)
+}
+
+// SafeMode implements namenode.Cluster.
+func (s *Server) SafeMode() string {
+	if s.safe.manual.Load() {
+		return "Name node is in safe mode.\nIt was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off."
+	}
+	if s.safe.started.Load() {
+		return ""
+	}
+	s.soft.mu.Lock()
+	st := s.soft.m.Statistics()
+	live := s.soft.m.Live()
+	s.soft.mu.Unlock()
+	total, safe := st.Blocks, st.Blocks-st.Missing
+	need := int64(float64(total)*safeThreshold + 0.5)
+	if total > 0 {
+		need = max(need, 1)
+	}
+	if safe >= need {
+		return ""
+	}
+	return fmt.Sprintf("Name node is in safe mode.\nThe reported blocks %d needs additional %d blocks to reach the threshold %.4f of total blocks %d."+
+		"\nThe number of live datanodes %d has reached the minimum number 0. Safe mode will be turned off automatically once the thresholds have been reached.",
+		safe, need-safe, safeThreshold, total, live)
+}
+
+// SetSafeMode implements namenode.Cluster. Leaving also ends the safe mode of the start.
+func (s *Server) SetSafeMode(on bool) error {
+	s.safe.manual.Store(on)
+	if !on {
+		s.safe.started.Store(true)
+	}
+	s.pause()
+	s.log.Info("safe mode set by hand", "on", on)
+	return nil
+}
+
+// leaveSafeMode ends the safe mode of the start when it is time.
+func (s *Server) leaveSafeMode() {
+	if s.safe.started.Load() || s.SafeMode() != "" {
+		return
+	}
+	s.safe.started.Store(true)
+	s.log.Info("left safe mode")
+	s.pause()
+}
+
+// pause holds the block manager's copies and deletions while in safe mode.
+func (s *Server) pause() {
+	on := s.safe.manual.Load() || !s.safe.started.Load()
+	s.soft.mu.Lock()
+	s.soft.m.Pause(on)
+	s.soft.mu.Unlock()
+}

@@ -1,0 +1,315 @@
+// Package server is the namenode: it hosts the namespace's Raft member, keeps the replica map, does the duties of the
+// leader, and serves Hadoop IPC, WebHDFS and the datanodes' gRPC. ../DESIGN.md tells how a request travels.
+//
+// Locks: reignMu, ids.mu, leases.mu, clock.mu and soft.mu are never held together, and no callback runs under them.
+// soft.mu is held while the block manager, which is pure, works; loadBlocks reads the namespace under it.
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/badger"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/metadata/raftstore"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/blockmanager"
+	"github.com/gohops/hops/namenode/hdfs"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	"github.com/gohops/hops/namenode/hdfs/webhdfs"
+)
+
+// Group is the name of the namenodes' Raft group.
+const Group = "namespace"
+
+// Peer is another namenode, for messages and pages.
+type Peer struct{ ID, IPC, HTTP string }
+
+// Config describes a namenode. ID, Dir, the listeners, Host, Secret and Door are required.
+type Config struct {
+	// ID is the member's name in the Raft group.
+	ID string
+	// ClusterID names a new cluster; empty: made up by its first leader. A directory or a group of another cluster is
+	// refused.
+	ClusterID string
+	// Dir holds the checkpoint of the namespace.
+	Dir string
+	// IPC, HTTP and GRPC are the doors; the server owns them.
+	IPC, HTTP, GRPC net.Listener
+	// Host carries the Raft group; the caller runs it.
+	Host *raftstore.Host
+	// Members are the namenodes of the group. Bootstrap makes it, at the first start of a cluster.
+	Members   []raftstore.Member
+	Bootstrap bool
+	// Timers of the group; zero: its defaults.
+	Timers raftstore.Timers
+	Secret security.Secret
+	Door   *security.Door
+	// Properties are Hadoop's settings; zero: Hadoop's defaults.
+	Properties config.Properties
+	// Heartbeat is how often datanodes are told to beat. Default 3 s.
+	Heartbeat time.Duration
+	// StaleAfter and DeadAfter are the silences after which a datanode is avoided and given up. Defaults 10 s, 90 s.
+	StaleAfter, DeadAfter time.Duration
+	// Resident is how many inodes may stay in memory; 0: all.
+	Resident int
+	Peers    []Peer
+	// Logger; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+func (c *Config) validate() error {
+	var mistakes []error
+	require := func(ok bool, what string) {
+		if !ok {
+			mistakes = append(mistakes, errors.New(what+" is missing"))
+		}
+	}
+	require(c.ID != "", "the id")
+	require(c.Dir != "", "the data directory")
+	require(c.IPC != nil, "the IPC listener")
+	require(c.HTTP != nil, "the HTTP listener")
+	require(c.GRPC != nil, "the gRPC listener")
+	require(c.Host != nil, "the Raft host")
+	require(c.Door != nil, "the door")
+	if c.DeadAfter > 0 && c.StaleAfter > 0 && c.DeadAfter < c.StaleAfter {
+		mistakes = append(mistakes, fmt.Errorf("a datanode would be dead (%v) before it is stale (%v)", c.DeadAfter, c.StaleAfter))
+	}
+	if err := errors.Join(mistakes...); err != nil {
+		return fmt.Errorf("namenode: %w", err)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Properties.BlockSize == 0 {
+		c.Properties = config.DefaultProperties()
+	}
+	if c.Heartbeat <= 0 {
+		c.Heartbeat = 3 * time.Second
+	}
+	if c.StaleAfter <= 0 {
+		c.StaleAfter = 10 * time.Second
+	}
+	if c.DeadAfter <= 0 {
+		c.DeadAfter = max(90*time.Second, c.StaleAfter)
+	}
+	return nil
+}
+
+// Server is a namenode. It implements namenode.Service.
+type Server struct {
+	config Config
+	log    *slog.Logger
+	store  *badger.Store
+	ns     *namespace.Namespace
+	group  *raftstore.Group
+
+	ipc       *hrpc.Server
+	http      *http.Server
+	grpc      *grpc.Server
+	datanodes *datanodes
+
+	soft   soft
+	leases leases
+	clock  clock
+	safe   safeMode
+
+	// reign is what this member has while it leads, nil while it follows.
+	reign   atomic.Pointer[reign]
+	reignMu sync.Mutex
+	latest  raftstore.Leadership // under reignMu
+	changed chan struct{}        // capacity 1: leadership changed
+
+	// ids of the cluster; set once known.
+	cluster atomic.Pointer[identity]
+
+	long      chan struct{} // a token per long read that may run
+	ready     chan struct{}
+	readyOnce sync.Once
+	stopped   chan struct{} // closed when Run has ended
+}
+
+// identity is what a cluster is called.
+type identity struct{ cluster, pool string }
+
+// longReads is how many long reads run at a time.
+const longReads = 8
+
+// New checks the configuration and makes the doors' handlers. Nothing is opened and nobody is served before Run.
+func New(c Config) (*Server, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		config: c, log: c.Logger.With("namenode", c.ID),
+		changed: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}),
+		long: make(chan struct{}, longReads),
+	}
+	s.soft.init(blockmanager.Config{
+		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, Seed: seedOf(c.ID),
+	})
+	s.leases.init()
+	s.serveWith()
+	return s, nil
+}
+
+// open opens the checkpoint and the namespace on it, and joins the group.
+func (s *Server) open() error {
+	c := &s.config
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
+	var err error
+	if s.store, err = badger.Open(filepath.Join(c.Dir, "checkpoint"), badger.Options{Logger: s.log}); err != nil {
+		return err
+	}
+	s.ns, err = namespace.Open(namespace.Config{
+		Store: s.store, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
+		MinBlockSize: int64(c.Properties.MinBlockSize), Resident: c.Resident, OnEffects: s.effects,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.checkCluster(); err != nil {
+		return err
+	}
+	if err := s.loadBlocks(); err != nil {
+		return err
+	}
+	s.group, err = c.Host.Open(raftstore.GroupConfig{
+		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
+	}, s.ns)
+	return err
+}
+
+func (s *Server) serveWith() {
+	s.ipc = hrpc.NewServer(hrpc.ServerConfig{Door: s.config.Door, Exception: hdfs.Exception, Logger: s.log})
+	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
+	s.http = &http.Server{
+		Handler:           security.GuardHTTP(s.routes(webhdfs.New(s, s.config.Door, s.log)), nil),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.grpc = grpc.NewServer(append(s.config.Secret.GRPCServerOptions(), grpc.MaxRecvMsgSize(maxMessage))...)
+	s.datanodes = &datanodes{server: s}
+	pb.RegisterDatanodesServer(s.grpc, s.datanodes)
+}
+
+// checkCluster refuses a checkpoint of another cluster.
+func (s *Server) checkCluster() error {
+	id := s.ns.ClusterID()
+	if id == "" {
+		return nil
+	}
+	if want := s.config.ClusterID; want != "" && want != id {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%s belongs to cluster %s, this is cluster %s", s.config.Dir, id, want)
+	}
+	s.setCluster(id)
+	return nil
+}
+
+func (s *Server) setCluster(id string) {
+	if s.cluster.Load() == nil && id != "" {
+		s.cluster.Store(&identity{cluster: id, pool: poolOf(id)})
+	}
+}
+
+// poolOf derives the id of the block pool from the cluster's, in the shape that Hadoop gives it.
+func poolOf(cluster string) string {
+	sum := sha256.Sum256([]byte("block pool of " + cluster))
+	const since = 1_600_000_000_000 // such ids end in a time
+	return fmt.Sprintf("BP-%d-127.0.0.1-%d", binary.BigEndian.Uint32(sum[:])>>1, since+int64(binary.BigEndian.Uint32(sum[4:])))
+}
+
+func seedOf(id string) uint64 {
+	sum := sha256.Sum256([]byte(id))
+	return binary.BigEndian.Uint64(sum[:]) ^ uint64(time.Now().UnixNano())
+}
+
+// newClusterID makes up a name in Hadoop's shape.
+func newClusterID() string { return "CID-" + uuid.NewString() }
+
+// Ready is closed when the namenode serves and a leader is known.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// ClusterID is empty until the first leader of the cluster has settled it.
+func (s *Server) ClusterID() string {
+	if id := s.cluster.Load(); id != nil {
+		return id.cluster
+	}
+	return ""
+}
+
+// Run opens the data directory, joins the group and serves until ctx is done; then it lets calls in flight finish and
+// returns nil. It returns earlier, with the reason, when something cannot be opened or a door fails. The Raft host must
+// be running; it may stop at the same time.
+func (s *Server) Run(ctx context.Context) (err error) {
+	defer close(s.stopped)
+	defer func() {
+		for _, l := range []net.Listener{s.config.IPC, s.config.HTTP, s.config.GRPC} {
+			l.Close()
+		}
+		if s.group != nil {
+			err = errors.Join(err, s.group.Close())
+		}
+		if s.store != nil {
+			err = errors.Join(err, s.store.Close())
+		}
+	}()
+	if err := s.open(); err != nil {
+		return fmt.Errorf("namenode %s: %w", s.config.ID, err)
+	}
+	s.group.Watch(s.leadership)
+	g, work := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.duties(work) })
+	g.Go(func() error { return s.ipc.Serve(work, s.config.IPC) })
+	g.Go(func() error { return s.serveHTTP(work) })
+	g.Go(func() error { return s.serveGRPC(work) })
+	err = g.Wait()
+	s.soft.abandon()
+	return err
+}
+
+func (s *Server) serveHTTP(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		// Requests in flight get a moment; the error says that some took longer.
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if s.http.Shutdown(drain) != nil {
+			s.http.Close()
+		}
+	})
+	defer stop()
+	if err := s.http.Serve(s.config.HTTP); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("HTTP door: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) serveGRPC(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.grpc.Stop) // heartbeat streams have no end to wait for
+	defer stop()
+	if err := s.grpc.Serve(s.config.GRPC); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("gRPC door: %w", err)
+	}
+	return nil
+}

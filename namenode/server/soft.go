@@ -1,0 +1,205 @@
+package server
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/blockmanager"
+)
+
+// soft is the state that is not replicated: where blocks are, and who waits for them.
+type soft struct {
+	mu      sync.Mutex
+	m       *blockmanager.Manager
+	waiting map[metadata.BlockID][]*waiter
+}
+
+// waiter waits for blocks to become durable enough.
+type waiter struct {
+	blocks []metadata.Block
+	done   func(durable bool)
+	timer  *time.Timer
+	over   bool
+}
+
+// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
+const patience = time.Second
+
+func (f *soft) init(c blockmanager.Config) {
+	f.m = blockmanager.New(c)
+	f.m.Pause(true)
+	f.waiting = map[metadata.BlockID][]*waiter{}
+}
+
+// await calls done(true) when all blocks have the minimum of replicas, done(false) after patience.
+func (f *soft) await(blocks []metadata.Block, done func(bool)) {
+	f.mu.Lock()
+	if f.durable(blocks) {
+		f.mu.Unlock()
+		done(true)
+		return
+	}
+	w := &waiter{blocks: blocks, done: done}
+	for _, b := range blocks {
+		f.waiting[b.ID] = append(f.waiting[b.ID], w)
+		f.m.Watch(b.ID)
+	}
+	w.timer = time.AfterFunc(patience, func() { f.end(w) })
+	f.mu.Unlock()
+}
+
+func (f *soft) durable(blocks []metadata.Block) bool {
+	for _, b := range blocks {
+		if !f.m.Durable(b) {
+			return false
+		}
+	}
+	return true
+}
+
+// end ends a wait in vain.
+func (f *soft) end(w *waiter) {
+	f.mu.Lock()
+	over := w.over
+	if !over {
+		f.forget(w)
+	}
+	f.mu.Unlock()
+	if !over {
+		w.done(false)
+	}
+}
+
+// forget takes a waiter off the lists. f.mu is held.
+func (f *soft) forget(w *waiter) {
+	w.over = true
+	w.timer.Stop()
+	for _, b := range w.blocks {
+		f.m.Unwatch(b.ID)
+		left := slices.DeleteFunc(f.waiting[b.ID], func(x *waiter) bool { return x == w })
+		if len(left) == 0 {
+			delete(f.waiting, b.ID)
+		} else {
+			f.waiting[b.ID] = left
+		}
+	}
+}
+
+// satisfied collects the waiters whose blocks have become durable. f.mu is held; the caller calls their done after it
+// has let go.
+func (f *soft) satisfied() []*waiter {
+	var out []*waiter
+	for _, id := range f.m.Satisfied() {
+		for _, w := range slices.Clone(f.waiting[id]) {
+			if !w.over && f.durable(w.blocks) {
+				f.forget(w)
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+// abandon ends all waits in vain.
+func (f *soft) abandon() {
+	f.mu.Lock()
+	var all []*waiter
+	for _, list := range f.waiting {
+		for _, w := range slices.Clone(list) {
+			if !w.over {
+				w.over = true
+				all = append(all, w)
+			}
+		}
+	}
+	for _, w := range all {
+		f.forget(w)
+	}
+	f.mu.Unlock()
+	for _, w := range all {
+		w.done(false)
+	}
+}
+
+func wake(ws []*waiter) {
+	for _, w := range ws {
+		w.done(true)
+	}
+}
+
+// blockOfOwner is a block in the words of the block manager.
+func blockOfOwner(o namespace.BlockOwner) blockmanager.Block {
+	return blockmanager.Block{Block: o.Block, Replication: int(o.Replication), Open: o.UnderConstruction}
+}
+
+// loadBlocks tells the block manager of the blocks that the checkpoint has.
+func (s *Server) loadBlocks() error {
+	now := time.Now()
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	s.soft.m.Reset()
+	return s.ns.EachBlock(func(o namespace.BlockOwner) bool {
+		s.soft.m.Put(now, blockOfOwner(o))
+		return true
+	})
+}
+
+// effects tells the block manager what a log entry did to blocks. It runs on the goroutine of Apply.
+func (s *Server) effects(e namespace.Effects) {
+	if e.Reset {
+		if err := s.loadBlocks(); err != nil {
+			// The checkpoint that was just written cannot be read: the namespace will find out and stop.
+			s.log.Error("cannot list the blocks of a snapshot", "error", err)
+		}
+		s.setCluster(s.ns.ClusterID())
+	}
+	now := time.Now()
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	for _, o := range e.Added {
+		s.soft.m.Put(now, blockOfOwner(o))
+	}
+	for _, o := range e.Changed {
+		s.soft.m.Put(now, blockOfOwner(o))
+	}
+	for _, b := range e.Removed {
+		s.soft.m.Remove(b.ID)
+	}
+}
+
+// locate adds the places of blocks for a reader.
+func (s *Server) locate(f *namespace.FileBlocks, reader string) (*namenode.LocatedFile, error) {
+	out := &namenode.LocatedFile{
+		Status: f.Status, Length: f.Length, UnderConstruction: f.UnderConstruction, LastComplete: f.LastComplete,
+		Blocks: make([]namenode.LocatedBlock, len(f.Blocks)),
+	}
+	nowhere := false
+	s.soft.mu.Lock()
+	for i, b := range f.Blocks {
+		l := &out.Blocks[i]
+		l.Block, l.Offset = b.Block, b.Offset
+		l.Locations, l.Corrupt = s.soft.m.Locate(b.Block.ID, reader)
+		nowhere = nowhere || len(l.Locations) == 0 && b.Complete
+	}
+	if f.Last != nil {
+		if n := len(out.Blocks); n > 0 && out.Blocks[n-1].Block.ID == f.Last.Block.ID {
+			out.Last = &out.Blocks[n-1]
+		} else {
+			l := &namenode.LocatedBlock{Block: f.Last.Block, Offset: f.Last.Offset}
+			l.Locations, l.Corrupt = s.soft.m.Locate(f.Last.Block.ID, reader)
+			out.Last = l
+		}
+	}
+	s.soft.mu.Unlock()
+	if nowhere {
+		// Soon after the start a missing replica is most likely one that was not reported yet.
+		if err := s.safe.check(s); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+)
+
+// simple proposes a command of which only success matters.
+func (s *Server) simple(c *metadata.Caller, retry namenode.Retry, e *envelope, done func(error)) {
+	s.change(c, retry, e, func(_ *namespace.Result, err error) { done(err) })
+}
+
+// yesNo proposes a command that answers a boolean.
+func (s *Server) yesNo(c *metadata.Caller, retry namenode.Retry, e *envelope, done func(bool, error)) {
+	s.change(c, retry, e, func(r *namespace.Result, err error) { done(err == nil && r.OK, err) })
+}
+
+// Mkdirs implements namenode.Writer.
+func (s *Server) Mkdirs(c metadata.Caller, path string, mode metadata.Mode, parents bool, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Mkdirs{Mkdirs: &logpb.Mkdirs{Target: t, Mode: uint32(mode), CreateParent: parents}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// Create implements namenode.Writer.
+func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*metadata.FileStatus, error)) {
+	t, err := target(r.Path)
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
+		Target: t, Mode: uint32(r.Mode), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
+		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(r.Client)),
+		MinBlockSize: int64(s.config.Properties.MinBlockSize),
+	}}
+	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
+		if err != nil {
+			if result != nil {
+				s.expired(result.Expired)
+			}
+			done(nil, err)
+			return
+		}
+		s.leases.opened(r.Client, time.Now())
+		done(result.Status, nil)
+	})
+}
+
+// Append implements namenode.Writer.
+func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*namenode.LocatedBlock, *metadata.FileStatus, error)) {
+	t, err := target(r.Path)
+	if err == nil {
+		err = s.readable(c, r.Path)
+	}
+	if err != nil {
+		done(nil, nil, err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Append{Append: &logpb.Append{
+		Target: t, ClientName: r.Client, NewBlock: r.NewBlock, ClientNode: string(namenode.WriterNode(r.Client)),
+	}}
+	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
+		if err != nil {
+			if result != nil {
+				s.expired(result.Expired)
+			}
+			done(nil, nil, err)
+			return
+		}
+		s.leases.opened(r.Client, time.Now())
+		if result.Block == nil {
+			done(nil, result.Status, nil)
+			return
+		}
+		l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset}
+		if !r.NewBlock {
+			s.soft.mu.Lock()
+			l.Locations, l.Corrupt = s.soft.m.Locate(l.Block.ID, c.Host)
+			s.soft.m.Expect(l.Block.ID, l.Locations)
+			s.soft.mu.Unlock()
+		}
+		done(l, result.Status, nil)
+	})
+}
+
+// readable refuses to reopen a file whose last block nobody has reported yet: the client could not append to it. What it
+// cannot find out is left to the state machine.
+func (s *Server) readable(c metadata.Caller, path string) error {
+	id, err := s.ns.Resolve(c, path)
+	if err != nil {
+		return nil
+	}
+	f, ok := s.ns.FileByID(id)
+	if !ok || f.UnderConstruction || len(f.Blocks) == 0 {
+		return nil
+	}
+	last := f.Blocks[len(f.Blocks)-1]
+	s.soft.mu.Lock()
+	durable := s.soft.m.Durable(last)
+	s.soft.mu.Unlock()
+	if last.Length >= f.Status.BlockSize || durable {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrRetriable, "append: lastBlock=blk_%d_%d of src=%s is COMMITTED but not yet COMPLETE.", last.ID, last.Generation, path)
+}
+
+// Rename implements namenode.Writer.
+func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string, done func(bool, error)) {
+	e, err := rename(src, dst, &logpb.Rename{Legacy: true})
+	if err != nil {
+		done(false, err)
+		return
+	}
+	s.yesNo(&c, retry, e, done)
+}
+
+// RenameTo implements namenode.Writer.
+func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
+	e, err := rename(src, dst, &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash})
+	if err != nil {
+		done(err)
+		return
+	}
+	s.simple(&c, retry, e, done)
+}
+
+func rename(src, dst string, op *logpb.Rename) (*envelope, error) {
+	var err error
+	if op.Source, err = target(src); err != nil {
+		return nil, err
+	}
+	if op.Target, err = target(dst); err != nil {
+		return nil, err
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Rename{Rename: op}
+	return e, nil
+}
+
+// Delete implements namenode.Writer.
+func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, recursive bool, done func(bool, error)) {
+	t, err := target(path)
+	if err != nil {
+		done(false, err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Delete{Delete: &logpb.Delete{Target: t, Recursive: recursive}}
+	s.yesNo(&c, retry, e, done)
+}
+
+// SetPermission implements namenode.Writer.
+func (s *Server) SetPermission(c metadata.Caller, path string, mode metadata.Mode, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetPermission{SetPermission: &logpb.SetPermission{Target: t, Mode: uint32(mode)}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// SetOwner implements namenode.Writer.
+func (s *Server) SetOwner(c metadata.Caller, path, owner, group string, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetOwner{SetOwner: &logpb.SetOwner{Target: t, Owner: owner, Group: group}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// SetTimes implements namenode.Writer.
+func (s *Server) SetTimes(c metadata.Caller, path string, mtime, atime metadata.Time, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetTimes{SetTimes: &logpb.SetTimes{Target: t, Mtime: int64(mtime), Atime: int64(atime)}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// SetReplication implements namenode.Writer.
+func (s *Server) SetReplication(c metadata.Caller, path string, replication int, done func(bool, error)) {
+	t, err := target(path)
+	if err != nil {
+		done(false, err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetReplication{SetReplication: &logpb.SetReplication{Target: t, Replication: uint32(max(replication, 0))}}
+	s.yesNo(&c, namenode.Retry{}, e, done)
+}
+
+// ReportBad implements namenode.Writer. It is soft state: a leader that does not know asks again by the next reader.
+func (s *Server) ReportBad(c metadata.Caller, blocks []namenode.LocatedBlock, done func(error)) {
+	if _, err := s.leading(); err != nil {
+		done(err)
+		return
+	}
+	for _, b := range blocks {
+		for _, l := range b.Locations {
+			s.log.Warn("reader found a corrupt replica", "block", b.Block, "node", l.Node.ID, "user", c.User)
+			s.soft.mu.Lock()
+			s.soft.m.Damaged(l.Node.ID, b.Block)
+			s.soft.mu.Unlock()
+		}
+	}
+	done(nil)
+}
