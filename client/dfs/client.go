@@ -32,6 +32,9 @@ type Config struct {
 	User string
 	// RealUser, if not empty, is who really runs this and acts for User; the cluster has to allow that.
 	RealUser string
+	// Name is the holder of the client's leases; it must not be shared by two clients. Default: a random one. Doors that
+	// write for others put into it where they run (namenode.DoorWriter).
+	Name string
 	// Replication and BlockSize (bytes) of new files; default: what the server says.
 	Replication int
 	BlockSize   int64
@@ -92,8 +95,11 @@ func New(config Config) (*Client, error) {
 	c := &Client{
 		config: config,
 		umask:  0o022,
-		name:   fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_%d", rand.Int32(), clientCount.Add(1)),
+		name:   config.Name,
 		log:    config.Logger,
+	}
+	if c.name == "" {
+		c.name = fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_%d", rand.Int32(), clientCount.Add(1))
 	}
 	if config.Umask != nil {
 		c.umask = *config.Umask
