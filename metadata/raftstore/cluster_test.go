@@ -12,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gohops/hops/internal/security"
-	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -221,5 +220,3 @@ func ctx(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return c
 }
-
-var _ = journal.WAL

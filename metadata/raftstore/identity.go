@@ -40,11 +40,16 @@ func (d *directory) logs() string      { return filepath.Join(d.path, "log") }
 func (d *directory) snapshots() string { return filepath.Join(d.path, "snapshots") }
 
 // openDirectory locks the directory and checks that it is the one that want names; a new one gets that identity.
-func openDirectory(path string, want identity) (d *directory, err error) {
+func openDirectory(path string, want identity) (_ *directory, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	d = &directory{path: path, lock: flock.New(filepath.Join(path, "LOCK"))}
+	d := &directory{path: path, lock: flock.New(filepath.Join(path, "LOCK"))}
+	defer func() {
+		if err != nil {
+			d.close()
+		}
+	}()
 	locked, err := d.lock.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: cannot lock it: %w", path, err)
@@ -52,11 +57,6 @@ func openDirectory(path string, want identity) (d *directory, err error) {
 	if !locked {
 		return nil, fmt.Errorf("data directory %s is in use by another process", path)
 	}
-	defer func() {
-		if err != nil {
-			d.close()
-		}
-	}()
 	raw, err := os.ReadFile(d.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		if old, _ := filepath.Glob(filepath.Join(d.logs(), "*")); len(old) > 0 {

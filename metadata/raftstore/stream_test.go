@@ -1,0 +1,136 @@
+package raftstore
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/internal/security"
+)
+
+func TestStrangersAreRefusedWithAReason(t *testing.T) {
+	c := newCluster(t, 1)
+	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
+	c.start("a")
+	addr := c.nodes["m1"].addr
+	greet := func(secret security.Secret, group, cluster string) error {
+		s := &streams{host: &Host{cfg: HostConfig{Secret: secret}}, group: group, cluster: cluster, open: map[net.Conn]struct{}{}}
+		conn, err := s.Dial(raft.ServerAddress(addr), time.Second)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	if err := greet(c.secret, "a", "c1"); err != nil {
+		t.Fatal(err)
+	}
+	for want, err := range map[string]error{
+		"does not carry group":       greet(c.secret, "b", ""),
+		"belongs to cluster c1":      greet(c.secret, "a", "c2"),
+		"does not know this cluster": greet(security.NewSecret(), "a", "c1"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %q", err, want)
+		}
+	}
+	// Somebody with the secret and no manners.
+	for _, first := range []string{"GET / HTTP/1.1\r\n\r\n", streamMagic + "\x02\x01a\x00", streamMagic + "\x01\xff"} {
+		conn, err := c.secret.Dial(ctx(t), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Write([]byte(first))
+		conn.(interface{ SetReadDeadline(time.Time) error }).SetReadDeadline(time.Now().Add(time.Second))
+		if first[:4] != streamMagic[:4] || first[8] != 1 {
+			if b, err := io.ReadAll(conn); err != nil && len(b) > 0 {
+				t.Errorf("%q was answered with %q", first, b)
+			}
+		}
+		conn.Close()
+	}
+	c.propose("a", set("x", 1))
+}
+
+func TestStopDoesNotWaitForSilentConnections(t *testing.T) {
+	c := newCluster(t, 1)
+	c.start("a")
+	c.leader("a")
+	for range 5 {
+		conn, err := net.Dial("tcp", c.nodes["m1"].addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	began := time.Now()
+	c.stop("m1")
+	if took := time.Since(began); took > 2*time.Second {
+		t.Fatalf("stopping took %v", took)
+	}
+}
+
+func TestHostEndsWhenItsListenerDoes(t *testing.T) {
+	c := newCluster(t, 1)
+	nd := c.host("m1")
+	nd.host.cfg.Listener.Close()
+	select {
+	case err := <-nd.ended:
+		if err == nil || !strings.Contains(err.Error(), "raft listener") {
+			t.Fatalf("ended with %v", err)
+		}
+		nd.ended <- nil
+	case <-time.After(5 * time.Second):
+		t.Fatal("the host runs on without a listener")
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	var b bytes.Buffer
+	if err := writeHeader(&b, "namespace", "cluster"); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Add([]byte(streamMagic + "\x01\xff"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		group, cluster, err := readHeader(bytes.NewReader(raw))
+		if err != nil {
+			return
+		}
+		var again bytes.Buffer
+		if err := writeHeader(&again, group, cluster); err != nil || !bytes.HasPrefix(raw, again.Bytes()) {
+			t.Fatalf("%q, %q from %q", group, cluster, raw)
+		}
+	})
+}
+
+func FuzzBatch(f *testing.F) {
+	f.Add(encodeBatch([]*proposal{{command: []byte("a")}, {command: nil}, {command: make([]byte, 300)}}))
+	f.Add([]byte{batchVersion, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		commands, err := decodeBatch(1, raw)
+		if err != nil {
+			return
+		}
+		size := 0
+		for _, c := range commands {
+			size += len(c)
+		}
+		if size > len(raw) {
+			t.Fatalf("%d bytes of commands in %d", size, len(raw))
+		}
+	})
+}
+
+func FuzzFrames(f *testing.F) {
+	var b bytes.Buffer
+	w, _ := newFrameWriter(&b, 7)
+	w.Write([]byte("state"))
+	w.Close()
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, raw []byte) { verifyFrames(bytes.NewReader(raw)) })
+}
