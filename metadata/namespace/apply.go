@@ -51,7 +51,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 		ns.mu.Unlock()
 		return results
 	}
-	before := ns.meta.hash()
+	ns.applying = true
 	slab := make([]Result, len(commands))
 	for i, data := range commands {
 		if i > 0 && i%commandsPerTurn == 0 {
@@ -62,8 +62,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 		results[i] = &slab[i]
 	}
 	ns.settle()
-	ns.hash += ns.meta.hash() - before
-	ns.applied = index
+	ns.applied, ns.applying = index, false
 	ns.evict()
 	effects := ns.effects
 	ns.effects = Effects{}
@@ -172,7 +171,7 @@ func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 		}
 	}
 	ns.dispatch(index, t, cmd)
-	if cached && result.Err == nil {
+	if cached && result.Err == nil && result.OK {
 		ns.remember(key, op, result)
 	}
 	ns.reclaim(ReclaimStep)

@@ -131,6 +131,10 @@ func (ns *Namespace) settle() {
 	}
 	ns.touched = ns.touched[:0]
 	ns.settleLeases()
+	m := ns.meta.hash()
+	ns.hash += m - ns.metaHash
+	ns.metaHash = m
+	ns.published = ns.hash
 }
 
 // modified raises the modification time of a directory, as an entry came or went.

@@ -117,7 +117,9 @@ func (ns *Namespace) loadLeases() error {
 }
 
 // expired reports whether a lease was not renewed for limit.
-func (ns *Namespace) expired(l *lease, limit metadata.Time) bool { return ns.meta.now-l.renewed > limit }
+func (ns *Namespace) expired(l *lease, limit metadata.Time) bool {
+	return ns.meta.now-l.renewed > limit
+}
 
 // describe is how HDFS names a holder in the messages of a lost lease.
 func (ns *Namespace) describe(path string, id metadata.INodeID, holder string) string {

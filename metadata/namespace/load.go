@@ -32,7 +32,8 @@ func (ns *Namespace) load() error {
 	if err != nil {
 		return err
 	}
-	ns.applied, ns.hash, ns.meta = marker.Index, marker.Hash, metaOf(marker)
+	ns.applied, ns.meta = marker.Index, metaOf(marker)
+	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
 	ns.openView(marker.Index)
 	ns.cfg.Store.Discard(marker.Index)
 	for _, top := range []struct {

@@ -63,9 +63,14 @@ type Namespace struct {
 
 	mu sync.RWMutex // guards what follows
 
-	applied uint64 // last log index in the state
-	meta    meta
-	hash    uint64
+	applied  uint64 // last log index in the state
+	meta     meta
+	metaHash uint64 // the part of hash that meta made when it was settled
+	hash     uint64
+	// applying: an entry is applied in part; hash does not fit the state.
+	applying bool
+	// published is hash as of applied.
+	published uint64
 
 	root    *inode
 	trash   *inode // the reclaim directory
@@ -139,7 +144,7 @@ func Open(cfg Config) (*Namespace, error) {
 
 // clear makes the state of a namespace that has not seen a command.
 func (ns *Namespace) clear() {
-	ns.applied, ns.hash = 0, 0
+	ns.applied, ns.hash, ns.published, ns.applying = 0, 0, 0, false
 	ns.meta = meta{
 		nextINode:      metadata.RootID + 1,
 		nextBlock:      metadata.FirstBlockID,
@@ -161,7 +166,7 @@ func (ns *Namespace) format() {
 	ns.root = ns.newDirectory(metadata.RootID, "", ns.cfg.Owner, ns.cfg.Supergroup, 0o755)
 	ns.trash = ns.newDirectory(reclaimID, reclaimName, "", "", 0)
 	ns.meta.directories = 1
-	ns.hash = ns.meta.hash()
+	ns.metaHash = 0
 	ns.settle()
 }
 
@@ -232,7 +237,7 @@ func (ns *Namespace) Hash() uint64 {
 func (ns *Namespace) StateHash() (index, hash uint64) {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
-	return ns.applied, ns.hash
+	return ns.applied, ns.published
 }
 
 // Now is the replicated time: the greatest that a command has carried.

@@ -58,6 +58,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 			t.result.Block, t.result.Offset = new(*last), f.length-last.Length
 		}
 	}
+	t.result.OK = true
 	t.result.Status = new(n.status())
 	t.result.File = n.info()
 }

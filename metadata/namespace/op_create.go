@@ -48,6 +48,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 		clientHost: strings.Clone(t.caller.host),
 	})
 	ns.meta.files++
+	t.result.OK = true
 	t.result.Status = new(n.status())
 }
 

@@ -50,8 +50,8 @@ type retryEntry struct {
 	gone     bool
 }
 
-// retryCache remembers the answers of operations that must not be done twice. Only successes are in it: a failed
-// operation is tried again. All of it is in memory.
+// retryCache remembers the answers of operations that must not be done twice. Only successes are in it: an operation that
+// failed, or answered false, is tried again. All of it is in memory.
 type retryCache struct {
 	entries map[retryKey]*retryEntry
 	order   queue // oldest first, with entries that are gone in between
