@@ -1,0 +1,190 @@
+// Package server is the node manager: it reports to the leading resource manager, carries out its orders, keeps containers
+// supervised and their leases renewed, ships their logs, and answers YARN's node REST.
+//
+// # Goroutines and locks
+//
+// Run owns all goroutines. One speaks to the resource manager (session.go), one reads the devices (devices.go), one looks
+// after disks (health.go), and each container has one that takes it through its life (container.go) and one that ships its
+// logs (logs.go). Server.mu guards the map of containers and the lease; container.mu guards one container's record. Server.mu
+// may be held when container.mu is taken, never the other way round, and neither is held during input or output except that
+// a container's record is written to disk under container.mu.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/gpu"
+	"github.com/gohops/hops/nodemanager/localizer"
+)
+
+// Filesystem is the cluster's filesystem as one user sees it. OverDFS makes it of client/dfs.
+type Filesystem interface {
+	localizer.Filesystem
+	// OpenLog opens a log file for appending; it and its directories are made if need be.
+	OpenLog(ctx context.Context, path string) (LogFile, error)
+}
+
+// LogFile is one open log file of the cluster's filesystem. It has one writer.
+type LogFile interface {
+	// Size is the length of the file, with everything written so far.
+	Size() int64
+	Write(p []byte) (int, error)
+	// Flush makes what was written readable by others. After an error the file is of no more use: Abort it.
+	Flush(ctx context.Context) error
+	Close() error
+	Abort()
+}
+
+// Cluster is what containers are told about the cluster in their environment.
+type Cluster struct {
+	// FS is the filesystem's URI, hdfs://host:port.
+	FS string
+	// Namenodes are the host:port under which artifacts may name this filesystem; FS's own is always one of them. Empty: any.
+	Namenodes []string
+	// WebHDFS are the base URLs or host:port of all namenodes' HTTP.
+	WebHDFS []string
+	// ResourceManagers are the base URLs or host:port of the resource managers' HTTP.
+	ResourceManagers []string
+	HadoopConfDir    string
+}
+
+// Config of a node manager.
+type Config struct {
+	// NodeID is YARN's node id, host:port; default the address of HTTP.
+	NodeID string
+	// Host is the name under which the machine is known; default the host of NodeID.
+	Host string
+	// Work is the node manager's directory; see package state.
+	Work string
+	// Memory in bytes and VCores are what containers may use together; 0: what the machine has.
+	Memory int64
+	VCores int
+	// GPUs; nil: none.
+	GPUs gpu.Source
+	// HTTP is closed by Run.
+	HTTP net.Listener
+	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them.
+	ResourceManagers []string
+	Secret           security.Secret
+	// Door decides who may read logs.
+	Door *security.Door
+	// Supervisor is the argv prefix that starts a supervisor: {hops binary, "supervisor"}.
+	Supervisor []string
+	// FS opens the cluster's filesystem as a user, once per user; nil: there is none.
+	FS      func(user string) (Filesystem, error)
+	Cluster Cluster
+	Labels  []string
+	Rack    string // default /default-rack
+	Version string
+	// Datanode is the uuid of a datanode on the same machine, for locality.
+	Datanode string
+
+	// Heartbeat is the time between reports when nothing changes; default 1 s. A change is reported at once.
+	Heartbeat time.Duration
+	// Lease is assumed until the resource manager says how long it is; default 10 s. A container's processes are dead by its
+	// end; SIGTERM is sent up to 2.5 s before it.
+	Lease time.Duration
+	// LogInterval is the time between shipments of log files; default 3 s.
+	LogInterval time.Duration
+	// LogLimit bounds a container's local log files in bytes; beyond it the container ends with -109. Default 10 GiB.
+	LogLimit int64
+	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
+	Reserve int64
+	// Pids bounds the processes and threads of one container where a control group can; default 32768.
+	Pids int
+	// Poll is how often supervisors look at memory and log size; default 500 ms.
+	Poll time.Duration
+	// Groups is what control groups are used; nil: what cgroup.Detect finds.
+	Groups *cgroup.Report
+	// StopContainers ends all containers when Run ends, within 4 s. Otherwise they go on and the next node manager of the
+	// directory adopts them, if it comes before their lease ends.
+	StopContainers bool
+	Logger         *slog.Logger
+}
+
+func (c *Config) complete() error {
+	var errs []error
+	if c.Work == "" {
+		errs = append(errs, errors.New("no work directory"))
+	}
+	if c.HTTP == nil {
+		errs = append(errs, errors.New("no HTTP listener"))
+	} else {
+		if err := security.CheckBind(c.HTTP.Addr().String()); err != nil {
+			errs = append(errs, err)
+		}
+		if c.NodeID == "" {
+			c.NodeID = c.HTTP.Addr().String()
+		}
+	}
+	if len(c.ResourceManagers) == 0 {
+		errs = append(errs, errors.New("no resource manager to report to"))
+	}
+	if len(c.Supervisor) == 0 {
+		errs = append(errs, errors.New("no command that starts a supervisor"))
+	}
+	if c.Door == nil {
+		errs = append(errs, errors.New("no door to decide who may read logs"))
+	}
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Lease < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat and lease cannot be negative"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("node manager: %w", err)
+	}
+	if c.Host == "" {
+		c.Host, _, _ = net.SplitHostPort(c.NodeID)
+	}
+	if c.GPUs == nil {
+		c.GPUs = gpu.None{}
+	}
+	setDefault(&c.Memory, machineMemory())
+	setDefault(&c.VCores, runtime.NumCPU())
+	setDefault(&c.Rack, "/default-rack")
+	setDefault(&c.Heartbeat, time.Second)
+	setDefault(&c.Lease, 10*time.Second)
+	setDefault(&c.LogInterval, 3*time.Second)
+	setDefault(&c.LogLimit, 10<<30)
+	setDefault(&c.Reserve, 256<<20)
+	setDefault(&c.Pids, 32768)
+	setDefault(&c.Poll, 500*time.Millisecond)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// machineMemory is the machine's memory less a tenth, which the system and we need.
+func machineMemory() int64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 1 << 30
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			if fields := strings.Fields(rest); len(fields) > 0 {
+				n, _ := strconv.ParseInt(fields[0], 10, 64)
+				return (n << 10) / 10 * 9
+			}
+		}
+	}
+	return 1 << 30
+}

@@ -1,0 +1,554 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/durable"
+	"github.com/gohops/hops/nodemanager/state"
+	"github.com/gohops/hops/nodemanager/supervisor"
+)
+
+// container is one container on this node, from its order until it is forgotten and its logs are away.
+type container struct {
+	server *Server
+	id     nodemanager.ContainerID
+	dir    string
+	log    *slog.Logger
+	client *supervisor.Client
+
+	// unrecorded: there is no directory on disk for it, because the disk refused or because it never ran.
+	unrecorded bool
+
+	// stopped is closed by the first stop order.
+	stopped  chan struct{}
+	stopOnce sync.Once
+	// gone is closed when the container is COMPLETE; forgot when the resource manager has recorded that.
+	gone       chan struct{}
+	goneOnce   sync.Once
+	forgot     chan struct{}
+	forgotOnce sync.Once
+	// shipped is closed when the log files are in the filesystem completely, or go nowhere.
+	shipped chan struct{}
+
+	mu     sync.Mutex
+	record *state.Record
+	grace  time.Duration // of the stop order; negative: the spec's
+	memory int64
+	stuck  []int
+}
+
+func (s *Server) newContainer(r *state.Record) *container {
+	dir := s.store.ContainerDir(r.Spec.ID)
+	c := &container{
+		server: s, id: r.Spec.ID, dir: dir, record: r, log: s.log.With("container", r.Spec.ID, "app", r.Spec.Application),
+		client: supervisor.NewClient(dir), grace: -1,
+		stopped: make(chan struct{}), gone: make(chan struct{}), forgot: make(chan struct{}), shipped: make(chan struct{}),
+	}
+	if r.Stop != nil {
+		c.stopOnce.Do(func() { close(c.stopped) })
+	}
+	if r.State == nodemanager.Complete {
+		c.goneOnce.Do(func() { close(c.gone) })
+	}
+	if r.Forgotten {
+		c.forgotOnce.Do(func() { close(c.forgot) })
+	}
+	return c
+}
+
+// view is a copy of the record for reports and pages.
+func (c *container) view() (state.Record, int64, []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return *c.record, c.memory, c.stuck
+}
+
+func (c *container) logsPath() string { return filepath.Join(c.dir, "logs") }
+
+// move changes the state by an event, with what else changes, and writes the record. The record in memory is what counts
+// while we live, so a full disk does not stop a container from ending.
+func (c *container) move(e nodemanager.Event, change func(*state.Record)) {
+	c.mu.Lock()
+	next, err := nodemanager.Next(c.record.State, e)
+	if err != nil {
+		c.mu.Unlock()
+		c.log.Error("container out of step", "error", err)
+		return
+	}
+	from := c.record.State
+	c.record.State = next
+	if change != nil {
+		change(c.record)
+	}
+	err = c.putLocked()
+	exit := c.record.Exit
+	c.mu.Unlock()
+	if err != nil {
+		c.log.Error("container's record not written", "error", err)
+	}
+	if next != from {
+		attrs := []any{"from", from, "to", next}
+		if exit != nil {
+			attrs = append(attrs, "status", int(exit.Status), "diagnostics", firstLine(exit.Diagnostics))
+		}
+		c.log.Info("container", attrs...)
+		c.server.nudge()
+	}
+	if next == nodemanager.Complete {
+		c.goneOnce.Do(func() { close(c.gone) })
+	}
+}
+
+func (c *container) putLocked() error {
+	if c.unrecorded {
+		return nil
+	}
+	return c.server.store.Put(c.record)
+}
+
+func firstLine(s string) string {
+	if i := strings.IndexByte(s, '\n'); i >= 0 {
+		return s[:i]
+	}
+	return s
+}
+
+// order asks the container to end. The first order counts.
+func (c *container) order(stop *state.StopOrder, grace time.Duration) {
+	c.mu.Lock()
+	first := c.record.Stop == nil && c.record.State != nodemanager.Complete
+	if first {
+		c.record.Stop, c.grace = stop, grace
+	}
+	c.mu.Unlock()
+	if first {
+		c.move(nodemanager.Stop, nil)
+		c.stopOnce.Do(func() { close(c.stopped) })
+	}
+}
+
+// complete ends the container's life here. exit is nil for one that was stopped before it ran.
+func (c *container) complete(exit *state.Exit) {
+	c.move(nodemanager.Gone, func(r *state.Record) {
+		if exit == nil {
+			exit = &state.Exit{Status: r.Stop.Status, Diagnostics: r.Stop.Reason}
+			if exit.Status == nodemanager.Success {
+				exit.Status = nodemanager.Terminated
+			}
+		}
+		r.Exit, r.Finished = exit, time.Now().UnixMilli()
+	})
+}
+
+// live is the whole life of a new container.
+func (c *container) live(work context.Context) {
+	c.server.work.Go(func() { c.ship(work) })
+	if c.prepare(work) {
+		c.attend(work)
+	}
+	c.after(work)
+}
+
+// resume takes up the life of a container that an earlier node manager began.
+func (c *container) resume(work context.Context) {
+	c.server.work.Go(func() { c.ship(work) })
+	r, _, _ := c.view()
+	if r.State != nodemanager.Complete {
+		c.find(work, &r)
+	}
+	c.after(work)
+}
+
+// find looks what has become of the container's processes and goes on from there.
+func (c *container) find(work context.Context, r *state.Record) {
+	if exit, err := supervisor.ReadExit(c.dir); err == nil && exit != nil {
+		c.finish(exit)
+		return
+	}
+	alive, err := supervisor.Alive(c.dir)
+	if err != nil {
+		c.log.Error("cannot tell whether the supervisor lives", "error", err)
+	}
+	_, launchErr := os.Lstat(filepath.Join(c.dir, "launch.json"))
+	switch {
+	case alive:
+		c.log.Info("container adopted", "state", r.State)
+		if r.State == nodemanager.New || r.State == nodemanager.Localizing {
+			if r.State == nodemanager.New {
+				c.move(nodemanager.Admitted, nil)
+			}
+			c.move(nodemanager.Launched, func(r *state.Record) { r.Started = time.Now().UnixMilli() })
+		}
+		c.attend(work)
+	case errors.Is(launchErr, fs.ErrNotExist) && r.Stop != nil:
+		c.complete(nil)
+	case errors.Is(launchErr, fs.ErrNotExist) && (r.State == nodemanager.New || r.State == nodemanager.Localizing):
+		// Nothing of it ever ran.
+		if r.State == nodemanager.New {
+			c.move(nodemanager.Admitted, nil)
+		}
+		if c.prepare(work) {
+			c.attend(work)
+		}
+	default:
+		c.lost(work, r.Boot != c.server.boot)
+	}
+}
+
+// prepare localizes and launches. It reports whether the container runs.
+func (c *container) prepare(work context.Context) bool {
+	ctx, cancel := context.WithCancel(work)
+	defer cancel()
+	go func() {
+		select {
+		case <-c.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	r, _, _ := c.view()
+	err := c.localize(ctx, &r.Spec)
+	if c.isStopped() {
+		c.complete(nil)
+		return false
+	}
+	if work.Err() != nil {
+		return false // the next node manager localizes anew
+	}
+	if err != nil {
+		c.complete(&state.Exit{Status: nodemanager.Invalid, Diagnostics: fmt.Sprintf("Container %s could not be localized: %v", c.id, err)})
+		return false
+	}
+	// From here on a supervisor may exist, so a stop goes through it; only the end of the process cuts this short.
+	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, c.launch(&r.Spec))
+	switch {
+	case work.Err() != nil:
+		return false
+	case err != nil:
+		c.lostStart(work, err)
+		return false
+	case started.Exit != nil:
+		c.finish(started.Exit)
+		return false
+	}
+	if started.Degraded != "" {
+		c.log.Warn("limits are polled", "reason", started.Degraded)
+	}
+	c.move(nodemanager.Launched, func(r *state.Record) { r.Started, r.Degraded = time.Now().UnixMilli(), started.Degraded })
+	return true
+}
+
+func (c *container) isStopped() bool {
+	select {
+	case <-c.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// localize fills the work directory and writes the token. It tries again while the filesystem fails over.
+func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
+	if spec.Token != "" {
+		if err := durable.WriteFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	needsFS := false
+	for _, a := range spec.Artifacts {
+		needsFS = needsFS || a.URI != ""
+	}
+	var fsys Filesystem
+	if needsFS {
+		var err error
+		if fsys, err = c.server.fs(spec.User); err != nil {
+			return err
+		}
+	}
+	dir := filepath.Join(c.dir, "work")
+	for pause := 250 * time.Millisecond; ; pause *= 2 {
+		if err := emptyDir(dir); err != nil {
+			return err
+		}
+		err := c.server.localizer.Localize(ctx, fsys, dir, spec.Artifacts)
+		if err == nil || !passes(err) || pause > 8*time.Second || ctx.Err() != nil {
+			return err
+		}
+		c.log.Warn("localization failed, trying again", "error", err)
+		sleep(ctx, pause)
+	}
+}
+
+// passes reports whether an error of the filesystem may be gone in a moment.
+func passes(err error) bool {
+	for _, kind := range []*metadata.Kind{metadata.ErrStandby, metadata.ErrRetriable, metadata.ErrSafeMode, metadata.ErrNotReplicatedYet, metadata.ErrReplicaNotFound, metadata.ErrIO} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ECONNRESET)
+}
+
+func emptyDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
+	simulated := false
+	for _, d := range c.server.devices.current() {
+		for _, uuid := range spec.Resources.GPUs {
+			simulated = simulated || (d.UUID == uuid && d.Simulated)
+		}
+	}
+	grace := spec.Grace
+	if grace == 0 {
+		grace = nodemanager.DefaultGrace
+	}
+	logs := filepath.Join(c.dir, "logs")
+	return supervisor.Launch{
+		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, simulated),
+		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
+		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, Poll: c.server.config.Poll,
+		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
+		Group:  c.server.groups.Group(string(c.id)),
+		Lease:  c.server.currentLease(),
+	}
+}
+
+// attend stays with a running container until it is gone, or work ends (then it goes on without us).
+func (c *container) attend(work context.Context) {
+	exits := make(chan *supervisor.Exit, 1)
+	ctx, cancel := context.WithCancel(work)
+	defer cancel()
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer cancel()
+	waiting.Go(func() { exits <- c.awaitExit(ctx) })
+	stopped := c.stopped
+	lease, moved := c.server.watchLease()
+	look := time.NewTicker(5 * time.Second)
+	defer look.Stop()
+	for {
+		c.renew(ctx, lease)
+		select {
+		case exit := <-exits:
+			switch {
+			case exit != nil:
+				c.finish(exit)
+			case work.Err() == nil:
+				c.lost(work, false)
+			}
+			return
+		case <-work.Done():
+			return
+		case <-stopped:
+			stopped = nil
+			c.sendStop(ctx)
+		case <-moved:
+			lease, moved = c.server.watchLease()
+		case <-look.C:
+			if c.isStopped() {
+				c.sendStop(ctx) // in case the first one was lost; repeating it does no harm
+			}
+		}
+	}
+}
+
+// renew passes the lease on, and takes home how much memory is used.
+func (c *container) renew(ctx context.Context, lease supervisor.Lease) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var status *supervisor.Status
+	var err error
+	if lease.Term == 0 {
+		status, err = c.client.Status(ctx)
+	} else {
+		status, err = c.client.Renew(ctx, lease)
+	}
+	if err != nil {
+		if !errors.Is(err, supervisor.ErrGone) {
+			c.log.Warn("lease not renewed", "error", err)
+		}
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.memory, c.stuck = status.Memory, status.Stuck
+}
+
+func (c *container) sendStop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, _, _ := c.view()
+	c.mu.Lock()
+	grace := c.grace
+	c.mu.Unlock()
+	err := c.client.Stop(ctx, supervisor.StopRequest{Status: r.Stop.Status, Reason: r.Stop.Reason, Grace: grace})
+	if err != nil && !errors.Is(err, supervisor.ErrGone) {
+		c.log.Warn("stop not delivered, trying again", "error", err)
+	}
+}
+
+// awaitExit waits until the supervisor tells how the container ended; nil when it is gone without telling.
+func (c *container) awaitExit(ctx context.Context) *supervisor.Exit {
+	for ctx.Err() == nil {
+		exit, err := c.client.Wait(ctx)
+		if err == nil {
+			return exit
+		}
+		alive, aliveErr := supervisor.Alive(c.dir)
+		if !alive && aliveErr == nil {
+			exit, err := supervisor.ReadExit(c.dir)
+			if err != nil {
+				c.log.Error("the exit status cannot be read", "error", err)
+			}
+			return exit
+		}
+		sleep(ctx, 50*time.Millisecond) // it is just starting or just ending
+	}
+	return nil
+}
+
+// finish records how a container ended. For one that failed by itself the end of its stderr helps.
+func (c *container) finish(exit *supervisor.Exit) {
+	e := &state.Exit{Status: exit.Status, Diagnostics: exit.Diagnostics, PeakMemory: exit.PeakMemory}
+	if exit.Status > 0 && !exit.Stopped {
+		if tail := tailOf(c.logsPath(), "stderr", 2048); tail != "" {
+			e.Diagnostics += "\nLast bytes of stderr:\n" + tail
+		}
+	}
+	c.complete(e)
+}
+
+// lostStart ends a container whose supervisor could not be started, making sure that it did not start after all.
+func (c *container) lostStart(work context.Context, cause error) {
+	if alive, _ := supervisor.Alive(c.dir); alive {
+		c.move(nodemanager.Launched, func(r *state.Record) { r.Started = time.Now().UnixMilli() })
+		c.order(&state.StopOrder{Status: nodemanager.Aborted, Reason: cause.Error()}, 0)
+		c.attend(work)
+		return
+	}
+	c.killStray(work)
+	c.complete(&state.Exit{Status: nodemanager.Aborted, Diagnostics: fmt.Sprintf("Container %s could not be launched: %v", c.id, cause)})
+}
+
+// lost ends a container whose supervisor is gone without a word: killed by force, or by a restart of the machine.
+func (c *container) lost(work context.Context, rebooted bool) {
+	text := fmt.Sprintf("Container %s was lost: its supervisor was killed", c.id)
+	if rebooted {
+		text = fmt.Sprintf("Container %s was lost: the machine was restarted", c.id)
+	} else if !c.killStray(work) {
+		return // not gone: the next node manager goes on trying
+	}
+	r, _, _ := c.view()
+	if r.Stop != nil {
+		c.complete(nil)
+		return
+	}
+	c.complete(&state.Exit{Status: nodemanager.Aborted, Diagnostics: text})
+}
+
+func (c *container) killStray(work context.Context) bool {
+	for {
+		ctx, cancel := context.WithTimeout(work, 10*time.Second)
+		err := supervisor.KillStray(ctx, c.server.groups.Group(string(c.id)), mark(c.dir))
+		cancel()
+		if err == nil {
+			return true
+		}
+		if work.Err() != nil {
+			return false
+		}
+		c.log.Error("processes of a lost container do not end", "error", err)
+	}
+}
+
+// after ships the rest of the logs, and removes the container once it is forgotten.
+func (c *container) after(work context.Context) {
+	defer c.client.Close()
+	select {
+	case <-c.gone:
+	default:
+		return // the node manager ends, the container does not
+	}
+	select {
+	case <-c.forgot:
+	case <-work.Done():
+		return
+	}
+	// The logs get a while to leave, then they are given up: a filesystem that is down must not fill this disk.
+	giveUp := time.After(10 * time.Minute)
+	select {
+	case <-c.shipped:
+	case <-giveUp:
+		c.log.Warn("logs were not shipped completely")
+	case <-work.Done():
+		return
+	}
+	for {
+		alive, _ := supervisor.Alive(c.dir)
+		if !alive {
+			err := c.server.store.Delete(c.id)
+			if err == nil {
+				break
+			}
+			c.log.Warn("container's directory not removed, trying again", "error", err)
+		}
+		if !sleep(work, 200*time.Millisecond) {
+			return
+		}
+	}
+	c.server.mu.Lock()
+	delete(c.server.containers, c.id)
+	c.server.mu.Unlock()
+}
+
+// forget is the resource manager's word that it has recorded the end.
+func (c *container) forget() {
+	c.mu.Lock()
+	if c.record.State != nodemanager.Complete {
+		c.mu.Unlock()
+		c.log.Warn("told to forget a container that has not ended")
+		return
+	}
+	already := c.record.Forgotten
+	c.record.Forgotten = true
+	var err error
+	if !already {
+		err = c.putLocked()
+	}
+	c.mu.Unlock()
+	if err != nil {
+		c.log.Error("container's record not written", "error", err)
+	}
+	c.server.mu.Lock()
+	c.server.forgotten.add(c.id)
+	c.server.mu.Unlock()
+	c.forgotOnce.Do(func() { close(c.forgot) })
+}

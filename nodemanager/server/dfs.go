@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/nodemanager/localizer"
+)
+
+// OverDFS makes Config.FS of a function that makes clients of the cluster's filesystem.
+func OverDFS(client func(user string) (*dfs.Client, error)) func(user string) (Filesystem, error) {
+	return func(user string) (Filesystem, error) {
+		c, err := client(user)
+		if err != nil {
+			return nil, err
+		}
+		return distributed{c}, nil
+	}
+}
+
+// distributed is client/dfs behind our small interface.
+type distributed struct{ client *dfs.Client }
+
+func (d distributed) Close() error { return d.client.Close() }
+
+func (d distributed) Stat(ctx context.Context, path string) (localizer.Info, error) {
+	st, err := d.client.Stat(ctx, path)
+	if err != nil {
+		return localizer.Info{}, err
+	}
+	return localizer.Info{Size: st.Length, Modified: int64(st.MTime), Dir: st.IsDir()}, nil
+}
+
+func (d distributed) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	return d.client.Open(ctx, path)
+}
+
+// OpenLog appends to what is there. A file that a node manager left open when it was killed is taken away from it; that
+// takes a moment, so the first try may fail with ErrRecoveryInProgress.
+func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) {
+	w, err := d.client.Append(ctx, name)
+	switch {
+	case err == nil:
+		return logWriter{w}, nil
+	case errors.Is(err, metadata.ErrBeingCreated):
+		if closed, recoverErr := d.client.RecoverLease(ctx, name); recoverErr != nil || !closed {
+			return nil, errors.Join(err, recoverErr)
+		}
+		if w, err = d.client.Append(ctx, name); err != nil {
+			return nil, err
+		}
+		return logWriter{w}, nil
+	case !errors.Is(err, metadata.ErrNotExist):
+		return nil, err
+	}
+	if err := d.client.Mkdirs(ctx, path.Dir(name), 0o755, true); err != nil {
+		return nil, err
+	}
+	if w, err = d.client.Create(ctx, name, dfs.CreateOptions{Mode: 0o644}); err != nil {
+		return nil, err
+	}
+	return logWriter{w}, nil
+}
+
+type logWriter struct{ *dfs.Writer }
+
+func (w logWriter) Flush(ctx context.Context) error { return w.Hflush(ctx) }

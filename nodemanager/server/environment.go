@@ -1,0 +1,100 @@
+package server
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/supervisor"
+)
+
+// inherited are the only variables of the daemon that containers see; nothing secret travels in these. A container may set
+// its own value.
+var inherited = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "JAVA_HOME", "VIRTUAL_ENV", "PYENV_ROOT", "PYENV_VERSION"}
+
+// environment builds the complete environment of a container, sorted, as name=value. Precedence: what the platform says,
+// then the container's own, then defaults.
+func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool) []string {
+	env := map[string]string{
+		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME": "/",
+		"LANG": "C.UTF-8",
+	}
+	for _, name := range inherited {
+		if v, ok := os.LookupEnv(name); ok {
+			env[name] = v
+		}
+	}
+	env["OMP_NUM_THREADS"] = strconv.Itoa(max(1, spec.Resources.VCores))
+	env["TMPDIR"] = filepath.Join(dir, "tmp")
+	for k, v := range spec.Env {
+		env[k] = v
+	}
+	_, port, _ := net.SplitHostPort(s.config.NodeID)
+	_, httpPort, _ := net.SplitHostPort(s.config.HTTP.Addr().String())
+	work, logs := filepath.Join(dir, "work"), filepath.Join(dir, "logs")
+	gpus := strings.Join(spec.Resources.GPUs, ",")
+	set := map[string]string{
+		"HOPS_APPLICATION_ID": string(spec.Application),
+		"HOPS_ATTEMPT":        strconv.Itoa(spec.Attempt),
+		"HOPS_CONTAINER_ID":   string(spec.ID),
+		"HOPS_USER":           string(spec.User),
+		"HOPS_WORK_DIR":       work,
+		"HOPS_LOG_DIR":        logs,
+		"HOPS_QUEUE":          spec.Queue,
+		"HOPS_FS":             s.config.Cluster.FS,
+		"HOPS_WEBHDFS":        strings.Join(s.config.Cluster.WebHDFS, ","),
+		"HOPS_RM":             strings.Join(s.config.Cluster.ResourceManagers, ","),
+		"HOPS_RM_GRPC":        strings.Join(s.config.ResourceManagers, ","),
+		"HADOOP_CONF_DIR":     s.config.Cluster.HadoopConfDir,
+		"HADOOP_USER_NAME":    string(spec.User),
+		// Empty without GPUs: a container that was granted none must not find any.
+		"CUDA_VISIBLE_DEVICES":   gpus,
+		"NVIDIA_VISIBLE_DEVICES": gpus,
+		"CUDA_DEVICE_ORDER":      "PCI_BUS_ID",
+		// YARN's names.
+		"CONTAINER_ID": string(spec.ID),
+		"NM_HOST":      s.config.Host,
+		"NM_PORT":      port,
+		"NM_HTTP_PORT": httpPort,
+		"LOCAL_DIRS":   filepath.Join(dir, "tmp"),
+		"LOG_DIRS":     logs,
+		"USER":         string(spec.User),
+		"LOGNAME":      string(spec.User),
+		"PWD":          work,
+	}
+	if len(spec.Resources.GPUs) == 0 {
+		set["NVIDIA_VISIBLE_DEVICES"] = "void" // what NVIDIA's runtime calls "none"
+	}
+	if spec.Token != "" {
+		set["HOPS_TOKEN"] = filepath.Join(dir, "token")
+	}
+	if simulated {
+		set["HOPS_GPUS_SIMULATED"] = "1"
+	}
+	for k, v := range set {
+		if v != "" || k == "CUDA_VISIBLE_DEVICES" {
+			env[k] = v
+		}
+	}
+	// Never in a container, whoever asks: it belongs to servers.
+	delete(env, "HOPS_SECRET_FILE")
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// supervisorEnvironment is as little as a supervisor needs.
+func supervisorEnvironment() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "GOMAXPROCS=2"}
+}
+
+// mark recognises the container's processes when its supervisor is gone.
+func mark(dir string) string { return supervisor.Mark(filepath.Join(dir, "work")) }

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/nodemanager"
+)
+
+// healthState is the result of the last look at the disk: empty means well.
+type healthState struct {
+	mu      sync.Mutex
+	problem string
+	checked time.Time
+}
+
+func (h *healthState) set(err error) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	changed = text != h.problem
+	h.problem, h.checked = text, time.Now()
+	return changed
+}
+
+// report is whether the node should get work, and a text for people: what is wrong, or what is not enforced.
+func (s *Server) healthReport() (healthy bool, report string) {
+	s.health.mu.Lock()
+	problem := s.health.problem
+	s.health.mu.Unlock()
+	var notes []string
+	if problem != "" {
+		notes = append(notes, problem)
+	}
+	if d := s.groups.Report().Degradation(); d != "" {
+		notes = append(notes, "degraded: "+d)
+	}
+	real, simulated := 0, 0
+	for _, d := range s.devices.current() {
+		if d.Simulated {
+			simulated++
+		} else {
+			real++
+		}
+		if d.Health != nodemanager.Healthy {
+			notes = append(notes, fmt.Sprintf("GPU %s is %s: %s", d.UUID, d.Health, d.HealthReason))
+		}
+	}
+	if real > 0 {
+		notes = append(notes, "GPU isolation: environment only (CUDA_VISIBLE_DEVICES)")
+	}
+	if simulated > 0 {
+		notes = append(notes, fmt.Sprintf("%d GPUs are simulated", simulated))
+	}
+	return problem == "", strings.Join(notes, "; ")
+}
+
+// watchHealth looks every 10 s.
+func (s *Server) watchHealth(ctx context.Context) {
+	for sleep(ctx, 10*time.Second) {
+		err := s.checkDisk()
+		if s.health.set(err) {
+			s.log.Warn("health of the node has changed", "problem", err)
+			s.nudge()
+		}
+	}
+}
+
+// checkDisk tries what containers need of the work directory.
+func (s *Server) checkDisk() error {
+	dir := s.store.Dir()
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("1/1 local-dirs have errors: [ %s : %v ]", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < s.config.Reserve {
+		return fmt.Errorf("1/1 local-dirs usable space is below configured utilization percentage/no more usable space [ %s : %s free, %s must be ]",
+			dir, nodemanager.ByteSize(free), nodemanager.ByteSize(s.config.Reserve))
+	}
+	if st.Files > 0 && st.Ffree < 1000 {
+		return fmt.Errorf("1/1 local-dirs have errors: [ %s : no more inodes ]", dir)
+	}
+	probe := filepath.Join(dir, "probe")
+	err := os.WriteFile(probe, []byte("x"), 0o600)
+	if err = errors.Join(err, os.Remove(probe)); err != nil {
+		return fmt.Errorf("1/1 local-dirs have errors: [ %s : cannot write: %v ]", dir, err)
+	}
+	return nil
+}

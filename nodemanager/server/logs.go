@@ -1,0 +1,256 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/nodemanager"
+)
+
+const (
+	maxLogFiles  = 64
+	shipmentSize = 1 << 20 // bytes per write
+	// idleAfter closes a log file of the filesystem into which nothing was written for so long; its lease is not free.
+	idleAfter = time.Minute
+)
+
+// shipper copies the log files of one container to the cluster's filesystem, where they are appended to. What is there is
+// a prefix of what is here, always: so its length says where to go on, after any failure of either side.
+//
+// It never holds up the container. What it cannot ship it tries again, for as long as the container's directory exists.
+type shipper struct {
+	c     *container
+	files map[string]*shipment
+	fails int // shipments in a row that failed
+}
+
+type shipment struct {
+	to   LogFile
+	last time.Time // something was written
+	done int64     // bytes known to be there; -1: not known
+}
+
+// logDir is where the container's logs go: the order's directory, in a directory of the container's own unless that is
+// it already.
+func logDir(spec *nodemanager.Spec) string {
+	if spec.LogDir == "" || path.Base(spec.LogDir) == string(spec.ID) {
+		return spec.LogDir
+	}
+	return path.Join(spec.LogDir, string(spec.ID))
+}
+
+// ship runs beside the container until everything it wrote has been shipped, or work ends.
+func (c *container) ship(work context.Context) {
+	r, _, _ := c.view()
+	if logDir(&r.Spec) == "" || c.server.config.FS == nil {
+		close(c.shipped)
+		return
+	}
+	s := &shipper{c: c, files: map[string]*shipment{}}
+	defer s.abort()
+	interval := c.server.config.LogInterval
+	for {
+		ended := false
+		select {
+		case <-c.gone:
+			ended = true
+		default:
+		}
+		err := s.round(work, &r.Spec, ended)
+		if err == nil && ended {
+			close(c.shipped)
+			return
+		}
+		if err != nil {
+			if s.fails++; s.fails == 1 && work.Err() == nil {
+				c.log.Warn("logs not shipped, trying again", "error", err)
+			}
+		} else {
+			s.fails = 0
+		}
+		pause := interval << min(s.fails, 4)
+		var gone <-chan struct{}
+		if !ended {
+			gone = c.gone
+		}
+		timer := time.NewTimer(min(pause, 30*time.Second))
+		select {
+		case <-work.Done():
+			timer.Stop()
+			return
+		case <-gone:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// round ships what is new in every file; at the end it closes them.
+func (s *shipper) round(ctx context.Context, spec *nodemanager.Spec, ended bool) error {
+	root, err := os.OpenRoot(s.c.logsPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var errs []error
+	for _, name := range logNames(root) {
+		if err := s.file(ctx, root, spec, name, ended); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// logNames lists the regular files of a log directory.
+func logNames(root *os.Root) []string {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	entries, _ := d.ReadDir(10 * maxLogFiles)
+	var names []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") && utf8.ValidString(e.Name()) && len(names) < maxLogFiles {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// openLog opens a log file for reading. The container may put anything in its place at any time: a link does not lead out
+// of the directory (os.Root), and a pipe does not make us wait.
+func openLog(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spec, name string, ended bool) (err error) {
+	from, info, err := openLog(root, name)
+	if err != nil {
+		return nil // not a log file (any more)
+	}
+	defer from.Close()
+	f := s.files[name]
+	if f == nil {
+		f = &shipment{done: -1}
+		s.files[name] = f
+	}
+	defer func() {
+		if err != nil && f.to != nil {
+			f.to.Abort()
+			f.to, f.done = nil, -1
+		}
+	}()
+	if f.done >= 0 && f.done >= info.Size() {
+		if f.to != nil && (ended || time.Since(f.last) > idleAfter) {
+			to := f.to
+			f.to = nil
+			return to.Close()
+		}
+		return nil
+	}
+	if info.Size() == 0 && !ended {
+		return nil
+	}
+	if f.to == nil {
+		fsys, err := s.c.server.fs(spec.User)
+		if err != nil {
+			return err
+		}
+		open, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		if f.to, err = fsys.OpenLog(open, path.Join(logDir(spec), name)); err != nil {
+			return err
+		}
+		f.done = f.to.Size()
+	}
+	buffer := make([]byte, min(shipmentSize, max(0, info.Size()-f.done)))
+	for f.done < info.Size() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		n, err := from.ReadAt(buffer[:min(int64(len(buffer)), info.Size()-f.done)], f.done)
+		if n > 0 {
+			if _, err := f.to.Write(buffer[:n]); err != nil {
+				return err
+			}
+			f.done += int64(n)
+		}
+		if err == io.EOF {
+			break // the container has cut its own log
+		}
+		if err != nil {
+			return err
+		}
+	}
+	f.last = time.Now()
+	if ended {
+		to := f.to
+		if err := to.Close(); err != nil {
+			return err
+		}
+		f.to = nil
+		return nil
+	}
+	flush, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return f.to.Flush(flush)
+}
+
+// abort lets go of open files when the node manager ends; the next one goes on.
+func (s *shipper) abort() {
+	for _, f := range s.files {
+		if f.to != nil {
+			f.to.Abort()
+		}
+	}
+}
+
+// tailOf is the end of a log file as text.
+func tailOf(dir, name string, n int64) string {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return ""
+	}
+	defer root.Close()
+	f, info, err := openLog(root, name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	from := max(0, info.Size()-n)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
+	if err != nil {
+		return ""
+	}
+	if from > 0 {
+		for len(b) > 0 && !utf8.RuneStart(b[0]) {
+			b = b[1:]
+		}
+	}
+	return strings.ToValidUTF8(strings.TrimRight(string(b), "\n"), "\uFFFD")
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/state"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+)
+
+// obey carries out orders. Each is idempotent by container id: the resource manager repeats what it does not see reflected.
+func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
+	for _, p := range o.GetStop() {
+		stop := &state.StopOrder{Status: nodemanager.ExitStatus(p.GetExitStatus()), Reason: p.GetReason()}
+		if c := s.find(nodemanager.ContainerID(p.GetContainerId())); c != nil {
+			c.order(stop, -1)
+		} else {
+			s.neverStarted(work, nodemanager.ContainerID(p.GetContainerId()), stop)
+		}
+	}
+	for _, p := range o.GetStart() {
+		s.start(work, specOf(p))
+	}
+	for _, p := range o.GetSignal() {
+		if c := s.find(nodemanager.ContainerID(p.GetContainerId())); c != nil {
+			s.work.Go(func() { c.signal(work, int(p.GetSignal())) })
+		}
+	}
+	for _, id := range o.GetCleanup() {
+		if c := s.find(nodemanager.ContainerID(id)); c != nil {
+			c.forget()
+		}
+	}
+}
+
+// start admits a container. A known one, or one that was forgotten, is not started again.
+func (s *Server) start(work context.Context, spec nodemanager.Spec) {
+	if !spec.ID.Valid() {
+		s.log.Warn("ordered to start a container whose id has not YARN's form", "container", string(spec.ID))
+		return
+	}
+	s.mu.Lock()
+	known := s.containers[spec.ID] != nil || s.forgotten.set[spec.ID]
+	s.mu.Unlock()
+	if known {
+		return
+	}
+	if !s.leaseHolds() {
+		s.log.Warn("start order waits: this node holds no lease", "container", spec.ID)
+		return
+	}
+	problem := spec.Validate()
+	status := nodemanager.Invalid
+	if problem == nil {
+		problem, status = s.checkGPUs(&spec), nodemanager.Aborted
+	}
+	next, err := nodemanager.Next(nodemanager.New, nodemanager.Admitted)
+	if err != nil {
+		panic(err) // the table is broken
+	}
+	r := &state.Record{Spec: spec, State: next, Boot: s.boot, Admitted: time.Now().UnixMilli()}
+	if problem != nil {
+		r.Spec.Artifacts, r.Spec.Argv, r.Spec.Env = nil, nil, nil
+	}
+	createErr := s.store.Create(r)
+	if createErr != nil && problem == nil {
+		problem, status = fmt.Errorf("the node cannot record it: %w", createErr), nodemanager.DisksFailed
+	}
+	c := s.newContainer(r)
+	c.unrecorded = createErr != nil
+	s.mu.Lock()
+	s.containers[c.id] = c
+	s.mu.Unlock()
+	s.nudge()
+	if problem != nil {
+		close(c.shipped) // nothing to ship
+		c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s was refused: %v", c.id, problem)})
+		s.work.Go(func() { c.after(work) })
+		return
+	}
+	s.work.Go(func() { c.live(work) })
+}
+
+// neverStarted answers a stop for a container that this node never saw, and that a start order on its way must not start.
+func (s *Server) neverStarted(work context.Context, id nodemanager.ContainerID, stop *state.StopOrder) {
+	if !id.Valid() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.containers[id] != nil || s.forgotten.set[id] {
+		return
+	}
+	status := stop.Status
+	if status == nodemanager.Success {
+		status = nodemanager.Terminated
+	}
+	c := s.newContainer(&state.Record{
+		Spec: nodemanager.Spec{ID: id}, State: nodemanager.Complete, Boot: s.boot, Finished: time.Now().UnixMilli(),
+		Exit: &state.Exit{Status: status, Diagnostics: "stopped before it was started: " + stop.Reason},
+	})
+	close(c.shipped)
+	s.containers[id] = c
+	s.nudge()
+}
+
+// checkGPUs makes sure that the granted devices exist and that no container here holds one of them, whatever the resource
+// manager believes.
+func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
+	if len(spec.Resources.GPUs) == 0 {
+		return nil
+	}
+	devices := s.devices.current()
+	for i, uuid := range spec.Resources.GPUs {
+		if !slices.ContainsFunc(devices, func(d nodemanager.GPU) bool { return d.UUID == uuid }) {
+			return fmt.Errorf("GPU %.100s is not on this node", uuid)
+		}
+		if slices.Contains(spec.Resources.GPUs[:i], uuid) {
+			return fmt.Errorf("GPU %s is granted twice", uuid)
+		}
+	}
+	for _, c := range s.list() {
+		r, _, _ := c.view()
+		if r.State == nodemanager.Complete {
+			continue
+		}
+		for _, uuid := range r.Spec.Resources.GPUs {
+			if slices.Contains(spec.Resources.GPUs, uuid) {
+				return fmt.Errorf("GPU %s is held by container %s, which is %s", uuid, c.id, strings.ToLower(string(r.State)))
+			}
+		}
+	}
+	return nil
+}
+
+func (c *container) signal(work context.Context, sig int) {
+	ctx, cancel := context.WithTimeout(work, 2*time.Second)
+	defer cancel()
+	if err := c.client.Signal(ctx, sig); err != nil {
+		c.log.Warn("signal not delivered", "signal", sig, "error", err)
+	}
+}

@@ -1,0 +1,279 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/localizer"
+	"github.com/gohops/hops/nodemanager/state"
+	"github.com/gohops/hops/nodemanager/supervisor"
+)
+
+// Server is a node manager.
+type Server struct {
+	config    Config
+	log       *slog.Logger
+	store     *state.Store
+	localizer *localizer.Localizer
+	groups    *cgroup.Manager
+	boot      string
+	born      time.Time
+	ready     chan struct{}
+	readyOnce sync.Once
+	// nudged asks for a report at once.
+	nudged chan struct{}
+
+	// Container goroutines live in work, under a context that outlasts Run's by the time it takes to stop them.
+	work sync.WaitGroup
+
+	mu         sync.Mutex
+	containers map[nodemanager.ContainerID]*container
+	forgotten  tombstones
+	lease      supervisor.Lease
+	leaseMoved chan struct{} // closed and replaced when lease changes
+	filesystem map[string]Filesystem
+
+	health  healthState
+	devices deviceState
+}
+
+// New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
+func New(config Config) (*Server, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	store, err := state.Open(config.Work)
+	if err != nil {
+		return nil, fmt.Errorf("node manager: %w", err)
+	}
+	namenodes := config.Cluster.Namenodes
+	if fs, ok := strings.CutPrefix(config.Cluster.FS, "hdfs://"); ok && len(namenodes) > 0 {
+		namenodes = append([]string{strings.TrimSuffix(fs, "/")}, namenodes...)
+	}
+	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Authorities: namenodes})
+	if err != nil {
+		store.Close()
+		return nil, fmt.Errorf("node manager: %w", err)
+	}
+	report := cgroup.Detect()
+	if config.Groups != nil {
+		report = *config.Groups
+	}
+	s := &Server{
+		config: config, log: config.Logger.With("node", config.NodeID), store: store, localizer: loc,
+		boot: state.BootID(), born: time.Now(), ready: make(chan struct{}), nudged: make(chan struct{}, 1),
+		containers: map[nodemanager.ContainerID]*container{}, leaseMoved: make(chan struct{}),
+		filesystem: map[string]Filesystem{},
+	}
+	// The group's name must not change over restarts, and two node managers of a machine must not share one.
+	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
+	s.health.set(s.checkDisk())
+	return s, nil
+}
+
+// Ready is closed when a resource manager has acknowledged the first report.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Groups is what control groups enforce here.
+func (s *Server) Groups() cgroup.Report { return s.groups.Report() }
+
+// Run serves until ctx is done. Containers outlive it unless Config.StopContainers says otherwise.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.store.Close()
+	defer s.config.GPUs.Close()
+	defer s.closeFilesystems()
+	s.log.Info("node manager starts", "incarnation", s.store.Incarnation(), "memory", s.config.Memory, "vcores", s.config.VCores,
+		"groups", s.groups.Report().String())
+	if err := s.readDevices(ctx); err != nil {
+		s.config.HTTP.Close()
+		return fmt.Errorf("node manager: %w", err)
+	}
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	if err := s.adopt(work); err != nil {
+		s.config.HTTP.Close()
+		return fmt.Errorf("node manager: %w", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.serveHTTP(ctx) })
+	g.Go(func() error { s.speak(ctx, work); return nil })
+	g.Go(func() error { s.watchDevices(ctx); return nil })
+	g.Go(func() error { s.watchHealth(ctx); return nil })
+	err := g.Wait()
+	if s.config.StopContainers {
+		s.stopAll()
+	}
+	stopWork()
+	s.work.Wait()
+	s.log.Info("node manager has stopped", "error", err)
+	return err
+}
+
+// stopAll ends every container and waits for it, 4 s at most.
+func (s *Server) stopAll() {
+	deadline := time.After(4 * time.Second)
+	all := s.list()
+	for _, c := range all {
+		c.order(&state.StopOrder{Status: nodemanager.Aborted, Reason: "the node manager was stopped"}, time.Second)
+	}
+	for _, c := range all {
+		select {
+		case <-c.gone:
+		case <-deadline:
+			s.log.Error("a container does not end; its supervisor goes on trying", "container", c.id)
+			return
+		}
+	}
+	if err := s.groups.Close(); err != nil {
+		s.log.Warn("control group not removed", "error", err)
+	}
+}
+
+// adopt takes over the containers that an earlier node manager of this directory left.
+func (s *Server) adopt(work context.Context) error {
+	records, damaged, err := s.store.Load()
+	if err != nil {
+		return err
+	}
+	for id, err := range damaged {
+		s.log.Error("a container's record cannot be read; the container is ended", "container", id, "error", err)
+		records = append(records, &state.Record{
+			Spec: nodemanager.Spec{ID: id}, State: nodemanager.Stopping, Boot: s.boot,
+			Stop: &state.StopOrder{Status: nodemanager.Aborted, Reason: fmt.Sprintf("the node manager lost the container's record: %v", err)},
+		})
+	}
+	known := map[string]bool{}
+	for _, r := range records {
+		c := s.newContainer(r)
+		s.mu.Lock()
+		s.containers[c.id] = c
+		s.mu.Unlock()
+		known[string(c.id)] = true
+		s.work.Go(func() { c.resume(work) })
+	}
+	for _, name := range s.groups.List() {
+		if known[name] {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(work, 5*time.Second)
+		if err := supervisor.KillStray(ctx, s.groups.Group(name), supervisor.Mark(filepath.Join(s.store.Dir(), "containers", name, "work"))); err != nil {
+			s.log.Error("a control group without a container stays", "container", name, "error", err)
+		}
+		cancel()
+	}
+	return nil
+}
+
+// list is all containers, forgotten ones included.
+func (s *Server) list() []*container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*container, 0, len(s.containers))
+	for _, c := range s.containers {
+		all = append(all, c)
+	}
+	return all
+}
+
+func (s *Server) find(id nodemanager.ContainerID) *container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.containers[id]
+}
+
+// nudge asks for a report now.
+func (s *Server) nudge() {
+	select {
+	case s.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// fs opens the filesystem as a user.
+func (s *Server) fs(user nodemanager.User) (Filesystem, error) {
+	if s.config.FS == nil {
+		return nil, fmt.Errorf("this node has no connection to a filesystem")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.filesystem[string(user)]; f != nil {
+		return f, nil
+	}
+	f, err := s.config.FS(string(user))
+	if err != nil {
+		return nil, err
+	}
+	s.filesystem[string(user)] = f
+	return f, nil
+}
+
+func (s *Server) closeFilesystems() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.filesystem {
+		if c, ok := f.(io.Closer); ok {
+			c.Close()
+		}
+	}
+}
+
+func (s *Server) serveHTTP(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           security.GuardHTTP(s.handler(), func(host string) bool { return host == s.config.Host }),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() {
+		drain, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if server.Shutdown(drain) != nil {
+			server.Close()
+		}
+	})
+	defer stop()
+	if err := server.Serve(s.config.HTTP); err != nil && err != http.ErrServerClosed {
+		return fmt.Errorf("node manager: http: %w", err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// tombstones remembers containers that were forgotten, so that a late order does not start one again.
+type tombstones struct {
+	set   map[nodemanager.ContainerID]bool
+	order []nodemanager.ContainerID
+}
+
+const maxTombstones = 20000
+
+func (t *tombstones) add(id nodemanager.ContainerID) {
+	if t.set == nil {
+		t.set = map[nodemanager.ContainerID]bool{}
+	}
+	if t.set[id] {
+		return
+	}
+	t.set[id] = true
+	t.order = append(t.order, id)
+	if len(t.order) > maxTombstones {
+		delete(t.set, t.order[0])
+		t.order = t.order[1:]
+	}
+}

@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/nodemanager/supervisor"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+)
+
+// maxOrders bounds one message of orders in bytes.
+const maxOrders = 64 << 20
+
+// speak keeps a session with the leading resource manager until ctx is done, trying the configured ones in turn. work is the
+// context of the containers that orders start.
+func (s *Server) speak(ctx, work context.Context) {
+	// Sequences rise over restarts of this process too, because the resource manager remembers the last one.
+	sequence := uint64(time.Now().UnixMilli())
+	conns := make([]*grpc.ClientConn, len(s.config.ResourceManagers))
+	for i, address := range s.config.ResourceManagers {
+		options := append(s.config.Secret.GRPCDialOptions(),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOrders)),
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
+				MinConnectTimeout: 2 * time.Second,
+			}))
+		conn, err := grpc.NewClient("passthrough:///"+address, options...)
+		if err != nil {
+			s.log.Error("resource manager's address cannot be used", "address", address, "error", err)
+			continue
+		}
+		conns[i] = conn
+		defer conn.Close()
+	}
+	at, failures, complained := 0, 0, ""
+	for ctx.Err() == nil {
+		if conns[at] == nil {
+			at = (at + 1) % len(conns)
+			sleep(ctx, 100*time.Millisecond)
+			continue
+		}
+		acknowledged, err := s.session(ctx, work, conns[at], &sequence)
+		if ctx.Err() != nil {
+			return
+		}
+		if acknowledged {
+			s.log.Warn("session with the resource manager ended", "address", s.config.ResourceManagers[at], "error", err)
+			failures, complained = 0, ""
+		} else if text := fmt.Sprint(err); text != complained && status.Code(err) != codes.FailedPrecondition {
+			s.log.Warn("resource manager does not take reports", "address", s.config.ResourceManagers[at], "error", err)
+			complained = text
+		}
+		failures++
+		at = s.nextManager(at, err)
+		// A full round without a leader is worth a pause; within a round the next one is asked at once.
+		if failures%len(conns) == 0 {
+			pause := min(500*time.Millisecond, 25*time.Millisecond<<min(failures/len(conns), 6))
+			sleep(ctx, pause/2+rand.N(pause/2+1))
+		}
+	}
+}
+
+// nextManager is the leader, if the refusal names one that we know, and the next in the list otherwise.
+func (s *Server) nextManager(at int, err error) int {
+	if status.Code(err) == codes.FailedPrecondition {
+		text := status.Convert(err).Message()
+		for i, address := range s.config.ResourceManagers {
+			if i != at && strings.Contains(text, address) {
+				return i
+			}
+		}
+	}
+	return (at + 1) % len(s.config.ResourceManagers)
+}
+
+var errSilent = errors.New("the resource manager does not acknowledge reports")
+
+// session is one stream of reports and orders.
+type session struct {
+	server *Server
+	stream grpc.BidiStreamingClient[rmpb.NodeReport, rmpb.NodeOrders]
+	ended  chan struct{} // closed when the reader has ended, for the reason in readErr
+	// readErr belongs to the reader until ended is closed.
+	readErr error
+
+	mu    sync.Mutex
+	sent  map[uint64]supervisor.Instant // when the reports were sent that are not acknowledged yet
+	heard time.Time                     // of the last acknowledgement
+	lease time.Duration
+	acked bool
+}
+
+// session speaks to one resource manager until something fails. acknowledged: it took at least one report.
+func (s *Server) session(ctx, work context.Context, conn *grpc.ClientConn, sequence *uint64) (acknowledged bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stream, err := rmpb.NewNodeManagersClient(conn).Session(ctx)
+	if err != nil {
+		return false, err
+	}
+	n := &session{
+		server: s, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: s.config.Lease,
+	}
+	go n.read(work)
+	err = n.write(ctx, cancel, sequence)
+	cancel(err)
+	<-n.ended
+	if err == nil {
+		err = n.readErr
+	}
+	return n.acked, err
+}
+
+// read takes in acknowledgements and orders until the stream ends.
+func (n *session) read(work context.Context) {
+	defer close(n.ended)
+	s := n.server
+	for {
+		orders, err := n.stream.Recv()
+		if err != nil {
+			n.readErr = err
+			return
+		}
+		if term := s.store.Term(); orders.GetTerm() < term {
+			n.readErr = fmt.Errorf("orders of term %d, but term %d has begun", orders.GetTerm(), term)
+			return
+		}
+		if err := s.store.SetTerm(orders.GetTerm()); err != nil {
+			n.readErr = fmt.Errorf("record term %d: %w", orders.GetTerm(), err)
+			return
+		}
+		if sent, lease, ok := n.acknowledge(orders); ok {
+			s.extendLease(sent, lease)
+			s.readyOnce.Do(func() { close(s.ready) })
+		}
+		s.obey(work, orders)
+	}
+}
+
+// acknowledge returns when the acknowledged report was sent and for how long it keeps the node's containers alive. ok is
+// false for an acknowledgement of a report that was not sent in this session, from which nothing can be counted.
+func (n *session) acknowledge(orders *rmpb.NodeOrders) (sent supervisor.Instant, lease time.Duration, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ms := orders.GetLeaseMs(); ms > 0 {
+		n.lease = time.Duration(ms) * time.Millisecond
+	}
+	sent, ok = n.sent[orders.GetAcknowledged()]
+	for sequence := range n.sent {
+		if sequence <= orders.GetAcknowledged() {
+			delete(n.sent, sequence)
+		}
+	}
+	if ok {
+		n.heard, n.acked = time.Now(), true
+	}
+	return sent, n.lease, ok
+}
+
+// write sends reports, at every change and at least once a heartbeat. nil: the reader knows why it ended.
+func (n *session) write(ctx context.Context, cancel context.CancelCauseFunc, sequence *uint64) error {
+	s := n.server
+	beat := time.NewTimer(0)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-n.ended:
+			return nil
+		case <-beat.C:
+		case <-s.nudged:
+			sleep(ctx, 2*time.Millisecond) // what changes together is told together
+		}
+		n.mu.Lock()
+		patience := max(n.lease/3, 3*s.config.Heartbeat)
+		interval := min(s.config.Heartbeat, n.lease/6)
+		silent := time.Since(n.heard) > patience
+		n.mu.Unlock()
+		if silent {
+			return errSilent
+		}
+		*sequence++
+		report := s.report(*sequence)
+		n.mu.Lock()
+		n.sent[*sequence] = supervisor.Now() // before sending: the lease must not count from a later moment
+		n.mu.Unlock()
+		// Send blocks when the other side stops reading; the end of the context ends that too.
+		guard := time.AfterFunc(patience, func() { cancel(errSilent) })
+		err := n.stream.Send(report)
+		guard.Stop()
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return nil
+		}
+		beat.Reset(interval)
+	}
+}

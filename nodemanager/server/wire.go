@@ -1,0 +1,80 @@
+package server
+
+import (
+	"time"
+
+	"github.com/gohops/hops/nodemanager"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+)
+
+// specOf takes a container spec off the wire.
+func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
+	s := nodemanager.Spec{
+		ID: nodemanager.ContainerID(p.GetContainerId()), Application: nodemanager.ApplicationID(p.GetApplicationId()),
+		Attempt: int(p.GetAttempt()), User: nodemanager.User(p.GetUser()), Queue: p.GetQueue(), Argv: p.GetArgv(), Env: p.GetEnv(),
+		Resources: nodemanager.Resources{
+			Memory: p.GetResources().GetMemory(), VCores: int(p.GetResources().GetVcores()), GPUs: p.GetGpuUuids(),
+		},
+		LogDir: p.GetLogDir(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Token: p.GetToken(), Master: p.GetApplicationMaster(),
+	}
+	for _, a := range p.GetArtifacts() {
+		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{
+			Name: a.GetName(), URI: a.GetUri(), Kind: nodemanager.ArtifactKind(a.GetKind()), Size: a.GetSize(), SHA256: a.GetSha256(),
+			Timestamp: a.GetTimestamp(), Content: a.GetContent(),
+		})
+	}
+	return s
+}
+
+var wireStates = map[nodemanager.State]rmpb.ContainerStatus_State{
+	nodemanager.New:        rmpb.ContainerStatus_LOCALIZING,
+	nodemanager.Localizing: rmpb.ContainerStatus_LOCALIZING,
+	nodemanager.Running:    rmpb.ContainerStatus_RUNNING,
+	nodemanager.Stopping:   rmpb.ContainerStatus_STOPPING,
+	nodemanager.Complete:   rmpb.ContainerStatus_COMPLETE,
+}
+
+// status puts a container on the wire; nil for one that is forgotten.
+func (c *container) status() *rmpb.ContainerStatus {
+	r, memory, _ := c.view()
+	if r.Forgotten {
+		return nil
+	}
+	p := &rmpb.ContainerStatus{
+		ContainerId: string(c.id), State: wireStates[r.State], ExitStatus: int32(nodemanager.Invalid), StartedMs: r.Started,
+		FinishedMs: r.Finished, MemoryUsed: memory, GpuUuids: r.Spec.Resources.GPUs, LogDir: logDir(&r.Spec),
+	}
+	if r.Exit != nil {
+		p.ExitStatus, p.Diagnostics = int32(r.Exit.Status), r.Exit.Diagnostics
+	}
+	return p
+}
+
+func gpuOf(d nodemanager.GPU) *rmpb.GPU {
+	return &rmpb.GPU{
+		Uuid: d.UUID, Model: d.Model, Memory: d.Memory, Minor: int32(d.Minor), Pci: d.PCI, Island: d.Island, Simulated: d.Simulated,
+		Health: string(d.Health), HealthReason: d.HealthReason,
+	}
+}
+
+// report is everything the resource manager should know now.
+func (s *Server) report(sequence uint64) *rmpb.NodeReport {
+	healthy, text := s.healthReport()
+	devices := s.devices.current()
+	r := &rmpb.NodeReport{
+		NodeId: s.config.NodeID, Incarnation: s.store.Incarnation(), Sequence: sequence, Host: s.config.Host,
+		HttpAddress: s.config.HTTP.Addr().String(),
+		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices))},
+		Healthy:     healthy, HealthReport: text, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
+		DatanodeUuid: s.config.Datanode,
+	}
+	for _, d := range devices {
+		r.Gpus = append(r.Gpus, gpuOf(d))
+	}
+	for _, c := range s.list() {
+		if st := c.status(); st != nil {
+			r.Containers = append(r.Containers, st)
+		}
+	}
+	return r
+}
