@@ -404,6 +404,11 @@ func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) 
 		if ns.deleted(string(key)) {
 			return true
 		}
+		if dir := ns.inodes[parent]; dir != nil && dir.isDir() {
+			if _, ok := dir.dir.children.Get(name); ok {
+				return true // that one, or another that took its name
+			}
+		}
 		n, err := decodeEntry(name, key, value)
 		if err != nil {
 			bad = err

@@ -196,7 +196,7 @@ func restore(t testing.TB, stream []byte) *Namespace {
 	return ns
 }
 
-func takeSnapshot(t testing.TB, ns *Namespace, w io.Writer) {
+func takeSnapshot(t failer, ns *Namespace, w io.Writer) {
 	t.Helper()
 	s, err := ns.Freeze()
 	if err != nil {
@@ -206,4 +206,10 @@ func takeSnapshot(t testing.TB, ns *Namespace, w io.Writer) {
 	if _, err := s.WriteTo(w); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// failer is what testing.TB and *rapid.T have in common.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
 }

@@ -1,0 +1,395 @@
+package namespace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv"
+	"github.com/gohops/hops/metadata/kv/badger"
+	"github.com/gohops/hops/metadata/kv/faulty"
+	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// scribble makes n random operations that mostly succeed.
+func scribble(w *world, r *rand.Rand, n int) {
+	var block int64
+	call := int32(w.index)
+	path := func() string {
+		p := ""
+		for range 1 + r.IntN(3) {
+			p += fmt.Sprintf("/%c", 'a'+r.IntN(4))
+		}
+		return p
+	}
+	for range n {
+		w.now += 1000
+		call++
+		var op any
+		switch r.IntN(10) {
+		case 0, 1:
+			op = &logpb.Mkdirs{Target: to(path()), Mode: 0o755, CreateParent: true}
+		case 2, 3, 4:
+			c := create(path(), fmt.Sprintf("client%d", r.IntN(5)))
+			c.Overwrite = r.IntN(2) == 0
+			op = c
+		case 5:
+			op = &logpb.Delete{Target: to(path()), Recursive: true}
+		case 6:
+			op = &logpb.Rename{Source: to(path()), Target: to(path()), Legacy: r.IntN(2) == 0, Overwrite: true}
+		case 7:
+			op = &logpb.SetTimes{Target: to(path()), Mtime: int64(w.now) + 5, Atime: -1}
+		default:
+			leases := w.ns.Leases()
+			if len(leases) == 0 {
+				continue
+			}
+			l := leases[r.IntN(len(leases))]
+			id := l.Files[r.IntN(len(l.Files))]
+			f, ok := w.ns.FileByID(id)
+			if !ok {
+				continue
+			}
+			var last *logpb.Block
+			if len(f.Blocks) > 0 {
+				b := f.Blocks[len(f.Blocks)-1]
+				last = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: max(b.Length, 9)}
+			}
+			if r.IntN(2) == 0 {
+				op = &logpb.Complete{Inode: uint64(id), ClientName: l.Holder, Last: last}
+				break
+			}
+			v := w.do(super, &logpb.ReserveIDs{Blocks: 1, Generations: 1}).Reserved
+			block = int64(v.FirstBlock)
+			op = &logpb.AddBlock{
+				Inode: uint64(id), ClientName: l.Holder, Previous: last,
+				Block: &logpb.Block{Id: block, Generation: uint64(v.FirstGeneration)},
+			}
+		}
+		cmd := command(super, op)
+		cmd.ClientId, cmd.CallId = []byte("0123456789abcdef"), call
+		w.apply(cmd)
+	}
+}
+
+// catchUp replays what is behind a namespace's checkpoint and compares it with the world's.
+func (w *world) catchUp(t *testing.T, what string, ns *Namespace) {
+	t.Helper()
+	for i := ns.AppliedIndex(); i < w.index; i++ {
+		ns.Apply(i+1, w.log[i])
+	}
+	if got, want := ns.Hash(), w.ns.Hash(); got != want {
+		t.Errorf("%s: hash %016x, want %016x", what, got, want)
+	}
+	for _, err := range ns.Check() {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// The checkpoint is cut at every call of the store, while commands change what is being written. Whatever is left, a new
+// process finds the former or the new checkpoint, and the log leads to the same state; a power cut may take unsynced
+// writes besides. A process that lives on after the failure writes a good checkpoint the next time.
+func TestCheckpointCutAnywhere(t *testing.T) {
+	for cut := 1; ; cut++ {
+		inner := mem.New()
+		store := faulty.New(inner, nil)
+		w := newWorld(t, Config{Store: store, Resident: 20})
+		r := rand.New(rand.NewPCG(1, 1))
+		scribble(w, r, 60)
+		w.snapshot()
+		former := w.index
+		scribble(w, r, 60)
+
+		s, err := w.ns.Freeze()
+		if err != nil {
+			t.Fatal(err)
+		}
+		frozenAt := w.index
+		busy := false
+		store.Reset(func(n int, call faulty.Call) error {
+			if busy {
+				return nil
+			}
+			if n%5 == 1 { // commands go on
+				busy = true
+				scribble(w, r, 1)
+				busy = false
+			}
+			if n >= cut {
+				return faulty.ErrInjected
+			}
+			return nil
+		})
+		_, err = s.WriteTo(io.Discard)
+		store.Reset(nil)
+
+		for range 3 {
+			for name, source := range map[string]*rand.Rand{"killed": nil, "power cut": r} {
+				ns := fresh(t, inner.Crash(source), 0)
+				if at := ns.AppliedIndex(); at != former && at != frozenAt {
+					t.Fatalf("cut at call %d, %s: starts at %d, checkpoints were at %d and %d", cut, name, at, former, frozenAt)
+				}
+				w.catchUp(t, fmt.Sprintf("cut at call %d, %s", cut, name), ns)
+			}
+		}
+		s.Release()
+		scribble(w, r, 5)
+		w.check()
+		w.snapshot()
+		w.catchUp(t, fmt.Sprintf("cut at call %d, lived on", cut), fresh(t, inner.Crash(nil), 0))
+		if t.Failed() {
+			t.FailNow()
+		}
+		if err == nil {
+			t.Logf("the checkpoint takes %d calls", cut-1)
+			return
+		}
+		if !errors.Is(err, faulty.ErrInjected) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The same with the real store, whose folder is copied in the middle as a kill would leave it.
+func TestBadgerFolderCopiedMidway(t *testing.T) {
+	dir := t.TempDir()
+	quiet := badger.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	inner, err := badger.Open(dir, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inner.Close()
+	store := faulty.New(inner, nil)
+	w := newWorld(t, Config{Store: store})
+	r := rand.New(rand.NewPCG(2, 2))
+	scribble(w, r, 40)
+	w.snapshot()
+	former := w.index
+	scribble(w, r, 40)
+	s, err := w.ns.Freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Release()
+	frozenAt := w.index
+	var copies []string
+	ended := false
+	store.Reset(func(n int, call faulty.Call) error {
+		if n%23 == 1 || call == faulty.Flush || call == faulty.Sync || call == faulty.Scan && !ended {
+			ended = call == faulty.Scan
+			to := filepath.Join(t.TempDir(), "copy")
+			if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+				t.Error(err)
+			}
+			copies = append(copies, to)
+		}
+		return nil
+	})
+	if _, err := s.WriteTo(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	store.Reset(nil)
+	starts := map[uint64]int{}
+	for i, dir := range copies {
+		c, err := badger.Open(dir, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns := fresh(t, c, 0)
+		starts[ns.AppliedIndex()]++
+		w.catchUp(t, fmt.Sprintf("copy %d", i), ns)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if starts[former] == 0 || starts[frozenAt] == 0 || len(starts) != 2 {
+		t.Errorf("copies start at %v; the checkpoints are at %d and %d", starts, former, frozenAt)
+	}
+}
+
+// A namespace on badger is stopped and started, and loads what it needs.
+func TestRestartOnBadger(t *testing.T) {
+	dir := t.TempDir()
+	quiet := badger.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	var w *world
+	r := rand.New(rand.NewPCG(3, 3))
+	for round := range 4 {
+		store, err := badger.Open(dir, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w == nil {
+			w = newWorld(t, Config{Store: store, Resident: 10})
+		} else {
+			w.cfg.Store = store
+			w.open()
+		}
+		if got := w.ns.AppliedIndex(); got != w.index {
+			t.Fatalf("round %d starts at %d, want %d", round, got, w.index)
+		}
+		scribble(w, r, 200)
+		w.snapshot()
+		w.check()
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := fresh(t, mem.New(), 0)
+	w.replay(again)
+	if got, want := w.ns.Hash(), again.Hash(); got != want {
+		t.Errorf("hash %016x, want %016x", got, want)
+	}
+}
+
+// The stream is checked to the last bit before anything of it counts.
+func TestDamagedSnapshotChangesNothing(t *testing.T) {
+	w := newWorld(t, Config{})
+	r := rand.New(rand.NewPCG(4, 4))
+	scribble(w, r, 80)
+	good := w.snapshot()
+	other := newWorld(t, Config{})
+	scribble(other, r, 20)
+	other.snapshot()
+	scribble(other, r, 20)
+	hash, index := other.ns.Hash(), other.ns.AppliedIndex()
+	refused := func(what string, stream []byte) {
+		t.Helper()
+		err := other.ns.Restore(bytes.NewReader(stream))
+		if !errors.Is(err, metadata.ErrCorrupt) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if other.ns.Hash() != hash || other.ns.AppliedIndex() != index {
+			t.Fatalf("%s: something changed", what)
+		}
+	}
+	for at := 0; at < len(good); at += 7 {
+		bad := bytes.Clone(good)
+		bad[at] ^= 1 << (at % 8)
+		refused(fmt.Sprintf("bit %d of byte %d flipped", at%8, at), bad)
+		refused(fmt.Sprintf("cut at %d", at), good[:at])
+	}
+	other.check()
+	scribble(other, r, 20)
+	other.snapshot()
+	other.check()
+	if err := other.ns.Restore(bytes.NewReader(good)); err != nil {
+		t.Fatal(err)
+	}
+	if other.ns.Hash() != w.ns.Hash() {
+		t.Error("the good one does not give the same state")
+	}
+	other.check()
+}
+
+// A store that dies while a snapshot is installed leaves the state that was there.
+func TestRestoreCutAnywhere(t *testing.T) {
+	w := newWorld(t, Config{})
+	r := rand.New(rand.NewPCG(5, 5))
+	scribble(w, r, 60)
+	stream := w.snapshot()
+	for cut := 1; ; cut++ {
+		inner := mem.New()
+		store := faulty.New(inner, nil)
+		other := newWorld(t, Config{Store: store})
+		scribble(other, r, 10)
+		other.snapshot()
+		hash := other.ns.Hash()
+		store.Reset(faulty.FailAt(cut, faulty.Put, faulty.Replace))
+		err := other.ns.Restore(bytes.NewReader(stream))
+		store.Reset(nil)
+		if err == nil {
+			if fresh(t, inner.Crash(nil), 0).Hash() != w.ns.Hash() {
+				t.Error("the installed snapshot is another state")
+			}
+			return
+		}
+		if other.ns.Hash() != hash || fresh(t, inner.Crash(nil), 0).Hash() != hash {
+			t.Fatalf("cut at call %d: the state changed", cut)
+		}
+		other.check()
+	}
+}
+
+// A checkpoint that cannot be understood is thrown away: the namespace asks for a snapshot by being at 0.
+func TestDoubtfulCheckpointStartsEmpty(t *testing.T) {
+	damage := map[string]func(t *testing.T, s kv.Store, at uint64){
+		"marker of noise": func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at+1, string(markerKey), []byte{0xff, 1, 2}) },
+		"newer version": func(t *testing.T, s kv.Store, at uint64) {
+			value, _ := (&logpb.Marker{Version: 99, Index: at + 1}).MarshalVT()
+			overwrite(t, s, at+1, string(markerKey), value)
+		},
+		"no root":       func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at, entryKey(0, ""), nil) },
+		"root of noise": func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at, entryKey(0, ""), []byte{0xff}) },
+		"open file without a lease": func(t *testing.T, s kv.Store, at uint64) {
+			overwrite(t, s, at, idKey(classOpen, 20000), []byte("nobody"))
+		},
+		"retry of noise": func(t *testing.T, s kv.Store, at uint64) {
+			overwrite(t, s, at, retryKey{}.record(), []byte{0xff})
+		},
+	}
+	for name, damage := range damage {
+		t.Run(name, func(t *testing.T) {
+			store := mem.New()
+			w := newWorld(t, Config{Store: store})
+			scribble(w, rand.New(rand.NewPCG(6, 6)), 20)
+			w.snapshot()
+			damage(t, store, w.index)
+			ns := fresh(t, store, 0)
+			if at := ns.AppliedIndex(); at != 0 {
+				t.Fatalf("it starts at %d", at)
+			}
+			w.catchUp(t, "from an empty start", ns)
+		})
+	}
+}
+
+func overwrite(t *testing.T, s kv.Store, at uint64, key string, value []byte) {
+	t.Helper()
+	b := s.Batch(at)
+	var err error
+	if value == nil {
+		err = b.Delete([]byte(key))
+	} else {
+		err = b.Put([]byte(key), value)
+	}
+	if err := errors.Join(err, b.Flush(), s.Sync()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A read that fails condemns the checkpoint: reads end in an error, a command stops the process, and the next start is
+// from a snapshot.
+func TestFailingReadCondemnsCheckpoint(t *testing.T) {
+	inner := mem.New()
+	store := faulty.New(inner, nil)
+	w := newWorld(t, Config{Store: store})
+	w.do(super, &logpb.Mkdirs{Target: to("/a/b"), Mode: 0o755, CreateParent: true})
+	w.reopen()
+	store.Reset(faulty.FailAt(1, faulty.Get, faulty.Scan))
+	if _, err := w.ns.Stat(super, "/a/b"); !errors.Is(err, faulty.ErrInjected) {
+		t.Errorf("stat gave %v", err)
+	}
+	store.Reset(nil)
+	if _, err := w.ns.Stat(super, "/"); err == nil {
+		t.Error("it reads on")
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("it applies on")
+			}
+		}()
+		w.do(super, &logpb.Mkdirs{Target: to("/a/c"), Mode: 0o755})
+	}()
+	if ns := fresh(t, inner.Crash(nil), 0); ns.AppliedIndex() != 0 {
+		t.Error("the next start trusts the checkpoint")
+	}
+}
