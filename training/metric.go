@@ -10,7 +10,7 @@ import (
 )
 
 // Metric is one reported number. NaN and the infinities travel as the strings "NaN", "Infinity" and "-Infinity". What
-// is not a number at all is kept in Text, so that the report can be answered with a named error of its trial.
+// is not a number at all is kept in Text (a list or an object as its JSON), so that the report can be answered with a named error of its trial.
 type Metric struct {
 	Value float64
 	Text  string
@@ -26,7 +26,7 @@ func (m Metric) Finite() bool {
 
 func (m Metric) String() string {
 	if m.Text != "" {
-		return m.Text
+		return strconv.Quote(m.Text)
 	}
 	return formatMetric(m.Value)
 }
@@ -48,7 +48,10 @@ func (m Metric) MarshalJSON() ([]byte, error) {
 	if m.Finite() {
 		return strconv.AppendFloat(nil, m.Value, 'g', -1, 64), nil
 	}
-	return json.Marshal(m.String())
+	if m.Text != "" {
+		return json.Marshal(m.Text)
+	}
+	return json.Marshal(formatMetric(m.Value))
 }
 
 // UnmarshalJSON accepts every JSON value of up to 200 characters and keeps what is not a number as Text.
@@ -69,7 +72,7 @@ func (m *Metric) UnmarshalJSON(data []byte) error {
 		case "-infinity", "-inf":
 			m.Value = math.Inf(-1)
 		default:
-			m.Text = strconv.Quote(truncate(s, 200))
+			m.Text = truncate(s, 200)
 		}
 		return nil
 	}

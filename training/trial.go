@@ -15,8 +15,12 @@ func (t TrialID) String() string { return fmt.Sprintf("%04d", int(t)) }
 // MarshalText writes the id as in directory names.
 func (t TrialID) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText accepts any number of leading zeros.
+// UnmarshalText accepts any number of leading zeros, and 0000 for no trial.
 func (t *TrialID) UnmarshalText(b []byte) error {
+	if string(b) == TrialID(0).String() {
+		*t = 0
+		return nil
+	}
 	n, err := ParseTrialID(string(b))
 	*t = n
 	return err

@@ -327,7 +327,7 @@ type ExecutorStatus struct {
 	Node      string   `json:"node,omitempty"`
 	Host      string   `json:"host"`
 	GPUs      []string `json:"gpus,omitempty"`
-	// State is IDLE, BUSY, DRAINING or LOST.
+	// State is IDLE, BUSY, DRAINING (told to end), GONE (ended as told) or LOST.
 	State  string `json:"state"`
 	Trial  string `json:"trial,omitempty"` // "0007/2"
 	Reason string `json:"reason,omitempty"`

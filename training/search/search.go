@@ -72,7 +72,8 @@ type Optimizer interface {
 	Next() (Suggestion, Verdict)
 	// Observe tells what happened. Events of trials that were not suggested are ignored.
 	Observe(Event)
-	// Outlook is how many suggestions Next has to give before it would say Idle or Done.
+	// Outlook is how many suggestions Next has to give before it would say Idle or Done; Next suggests exactly while it
+	// is above 0.
 	Outlook() int
 	// Planned is how many configurations the search tries in all.
 	Planned() int

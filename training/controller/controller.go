@@ -1,0 +1,680 @@
+// Package controller runs one experiment: it is the application master that gives trials to executors, hears what they
+// report, decides which go on, and writes everything down so that no crash loses a metric, a trial or a decision.
+//
+//	executors ──HTTP/JSON──► server ──► propose ──► experiment (pure state machine)
+//	people    ──proxy─────►    │           │             │ entries
+//	                           │           ▼             ▼
+//	resource manager ◄─gRPC── fleet     journal.jsonl (flushed before any answer) ──► snapshot
+//	                                                      │ effects
+//	                                                      ▼
+//	                                       files · hub (server-sent events) · fleet
+//
+// One goroutine, the loop, owns the experiment: it takes proposals one after the other, writes the entries of a batch
+// to the journal in one flush, and only then answers. See DESIGN.md.
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/training"
+)
+
+type fileStatus = metadata.FileStatus
+
+// Env is where a controller runs; FromEnvironment makes it from a container's environment.
+type Env struct {
+	// Application, Attempt and User are those of the container.
+	Application string
+	Attempt     int
+	User        string
+	// Job is the content of job.json.
+	Job []byte
+	// FS is the cluster's filesystem, as User.
+	FS FS
+	// RM is the resource manager, with the container's token.
+	RM ResourceManager
+	// Listener is the HTTP server's; Run closes it.
+	Listener net.Listener
+	// Caller says which user sends a request that comes through the resource manager's proxy. nil: users are not served.
+	Caller func(*http.Request) (metadata.Caller, error)
+	// SDK is the Python package as a zip, with its SHA-256. nil: executors have it already.
+	SDK func() (data []byte, sha256 string)
+	// Python is the interpreter of the executors. Default "python3".
+	Python string
+	// Times may be left zero.
+	Times Times
+	// Logger; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// Times are the controller's time limits. Zero fields are the defaults.
+type Times struct {
+	// Lease: an executor that is silent for so long is lost. Default 10s. Shorter finds dead executors sooner and takes
+	// slow ones for dead.
+	Lease time.Duration
+	// Report is how often executors report. Default 1s.
+	Report time.Duration
+	// Grace is what executors have to re-attach after a restart of the controller. Default 30s, at least Lease.
+	Grace time.Duration
+	// Start is what a container has until its executor registers. Default 2m.
+	Start time.Duration
+	// Drain is what an executor that is told to end has until its container is released. Default 15s.
+	Drain time.Duration
+	// Amnesty: an excluded node is used again when no other gives a container for so long. Default 10s.
+	Amnesty time.Duration
+	// Tick is how often limits are looked at. Default 100ms.
+	Tick time.Duration
+	// Snapshot is the number of journal entries between snapshots. Default 2000.
+	Snapshot int
+}
+
+func (t *Times) setDefaults() {
+	def := func(to *time.Duration, v time.Duration) {
+		if *to == 0 {
+			*to = v
+		}
+	}
+	def(&t.Lease, 10*time.Second)
+	def(&t.Report, time.Second)
+	def(&t.Grace, max(30*time.Second, t.Lease))
+	def(&t.Start, 2*time.Minute)
+	def(&t.Drain, 15*time.Second)
+	def(&t.Amnesty, 10*time.Second)
+	def(&t.Tick, 100*time.Millisecond)
+	if t.Snapshot == 0 {
+		t.Snapshot = 2000
+	}
+}
+
+// Names in the experiment's directory and in the executors' work directory.
+const (
+	journalName  = "journal.jsonl"
+	snapshotName = ".snapshot.json"
+	sdkName      = "hops-sdk.zip"
+	codeDir      = "code"
+)
+
+// job is what the controller reads of job.json; the resource manager has checked the rest.
+type job struct {
+	ID         string              `json:"id"`
+	User       string              `json:"user"`
+	Name       string              `json:"name"`
+	Env        map[string]string   `json:"env"`
+	Artifacts  []training.Artifact `json:"artifacts"`
+	Experiment json.RawMessage     `json:"experiment"`
+}
+
+// controller is a running experiment.
+type controller struct {
+	env   *Env
+	times Times
+	log   *slog.Logger
+	id    string
+	dir   string
+
+	ready     atomic.Bool
+	proposals chan *proposal
+	fleet     fleet
+	hub       *hub
+	files     *files
+	journal   *journal
+
+	snapshots  chan []byte // capacity 1
+	sinceSnap  int
+	overOnce   sync.Once
+	over       chan struct{} // closed when the experiment is over and that is in the journal
+	lastSeen   map[string]training.Millis
+	graceUntil training.Millis
+	lastTick   time.Time
+	wakeMu     sync.Mutex
+	wake       chan struct{} // closed when executors that wait should ask again
+	mu         sync.RWMutex  // guards x: the loop writes, anybody reads
+	x          *experiment
+}
+
+// proposal is a request on its way through the loop.
+type proposal struct {
+	run  func(*experiment, training.Millis) (*entry, error)
+	done chan error // capacity 1
+}
+
+// Run runs the experiment of env to its end and tells the resource manager how it ended. It returns nil when the
+// experiment is over, whatever its result; an error when this attempt cannot go on, so that another may. If ctx ends,
+// the journal is closed and nil is returned: the next attempt goes on from it.
+func Run(ctx context.Context, env Env) error {
+	c := &controller{
+		env: &env, times: env.Times, log: env.Logger, proposals: make(chan *proposal, 64),
+		snapshots: make(chan []byte, 1), over: make(chan struct{}), lastSeen: map[string]training.Millis{}, wake: make(chan struct{}),
+	}
+	c.times.setDefaults()
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	c.log = c.log.With("app", env.Application, "attempt", env.Attempt)
+	if env.Python == "" {
+		env.Python = "python3"
+	}
+	c.fleet = fleet{rm: env.RM, log: c.log, times: c.times, app: env.Application, try: env.Attempt, experiment: c}
+	c.fleet.init()
+	server := &http.Server{
+		Handler: security.GuardHTTP(c.handler(), nil), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
+	}
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	server.BaseContext = func(net.Listener) context.Context { return inner }
+	g, inner2 := errgroup.WithContext(inner)
+	g.Go(func() error {
+		if err := server.Serve(env.Listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve executors: %w", err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer stop()
+		return c.run(inner2)
+	})
+	g.Go(func() error {
+		<-inner2.Done()
+		end, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if server.Shutdown(end) != nil {
+			return server.Close()
+		}
+		return nil
+	})
+	err := g.Wait()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
+
+// run is the experiment's life.
+func (c *controller) run(ctx context.Context) error {
+	env := c.env
+	registration, err := env.RM.Register(ctx, &rmpb.RegisterRequest{
+		ApplicationId: env.Application, Attempt: int32(env.Attempt), HttpAddress: env.Listener.Addr().String(),
+	})
+	if err != nil {
+		return fmt.Errorf("register with the resource manager: %w", err)
+	}
+	c.fleet.epoch = registration.GetEpoch()
+	var containers []string
+	for _, k := range registration.GetContainers() {
+		c.fleet.add(k)
+		containers = append(containers, k.GetContainerId())
+	}
+	spec, doc, err := c.specification()
+	if err != nil {
+		c.log.Error("the experiment cannot run", "err", err)
+		return c.finish(ctx, ExperimentFailed, "the experiment cannot run: "+err.Error())
+	}
+	if err := c.open(ctx, spec, containers); err != nil {
+		return fmt.Errorf("experiment %s: %w", c.id, err)
+	}
+	c.fleet.resources = &rmpb.Resources{Memory: int64(spec.Resources.Memory), Vcores: int32(spec.Resources.VCores), Gpus: int32(spec.Resources.GPUs)}
+	if !c.x.over() {
+		if c.fleet.launch, err = c.launch(ctx, spec, doc); err != nil {
+			return err
+		}
+	}
+
+	g, ctx := errgroup.WithContext(ctx)
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	g.Go(func() error { return c.files.run(work) })
+	g.Go(func() error { return c.writeSnapshots(work) })
+	g.Go(func() error { return c.loop(work) })
+	g.Go(func() error { return c.fleet.watch(work) })
+	g.Go(func() error { return c.fleet.run(work) })
+	g.Go(func() error {
+		defer stop()
+		select {
+		case <-c.over:
+			return c.conclude(work)
+		case <-work.Done():
+			return nil
+		}
+	})
+	c.ready.Store(true)
+	err = g.Wait()
+	return errors.Join(err, c.journal.close())
+}
+
+// specification reads the job and checks the experiment in it.
+func (c *controller) specification() (*training.Spec, *job, error) {
+	var doc job
+	if err := json.Unmarshal(c.env.Job, &doc); err != nil {
+		return nil, nil, fmt.Errorf("job.json: %w", err)
+	}
+	if len(doc.Experiment) == 0 {
+		return nil, nil, errors.New(`job.json has no "experiment"`)
+	}
+	if c.env.User == "" {
+		c.env.User = doc.User
+	}
+	spec, err := training.ParseSpec(doc.Experiment, c.env.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	if spec.Name == "no-name" && doc.Name != "" {
+		spec.Name = doc.Name
+	}
+	c.id = c.env.Application + "_1"
+	c.dir = path.Join("/Projects", spec.Project, "Experiments", c.id)
+	return spec, &doc, nil
+}
+
+// open makes the experiment's directory and journal, or takes over those of an earlier attempt.
+func (c *controller) open(ctx context.Context, spec *training.Spec, containers []string) error {
+	f := c.env.FS
+	if err := f.Mkdirs(ctx, c.dir); err != nil {
+		return fmt.Errorf("make the experiment's directory (may %s write in /Projects/%s?): %w", c.env.User, spec.Project, err)
+	}
+	name := path.Join(c.dir, journalName)
+	x, offset := newExperiment(), int64(0)
+	var redo effects
+	_, err := f.Stat(ctx, name)
+	switch {
+	case missing(err):
+		if c.journal, err = createJournal(ctx, f, name, c.log); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	default:
+		if data, err := readFile(ctx, f, path.Join(c.dir, snapshotName)); err == nil {
+			if y, at, err := restore(data); err == nil {
+				x, offset = y, at
+			} else {
+				c.log.Warn("the snapshot is not used, the journal is read from its beginning", "err", err)
+			}
+		}
+		from := x.N
+		c.journal, err = resumeJournal(ctx, f, name, offset, x.N, c.log, x.apply)
+		if err != nil {
+			return err
+		}
+		redo = x.take()
+		redo.lines = nil // they were written, or are not missed
+		c.log.Info("took over the journal", "entries", x.N, "read", x.N-from, "state", x.State)
+	}
+	c.x = x
+	c.hub = newHub(x.N)
+	c.files = newFiles(f, c.dir, c.log, c.view)
+	redo.events = nil
+	c.files.add(redo)
+
+	now := training.MillisOf(time.Now())
+	var lines []line
+	record := func(e *entry) error {
+		e, err := x.propose(now, e)
+		if err != nil {
+			return err
+		}
+		b, err := e.encode()
+		lines = append(lines, line{e.N, b})
+		return err
+	}
+	if x.N == 0 {
+		if err := record(&entry{Created: &created{Version: journalVersion, ID: c.id, Application: c.env.Application, User: c.env.User, Directory: c.dir, Spec: spec}}); err != nil {
+			return err
+		}
+	}
+	if !x.over() {
+		if err := record(&entry{Started: &started{Attempt: c.env.Attempt, Containers: containers}}); err != nil {
+			return err
+		}
+	}
+	if err := c.journal.append(ctx, lines); err != nil {
+		return err
+	}
+	fx := x.take()
+	c.hub.publish(fx.events)
+	c.files.add(fx)
+	c.fleet.giveBack(fx.release)
+	if x.over() {
+		c.overOnce.Do(func() { close(c.over) })
+	}
+	c.graceUntil = now.Add(c.times.Grace)
+	return c.announce(ctx, spec, now)
+}
+
+// announce writes where the controller is and what it runs.
+func (c *controller) announce(ctx context.Context, spec *training.Spec, now training.Millis) error {
+	where, err := json.Marshal(Whereabouts{URL: "http://" + c.env.Listener.Addr().String(), Attempt: c.env.Attempt, Since: now})
+	if err != nil {
+		return err
+	}
+	if err := writeFile(ctx, c.env.FS, path.Join(c.dir, WhereaboutsName), where); err != nil {
+		return err
+	}
+	kind := spec.Kind
+	doc, err := json.MarshalIndent(map[string]any{
+		"id": c.id, "application": c.env.Application, "user": c.env.User, "name": spec.Name, "project": spec.Project, "experimentType": kind,
+		"description": spec.Description, "function": spec.Entry, "direction": spec.Direction, "optimizationKey": spec.Metric,
+		"created": c.x.Created, "directory": c.dir, "spec": spec,
+	}, "", " ")
+	if err != nil {
+		return err
+	}
+	return writeFile(ctx, c.env.FS, path.Join(c.dir, "experiment.json"), doc)
+}
+
+// launch says what runs in the executors' containers, and brings the Python package there.
+func (c *controller) launch(ctx context.Context, spec *training.Spec, doc *job) (*rmpb.Launch, error) {
+	l := &rmpb.Launch{
+		Argv: []string{c.env.Python, "-m", "hops.executor"},
+		Env: map[string]string{
+			"HOPS_CONTROLLER": "http://" + c.env.Listener.Addr().String(), "HOPS_EXPERIMENT_DIR": c.dir, "ML_ID": c.id, "PYTHONUNBUFFERED": "1",
+		},
+		GraceMs: 5000,
+	}
+	add := func(a training.Artifact) {
+		kind := a.Kind
+		if kind == "" {
+			kind = "file"
+		}
+		l.Artifacts = append(l.Artifacts, &rmpb.Artifact{Name: a.Name, Uri: a.URI, Kind: kind, Sha256: a.SHA256, Visibility: "private"})
+	}
+	maps.Copy(l.Env, doc.Env)
+	maps.Copy(l.Env, spec.Env)
+	if c.env.SDK != nil {
+		data, sum := c.env.SDK()
+		uri := path.Join("/user", c.env.User, ".hops/artifacts", sum+".zip")
+		if err := upload(ctx, c.env.FS, uri, data); err != nil {
+			return nil, fmt.Errorf("upload the Python package: %w", err)
+		}
+		l.Artifacts = append(l.Artifacts, &rmpb.Artifact{Name: sdkName, Uri: uri, Kind: "file", Size: int64(len(data)), Sha256: sum, Visibility: "private"})
+		l.Env["PYTHONPATH"] = strings.TrimSuffix(sdkName+":"+l.Env["PYTHONPATH"], ":")
+	}
+	if spec.Code != nil {
+		add(training.Artifact{Name: codeDir, URI: spec.Code.URI, Kind: "code", SHA256: spec.Code.SHA256})
+	}
+	for _, a := range slices.Concat(doc.Artifacts, spec.Files) {
+		if a.Name != "job.json" {
+			add(a)
+		}
+	}
+	return l, nil
+}
+
+// upload stores content under a name made of its hash, unless it is there.
+func upload(ctx context.Context, f FS, uri string, data []byte) error {
+	if s, err := f.Stat(ctx, uri); err == nil && s.Length == int64(len(data)) {
+		return nil
+	} else if err != nil && !missing(err) {
+		return err
+	}
+	return writeFile(ctx, f, uri, data)
+}
+
+// propose takes a request through the loop. It returns when what it changed is in the journal. The function runs on the
+// loop's goroutine; it returns the entry that it applied, or a refusal.
+func (c *controller) propose(ctx context.Context, run func(*experiment, training.Millis) (*entry, error)) error {
+	p := &proposal{run: run, done: make(chan error, 1)}
+	select {
+	case c.proposals <- p:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-p.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// view reads the experiment. What it shows may be a flush ahead of the journal.
+func (c *controller) view(fn func(*experiment)) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	fn(c.x)
+}
+
+func (c *controller) status(curves bool) (s ExperimentStatus) {
+	c.view(func(x *experiment) { s = x.status(training.MillisOf(time.Now()), curves) })
+	if s.Reason == "" && s.State == ExperimentRunning {
+		s.Reason = c.fleet.reason()
+	}
+	return s
+}
+
+// heard notes a sign of life of an executor; on the loop's goroutine.
+func (c *controller) heard(id string) { c.lastSeen[id] = training.MillisOf(time.Now()) }
+
+func (c *controller) heardTrial(x *experiment, err error, id training.TrialID) {
+	if t := x.trial(id); err == nil && t != nil {
+		c.heard(t.Executor)
+	}
+}
+
+// waker is closed at the next moment at which an executor that waits might get something.
+func (c *controller) waker() <-chan struct{} {
+	c.wakeMu.Lock()
+	defer c.wakeMu.Unlock()
+	return c.wake
+}
+
+// maxBatch bounds the requests that share a flush.
+const maxBatch = 256
+
+// loop owns the experiment until ctx ends.
+func (c *controller) loop(ctx context.Context) error {
+	tick := time.NewTicker(c.times.Tick)
+	defer tick.Stop()
+	c.lastTick = time.Now()
+	for {
+		var batch []*proposal
+		ticked := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case p := <-c.proposals:
+			batch = append(batch, p)
+		case <-tick.C:
+			ticked = true
+		}
+	more:
+		for len(batch) < maxBatch {
+			select {
+			case p := <-c.proposals:
+				batch = append(batch, p)
+			default:
+				break more
+			}
+		}
+		if err := c.turn(ctx, batch, ticked); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+// turn takes a batch of proposals, and what time has brought about, into the experiment, the journal and the world, in
+// this order.
+func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) error {
+	now := time.Now()
+	millis := training.MillisOf(now)
+	var lines []line
+	results := make([]error, len(batch))
+	var broken error
+	take := func(e *entry, err error) error {
+		if err != nil {
+			if _, ok := errors.AsType[*refusal](err); !ok {
+				broken = err
+			}
+			return err
+		}
+		if e == nil {
+			return nil
+		}
+		b, err := e.encode()
+		if err != nil {
+			broken = err
+		}
+		lines = append(lines, line{e.N, b})
+		return err
+	}
+	c.mu.Lock()
+	for i, p := range batch {
+		results[i] = take(p.run(c.x, millis))
+	}
+	if ticked {
+		for _, e := range c.due(now) {
+			_ = take(c.x.propose(millis, e)) // kept in broken
+		}
+	}
+	fx := c.x.take()
+	over := c.x.over()
+	c.mu.Unlock()
+
+	if broken == nil {
+		broken = c.journal.append(ctx, lines)
+	}
+	if broken != nil {
+		for _, p := range batch {
+			p.done <- refuse(503, CodeNotReady, "the controller is ending: %v", broken)
+		}
+		return broken
+	}
+	c.hub.publish(fx.events)
+	c.files.add(fx)
+	if len(lines) > 0 {
+		c.fleet.giveBack(fx.release)
+		c.fleet.poke()
+	}
+	for i, p := range batch {
+		p.done <- results[i]
+	}
+	if fx.wake {
+		c.wakeMu.Lock()
+		close(c.wake)
+		c.wake = make(chan struct{})
+		c.wakeMu.Unlock()
+	}
+	if c.sinceSnap += len(lines); c.sinceSnap >= c.times.Snapshot {
+		c.sinceSnap = 0
+		if b, err := c.x.snapshot(c.journal.size); err != nil { // only this goroutine writes x
+			c.log.Warn("snapshot", "err", err)
+		} else {
+			select {
+			case c.snapshots <- b:
+			default: // the last one is still being written
+			}
+		}
+	}
+	if over {
+		c.overOnce.Do(func() { close(c.over) })
+	}
+	return nil
+}
+
+// due asks the experiment what time has brought about. After a pause of this process (it was stopped, or the journal
+// was slow) executors first get the chance to be heard.
+func (c *controller) due(now time.Time) []*entry {
+	millis := training.MillisOf(now)
+	if now.Sub(c.lastTick) > c.times.Lease/2 {
+		c.graceUntil = max(c.graceUntil, millis.Add(c.times.Lease))
+	}
+	c.lastTick = now
+	return c.x.due(millis, c.times.Lease, func(id string) training.Millis {
+		seen, ok := c.lastSeen[id]
+		if !ok || millis < c.graceUntil {
+			return max(seen, c.graceUntil.Add(-c.times.Lease))
+		}
+		return seen
+	})
+}
+
+// writeSnapshots stores snapshots as they come.
+func (c *controller) writeSnapshots(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-c.snapshots:
+			if err := writeFile(ctx, c.env.FS, path.Join(c.dir, snapshotName), b); err != nil && ctx.Err() == nil {
+				c.log.Warn("snapshot", "err", err)
+			}
+		}
+	}
+}
+
+// The patience of the end: executors leave by themselves, then their containers are taken.
+const (
+	leavePatience  = 5 * time.Second
+	finishPatience = 5 * time.Minute
+)
+
+// conclude writes the result of an experiment that is over and tells the resource manager.
+func (c *controller) conclude(ctx context.Context) error {
+	c.hub.close()
+	patient, cancel := context.WithTimeout(ctx, finishPatience)
+	defer cancel()
+	if err := c.files.drained(patient); err != nil {
+		return err
+	}
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := c.files.finish(patient)
+		if err == nil {
+			break
+		}
+		c.log.Warn("writing the result", "err", err)
+		select {
+		case <-patient.Done():
+			return fmt.Errorf("write the result: %w", err)
+		case <-time.After(pause):
+		}
+	}
+	c.files.sweep(patient)
+	for deadline := time.Now().Add(leavePatience); c.fleet.live() > 0 && time.Now().Before(deadline); {
+		select {
+		case <-patient.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	var state, reason string
+	c.view(func(x *experiment) {
+		state, reason = x.State, x.Reason
+		if b := x.best(); b != nil && state == ExperimentFinished {
+			reason = strings.TrimPrefix(reason+fmt.Sprintf("; best %s %.6g in trial %v", x.spec.Metric, b.Metric, b.Trial), "; ")
+		}
+	})
+	return c.finish(patient, state, reason)
+}
+
+// finish ends the application.
+func (c *controller) finish(ctx context.Context, state, reason string) error {
+	final := map[string]string{ExperimentFinished: "SUCCEEDED", ExperimentFailed: "FAILED", ExperimentKilled: "KILLED"}[state]
+	err := c.env.RM.Finish(ctx, &rmpb.FinishRequest{
+		ApplicationId: c.env.Application, Attempt: int32(c.env.Attempt), Epoch: c.fleet.epoch, FinalStatus: final, Diagnostics: reason,
+	})
+	if err != nil {
+		return fmt.Errorf("tell the resource manager that the experiment is %s: %w", state, err)
+	}
+	c.log.Info("the experiment is over", "state", state, "reason", reason)
+	return nil
+}

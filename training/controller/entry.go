@@ -1,0 +1,204 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/search"
+)
+
+// entry is one line of the journal: an input of the experiment's state machine, never a result. Results follow from the
+// specification's seed and the entries before, so that reading the lines again makes the same experiment. The only
+// result written down is the suggestion in Assigned; it is compared when the journal is read, and a difference stops
+// the controller.
+//
+// Exactly one of the pointers is set; Kind is its name, for people with grep.
+type entry struct {
+	N    int64           `json:"n"`
+	Time training.Millis `json:"t"`
+	Kind string          `json:"kind"`
+
+	Created    *created    `json:"created,omitempty"`
+	Started    *started    `json:"started,omitempty"`
+	Registered *registered `json:"registered,omitempty"`
+	Assigned   *assigned   `json:"assigned,omitempty"`
+	Reported   *reported   `json:"reported,omitempty"`
+	Committed  *committed  `json:"committed,omitempty"`
+	Ended      *ended      `json:"ended,omitempty"`
+	Lost       *lost       `json:"lost,omitempty"`
+	Expired    *expired    `json:"expired,omitempty"`
+	Drained    *drained    `json:"drained,omitempty"`
+	Preempted  *preempted  `json:"preempted,omitempty"`
+	Stopped    *stopped    `json:"stopped,omitempty"`
+	Forgiven   *forgiven   `json:"forgiven,omitempty"`
+	NotStarted *notStarted `json:"not_started,omitempty"`
+}
+
+// created is the first line of every journal.
+type created struct {
+	Version     int            `json:"version"` // of this format: 1
+	ID          string         `json:"id"`
+	Application string         `json:"application"`
+	User        string         `json:"user"`
+	Directory   string         `json:"directory"`
+	Spec        *training.Spec `json:"spec"`
+}
+
+// journalVersion is the format that this code writes; it reads nothing newer.
+const journalVersion = 1
+
+// started: an attempt of the application master took over. Containers lists those that still run; executors in others
+// are lost.
+type started struct {
+	Attempt    int      `json:"attempt"`
+	Containers []string `json:"containers"`
+}
+
+// registered: an executor process began. An earlier one in the same container is lost.
+type registered struct {
+	Container string   `json:"container"`
+	Instance  string   `json:"instance"`
+	Node      string   `json:"node,omitempty"`
+	Host      string   `json:"host"`
+	GPUs      []string `json:"gpus,omitempty"`
+}
+
+// assigned: an executor asked and was given something. Proposed with Trial 0, the optimizer is asked and apply writes
+// what it suggested into the entry; otherwise the trial is one that has to be done again.
+type assigned struct {
+	Executor   string             `json:"executor"`
+	Trial      training.TrialID   `json:"trial"`
+	Attempt    int                `json:"attempt"`
+	Suggestion *search.Suggestion `json:"suggestion,omitempty"`
+}
+
+// reported are events that were new.
+type reported struct {
+	Trial    training.TrialID `json:"trial"`
+	Attempt  int              `json:"attempt"`
+	Events   []MetricEvent    `json:"events"`
+	LogBytes int64            `json:"log_bytes,omitempty"`
+}
+
+// committed: a checkpoint that was found whole.
+type committed struct {
+	Trial   training.TrialID `json:"trial"`
+	Attempt int              `json:"attempt"`
+	Commit
+}
+
+// ended: an executor said how its attempt ended.
+type ended struct {
+	Trial   training.TrialID `json:"trial"`
+	Attempt int              `json:"attempt"`
+	Final
+}
+
+// lost: an executor is gone. Blame: its container or its silence counts as a failure of the trial and the node; without
+// it the cluster took the container away.
+type lost struct {
+	Executor string `json:"executor"`
+	Reason   string `json:"reason"`
+	Blame    bool   `json:"blame,omitempty"`
+	// Told: it had been told to end and did.
+	Told bool `json:"told,omitempty"`
+}
+
+// expired: a time limit passed. Code is training.CodeTimeout or CodeNoReport of an attempt; for the whole experiment
+// Trial is 0.
+type expired struct {
+	Trial   training.TrialID `json:"trial,omitempty"`
+	Attempt int              `json:"attempt,omitempty"`
+	Code    string           `json:"code"`
+}
+
+// drained: an executor is told to end.
+type drained struct {
+	Executor string `json:"executor"`
+	Reason   string `json:"reason"`
+}
+
+// preempted: an executor's container will be taken away.
+type preempted struct {
+	Executor string `json:"executor"`
+	Reason   string `json:"reason"`
+}
+
+// stopped: a person, or the resource manager, ends the experiment.
+type stopped struct {
+	User   string `json:"user"`
+	Reason string `json:"reason"`
+}
+
+// forgiven: an excluded node may be used again, because no other gave a container.
+type forgiven struct {
+	Node string `json:"node"`
+}
+
+// notStarted: a container ended before its executor registered.
+type notStarted struct {
+	Container string `json:"container"`
+	Node      string `json:"node,omitempty"`
+	Reason    string `json:"reason"`
+	Log       string `json:"log,omitempty"`
+}
+
+// kind names the pointer that is set.
+func (e *entry) kind() string {
+	switch {
+	case e.Created != nil:
+		return "created"
+	case e.Started != nil:
+		return "started"
+	case e.Registered != nil:
+		return "registered"
+	case e.Assigned != nil:
+		return "assigned"
+	case e.Reported != nil:
+		return "reported"
+	case e.Committed != nil:
+		return "committed"
+	case e.Ended != nil:
+		return "ended"
+	case e.Lost != nil:
+		return "lost"
+	case e.Expired != nil:
+		return "expired"
+	case e.Drained != nil:
+		return "drained"
+	case e.Preempted != nil:
+		return "preempted"
+	case e.Stopped != nil:
+		return "stopped"
+	case e.Forgiven != nil:
+		return "forgiven"
+	case e.NotStarted != nil:
+		return "not_started"
+	}
+	return ""
+}
+
+// encode makes the line, with its newline.
+func (e *entry) encode() ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(e); err != nil {
+		return nil, fmt.Errorf("journal entry %d: %w", e.N, err)
+	}
+	return b.Bytes(), nil
+}
+
+// decodeEntry reads a line. A line that is not a whole entry is an error: it was cut by a crash or damaged.
+func decodeEntry(line []byte) (*entry, error) {
+	var e entry
+	if err := json.Unmarshal(line, &e); err != nil {
+		return nil, err
+	}
+	if e.Kind != e.kind() || e.Kind == "" {
+		return nil, fmt.Errorf("entry %d of kind %q has the content of %q", e.N, e.Kind, e.kind())
+	}
+	return &e, nil
+}

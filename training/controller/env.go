@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/security"
+)
+
+// maxJob bounds job.json, in bytes.
+const maxJob = 16 << 20
+
+// FromEnvironment makes an Env from the environment of an application master's container: HOPS_APPLICATION_ID,
+// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC and HOPS_TOKEN. files is a client of HOPS_FS that
+// acts as HOPS_USER; sdk is the Python package. The closer is for after Run. Every variable that is missing is named in
+// the error.
+func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() ([]byte, string), log *slog.Logger) (Env, io.Closer, error) {
+	var lacking []string
+	need := func(name string) string {
+		v := getenv(name)
+		if v == "" {
+			lacking = append(lacking, name)
+		}
+		return v
+	}
+	env := Env{Application: need("HOPS_APPLICATION_ID"), User: need("HOPS_USER"), FS: DFS(files), SDK: sdk, Logger: log}
+	attempt, work, managers, tokenFile := need("HOPS_ATTEMPT"), need("HOPS_WORK_DIR"), need("HOPS_RM_GRPC"), need("HOPS_TOKEN")
+	if len(lacking) > 0 {
+		return Env{}, nil, fmt.Errorf("not in the container of an application master: %s is not set", strings.Join(lacking, ", "))
+	}
+	var err error
+	if env.Attempt, err = strconv.Atoi(attempt); err != nil || env.Attempt < 1 {
+		return Env{}, nil, fmt.Errorf("HOPS_ATTEMPT is %q, want a number from 1", attempt)
+	}
+	job, err := os.Open(filepath.Join(work, "job.json"))
+	if err != nil {
+		return Env{}, nil, err
+	}
+	defer job.Close()
+	if env.Job, err = io.ReadAll(io.LimitReader(job, maxJob+1)); err != nil {
+		return Env{}, nil, err
+	}
+	if len(env.Job) > maxJob {
+		return Env{}, nil, errors.New("job.json is longer than 16 MiB")
+	}
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return Env{}, nil, fmt.Errorf("token: %w", err)
+	}
+	env.Caller = security.NewDoor(security.Config{}).HTTPCaller
+	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return Env{}, nil, err
+	}
+	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), strings.TrimSpace(string(token)))
+	if err != nil {
+		return Env{}, nil, errors.Join(err, env.Listener.Close())
+	}
+	env.RM = rm
+	return env, closer, nil
+}

@@ -1,0 +1,425 @@
+package controller
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gohops/hops/resourcemanager"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/training"
+)
+
+// fleet keeps the containers of the executors: it asks the resource manager for as many as the experiment wants, takes
+// what happens to them into the experiment, and gives back what is not wanted any more.
+//
+// The experiment's journal knows executors; the fleet knows containers, which the resource manager remembers and tells
+// again after a restart.
+type fleet struct {
+	rm    ResourceManager
+	log   *slog.Logger
+	times Times
+	app   string
+	try   int
+	epoch uint64
+	// launch is what runs in each container.
+	launch *rmpb.Launch
+	// resources of each.
+	resources *rmpb.Resources
+	// experiment reads and changes the experiment.
+	experiment interface {
+		propose(ctx context.Context, run func(*experiment, training.Millis) (*entry, error)) error
+		view(func(*experiment))
+	}
+
+	changed chan struct{} // capacity 1: something to look at
+
+	mu         sync.Mutex
+	containers map[string]*container
+	asks       map[string]*rmpb.Ask // granted ones are taken out
+	news       map[string]bool      // asks to send (again)
+	cancel     []string
+	release    []string
+	asked      int // numbers the asks
+	pending    string
+	arrived    chan struct{} // closed when a container is granted
+	lastGrant  time.Time
+}
+
+// container is one that was granted.
+type container struct {
+	id, node, host string
+	token          [32]byte
+	granted        time.Time
+	registered     bool
+	gone           bool
+	released       bool
+	drainingSince  time.Time
+}
+
+func (f *fleet) init() {
+	f.changed = make(chan struct{}, 1)
+	f.containers, f.asks, f.news = map[string]*container{}, map[string]*rmpb.Ask{}, map[string]bool{}
+	f.arrived = make(chan struct{})
+	f.lastGrant = time.Now()
+}
+
+// poke makes the fleet look at the experiment.
+func (f *fleet) poke() {
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// add takes in a granted container.
+func (f *fleet) add(c *rmpb.Container) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.asks, c.GetAskId())
+	delete(f.news, c.GetAskId())
+	f.lastGrant, f.pending = time.Now(), ""
+	if _, known := f.containers[c.GetContainerId()]; known {
+		return
+	}
+	f.containers[c.GetContainerId()] = &container{id: c.GetContainerId(), node: c.GetNodeId(), host: c.GetHost(), token: hashToken(c.GetToken()), granted: time.Now()}
+	close(f.arrived)
+	f.arrived = make(chan struct{})
+}
+
+// owner is the container that a token belongs to, also when it has ended: its executor, if it still runs, is to learn
+// that from the answers. An unknown token may be a little faster than its grant, so that it is
+// waited for.
+func (f *fleet) owner(ctx context.Context, token string, patience time.Duration) (string, bool) {
+	sum := hashToken(token)
+	deadline := time.After(patience)
+	for {
+		f.mu.Lock()
+		arrived := f.arrived
+		for id, c := range f.containers {
+			if subtle.ConstantTimeCompare(c.token[:], sum[:]) == 1 {
+				f.mu.Unlock()
+				return id, true
+			}
+		}
+		f.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-deadline:
+			return "", false
+		case <-ctx.Done():
+			return "", false
+		}
+	}
+}
+
+// node is the node of a container, "" if it is not known.
+func (f *fleet) node(id string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.containers[id]; c != nil {
+		return c.node
+	}
+	return ""
+}
+
+// giveBack releases containers.
+func (f *fleet) giveBack(ids []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, id := range ids {
+		f.releaseLocked(f.containers[id])
+	}
+}
+
+func (f *fleet) releaseLocked(c *container) {
+	if c != nil && !c.gone && !c.released {
+		c.released = true
+		f.release = append(f.release, c.id)
+	}
+}
+
+// reason says what the fleet waits for, "" if nothing.
+func (f *fleet) reason() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.asks) > 0 && f.pending != "" {
+		return fmt.Sprintf("waits for %d executors: %s", len(f.asks), f.pending)
+	}
+	return ""
+}
+
+// live counts the containers that have not ended.
+func (f *fleet) live() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.containers {
+		if !c.gone {
+			n++
+		}
+	}
+	return n
+}
+
+// look compares what is wanted with what is there and decides what to ask for and what to give back.
+func (f *fleet) look(now time.Time) (late []*container, forgive string) {
+	var wanted, usable int
+	var excluded []string
+	executors := map[string]executor{}
+	f.experiment.view(func(x *experiment) {
+		wanted, usable, excluded = x.wanted(), x.usable(), x.excluded()
+		if x.over() {
+			wanted = 0
+		}
+		for _, w := range x.Executors {
+			if w.alive() {
+				executors[w.Container] = *w
+			}
+		}
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	starting := 0
+	for _, c := range f.containers {
+		w, registered := executors[c.id]
+		c.registered = c.registered || registered
+		switch {
+		case c.gone || c.released:
+		case !registered && c.registered: // its executor was given up
+			f.releaseLocked(c)
+		case !registered && wanted == 0:
+			f.releaseLocked(c)
+		case !registered && now.Sub(c.granted) > f.times.Start:
+			late = append(late, c)
+			f.releaseLocked(c)
+		case !registered:
+			starting++
+		case w.State == executorDraining && w.Trial == 0:
+			if c.drainingSince.IsZero() {
+				c.drainingSince = now
+			} else if now.Sub(c.drainingSince) > f.times.Drain {
+				f.releaseLocked(c)
+			}
+		}
+	}
+	missing := wanted - usable - starting - len(f.asks)
+	for ; missing > 0; missing-- {
+		f.asked++
+		id := fmt.Sprintf("%d-executor-%d", f.try, f.asked)
+		f.asks[id] = &rmpb.Ask{AskId: id, Priority: 1, Resources: f.resources, Count: 1, ExcludedNodes: excluded, Launch: f.launch}
+		f.news[id] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(f.asks)) {
+		if missing < 0 {
+			delete(f.asks, id)
+			delete(f.news, id)
+			f.cancel = append(f.cancel, id)
+			missing++
+		} else if !slices.Equal(f.asks[id].ExcludedNodes, excluded) {
+			f.asks[id].ExcludedNodes = excluded
+			f.news[id] = true
+		}
+	}
+	if len(excluded) > 0 && len(f.asks) > 0 && usable+starting == 0 && now.Sub(f.lastGrant) > f.times.Amnesty {
+		forgive = excluded[0]
+		f.lastGrant = now
+	}
+	return late, forgive
+}
+
+// beat is how often the resource manager hears of the controller when nothing changes.
+const beat = 2 * time.Second
+
+// run drives the fleet until ctx ends.
+func (f *fleet) run(ctx context.Context) error {
+	tick := time.NewTicker(f.times.Tick)
+	defer tick.Stop()
+	var sequence uint64
+	var sent time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.changed:
+		case <-tick.C:
+		}
+		late, forgive := f.look(time.Now())
+		for _, c := range late {
+			err := f.notStarted(ctx, c, fmt.Sprintf("its executor did not register within %s", f.times.Start))
+			if err != nil {
+				return err
+			}
+		}
+		if forgive != "" {
+			err := f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
+				return x.propose(now, &entry{Forgiven: &forgiven{Node: forgive}})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		r := f.request()
+		if len(r.Asks)+len(r.Cancel)+len(r.Release) == 0 && time.Since(sent) < beat {
+			continue
+		}
+		f.experiment.view(func(x *experiment) { r.Progress = x.progress() })
+		sequence++
+		r.Sequence, sent = sequence, time.Now()
+		if _, err := f.rm.Allocate(ctx, r); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("resource manager: %w", err)
+		}
+	}
+}
+
+// request collects what is to be told.
+func (f *fleet) request() *rmpb.AllocateRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := &rmpb.AllocateRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch, Cancel: f.cancel, Release: f.release}
+	for _, id := range slices.Sorted(maps.Keys(f.news)) {
+		r.Asks = append(r.Asks, proto.Clone(f.asks[id]).(*rmpb.Ask)) // the original changes when nodes are excluded
+	}
+	f.cancel, f.release = nil, nil
+	clear(f.news)
+	return r
+}
+
+// watch takes the resource manager's events in until ctx ends.
+func (f *fleet) watch(ctx context.Context) error {
+	request := &rmpb.EventsRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch}
+	for {
+		err := f.rm.Events(ctx, request, func(e *rmpb.Event) error {
+			if e.GetSequence() <= request.Acknowledged && e.GetSequence() != 0 {
+				return nil
+			}
+			if err := f.handle(ctx, e); err != nil {
+				return err
+			}
+			request.Acknowledged = max(request.Acknowledged, e.GetSequence())
+			f.poke()
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, errStaleAttempt):
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// handle takes one event in; it returns when what follows from it is in the journal.
+func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
+	switch {
+	case e.GetGranted() != nil:
+		f.add(e.GetGranted())
+	case e.GetCompleted() != nil:
+		return f.completed(ctx, e.GetCompleted())
+	case e.GetNodeLost() != nil:
+		return f.nodeLost(ctx, e.GetNodeLost().GetNodeId())
+	case e.GetPreempt() != nil:
+		p := e.GetPreempt()
+		return f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
+			w := x.inContainer(p.GetContainerId())
+			if w == nil || !w.alive() || w.Preempted != "" {
+				return nil, nil
+			}
+			reason := p.GetReason()
+			if reason == "" {
+				reason = "the resource manager takes its container away"
+			}
+			return x.propose(now, &entry{Preempted: &preempted{w.ID, reason}})
+		})
+	case e.GetPending() != nil:
+		f.mu.Lock()
+		f.pending = e.GetPending().GetMessage()
+		f.mu.Unlock()
+		f.log.Info("waiting for a container", "ask", e.GetPending().GetAskId(), "code", e.GetPending().GetCode(), "reason", e.GetPending().GetMessage())
+	}
+	return nil
+}
+
+// end marks a container as ended; first is false if it was known already or was given back.
+func (f *fleet) end(id string) (c *container, first bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c = f.containers[id]
+	if c == nil || c.gone {
+		return c, false
+	}
+	c.gone = true
+	return c, !c.released
+}
+
+func (f *fleet) completed(ctx context.Context, done *rmpb.Completed) error {
+	c, first := f.end(done.GetContainerId())
+	status := resourcemanager.ExitStatus(done.GetExitStatus())
+	why := status.String()
+	if d := done.GetDiagnostics(); d != "" && len(d) < 300 {
+		why += ": " + d
+	}
+	had := false
+	err := f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
+		w := x.inContainer(done.GetContainerId())
+		had = w != nil
+		if w == nil || !w.alive() {
+			return nil, nil
+		}
+		told := w.Trial == 0 && (w.State == executorDraining || x.over())
+		return x.propose(now, &entry{Lost: &lost{Executor: w.ID, Reason: "its container ended, " + why, Blame: !told && !status.ClusterFault(), Told: told}})
+	})
+	if err != nil || had || !first || status.ClusterFault() {
+		return err
+	}
+	return f.notStarted(ctx, c, why)
+}
+
+func (f *fleet) notStarted(ctx context.Context, c *container, why string) error {
+	return f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
+		if x.over() {
+			return nil, nil
+		}
+		return x.propose(now, &entry{NotStarted: &notStarted{Container: c.id, Node: c.node, Reason: why}})
+	})
+}
+
+func (f *fleet) nodeLost(ctx context.Context, node string) error {
+	var ids []string
+	f.mu.Lock()
+	for id, c := range f.containers {
+		if c.node == node && !c.gone {
+			c.gone = true
+			ids = append(ids, id)
+		}
+	}
+	f.mu.Unlock()
+	slices.Sort(ids)
+	for _, id := range ids {
+		err := f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
+			w := x.inContainer(id)
+			if w == nil || !w.alive() {
+				return nil, nil
+			}
+			return x.propose(now, &entry{Lost: &lost{Executor: w.ID, Reason: "node " + node + " is lost"}})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,450 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/training"
+)
+
+// right is what a route asks of its caller. The zero value is none that anybody has.
+type right int
+
+const (
+	rightNobody   right = iota
+	rightAnybody        // health
+	rightExecutor       // the token of a container of this experiment
+	rightView           // the experiment's owner or a superuser
+	rightManage         // the same; another word, so that sharing one does not share the other
+)
+
+// route is one call, with the right it needs. serve gets the container of an executor's token.
+type route struct {
+	pattern string
+	right   right
+	serve   func(c *controller, w http.ResponseWriter, r *http.Request, container string) error
+}
+
+var routes = []route{
+	{"GET /healthz", rightAnybody, (*controller).serveHealth},
+	{"POST /v1/executors", rightExecutor, (*controller).serveRegister},
+	{"GET /v1/executors/{executor}/next", rightExecutor, (*controller).serveNext},
+	{"POST /v1/trials/{trial}/{attempt}/report", rightExecutor, (*controller).serveReport},
+	{"POST /v1/trials/{trial}/{attempt}/checkpoint", rightExecutor, (*controller).serveCheckpoint},
+	{"POST /v1/trials/{trial}/{attempt}/final", rightExecutor, (*controller).serveFinal},
+	{"GET /v1/experiments", rightView, (*controller).serveExperiments},
+	{"GET /v1/experiments/{id}", rightView, (*controller).serveStatus},
+	{"GET /v1/experiments/{id}/events", rightView, (*controller).serveEvents},
+	{"POST /v1/experiments/{id}/stop", rightManage, (*controller).serveStop},
+}
+
+// handler is the controller's HTTP door.
+func (c *controller) handler() http.Handler {
+	mux := http.NewServeMux()
+	for _, t := range routes {
+		mux.HandleFunc(t.pattern, func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
+			container, err := c.authorize(r, t.right)
+			if err == nil && t.right != rightAnybody && !c.ready.Load() {
+				err = refuse(503, CodeNotReady, "the controller is starting")
+			}
+			if err == nil {
+				err = t.serve(c, w, r, container)
+			}
+			if err != nil {
+				c.answerError(w, r, err)
+			}
+		})
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		c.answerError(w, r, refuse(404, CodeNotFound, "no call %s %s", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+// grantPatience is how long a request with an unknown token waits for the grant that brings it: an executor may be
+// faster than the event that announces its container.
+const grantPatience = 3 * time.Second
+
+// authorize finds who calls, and refuses who has no right.
+func (c *controller) authorize(r *http.Request, need right) (container string, err error) {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch need {
+	case rightAnybody:
+		return "", nil
+	case rightExecutor:
+		if token == "" {
+			return "", refuse(401, CodeUnauthorized, "the request carries no token")
+		}
+		if container, ok := c.fleet.owner(r.Context(), token, grantPatience); ok {
+			return container, nil
+		}
+		return "", refuse(401, CodeUnauthorized, "the token belongs to no container of this experiment")
+	case rightView, rightManage:
+		if c.env.Caller == nil {
+			return "", refuse(403, CodeForbidden, "users are not served here")
+		}
+		caller, err := c.env.Caller(r)
+		if err != nil {
+			return "", refuse(401, CodeUnauthorized, "%v", err)
+		}
+		if caller.Superuser || caller.User == c.env.User {
+			return "", nil
+		}
+		return "", refuse(403, CodeForbidden, "the experiment belongs to %s, not to %s", c.env.User, caller.User)
+	}
+	return "", refuse(403, CodeForbidden, "nobody has a right to this call")
+}
+
+func hashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
+
+func (c *controller) answerError(w http.ResponseWriter, r *http.Request, err error) {
+	var tooLarge *http.MaxBytesError
+	re, ok := errors.AsType[*refusal](err)
+	switch {
+	case ok:
+	case errors.As(err, &tooLarge):
+		re = refuse(413, CodeTooLarge, "the request has more than %d bytes", tooLarge.Limit).(*refusal)
+	case r.Context().Err() != nil:
+		return // nobody listens
+	default:
+		re = refuse(503, CodeNotReady, "%v", err).(*refusal)
+	}
+	if re.status == 503 {
+		w.Header().Set("Retry-After", "1")
+	}
+	answer(w, re.status, ErrorBody{re.ErrorDetail})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		status, b = 500, []byte(`{"error":{"code":"BAD_REQUEST","message":"the answer cannot be encoded"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // a caller that is gone asks again
+}
+
+// decode reads a body. Unknown fields are ignored: the other side may be newer.
+func decode(r *http.Request, to any) error {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, to); err != nil {
+		return refuse(400, CodeBadRequest, "%s %s: %v", r.Method, r.URL.Path, err)
+	}
+	return nil
+}
+
+// attemptOf reads the fencing token of a path.
+func attemptOf(r *http.Request) (training.TrialID, int, error) {
+	id, err := training.ParseTrialID(r.PathValue("trial"))
+	n, err2 := strconv.Atoi(r.PathValue("attempt"))
+	if err != nil || err2 != nil || n < 1 {
+		return 0, 0, refuse(404, CodeNotFound, "%q is not an attempt at a trial", r.PathValue("trial")+"/"+r.PathValue("attempt"))
+	}
+	return id, n, nil
+}
+
+func (c *controller) serveHealth(w http.ResponseWriter, _ *http.Request, _ string) error {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !c.ready.Load() {
+		w.WriteHeader(503)
+		_, _ = io.WriteString(w, "starting\n")
+		return nil
+	}
+	_, _ = io.WriteString(w, "ok\n")
+	return nil
+}
+
+func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, container string) error {
+	var body RegisterExecutor
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	switch {
+	case body.Protocol != ProtocolVersion:
+		return refuse(400, CodeBadRequest, "the executor speaks protocol %d, the controller %d", body.Protocol, ProtocolVersion)
+	case body.ContainerID != container:
+		return refuse(403, CodeForbidden, "the token belongs to %s, not to %s", container, body.ContainerID)
+	case body.Instance == "" || len(body.Instance) > 64 || len(body.Host) > 255 || len(body.GPUs) > 64:
+		return refuse(400, CodeBadRequest, "an instance of 1 to 64 bytes, a host name of at most 255 and at most 64 GPUs are needed")
+	}
+	var out RegisteredExecutor
+	status := 200
+	err := c.propose(r.Context(), func(x *experiment, now training.Millis) (*entry, error) {
+		e, fresh, entry, err := x.register(now, body, c.fleet.node(container))
+		if err != nil {
+			return nil, err
+		}
+		if fresh {
+			status = 201
+		}
+		out = RegisteredExecutor{
+			Executor: e.ID, Experiment: x.ID, LeaseMS: c.times.Lease.Milliseconds(), ReportMS: c.times.Report.Milliseconds(),
+			ControllerAttempt: x.Attempt, Directory: x.Directory, Entry: x.spec.Entry, Mode: x.spec.ExecutorMode, Preload: x.spec.Preload,
+			Arguments: x.spec.Arguments, Metric: x.spec.Metric, Direction: x.spec.Direction, StopGraceMS: x.spec.StopGrace.D().Milliseconds(),
+		}
+		if x.spec.Code != nil {
+			out.CodeDir = codeDir
+		}
+		c.heard(e.ID)
+		return entry, nil
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, status, out)
+	return nil
+}
+
+func (c *controller) serveNext(w http.ResponseWriter, r *http.Request, container string) error {
+	id := r.PathValue("executor")
+	wait := 0.0
+	if v := r.URL.Query().Get("wait"); v != "" {
+		n, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(n >= 0) {
+			return refuse(400, CodeBadRequest, "wait is a number of seconds, not %q", v)
+		}
+		wait = min(n, MaxWaitSeconds)
+	}
+	until := time.After(time.Duration(wait * float64(time.Second)))
+	for {
+		wake := c.waker()
+		var out Next
+		err := c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
+			if w := x.executor(id); w == nil || w.Container != container {
+				return nil, refuse(404, CodeUnknownExecutor, "no executor %s in %s: register again", id, x.ID)
+			}
+			c.heard(id)
+			out, e, err = x.next(now, id)
+			return e, err
+		})
+		if err != nil {
+			return err
+		}
+		if out.Action != ActionWait {
+			answer(w, 200, out)
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-time.After(c.times.Lease / 3): // an executor that waits is alive
+		case <-until:
+			answer(w, 200, out)
+			return nil
+		case <-r.Context().Done():
+			return r.Context().Err()
+		}
+	}
+}
+
+func (c *controller) serveReport(w http.ResponseWriter, r *http.Request, container string) error {
+	id, attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	var body Report
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	var out Reported
+	err = c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
+		out, e, err = x.report(now, container, id, attempt, body)
+		c.heardTrial(x, err, id)
+		return e, err
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, out)
+	return nil
+}
+
+func (c *controller) serveCheckpoint(w http.ResponseWriter, r *http.Request, container string) error {
+	id, attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	var body Commit
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	err = c.propose(r.Context(), func(x *experiment, _ training.Millis) (*entry, error) {
+		_, err := x.checkCommit(container, id, attempt, body)
+		c.heardTrial(x, err, id)
+		return nil, err
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.inspect(r.Context(), id, attempt, body); err != nil {
+		return err
+	}
+	var out Committed
+	err = c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
+		out, e, err = x.commit(now, container, id, attempt, body)
+		c.heardTrial(x, err, id)
+		return e, err
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, out)
+	return nil
+}
+
+// inspect looks whether a checkpoint is whole: its manifest names the files of the commit, and each is there in its
+// size. Checksums are left to the reader that resumes.
+func (c *controller) inspect(ctx context.Context, id training.TrialID, attempt int, k Commit) error {
+	incomplete := func(format string, args ...any) error {
+		return refuse(422, CodeIncomplete, "checkpoint %s: %s", k.URI, fmt.Sprintf(format, args...))
+	}
+	b, err := readFile(ctx, c.env.FS, path.Join(k.URI, training.ManifestName))
+	if missing(err) {
+		return incomplete("%s is not there", training.ManifestName)
+	}
+	if err != nil {
+		return err
+	}
+	var m training.Manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return incomplete("%s: %v", training.ManifestName, err)
+	}
+	if m.Version != 1 || m.Trial != id || m.Attempt != attempt || m.Step != k.Step {
+		return incomplete("%s is of version %d, trial %v/%d, step %d", training.ManifestName, m.Version, m.Trial, m.Attempt, m.Step)
+	}
+	stated := map[string]training.File{}
+	for _, f := range m.Files {
+		stated[f.Name] = f
+	}
+	for _, f := range k.Files {
+		if s, ok := stated[f.Name]; !ok || s != f {
+			return incomplete("%s in the commit is not what the manifest says", f.Name)
+		}
+	}
+	if len(stated) != len(k.Files) {
+		return incomplete("the manifest names %d files, the commit %d", len(stated), len(k.Files))
+	}
+	sizes := map[string]int64{}
+	listed := map[string]bool{}
+	for _, f := range k.Files {
+		dir := path.Join(k.URI, path.Dir(f.Name))
+		if !listed[dir] {
+			listed[dir] = true
+			entries, err := c.env.FS.List(ctx, dir)
+			if err != nil && !missing(err) {
+				return err
+			}
+			for _, e := range entries {
+				if !e.IsDir() {
+					sizes[path.Join(dir, e.Name)] = e.Length
+				}
+			}
+		}
+		size, ok := sizes[path.Join(k.URI, f.Name)]
+		if !ok {
+			return incomplete("%s is not there", f.Name)
+		}
+		if size != f.Size {
+			return incomplete("%s has %d bytes, the manifest says %d", f.Name, size, f.Size)
+		}
+	}
+	return nil
+}
+
+func (c *controller) serveFinal(w http.ResponseWriter, r *http.Request, container string) error {
+	id, attempt, err := attemptOf(r)
+	if err != nil {
+		return err
+	}
+	var body Final
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	var out Finished
+	err = c.propose(r.Context(), func(x *experiment, now training.Millis) (e *entry, err error) {
+		out, e, err = x.final(now, container, id, attempt, body)
+		c.heardTrial(x, err, id)
+		return e, err
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 200, out)
+	return nil
+}
+
+// named refuses an experiment that is not this one.
+func (c *controller) named(r *http.Request) error {
+	if id := r.PathValue("id"); id != c.id {
+		return refuse(404, CodeNotFound, "no experiment %q here, only %s", id, c.id)
+	}
+	return nil
+}
+
+func (c *controller) serveExperiments(w http.ResponseWriter, _ *http.Request, _ string) error {
+	answer(w, 200, map[string][]string{"experiments": {c.id}})
+	return nil
+}
+
+func (c *controller) serveStatus(w http.ResponseWriter, r *http.Request, _ string) error {
+	if err := c.named(r); err != nil {
+		return err
+	}
+	answer(w, 200, c.status(r.URL.Query().Get("curves") != "0"))
+	return nil
+}
+
+func (c *controller) serveEvents(w http.ResponseWriter, r *http.Request, _ string) error {
+	if err := c.named(r); err != nil {
+		return err
+	}
+	c.hub.serve(w, r, func() ExperimentStatus { return c.status(true) })
+	return nil
+}
+
+func (c *controller) serveStop(w http.ResponseWriter, r *http.Request, _ string) error {
+	if err := c.named(r); err != nil {
+		return err
+	}
+	var body StopExperiment
+	if r.ContentLength != 0 {
+		if err := decode(r, &body); err != nil {
+			return err
+		}
+	}
+	caller := metadata.Caller{User: c.env.User}
+	if who, err := c.env.Caller(r); err == nil {
+		caller = who
+	}
+	state := ExperimentKilled
+	err := c.propose(r.Context(), func(x *experiment, now training.Millis) (*entry, error) {
+		if x.over() {
+			state = x.State
+			return nil, nil
+		}
+		if x.ending() {
+			return nil, nil
+		}
+		return x.propose(now, &entry{Stopped: &stopped{User: caller.User, Reason: middle(body.Reason, 500)}})
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, 202, StoppedExperiment{State: state})
+	return nil
+}

@@ -1,0 +1,265 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+
+	"github.com/gohops/hops/training"
+)
+
+// What people see of the experiment: rows, summaries and the files written from them.
+
+func (x *experiment) row(t *trial) TrialStatus {
+	r := TrialStatus{
+		Trial: t.ID, State: t.State, Params: t.Params, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
+		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.Executor,
+		Reason: t.Reason, Error: t.Error, Dir: path.Join(x.Directory, t.ID.String()), Started: t.Started, Ended: t.Ended,
+	}
+	if t.Attempt > 0 {
+		r.Log = x.logPath(t)
+	}
+	if w := x.executor(t.Executor); w != nil {
+		r.Host = w.Host
+	}
+	if s := t.Stopping; s != nil {
+		r.Reason, r.Error = "stopping: "+s.Reason, s.Error
+	}
+	for i := range t.Curve.Len() {
+		step, v := t.Curve.At(i)
+		r.Curve = append(r.Curve, CurvePoint{step, v})
+	}
+	if _, v, ok := t.Curve.Last(); ok && (t.State.Held() || t.Metric == nil) {
+		r.Metric = new(v)
+	}
+	for _, c := range t.Checks {
+		r.Steps = append(r.Steps, c.Step)
+	}
+	return r
+}
+
+func (x *experiment) executorRow(w *executor) ExecutorStatus {
+	r := ExecutorStatus{Executor: w.ID, Container: w.Container, Node: w.Node, Host: w.Host, GPUs: w.GPUs, State: w.State, Reason: w.Reason, Trials: w.Ended}
+	if t := x.trial(w.Trial); t != nil {
+		r.Trial = fmt.Sprintf("%v/%d", t.ID, t.Attempt)
+	}
+	return r
+}
+
+// best is the best trial with a final value; before there is one, the best of those that reported.
+func (x *experiment) best() *BestTrial {
+	t := x.trial(x.Best)
+	value := 0.0
+	if t != nil && t.Metric != nil {
+		value = *t.Metric
+	} else {
+		t = nil
+		for _, c := range x.Trials {
+			if _, v, ok := c.Curve.Last(); ok && c.State.Held() && (t == nil || x.spec.Direction.Better(v, value)) {
+				t, value = c, v
+			}
+		}
+	}
+	if t == nil {
+		return nil
+	}
+	b := &BestTrial{Trial: t.ID, Metric: value, Params: t.Params, Epochs: t.Curve.Len(), Dir: path.Join(x.Directory, t.ID.String())}
+	if n := len(t.Checks); n > 0 {
+		b.Checkpoint = t.Checks[n-1].URI
+	}
+	return b
+}
+
+// counters are the stored ones with the running states of the executors added.
+func (x *experiment) counters(now training.Millis) Counters {
+	c := x.Counters
+	for _, w := range x.Executors {
+		switch d := max(int64(now-w.Since), 0); {
+		case w.Trial != 0:
+			c.BusyMS += d
+		case w.State == executorIdle:
+			c.IdleMS += d
+		}
+	}
+	return c
+}
+
+// progress is the share of the configurations that need no more work.
+func (x *experiment) progress() float32 {
+	done := 0
+	for _, t := range x.Trials {
+		if t.State.Final() || t.State == training.Paused {
+			done++
+		}
+	}
+	return float32(done) / float32(max(x.optimizer.Planned(), 1))
+}
+
+func (x *experiment) summary() ExperimentSummary {
+	return ExperimentSummary{State: x.State, Reason: x.Reason, Best: x.best(), Counters: x.counters(x.Now)}
+}
+
+// status is the whole experiment.
+func (x *experiment) status(now training.Millis, curves bool) ExperimentStatus {
+	s := ExperimentStatus{
+		ID: x.ID, Name: x.spec.Name, Project: x.spec.Project, User: x.User, Application: x.Application, State: x.State, Reason: x.Reason,
+		Directory: x.Directory, Optimizer: x.spec.Optimizer.Type, Metric: x.spec.Metric, Direction: x.spec.Direction,
+		Started: x.Created, Finished: x.Done, ControllerAttempt: x.Attempt, Event: x.N, Planned: x.optimizer.Planned(),
+		Trials: make([]TrialStatus, 0, len(x.Trials)), Best: x.best(), Executors: make([]ExecutorStatus, 0, len(x.Executors)), Counters: x.counters(now),
+	}
+	for _, t := range x.Trials {
+		r := x.row(t)
+		if !curves {
+			r.Curve = nil
+		}
+		s.Trials = append(s.Trials, r)
+	}
+	for _, w := range x.Executors {
+		s.Executors = append(s.Executors, x.executorRow(w))
+	}
+	return s
+}
+
+// Result is result.json: Maggy's result dict, and what a table of the search needs. The values are nil if no trial ended
+// with one.
+type Result struct {
+	BestID       *training.TrialID          `json:"best_id"`
+	BestValue    *float64                   `json:"best_val"`
+	BestConfig   training.Params            `json:"best_config"`
+	BestDir      string                     `json:"best_dir,omitempty"`
+	BestOutputs  map[string]json.RawMessage `json:"best_outputs,omitempty"`
+	WorstID      *training.TrialID          `json:"worst_id"`
+	WorstValue   *float64                   `json:"worst_val"`
+	WorstConfig  training.Params            `json:"worst_config"`
+	Average      *float64                   `json:"avg"`
+	Metrics      []float64                  `json:"metric_list"`
+	NumTrials    int                        `json:"num_trials"`
+	EarlyStopped int                        `json:"early_stopped"`
+	NumEpochs    int                        `json:"num_epochs"`
+	TrialID      *training.TrialID          `json:"trial_id"` // the best one again, as in Maggy
+
+	ID         string             `json:"id"`
+	State      string             `json:"state"`
+	Reason     string             `json:"reason,omitempty"`
+	Direction  training.Direction `json:"direction"`
+	Metric     string             `json:"metric"`
+	DurationMS int64              `json:"duration_ms"`
+	Counters   Counters           `json:"counters"`
+	Trials     []TrialStatus      `json:"trials"`
+}
+
+// result sums up an experiment that is over.
+func (x *experiment) result() Result {
+	r := Result{
+		BestConfig: training.Params{}, WorstConfig: training.Params{}, Metrics: []float64{}, NumTrials: len(x.Trials),
+		EarlyStopped: x.Counters.EarlyStopped, NumEpochs: x.Counters.Epochs, ID: x.ID, State: x.State, Reason: x.Reason,
+		Direction: x.spec.Direction, Metric: x.spec.Metric, DurationMS: int64(x.Done - x.Created), Counters: x.counters(x.Now),
+		Trials: make([]TrialStatus, 0, len(x.Trials)),
+	}
+	sum := 0.0
+	for _, t := range x.Trials {
+		row := x.row(t)
+		row.Curve = nil
+		r.Trials = append(r.Trials, row)
+		if t.Metric == nil || t.State == training.Failed || t.State == training.Invalid {
+			continue
+		}
+		v := *t.Metric
+		sum += v
+		r.Metrics = append(r.Metrics, v)
+		if r.WorstValue == nil || x.spec.Direction.Better(*r.WorstValue, v) {
+			r.WorstID, r.WorstValue, r.WorstConfig = new(t.ID), new(v), t.Params
+		}
+	}
+	if n := len(r.Metrics); n > 0 {
+		r.Average = new(sum / float64(n))
+	}
+	if b := x.trial(x.Best); b != nil && b.Metric != nil {
+		r.BestID, r.BestValue, r.BestConfig, r.TrialID = new(b.ID), new(*b.Metric), b.Params, new(b.ID)
+		r.BestDir, r.BestOutputs = path.Join(x.Directory, b.ID.String()), b.Outputs
+	} else if len(x.Trials) == 1 { // a single run that returned no metric
+		t := x.Trials[0]
+		r.BestDir, r.BestOutputs, r.BestConfig = path.Join(x.Directory, t.ID.String()), t.Outputs, t.Params
+	}
+	return r
+}
+
+// combinations is .summary.json, as HopsML writes it.
+type combinations struct {
+	Combinations []combination `json:"combinations"`
+}
+
+type combination struct {
+	Parameters training.Params            `json:"parameters"`
+	Outputs    map[string]json.RawMessage `json:"outputs"`
+}
+
+func (x *experiment) combinations() combinations {
+	c := combinations{Combinations: []combination{}}
+	for _, t := range x.Trials {
+		c.Combinations = append(c.Combinations, combination{t.Params, x.outputs(t)})
+	}
+	return c
+}
+
+// outputs are what the function returned; if that was a bare number, under the metric's name.
+func (x *experiment) outputs(t *trial) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for k, v := range t.Outputs {
+		out[k] = v
+	}
+	if _, ok := out[x.spec.Metric]; !ok && t.Metric != nil {
+		b, err := json.Marshal(training.M(*t.Metric))
+		if err == nil {
+			out[x.spec.Metric] = b
+		}
+	}
+	return out
+}
+
+// snapshotFile is the content of .snapshot.json: the state after entry N, and where in the journal the next one begins.
+type snapshotFile struct {
+	Version   int             `json:"version"`
+	Offset    int64           `json:"offset"`
+	Optimizer json.RawMessage `json:"optimizer"`
+	State     state           `json:"state"`
+}
+
+// snapshot encodes the experiment.
+func (x *experiment) snapshot(offset int64) ([]byte, error) {
+	o, err := x.optimizer.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(snapshotFile{Version: journalVersion, Offset: offset, Optimizer: o, State: x.state})
+}
+
+// restore decodes a snapshot.
+func restore(data []byte) (x *experiment, offset int64, err error) {
+	var f snapshotFile
+	if err := json.Unmarshal(data, &f); err != nil {
+		return nil, 0, err
+	}
+	if f.Version != journalVersion || f.State.Spec == nil || f.State.N < 1 {
+		return nil, 0, fmt.Errorf("snapshot of format %d, this program reads %d", f.Version, journalVersion)
+	}
+	x = newExperiment()
+	x.state = f.State
+	if x.Nodes == nil {
+		x.Nodes = map[string]*node{}
+	}
+	if err := x.prepare(); err != nil {
+		return nil, 0, err
+	}
+	if err := x.optimizer.Restore(f.Optimizer); err != nil {
+		return nil, 0, err
+	}
+	for _, id := range x.Completed {
+		t := x.trial(id)
+		if t == nil {
+			return nil, 0, fmt.Errorf("snapshot names trial %v, which it does not have", id)
+		}
+		x.finished = append(x.finished, finishedView(t))
+	}
+	return x, f.Offset, nil
+}

@@ -1,0 +1,368 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gohops/hops/training"
+)
+
+// TestStories plays testdata/stories/*.txt on the state machine. A story is blocks of commands, "----" and what they
+// print; -update rewrites the latter. Commands:
+//
+//	experiment JSON               begins, by ann, in /e
+//	register C on NODE            an executor in container C
+//	next E                        an executor asks for work
+//	report T/A k=v ...            one event; step= and seq= are counted unless given, by= names another container
+//	checkpoint T/A step=N         commits
+//	final T/A [acc=V|STATE|error=Type:message] [seq=N]
+//	lost E [blame|told] REASON
+//	unborn C on NODE REASON       a container ended before its executor began
+//	stop USER REASON
+//	forgive NODE
+//	advance DURATION              time passes; what is due then happens
+//	trials | executors | counters | wanted
+//
+// At the end of each story the journal is read again, from the beginning and from a snapshot taken after every line, and
+// has to make the same state.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/stories/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no stories", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &story{t: t, x: newExperiment(), now: 1_700_000_000_000}
+			var out strings.Builder
+			for i, block := range strings.Split(strings.TrimSpace(string(text)), "\n\n") {
+				if i > 0 {
+					out.WriteString("\n")
+				}
+				input, _, _ := strings.Cut(block, "\n----")
+				out.WriteString(input + "\n")
+				var printed strings.Builder
+				commands := false
+				for _, line := range strings.Split(input, "\n") {
+					if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+						commands = true
+						fmt.Fprint(&printed, s.command(line))
+					}
+				}
+				if commands {
+					out.WriteString("----\n" + printed.String())
+				}
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if diff := cmp.Diff(strings.TrimSpace(string(text)), strings.TrimSpace(out.String())); diff != "" {
+				t.Errorf("-file +got:\n%s", diff)
+			}
+			s.replay()
+		})
+	}
+}
+
+type story struct {
+	t       *testing.T
+	x       *experiment
+	now     training.Millis
+	entries []*entry
+	snaps   [][]byte
+}
+
+// took records an entry, as the controller does.
+func (s *story) took(e *entry, err error) error {
+	if err != nil || e == nil {
+		return err
+	}
+	b, err := e.encode()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	decoded, err := decodeEntry(b)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.entries = append(s.entries, decoded)
+	snap, err := s.x.snapshot(0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.snaps = append(s.snaps, snap)
+	s.x.take()
+	return nil
+}
+
+// replay is the crash after every line: the state after it is restored and the rest is applied.
+func (s *story) replay() {
+	want := s.snaps[len(s.snaps)-1]
+	for cut := 0; cut <= len(s.entries); cut++ {
+		x := newExperiment()
+		if cut > 0 {
+			var err error
+			if x, _, err = restore(s.snaps[cut-1]); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		for _, e := range s.entries[cut:] {
+			b, _ := json.Marshal(e) // apply may write into an entry
+			var c entry
+			if err := json.Unmarshal(b, &c); err != nil {
+				s.t.Fatal(err)
+			}
+			if err := x.apply(&c); err != nil {
+				s.t.Fatalf("from %d: %v", cut, err)
+			}
+		}
+		got, err := x.snapshot(0)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if !bytes.Equal(want, got) {
+			s.t.Fatalf("the state read from entry %d on differs:\n%s\n%s", cut, want, got)
+		}
+	}
+}
+
+func attempt(s string) (id training.TrialID, n int) {
+	a, b, _ := strings.Cut(s, "/")
+	k, _ := strconv.Atoi(a)
+	n, _ = strconv.Atoi(b)
+	return training.TrialID(k), n
+}
+
+func (s *story) container(id training.TrialID) string {
+	if t := s.x.trial(id); t != nil {
+		if w := s.x.executor(t.Executor); w != nil {
+			return w.Container
+		}
+	}
+	return ""
+}
+
+func (s *story) command(line string) string {
+	f := strings.Fields(line)
+	show := func(format string, args ...any) string { return fmt.Sprintf(format, args...) + "\n" }
+	fail := func(err error) string {
+		if re, ok := err.(*refusal); ok {
+			return show("%d %s: %s", re.status, re.Code, re.Message)
+		}
+		return show("error: %v", err)
+	}
+	switch f[0] {
+	case "experiment":
+		spec, err := training.ParseSpec([]byte(strings.TrimPrefix(line, "experiment ")), "ann")
+		if err != nil {
+			return fail(err)
+		}
+		if err := s.took(s.x.propose(s.now, &entry{Created: &created{Version: 1, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})); err != nil {
+			return fail(err)
+		}
+		if err := s.took(s.x.propose(s.now, &entry{Started: &started{Attempt: 1}})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "register":
+		w, fresh, e, err := s.x.register(s.now, RegisterExecutor{ContainerID: f[1], Instance: strings.Join(f[4:], ""), Host: "h-" + f[3]}, f[3])
+		if err := s.took(e, err); err != nil {
+			return fail(err)
+		}
+		return show("%s new=%v %s", w.ID, fresh, w.State)
+	case "next":
+		n, e, err := s.x.next(s.now, f[1])
+		if err := s.took(e, err); err != nil {
+			return fail(err)
+		}
+		if n.Trial == nil {
+			return show("%s: %s %s", f[1], n.Action, n.Reason)
+		}
+		from := ""
+		if n.Trial.Resume != nil {
+			from = fmt.Sprintf(" resume %s", strings.TrimPrefix(n.Trial.Resume.URI, "/e/"))
+		}
+		return show("%s: %v/%d %d..%d%s", f[1], n.Trial.Trial, n.Trial.Attempt, n.Trial.Budget.From, n.Trial.Budget.To, from)
+	case "report":
+		id, a := attempt(f[1])
+		ev := MetricEvent{Seq: 1, Step: 1, Metrics: map[string]training.Metric{}}
+		by := s.container(id)
+		if t := s.x.trial(id); t != nil {
+			ev.Seq = t.Seq + 1
+			if t.Step != nil {
+				ev.Step = *t.Step + 1
+			} else if t.Resume != nil {
+				ev.Step = t.Resume.Step + 1
+			}
+		}
+		for _, kv := range f[2:] {
+			k, v, _ := strings.Cut(kv, "=")
+			n, _ := strconv.ParseInt(v, 10, 64)
+			switch k {
+			case "step":
+				ev.Step = n
+			case "seq":
+				ev.Seq = n
+			case "by":
+				by = v
+			default:
+				var m training.Metric
+				if json.Unmarshal([]byte(v), &m) != nil {
+					m.Text = v
+				}
+				ev.Metrics[k] = m
+			}
+		}
+		r, e, err := s.x.report(s.now, by, id, a, Report{Events: []MetricEvent{ev}})
+		if err := s.took(e, err); err != nil {
+			return fail(err)
+		}
+		return show("%s: ack %d %s%s", f[1], r.Ack, r.Op, prefixed(" — ", r.Reason))
+	case "checkpoint":
+		id, a := attempt(f[1])
+		n, _ := strconv.ParseInt(strings.TrimPrefix(f[2], "step="), 10, 64)
+		c, e, err := s.x.commit(s.now, s.container(id), id, a, Commit{Step: n, URI: fmt.Sprintf("/e/%v/checkpoints/%d/step-%d", id, a, n), Files: []training.File{{Name: "m", Size: 1}}})
+		if err := s.took(e, err); err != nil {
+			return fail(err)
+		}
+		return show("%s: keep %v delete %v %s", f[1], c.Keep, c.Delete, c.Op)
+	case "final":
+		id, a := attempt(f[1])
+		fin := Final{Status: training.Completed}
+		for _, kv := range f[2:] {
+			k, v, _ := strings.Cut(kv, "=")
+			switch k {
+			case "seq":
+				fin.Seq, _ = strconv.ParseInt(v, 10, 64)
+			case "acc":
+				fin.Metric = new(training.Metric)
+				if json.Unmarshal([]byte(v), fin.Metric) != nil {
+					fin.Metric.Text = v
+				}
+			case "error":
+				name, message, _ := strings.Cut(v, ":")
+				fin.Status, fin.Error = training.Failed, &training.TrialError{Type: name, Message: message}
+			default:
+				fin.Status = training.State(k)
+			}
+		}
+		r, e, err := s.x.final(s.now, s.container(id), id, a, fin)
+		if err := s.took(e, err); err != nil {
+			return fail(err)
+		}
+		return show("%s: %s%s", f[1], r.State, prefixed(" — ", r.Reason))
+	case "lost":
+		rest := f[2:]
+		l := &lost{Executor: f[1]}
+		switch rest[0] {
+		case "blame":
+			l.Blame, rest = true, rest[1:]
+		case "told":
+			l.Told, rest = true, rest[1:]
+		}
+		l.Reason = strings.Join(rest, " ")
+		if err := s.took(s.x.propose(s.now, &entry{Lost: l})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "unborn":
+		if err := s.took(s.x.propose(s.now, &entry{NotStarted: &notStarted{Container: f[1], Node: f[3], Reason: strings.Join(f[4:], " ")}})); err != nil {
+			return fail(err)
+		}
+		return show("%s%s", s.x.State, prefixed(" — ", s.x.Reason))
+	case "stop":
+		if err := s.took(s.x.propose(s.now, &entry{Stopped: &stopped{f[1], strings.Join(f[2:], " ")}})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "forgive":
+		if err := s.took(s.x.propose(s.now, &entry{Forgiven: &forgiven{f[1]}})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "advance":
+		d, err := time.ParseDuration(f[1])
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.now = s.now.Add(d)
+		var out strings.Builder
+		silent := f[2:]
+		due := s.x.due(s.now, 10*time.Second, func(id string) training.Millis {
+			if slices.Contains(silent, id) {
+				return 0
+			}
+			return s.now
+		})
+		for _, e := range due {
+			if err := s.took(s.x.propose(s.now, e)); err != nil {
+				return fail(err)
+			}
+			out.WriteString(e.kind())
+			switch {
+			case e.Lost != nil:
+				fmt.Fprintf(&out, " %s: %s", e.Lost.Executor, e.Lost.Reason)
+			case e.Expired != nil:
+				fmt.Fprintf(&out, " %v/%d %s", e.Expired.Trial, e.Expired.Attempt, e.Expired.Code)
+			}
+			out.WriteString("\n")
+		}
+		return out.String()
+	case "trials":
+		var out strings.Builder
+		for _, t := range s.x.Trials {
+			r := s.x.row(t)
+			fmt.Fprintf(&out, "%v/%d %s epochs=%d", t.ID, t.Attempt, t.State, r.Epochs)
+			if r.Metric != nil {
+				fmt.Fprintf(&out, " metric=%g", *r.Metric)
+			}
+			if len(r.Steps) > 0 {
+				fmt.Fprintf(&out, " checkpoints=%v", r.Steps)
+			}
+			out.WriteString(prefixed(" — ", r.Reason) + "\n")
+		}
+		fmt.Fprintf(&out, "%s%s", s.x.State, prefixed(" — ", s.x.Reason))
+		if b := s.x.best(); b != nil {
+			fmt.Fprintf(&out, " best %v %g", b.Trial, b.Metric)
+		}
+		return out.String() + "\n"
+	case "executors":
+		var out strings.Builder
+		for _, w := range s.x.Executors {
+			r := s.x.executorRow(w)
+			fmt.Fprintf(&out, "%s on %s %s %s%s\n", r.Executor, r.Node, r.State, r.Trial, prefixed(" — ", r.Reason))
+		}
+		if ex := s.x.excluded(); len(ex) > 0 {
+			fmt.Fprintf(&out, "excluded %v\n", ex)
+		}
+		return out.String()
+	case "counters":
+		b, _ := json.Marshal(s.x.Counters)
+		return string(b) + "\n"
+	case "wanted":
+		return show("%d", s.x.wanted())
+	}
+	s.t.Fatalf("unknown command %q", line)
+	return ""
+}
+
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
