@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,13 @@ import (
 	"github.com/gohops/hops/internal/security"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(writerDir); dir != "" {
+		runWriter(dir)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // fast are timers for tests on a busy machine.
 var fast = Timers{Heartbeat: 200 * time.Millisecond, Commit: 10 * time.Millisecond}
@@ -25,6 +32,8 @@ type cluster struct {
 	secret security.Secret
 	// configure may change a host's configuration before it is made.
 	configure func(*HostConfig)
+	// prepare may change a host before it runs.
+	prepare func(*Host)
 	// tune may change a group's.
 	tune    func(*GroupConfig)
 	members []Member
@@ -104,6 +113,9 @@ func (c *cluster) host(id string) *node {
 	}
 	if nd.host, err = NewHost(cfg); err != nil {
 		c.t.Fatal(err)
+	}
+	if c.prepare != nil {
+		c.prepare(nd.host)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	nd.stop, nd.ended = stop, make(chan error, 1)

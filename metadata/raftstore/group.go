@@ -228,6 +228,12 @@ func (g *Group) recover() error {
 	}
 	g.keep(g.snapshots.all())
 	g.snapshots.changed = g.keep
+	g.snapshots.lost = func() {
+		select {
+		case g.snapNow <- struct{}{}:
+		default:
+		}
+	}
 	last, err := g.journal.LastIndex()
 	if err != nil {
 		return err
@@ -320,6 +326,9 @@ func (g *Group) start() error {
 		return err
 	}
 	g.joining.Store(g.dir.Joining)
+	if last == 0 && g.dir.Joining {
+		g.log.Info("the data directory is empty; waiting to be found by a leader")
+	}
 	// From here on raft may call back.
 	pumped := make(chan struct{})
 	ready := make(chan struct{})
@@ -419,6 +428,9 @@ func (g *Group) watchSize() {
 		size := g.journal.Appended()
 		if !forced && (size-taken < g.cfg.SnapshotBytes || time.Now().Before(pause)) {
 			continue
+		}
+		if err := g.host.space.admit(); err != nil {
+			continue // writing it would fill the disk; proposals have stopped, so the log does not grow
 		}
 		switch err := g.raft.Snapshot().Error(); {
 		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):

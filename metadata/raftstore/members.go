@@ -92,7 +92,7 @@ func (g *Group) Status() Status {
 	s := Status{
 		Leadership: g.Leadership(), Name: g.name,
 		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
-		Joining: g.joining.Load(), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.reserve,
+		Joining: g.joining.Load(), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.reserve.Load(),
 	}
 	if err := g.failure.Load(); err != nil {
 		s.Failure = *err

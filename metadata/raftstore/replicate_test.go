@@ -267,9 +267,10 @@ func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 	var free atomic.Int64
 	free.Store(100 << 20)
 	c.configure = func(h *HostConfig) { h.Reserve = 10 << 20 }
+	c.prepare = func(h *Host) {
+		h.space.lookup = func(string) (int64, int64, error) { return free.Load(), 1 << 30, nil }
+	}
 	nd := c.host("m1")
-	nd.host.space.lookup = func(string) (int64, int64, error) { return free.Load(), 1 << 30, nil }
-	nd.host.space.check()
 	c.open("m1", "a", true, nil)
 	c.propose("a", set("x", 1))
 	g := c.leader("a")

@@ -62,8 +62,9 @@ type stored struct {
 type snapshots struct {
 	dir string
 	log *slog.Logger
-	// stored is called after the set of snapshots changed, with what is there, newest first.
+	// changed is called after a snapshot was added, with what is there, newest first; lost after one was set aside.
 	changed func([]stored)
+	lost    func()
 
 	mu   sync.Mutex
 	list []stored // newest first
@@ -201,7 +202,11 @@ func (s *snapshots) verify(id string) error {
 	s.mu.Unlock()
 	if errors.Is(err, metadata.ErrCorrupt) {
 		err = fmt.Errorf("snapshot %s: %w", s.path(id), err)
-		return errors.Join(err, s.setAside(id+snapshotSuffix, err))
+		err = errors.Join(err, s.setAside(id+snapshotSuffix, err))
+		if s.lost != nil {
+			s.lost()
+		}
+		return err
 	}
 	return err
 }

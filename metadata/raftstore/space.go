@@ -20,15 +20,17 @@ const defaultReserve = 1 << 30
 // space watches the disk under a directory, so that the store turns read-only before writes fail: a full disk kills a
 // memory-mapped checkpoint with SIGBUS and leaves half a segment behind.
 type space struct {
-	dir     string
-	reserve int64
+	dir string
+	// reserve is 0 until the size of the disk is known.
+	reserve atomic.Int64
 	// lookup returns free and total bytes.
 	lookup func(dir string) (free, total int64, err error)
 	free   atomic.Int64
 }
 
 func newSpace(dir string, reserve int64) *space {
-	s := &space{dir: dir, reserve: reserve, lookup: statfs}
+	s := &space{dir: dir, lookup: statfs}
+	s.reserve.Store(reserve)
 	s.free.Store(1 << 62)
 	return s
 }
@@ -49,9 +51,7 @@ func (s *space) check() error {
 	if err != nil {
 		return err
 	}
-	if s.reserve == 0 {
-		s.reserve = min(total/20, defaultReserve)
-	}
+	s.reserve.CompareAndSwap(0, min(total/20, defaultReserve))
 	s.free.Store(free)
 	return nil
 }
@@ -72,11 +72,11 @@ func (s *space) run(ctx context.Context) error {
 }
 
 // admit refuses proposals when less than the reserve is free.
-func (s *space) admit() error { return s.atLeast(s.reserve) }
+func (s *space) admit() error { return s.atLeast(s.reserve.Load()) }
 
 // append refuses entries of other leaders, and this one's own bookkeeping, when half the reserve is gone. raft takes the
 // error for "not stored": a follower falls behind until there is space, a leader steps down.
-func (s *space) append() error { return s.atLeast(s.reserve / 2) }
+func (s *space) append() error { return s.atLeast(s.reserve.Load() / 2) }
 
 func (s *space) atLeast(reserve int64) error {
 	if free := s.free.Load(); reserve > 0 && free < reserve {

@@ -319,7 +319,7 @@ func TestRotBelowTheWatermarkIsNeverServed(t *testing.T) {
 	j.Close()
 	files, _ := os.ReadDir(src)
 	rng := rand.New(rand.NewPCG(1, 2))
-	trials := 60
+	trials := 30
 	if testing.Short() {
 		trials = 10
 	}
