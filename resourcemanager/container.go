@@ -15,6 +15,12 @@ const (
 	ContainerComplete   ContainerState = "COMPLETE"
 )
 
+// containerOrder is the order in which a container passes its states; none is passed twice.
+var containerOrder = map[ContainerState]int{ContainerGranted: 0, ContainerLocalizing: 1, ContainerRunning: 2, ContainerStopping: 3, ContainerComplete: 4}
+
+// After reports whether s comes later in a container's life than o.
+func (s ContainerState) After(o ContainerState) bool { return containerOrder[s] > containerOrder[o] }
+
 // Container is a grant of resources on a node with what became of it.
 type Container struct {
 	ID       ContainerID

@@ -254,4 +254,3 @@ func short(w *want, nodes []*node) rm.Reason {
 		Text: fmt.Sprintf("needs %s on one node; %d of %d nodes that could hold it have less free, %s at most",
 			amount(worst.name, need), lacking, len(nodes), amount(worst.name, most))}
 }
-

@@ -105,10 +105,6 @@ func (t *tables) liveOn(id rm.NodeID) []rm.ContainerID {
 	return ids
 }
 
-// rank orders the states of a container; statuses never go back.
-var rank = map[rm.ContainerState]int{rm.ContainerGranted: 0, rm.ContainerLocalizing: 1, rm.ContainerRunning: 2,
-	rm.ContainerStopping: 3, rm.ContainerComplete: 4}
-
 // statuses takes what a node says of its containers. Containers that are not live, or not the node's, are skipped.
 //
 // Errors: ErrStaleEpoch; ErrInvalidArgument when the node is not registered in that incarnation.
@@ -126,7 +122,7 @@ func (s *State) statuses(c *statepb.Statuses) *Result {
 			continue
 		}
 		state := rm.ContainerState(st.State)
-		if rank[state] <= rank[row.State] {
+		if !state.After(row.State) {
 			continue
 		}
 		if state == rm.ContainerComplete {

@@ -1059,8 +1059,11 @@ type RegisterResponse struct {
 	Epoch   uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Maximum *Resources             `protobuf:"bytes,2,opt,name=maximum,proto3" json:"maximum,omitempty"`
 	Queue   string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
-	// Containers of earlier attempts that still run.
-	Containers    []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	// Containers that still run: of earlier attempts, and on a second registration of this one.
+	Containers []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
+	// Containers of the application that have ended, oldest first, as far as they are remembered: what a new attempt needs
+	// to know of the work of those before it.
+	Ended         []*Completed `protobuf:"bytes,5,rep,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1119,6 +1122,13 @@ func (x *RegisterResponse) GetQueue() string {
 func (x *RegisterResponse) GetContainers() []*Container {
 	if x != nil {
 		return x.Containers
+	}
+	return nil
+}
+
+func (x *RegisterResponse) GetEnded() []*Completed {
+	if x != nil {
+		return x.Ended
 	}
 	return nil
 }
@@ -1805,11 +1815,14 @@ func (*Event_NodeLost) isEvent_Event() {}
 func (*Event_Pending) isEvent_Event() {}
 
 type Completed struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	ExitStatus    int32                  `protobuf:"varint,2,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
-	Diagnostics   string                 `protobuf:"bytes,3,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
-	NodeId        string                 `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	ExitStatus  int32                  `protobuf:"varint,2,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
+	Diagnostics string                 `protobuf:"bytes,3,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	NodeId      string                 `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	AskId       string                 `protobuf:"bytes,5,opt,name=ask_id,json=askId,proto3" json:"ask_id,omitempty"`
+	// Directory of the file system with its log files.
+	LogDir        string `protobuf:"bytes,6,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1868,6 +1881,20 @@ func (x *Completed) GetDiagnostics() string {
 func (x *Completed) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
+	}
+	return ""
+}
+
+func (x *Completed) GetAskId() string {
+	if x != nil {
+		return x.AskId
+	}
+	return ""
+}
+
+func (x *Completed) GetLogDir() string {
+	if x != nil {
+		return x.LogDir
 	}
 	return ""
 }
@@ -2269,14 +2296,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12!\n" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12!\n" +
-	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\"\xc0\x01\n" +
+	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\"\xfa\x01\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
 	"\amaximum\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ResourcesR\amaximum\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12B\n" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2\".hops.resourcemanager.v1.ContainerR\n" +
-	"containers\"\xb5\x02\n" +
+	"containers\x128\n" +
+	"\x05ended\x18\x05 \x03(\v2\".hops.resourcemanager.v1.CompletedR\x05ended\"\xb5\x02\n" +
 	"\tContainer\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x12\n" +
@@ -2334,13 +2362,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\apreempt\x18\x04 \x01(\v2 .hops.resourcemanager.v1.PreemptH\x00R\apreempt\x12@\n" +
 	"\tnode_lost\x18\x05 \x01(\v2!.hops.resourcemanager.v1.NodeLostH\x00R\bnodeLost\x12<\n" +
 	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apendingB\a\n" +
-	"\x05event\"\x8a\x01\n" +
+	"\x05event\"\xba\x01\n" +
 	"\tCompleted\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
 	"\vexit_status\x18\x02 \x01(\x05R\n" +
 	"exitStatus\x12 \n" +
 	"\vdiagnostics\x18\x03 \x01(\tR\vdiagnostics\x12\x17\n" +
-	"\anode_id\x18\x04 \x01(\tR\x06nodeId\"e\n" +
+	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x15\n" +
+	"\x06ask_id\x18\x05 \x01(\tR\x05askId\x12\x17\n" +
+	"\alog_dir\x18\x06 \x01(\tR\x06logDir\"e\n" +
 	"\aPreempt\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
@@ -2424,33 +2454,34 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	0,  // 9: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
 	1,  // 10: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
 	12, // 11: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	1,  // 12: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	2,  // 13: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	1,  // 14: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	14, // 15: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	26, // 16: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	7,  // 17: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	13, // 18: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	12, // 19: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	19, // 20: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	20, // 21: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	21, // 22: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	22, // 23: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	3,  // 24: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 25: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	15, // 26: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	17, // 27: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	23, // 28: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	4,  // 29: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 30: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	16, // 31: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	18, // 32: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	24, // 33: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	29, // [29:34] is the sub-list for method output_type
-	24, // [24:29] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	19, // 12: hops.resourcemanager.v1.RegisterResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	1,  // 13: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	2,  // 14: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	1,  // 15: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	14, // 16: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	26, // 17: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	7,  // 18: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	13, // 19: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	12, // 20: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	19, // 21: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	20, // 22: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	21, // 23: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	22, // 24: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	3,  // 25: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	10, // 26: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	15, // 27: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	17, // 28: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	23, // 29: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	4,  // 30: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	11, // 31: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	16, // 32: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	18, // 33: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	24, // 34: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	30, // [30:35] is the sub-list for method output_type
+	25, // [25:30] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }

@@ -1,0 +1,318 @@
+// Package job is the document that describes a job: what users submit to POST /api/v1/jobs, what the application's
+// master reads as job.json.
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// MaxBytes bounds a document.
+const MaxBytes = 512 << 10
+
+// The other limits of a document.
+const (
+	MaxInstances = 10_000
+	MaxArgs      = 1_000
+	MaxText      = 128 << 10 // of the arguments, and of the environment
+	MaxArtifacts = 1_000
+	MaxName      = 255
+	MaxTries     = 100
+)
+
+// File is the name under which a master finds its document in its work directory.
+const File = "job.json"
+
+// Spec is a job. Only ID, User and Submitted are not the submitter's.
+type Spec struct {
+	Name string  `json:"name,omitempty"`
+	Kind rm.Kind `json:"kind,omitempty"`
+	// Queue is a path or an unambiguous name; empty: default.
+	Queue string `json:"queue,omitempty"`
+	// Priority: larger is served first.
+	Priority int `json:"priority,omitempty"`
+	// Resources are those of each container of a command.
+	Resources Resources `json:"resources,omitzero"`
+	// Instances of a command; 0 means 1.
+	Instances int      `json:"instances,omitempty"`
+	Argv      []string `json:"argv,omitempty"`
+	// Run is a shell command in place of Argv.
+	Run       string            `json:"run,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
+	// Workdir is an archive of the file system in whose unpacked directory the command runs.
+	Workdir string   `json:"workdir,omitempty"`
+	Timeout Duration `json:"timeout,omitempty"`
+	Retry   *Retry   `json:"retry,omitempty"`
+	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
+	Grace Duration `json:"grace,omitempty"`
+	// Checkpoint and Experiment are the controller's.
+	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
+	Experiment json.RawMessage `json:"experiment,omitempty"`
+
+	// ID, User and Submitted (milliseconds) are set by the resource manager.
+	ID        string `json:"id,omitempty"`
+	User      string `json:"user,omitempty"`
+	Submitted int64  `json:"submitted,omitempty"`
+}
+
+// Resources are an amount with what the GPUs must be like.
+type Resources struct {
+	Memory Memory `json:"memory,omitempty"`
+	VCores int    `json:"vcores,omitempty"`
+	GPUs   int    `json:"gpus,omitempty"`
+	// Model of GPU, a part of the model's name in any case.
+	Model string `json:"gpu_model,omitempty"`
+	// Island: all GPUs of a container in one NVLink island.
+	Island bool `json:"gpu_island,omitempty"`
+	// Label that the nodes must carry.
+	Label string `json:"label,omitempty"`
+}
+
+// What a container gets when the document does not say.
+const (
+	DefaultMemory = 1 << 30
+	DefaultVCores = 1
+)
+
+// Amount is the resource with defaults in place of zeros.
+func (r Resources) Amount() rm.Resource {
+	a := rm.Resource{Memory: int64(r.Memory), VCores: r.VCores, GPUs: r.GPUs}
+	if a.Memory == 0 {
+		a.Memory = DefaultMemory
+	}
+	if a.VCores == 0 {
+		a.VCores = DefaultVCores
+	}
+	return a
+}
+
+// Retry says how often, and for what, a failed container is run again.
+type Retry struct {
+	// Max is how many more times each instance may run.
+	Max int `json:"max,omitempty"`
+	// On lists the causes: failure, node_lost, preempted. Empty: all.
+	On []string `json:"on,omitempty"`
+}
+
+// The causes of Retry.On.
+const (
+	OnFailure   = "failure"
+	OnNodeLost  = "node_lost"
+	OnPreempted = "preempted"
+)
+
+// Memory is a number of bytes; in JSON a number, or text with a unit: "8GiB".
+type Memory int64
+
+// UnmarshalJSON reads a number or text.
+func (m *Memory) UnmarshalJSON(b []byte) error {
+	text := strings.Trim(string(b), `"`)
+	n, err := config.ParseSize(text)
+	if err != nil {
+		return err
+	}
+	*m = Memory(n)
+	return nil
+}
+
+// Duration is a time span; in JSON text such as "2h", or a number of seconds.
+type Duration time.Duration
+
+// UnmarshalJSON reads text or a number.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var seconds float64
+	if err := json.Unmarshal(b, &seconds); err == nil {
+		if !(seconds >= 0 && seconds < 1e9) {
+			return fmt.Errorf("%s seconds is no duration", b)
+		}
+		*d = Duration(seconds * float64(time.Second))
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return fmt.Errorf("%s is neither a duration (\"2h\") nor a number of seconds", b)
+	}
+	v, err := time.ParseDuration(text)
+	if err != nil || v < 0 {
+		return fmt.Errorf("%q is no duration (examples: 90s, 2h)", text)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalJSON writes text.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// Parse reads and checks a document of a submitter. The error is of kind metadata.ErrInvalidArgument and names the field
+// and the remedy.
+func Parse(document []byte) (*Spec, error) {
+	if len(document) > MaxBytes {
+		return nil, bad("the document has %d bytes, the limit is %d: put large content into the file system", len(document), MaxBytes)
+	}
+	s, err := decode(document)
+	if err != nil {
+		return nil, err
+	}
+	s.ID, s.User, s.Submitted = "", "", 0
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Read reads the document that the resource manager gave to a master.
+func Read(document []byte) (*Spec, error) {
+	s, err := decode(document)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := rm.ParseApplicationID(s.ID); err != nil {
+		return nil, fmt.Errorf("job document: %w", err)
+	}
+	return s, s.check()
+}
+
+func decode(document []byte) (*Spec, error) {
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.DisallowUnknownFields()
+	s := &Spec{}
+	if err := d.Decode(s); err != nil {
+		return nil, bad("the job document cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if d.More() {
+		return nil, bad("there is something behind the job document")
+	}
+	return s, nil
+}
+
+func bad(format string, args ...any) error {
+	return metadata.Errorf(metadata.ErrInvalidArgument, format, args...)
+}
+
+// check applies defaults and limits.
+func (s *Spec) check() error {
+	if s.Kind == "" {
+		s.Kind = rm.KindCommand
+	}
+	if s.Queue == "" {
+		s.Queue = "default"
+	}
+	if s.Instances == 0 {
+		s.Instances = 1
+	}
+	var errs []error
+	wrong := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	wrong(len(s.Name) <= MaxName && !strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' }), "name: at most %d characters, none of them control characters", MaxName)
+	wrong(len(s.Queue) <= MaxName, "queue: at most %d characters", MaxName)
+	wrong(s.Kind == rm.KindCommand || s.Kind == rm.KindExperiment, "kind: %q is neither command nor experiment", s.Kind)
+	r := s.Resources
+	wrong(r.Memory >= 0 && r.Memory <= 1<<50, "resources.memory: %d bytes are out of range", r.Memory)
+	wrong(r.VCores >= 0 && r.VCores <= 1<<20, "resources.vcores: %d is out of range", r.VCores)
+	wrong(r.GPUs >= 0 && r.GPUs <= 1<<16, "resources.gpus: %d is out of range", r.GPUs)
+	wrong(len(r.Model) <= MaxName && len(r.Label) <= MaxName, "resources: gpu_model and label have at most %d characters", MaxName)
+	wrong(s.Instances >= 1 && s.Instances <= MaxInstances, "instances: %d is not between 1 and %d", s.Instances, MaxInstances)
+	wrong(len(s.Argv) <= MaxArgs && textLen(s.Argv) <= MaxText, "argv: at most %d arguments with %d bytes", MaxArgs, MaxText)
+	wrong(len(s.Run) <= MaxText, "run: at most %d bytes", MaxText)
+	wrong(s.Argv == nil || s.Run == "", "argv and run: give one of them")
+	names := 0
+	for name, value := range s.Env {
+		names += len(name) + len(value)
+		wrong(name != "" && !strings.ContainsAny(name, "=\x00") && !strings.Contains(value, "\x00"), "env: %q is no name of a variable, or its value holds a zero byte", name)
+	}
+	wrong(names <= MaxText, "env: at most %d bytes", MaxText)
+	wrong(len(s.Artifacts) <= MaxArtifacts, "artifacts: at most %d", MaxArtifacts)
+	seen := map[string]bool{File: true}
+	for i, a := range s.Artifacts {
+		wrong(LocalName(a.Name), "artifacts[%d].name: %q is no path inside the work directory", i, a.Name)
+		wrong(!seen[a.Name], "artifacts[%d].name: %q is taken", i, a.Name)
+		seen[a.Name] = true
+		wrong(a.Kind == "" || slices.Contains([]string{"file", "archive", "code"}, a.Kind), "artifacts[%d].kind: %q is not file, archive or code", i, a.Kind)
+		wrong((a.URI == "") != (a.Content == nil), "artifacts[%d]: needs a uri or content, and not both", i)
+	}
+	if s.Retry != nil {
+		wrong(s.Retry.Max >= 0 && s.Retry.Max <= MaxTries, "retry.max: %d is not between 0 and %d", s.Retry.Max, MaxTries)
+		for _, on := range s.Retry.On {
+			wrong(slices.Contains([]string{OnFailure, OnNodeLost, OnPreempted}, on), "retry.on: %q is not failure, node_lost or preempted", on)
+		}
+	}
+	switch s.Kind {
+	case rm.KindCommand:
+		wrong(len(s.Argv) > 0 && s.Argv[0] != "" || strings.TrimSpace(s.Run) != "", "argv: a command needs at least the program's name")
+		wrong(s.Experiment == nil, "experiment: only jobs of kind experiment have one")
+		wrong(s.Checkpoint == nil, "checkpoint: only jobs of kind experiment have one")
+	case rm.KindExperiment:
+		wrong(len(s.Experiment) > 0 && s.Experiment[0] == '{', "experiment: a job of that kind needs an object here")
+	}
+	if err := errors.Join(errs...); err != nil {
+		return bad("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+func textLen(list []string) int {
+	n := 0
+	for _, s := range list {
+		n += len(s)
+	}
+	return n
+}
+
+// LocalName reports whether name is a relative path that stays inside a directory.
+func LocalName(name string) bool {
+	return name != "" && len(name) <= MaxName && !strings.ContainsAny(name, "\x00\\") && !path.IsAbs(name) &&
+		path.Clean(name) == name && name != "." && name != ".." && !strings.HasPrefix(name, "../")
+}
+
+// Command is the command line of a command's containers.
+func (s *Spec) Command() []string {
+	argv := s.Argv
+	if s.Run != "" {
+		argv = []string{"/bin/sh", "-c", s.Run}
+	}
+	if s.Workdir != "" {
+		return append([]string{"/bin/sh", "-c", `cd ` + workdir + ` && exec "$@"`, "sh"}, argv...)
+	}
+	return argv
+}
+
+// workdir is where Workdir is unpacked.
+const workdir = "workdir"
+
+// Launch is what runs in the containers of a command; env is added to the document's.
+func (s *Spec) Launch(env map[string]string) rm.Launch {
+	l := rm.Launch{Argv: s.Command(), Artifacts: s.Artifacts, Grace: time.Duration(s.Grace)}
+	if s.Workdir != "" {
+		l.Artifacts = append(slices.Clone(l.Artifacts), rm.Artifact{Name: workdir, URI: s.Workdir, Kind: "archive", Visibility: "application"})
+	}
+	l.Env = Env(s.Env, env)
+	return l
+}
+
+// Env merges environments, later ones winning, into a sorted list.
+func Env(list ...map[string]string) []rm.EnvVar {
+	all := map[string]string{}
+	for _, e := range list {
+		maps.Copy(all, e)
+	}
+	out := make([]rm.EnvVar, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, rm.EnvVar{Name: name, Value: all[name]})
+	}
+	return out
+}

@@ -1,0 +1,94 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+func TestParse(t *testing.T) {
+	s, err := Parse([]byte(`{"name":"x","argv":["python3","a.py"],"resources":{"memory":"8GiB","vcores":2,"gpus":1},"timeout":"2h","env":{"B":"2","A":"1"},"id":"forged","retry":{"max":3,"on":["node_lost"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Kind != rm.KindCommand || s.Queue != "default" || s.Instances != 1 || s.ID != "" {
+		t.Errorf("defaults: %+v", s)
+	}
+	if got := s.Resources.Amount(); got != (rm.Resource{Memory: 8 << 30, VCores: 2, GPUs: 1}) {
+		t.Errorf("resources %v", got)
+	}
+	if time.Duration(s.Timeout) != 2*time.Hour {
+		t.Errorf("timeout %v", s.Timeout)
+	}
+	l := s.Launch(map[string]string{"C": "3"})
+	if want := []rm.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}, {Name: "C", Value: "3"}}; !reflect.DeepEqual(l.Env, want) {
+		t.Errorf("env %v", l.Env)
+	}
+	b, _ := json.Marshal(s)
+	again, err := Parse(b)
+	if err != nil || !reflect.DeepEqual(again, s) {
+		t.Errorf("round trip: %v\n%+v\n%+v", err, again, s)
+	}
+}
+
+func TestWorkdirIsWhereTheCommandRuns(t *testing.T) {
+	s, err := Parse([]byte(`{"run":"make all","workdir":"/user/ann/src.zip"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s.Launch(nil)
+	if got := strings.Join(l.Argv, "|"); got != `/bin/sh|-c|cd workdir && exec "$@"|sh|/bin/sh|-c|make all` {
+		t.Errorf("argv %s", got)
+	}
+	if a := l.Artifacts[0]; a.Kind != "archive" || a.URI != "/user/ann/src.zip" {
+		t.Errorf("artifact %+v", a)
+	}
+}
+
+func TestMistakesAreNamed(t *testing.T) {
+	for document, want := range map[string]string{
+		``:                               "cannot be read",
+		`{}`:                             "argv: a command needs",
+		`[]`:                             "cannot be read",
+		`{"argv":["a"]} {}`:              "behind",
+		`{"argv":["a"],"cpus":1}`:        `unknown field "cpus"`,
+		`{"argv":[""]}`:                  "argv",
+		`{"argv":["a"],"run":"b"}`:       "give one",
+		`{"argv":["a"],"kind":"batch"}`:  "neither command nor experiment",
+		`{"kind":"experiment"}`:          "experiment: a job of that kind",
+		`{"argv":["a"],"instances":-1}`:  "instances",
+		`{"argv":["a"],"timeout":"two"}`: "no duration",
+		`{"argv":["a"],"timeout":-1}`:    "no duration",
+		`{"argv":["a"],"resources":{"memory":"lots"}}`:                      "not a size",
+		`{"argv":["a"],"resources":{"gpus":-1}}`:                            "resources.gpus",
+		`{"argv":["a"],"env":{"A=B":"c"}}`:                                  "env",
+		`{"argv":["a"],"artifacts":[{"name":"../x","uri":"/x"}]}`:           "no path inside",
+		`{"argv":["a"],"artifacts":[{"name":"/x","uri":"/x"}]}`:             "no path inside",
+		`{"argv":["a"],"artifacts":[{"name":"x"}]}`:                         "needs a uri or content",
+		`{"argv":["a"],"artifacts":[{"name":"job.json","uri":"/x"}]}`:       "taken",
+		`{"argv":["a"],"artifacts":[{"name":"x","uri":"/x","kind":"exe"}]}`: "not file, archive or code",
+		`{"argv":["a"],"retry":{"max":3,"on":["monday"]}}`:                  "retry.on",
+		`{"argv":["a"],"name":"` + strings.Repeat("x", 300) + `"}`:          "name",
+		strings.Repeat(" ", MaxBytes+1):                                     "limit",
+	} {
+		_, err := Parse([]byte(document))
+		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, metadata.ErrInvalidArgument) {
+			t.Errorf("%.60s: %v, want %q", document, err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"argv":["a"],"resources":{"memory":1}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if s, err := Parse(b); err == nil {
+			s.Launch(nil)
+		}
+	})
+}

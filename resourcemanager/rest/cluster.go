@@ -1,0 +1,133 @@
+package rest
+
+import (
+	"slices"
+
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// clusterRoutes are those of nodes, queues and the ledger.
+var clusterRoutes = []Route{
+	{"GET", "/api/v1/nodes", RightRead, (*request).listNodes},
+	{"GET", "/api/v1/queues", RightRead, (*request).listQueues},
+	{"GET", "/api/v1/grants", RightRead, (*request).listGrants},
+}
+
+// NodeView is a node as GET /api/v1/nodes shows it.
+type NodeView struct {
+	ID      string       `json:"id"`
+	Host    string       `json:"host"`
+	HTTP    string       `json:"http"`
+	Rack    string       `json:"rack"`
+	Labels  []string     `json:"labels,omitempty"`
+	Version string       `json:"version,omitempty"`
+	State   rm.NodeState `json:"state"`
+	// Open: the node takes work now.
+	Open         bool      `json:"open"`
+	HealthReport string    `json:"health_report,omitempty"`
+	LastHeard    int64     `json:"last_heard"`
+	Capacity     Amount    `json:"capacity"`
+	Used         Amount    `json:"used"`
+	Containers   []string  `json:"containers,omitempty"`
+	GPUs         []GPUView `json:"gpus,omitempty"`
+}
+
+// GPUView is a device.
+type GPUView struct {
+	UUID         string       `json:"uuid"`
+	Model        string       `json:"model"`
+	Memory       int64        `json:"memory"`
+	Minor        int          `json:"minor"`
+	PCI          string       `json:"pci,omitempty"`
+	Island       string       `json:"island,omitempty"`
+	Simulated    bool         `json:"simulated"`
+	Health       rm.GPUHealth `json:"health"`
+	HealthReason string       `json:"health_reason,omitempty"`
+	// Container that holds the device; empty: none.
+	Container string `json:"container,omitempty"`
+}
+
+func (q *request) listNodes() {
+	nodes := []NodeView{}
+	holders := q.view.Holders()
+	for n := range q.view.Nodes() {
+		live := q.Cluster.Liveness(n.ID)
+		v := NodeView{ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, State: n.State, Open: live.Open,
+			HealthReport: n.HealthReport, Capacity: amountOf(n.Capacity), Used: amountOf(n.Used)}
+		if !live.Heard.IsZero() {
+			v.LastHeard = live.Heard.UnixMilli()
+		}
+		for _, c := range q.view.On(n.ID) {
+			v.Containers = append(v.Containers, c.ID.String())
+		}
+		for _, g := range n.GPUs {
+			d := GPUView{UUID: g.UUID, Model: g.Model, Memory: g.Memory, Minor: g.Minor, PCI: g.PCI, Island: g.Island, Simulated: g.Simulated,
+				Health: g.Health, HealthReason: g.HealthReason}
+			if d.Health == "" {
+				d.Health = rm.GPUHealthy
+			}
+			if c, ok := holders[g.UUID]; ok {
+				d.Container = c.String()
+			}
+			v.GPUs = append(v.GPUs, d)
+		}
+		nodes = append(nodes, v)
+	}
+	q.json(map[string][]NodeView{"nodes": nodes})
+}
+
+// QueueView is a queue as GET /api/v1/queues shows it. Shares are of the cluster, 0..1.
+type QueueView struct {
+	Path         string      `json:"path"`
+	State        string      `json:"state"`
+	Capacity     float64     `json:"capacity"`
+	Max          float64     `json:"max"`
+	UsedShare    float64     `json:"used_share"`
+	Used         Amount      `json:"used"`
+	Pending      Amount      `json:"pending"`
+	Applications int         `json:"applications"`
+	Submit       []string    `json:"acl_submit,omitempty"`
+	Children     []QueueView `json:"children,omitempty"`
+}
+
+func (q *request) listQueues() {
+	total, _, _ := q.totals()
+	uses := q.queueUses()
+	var show func(k *rm.Queue) QueueView
+	show = func(k *rm.Queue) QueueView {
+		u := uses[k]
+		v := QueueView{Path: k.Path, State: "RUNNING", Capacity: k.AbsoluteCapacity, Max: k.AbsoluteMax, UsedShare: dominant(u.used, total),
+			Used: amountOf(u.used), Pending: amountOf(u.pending), Applications: u.apps, Submit: k.Submit}
+		if k.Stopped {
+			v.State = "STOPPED"
+		}
+		for _, c := range k.Children {
+			v.Children = append(v.Children, show(c))
+		}
+		return v
+	}
+	q.json(map[string]QueueView{"root": show(q.Cluster.Queues().Root)})
+}
+
+// GrantView is a line of the ledger of GPUs. To is 0 while the container holds them.
+type GrantView struct {
+	Container   string   `json:"container"`
+	Application string   `json:"application"`
+	Node        string   `json:"node"`
+	GPUs        []string `json:"gpus"`
+	From        int64    `json:"from"`
+	To          int64    `json:"to"`
+}
+
+// listGrants answers the ledger in the order of the grants, ?application= of one alone.
+func (q *request) listGrants() {
+	only := q.r.URL.Query().Get("application")
+	grants := []GrantView{}
+	for g := range q.view.Ledger() {
+		app := g.Container.Attempt.Application.String()
+		if only == "" || only == app {
+			grants = append(grants, GrantView{g.Container.String(), app, string(g.Node), slices.Clone(g.GPUs), int64(g.From), int64(g.To)})
+		}
+	}
+	q.json(map[string][]GrantView{"grants": grants})
+}

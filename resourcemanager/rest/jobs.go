@@ -1,0 +1,295 @@
+package rest
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/job"
+)
+
+// jobRoutes are those of jobs.
+var jobRoutes = []Route{
+	{"POST", "/api/v1/jobs", RightSubmit, (*request).submitJob},
+	{"GET", "/api/v1/jobs", RightRead, (*request).listJobs},
+	{"GET", "/api/v1/jobs/{app}", RightRead, (*request).showJob},
+	{"DELETE", "/api/v1/jobs/{app}", RightModify, (*request).stopJob},
+	{"GET", "/api/v1/jobs/{app}/logs", RightModify, (*request).jobLogs},
+}
+
+// Job is a job as GET /api/v1/jobs shows it. Times are milliseconds, 0 when they have not come.
+type Job struct {
+	ID          string         `json:"id"`
+	Name        string         `json:"name"`
+	User        string         `json:"user"`
+	Queue       string         `json:"queue"`
+	Kind        rm.Kind        `json:"kind"`
+	Priority    int            `json:"priority"`
+	State       rm.State       `json:"state"`
+	FinalStatus rm.FinalStatus `json:"final_status"`
+	Diagnostics string         `json:"diagnostics,omitempty"`
+	Submitted   int64          `json:"submitted"`
+	Launched    int64          `json:"launched"`
+	Finished    int64          `json:"finished"`
+	Progress    float64        `json:"progress"`
+	Attempt     int            `json:"attempt"`
+	// PendingReason is why it, or a part of it, waits.
+	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	Pending       []Waiting  `json:"pending,omitempty"`
+	LogDir        string     `json:"log_dir"`
+	TrackingURL   string     `json:"tracking_url,omitempty"`
+	// Proxy is the path under which this server passes requests on to the master.
+	Proxy      string         `json:"proxy,omitempty"`
+	Used       Amount         `json:"used"`
+	Spent      SpentSeconds   `json:"spent"`
+	Containers []JobContainer `json:"containers,omitempty"`
+}
+
+// Amount is a resource in JSON; memory in bytes.
+type Amount struct {
+	Memory int64 `json:"memory"`
+	VCores int   `json:"vcores"`
+	GPUs   int   `json:"gpus"`
+}
+
+// SpentSeconds is resource x time.
+type SpentSeconds struct {
+	MiBSeconds   int64 `json:"mib_seconds"`
+	VCoreSeconds int64 `json:"vcore_seconds"`
+	GPUSeconds   int64 `json:"gpu_seconds"`
+}
+
+// JobContainer is a container of a job.
+type JobContainer struct {
+	ID     string            `json:"id"`
+	Ask    string            `json:"ask,omitempty"`
+	Master bool              `json:"master,omitempty"`
+	Node   string            `json:"node"`
+	State  rm.ContainerState `json:"state"`
+	// ExitStatus is meaningful when the state is COMPLETE.
+	ExitStatus  *int     `json:"exit_status,omitempty"`
+	Diagnostics string   `json:"diagnostics,omitempty"`
+	Resources   Amount   `json:"resources"`
+	GPUs        []string `json:"gpus,omitempty"`
+	Granted     int64    `json:"granted"`
+	Started     int64    `json:"started"`
+	Finished    int64    `json:"finished"`
+	LogDir      string   `json:"log_dir"`
+}
+
+func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs} }
+
+// submitJob takes a job in. Idempotency-Key makes a repeat answer the same job.
+func (q *request) submitJob() {
+	if dry := q.r.URL.Query().Get("dry_run"); dry != "" && dry != "false" {
+		q.fail(metadata.Errorf(metadata.ErrUnsupported, "dry_run is not supported: nothing was submitted"))
+		return
+	}
+	key := q.r.Header.Get("Idempotency-Key")
+	if len(key) > 255 {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "Idempotency-Key is longer than 255 bytes"))
+		return
+	}
+	body, err := io.ReadAll(q.r.Body)
+	if err != nil {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body cannot be read: %v", err))
+		return
+	}
+	if !isJSON(body) {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is not a JSON object"))
+		return
+	}
+	spec, err := job.Parse(body)
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	sum := sha256.Sum256(body)
+	name := spec.Name
+	if name == "" {
+		name = string(spec.Kind)
+	}
+	id, existing, err := q.Cluster.Submit(q.r.Context(), q.caller, Submission{Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
+		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Key: key, Digest: hex.EncodeToString(sum[:])})
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	code := http.StatusCreated
+	if existing {
+		code = http.StatusOK
+	}
+	q.w.Header().Set("Location", "/api/v1/jobs/"+id.String())
+	writeJSON(q.w, code, "application/json;charset=utf-8", map[string]string{"id": id.String()})
+}
+
+func (q *request) job(a *rm.Application, containers bool) Job {
+	spent := q.spent(a, metadata.TimeOf(time.Now()))
+	out := Job{ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
+		Diagnostics: a.Diagnostics, Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
+		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used),
+		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000}}
+	if len(out.Pending) > 0 {
+		out.PendingReason = &out.Pending[0].Reason
+	}
+	if t := a.Attempt(); a.State == rm.StateRunning && t.HTTP != "" {
+		out.Proxy = "/proxy/" + a.ID.String() + "/"
+	}
+	if !containers {
+		return out
+	}
+	for _, c := range q.view.Containers(a.ID) {
+		k := JobContainer{ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: c.Diagnostics,
+			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
+			LogDir: path.Join(out.LogDir, c.ID.String())}
+		if !c.Live() {
+			exit := int(c.Exit)
+			k.ExitStatus = &exit
+		}
+		out.Containers = append(out.Containers, k)
+	}
+	return out
+}
+
+func (q *request) listJobs() {
+	p := q.r.URL.Query()
+	limit := 1000
+	if text := p.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 10_000 {
+			q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "limit: %q is not a number between 1 and 10000", text))
+			return
+		}
+		limit = n
+	}
+	var states []string
+	for _, s := range q.list("state") {
+		if !slices.Contains(appStates, strings.ToUpper(s)) {
+			q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "state: %q is not one of %s", s, strings.Join(appStates, ", ")))
+			return
+		}
+		states = append(states, strings.ToUpper(s))
+	}
+	jobs := []Job{}
+	for a := range q.view.Applications() {
+		if len(jobs) == limit {
+			break
+		}
+		if len(states) > 0 && !slices.Contains(states, string(a.State)) || p.Get("user") != "" && p.Get("user") != a.User ||
+			p.Get("queue") != "" && p.Get("queue") != a.Queue {
+			continue
+		}
+		jobs = append(jobs, q.job(a, false))
+	}
+	q.json(map[string][]Job{"jobs": jobs})
+}
+
+// knownJob answers 404 for an unknown job.
+func (q *request) knownJob() bool {
+	if q.app == nil {
+		q.fail(metadata.Errorf(metadata.ErrNotExist, "there is no job %v", q.id))
+		return false
+	}
+	return true
+}
+
+func (q *request) showJob() {
+	if q.knownJob() {
+		q.json(q.job(q.app, true))
+	}
+}
+
+// stopJob ends a job; one that has ended stays as it is.
+func (q *request) stopJob() {
+	if !q.knownJob() {
+		return
+	}
+	state, err := q.kill(q.r.URL.Query().Get("reason"))
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	writeJSON(q.w, http.StatusAccepted, "application/json;charset=utf-8", map[string]string{"id": q.id.String(), "state": string(state)})
+}
+
+// jobLogs answers the log files of a job's containers one after the other as text, or with ?list=true their names.
+// ?container= and ?file= choose some.
+func (q *request) jobLogs() {
+	if !q.knownJob() {
+		return
+	}
+	p := q.r.URL.Query()
+	if f := p.Get("follow"); f != "" && f != "0" && f != "false" {
+		q.fail(metadata.Errorf(metadata.ErrUnsupported, "follow is not supported: ask again"))
+		return
+	}
+	if q.Logs == nil {
+		q.fail(metadata.Errorf(metadata.ErrUnsupported, "this resource manager has no file system to read logs from"))
+		return
+	}
+	dir := q.Cluster.LogDir(q.app)
+	files, err := q.Logs.List(q.r.Context(), q.app.User, dir)
+	if err != nil && !errors.Is(err, metadata.ErrNotExist) {
+		q.fail(fmt.Errorf("list %s: %w", dir, err))
+		return
+	}
+	container, name := p.Get("container"), p.Get("file")
+	files = slices.DeleteFunc(files, func(f LogFile) bool {
+		return container != "" && path.Base(path.Dir(f.Path)) != container || name != "" && path.Base(f.Path) != name
+	})
+	if list := p.Get("list"); list != "" && list != "false" {
+		out := []map[string]any{}
+		for _, f := range files {
+			out = append(out, map[string]any{"container": path.Base(path.Dir(f.Path)), "file": path.Base(f.Path), "path": f.Path, "size": f.Size,
+				"modified": int64(f.Modified)})
+		}
+		q.json(map[string]any{"logs": out})
+		return
+	}
+	if len(files) == 0 {
+		q.fail(metadata.Errorf(metadata.ErrNotExist, "%v has no logs in %s yet", q.id, dir))
+		return
+	}
+	q.w.Header().Set("Content-Type", "text/plain;charset=utf-8")
+	for _, f := range files {
+		q.writeLog(f)
+	}
+}
+
+// writeLog writes a file under YARN's header.
+func (q *request) writeLog(f LogFile) {
+	id := path.Base(path.Dir(f.Path))
+	node := ""
+	if k, err := rm.ParseContainerID(id); err == nil {
+		if c := q.view.Container(k); c != nil {
+			node = " on " + string(c.Node)
+		}
+	}
+	title := "Container: " + id + node
+	fmt.Fprintf(q.w, "%s\nLogAggregationType: AGGREGATED\n%s\nLogType:%s\nLogLastModifiedTime:%s\nLogLength:%d\nLogContents:\n", title,
+		strings.Repeat("=", len(title)), path.Base(f.Path), f.Modified.Time().UTC().Format("Mon Jan 02 15:04:05 -0700 2006"), f.Size)
+	r, err := q.Logs.Open(q.r.Context(), q.app.User, f.Path)
+	if err != nil {
+		fmt.Fprintf(q.w, "(cannot be read: %v)\n", err)
+	} else {
+		if _, err := io.Copy(q.w, r); err != nil {
+			fmt.Fprintf(q.w, "\n(reading broke off: %v)", err)
+		}
+		r.Close()
+	}
+	fmt.Fprintf(q.w, "\nEnd of LogType:%s\n%s\n\n", path.Base(f.Path), strings.Repeat("*", 75))
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,90 @@
+package rest
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// Headers that a request carries when it is passed on to a master. The authorization is the token of the master's own
+// container, by which the master knows that the request comes from its resource manager; the user is who the resource
+// manager found the caller to be.
+const (
+	UserHeader   = "X-Hops-User"
+	PrefixHeader = "X-Forwarded-Prefix"
+)
+
+// proxy passes a request on to the master of an application, bodies and answers as streams.
+func (q *request) proxy() {
+	if q.app == nil {
+		q.text(http.StatusNotFound, fmt.Sprintf("There is no application %v.\n", q.id))
+		return
+	}
+	t := q.app.Attempt()
+	if q.app.State.Final() || t == nil {
+		q.text(http.StatusNotFound, fmt.Sprintf("%v has ended (%s, %s): nobody answers for it any more. %s\n", q.id, q.app.State, q.app.Final, q.app.Diagnostics))
+		return
+	}
+	c := q.view.Master(q.app)
+	if t.Epoch == 0 || c == nil || !c.Live() {
+		text := fmt.Sprintf("The master of %v has not registered yet: attempt %d is %s.", q.id, t.Number, t.State)
+		for _, w := range q.Cluster.Waiting(q.id) {
+			text += " It waits: " + w.Reason.Text + "."
+		}
+		q.w.Header().Set("Retry-After", "1")
+		q.text(http.StatusServiceUnavailable, text+"\n")
+		return
+	}
+	if t.HTTP == "" {
+		q.text(http.StatusNotFound, fmt.Sprintf("The master of %v serves no HTTP.\n", q.id))
+		return
+	}
+	q.forward(t, c)
+}
+
+// transport does not follow environment variables, and gives a master's host little time to connect and a request as
+// much as it wants.
+var transport = &http.Transport{
+	Proxy:               nil,
+	MaxIdleConnsPerHost: 32,
+	IdleConnTimeout:     30 * time.Second,
+	DisableCompression:  true,
+}
+
+func (q *request) forward(t *rm.Attempt, c *rm.Container) {
+	prefix := "/proxy/" + q.id.String()
+	p := &httputil.ReverseProxy{
+		Transport:     transport,
+		FlushInterval: -1, // events reach the user when they happen
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: t.HTTP})
+			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, prefix)
+			r.Out.URL.RawPath = strings.TrimPrefix(r.In.URL.RawPath, prefix)
+			r.Out.Host = t.HTTP
+			for name := range r.Out.Header {
+				if strings.HasPrefix(name, "X-Hops-") || strings.HasPrefix(name, "X-Forwarded-") {
+					r.Out.Header.Del(name)
+				}
+			}
+			r.Out.Header.Del("Origin")
+			r.Out.Header.Set("Authorization", "Bearer "+q.Cluster.MasterToken(c))
+			r.Out.Header.Set(UserHeader, q.caller.User)
+			r.Out.Header.Set(PrefixHeader, prefix)
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil || errors.Is(err, http.ErrAbortHandler) {
+				return
+			}
+			q.w.Header().Set("Retry-After", "1")
+			q.text(http.StatusServiceUnavailable, fmt.Sprintf("The master of %v at %s does not answer: %v\n", q.id, t.HTTP, err))
+		},
+		ErrorLog: nil,
+	}
+	p.ServeHTTP(q.w, q.r)
+}

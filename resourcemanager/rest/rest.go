@@ -1,0 +1,340 @@
+// Package rest is the resource manager's HTTP face: YARN's REST interface under /ws/v1/cluster, byte-shaped as the
+// recorded answers of Hadoop 3.4.1, our own under /api/v1, and the way to the applications' masters under /proxy.
+package rest
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/state"
+)
+
+// Cluster is the resource manager behind the interface. Its methods are safe for concurrent use.
+type Cluster interface {
+	// Leading reports whether this process leads; only then are requests served.
+	Leading() bool
+	// LeaderHTTP is host:port of the leader; empty: unknown.
+	LeaderHTTP() string
+	// Started is when this process began.
+	Started() time.Time
+	View() *state.View
+	Queues() *rm.Queues
+	// NewApplication sets an id aside.
+	NewApplication(ctx context.Context) (rm.ApplicationID, error)
+	// Submit takes an application in. It is durable when the answer comes; existing: it was there already.
+	Submit(ctx context.Context, caller metadata.Caller, s Submission) (id rm.ApplicationID, existing bool, err error)
+	// Kill ends an application; durable when the answer comes. The state is that of the application then.
+	Kill(ctx context.Context, id rm.ApplicationID, diagnostics string) (rm.State, error)
+	// Waiting lists what an application waits for and why.
+	Waiting(id rm.ApplicationID) []Waiting
+	// Progress is 0..1 as the master says.
+	Progress(id rm.ApplicationID) float64
+	// Liveness is what the leader hears of a node.
+	Liveness(id rm.NodeID) Liveness
+	// MasterToken is the token of a master's container; requests that are passed on carry it.
+	MasterToken(c *rm.Container) string
+	// LogDir is the directory of the file system under which an application's containers put their logs.
+	LogDir(a *rm.Application) string
+}
+
+// Submission is an application to be.
+type Submission struct {
+	// ID is zero to let the resource manager choose.
+	ID                rm.ApplicationID
+	Name, Queue, Type string
+	Tags              []string
+	Kind              rm.Kind
+	Priority          int
+	Document          []byte
+	Timeout           time.Duration
+	MaxAttempts       int
+	KeepContainers    bool
+	// Key and Digest make a repeat harmless.
+	Key, Digest string
+	// AcceptAnyQueue: an unknown queue fails the application after it was accepted, as YARN does, not the submission.
+	AcceptAnyQueue bool
+	// Failure other than empty fails the application at once, for the reason given.
+	Failure string
+}
+
+// Waiting is an ask that is not granted; Ask is empty for the master.
+type Waiting struct {
+	Ask    string    `json:"ask"`
+	Reason rm.Reason `json:"reason"`
+}
+
+// Liveness is what the leader hears of a node.
+type Liveness struct {
+	// Open: the node takes work.
+	Open bool
+	// Heard is when it last reported.
+	Heard time.Time
+	// Memory used by its containers, in bytes, as far as reported.
+	Memory map[rm.ContainerID]int64
+}
+
+// Logs reads the log files of containers from the file system, as a user.
+type Logs interface {
+	// List returns the files under a directory, at any depth, in the order of their paths. ErrNotExist: the directory
+	// is not there (yet).
+	List(ctx context.Context, user, dir string) ([]LogFile, error)
+	Open(ctx context.Context, user, path string) (io.ReadCloser, error)
+}
+
+// LogFile is one file of logs.
+type LogFile struct {
+	// Path is absolute.
+	Path     string
+	Size     int64
+	Modified metadata.Time
+}
+
+// Config is what the interface needs. Cluster and Door are required.
+type Config struct {
+	Cluster Cluster
+	Door    *security.Door
+	// Logs may be nil: requests for logs are then refused.
+	Logs   Logs
+	Logger *slog.Logger
+}
+
+// API is the handler.
+type API struct {
+	Config
+	mux    *http.ServeMux
+	routes []Route
+}
+
+// Right is what a route needs.
+type Right int
+
+// The rights. The zero value is none, and no route may have it.
+const (
+	// RightOpen: anybody, without asking who, on any member.
+	RightOpen Right = iota + 1
+	// RightRead: any user, dr.who included.
+	RightRead
+	// RightSubmit: any user but dr.who.
+	RightSubmit
+	// RightModify: the application's owner, an administrator of its queue, or a superuser.
+	RightModify
+	// RightProxy: RightRead for GET and HEAD, RightModify for the rest.
+	RightProxy
+)
+
+// Route is one method of one path. The part {app} of a path is an application's id.
+type Route struct {
+	Method, Path string
+	Right        Right
+	handle       func(*request)
+}
+
+// Routes lists what is served, for tests and documentation.
+func (a *API) Routes() []Route { return a.routes }
+
+// request is a request at its handler: the caller is known and has the route's right.
+type request struct {
+	*API
+	w      http.ResponseWriter
+	r      *http.Request
+	caller metadata.Caller
+	view   *state.View
+	// id and app are set on routes with {app}; app is nil when it is unknown.
+	id  rm.ApplicationID
+	app *rm.Application
+}
+
+// maxBody bounds what is read of a request.
+const maxBody = 2 << 20
+
+// New builds the handler.
+func New(c Config) *API {
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	a := &API{Config: c, mux: http.NewServeMux()}
+	a.routes = append(a.routes, healthRoutes...)
+	a.routes = append(a.routes, yarnRoutes...)
+	a.routes = append(a.routes, jobRoutes...)
+	a.routes = append(a.routes, clusterRoutes...)
+	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
+		a.routes = append(a.routes, Route{method, "/proxy/{app}/{rest...}", RightProxy, (*request).proxy})
+	}
+	byPath := map[string]map[string]Route{}
+	for _, r := range a.routes {
+		if byPath[r.Path] == nil {
+			byPath[r.Path] = map[string]Route{}
+		}
+		byPath[r.Path][r.Method] = r
+	}
+	for path, methods := range byPath {
+		a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { a.dispatch(w, r, methods) })
+	}
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { a.noRoute(w, r) })
+	return a
+}
+
+// ServeHTTP answers a request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h["X-FRAME-OPTIONS"] = []string{"SAMEORIGIN"}
+	h.Set("X-XSS-Protection", "1; mode=block")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.HasPrefix(r.URL.Path, "/proxy/") {
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+// isYARN tells the two dialects of errors apart.
+func isYARN(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/ws/") }
+
+// noRoute answers paths that are not served.
+func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/":
+		http.Redirect(w, r, "/cluster", http.StatusFound)
+	case isYARN(r) || !strings.HasPrefix(r.URL.Path, "/api/"):
+		w.Header().Set("Content-Type", "text/html;charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, "<!DOCTYPE html><html><head><title>Sorry, got error 404</title></head><body><h1>Sorry, got error 404</h1>"+
+			"<p>Nothing is served at this path.</p></body></html>\n")
+	default:
+		problem(w, http.StatusNotFound, "not-found", "nothing is served at "+r.URL.Path)
+	}
+}
+
+// dispatch finds the method, sends followers' callers to the leader, and lets in who has the route's right.
+func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[string]Route) {
+	method := r.Method
+	route, ok := methods[method]
+	if !ok && method == http.MethodHead {
+		route, ok = methods[http.MethodGet]
+	}
+	if !ok {
+		if isYARN(r) { // as recorded: not 405
+			remoteException(w, http.StatusServiceUnavailable, "WebApplicationException", "", "javax.ws.rs.WebApplicationException")
+			return
+		}
+		problem(w, http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not served here")
+		return
+	}
+	q := &request{API: a, w: w, r: r}
+	if route.Right == RightOpen {
+		route.handle(q)
+		return
+	}
+	if !a.Cluster.Leading() {
+		a.redirect(w, r)
+		return
+	}
+	var err error
+	if q.caller, err = a.Door.HTTPCaller(r); err != nil {
+		q.fail(err)
+		return
+	}
+	q.view = a.Cluster.View()
+	if text := r.PathValue("app"); text != "" {
+		if q.id, err = rm.ParseApplicationID(text); err != nil {
+			if isYARN(r) {
+				badRequest(w, "java.lang.IllegalArgumentException: Invalid ApplicationId: "+text)
+			} else {
+				q.fail(err)
+			}
+			return
+		}
+		q.app = q.view.Application(q.id)
+	}
+	right := route.Right
+	if right == RightProxy {
+		right = RightModify
+		if method == http.MethodGet || method == http.MethodHead {
+			right = RightRead
+		}
+	}
+	switch {
+	case right == RightRead:
+	case q.caller.User == security.DrWho:
+		q.forbidden("a request without user.name may read, and nothing else: add ?user.name=YOU")
+		return
+	case right == RightSubmit:
+	case right == RightModify:
+		if q.app != nil && !q.mayModify(q.app) { // of unknown ones the handler says so
+			q.notOwner()
+			return
+		}
+	default:
+		q.fail(metadata.Errorf(metadata.ErrPermission, "%s %s is registered without a right", route.Method, route.Path))
+		return
+	}
+	route.handle(q)
+}
+
+// mayModify reports whether the caller owns an application, administers its queue, or is a superuser.
+func (q *request) mayModify(a *rm.Application) bool {
+	if q.caller.User == security.DrWho {
+		return false
+	}
+	if q.caller.Superuser || q.caller.User == a.User {
+		return true
+	}
+	return q.Cluster.Queues().Find(a.Queue).MayAdminister(q.caller.User)
+}
+
+// redirect sends the caller to the leader, as a standby of YARN does.
+func (a *API) redirect(w http.ResponseWriter, r *http.Request) {
+	leader := a.Cluster.LeaderHTTP()
+	if leader == "" {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "This resource manager does not lead, and no leader is known at the moment. Try again.", http.StatusServiceUnavailable)
+		return
+	}
+	target := "http://" + leader + r.URL.RequestURI()
+	w.Header().Set("Location", target)
+	w.Header().Set("Content-Type", "text/plain;charset=utf-8")
+	w.WriteHeader(http.StatusTemporaryRedirect)
+	io.WriteString(w, "This is standby RM. The redirect url is: "+target+"\n")
+}
+
+// healthRoutes are served by every member.
+var healthRoutes = []Route{
+	{"GET", "/livez", RightOpen, func(q *request) { q.text(http.StatusOK, "ok\n") }},
+	{"GET", "/readyz", RightOpen, func(q *request) {
+		leader := q.Cluster.LeaderHTTP()
+		switch {
+		case q.Cluster.Leading():
+			q.text(http.StatusOK, "[+]leader this\nok\n")
+		case leader != "":
+			q.text(http.StatusOK, "[+]leader "+leader+"\nok\n")
+		default:
+			q.text(http.StatusServiceUnavailable, "[-]leader unknown\nnot ready\n")
+		}
+	}},
+	{"GET", "/isActive", RightOpen, func(q *request) {
+		if q.Cluster.Leading() {
+			q.text(http.StatusOK, "I am Active!")
+			return
+		}
+		q.text(http.StatusMethodNotAllowed, "I am not Active!\n")
+	}},
+	{"GET", "/cluster", RightOpen, func(q *request) {
+		q.text(http.StatusOK, "hops resource manager\n\nYARN's REST interface is at /ws/v1/cluster, hops's own at /api/v1.\n")
+	}},
+	{"GET", "/cluster/app/{app}", RightRead, func(q *request) {
+		http.Redirect(q.w, q.r, "/ws/v1/cluster/apps/"+q.id.String(), http.StatusFound)
+	}},
+}
+
+func (q *request) text(code int, text string) {
+	q.w.Header().Set("Content-Type", "text/plain;charset=utf-8")
+	q.w.WriteHeader(code)
+	io.WriteString(q.w, text)
+}

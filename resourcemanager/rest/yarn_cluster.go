@@ -1,0 +1,306 @@
+package rest
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// yarnRoutes are YARN's.
+var yarnRoutes = []Route{
+	{"GET", "/ws/v1/cluster", RightRead, (*request).info},
+	{"GET", "/ws/v1/cluster/{$}", RightRead, (*request).info},
+	{"GET", "/ws/v1/cluster/info", RightRead, (*request).info},
+	{"GET", "/ws/v1/cluster/metrics", RightRead, (*request).metrics},
+	{"GET", "/ws/v1/cluster/scheduler", RightRead, (*request).scheduler},
+	{"GET", "/ws/v1/cluster/nodes", RightRead, (*request).nodes},
+	{"GET", "/ws/v1/cluster/nodes/{node}", RightRead, (*request).node},
+	{"GET", "/ws/v1/cluster/apps", RightRead, (*request).apps},
+	{"POST", "/ws/v1/cluster/apps", RightSubmit, (*request).submitYARN},
+	{"POST", "/ws/v1/cluster/apps/new-application", RightSubmit, (*request).newApplication},
+	{"GET", "/ws/v1/cluster/apps/{app}", RightRead, (*request).oneApp},
+	{"GET", "/ws/v1/cluster/apps/{app}/state", RightRead, (*request).appState},
+	{"PUT", "/ws/v1/cluster/apps/{app}/state", RightModify, (*request).setAppState},
+	{"GET", "/ws/v1/cluster/apps/{app}/queue", RightRead, (*request).appQueue},
+	{"GET", "/ws/v1/cluster/apps/{app}/priority", RightRead, (*request).appPriority},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts", RightRead, (*request).attempts},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}", RightRead, (*request).attempt},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", RightRead, (*request).containers},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", RightRead, (*request).container},
+}
+
+// version is what YARN's clients are told that they talk to.
+const version = "3.4.1"
+
+type clusterInfo struct {
+	ID           int64  `json:"id"`
+	StartedOn    int64  `json:"startedOn"`
+	State        string `json:"state"`
+	HAState      string `json:"haState"`
+	Store        string `json:"rmStateStoreName"`
+	Version      string `json:"resourceManagerVersion"`
+	Build        string `json:"resourceManagerBuildVersion"`
+	BuiltOn      string `json:"resourceManagerVersionBuiltOn"`
+	Hadoop       string `json:"hadoopVersion"`
+	HadoopBuild  string `json:"hadoopBuildVersion"`
+	HadoopBuilt  string `json:"hadoopVersionBuiltOn"`
+	ZooKeeperSay string `json:"haZooKeeperConnectionState"`
+}
+
+func (q *request) info() {
+	q.json(map[string]clusterInfo{"clusterInfo": {
+		ID: q.view.Cluster(), StartedOn: q.Cluster.Started().UnixMilli(), State: "STARTED", HAState: "ACTIVE",
+		Store: "hops.raft", Version: version, Build: version + " of hops", BuiltOn: "", Hadoop: version, HadoopBuild: version + " of hops",
+		ZooKeeperSay: "Could not find leader elector. Verify both HA and automatic failover are enabled.",
+	}})
+}
+
+type clusterMetrics struct {
+	AppsSubmitted                  int          `json:"appsSubmitted"`
+	AppsCompleted                  int          `json:"appsCompleted"`
+	AppsPending                    int          `json:"appsPending"`
+	AppsRunning                    int          `json:"appsRunning"`
+	AppsFailed                     int          `json:"appsFailed"`
+	AppsKilled                     int          `json:"appsKilled"`
+	ReservedMB                     int64        `json:"reservedMB"`
+	AvailableMB                    int64        `json:"availableMB"`
+	AllocatedMB                    int64        `json:"allocatedMB"`
+	PendingMB                      int64        `json:"pendingMB"`
+	ReservedVirtualCores           int          `json:"reservedVirtualCores"`
+	AvailableVirtualCores          int          `json:"availableVirtualCores"`
+	AllocatedVirtualCores          int          `json:"allocatedVirtualCores"`
+	PendingVirtualCores            int          `json:"pendingVirtualCores"`
+	ContainersAllocated            int          `json:"containersAllocated"`
+	ContainersReserved             int          `json:"containersReserved"`
+	ContainersPending              int          `json:"containersPending"`
+	TotalMB                        int64        `json:"totalMB"`
+	UtilizedMB                     int64        `json:"utilizedMB"`
+	TotalVirtualCores              int          `json:"totalVirtualCores"`
+	UtilizedVirtualCores           int          `json:"utilizedVirtualCores"`
+	UtilizedMBPercent              int          `json:"utilizedMBPercent"`
+	UtilizedVirtualCoresPercent    int          `json:"utilizedVirtualCoresPercent"`
+	RMSchedulerBusyPercent         int          `json:"rmSchedulerBusyPercent"`
+	TotalNodes                     int          `json:"totalNodes"`
+	LostNodes                      int          `json:"lostNodes"`
+	UnhealthyNodes                 int          `json:"unhealthyNodes"`
+	DecommissioningNodes           int          `json:"decommissioningNodes"`
+	DecommissionedNodes            int          `json:"decommissionedNodes"`
+	RebootedNodes                  int          `json:"rebootedNodes"`
+	ActiveNodes                    int          `json:"activeNodes"`
+	ShutdownNodes                  int          `json:"shutdownNodes"`
+	ContainerAssignedPerSecond     int          `json:"containerAssignedPerSecond"`
+	TotalUsedAcrossPartition       resourceInfo `json:"totalUsedResourcesAcrossPartition"`
+	TotalClusterAcrossPartition    resourceInfo `json:"totalClusterResourcesAcrossPartition"`
+	TotalReservedAcrossPartition   resourceInfo `json:"totalReservedResourcesAcrossPartition"`
+	TotalContainersAcrossPartition int          `json:"totalAllocatedContainersAcrossPartition"`
+	CrossPartitionMetricsAvailable bool         `json:"crossPartitionMetricsAvailable"`
+	RMEventQueueSize               int          `json:"rmEventQueueSize"`
+	SchedulerEventQueueSize        int          `json:"schedulerEventQueueSize"`
+}
+
+// pending sums what an application waits for.
+func (q *request) pending(a *rm.Application) (rm.Resource, int) {
+	sum, n := rm.Resource{}, 0
+	if a.State.Final() {
+		return sum, 0
+	}
+	if a.WantsMaster() {
+		sum, n = a.Master, 1
+	}
+	for _, ask := range q.view.Asks(a.ID) {
+		sum, n = sum.Add(ask.Resource.Times(ask.Count)), n+ask.Count
+	}
+	return sum, n
+}
+
+// totals sums the nodes that are not lost.
+func (q *request) totals() (total, used rm.Resource, containers int) {
+	for n := range q.view.Nodes() {
+		if n.State != rm.NodeLost {
+			total, used, containers = total.Add(n.Capacity), used.Add(n.Used), containers+n.Live
+		}
+	}
+	return total, used, containers
+}
+
+func (q *request) metrics() {
+	m := clusterMetrics{CrossPartitionMetricsAvailable: true}
+	total, used, containers := q.totals()
+	for n := range q.view.Nodes() {
+		switch n.State {
+		case rm.NodeLost:
+			m.LostNodes++
+			continue
+		case rm.NodeUnhealthy:
+			m.UnhealthyNodes++
+		default:
+			m.ActiveNodes++
+		}
+		for _, b := range q.Cluster.Liveness(n.ID).Memory {
+			m.UtilizedMB += b / rm.MiB
+		}
+	}
+	m.TotalNodes = m.ActiveNodes + m.UnhealthyNodes
+	var pending rm.Resource
+	for a := range q.view.Applications() {
+		m.AppsSubmitted++
+		switch a.State {
+		case rm.StateAccepted:
+			m.AppsPending++
+		case rm.StateRunning:
+			m.AppsRunning++
+		case rm.StateFinished:
+			m.AppsCompleted++
+		case rm.StateFailed:
+			m.AppsFailed++
+		case rm.StateKilled:
+			m.AppsKilled++
+		}
+		r, n := q.pending(a)
+		pending, m.ContainersPending = pending.Add(r), m.ContainersPending+n
+	}
+	m.AvailableMB, m.AllocatedMB, m.PendingMB, m.TotalMB = total.Sub(used).MemoryMiB(), used.MemoryMiB(), pending.MemoryMiB(), total.MemoryMiB()
+	m.AvailableVirtualCores, m.AllocatedVirtualCores = total.VCores-used.VCores, used.VCores
+	m.PendingVirtualCores, m.TotalVirtualCores = pending.VCores, total.VCores
+	m.ContainersAllocated, m.TotalContainersAcrossPartition = containers, containers
+	if m.TotalMB > 0 {
+		m.UtilizedMBPercent = int(100 * m.UtilizedMB / m.TotalMB)
+	}
+	m.TotalUsedAcrossPartition, m.TotalClusterAcrossPartition = resource(used), resource(total)
+	m.TotalReservedAcrossPartition = resource(rm.Resource{})
+	q.json(map[string]clusterMetrics{"clusterMetrics": m})
+}
+
+type nodeInfo struct {
+	Rack                  string       `json:"rack"`
+	State                 string       `json:"state"`
+	ID                    string       `json:"id"`
+	Host                  string       `json:"nodeHostName"`
+	HTTP                  string       `json:"nodeHTTPAddress"`
+	LastHealthUpdate      int64        `json:"lastHealthUpdate"`
+	Version               string       `json:"version"`
+	HealthReport          string       `json:"healthReport"`
+	Containers            int          `json:"numContainers"`
+	UsedMB                int64        `json:"usedMemoryMB"`
+	AvailMB               int64        `json:"availMemoryMB"`
+	UsedVCores            int          `json:"usedVirtualCores"`
+	AvailVCores           int          `json:"availableVirtualCores"`
+	MemUtilization        float        `json:"memUtilization"`
+	CPUUtilization        float        `json:"cpuUtilization"`
+	RunningOpportunistic  int          `json:"numRunningOpportContainers"`
+	UsedOpportunisticGB   int          `json:"usedMemoryOpportGB"`
+	UsedOpportunisticCore int          `json:"usedVirtualCoresOpport"`
+	Queued                int          `json:"numQueuedContainers"`
+	Labels                []string     `json:"nodeLabels,omitempty"`
+	AllocationTags        struct{}     `json:"allocationTags"`
+	Utilization           utilization  `json:"resourceUtilization"`
+	Used                  resourceInfo `json:"usedResource"`
+	Available             resourceInfo `json:"availableResource"`
+	Attributes            struct{}     `json:"nodeAttributesInfo"`
+	Total                 resourceInfo `json:"totalResource"`
+}
+
+type utilization struct {
+	NodePhysicalMB       int64 `json:"nodePhysicalMemoryMB"`
+	NodeVirtualMB        int64 `json:"nodeVirtualMemoryMB"`
+	NodeCPU              float `json:"nodeCPUUsage"`
+	ContainersPhysicalMB int64 `json:"aggregatedContainersPhysicalMemoryMB"`
+	ContainersVirtualMB  int64 `json:"aggregatedContainersVirtualMemoryMB"`
+	ContainersCPU        float `json:"containersCPUUsage"`
+}
+
+// float prints whole numbers with a decimal point, as Java does.
+type float float64
+
+// MarshalJSON writes 0.0, 62.5, 100.0.
+func (f float) MarshalJSON() ([]byte, error) {
+	if f == float(int64(f)) {
+		return fmt.Appendf(nil, "%.1f", f), nil
+	}
+	return fmt.Appendf(nil, "%.6g", f), nil
+}
+
+func (q *request) nodeInfo(n *rm.Node) nodeInfo {
+	live := q.Cluster.Liveness(n.ID)
+	out := nodeInfo{Rack: n.Rack, State: string(n.State), ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Version: n.Version,
+		HealthReport: n.HealthReport, Containers: n.Live, UsedMB: n.Used.MemoryMiB(), AvailMB: n.Capacity.Sub(n.Used).MemoryMiB(),
+		UsedVCores: n.Used.VCores, AvailVCores: n.Capacity.VCores - n.Used.VCores, Labels: n.Labels,
+		Used: resource(n.Used), Available: resource(n.Capacity.Sub(n.Used)), Total: resource(n.Capacity)}
+	if !live.Heard.IsZero() {
+		out.LastHealthUpdate = live.Heard.UnixMilli()
+	}
+	for _, b := range live.Memory {
+		out.Utilization.ContainersPhysicalMB += b / rm.MiB
+	}
+	if m := n.Capacity.MemoryMiB(); m > 0 {
+		out.MemUtilization = float(100 * float64(out.Utilization.ContainersPhysicalMB) / float64(m))
+	}
+	if n.State == rm.NodeLost {
+		out.HTTP = ""
+	}
+	return out
+}
+
+// nodeStates are the words that a filter may use.
+var nodeStates = []string{"NEW", "RUNNING", "UNHEALTHY", "DECOMMISSIONED", "LOST", "REBOOTED", "DECOMMISSIONING", "SHUTDOWN"}
+
+func (q *request) nodes() {
+	var want []string
+	for _, s := range q.list("states") {
+		up := strings.ToUpper(s)
+		if !slices.Contains(nodeStates, up) {
+			illegalArgument(q.w, "No enum constant org.apache.hadoop.yarn.api.records.NodeState."+up)
+			return
+		}
+		want = append(want, up)
+	}
+	var list []nodeInfo
+	for n := range q.view.Nodes() {
+		if len(want) == 0 || slices.Contains(want, string(n.State)) {
+			list = append(list, q.nodeInfo(n))
+		}
+	}
+	q.json(rooted("nodes", "node", list))
+}
+
+// rooted is a list under a root; an empty one is {"nodes":{}}.
+func rooted[T any](root, name string, list []T) any {
+	if len(list) == 0 {
+		return map[string]any{root: struct{}{}}
+	}
+	return map[string]map[string][]T{root: {name: list}}
+}
+
+func (q *request) node() {
+	id := q.r.PathValue("node")
+	if !strings.Contains(id, ":") {
+		illegalArgument(q.w, fmt.Sprintf("Invalid NodeId [%s]. Expected host:port", id))
+		return
+	}
+	n := q.view.Node(rm.NodeID(id))
+	if n == nil {
+		q.notFoundYARN("nodeId, " + id + ", is not found")
+		return
+	}
+	q.json(map[string]nodeInfo{"node": q.nodeInfo(n)})
+}
+
+func (q *request) notFoundYARN(message string) {
+	remoteException(q.w, http.StatusNotFound, "NotFoundException", "java.lang.Exception: "+message, "org.apache.hadoop.yarn.webapp.NotFoundException")
+}
+
+// list reads a parameter that may be repeated and comma-separated.
+func (q *request) list(name string) []string {
+	var out []string
+	for _, v := range q.r.URL.Query()[name] {
+		for _, s := range strings.Split(v, ",") {
+			if s = strings.TrimSpace(s); s != "" {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}

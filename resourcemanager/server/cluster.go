@@ -1,0 +1,174 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/rest"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// The methods of this file are rest.Cluster.
+
+// Leading implements rest.Cluster.
+func (s *Server) Leading() bool { return s.reign.Load() != nil }
+
+// LeaderHTTP implements rest.Cluster.
+func (s *Server) LeaderHTTP() string {
+	if s.Leading() {
+		return s.peer(s.config.ID).HTTP
+	}
+	group := s.group.Load()
+	if group == nil {
+		return ""
+	}
+	if l := group.Leadership(); l.LeaderID != s.config.ID { // one that is only about to lead cannot answer yet
+		return s.peer(l.LeaderID).HTTP
+	}
+	return ""
+}
+
+// Started implements rest.Cluster.
+func (s *Server) Started() time.Time { return s.started }
+
+// View implements rest.Cluster.
+func (s *Server) View() *state.View { return s.state.View() }
+
+// Queues implements rest.Cluster.
+func (s *Server) Queues() *rm.Queues { return s.queues }
+
+// NewApplication implements rest.Cluster.
+func (s *Server) NewApplication(ctx context.Context) (rm.ApplicationID, error) {
+	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_NewApplication{NewApplication: &statepb.NewApplication{}}})
+	if err != nil {
+		return rm.ApplicationID{}, err
+	}
+	return r.Application, nil
+}
+
+// maxPriority is YARN's default for the highest priority of an application.
+const maxPriority = 10
+
+// Submit implements rest.Cluster.
+//
+// Errors: metadata.ErrPermission (the queue's list, or it is stopped), metadata.ErrInvalidArgument (no such queue, or one
+// that holds queues), those of the state, and those of the group.
+func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Submission) (rm.ApplicationID, bool, error) {
+	a := &rm.Application{ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
+		Priority: min(b.Priority, maxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
+		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster}
+	if b.Kind == rm.KindExperiment {
+		a.Master = s.config.ExperimentMaster
+	}
+	if b.MaxAttempts > 0 {
+		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
+	}
+	failure := b.Failure
+	switch q := s.queues.Find(b.Queue); {
+	case q == nil && b.AcceptAnyQueue:
+		failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
+	case q == nil:
+		return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
+	case !q.Leaf():
+		return a.ID, false, refusal(caller, b, "which holds queues, not applications")
+	case q.Stopped:
+		return a.ID, false, refusal(caller, b, "which is stopped")
+	case !q.MaySubmit(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+		return a.ID, false, refusal(caller, b, "")
+	default:
+		a.Queue = q.Path
+	}
+	if failure != "" {
+		a.State, a.Diagnostics = rm.StateFailed, failure
+	}
+	result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Submit{Submit: &statepb.Submit{Application: state.Application(a)}}})
+	if err != nil {
+		return a.ID, false, err
+	}
+	if !result.Existing {
+		s.log.Info("application submitted", "app", result.Application, "user", a.User, "queue", a.Queue, "kind", a.Kind, "name", a.Name)
+	}
+	return result.Application, result.Existing, nil
+}
+
+// refusal is YARN's sentence for a submission that the queue does not take.
+func refusal(caller metadata.Caller, b rest.Submission, why string) error {
+	what := "an application"
+	if !b.ID.IsZero() {
+		what = b.ID.String()
+	}
+	text := fmt.Sprintf("User %s does not have permission to submit %s to queue %s", caller.User, what, b.Queue)
+	if why != "" {
+		text += ", " + why
+	}
+	return metadata.Errorf(metadata.ErrPermission, "%s", text)
+}
+
+// Kill implements rest.Cluster.
+func (s *Server) Kill(ctx context.Context, id rm.ApplicationID, diagnostics string) (rm.State, error) {
+	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: state.ApplicationID(id), Diagnostics: diagnostics}}})
+	if err != nil {
+		return "", err
+	}
+	return r.State, nil
+}
+
+// Waiting implements rest.Cluster.
+func (s *Server) Waiting(id rm.ApplicationID) []rest.Waiting {
+	r := s.reign.Load()
+	if r == nil {
+		return nil
+	}
+	var out []rest.Waiting
+	for _, w := range r.waitingFor(id) {
+		out = append(out, rest.Waiting{Ask: w.Ask, Reason: w.Reason})
+	}
+	return out
+}
+
+// Progress implements rest.Cluster.
+func (s *Server) Progress(id rm.ApplicationID) float64 {
+	a := s.state.View().Application(id)
+	if a == nil {
+		return 0
+	}
+	if a.State == rm.StateFinished && a.Final == rm.FinalSucceeded {
+		return 1
+	}
+	if r := s.reign.Load(); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if m := r.masters[rm.AttemptID{Application: id, Number: len(a.Attempts)}]; m != nil {
+			return float64(m.progress)
+		}
+	}
+	return 0
+}
+
+// Liveness implements rest.Cluster.
+func (s *Server) Liveness(id rm.NodeID) rest.Liveness {
+	r := s.reign.Load()
+	if r == nil {
+		return rest.Liveness{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[id]
+	if n == nil {
+		return rest.Liveness{}
+	}
+	return rest.Liveness{Open: n.open && n.healthy && !n.losing, Heard: n.heard, Memory: n.memory}
+}
+
+// MasterToken implements rest.Cluster.
+func (s *Server) MasterToken(c *rm.Container) string { return s.token(c.Salt) }
+
+// LogDir implements rest.Cluster.
+func (s *Server) LogDir(a *rm.Application) string {
+	return path.Join(s.config.LogRoot, a.User, a.ID.String())
+}

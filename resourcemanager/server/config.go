@@ -1,0 +1,147 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/rest"
+)
+
+// Config describes one resource manager. ID, HTTP, GRPC, Host, Door and Executable are required.
+type Config struct {
+	// ID is this process among Members and Peers.
+	ID string
+	// HTTP serves users, GRPC node managers and application masters; the server owns both listeners.
+	HTTP, GRPC net.Listener
+	// Host carries the Raft group "resourcemanager"; the caller runs it.
+	Host      *raftstore.Host
+	Members   []raftstore.Member
+	Bootstrap bool
+	Timers    raftstore.Timers
+	// Peers are all resource managers, this one included, so that a follower can name the leader.
+	Peers  []Peer
+	Secret security.Secret
+	Door   *security.Door
+	// Queues is the configuration of the queue "root"; the zero value has one leaf, "default".
+	Queues rm.QueueConfig
+	// NodeLease is how long a node manager may keep its containers after the sending of its last acknowledged report;
+	// default 10 s. Longer: nodes survive longer silences, a dead node's GPUs come back later.
+	NodeLease time.Duration
+	// LeaseMargin is waited beyond a lease before a silent node's containers count as dead: for clocks that run at
+	// different speeds and for the kernel to end processes. Default a fifth of NodeLease, at least 100 ms.
+	LeaseMargin time.Duration
+	// MasterExpiry is how long a running master may neither register nor call; default 10 min, as in YARN.
+	MasterExpiry time.Duration
+	// FinishGrace is how long a master may run on after it finished its application; default 10 s.
+	FinishGrace time.Duration
+	// MaxAttempts of an application's master by default; default 2.
+	MaxAttempts int
+	// Logs reads the log files of containers; nil: requests for logs are refused.
+	Logs rest.Logs
+	// LogRoot is the directory of the file system under which node managers put logs; default /logs.
+	LogRoot string
+	// Executable is the path of the hops program on node managers, for "am" and "controller".
+	Executable string
+	// CommandMaster and ExperimentMaster are what masters get; defaults 256 MiB and 512 MiB with one vcore.
+	CommandMaster, ExperimentMaster rm.Resource
+	Environment                     Environment
+	Logger                          *slog.Logger
+}
+
+// Environment is what containers are told about the cluster.
+type Environment struct {
+	// FS is the file system's URI, hdfs://host:port.
+	FS string
+	// WebHDFS lists the namenodes' HTTP addresses, host:port.
+	WebHDFS []string
+	// HadoopConfDir holds core-site.xml on every node; empty: not set.
+	HadoopConfDir string
+}
+
+// Peer is one of the resource managers.
+type Peer struct{ ID, HTTP, GRPC string }
+
+func (c *Config) check() error {
+	var errs []error
+	need := func(ok bool, what string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("resource manager: %s is missing", what))
+		}
+	}
+	need(c.ID != "", "the id")
+	need(c.HTTP != nil, "the HTTP listener")
+	need(c.GRPC != nil, "the gRPC listener")
+	need(c.Host != nil, "the Raft host")
+	need(c.Door != nil, "the door")
+	need(c.Executable != "", "the path of the program that masters run")
+	for _, l := range []net.Listener{c.HTTP, c.GRPC} {
+		if l != nil {
+			errs = append(errs, security.CheckBind(l.Addr().String()))
+		}
+	}
+	if c.NodeLease <= 0 {
+		c.NodeLease = 10 * time.Second
+	}
+	if c.LeaseMargin <= 0 {
+		c.LeaseMargin = max(c.NodeLease/5, 100*time.Millisecond)
+	}
+	if c.MasterExpiry <= 0 {
+		c.MasterExpiry = 10 * time.Minute
+	}
+	if c.FinishGrace <= 0 {
+		c.FinishGrace = 10 * time.Second
+	}
+	if c.MaxAttempts <= 0 {
+		c.MaxAttempts = 2
+	}
+	if c.LogRoot == "" {
+		c.LogRoot = "/logs"
+	}
+	if c.CommandMaster.IsZero() {
+		c.CommandMaster = rm.Resource{Memory: 256 * rm.MiB, VCores: 1}
+	}
+	if c.ExperimentMaster.IsZero() {
+		c.ExperimentMaster = rm.Resource{Memory: 512 * rm.MiB, VCores: 1}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if len(c.Peers) == 0 && c.HTTP != nil && c.GRPC != nil {
+		c.Peers = []Peer{{c.ID, c.HTTP.Addr().String(), c.GRPC.Addr().String()}}
+	}
+	return errors.Join(errs...)
+}
+
+// Queues translates the queues of a configuration file. The error names every percentage that is none.
+func Queues(from config.Queues) (rm.QueueConfig, error) {
+	var errs []error
+	var translate func(path string, q config.Queue) rm.QueueConfig
+	percent := func(path, key, text string) rm.Percent {
+		var p rm.Percent
+		if text != "" {
+			if err := p.UnmarshalText([]byte(text)); err != nil {
+				errs = append(errs, fmt.Errorf("queue %s: %s: %w", path, key, err))
+			}
+		}
+		return p
+	}
+	translate = func(path string, q config.Queue) rm.QueueConfig {
+		out := rm.QueueConfig{Capacity: percent(path, "capacity", q.Capacity), Max: percent(path, "max", q.Max), Submit: q.ACLSubmit}
+		for name, child := range q.Children {
+			if out.Children == nil {
+				out.Children = map[string]rm.QueueConfig{}
+			}
+			out.Children[name] = translate(path+"."+name, child)
+		}
+		return out
+	}
+	root := translate("root", from["root"])
+	return root, errors.Join(errs...)
+}

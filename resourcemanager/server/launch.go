@@ -1,0 +1,157 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/job"
+	"github.com/gohops/hops/resourcemanager/state"
+)
+
+// newToken draws the salt of a container's token and the verifier that goes into the replicated state with it. The token
+// itself is stored nowhere: whoever leads makes it again from the salt and the cluster's secret.
+func (s *Server) newToken() (salt, verifier []byte) {
+	salt = make([]byte, 16)
+	rand.Read(salt)
+	sum := sha256.Sum256([]byte(s.token(salt)))
+	return salt, sum[:]
+}
+
+func (s *Server) token(salt []byte) string {
+	return base64.RawURLEncoding.EncodeToString(s.config.Secret.MAC("container token", salt))
+}
+
+// verifies reports whether token is the container's.
+func verifies(c *rm.Container, token string) bool {
+	sum := sha256.Sum256([]byte(token))
+	return len(c.Verifier) == len(sum) && subtle.ConstantTimeCompare(sum[:], c.Verifier) == 1
+}
+
+// logDir is where a container's log files go in the file system.
+func (s *Server) logDir(user string, id rm.ContainerID) string {
+	return path.Join(s.config.LogRoot, user, id.Attempt.Application.String(), id.String())
+}
+
+// spec is everything that a node manager needs to start a container.
+func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, error) {
+	a := view.Application(c.ID.Attempt.Application)
+	if a == nil {
+		return nil, fmt.Errorf("the application of %v is forgotten", c.ID)
+	}
+	launch, err := s.launch(view, a, c)
+	if err != nil {
+		return nil, err
+	}
+	spec := &pb.ContainerSpec{
+		ContainerId: c.ID.String(), ApplicationId: a.ID.String(), Attempt: int32(c.ID.Attempt.Number), User: a.User, Queue: a.Queue,
+		Argv: launch.Argv, Env: map[string]string{}, Resources: resourcesOf(c.Resource), GpuUuids: c.GPUs, LogDir: s.logDir(a.User, c.ID),
+		GraceMs: launch.Grace.Milliseconds(), Token: s.token(c.Salt), ApplicationMaster: c.Master, Priority: int64(c.Priority),
+	}
+	for _, v := range launch.Env {
+		spec.Env[v.Name] = v.Value
+	}
+	for name, value := range s.environment(a, c) { // ours win: they say who the container is
+		spec.Env[name] = value
+	}
+	for _, f := range launch.Artifacts {
+		spec.Artifacts = append(spec.Artifacts, &pb.Artifact{Name: f.Name, Uri: f.URI, Kind: f.Kind, Size: f.Size, Sha256: f.SHA256,
+			Timestamp: f.Timestamp, Visibility: f.Visibility, Content: f.Content})
+	}
+	return spec, nil
+}
+
+// launch is what runs in a container: what its ask said, or the master of its application.
+func (s *Server) launch(view *state.View, a *rm.Application, c *rm.Container) (*rm.Launch, error) {
+	if !c.Master {
+		l := view.Launch(a.ID, c.Launch)
+		if l == nil {
+			return nil, fmt.Errorf("what runs in %v is forgotten", c.ID)
+		}
+		return l, nil
+	}
+	document, err := masterDocument(a)
+	if err != nil {
+		return nil, err
+	}
+	program := "am"
+	if a.Kind == rm.KindExperiment {
+		program = "controller"
+	}
+	return &rm.Launch{Argv: []string{s.config.Executable, program},
+		Artifacts: []rm.Artifact{{Name: job.File, Kind: "file", Size: int64(len(document)), Visibility: "application", Content: document}}}, nil
+}
+
+// masterDocument is the submitted document with what the resource manager knows better.
+func masterDocument(a *rm.Application) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(a.Document, &fields); err != nil {
+		return nil, fmt.Errorf("the document of %v: %w", a.ID, err)
+	}
+	for name, value := range map[string]any{"id": a.ID.String(), "user": a.User, "queue": a.Queue, "submitted": int64(a.Submitted)} {
+		b, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		fields[name] = b
+	}
+	return json.Marshal(fields)
+}
+
+// environment is what a container is told about itself and the cluster. What depends on its directories and devices is
+// the node manager's to add.
+func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]string {
+	var http, grpc []string
+	for _, p := range s.config.Peers {
+		http, grpc = append(http, p.HTTP), append(grpc, p.GRPC)
+	}
+	e := map[string]string{
+		"HOPS_APPLICATION_ID": a.ID.String(),
+		"HOPS_ATTEMPT":        strconv.Itoa(c.ID.Attempt.Number),
+		"HOPS_CONTAINER_ID":   c.ID.String(),
+		"HOPS_USER":           a.User,
+		"HOPS_QUEUE":          a.Queue,
+		"HOPS_LOG_DIR":        s.logDir(a.User, c.ID),
+		"HOPS_RM":             strings.Join(http, ","),
+		"HOPS_RM_GRPC":        strings.Join(grpc, ","),
+		"HADOOP_USER_NAME":    a.User,
+	}
+	for name, value := range map[string]string{"HOPS_FS": s.config.Environment.FS,
+		"HOPS_WEBHDFS": strings.Join(s.config.Environment.WebHDFS, ","), "HADOOP_CONF_DIR": s.config.Environment.HadoopConfDir} {
+		if value != "" {
+			e[name] = value
+		}
+	}
+	return e
+}
+
+func resourcesOf(r rm.Resource) *pb.Resources {
+	return &pb.Resources{Memory: r.Memory, Vcores: int32(r.VCores), Gpus: int32(r.GPUs)}
+}
+
+// containerOf describes a grant to the application's master.
+func (s *Server) containerOf(view *state.View, c *rm.Container) *pb.Container {
+	p := &pb.Container{ContainerId: c.ID.String(), NodeId: string(c.Node), Resources: resourcesOf(c.Resource), AskId: c.Ask,
+		Priority: int32(c.Priority), Token: s.token(c.Salt)}
+	n := view.Node(c.Node)
+	if n == nil {
+		return p
+	}
+	p.Host, p.NodeHttp = n.Host, n.HTTP
+	for _, g := range n.GPUs {
+		if slices.Contains(c.GPUs, g.UUID) {
+			p.Gpus = append(p.Gpus, &pb.GPU{Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
+				Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason})
+		}
+	}
+	return p
+}

@@ -1,0 +1,438 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// nodeManagers serves the node managers.
+type nodeManagers struct {
+	pb.UnimplementedNodeManagersServer
+	s *Server
+}
+
+// session is one stream of one node manager.
+type session struct {
+	r    *reign
+	node rm.NodeID
+	// wake asks for orders to be sent.
+	wake chan struct{}
+	// over carries why the session must end; capacity 1.
+	over chan error
+
+	// The rest belongs to the stream's goroutine.
+
+	// known is the last state reported on this stream, by container; first: the first report has been worked through.
+	known map[rm.ContainerID]rm.ContainerState
+	first bool
+	// started and stopped are when an order was sent on this stream.
+	started, stopped map[rm.ContainerID]time.Time
+	// strangers run there although they should not: they are stopped, and their devices stay closed until they are gone.
+	strangers map[rm.ContainerID]*pb.ContainerStatus
+	sequence  uint64
+}
+
+func (x *session) end(why error) {
+	select {
+	case x.over <- why:
+	default:
+	}
+}
+
+// repeatOrders is how long an order may stay without effect in a status before it is sent again.
+const repeatOrders = time.Second
+
+// Session implements the service: reports in, orders out, until the node, the leadership or the stream ends.
+func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
+	r := n.s.reign.Load()
+	if r == nil {
+		return n.s.notLeader()
+	}
+	type arrival struct {
+		report *pb.NodeReport
+		at     time.Time
+	}
+	arrivals := make(chan arrival)
+	broken := make(chan error, 1)
+	go func() { // ends with the stream's context, which ends with this handler
+		for {
+			report, err := stream.Recv()
+			if err != nil {
+				broken <- err
+				return
+			}
+			select {
+			case arrivals <- arrival{report, time.Now()}:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	x := &session{r: r, wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
+		started: map[rm.ContainerID]time.Time{}, stopped: map[rm.ContainerID]time.Time{}, strangers: map[rm.ContainerID]*pb.ContainerStatus{}}
+	defer x.close()
+	for {
+		var orders *pb.NodeOrders
+		select {
+		case <-r.ctx.Done():
+			return n.s.notLeader()
+		case why := <-x.over:
+			return why
+		case err := <-broken:
+			if stream.Context().Err() != nil {
+				return nil
+			}
+			return err
+		case a := <-arrivals:
+			if err := x.report(stream.Context(), a.report, a.at); err != nil {
+				return n.s.wire(err)
+			}
+			orders = &pb.NodeOrders{Acknowledged: a.report.Sequence}
+		case <-x.wake:
+			if !x.first {
+				continue
+			}
+			orders = &pb.NodeOrders{Acknowledged: x.sequence}
+		}
+		if err := x.order(stream.Context(), orders); err != nil {
+			return n.s.wire(err)
+		}
+		if err := stream.Send(orders); err != nil {
+			return err
+		}
+	}
+}
+
+// close takes the session off its node, which gets nothing more until it speaks again.
+func (x *session) close() {
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	if n := x.r.nodes[x.node]; n != nil && n.session == x {
+		n.session, n.open = nil, false
+		kick(x.r.wake)
+	}
+}
+
+// report works through one report. When it returns nil everything final in the report is durable and this process was
+// the leader after the report had arrived: only then may it be acknowledged.
+func (x *session) report(ctx context.Context, report *pb.NodeReport, at time.Time) error {
+	if err := checkReport(report); err != nil {
+		return err
+	}
+	if x.node == "" {
+		x.node = rm.NodeID(report.NodeId)
+	} else if x.node != rm.NodeID(report.NodeId) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "a session of node %s cannot report for %s", x.node, report.NodeId)
+	}
+	if err := x.heard(report, at); err != nil {
+		return err
+	}
+	proposed, err := x.register(ctx, report)
+	if err != nil {
+		return err
+	}
+	told, err := x.statuses(ctx, report)
+	if err != nil {
+		return err
+	}
+	if !proposed && !told { // a commit would have confirmed it
+		if err := x.r.s.group.Load().ReadWait(ctx); err != nil {
+			return err
+		}
+	}
+	x.sequence = report.Sequence
+	x.publish(report)
+	x.first = true
+	return nil
+}
+
+// heard notes that the node lives. A node that is being declared lost is not heard any more.
+func (x *session) heard(report *pb.NodeReport, at time.Time) error {
+	r := x.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[x.node]
+	if n == nil {
+		n = &softNode{}
+		r.nodes[x.node] = n
+	}
+	if n.losing {
+		return errNodeLost
+	}
+	if n.session != x {
+		if x.first { // another session took the node over
+			return errReplaced
+		}
+		if n.session != nil {
+			n.session.end(errReplaced)
+		}
+		n.session, n.open = x, false
+		r.s.log.Info("node manager connected", "node", x.node, "incarnation", report.Incarnation)
+	}
+	n.heard = at
+	return nil
+}
+
+// register commits what the node is and has, if that is new.
+func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, error) {
+	want := nodeOf(report)
+	if have := x.r.s.state.View().Node(want.ID); have != nil {
+		same := *have
+		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
+		if reflect.DeepEqual(&same, want) {
+			return false, nil
+		}
+	}
+	_, err := x.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: x.r.epoch, Node: state.Node(want)}}})
+	if err == nil {
+		x.r.s.log.Info("node registered", "node", want.ID, "state", want.State, "capacity", want.Capacity.String(), "gpus", len(want.GPUs))
+	}
+	return true, err
+}
+
+// statusesPerEntry and maxDiagnostics keep a command well below the largest that the group takes.
+const (
+	statusesPerEntry = 100
+	maxDiagnostics   = 4 << 10
+)
+
+// statuses commits what is news in the statuses, and finds containers that run there although they should not.
+func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, error) {
+	view := x.r.s.state.View()
+	var news []*statepb.Status
+	listed := map[rm.ContainerID]bool{}
+	for _, st := range report.Containers {
+		id, err := rm.ParseContainerID(st.ContainerId)
+		if err != nil {
+			return false, err
+		}
+		listed[id] = true
+		now := stateOf(st.State)
+		x.known[id] = now
+		c := view.Container(id)
+		if c == nil || !c.Live() || c.Node != x.node {
+			if now == rm.ContainerComplete {
+				delete(x.strangers, id)
+			} else {
+				x.strangers[id] = st
+			}
+			continue
+		}
+		if now.After(c.State) {
+			news = append(news, &statepb.Status{Container: state.ContainerID(id), State: string(now), Exit: st.ExitStatus,
+				Diagnostics: cut(st.Diagnostics, maxDiagnostics), StartedMs: st.StartedMs, FinishedMs: st.FinishedMs})
+		}
+	}
+	for _, c := range view.On(x.node) {
+		if !listed[c.ID] && c.State != rm.ContainerGranted && !x.first {
+			// It was there, and the first report of a session lists all that the node manager knows.
+			news = append(news, &statepb.Status{Container: state.ContainerID(c.ID), State: string(rm.ContainerComplete), Exit: int32(rm.ExitAborted),
+				Diagnostics: fmt.Sprintf("node manager %s does not know the container any more", x.node)})
+		}
+	}
+	for batch := range slices.Chunk(news, statusesPerEntry) {
+		_, err := x.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{Epoch: x.r.epoch,
+			Node: string(x.node), Incarnation: report.Incarnation, Statuses: batch}}})
+		if err != nil {
+			return false, err
+		}
+	}
+	return len(news) > 0, nil
+}
+
+// publish opens the node for grants and tells the scheduler what strangers hold.
+func (x *session) publish(report *pb.NodeReport) {
+	r := x.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[x.node]
+	if n == nil || n.session != x {
+		return
+	}
+	busy, taken := map[string]bool{}, rm.Resource{}
+	for id, st := range x.strangers {
+		for _, u := range st.GpuUuids {
+			busy[u] = true
+		}
+		if c := r.s.state.View().Container(id); c != nil {
+			taken = taken.Add(c.Resource)
+		}
+	}
+	n.memory = map[rm.ContainerID]int64{}
+	for _, st := range report.Containers {
+		if id, err := rm.ParseContainerID(st.ContainerId); err == nil && st.MemoryUsed > 0 {
+			n.memory[id] = st.MemoryUsed
+		}
+	}
+	if !n.open || n.healthy != report.Healthy || !reflect.DeepEqual(n.busy, busy) || n.taken != taken {
+		kick(r.wake)
+	}
+	n.open, n.healthy, n.busy, n.taken = true, report.Healthy, busy, taken
+}
+
+// order fills in what the node has to do: everything that the state wants of it and that it has not shown yet.
+func (x *session) order(ctx context.Context, o *pb.NodeOrders) error {
+	s := x.r.s
+	view := s.state.View()
+	now := time.Now()
+	o.Term = x.r.term
+	o.LeaseMs = s.config.NodeLease.Milliseconds()
+	due := func(sent map[rm.ContainerID]time.Time, id rm.ContainerID) bool {
+		if t, ok := sent[id]; ok && now.Sub(t) < repeatOrders {
+			return false
+		}
+		sent[id] = now
+		return true
+	}
+	live := map[rm.ContainerID]bool{}
+	for _, c := range view.On(x.node) {
+		live[c.ID] = true
+		known := x.known[c.ID]
+		switch {
+		case known == rm.ContainerComplete: // being recorded
+		case c.StopStatus != 0:
+			if known == "" && x.started[c.ID].IsZero() {
+				// The start was not sent on this stream and the node does not know it: it never ran and never will.
+				if err := x.neverStarted(ctx, c); err != nil {
+					return err
+				}
+			} else if due(x.stopped, c.ID) {
+				o.Stop = append(o.Stop, &pb.Stop{ContainerId: c.ID.String(), ExitStatus: int32(c.StopStatus), Reason: c.StopReason})
+			}
+		case known == "" && c.State == rm.ContainerGranted && due(x.started, c.ID):
+			spec, err := s.spec(view, c)
+			if err != nil {
+				s.log.Error("container cannot be started", "container", c.ID, "err", err)
+				x.r.stop(c.ID, rm.ExitKilledByResourceManager, err.Error())
+				delete(x.started, c.ID)
+				continue
+			}
+			o.Start = append(o.Start, spec)
+		}
+	}
+	for id := range x.strangers {
+		if due(x.stopped, id) {
+			o.Stop = append(o.Stop, &pb.Stop{ContainerId: id.String(), ExitStatus: int32(rm.ExitAborted), Reason: "the resource manager counts this container as ended"})
+		}
+	}
+	for id, known := range x.known {
+		if known == rm.ContainerComplete && !live[id] {
+			o.Cleanup = append(o.Cleanup, id.String())
+			delete(x.known, id)
+			delete(x.started, id)
+			delete(x.stopped, id)
+		}
+	}
+	slices.Sort(o.Cleanup)
+	return nil
+}
+
+// neverStarted ends a container that was stopped before its node manager heard of it.
+func (x *session) neverStarted(ctx context.Context, c *rm.Container) error {
+	n := x.r.s.state.View().Node(x.node)
+	_, err := x.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{Epoch: x.r.epoch, Node: string(x.node),
+		Incarnation: n.Incarnation, Statuses: []*statepb.Status{{Container: state.ContainerID(c.ID), State: string(rm.ContainerComplete),
+			Exit: int32(c.StopStatus), Diagnostics: c.StopReason + " (it had not started)"}}}}})
+	return err
+}
+
+// The limits of a report.
+const (
+	maxContainers = 10_000
+	maxGPUs       = 1_024
+	maxLabels     = 100
+	maxWord       = 1_024
+)
+
+// checkReport refuses what no node manager of ours sends.
+func checkReport(r *pb.NodeReport) error {
+	bad := func(format string, args ...any) error {
+		return status.Error(codes.InvalidArgument, "node report: "+fmt.Sprintf(format, args...))
+	}
+	if _, port, err := net.SplitHostPort(r.NodeId); err != nil || port == "" || len(r.NodeId) > maxWord {
+		return bad("node_id %.100q is not host:port", r.NodeId)
+	}
+	if r.Incarnation == "" {
+		return bad("incarnation is missing")
+	}
+	for _, s := range append([]string{r.Incarnation, r.Host, r.HttpAddress, r.Rack, r.Version, r.DatanodeUuid}, r.Labels...) {
+		if len(s) > maxWord {
+			return bad("a word is longer than %d bytes", maxWord)
+		}
+	}
+	if c := r.Capacity; c == nil || c.Memory < 0 || c.Vcores < 0 || c.Memory > 1<<50 || c.Vcores > 1<<20 {
+		return bad("the capacity is missing or out of range")
+	}
+	if len(r.Gpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
+		return bad("too many GPUs, containers or labels")
+	}
+	for _, g := range r.Gpus {
+		if g.Uuid == "" || len(g.Uuid)+len(g.Model)+len(g.Pci)+len(g.Island)+len(g.Health)+len(g.HealthReason) > 8*maxWord {
+			return bad("a GPU without uuid, or with words that are too long")
+		}
+	}
+	return nil
+}
+
+func nodeOf(r *pb.NodeReport) *rm.Node {
+	n := &rm.Node{ID: rm.NodeID(r.NodeId), Incarnation: r.Incarnation, Host: r.Host, HTTP: r.HttpAddress, Rack: r.Rack, Version: r.Version,
+		Datanode: r.DatanodeUuid, State: rm.NodeRunning, HealthReport: cut(r.HealthReport, maxDiagnostics),
+		Capacity: rm.Resource{Memory: r.Capacity.Memory, VCores: int(r.Capacity.Vcores), GPUs: len(r.Gpus)}}
+	if len(r.Labels) > 0 {
+		n.Labels = slices.Clone(r.Labels)
+	}
+	if n.Host == "" {
+		n.Host, _, _ = net.SplitHostPort(r.NodeId)
+	}
+	if n.HTTP == "" {
+		n.HTTP = r.NodeId
+	}
+	if n.Rack == "" {
+		n.Rack = "/default-rack"
+	}
+	if !r.Healthy {
+		n.State = rm.NodeUnhealthy
+	}
+	for _, g := range r.Gpus {
+		n.GPUs = append(n.GPUs, rm.GPU{UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
+			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason})
+	}
+	return n
+}
+
+func stateOf(s pb.ContainerStatus_State) rm.ContainerState {
+	switch s {
+	case pb.ContainerStatus_LOCALIZING:
+		return rm.ContainerLocalizing
+	case pb.ContainerStatus_RUNNING:
+		return rm.ContainerRunning
+	case pb.ContainerStatus_STOPPING:
+		return rm.ContainerStopping
+	case pb.ContainerStatus_COMPLETE:
+		return rm.ContainerComplete
+	}
+	return rm.ContainerLocalizing // known to the node, not running yet
+}
+
+// cut shortens text at a character's border.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n] + "..."
+}

@@ -1,0 +1,275 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/scheduler"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// reign is one period of leadership: what only the leader knows, and the goroutines that only the leader runs. Nothing
+// of it outlives it; the next leader starts from the replicated state and gives every node one full lease to speak.
+type reign struct {
+	s     *Server
+	ctx   context.Context
+	epoch uint64
+	term  uint64
+	// wake starts a scheduling pass.
+	wake chan struct{}
+
+	mu      sync.Mutex // guards everything below
+	nodes   map[rm.NodeID]*softNode
+	streams map[rm.ApplicationID]map[*eventStream]bool
+	reasons map[rm.ApplicationID]map[string]rm.Reason
+	masters map[rm.AttemptID]*softMaster
+}
+
+// softNode is what the leader knows of a node without having it replicated.
+type softNode struct {
+	// heard is when the last report arrived, or when the reign began. The node's lease ends at heard + lease at the
+	// latest: it counts from the sending of a report that was acknowledged.
+	heard   time.Time
+	session *session
+	// open: a report of the session has been worked through, so that what runs there is known.
+	open    bool
+	healthy bool
+	// losing: the node is being declared lost. From here on no report of the session is acknowledged.
+	losing bool
+	// busy and taken belong to containers that run there although they should not.
+	busy  map[string]bool
+	taken rm.Resource
+	// memory used by each container, as reported.
+	memory map[rm.ContainerID]int64
+}
+
+// softMaster is what the leader knows of a master without having it replicated.
+type softMaster struct {
+	seen     time.Time
+	streams  int
+	progress float32
+}
+
+// begin starts a reign. The returned function ends it and waits for its goroutines.
+func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &reign{s: s, ctx: ctx, term: l.Term, wake: make(chan struct{}, 1), nodes: map[rm.NodeID]*softNode{},
+		streams: map[rm.ApplicationID]map[*eventStream]bool{}, reasons: map[rm.ApplicationID]map[string]rm.Reason{},
+		masters: map[rm.AttemptID]*softMaster{}}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{Leader: s.config.ID}}})
+			if err == nil {
+				r.epoch = result.Epoch
+				break
+			}
+			if ctx.Err() != nil || errors.Is(err, metadata.ErrStandby) {
+				return // not the leader any more: lead hears of it too
+			}
+			s.log.Warn("cannot begin to lead", "term", l.Term, "err", err)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		now := time.Now()
+		for n := range s.state.View().Nodes() {
+			if n.State != rm.NodeLost {
+				r.nodes[n.ID] = &softNode{heard: now}
+			}
+		}
+		s.reign.Store(r)
+		if ctx.Err() != nil {
+			s.reign.Store(nil)
+			return
+		}
+		s.log.Info("leading", "term", r.term, "epoch", r.epoch, "nodes", len(r.nodes))
+		s.readyOnce.Do(func() { close(s.ready) })
+		kick(r.wake)
+		wg.Go(r.schedule)
+		wg.Go(r.watch)
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+		s.reign.CompareAndSwap(r, nil)
+	}
+}
+
+// applied wakes whom effects concern.
+func (r *reign) applied(e state.Effects) {
+	if e.Schedule || e.Restored {
+		kick(r.wake)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range e.Nodes {
+		if n := r.nodes[id]; n != nil && n.session != nil {
+			kick(n.session.wake)
+		}
+	}
+	for id := range e.Applications {
+		for stream := range r.streams[id] {
+			kick(stream.wake)
+		}
+	}
+}
+
+// grantsPerEntry bounds the groups of one command, which keeps it well below the largest that the group takes.
+const grantsPerEntry = 256
+
+// schedule runs a pass whenever something changed: plan from the present view, commit, and tell why the rest waits. The
+// plan may be out of date when it is applied; the state refuses what does not hold any more and asks for another pass.
+func (r *reign) schedule() {
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.wake:
+		}
+		start := time.Now()
+		view := r.s.state.View()
+		plan := scheduler.Schedule(r.snapshot(view), metadata.TimeOf(start))
+		r.explain(plan.Waiting)
+		granted, refused := 0, 0
+		for groups := range slices.Chunk(plan.Groups, grantsPerEntry) {
+			n, err := r.commit(view, groups)
+			if err != nil {
+				if r.ctx.Err() == nil && !errors.Is(err, metadata.ErrStandby) {
+					r.s.log.Warn("grants were not committed", "groups", len(groups), "err", err)
+				}
+				refused += len(groups)
+				break
+			}
+			granted += n
+			refused += len(groups) - n
+		}
+		if granted > 0 {
+			r.s.log.Debug("granted", "groups", granted, "refused", refused, "took", time.Since(start))
+		}
+		if refused > 0 { // plan again, but never in a busy loop
+			select {
+			case <-r.ctx.Done():
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			kick(r.wake)
+		}
+	}
+}
+
+// commit proposes groups and returns how many were granted.
+func (r *reign) commit(view *state.View, groups []scheduler.Group) (int, error) {
+	c := &statepb.Grant{Epoch: r.epoch}
+	for _, g := range groups {
+		p := &statepb.Group{Application: state.ApplicationID(g.App), Attempt: int32(view.Application(g.App).Attempt().Number), Ask: g.Ask}
+		for _, at := range g.Placements {
+			salt, verifier := r.s.newToken()
+			p.Placements = append(p.Placements, &statepb.Placement{Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
+				Salt: salt, Verifier: verifier})
+		}
+		c.Groups = append(c.Groups, p)
+	}
+	result, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Grant{Grant: c}})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i, g := range result.Groups {
+		if g.Reason.IsZero() {
+			n++
+		} else {
+			r.s.log.Debug("grant refused", "app", groups[i].App, "ask", groups[i].Ask, "reason", g.Reason.Text)
+		}
+	}
+	return n, nil
+}
+
+// snapshot joins the replicated state with what the leader knows of the nodes.
+func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
+	out := scheduler.Snapshot{Queues: r.s.queues}
+	holders := view.Holders()
+	now := time.Now()
+	r.mu.Lock()
+	for n := range view.Nodes() {
+		if n.State == rm.NodeLost {
+			continue
+		}
+		soft := r.nodes[n.ID]
+		node := scheduler.Node{ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used}
+		node.Capacity.GPUs = len(n.GPUs)
+		node.Closed = n.State != rm.NodeRunning || soft == nil || !soft.open || !soft.healthy || soft.losing ||
+			now.Sub(soft.heard) > r.s.config.NodeLease
+		for _, g := range n.GPUs {
+			_, held := holders[g.UUID]
+			node.GPUs = append(node.GPUs, scheduler.GPU{UUID: g.UUID, Model: g.Model, Island: g.Island, Minor: g.Minor,
+				Free: !held && g.Usable() && (soft == nil || !soft.busy[g.UUID])})
+		}
+		if soft != nil {
+			node.Used = node.Used.Add(soft.taken)
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	r.mu.Unlock()
+	for a := range view.Live() {
+		app := scheduler.App{ID: a.ID, Queue: a.Queue, Priority: a.Priority, Submitted: a.Submitted, Used: a.Used}
+		if m := view.Master(a); m != nil && m.Live() {
+			app.Masters = m.Resource
+		}
+		if !a.State.Final() {
+			if a.WantsMaster() {
+				app.Asks = append(app.Asks, rm.Ask{Resource: a.Master, Count: 1})
+			}
+			app.Asks = append(app.Asks, view.Asks(a.ID)...)
+		}
+		out.Apps = append(out.Apps, app)
+	}
+	return out
+}
+
+// explain keeps the reason of every ask that waits and wakes the masters to whom it is news.
+func (r *reign) explain(waiting []scheduler.Waiting) {
+	reasons := map[rm.ApplicationID]map[string]rm.Reason{}
+	for _, w := range waiting {
+		if reasons[w.App] == nil {
+			reasons[w.App] = map[string]rm.Reason{}
+		}
+		reasons[w.App][w.Ask] = w.Reason
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, streams := range r.streams {
+		changed := len(r.reasons[id]) != len(reasons[id])
+		for ask, reason := range reasons[id] {
+			changed = changed || r.reasons[id][ask] != reason
+		}
+		if changed {
+			for stream := range streams {
+				kick(stream.wake)
+			}
+		}
+	}
+	r.reasons = reasons
+}
+
+// waitingFor lists the reasons of an application's asks, by ask.
+func (r *reign) waitingFor(id rm.ApplicationID) []scheduler.Waiting {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []scheduler.Waiting
+	for ask, reason := range r.reasons[id] {
+		out = append(out, scheduler.Waiting{App: id, Ask: ask, Reason: reason})
+	}
+	slices.SortFunc(out, func(a, b scheduler.Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
+	return out
+}

@@ -1,0 +1,188 @@
+// Package server is the resource manager as a process: one of several members of a Raft group over the replicated
+// state, of which the leader schedules, talks to node managers and masters, and answers users. See DESIGN.md.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/rest"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+// GroupName is the name of the resource managers' Raft group.
+const GroupName = "resourcemanager"
+
+// Server is a resource manager.
+type Server struct {
+	config Config
+	log    *slog.Logger
+	queues *rm.Queues
+	state  *state.State
+	group  atomic.Pointer[raftstore.Group]
+	// reign is what this process does and knows as the leader; nil while it is not.
+	reign     atomic.Pointer[reign]
+	ready     chan struct{}
+	readyOnce sync.Once
+	started   time.Time
+}
+
+// New checks the configuration. It starts nothing.
+func New(c Config) (*Server, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	queues, err := rm.NewQueues(c.Queues)
+	if err != nil {
+		return nil, fmt.Errorf("resource manager: %w", err)
+	}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
+	s.state = state.New(state.Config{OnEffects: s.applied})
+	return s, nil
+}
+
+// Ready is closed when the server serves and a leader is known.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Run opens the group and serves until ctx is done. The listeners are closed when it returns; the Raft host is the
+// caller's and must be running.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.config.HTTP.Close()
+	defer s.config.GRPC.Close()
+	group, err := s.config.Host.Open(raftstore.GroupConfig{Name: GroupName, Members: s.config.Members, Bootstrap: s.config.Bootstrap,
+		Timers: s.config.Timers}, s.state)
+	if err != nil {
+		return fmt.Errorf("open the resource manager's group: %w", err)
+	}
+	s.group.Store(group)
+	defer group.Close()
+
+	leadership := make(chan raftstore.Leadership, 1) // the latest only
+	group.Watch(func(l raftstore.Leadership) {
+		select {
+		case <-leadership:
+		default:
+		}
+		leadership <- l
+	})
+
+	options := append(s.config.Secret.GRPCServerOptions(pb.ApplicationMasters_ServiceDesc.ServiceName),
+		grpc.MaxRecvMsgSize(8<<20), grpc.MaxConcurrentStreams(10_000),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	rpc := grpc.NewServer(options...)
+	pb.RegisterNodeManagersServer(rpc, &nodeManagers{s: s})
+	pb.RegisterApplicationMastersServer(rpc, &applicationMasters{s: s})
+
+	web := &http.Server{
+		Handler:           security.GuardHTTP(rest.New(rest.Config{Cluster: s, Door: s.config.Door, Logs: s.config.Logs, Logger: s.log}), nil),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.lead(ctx, leadership) })
+	g.Go(func() error { return rpc.Serve(s.config.GRPC) })
+	g.Go(func() error {
+		if err := web.Serve(s.config.HTTP); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		rpc.Stop() // streams live as long as nodes do: nothing to wait for
+		if err := web.Shutdown(stop); err != nil {
+			web.Close()
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// lead follows the leadership: a reign begins with each election of this member and ends with its loss.
+func (s *Server) lead(ctx context.Context, leadership <-chan raftstore.Leadership) error {
+	var end func()
+	stop := func() {
+		if end != nil {
+			s.reign.Store(nil)
+			end()
+			end = nil
+		}
+	}
+	defer stop()
+	var term uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case l := <-leadership:
+			if !l.Leader || l.Term != term {
+				stop()
+			}
+			if l.Leader && end == nil {
+				end = s.begin(ctx, l)
+				term = l.Term
+			}
+			if !l.Leader && l.LeaderID != "" && l.LeaderID != s.config.ID {
+				s.readyOnce.Do(func() { close(s.ready) })
+			}
+		}
+	}
+}
+
+// propose replicates a command and returns its result. The error is the group's or the command's own.
+func (s *Server) propose(ctx context.Context, c *statepb.Command) (*state.Result, error) {
+	c.NowMs = time.Now().UnixMilli()
+	b, err := state.Encode(c)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.group.Load().Propose(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	r := answer.(*state.Result)
+	return r, r.Err
+}
+
+// applied wakes those whom new commands concern. It runs on the group's apply goroutine.
+func (s *Server) applied(e state.Effects) {
+	if r := s.reign.Load(); r != nil {
+		r.applied(e)
+	}
+}
+
+// peer finds a resource manager by id; the zero Peer when it is unknown.
+func (s *Server) peer(id string) Peer {
+	for _, p := range s.config.Peers {
+		if p.ID == id {
+			return p
+		}
+	}
+	return Peer{}
+}
+
+// kick wakes a goroutine that waits on a channel of capacity 1; it runs once for any number of kicks.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// watch ends what has run out: leases of silent nodes, the time of applications, the patience with masters. Granting
+// does not wait for it.
+func (r *reign) watch() {
+	tick := time.NewTicker(min(max(r.s.config.NodeLease/20, 5*time.Millisecond), 250*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case now := <-tick.C:
+			r.loseSilentNodes(now)
+			r.endOverdue(now)
+		}
+	}
+}
+
+// loseSilentNodes declares nodes lost whose lease is certainly over: the node counts it from the sending of its last
+// acknowledged report, we from the arrival of its last report, which is later; a new leader from its own beginning,
+// which is later than the last acknowledgement of any leader before it, since those are sent only after leadership was
+// confirmed behind the report's arrival.
+func (r *reign) loseSilentNodes(now time.Time) {
+	lease := r.s.config.NodeLease
+	var silent []rm.NodeID
+	r.mu.Lock()
+	for id, n := range r.nodes {
+		quiet := now.Sub(n.heard)
+		if quiet > lease && n.open { // takes nothing new already, see snapshot
+			n.open = false
+			kick(r.wake)
+		}
+		if quiet > lease+r.s.config.LeaseMargin && !n.losing {
+			n.losing = true
+			silent = append(silent, id)
+		}
+	}
+	r.mu.Unlock()
+	for _, id := range silent {
+		reason := fmt.Sprintf("silent for more than its lease of %v", lease)
+		_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_LoseNode{LoseNode: &statepb.LoseNode{Epoch: r.epoch, Node: string(id), Reason: reason}}})
+		r.mu.Lock()
+		n := r.nodes[id]
+		if err != nil {
+			n.losing = errors.Is(err, raftstore.ErrUnknown) // otherwise nothing happened: the next tick tries again
+			r.mu.Unlock()
+			if r.ctx.Err() == nil {
+				r.s.log.Warn("node is not declared lost yet", "node", id, "err", err)
+			}
+			continue
+		}
+		if n.session != nil {
+			n.session.end(errNodeLost)
+		}
+		delete(r.nodes, id)
+		r.mu.Unlock()
+		r.s.log.Warn("node lost", "node", id, "lease", lease)
+	}
+}
+
+// endOverdue stops applications whose time is over, masters that hang, and masters that outlive their application.
+func (r *reign) endOverdue(now time.Time) {
+	view := r.s.state.View()
+	ms := now.UnixMilli()
+	current := map[rm.AttemptID]bool{}
+	for a := range view.Live() {
+		t := a.Attempt()
+		master := view.Master(a)
+		switch {
+		case t == nil:
+		case a.State.Final():
+			if master != nil && master.Live() && master.StopStatus == 0 && ms-int64(a.Finished) > r.s.config.FinishGrace.Milliseconds() {
+				r.stop(master.ID, rm.ExitApplicationDone, "its application has finished")
+			}
+		case a.Timeout > 0 && a.Launched > 0 && ms-int64(a.Launched) > a.Timeout.Milliseconds():
+			r.kill(a.ID, fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout))
+		case master != nil && master.Live() && master.StopStatus == 0 && (t.State == rm.AttemptLaunched || t.State == rm.AttemptRunning):
+			id := rm.AttemptID{Application: a.ID, Number: t.Number}
+			current[id] = true
+			r.mu.Lock()
+			m := r.masters[id]
+			if m == nil {
+				m = &softMaster{seen: now}
+				r.masters[id] = m
+			}
+			if m.streams > 0 {
+				m.seen = now
+			}
+			quiet := now.Sub(m.seen)
+			r.mu.Unlock()
+			if quiet > r.s.config.MasterExpiry {
+				r.stop(master.ID, rm.ExitKilledByResourceManager, fmt.Sprintf("the master was silent for %v", r.s.config.MasterExpiry))
+			}
+		}
+	}
+	r.mu.Lock()
+	for id := range r.masters {
+		if !current[id] {
+			delete(r.masters, id)
+		}
+	}
+	r.mu.Unlock()
+}
+
+func (r *reign) stop(id rm.ContainerID, status rm.ExitStatus, reason string) {
+	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Stop{Stop: &statepb.Stop{Epoch: r.epoch,
+		Containers: []*statepb.ContainerID{state.ContainerID(id)}, Status: int32(status), Reason: reason}}})
+	if err != nil && r.ctx.Err() == nil {
+		r.s.log.Warn("container is not stopped yet", "container", id, "err", err)
+	}
+}
+
+func (r *reign) kill(id rm.ApplicationID, why string) {
+	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: state.ApplicationID(id), Diagnostics: why}}})
+	if err != nil && r.ctx.Err() == nil {
+		r.s.log.Warn("application is not killed yet", "app", id, "err", err)
+	}
+}
