@@ -232,7 +232,9 @@ func (d *datanodes) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb
 		}
 		if chunk.Last {
 			s.log.Info("full block report", "node", chunk.DatanodeUuid)
-			s.leaveSafeMode()
+			if s.reign.Load() != nil {
+				s.leaveSafeMode()
+			}
 		}
 	}
 }

@@ -110,6 +110,7 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 	s.soft.m.Lead(r.began, term)
 	s.soft.mu.Unlock()
 	s.leases.reset()
+	s.leaveSafeMode()
 	if !s.enthrone(r) {
 		s.stepDown()
 		return false
@@ -119,7 +120,6 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 		s.reserve(r)
 	}
 	s.takeOver(r)
-	s.leaveSafeMode()
 	return true
 }
 
@@ -138,7 +138,6 @@ func (s *Server) pass(now time.Time) {
 	woken := s.soft.satisfied()
 	s.soft.mu.Unlock()
 	wake(woken)
-	s.leaveSafeMode()
 	for _, id := range ev.Died {
 		s.log.Warn("datanode is dead", "node", id, "silent", s.config.DeadAfter)
 	}
@@ -146,6 +145,7 @@ func (s *Server) pass(now time.Time) {
 	if r == nil {
 		return
 	}
+	s.leaveSafeMode()
 	s.kickAll()
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)

@@ -69,7 +69,7 @@ func (s *Server) notDone(err error) error {
 		}
 		return metadata.Errorf(metadata.ErrRetriable, "%v", err)
 	case errors.Is(err, metadata.ErrNoSpace):
-		return metadata.Errorf(metadata.ErrSafeMode, "Name node is in safe mode.\nResources are low on NN: %v. "+
+		return metadata.Errorf(metadata.ErrSafeMode, "Name node is in safe mode. Resources are low on NN: %v. "+
 			"It goes on by itself when there is space again.", err)
 	}
 	return err

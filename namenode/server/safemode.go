@@ -12,7 +12,8 @@ import (
 const safeThreshold = 0.999
 
 // safeMode holds back changes: after the start until enough blocks have been reported, and while an administrator wants
-// it. A namenode that has left the first does not come back to it; a new leader has usually left it as a follower.
+// it. A namenode that has left the first does not come back to it; a new leader that has heard of the blocks as a
+// follower leaves it as it steps up.
 type safeMode struct {
 	started atomic.Bool // left the safe mode of the start
 	manual  atomic.Bool
@@ -35,10 +36,11 @@ func (m *safeMode) check(s *Server) error {
 	return metadata.Errorf(kind, "%s", why)
 }
 
-// SafeMode implements namenode.Cluster.
+// SafeMode implements namenode.Cluster. HDFS breaks the line after the first sentence, where its shell and ours stop
+// reading; the reason is for people, so it stays on the line.
 func (s *Server) SafeMode() string {
 	if s.safe.manual.Load() {
-		return "Name node is in safe mode.\nIt was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off."
+		return "Name node is in safe mode. It was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off."
 	}
 	if s.safe.started.Load() {
 		return ""
@@ -55,8 +57,8 @@ func (s *Server) SafeMode() string {
 	if safe >= need {
 		return ""
 	}
-	return fmt.Sprintf("Name node is in safe mode.\nThe reported blocks %d needs additional %d blocks to reach the threshold %.4f of total blocks %d."+
-		"\nThe number of live datanodes %d has reached the minimum number 0. Safe mode will be turned off automatically once the thresholds have been reached.",
+	return fmt.Sprintf("Name node is in safe mode. The reported blocks %d needs additional %d blocks to reach the threshold %.4f of total blocks %d. "+
+		"The number of live datanodes %d has reached the minimum number 0. Safe mode will be turned off automatically once the thresholds have been reached.",
 		safe, need-safe, safeThreshold, total, live)
 }
 
@@ -71,7 +73,8 @@ func (s *Server) SetSafeMode(on bool) error {
 	return nil
 }
 
-// leaveSafeMode ends the safe mode of the start when it is time.
+// leaveSafeMode ends the safe mode of the start when it is time. Only a leader calls it: a follower does not know
+// whether it has all of the log, and so how many blocks there are.
 func (s *Server) leaveSafeMode() {
 	if s.safe.started.Load() || s.SafeMode() != "" {
 		return

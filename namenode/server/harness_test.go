@@ -1,0 +1,417 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+)
+
+// cluster is a number of namenodes in this process, with real sockets and disks.
+type cluster struct {
+	t       testing.TB
+	dir     string
+	secret  security.Secret
+	members []raftstore.Member
+	raft    []net.Listener
+	nodes   []*member
+	change  func(*Config)
+	reserve int64
+}
+
+type member struct {
+	*Server
+	ipc, http, grpc string
+	stop            func()
+}
+
+// newCluster starts n namenodes and waits until they are ready. change may alter each one's configuration.
+func newCluster(t testing.TB, n int, change func(*Config)) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), secret: security.NewSecret(), change: change, reserve: -1}
+	for i := range n {
+		l := listen(t)
+		c.raft = append(c.raft, l)
+		c.members = append(c.members, raftstore.Member{ID: fmt.Sprintf("nn%d", i+1), Address: l.Addr().String()})
+	}
+	c.nodes = make([]*member, n)
+	for i := range n {
+		c.start(i)
+	}
+	t.Cleanup(func() {
+		for _, m := range c.nodes {
+			if m != nil {
+				m.stop()
+			}
+		}
+	})
+	for i := range n {
+		c.await(i)
+	}
+	return c
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// start starts the ith namenode, again on the same Raft address.
+func (c *cluster) start(i int) {
+	c.t.Helper()
+	id := c.members[i].ID
+	raft := c.raft[i]
+	if raft == nil {
+		var err error
+		if raft, err = net.Listen("tcp", c.members[i].Address); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	c.raft[i] = nil
+	log := slog.New(slog.DiscardHandler)
+	if os.Getenv("HOPS_TEST_LOG") != "" {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	host := c.host(id, raft, log)
+	ipc, http, rpc := listen(c.t), listen(c.t), listen(c.t)
+	properties := config.DefaultProperties()
+	properties.MinBlockSize = 0
+	conf := Config{
+		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Host: host, Members: c.members, Bootstrap: true,
+		Timers: raftstore.Timers{Heartbeat: 150 * time.Millisecond}, Secret: c.secret,
+		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
+		Properties: properties, Logger: log,
+	}
+	if c.change != nil {
+		c.change(&conf)
+	}
+	s, err := New(conf)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := host.Run(ctx); err != nil {
+			c.t.Errorf("%s: host: %v", id, err)
+		}
+	})
+	wg.Go(func() {
+		if err := s.Run(ctx); err != nil {
+			c.t.Errorf("%s: %v", id, err)
+		}
+	})
+	m := &member{Server: s, ipc: ipc.Addr().String(), http: http.Addr().String(), grpc: rpc.Addr().String()}
+	var once sync.Once
+	m.stop = func() { once.Do(func() { cancel(); wg.Wait() }) }
+	c.nodes[i] = m
+}
+
+func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstore.Host {
+	c.t.Helper()
+	host, err := raftstore.NewHost(raftstore.HostConfig{
+		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Secret: c.secret, Reserve: c.reserve, Logger: log,
+		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return host
+}
+
+func (c *cluster) await(i int) {
+	c.t.Helper()
+	select {
+	case <-c.nodes[i].Ready():
+	case <-time.After(20 * time.Second):
+		c.t.Fatalf("%s is not ready after 20 s", c.members[i].ID)
+	}
+}
+
+// leader waits for a namenode that leads.
+func (c *cluster) leader() *member {
+	c.t.Helper()
+	var found *member
+	eventually(c.t, "a namenode leads", func() bool {
+		for _, m := range c.nodes {
+			if m != nil && m.Active() {
+				found = m
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func (c *cluster) client(user string) *dfs.Client {
+	c.t.Helper()
+	var addrs []string
+	for _, m := range c.nodes {
+		addrs = append(addrs, m.ipc)
+	}
+	client, err := dfs.New(dfs.Config{Namenodes: addrs, User: user, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// root is the superuser.
+func (c *cluster) root() *dfs.Client { return c.client(c.nodes[0].config.Door.Daemon()) }
+
+// rpc is a bare IPC connection of the superuser.
+func (m *member) rpc(t testing.TB) *hrpc.Client {
+	t.Helper()
+	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: m.config.Door.Daemon()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func (m *member) caller() metadata.Caller {
+	c := m.config.Door.Caller(m.config.Door.Daemon())
+	c.Host = "127.0.0.1"
+	return c
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 15 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// datanode is a datanode that keeps no data: it registers, beats, reports, and obeys if told to.
+type datanode struct {
+	t    testing.TB
+	uuid string
+	port uint32
+
+	mu       sync.Mutex
+	replicas map[int64]*pb.Replica
+	orders   []*pb.Orders // with something to do in them
+	links    []*link
+	mute     bool // does not obey
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// link is the connection to one namenode.
+type link struct {
+	addr    string
+	client  pb.DatanodesClient
+	changes chan *pb.BlockChange
+}
+
+var ports uint32 = 20000
+
+// datanode starts a datanode that speaks to all namenodes.
+func (c *cluster) datanode(uuid string) *datanode {
+	c.t.Helper()
+	ports++
+	d := &datanode{t: c.t, uuid: uuid, port: ports, replicas: map[int64]*pb.Replica{}}
+	for _, m := range c.nodes {
+		d.connect(m.grpc, c.secret)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stop = func() { cancel(); d.wg.Wait() }
+	c.t.Cleanup(d.stop)
+	for _, l := range d.links {
+		d.wg.Go(func() { d.serve(ctx, l) })
+	}
+	for _, m := range c.nodes {
+		eventually(c.t, uuid+" is registered with "+m.config.ID, func() bool {
+			return slices.ContainsFunc(m.Datanodes(), func(r namenode.NodeReport) bool { return string(r.Node.ID) == uuid && !r.LastReport.IsZero() })
+		})
+	}
+	return d
+}
+
+func (d *datanode) connect(addr string, secret security.Secret) {
+	conn, err := grpc.NewClient(addr, append(secret.GRPCDialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { conn.Close() })
+	d.links = append(d.links, &link{addr: addr, client: pb.NewDatanodesClient(conn), changes: make(chan *pb.BlockChange, 10000)})
+}
+
+func (d *datanode) id() *pb.DatanodeID {
+	return &pb.DatanodeID{Uuid: d.uuid, Ip: "127.0.0.1", Host: "localhost", TransferPort: d.port, HttpPort: d.port + 10000, IpcPort: d.port + 20000, GrpcPort: d.port + 30000}
+}
+
+func (d *datanode) volumes() []*pb.Volume {
+	return []*pb.Volume{{Id: "DS-" + d.uuid, Type: "DISK", Capacity: 1 << 40, Remaining: 1 << 40}}
+}
+
+func (d *datanode) serve(ctx context.Context, l *link) {
+	for ctx.Err() == nil {
+		if err := d.session(ctx, l); err != nil && ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+}
+
+func (d *datanode) session(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if _, err := l.client.Register(ctx, &pb.RegisterRequest{Datanode: d.id(), Volumes: d.volumes(), Incarnation: 1}); err != nil {
+		return err
+	}
+	report, err := l.client.ReportBlocks(ctx)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	chunk := &pb.BlockReport{DatanodeUuid: d.uuid, ReportId: uint64(time.Now().UnixNano()), VolumeId: "DS-" + d.uuid, Last: true}
+	for _, r := range d.replicas {
+		chunk.Replicas = append(chunk.Replicas, r)
+	}
+	d.mu.Unlock()
+	if err := report.Send(chunk); err != nil {
+		return err
+	}
+	if _, err := report.CloseAndRecv(); err != nil {
+		return err
+	}
+	beats, err := l.client.Heartbeat(ctx)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 3)
+	go func() {
+		for {
+			if err := beats.Send(&pb.Beat{DatanodeUuid: d.uuid, Volumes: d.volumes()}); err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+				failed <- ctx.Err()
+				return
+			}
+		}
+	}()
+	go func() {
+		for {
+			o, err := beats.Recv()
+			if err == nil && o.Report {
+				err = fmt.Errorf("asked to report")
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+			d.obey(ctx, l, o)
+		}
+	}()
+	go func() {
+		for {
+			select {
+			case c := <-l.changes:
+				if _, err := l.client.BlocksChanged(ctx, &pb.BlocksChangedRequest{DatanodeUuid: d.uuid, Changes: []*pb.BlockChange{c}}); err != nil {
+					failed <- err
+					return
+				}
+			case <-ctx.Done():
+				failed <- ctx.Err()
+				return
+			}
+		}
+	}()
+	return <-failed
+}
+
+func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
+	d.mu.Lock()
+	if len(o.Replicate)+len(o.Delete)+len(o.Recover) > 0 {
+		d.orders = append(d.orders, o)
+	}
+	mute := d.mute
+	d.mu.Unlock()
+	if mute {
+		return
+	}
+	for _, b := range o.Delete {
+		d.mu.Lock()
+		delete(d.replicas, b.Id)
+		d.mu.Unlock()
+		d.tell(pb.BlockChange_DELETED, b)
+	}
+	for _, r := range o.Recover {
+		d.mu.Lock()
+		mine := d.replicas[r.Block.Id]
+		d.mu.Unlock()
+		done := &pb.CommitBlockSynchronizationRequest{Block: r.Block, RecoveryId: r.RecoveryId, Close: true, DeleteBlock: true}
+		if mine != nil {
+			d.mu.Lock()
+			mine.State, mine.Block.Generation = pb.ReplicaState_FINALIZED, r.RecoveryId
+			done.DeleteBlock, done.Length, done.Locations = false, mine.Block.Length, []*pb.DatanodeID{d.id()}
+			d.mu.Unlock()
+			d.tell(pb.BlockChange_RECEIVED, mine.Block)
+		}
+		_, _ = l.client.CommitBlockSynchronization(ctx, done)
+	}
+}
+
+func (d *datanode) tell(kind pb.BlockChange_Kind, b *pb.Block) {
+	c := &pb.BlockChange{Kind: kind, Block: &pb.Block{Id: b.Id, Generation: b.Generation, Length: b.Length}, VolumeId: "DS-" + d.uuid}
+	for _, l := range d.links {
+		l.changes <- c
+	}
+}
+
+// has puts a replica on the datanode and tells the namenodes.
+func (d *datanode) has(b metadata.Block, state pb.ReplicaState) {
+	w := wireBlock(b)
+	d.mu.Lock()
+	d.replicas[w.Id] = &pb.Replica{Block: w, State: state}
+	d.mu.Unlock()
+	kind := pb.BlockChange_RECEIVED
+	if state != pb.ReplicaState_FINALIZED {
+		kind = pb.BlockChange_RECEIVING
+	}
+	d.tell(kind, w)
+}
+
+// received waits for orders that satisfy ok.
+func (d *datanode) received(what string, ok func(*pb.Orders) bool) {
+	d.t.Helper()
+	eventually(d.t, d.uuid+" is ordered to "+what, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return slices.ContainsFunc(d.orders, ok)
+	})
+}
