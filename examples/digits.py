@@ -14,7 +14,7 @@ from hops import checkpoint, hdfs
 IMAGES = {}
 
 
-def load(path, train=600, test=300):
+def load(path, train=1200, test=500):
     """(training images, test images), each ([(index, intensity), ...] of the dark pixels, digit)."""
     if path not in IMAGES:
         text = gzip.decompress(hdfs.load(path)).decode("ascii")

@@ -160,6 +160,8 @@ class Trial:
         """Run to the end, and tell the controller how it ended. Returns the final that was sent, or None."""
         readers = [threading.Thread(target=t, daemon=True) for t in (self._read_messages, self._read_log)]
         helpers = [threading.Thread(target=t, daemon=True) for t in (self._report, self._flush_files)]
+        self.record(kind="start", trial=self.name, attempt=self.attempt, resume=(self.order.get("resume") or {}).get("step", 0),
+                    container=self.controller.container)
         self._send(dict(self.order))
         runner.start(self)
         os.close(self._log_write)

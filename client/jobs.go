@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/google/uuid"
+
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// Job is what is submitted: the document of POST /api/v1/jobs (docs/reference/rest.md). The zero value of a field is the
+// server's default.
+type Job struct {
+	Name     string `json:"name,omitempty"`
+	Queue    string `json:"queue,omitempty"`
+	Kind     string `json:"kind,omitempty"` // command (default) or experiment
+	Priority int    `json:"priority,omitempty"`
+	// Resources of each container of a command.
+	Resources JobResources `json:"resources,omitzero"`
+	// Instances of a command run at once.
+	Instances int               `json:"instances,omitempty"`
+	Argv      []string          `json:"argv,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
+	// Timeout ends the job, "2h".
+	Timeout string `json:"timeout,omitempty"`
+	// Retry says how often a failed container runs again.
+	Retry *JobRetry `json:"retry,omitempty"`
+	// Experiment is a training.Spec, for the kind experiment.
+	Experiment any `json:"experiment,omitempty"`
+}
+
+// JobResources are those of one container.
+type JobResources struct {
+	// Memory is a size, "2GiB".
+	Memory string `json:"memory,omitempty"`
+	VCores int    `json:"vcores,omitempty"`
+	GPUs   int    `json:"gpus,omitempty"`
+	// GPUModel is a part of the model's name, Island wants all GPUs of a container in one NVLink island.
+	GPUModel string `json:"gpu_model,omitempty"`
+	Island   bool   `json:"gpu_island,omitempty"`
+	Label    string `json:"label,omitempty"`
+}
+
+// JobRetry says how often a failed container runs again.
+type JobRetry struct {
+	Max int `json:"max,omitempty"`
+}
+
+// Jobs are the jobs of a cluster.
+type Jobs struct{ rest *rest }
+
+// Submit submits a job and returns its id. A key that was used before returns the job of then, so a submission whose
+// answer was lost can be repeated; empty: one is drawn.
+func (j *Jobs) Submit(ctx context.Context, job Job, key string) (string, error) {
+	if key == "" {
+		key = uuid.NewString()
+	}
+	var answer struct{ ID string }
+	err := j.rest.call(ctx, http.MethodPost, "/api/v1/jobs", job, http.Header{"Idempotency-Key": {key}}, &answer)
+	return answer.ID, err
+}
+
+// Get describes a job.
+func (j *Jobs) Get(ctx context.Context, id string) (JobStatus, error) {
+	var s JobStatus
+	err := j.rest.call(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id), nil, nil, &s)
+	return s, err
+}
+
+// List describes the jobs that the user may see, newest first.
+func (j *Jobs) List(ctx context.Context) ([]JobStatus, error) {
+	var answer struct{ Jobs []JobStatus }
+	err := j.rest.call(ctx, http.MethodGet, "/api/v1/jobs", nil, nil, &answer)
+	return answer.Jobs, err
+}
+
+// Stop ends a job; one that has ended stays as it is.
+func (j *Jobs) Stop(ctx context.Context, id string) error {
+	return j.rest.call(ctx, http.MethodDelete, "/api/v1/jobs/"+url.PathEscape(id), nil, nil, nil)
+}
+
+// Logs opens what the job's containers have written so far. The caller closes it.
+func (j *Jobs) Logs(ctx context.Context, id string) (io.ReadCloser, error) {
+	answer, err := j.rest.open(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/logs", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return answer.Body, nil
+}
+
+// Wait polls until a job has ended. seen, if not nil, is called with every status.
+func (j *Jobs) Wait(ctx context.Context, id string, seen func(JobStatus)) (JobStatus, error) {
+	pause := 50 * time.Millisecond
+	for {
+		s, err := j.Get(ctx, id)
+		if err != nil {
+			return s, err
+		}
+		if seen != nil {
+			seen(s)
+		}
+		if s.Ended() {
+			return s, nil
+		}
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(pause*3/2, time.Second)
+	}
+}
+
+// Proxy asks the job's application master, path beginning with /v1, and decodes its JSON. An *Error of status 404 or 503:
+// it does not run (any more).
+func (j *Jobs) Proxy(ctx context.Context, id, path string, into any) error {
+	return j.rest.call(ctx, http.MethodGet, "/proxy/"+url.PathEscape(id)+path, nil, nil, into)
+}
+
+// Grants is the ledger of GPUs: every grant of a device to a container, live and past.
+func (j *Jobs) Grants(ctx context.Context) ([]Grant, error) {
+	var answer struct{ Grants []Grant }
+	err := j.rest.call(ctx, http.MethodGet, "/api/v1/grants", nil, nil, &answer)
+	return answer.Grants, err
+}
+
+// Raw asks any address of the resource manager for JSON.
+func (j *Jobs) Raw(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	var m json.RawMessage
+	err := j.rest.call(ctx, method, path, body, nil, &m)
+	return m, err
+}
+
+// Nodes are the node managers that are alive.
+func (j *Jobs) Nodes(ctx context.Context) ([]Node, error) {
+	var answer struct{ Nodes []Node }
+	err := j.rest.call(ctx, http.MethodGet, "/api/v1/nodes", nil, nil, &answer)
+	return answer.Nodes, err
+}

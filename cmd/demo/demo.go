@@ -1,0 +1,437 @@
+// Package demo is `hops demo`: it starts a cluster of real processes, runs a hyperparameter search on it, kills a
+// namenode leader, a datanode and an executor on the way, and checks afterwards, from records of its own, that nothing
+// acknowledged was lost.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/code"
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/examples"
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/controller"
+)
+
+const (
+	trials    = 27
+	executors = 4
+	dataPath  = "/data/digits.csv.gz"
+	user      = "demo"
+)
+
+// Demo runs the demonstration.
+type Demo struct {
+	// Binary is the hops program.
+	Binary string
+	Out    io.Writer
+	// Keep leaves the directory of the demo behind.
+	Keep bool
+
+	dir      string
+	started  time.Time
+	cluster  *cluster
+	client   *client.Client
+	recorder *recorder
+	kills    []*kill
+	status   *controller.ExperimentStatus // last seen
+	job      string
+}
+
+// kill is one process that was killed and what it cost.
+type kill struct {
+	what  string
+	at    time.Time
+	cost  string
+	about string
+}
+
+// Run runs everything. An error says what did not happen, or was lost.
+func (d *Demo) Run(ctx context.Context) (err error) {
+	d.started = time.Now()
+	if err := prerequisites(); err != nil {
+		return err
+	}
+	if d.dir, err = os.MkdirTemp("", "hops-demo-"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil || d.Keep {
+			fmt.Fprintf(d.Out, "\nlogs of the servers are in %s\n", d.dir)
+		} else {
+			os.RemoveAll(d.dir)
+		}
+	}()
+	if d.cluster, err = newCluster(d.Binary, d.dir); err != nil {
+		return err
+	}
+	defer func() {
+		stopped := d.cluster.stop()
+		for _, pid := range d.cluster.leftovers() {
+			stopped = errors.Join(stopped, fmt.Errorf("process %d was left running", pid))
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err == nil {
+			err = stopped
+		}
+	}()
+	for _, step := range []func(context.Context) error{d.start, d.load, d.search, d.heal, d.verify} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	d.report(ctx)
+	return nil
+}
+
+func prerequisites() error {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		return errors.New("python3 is not installed, and the search runs a Python function: install Python 3.9 or newer")
+	}
+	out, err := exec.Command(python, "-c", "import sys; print(sys.version_info >= (3, 9))").Output()
+	if err != nil || string(out) != "True\n" {
+		return fmt.Errorf("%s is older than Python 3.9, or does not work", python)
+	}
+	return nil
+}
+
+// say prints a line of progress with the time since the start.
+func (d *Demo) say(format string, args ...any) {
+	fmt.Fprintf(d.Out, "[%5.1fs] %s\n", time.Since(d.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (d *Demo) record() string { return filepath.Join(d.dir, "acknowledged.jsonl") }
+
+// start brings the cluster up and waits until all of it is there.
+func (d *Demo) start(ctx context.Context) error {
+	d.say("starting %d namenodes, %d datanodes, 1 resource manager, %d node managers with %d simulated GPUs each", namenodes, datanodes, nodeManagers, gpusPerNode)
+	if err := d.cluster.startAll(); err != nil {
+		return err
+	}
+	var ipc []string
+	for _, n := range d.cluster.file.Namenodes {
+		ipc = append(ipc, n.IPC)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	fs := dfs.Config{Namenodes: ipc, User: user, BlockSize: blockSize, Logger: quiet, DatanodeTimeout: 5 * time.Second}
+	var err error
+	if d.client, err = client.New(client.Config{FS: &fs, ResourceManagers: []string{d.cluster.file.ResourceManagers[0].HTTP}, User: user}); err != nil {
+		return err
+	}
+	root := fs
+	root.User = ""
+	super, err := dfs.New(root)
+	if err != nil {
+		return err
+	}
+	defer super.Close()
+	err = d.cluster.await(60*time.Second, "the filesystem", func() error {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		live, err := super.Datanodes(attempt, dfs.LiveDatanodes)
+		if err == nil && len(live) < datanodes {
+			err = fmt.Errorf("%d of %d datanodes have registered", len(live), datanodes)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	leader, term := d.leader(ctx)
+	d.say("filesystem ready: leader %s%s, %d datanodes", leader, term, datanodes)
+	for _, dir := range []string{"/data", "/user/" + user, "/Projects", "/logs", "/demo"} {
+		if err := super.Mkdirs(ctx, dir, 0o777, true); err != nil {
+			return err
+		}
+		if err := super.SetPermission(ctx, dir, 0o777); err != nil {
+			return err
+		}
+	}
+	err = d.cluster.await(60*time.Second, "the resource manager", func() error {
+		nodes, err := d.client.Jobs().Nodes(ctx)
+		if err == nil && len(nodes) < nodeManagers {
+			err = fmt.Errorf("%d of %d node managers have registered", len(nodes), nodeManagers)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	d.say("resource manager ready: %d nodes, %d simulated GPUs", nodeManagers, nodeManagers*gpusPerNode)
+	d.recorder = &recorder{fs: d.client.FS(), dir: "/demo"}
+	return nil
+}
+
+// leader names the namenode that leads.
+func (d *Demo) leader(ctx context.Context) (name, about string) {
+	attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	for _, s := range d.client.FS().HAState(attempt) {
+		if s.State != "active" {
+			continue
+		}
+		for _, n := range d.cluster.file.Namenodes {
+			if n.IPC == s.Address {
+				return n.ID, " at " + s.Address
+			}
+		}
+	}
+	return "", ""
+}
+
+// load puts the data into the filesystem.
+func (d *Demo) load(ctx context.Context) error {
+	if err := d.client.FS().WriteFile(ctx, dataPath, examples.DigitsData, true); err != nil {
+		return err
+	}
+	d.say("put the UCI optical digits (1,797 images) at %s", dataPath)
+	return nil
+}
+
+// study is the search of the demo.
+func (d *Demo) study() client.Study {
+	return client.Study{Spec: training.Spec{
+		Name: "digits", Project: "demo",
+		Space: training.Space{
+			{Name: "lr", Type: training.Double, Min: 0.003, Max: 1, Log: true},
+			{Name: "momentum", Type: training.Double, Min: 0, Max: 0.95},
+			{Name: "batch", Type: training.Discrete, Values: []training.Value{training.Int(8), training.Int(16), training.Int(32), training.Int(64)}},
+			{Name: "hidden", Type: training.Integer, Min: 4, Max: 32},
+		},
+		Optimizer: training.Optimizer{Type: training.ASHA, Eta: 3, RMin: 1, RMax: 27},
+		Direction: training.Max, Metric: "accuracy",
+		Trials: trials, Executors: executors, Seed: 20,
+		Resources: training.Resources{Memory: 512 << 20, VCores: 1, GPUs: 1},
+		Env:       map[string]string{"HOPS_RECORD": d.record(), marker: d.dir},
+	}}
+}
+
+// search runs the search and kills what it runs on.
+func (d *Demo) search(ctx context.Context) error {
+	program, err := code.New("digits:train", map[string][]byte{"digits.py": examples.Digits})
+	if err != nil {
+		return err
+	}
+	if d.job, err = d.client.Experiments().Submit(ctx, d.study(), program); err != nil {
+		return err
+	}
+	d.say("submitted %s: ASHA over %d trials on %d executors, one GPU each", d.job, trials, executors)
+	recording, stop := context.WithCancel(ctx)
+	written := make(chan struct{})
+	go func() { defer close(written); d.recorder.run(recording) }()
+	defer func() { stop(); <-written }()
+
+	plan := []struct {
+		ready func() bool
+		kill  func(context.Context) (*kill, error)
+	}{
+		{func() bool { return d.ended() >= 4 }, d.killLeader},
+		{func() bool { return d.ended() >= 8 && d.settled(0) }, d.killDatanode},
+		{func() bool { return d.victim() != nil }, d.killExecutor},
+	}
+	shown := 0
+	deadline := time.Now().Add(10 * time.Minute)
+	for {
+		if err := sleep(ctx, 40*time.Millisecond); err != nil {
+			return err
+		}
+		if err := d.cluster.died(); err != nil {
+			return err
+		}
+		job, err := d.client.Jobs().Get(ctx, d.job)
+		if err != nil {
+			return err
+		}
+		live := &controller.ExperimentStatus{}
+		if err := d.client.Jobs().Proxy(ctx, d.job, "/v1/experiments/"+d.client.Experiments().ID(d.job), live); err == nil {
+			d.status = live
+		}
+		if len(plan) > 0 && d.status != nil && !job.Ended() && plan[0].ready() {
+			k, err := plan[0].kill(ctx)
+			if err != nil {
+				return err
+			}
+			if k != nil {
+				d.kills = append(d.kills, k)
+				d.say("killed %s", k.what)
+				plan = plan[1:]
+			}
+		}
+		d.settled(0)
+		if n := d.ended(); n >= shown+6 {
+			shown = n
+			best := ""
+			if b := d.status.Best; b != nil {
+				best = fmt.Sprintf(", best accuracy so far %.4f (trial %v)", b.Metric, b.Trial)
+			}
+			d.say("%d trials have ended a run%s", n, best)
+		}
+		if job.Ended() {
+			if !job.Succeeded() {
+				return fmt.Errorf("the search ended as %s %s: %s", job.State, job.FinalStatus, job.Diagnostics)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			return errors.New("the search did not end within ten minutes")
+		}
+	}
+	d.say("the search has ended")
+	if len(plan) > 0 {
+		return fmt.Errorf("the search ended before all kills were made: %d of 3 are missing", len(plan))
+	}
+	return nil
+}
+
+// ended counts trials that have ended at least one run.
+func (d *Demo) ended() int {
+	if d.status == nil {
+		return 0
+	}
+	n := 0
+	for _, t := range d.status.Trials {
+		if t.State.Final() || t.State == training.Paused || t.Promoted > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// settled fills in what the kill of the leader cost, once a write was acknowledged after it; it reports whether it was.
+func (d *Demo) settled(i int) bool {
+	if i >= len(d.kills) {
+		return false
+	}
+	k := d.kills[i]
+	if k.cost == "" {
+		if at, ok := d.recorder.firstAfter(k.at); ok {
+			k.cost = fmt.Sprintf("%.2f s to the next acknowledged write", at.Sub(k.at).Seconds())
+			d.say("%s: %s", k.what, k.cost)
+		}
+	}
+	return k.cost != ""
+}
+
+func (d *Demo) killLeader(ctx context.Context) (*kill, error) {
+	name, _ := d.leader(ctx)
+	if name == "" {
+		return nil, nil // between two leaders; later
+	}
+	k := &kill{what: "namenode " + name + ", the leader", at: time.Now()}
+	return k, d.cluster.kill(name)
+}
+
+func (d *Demo) killDatanode(context.Context) (*kill, error) {
+	k := &kill{what: "datanode dn2", at: time.Now()}
+	return k, d.cluster.kill("dn2")
+}
+
+// victim is a trial that was promoted, runs, and has made a checkpoint in this run.
+func (d *Demo) victim() *controller.TrialStatus {
+	for i, t := range d.status.Trials {
+		if t.State == training.Running && t.Promoted > 0 && t.Executor != "" && t.Epochs > t.Budget.From && t.Budget.To-t.Epochs >= 2 && len(t.Steps) > 0 {
+			return &d.status.Trials[i]
+		}
+	}
+	return nil
+}
+
+func (d *Demo) killExecutor(context.Context) (*kill, error) {
+	victim := d.victim()
+	for _, x := range d.status.Executors {
+		if x.Executor != victim.Executor {
+			continue
+		}
+		pids := processesWith("HOPS_CONTAINER_ID="+x.Container, "-m hops.executor")
+		if len(pids) == 0 {
+			return nil, nil // it has ended meanwhile; the next one
+		}
+		k := &kill{
+			what:  fmt.Sprintf("executor %s with promoted trial %v", x.Executor, victim.Trial),
+			at:    time.Now(),
+			about: victim.Trial.String(),
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return nil, err
+			}
+		}
+		return k, nil
+	}
+	return nil, nil
+}
+
+// heal waits until every block has its replicas again.
+func (d *Demo) heal(ctx context.Context) error {
+	k := d.kills[1]
+	peak := int64(0)
+	seen := false
+	err := d.cluster.await(90*time.Second, "blocks back at full replication", func() error {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		stats, err := d.client.FS().FsStats(attempt)
+		if err != nil {
+			return err
+		}
+		live, err := d.liveDatanodes(attempt)
+		if err != nil {
+			return err
+		}
+		seen = seen || live < datanodes
+		peak = max(peak, stats.UnderReplicated)
+		switch {
+		case !seen:
+			return errors.New("the dead datanode still counts as alive")
+		case stats.UnderReplicated > 0:
+			return fmt.Errorf("%d blocks are under-replicated", stats.UnderReplicated)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	k.cost = fmt.Sprintf("every block at 3 replicas again %.1f s after the kill (dead after 10 s)", time.Since(k.at).Seconds())
+	d.say("%s: %s", k.what, k.cost)
+	return nil
+}
+
+func (d *Demo) liveDatanodes(ctx context.Context) (int, error) {
+	super, err := d.super()
+	if err != nil {
+		return 0, err
+	}
+	defer super.Close()
+	live, err := super.Datanodes(ctx, dfs.LiveDatanodes)
+	return len(live), err
+}
+
+// super is a client as the user of the servers.
+func (d *Demo) super() (*dfs.Client, error) {
+	var ipc []string
+	for _, n := range d.cluster.file.Namenodes {
+		ipc = append(ipc, n.IPC)
+	}
+	return dfs.New(dfs.Config{Namenodes: ipc, Logger: slog.New(slog.DiscardHandler)})
+}
+
+// lost reports whether two grants of a device overlap.
+func overlap(a, b client.Grant) bool {
+	end := func(g client.Grant) int64 {
+		if g.To == 0 {
+			return 1<<63 - 1
+		}
+		return g.To
+	}
+	return a.GPU == b.GPU && a.Container != b.Container && a.From < end(b) && b.From < end(a)
+}

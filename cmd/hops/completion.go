@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+const bashCompletion = `# hops completion for bash. Load it with: source <(hops completion bash)
+_hops() {
+  local cur words
+  cur="${COMP_WORDS[COMP_CWORD]}"
+  words=$("${COMP_WORDS[@]:0:COMP_CWORD}" --generate-bash-completion 2>/dev/null | sed 's/:.*//')
+  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+}
+complete -o bashdefault -o default -F _hops hops
+`
+
+const zshCompletion = `#compdef hops
+# hops completion for zsh. Load it with: source <(hops completion zsh)
+_hops() {
+  local -a words_found
+  words_found=("${(@f)$("${words[@]:0:#words[@]-1}" --generate-bash-completion 2>/dev/null | sed 's/:.*//')}")
+  _describe 'values' words_found
+}
+compdef _hops hops
+`
+
+const fishCompletion = `# hops completion for fish. Load it with: hops completion fish | source
+complete -c hops -f -a '(set -l t (commandline -opc); $t --generate-bash-completion 2>/dev/null | string replace -r ":.*" "")'
+`
+
+func completionCommand() *cli.Command {
+	scripts := map[string]string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+	return &cli.Command{
+		Name:      "completion",
+		Usage:     "print the completion script of a shell: bash, zsh or fish",
+		ArgsUsage: "bash|zsh|fish",
+		Action: func(c *cli.Context) error {
+			script, ok := scripts[strings.ToLower(c.Args().First())]
+			if !ok || c.NArg() != 1 {
+				return fail(exitUsage, "completion: name one shell: bash, zsh or fish")
+			}
+			_, err := fmt.Fprint(c.App.Writer, script)
+			return err
+		},
+	}
+}

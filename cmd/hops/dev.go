@@ -1,0 +1,297 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/metadata/raftstore"
+)
+
+func devCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "dev",
+		Usage: "run a whole cluster in this process, for one workstation",
+		Description: "hops dev                        a cluster whose data stays in the cache directory\n" +
+			"hops dev --ephemeral --ports random --gpus sim:4\n" +
+			"hops dev -D dfs.replication=1 -D fs.trash.interval=60\n\n" +
+			"Everything listens on loopback. DIR/conf holds core-site.xml, hdfs-site.xml and yarn-site.xml:\n" +
+			"HADOOP_CONF_DIR=DIR/conf points every Hadoop client, and hops itself, at the cluster.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "data", Usage: "`DIR` for all data; default: hops/dev in the user's cache directory"},
+			&cli.BoolFlag{Name: "ephemeral", Usage: "keep the data in a temporary directory that is removed at the end"},
+			&cli.IntFlag{Name: "datanodes", Value: 3, Usage: "`NUMBER` of datanodes"},
+			&cli.StringFlag{Name: "gpus", Value: "auto", Usage: "`WHICH`: auto, none, sim:N, or a file that describes simulated ones"},
+			&cli.StringFlag{Name: "ports", Value: "default", Usage: "`PORTS`: default, random, or the first of a range"},
+			&cli.StringSliceFlag{Name: "D", Usage: "server setting under Hadoop's name, `NAME=VALUE`; may be repeated"},
+			&cli.StringFlag{Name: "log-level", Value: "warn", Usage: "`LEVEL`: debug, info, warn or error"},
+		},
+		Action: runDev,
+	}
+}
+
+// The ports of contracts: default, and for --ports BASE the distance from the base.
+var devPorts = struct {
+	ipc, http, rm, nm, grpc, raft, rmGRPC int
+	datanode                              [4]int // transfer, HTTP, IPC, gRPC
+}{8020, 9870, 8088, 8042, 8486, 8487, 8586, [4]int{9866, 9864, 9867, 9868}}
+
+func runDev(c *cli.Context) error {
+	started := time.Now()
+	if c.Args().Present() {
+		return fail(exitUsage, "dev takes no argument: %q", c.Args().First())
+	}
+	logger, err := newLogger(c)
+	if err != nil {
+		return err
+	}
+	dir, cleanup, err := devData(c)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	open := &devListeners{byAddr: map[string]net.Listener{}}
+	file, err := devFile(c, dir, open)
+	if err != nil {
+		open.close()
+		return err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		open.close()
+		return err
+	}
+	b, err := roles.New(file, true, executable, version, logger)
+	if err != nil {
+		open.close()
+		return err
+	}
+	b.Alone = true
+	b.Listen = open.take
+	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
+	p := program.Program{Logger: logger, StopTimeout: 2 * time.Second}
+	makers := []func() ([]program.Part, error){b.Namenode}
+	for i := range c.Int("datanodes") {
+		makers = append(makers, func() ([]program.Part, error) { return b.DatanodeAt(devDatanode(file, dir, i, open)) })
+	}
+	for _, role := range append(makers, b.ResourceManager, b.NodeManager) {
+		parts, err := role()
+		if err != nil {
+			open.close()
+			return err
+		}
+		p.Add(parts...)
+	}
+	ready := make(chan struct{})
+	p.Add(program.Part{Name: "first answers", Ready: ready, Run: func(ctx context.Context) error {
+		if err := awaitDev(ctx, filepath.Join(dir, "conf"), c.Int("datanodes")); err != nil {
+			return err
+		}
+		close(ready)
+		<-ctx.Done()
+		return nil
+	}})
+	return p.Run(c.Context, func() {
+		fmt.Fprintf(c.App.ErrWriter, "a cluster for this workstation, not for production; data in %s\n", dir)
+		fmt.Fprintf(c.App.ErrWriter, "try: hops fs -put FILE /   hops experiment run -f STUDY.yaml   HADOOP_CONF_DIR=%s hadoop fs -ls /\n", filepath.Join(dir, "conf"))
+		fmt.Fprintf(c.App.Writer, "ready in %.1fs  fs=%s  http=http://%s  rm=http://%s\n",
+			time.Since(started).Seconds(), roles.FSURI(file), file.Namenodes[0].HTTP, file.ResourceManagers[0].HTTP)
+	})
+}
+
+// devData finds and locks the data directory.
+func devData(c *cli.Context) (dir string, cleanup func(), err error) {
+	switch {
+	case c.Bool("ephemeral") && c.String("data") != "":
+		return "", nil, fail(exitUsage, "--ephemeral and --data exclude each other")
+	case c.Bool("ephemeral"):
+		if dir, err = os.MkdirTemp("", "hops-dev-"); err != nil {
+			return "", nil, err
+		}
+		return dir, func() { os.RemoveAll(dir) }, nil
+	case c.String("data") != "":
+		if dir, err = filepath.Abs(c.String("data")); err != nil {
+			return "", nil, err
+		}
+	default:
+		if dir, err = devDirectory(); err != nil {
+			return "", nil, err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, fmt.Errorf("data directory: %w", err)
+	}
+	lock := flock.New(filepath.Join(dir, "lock"))
+	locked, err := lock.TryLock()
+	if err != nil {
+		return "", nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	if !locked {
+		return "", nil, fmt.Errorf("data directory %s is in use by another hops dev: end it, or choose another one with --data or --ephemeral", dir)
+	}
+	return dir, func() { _ = lock.Unlock() }, nil
+}
+
+// devListeners are opened before anything is made of them, so that addresses are known when the configuration is written.
+type devListeners struct {
+	byAddr map[string]net.Listener
+	random bool
+	base   int // 0: default ports
+}
+
+func (d *devListeners) open(standard, offset int) (string, error) {
+	port := standard
+	switch {
+	case d.random:
+		port = 0
+	case d.base > 0:
+		port = d.base + offset
+	}
+	l, err := roles.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return "", fmt.Errorf("%w (or run hops dev with --ports random)", err)
+	}
+	d.byAddr[l.Addr().String()] = l
+	return l.Addr().String(), nil
+}
+
+// next opens the first free port from a standard one on, for second and later datanodes.
+func (d *devListeners) next(standard, offset int) (string, error) {
+	if d.random || d.base > 0 {
+		return d.open(standard, offset)
+	}
+	var err error
+	for port := standard; port < standard+1000; port += 10 {
+		var addr string
+		if addr, err = d.open(port, 0); err == nil {
+			return addr, nil
+		}
+	}
+	return "", err
+}
+
+func (d *devListeners) take(addr string) (net.Listener, error) {
+	l, ok := d.byAddr[addr]
+	if !ok {
+		return nil, fmt.Errorf("no listener was opened for %s", addr)
+	}
+	delete(d.byAddr, addr)
+	return l, nil
+}
+
+func (d *devListeners) close() {
+	for _, l := range d.byAddr {
+		l.Close()
+	}
+}
+
+// devFile is the configuration of the cluster, with one namenode and one resource manager.
+func devFile(c *cli.Context, dir string, open *devListeners) (*config.File, error) {
+	switch ports := c.String("ports"); ports {
+	case "default":
+	case "random":
+		open.random = true
+	default:
+		base, err := strconv.Atoi(ports)
+		if err != nil || base < 1024 || base > 65000 {
+			return nil, fail(exitUsage, "--ports %q is neither default, random nor a port from 1024 to 65000", ports)
+		}
+		open.base = base
+	}
+	if n := c.Int("datanodes"); n < 1 || n > 50 {
+		return nil, fail(exitUsage, "--datanodes %d is not 1 to 50", n)
+	}
+	properties := map[string]string{}
+	for _, setting := range c.StringSlice("D") {
+		name, value, ok := strings.Cut(setting, "=")
+		if !ok {
+			return nil, fail(exitUsage, "-D %q is not NAME=VALUE", setting)
+		}
+		properties[name] = value
+	}
+	var errs []error
+	at := func(standard, offset int) string {
+		addr, err := open.open(standard, offset)
+		errs = append(errs, err)
+		return addr
+	}
+	nn := config.NamenodeMember{
+		ID: "nn1", IPC: at(devPorts.ipc, 0), HTTP: at(devPorts.http, 1), GRPC: at(devPorts.grpc, 4), Raft: at(devPorts.raft, 5),
+	}
+	rm := config.ManagerMember{ID: "nn1", HTTP: at(devPorts.rm, 2), GRPC: at(devPorts.rmGRPC, 6), Raft: nn.Raft}
+	nm := at(devPorts.nm, 3)
+	if err := errors.Join(errs...); err != nil {
+		for _, e := range errs { // the first is enough: the others are the same program's ports
+			if e != nil {
+				return nil, e
+			}
+		}
+	}
+	file := &config.File{
+		Cluster:          config.Cluster{Name: "dev", SecretFile: filepath.Join(dir, "secret"), Conf: filepath.Join(dir, "conf")},
+		Namenodes:        []config.NamenodeMember{nn},
+		ResourceManagers: []config.ManagerMember{rm},
+		Namenode:         &config.Namenode{ID: nn.ID, Data: filepath.Join(dir, "nn"), Heartbeat: time.Second, DeadAfter: 30 * time.Second},
+		ResourceManager:  &config.ResourceManager{ID: rm.ID, Data: filepath.Join(dir, "nn"), Queues: config.DefaultQueues()},
+		NodeManager:      &config.NodeManager{Work: filepath.Join(dir, "nm"), HTTP: nm, GPUs: c.String("gpus"), Memory: machine().memory, VCores: machine().cores},
+		Properties:       properties,
+	}
+	return file, file.Validate()
+}
+
+// devDatanode is the configuration of datanode i.
+func devDatanode(file *config.File, dir string, i int, open *devListeners) (config.Datanode, error) {
+	d := config.Datanode{Volumes: []config.Volume{{Path: filepath.Join(dir, fmt.Sprintf("dn%d", i+1)), Type: "DISK"}}, Reserve: file.Namenode.Reserve}
+	var errs []error
+	for k, field := range []*string{&d.Transfer, &d.HTTP, &d.IPC, &d.GRPC} {
+		var err error
+		*field, err = open.next(devPorts.datanode[k], 10+10*i+k)
+		errs = append(errs, err)
+	}
+	return d, errors.Join(errs...)
+}
+
+// awaitDev waits until files can be written and jobs be submitted.
+func awaitDev(ctx context.Context, conf string, datanodes int) error {
+	c, err := client.New(client.Config{ConfDir: conf})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		live, err := c.FS().Datanodes(ctx, dfs.LiveDatanodes)
+		if err == nil && len(live) < datanodes {
+			err = fmt.Errorf("%d of %d datanodes are there", len(live), datanodes)
+		}
+		if err == nil {
+			var nodes []client.Node
+			if nodes, err = c.Jobs().Nodes(ctx); err == nil && len(nodes) == 0 {
+				err = errors.New("the node manager is not there")
+			}
+		}
+		if err == nil {
+			if _, err = c.FS().Stat(ctx, "/tmp"); err == nil {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stopped while waiting: %w", err)
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/code"
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/controller"
+)
+
+func experimentCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "experiment",
+		Usage: "search hyperparameters with a Python function: run, list, show, best",
+		Subcommands: []*cli.Command{
+			{
+				Name:  "run",
+				Usage: "run the study of a file",
+				Description: "hops experiment run -f study.yaml\n\n" +
+					"The study is YAML: entry (FILE.py:FUNCTION), space, optimizer, trials, executors, resources, ...\n" +
+					"as docs/reference/executor-protocol.md lists them, with queue and priority beside them.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Required: true, Usage: "study `FILE`"},
+					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
+					userFlag(), outputFlag(),
+				},
+				Action: runExperiment,
+			},
+			{
+				Name: "list", Aliases: []string{"ls"}, Usage: "list experiments",
+				Flags:  []cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of `PROJECT`"}, userFlag(), outputFlag()},
+				Action: listExperiments,
+			},
+			{Name: "show", Usage: "show the trials of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{userFlag(), outputFlag()}, Action: showExperiment},
+			{Name: "best", Usage: "show the best trial of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{userFlag(), outputFlag()}, Action: bestTrial},
+		},
+	}
+}
+
+func runExperiment(c *cli.Context) error {
+	var study client.Study
+	file := c.String("file")
+	if err := readDocument(file, c.App.Reader, &study); err != nil {
+		return &statusError{exitUsage, err}
+	}
+	var program *code.Artifact
+	if path, function, ok := strings.Cut(study.Entry, ":"); ok && strings.HasSuffix(path, ".py") {
+		if !filepath.IsAbs(path) && file != "-" {
+			path = filepath.Join(filepath.Dir(file), path)
+		}
+		var err error
+		if program, err = code.Pack(path + ":" + function); err != nil {
+			return &statusError{exitUsage, err}
+		}
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	id, err := cl.Experiments().Submit(c.Context, study, program)
+	if err != nil {
+		if m, ok := errors.AsType[training.Mistakes](err); ok {
+			return &statusError{exitUsage, m}
+		}
+		return explain(err)
+	}
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	if c.Bool("detach") {
+		fmt.Fprintln(c.App.Writer, id)
+		return nil
+	}
+	fmt.Fprintln(c.App.ErrWriter, id)
+	s, job, err := followExperiment(c, cl, id)
+	if c.Context.Err() != nil {
+		return &statusError{exitInterrupted, fmt.Errorf("%s goes on; end it with: hops job stop %s", id, id)}
+	}
+	if err != nil {
+		return explain(err)
+	}
+	if asJSON {
+		if err := json.NewEncoder(c.App.Writer).Encode(s); err != nil {
+			return err
+		}
+	} else if err := printTrials(c, s); err != nil {
+		return err
+	}
+	if !job.Succeeded() {
+		return fail(exitFailed, "%s %s: %s", id, job.FinalStatus, job.Diagnostics)
+	}
+	return nil
+}
+
+// followExperiment prints a line when something changes, until the job has ended.
+func followExperiment(c *cli.Context, cl *client.Client, id string) (*controller.ExperimentStatus, client.JobStatus, error) {
+	last := ""
+	job, err := cl.Jobs().Wait(c.Context, id, func(j client.JobStatus) {
+		line := string(j.State)
+		if j.PendingReason != nil {
+			line += ": " + j.PendingReason.Text
+		}
+		if !j.Ended() {
+			attempt, cancel := context.WithTimeout(c.Context, 2*time.Second)
+			defer cancel()
+			s := &controller.ExperimentStatus{}
+			if cl.Jobs().Proxy(attempt, id, "/v1/experiments/"+cl.Experiments().ID(id)+"?curves=0", s) == nil {
+				ended := 0
+				for _, t := range s.Trials {
+					if t.State.Final() || t.State == training.Paused {
+						ended++
+					}
+				}
+				line += fmt.Sprintf("  trials %d/%d", ended, s.Planned)
+				if s.Best != nil {
+					line += fmt.Sprintf("  best %s %.5g (trial %v)", s.Metric, s.Best.Metric, s.Best.Trial)
+				}
+			}
+		}
+		if line != last {
+			fmt.Fprintln(c.App.ErrWriter, line)
+		}
+		last = line
+	})
+	if err != nil {
+		return nil, job, err
+	}
+	s, err := cl.Experiments().Status(c.Context, id)
+	return s, job, err
+}
+
+func listExperiments(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	list, err := cl.Experiments().List(c.Context, c.String("project"))
+	if err != nil {
+		return explain(err)
+	}
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(list)
+	}
+	t := newTable(c.App.Writer, "ID", "NAME", "PROJECT", "USER", "OPTIMIZER", "TRIALS", "STATE", "BEST")
+	for _, s := range list {
+		best := "-"
+		if s.Best != nil {
+			best = fmt.Sprintf("%.5g", s.Best.Metric)
+		}
+		t.row(s.ID, s.Name, s.Project, s.User, s.Optimizer, fmt.Sprint(s.Planned), s.State, best)
+	}
+	return t.flush()
+}
+
+func status(c *cli.Context) (*controller.ExperimentStatus, error) {
+	if c.NArg() != 1 {
+		return nil, fail(exitUsage, "%s: name one experiment", c.Command.FullName())
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	s, err := cl.Experiments().Status(c.Context, c.Args().First())
+	return s, explain(err)
+}
+
+func showExperiment(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	s, err := status(c)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(s)
+	}
+	return printTrials(c, s)
+}
+
+func printTrials(c *cli.Context, s *controller.ExperimentStatus) error {
+	fmt.Fprintf(c.App.Writer, "%s  %s  %s  %s\n", s.ID, s.Name, s.State, s.Directory)
+	if s.Reason != "" {
+		fmt.Fprintf(c.App.Writer, "%s\n", s.Reason)
+	}
+	t := newTable(c.App.Writer, "TRIAL", "STATE", "EPOCHS", strings.ToUpper(s.Metric), "PARAMETERS", "NOTE")
+	for _, r := range s.Trials {
+		metric := "-"
+		if r.Metric != nil {
+			metric = fmt.Sprintf("%.5g", *r.Metric)
+		}
+		note := r.Reason
+		if r.Error != nil {
+			note = r.Error.Error()
+		}
+		mark := r.Trial.String()
+		if s.Best != nil && s.Best.Trial == r.Trial {
+			mark += "*"
+		}
+		t.row(mark, string(r.State), fmt.Sprint(r.Epochs), metric, parameters(r.Params), note)
+	}
+	return t.flush()
+}
+
+func parameters(p training.Params) string {
+	var parts []string
+	for name, value := range p {
+		text := value.String()
+		if f, ok := value.Float(); ok {
+			text = fmt.Sprintf("%.4g", f)
+		}
+		parts = append(parts, name+"="+text)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+func bestTrial(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	s, err := status(c)
+	if err != nil {
+		return err
+	}
+	if s.Best == nil {
+		return fail(exitFailed, "%s has no trial with a result yet", s.ID)
+	}
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(s.Best)
+	}
+	t := newTable(c.App.Writer)
+	t.row("trial", s.Best.Trial.String())
+	t.row(s.Metric, fmt.Sprintf("%.6g", s.Best.Metric))
+	t.row("parameters", parameters(s.Best.Params))
+	t.row("directory", s.Best.Dir)
+	if s.Best.Checkpoint != "" {
+		t.row("checkpoint", s.Best.Checkpoint)
+	}
+	return t.flush()
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/client/shell"
+)
+
+// fsCommand is here for help and completion; early has run `hops fs` before the library sees it, because Hadoop's
+// options are not the library's.
+func fsCommand() *cli.Command {
+	command := &cli.Command{
+		Name:            "fs",
+		Aliases:         []string{"dfs"},
+		Usage:           "work with files: the verbs, options and output of `hadoop fs` (hops fs -help)",
+		ArgsUsage:       "-VERB [OPTIONS] [ARGUMENTS]",
+		SkipFlagParsing: true,
+	}
+	for _, name := range shell.Verbs() {
+		command.Subcommands = append(command.Subcommands, &cli.Command{Name: name, SkipFlagParsing: true, HideHelp: true})
+	}
+	return command
+}
+
+// fsMain is `hops fs`. Its exit statuses are Hadoop's.
+func fsMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[len(args)-1] == "--generate-bash-completion" {
+		for _, name := range shell.Verbs() {
+			fmt.Fprintf(stdout, "-%s\n", name)
+		}
+		return shell.ExitOK
+	}
+	s := &shell.Shell{Stdin: stdin, Stdout: stdout, Stderr: stderr, Dial: dialShell}
+	return s.Run(ctx, args)
+}
+
+// dialShell finds the filesystem of a URI, by default the one that is configured.
+func dialShell(uri string, properties map[string]string) (*dfs.Client, string, error) {
+	conf, err := loadHadoopConf()
+	if err != nil {
+		return nil, "", err
+	}
+	if file := properties["-conf"]; file != "" {
+		if err := conf.LoadFile(file); err != nil {
+			return nil, "", err
+		}
+		delete(properties, "-conf")
+	}
+	maps.Copy(conf.Properties, properties)
+	if uri == "" {
+		uri = conf.DefaultFS()
+	}
+	if uri == "" {
+		return nil, "", fmt.Errorf("no filesystem is configured: start one with `hops dev`, or set HADOOP_CONF_DIR, or give -fs hdfs://host:port")
+	}
+	location, err := conf.Locate(uri)
+	if err != nil {
+		return nil, "", err
+	}
+	client, err := dfs.New(location.Config)
+	authority := location.Authority
+	if authority == "" {
+		authority = location.Config.Namenodes[0]
+	}
+	return client, "hdfs://" + authority, err
+}
+
+// loadHadoopConf reads the client's configuration; there need not be one.
+func loadHadoopConf() (*dfs.HadoopConf, error) {
+	dir := confDirectory()
+	if dir == "" {
+		return &dfs.HadoopConf{Properties: map[string]string{}}, nil
+	}
+	return dfs.LoadHadoopConf(dir)
+}

@@ -1,0 +1,52 @@
+package roles
+
+import (
+	"path/filepath"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/namenode/server"
+)
+
+// Namenode makes the namenode of File's section.
+func (b *Builder) Namenode() ([]program.Part, error) {
+	f, own := b.File, b.File.Namenode
+	var self config.NamenodeMember
+	var members []raftstore.Member
+	var peers []server.Peer
+	for _, n := range f.Namenodes {
+		if n.ID == own.ID {
+			self = n
+		}
+		members = append(members, raftstore.Member{ID: n.ID, Address: n.Raft})
+		peers = append(peers, server.Peer{ID: n.ID, IPC: n.IPC, HTTP: n.HTTP})
+	}
+	host, parts, err := b.host(own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	if err != nil {
+		return nil, err
+	}
+	l, err := b.listeners(self.IPC, self.HTTP, self.GRPC)
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.New(server.Config{
+		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
+		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Secret: b.Secret, Door: b.Door,
+		Properties: f.HadoopProperties(), Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter,
+		Peers: peers, Logger: b.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if f.Cluster.Conf != "" {
+		if err := WriteConf(f.Cluster.Conf, f); err != nil {
+			return nil, err
+		}
+	}
+	parts = append(parts, program.Part{Name: "namenode " + own.ID, Run: s.Run, Ready: s.Ready()})
+	if b.Bootstrap {
+		parts = append(parts, program.Part{Name: "first directories", Run: b.directories})
+	}
+	return parts, nil
+}

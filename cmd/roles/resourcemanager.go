@@ -1,0 +1,53 @@
+package roles
+
+import (
+	"path/filepath"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/resourcemanager/server"
+)
+
+// ResourceManager makes the resource manager of File's section.
+func (b *Builder) ResourceManager() ([]program.Part, error) {
+	f, own := b.File, b.File.ResourceManager
+	var self config.ManagerMember
+	var members []raftstore.Member
+	var peers []server.Peer
+	for _, m := range f.ResourceManagers {
+		if m.ID == own.ID {
+			self = m
+		}
+		members = append(members, raftstore.Member{ID: m.ID, Address: m.Raft})
+		peers = append(peers, server.Peer{ID: m.ID, HTTP: m.HTTP, GRPC: m.GRPC})
+	}
+	queues, err := server.Queues(own.Queues)
+	if err != nil {
+		return nil, err
+	}
+	host, parts, err := b.host(own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	if err != nil {
+		return nil, err
+	}
+	l, err := b.listeners(self.HTTP, self.GRPC)
+	if err != nil {
+		return nil, err
+	}
+	fs, err := b.filesystem("")
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.New(server.Config{
+		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
+		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease, Logs: logs{fs}, Executable: b.Executable,
+		Environment: server.Environment{
+			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
+		},
+		Logger: b.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()}), nil
+}

@@ -1,0 +1,254 @@
+// Package roles makes running servers of a configuration: the one place where the services meet. `hops server` runs one
+// role a process, `hops dev` all of them in one; both are made here.
+package roles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
+)
+
+// Builder makes the roles of one process. Set its fields, then call the roles' methods in the order in which they depend
+// on each other: namenode, datanode, resource manager, node manager.
+type Builder struct {
+	// File is the whole configuration.
+	File *config.File
+	// Bootstrap makes a new cluster.
+	Bootstrap bool
+	// Executable is the hops program, which containers are started with.
+	Executable string
+	// Version is shown to users.
+	Version string
+	// Secret and Door are the process's.
+	Secret security.Secret
+	Door   *security.Door
+	// Timers of the Raft groups; zero: raftstore's defaults.
+	Timers raftstore.Timers
+	// Listen opens a listener for a configured address; nil: Listen.
+	Listen func(addr string) (net.Listener, error)
+	// Alone: one process is the whole cluster, so containers end with it.
+	Alone  bool
+	Logger *slog.Logger
+
+	hosts map[string]*raftstore.Host // by address
+}
+
+// New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
+func New(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger) (*Builder, error) {
+	secret, err := security.LoadOrCreateSecret(file.Cluster.SecretFile, bootstrap)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			err = fmt.Errorf("%w; copy it from another server of the cluster, or start the first one with --bootstrap", err)
+		}
+		return nil, err
+	}
+	properties := file.HadoopProperties()
+	return &Builder{
+		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Secret: secret, Logger: logger,
+		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers}),
+	}, nil
+}
+
+// Listen opens a TCP listener on loopback. Its errors say what to do.
+func Listen(addr string) (net.Listener, error) {
+	if err := security.CheckBind(addr); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is taken by another program: end it, or choose another port", addr)
+	}
+	return l, err
+}
+
+// listeners opens several, or none.
+func (b *Builder) listeners(addrs ...string) ([]net.Listener, error) {
+	listen := b.Listen
+	if listen == nil {
+		listen = Listen
+	}
+	var open []net.Listener
+	for _, a := range addrs {
+		l, err := listen(a)
+		if err != nil {
+			for _, l := range open {
+				l.Close()
+			}
+			return nil, err
+		}
+		open = append(open, l)
+	}
+	return open, nil
+}
+
+// host is the Raft host at an address; groups of the process at one address share it.
+func (b *Builder) host(id, addr, dir string, reserve int64) (*raftstore.Host, []program.Part, error) {
+	if h := b.hosts[addr]; h != nil {
+		return h, nil, nil
+	}
+	l, err := b.listeners(addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Dir: dir, Secret: b.Secret, Logger: b.Logger, Reserve: reserve})
+	if err != nil {
+		l[0].Close()
+		return nil, nil, err
+	}
+	if b.hosts == nil {
+		b.hosts = map[string]*raftstore.Host{}
+	}
+	b.hosts[addr] = h
+	return h, []program.Part{{Name: "raft", Run: h.Run}}, nil
+}
+
+// FSURI is the filesystem's URI: the namenode's address, or with several the cluster's name, which clients resolve by
+// their configuration.
+func FSURI(f *config.File) string {
+	if len(f.Namenodes) == 1 {
+		return "hdfs://" + f.Namenodes[0].IPC
+	}
+	return "hdfs://" + f.Cluster.Name
+}
+
+func namenodes(f *config.File, address func(config.NamenodeMember) string) []string {
+	var out []string
+	for _, n := range f.Namenodes {
+		out = append(out, address(n))
+	}
+	return out
+}
+
+func managers(f *config.File, address func(config.ManagerMember) string) []string {
+	var out []string
+	for _, m := range f.ResourceManagers {
+		out = append(out, address(m))
+	}
+	return out
+}
+
+// ipc are the namenodes' addresses for Hadoop's protocol.
+func ipc(f *config.File) []string {
+	return namenodes(f, func(n config.NamenodeMember) string { return n.IPC })
+}
+
+// filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
+func (b *Builder) filesystem(user string) (*dfs.Client, error) {
+	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Logger: b.Logger, Unreachable: 30 * time.Second})
+}
+
+// directories makes, once per cluster, the directories that every user needs. It runs beside a namenode that was started
+// with Bootstrap.
+func (b *Builder) directories(ctx context.Context) error {
+	fs, err := b.filesystem("")
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	make := func() error {
+		if _, err := fs.Stat(ctx, "/tmp"); !errors.Is(err, metadata.ErrNotExist) {
+			return err
+		}
+		for _, d := range []struct {
+			path string
+			mode metadata.Mode
+		}{
+			{"/user", 0o755}, {fs.Home(), 0o755}, {"/Projects", 0o1777}, {"/logs", 0o1777}, {"/tmp", 0o1777},
+		} {
+			if err := fs.Mkdirs(ctx, d.path, 0o755, true); err != nil {
+				return err
+			}
+			if err := fs.SetPermission(ctx, d.path, d.mode); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
+		err := make()
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		b.Logger.Debug("the first directories cannot be made yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// WriteConf writes the files by which Hadoop's clients, and hops itself, find the cluster.
+func WriteConf(dir string, f *config.File) error {
+	core := [][2]string{{"fs.defaultFS", FSURI(f)}}
+	hdfs := f.HadoopProperties().Pairs()
+	if len(f.Namenodes) > 1 {
+		name := f.Cluster.Name
+		hdfs = append(hdfs,
+			[2]string{"dfs.nameservices", name},
+			[2]string{"dfs.ha.namenodes." + name, strings.Join(namenodes(f, func(n config.NamenodeMember) string { return n.ID }), ",")},
+			[2]string{"dfs.client.failover.proxy.provider." + name, "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"},
+		)
+		for _, n := range f.Namenodes {
+			hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address." + name + "." + n.ID, n.IPC}, [2]string{"dfs.namenode.http-address." + name + "." + n.ID, n.HTTP})
+		}
+	} else if len(f.Namenodes) == 1 {
+		hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address", f.Namenodes[0].IPC}, [2]string{"dfs.namenode.http-address", f.Namenodes[0].HTTP})
+	}
+	var yarn [][2]string
+	for i, m := range f.ResourceManagers {
+		name := "yarn.resourcemanager.webapp.address"
+		if i > 0 || len(f.ResourceManagers) > 1 {
+			name += "." + m.ID
+		}
+		yarn = append(yarn, [2]string{name, m.HTTP})
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, pairs := range map[string][][2]string{"core-site.xml": core, "hdfs-site.xml": hdfs, "yarn-site.xml": yarn} {
+		if err := writeFile(filepath.Join(dir, name), siteXML(pairs)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func siteXML(pairs [][2]string) []byte {
+	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	var b strings.Builder
+	b.WriteString("<?xml version=\"1.0\"?>\n<configuration>\n")
+	for _, p := range pairs {
+		fmt.Fprintf(&b, "  <property><name>%s</name><value>%s</value></property>\n", escape.Replace(p[0]), escape.Replace(p[1]))
+	}
+	b.WriteString("</configuration>\n")
+	return []byte(b.String())
+}
+
+// writeFile replaces a file at once, so that a reader never sees half of it.
+func writeFile(name string, data []byte) error {
+	temporary := fmt.Sprintf("%s.%d.tmp", name, os.Getpid())
+	if err := os.WriteFile(temporary, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(temporary, name)
+}
