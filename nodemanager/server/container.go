@@ -235,6 +235,12 @@ func (c *container) prepare(work context.Context) bool {
 		c.complete(&state.Exit{Status: nodemanager.Invalid, Diagnostics: fmt.Sprintf("Container %s could not be localized: %v", c.id, err)})
 		return false
 	}
+	if !c.awaitLease(ctx) {
+		if c.isStopped() {
+			c.complete(nil)
+		}
+		return false
+	}
 	// From here on a supervisor may exist, so a stop goes through it; only the end of the process cuts this short.
 	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, c.launch(&r.Spec))
 	switch {
@@ -252,6 +258,22 @@ func (c *container) prepare(work context.Context) bool {
 	}
 	c.move(nodemanager.Launched, func(r *state.Record) { r.Started, r.Degraded = time.Now().UnixMilli(), started.Degraded })
 	return true
+}
+
+// awaitLease waits until the node holds a lease, which it may have lost during a long localization, or not have yet after
+// a restart. Nothing is ever started without one.
+func (c *container) awaitLease(ctx context.Context) bool {
+	for {
+		_, moved := c.server.watchLease()
+		if c.server.leaseHolds() {
+			return true
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 func (c *container) isStopped() bool {

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,6 +34,7 @@ import (
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/gpu/fake"
 	"github.com/gohops/hops/nodemanager/localizer"
+	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -65,7 +67,18 @@ func TestMain(m *testing.M) {
 			fmt.Print(block[0])
 		}
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	// Who collects a supervisor waits for it, and one built with the race detector sleeps a second before it exits.
+	err := goleak.Find()
+	for deadline := time.Now().Add(4 * time.Second); err != nil && time.Now().Before(deadline); {
+		err = goleak.Find()
+	}
+	if err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 var secret = func() security.Secret {
@@ -473,17 +486,30 @@ func TestContainerRunsFromOrderToOblivion(t *testing.T) {
 	m.until("oblivion", func(r *rmpb.NodeReport) bool { return find(r, s.ContainerId) == nil })
 	eventually(t, "directory removed", func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) })
 	m.order(&rmpb.NodeOrders{Start: []*rmpb.ContainerSpec{s}, Cleanup: []string{s.ContainerId}}) // a late repetition
-	before := m.count()
-	m.until("more reports", func(*rmpb.NodeReport) bool { return m.reports > before+3 })
-	if find(m.last, s.ContainerId) != nil {
+	if find(m.more(4), s.ContainerId) != nil {
 		t.Error("a forgotten container was started again")
 	}
 }
 
-func (m *manager) count() int {
+// more waits for n more reports and returns the last.
+func (m *manager) more(n int) *rmpb.NodeReport {
+	m.t.Helper()
+	m.mu.Lock()
+	want := m.reports + n
+	m.mu.Unlock()
+	m.until("more reports", func(*rmpb.NodeReport) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.reports >= want
+	})
+	return m.report()
+}
+
+// report is the last one.
+func (m *manager) report() *rmpb.NodeReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.reports
+	return m.last
 }
 
 func TestRepeatedOrdersChangeNothing(t *testing.T) {
@@ -507,10 +533,8 @@ func TestRepeatedOrdersChangeNothing(t *testing.T) {
 	if runs, _ := os.ReadFile(filepath.Join(work, "containers", s.ContainerId, "work", "runs")); string(runs) != "x\n" {
 		t.Errorf("ran %q", runs)
 	}
-	before := m.count()
 	m.order(stop(-106, "late"))
-	m.until("more reports", func(r *rmpb.NodeReport) bool { return m.reports > before+3 })
-	if got := find(m.last, s.ContainerId); got == nil || got.ExitStatus != -102 {
+	if got := find(m.more(4), s.ContainerId); got == nil || got.ExitStatus != -102 {
 		t.Errorf("the final status is not repeated as it was: %v", got)
 	}
 }
@@ -524,9 +548,7 @@ func TestStopBeforeStartPreventsIt(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	m.order(&rmpb.NodeOrders{Start: []*rmpb.ContainerSpec{s}})
-	before := m.count()
-	m.until("more reports", func(r *rmpb.NodeReport) bool { return m.reports > before+2 })
-	if got := find(m.last, s.ContainerId); got.GetState() != rmpb.ContainerStatus_COMPLETE {
+	if got := find(m.more(3), s.ContainerId); got.GetState() != rmpb.ContainerStatus_COMPLETE {
 		t.Errorf("%v", got)
 	}
 	m.order(&rmpb.NodeOrders{Cleanup: []string{s.ContainerId}})
@@ -613,7 +635,7 @@ func TestContainersOutliveTheNodeManagerAndAreAdopted(t *testing.T) {
 	m.untilState(long.ContainerId, rmpb.ContainerStatus_RUNNING)
 	m.untilState(short.ContainerId, rmpb.ContainerStatus_RUNNING)
 	eventually(t, "first line shipped", func() bool { return files.get("/logs/"+long.ContainerId+"/stdout") == "begin\n" })
-	incarnation, sequence := m.last.Incarnation, m.last.Sequence
+	incarnation, sequence := m.report().Incarnation, m.report().Sequence
 	n.close(false)
 	release := func(n int) {
 		if err := os.WriteFile(filepath.Join(work, "containers", containerName(n), "work", "go"), nil, 0o600); err != nil {
@@ -631,8 +653,8 @@ func TestContainersOutliveTheNodeManagerAndAreAdopted(t *testing.T) {
 		t.Errorf("the exit status was lost: %v", got)
 	}
 	m.untilState(long.ContainerId, rmpb.ContainerStatus_RUNNING)
-	if m.last.Incarnation != incarnation || m.last.Sequence <= sequence {
-		t.Errorf("incarnation %s then %s, sequence %d then %d", incarnation, m.last.Incarnation, sequence, m.last.Sequence)
+	if r := m.report(); r.Incarnation != incarnation || r.Sequence <= sequence {
+		t.Errorf("incarnation %s then %s, sequence %d then %d", incarnation, r.Incarnation, sequence, r.Sequence)
 	}
 	release(2)
 	if got := m.untilState(long.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != 5 {
@@ -783,9 +805,7 @@ func TestLeaderIsFoundAndOldTermsAreNotObeyed(t *testing.T) {
 	first.until("report", func(r *rmpb.NodeReport) bool { return r.GetSequence() > 0 })
 	before := n.currentLease()
 	first.order(&rmpb.NodeOrders{Stop: []*rmpb.Stop{{ContainerId: s.ContainerId, ExitStatus: -100}}})
-	count := first.count()
-	first.until("more reports", func(*rmpb.NodeReport) bool { return first.reports > count+1 })
-	if got := find(first.last, s.ContainerId); got.GetState() != rmpb.ContainerStatus_RUNNING {
+	if got := find(first.more(2), s.ContainerId); got.GetState() != rmpb.ContainerStatus_RUNNING {
 		t.Errorf("an order of an old term was obeyed: %v", got)
 	}
 	if n.currentLease() != before {
@@ -869,6 +889,27 @@ func TestWorkDirectoryIsLocked(t *testing.T) {
 			t.Errorf("%v lacks %q", err, want)
 		}
 	}
+}
+
+// TestNothingStartsWithoutALease: a container that was being localized when the node manager was killed.
+func TestNothingStartsWithoutALease(t *testing.T) {
+	m, work := newManager(t, ""), t.TempDir()
+	s := spec(t, 2, "sleep", "100")
+	store, err := state.Open(work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Create(&state.Record{Spec: specOf(s), State: nodemanager.Localizing, Boot: state.BootID()}); err != nil {
+		t.Fatal(err)
+	}
+	store.Close()
+	m.silent = true
+	run(t, baseConfig(t, work, m.address))
+	if got := find(m.more(5), s.ContainerId); got.GetState() != rmpb.ContainerStatus_LOCALIZING {
+		t.Errorf("without a lease: %v", got)
+	}
+	m.set(func() { m.silent = false })
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
 }
 
 func TestDamagedRecordEndsItsContainer(t *testing.T) {
@@ -1002,9 +1043,11 @@ func TestRESTSpeaksYARN(t *testing.T) {
 	}
 	r, _ := http.NewRequest("GET", n.url+"/ws/v1/node/info", nil)
 	r.Host = "evil.example"
-	if resp, err := http.DefaultClient.Do(r); err != nil || resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a foreign Host: %v %v", resp, err)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil || resp.StatusCode != http.StatusForbidden {
+		t.Fatalf("a foreign Host: %v %v", resp, err)
 	}
+	resp.Body.Close()
 }
 
 func TestEveryRouteHasARight(t *testing.T) {

@@ -323,6 +323,23 @@ func TestMemoryBeyondLimitByPolling(t *testing.T) {
 	wantMemoryExit(t, c.end())
 }
 
+// TestFrequentRenewalsDoNotPutOffTheLooks: once they did, and a container with a busy node manager had no memory limit.
+func TestFrequentRenewalsDoNotPutOffTheLooks(t *testing.T) {
+	c := newContainer(t, self(t), "allocate", "200")
+	c.launch.Limits.Memory = 64 << 20
+	c.start()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if _, err := c.client.Renew(t.Context(), Lease{Term: Now().Add(time.Minute), Kill: Now().Add(time.Hour)}); err != nil {
+			break // it has ended
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not looked at for 10 s")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	wantMemoryExit(t, c.end())
+}
+
 func TestMemoryBeyondLimitByControlGroup(t *testing.T) {
 	m := groups(t)
 	c := newContainer(t, self(t), "allocate", "200")

@@ -16,8 +16,11 @@ import (
 func (s *supervisor) watch() *Exit {
 	var main *syscall.WaitStatus
 	oomBase := s.group.OOMKills()
-	timer := time.NewTimer(s.launch.Poll)
-	defer timer.Stop()
+	// Renewals wake this loop often; they must not put off the looks, which therefore have a ticker of their own.
+	look := time.NewTicker(s.launch.Poll)
+	defer look.Stop()
+	deadline := time.NewTimer(s.untilDeadline())
+	defer deadline.Stop()
 	gone := s.treeGone
 	for {
 		select {
@@ -32,7 +35,8 @@ func (s *supervisor) watch() *Exit {
 			}
 			return s.conclude(*main)
 		case <-s.wake:
-		case <-timer.C:
+		case <-deadline.C:
+		case <-look.C:
 			if main == nil {
 				s.inspect(oomBase)
 			}
@@ -41,15 +45,16 @@ func (s *supervisor) watch() *Exit {
 		if c := s.currentCause(); (c != nil && Now() >= c.killAt) || (c == nil && main != nil) {
 			s.destroy()
 		}
-		timer.Reset(s.nextLook())
+		deadline.Reset(s.untilDeadline())
 	}
 }
 
-// nextLook is how long to sleep.
-func (s *supervisor) nextLook() time.Duration {
+// untilDeadline is how long to sleep before a deadline can pass. It is never long, because the timer does not go on while
+// the machine is suspended, and the lease does.
+func (s *supervisor) untilDeadline() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.launch.Poll
+	d := 500 * time.Millisecond
 	until := func(t Instant) { d = max(0, min(d, t.Sub(Now()))) }
 	switch {
 	case s.cause != nil:
