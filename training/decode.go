@@ -23,8 +23,9 @@ func ParseSpec(data []byte, user string) (*Spec, error) {
 	if err := s.Validate(); err != nil {
 		more = err.(Mistakes) // Validate returns nothing else
 	}
+	unread := m
 	for _, p := range more { // a field that could not be read is not told twice
-		if !slices.ContainsFunc(m, func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") }) {
+		if !slices.ContainsFunc(unread, func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") }) {
 			m = append(m, p)
 		}
 	}

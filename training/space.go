@@ -122,7 +122,7 @@ func (p *Parameter) read(data []byte) {
 	}
 	p.Type, p.Log, p.Values = Type(strings.ToUpper(j.Type)), j.Log, j.Values
 	if !p.Ranged() {
-		if len(j.Range) > 0 {
+		if len(j.Range) > 0 && (p.Type == Discrete || p.Type == Categorical) {
 			p.problem = fmt.Sprintf("%s takes values, not a range", p.Type)
 		}
 		return

@@ -76,6 +76,9 @@ type Times struct {
 	Grace time.Duration
 	// Start is what a container has until its executor registers. Default 2m.
 	Start time.Duration
+	// Grant is how long a request with an unknown token waits for the grant that brings it: an executor may be faster
+	// than the event that announces its container. Default 3s.
+	Grant time.Duration
 	// Drain is what an executor that is told to end has until its container is released. Default 15s.
 	Drain time.Duration
 	// Amnesty: an excluded node is used again when no other gives a container for so long. Default 10s.
@@ -96,6 +99,7 @@ func (t *Times) setDefaults() {
 	def(&t.Report, time.Second)
 	def(&t.Grace, max(30*time.Second, t.Lease))
 	def(&t.Start, 2*time.Minute)
+	def(&t.Grant, 3*time.Second)
 	def(&t.Drain, 15*time.Second)
 	def(&t.Amnesty, 10*time.Second)
 	def(&t.Tick, 100*time.Millisecond)

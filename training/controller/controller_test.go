@@ -43,7 +43,7 @@ type running struct {
 	url    string
 }
 
-var fast = Times{Lease: 2 * time.Second, Report: 50 * time.Millisecond, Grace: 2 * time.Second, Start: 2 * time.Second, Drain: time.Second, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
+var fast = Times{Lease: 2 * time.Second, Report: 50 * time.Millisecond, Grace: 2 * time.Second, Start: 2 * time.Second, Grant: 100 * time.Millisecond, Drain: time.Second, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
 
 func jobOf(spec string) []byte {
 	return []byte(`{"id": "` + testApp + `", "user": "ann", "kind": "experiment", "env": {"DATA": "/d"}, "experiment": ` + spec + `}`)

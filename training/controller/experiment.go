@@ -338,15 +338,22 @@ func (x *experiment) create(c *created) error {
 	if c.Version != journalVersion {
 		return fmt.Errorf("format %d, this program reads %d", c.Version, journalVersion)
 	}
+	if x.N != 1 || c.Spec == nil {
+		return fmt.Errorf("an experiment is created once, with a specification")
+	}
 	x.ID, x.Application, x.User, x.Directory, x.Spec = c.ID, c.Application, c.User, c.Directory, c.Spec
 	x.Created, x.State = x.Now, ExperimentRunning
 	x.logf("%s %q by %s: %s over %d parameters, %d trials on %d executors", x.ID, c.Spec.Name, x.User, c.Spec.Optimizer.Type, len(c.Spec.Space), c.Spec.Trials, c.Spec.Executors)
 	return x.prepare()
 }
 
-// prepare makes what follows from the specification.
+// prepare makes what follows from the specification, which may come from a damaged file.
 func (x *experiment) prepare() (err error) {
 	x.spec = x.Spec
+	x.spec.SetDefaults(x.User)
+	if err := x.spec.Validate(); err != nil {
+		return err
+	}
 	if x.optimizer, err = search.New(x.spec); err != nil {
 		return err
 	}

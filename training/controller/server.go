@@ -72,10 +72,6 @@ func (c *controller) handler() http.Handler {
 	return mux
 }
 
-// grantPatience is how long a request with an unknown token waits for the grant that brings it: an executor may be
-// faster than the event that announces its container.
-const grantPatience = 3 * time.Second
-
 // authorize finds who calls, and refuses who has no right.
 func (c *controller) authorize(r *http.Request, need right) (container string, err error) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -86,7 +82,7 @@ func (c *controller) authorize(r *http.Request, need right) (container string, e
 		if token == "" {
 			return "", refuse(401, CodeUnauthorized, "the request carries no token")
 		}
-		if container, ok := c.fleet.owner(r.Context(), token, grantPatience); ok {
+		if container, ok := c.fleet.owner(r.Context(), token, c.times.Grant); ok {
 			return container, nil
 		}
 		return "", refuse(401, CodeUnauthorized, "the token belongs to no container of this experiment")

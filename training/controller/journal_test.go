@@ -1,0 +1,312 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/training"
+)
+
+const journalPath = "/e/" + journalName
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// recorded makes an experiment of n entries with its journal's lines.
+func recorded(t testing.TB, n int) (x *experiment, lines []line) {
+	t.Helper()
+	spec, err := training.ParseSpec([]byte(ashaSpec), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x = newExperiment()
+	now := training.Millis(1_700_000_000_000)
+	add := func(e *entry, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			return
+		}
+		b, err := e.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line{e.N, b})
+	}
+	add(x.propose(now, &entry{Created: &created{Version: 1, ID: "app_1", User: "ann", Directory: "/e", Spec: spec}}))
+	add(x.propose(now, &entry{Started: &started{Attempt: 1}}))
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range 3 {
+		_, _, e, err := x.register(now, RegisterExecutor{ContainerID: fmt.Sprint("c", i), Instance: "i"}, fmt.Sprint("n", i))
+		add(e, err)
+	}
+	for len(lines) < n && !x.over() {
+		now++
+		w := x.Executors[r.IntN(len(x.Executors))]
+		if w.Trial == 0 {
+			_, e, err := x.next(now, w.ID)
+			add(e, err)
+			continue
+		}
+		tr := x.trial(w.Trial)
+		switch step := tr.Curve.Len() + 1; {
+		case step > tr.Budget.To:
+			_, e, err := x.final(now, w.Container, tr.ID, tr.Attempt, Final{Seq: tr.Seq, Status: training.Completed})
+			add(e, err)
+		case r.IntN(40) == 0:
+			add(x.propose(now, &entry{Lost: &lost{Executor: w.ID, Reason: "test"}}))
+			_, _, e, err := x.register(now, RegisterExecutor{ContainerID: fmt.Sprint("c", len(x.Executors)), Instance: "i"}, "n1")
+			add(e, err)
+		default:
+			_, e, err := x.report(now, w.Container, tr.ID, tr.Attempt, Report{Events: []MetricEvent{{Seq: tr.Seq + 1, Step: int64(step), Metrics: map[string]training.Metric{"acc": training.M(accuracy(tr.Params, int64(step)))}}}})
+			add(e, err)
+			if r.IntN(2) == 0 {
+				_, e, err := x.commit(now, w.Container, tr.ID, tr.Attempt, Commit{Step: int64(step), URI: path.Join(x.directories(tr).Checkpoints, fmt.Sprint("step-", step)), Files: []training.File{{Name: "m"}}})
+				add(e, err)
+			}
+		}
+	}
+	return x, lines
+}
+
+func stateOf(t testing.TB, x *experiment) []byte {
+	t.Helper()
+	b, err := x.snapshot(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A crash after every byte of the journal: what was flushed is read, the part of a line behind it is skipped, writing
+// goes on, and the whole is the same experiment.
+func TestJournalCutAtEveryByteGoesOn(t *testing.T) {
+	x, lines := recorded(t, 60)
+	want := stateOf(t, x)
+	var whole []byte
+	var ends []int // of each line
+	for _, l := range lines {
+		whole = append(whole, l.data...)
+		ends = append(ends, len(whole))
+	}
+	ctx := t.Context()
+	stride := max(1, len(whole)/300)
+	cuts := slices.Clone(ends) // every line's end, the bytes around it, and some between
+	for cut := 0; cut < len(whole); cut += stride {
+		cuts = append(cuts, cut)
+	}
+	for _, e := range ends {
+		cuts = append(cuts, e-1, min(e+1, len(whole)))
+	}
+	for _, cut := range cuts {
+		fs := newMemFS()
+		fs.put(journalPath, whole[:cut])
+		y := newExperiment()
+		j, err := resumeJournal(ctx, fs, journalPath, 0, 0, quiet, y.apply)
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		complete, _ := slices.BinarySearch(ends, cut+1)
+		if int(y.N) != complete {
+			t.Fatalf("cut at %d: %d entries, want %d", cut, y.N, complete)
+		}
+		if err := j.append(ctx, lines[complete:]); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.close(); err != nil {
+			t.Fatal(err)
+		}
+		z := newExperiment()
+		if _, err := resumeJournal(ctx, fs, journalPath, 0, 0, quiet, z.apply); err != nil {
+			t.Fatalf("cut at %d, then completed: %v", cut, err)
+		}
+		if got := stateOf(t, z); !bytes.Equal(want, got) {
+			t.Fatalf("cut at %d: another state\n%s\n%s", cut, want, got)
+		}
+	}
+}
+
+// After a flush whose outcome is unknown, what arrived is found out and the rest written once.
+func TestJournalWritesEachEntryOnceThroughFailedFlushes(t *testing.T) {
+	x, lines := recorded(t, 120)
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		fs := newMemFS()
+		fs.keep = func(n int) int { return r.IntN(n + 1) }
+		j, err := createJournal(t.Context(), fs, journalPath, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rest := lines; len(rest) > 0; {
+			n := min(1+r.IntN(7), len(rest))
+			if r.IntN(20) == 0 {
+				fs.failFlush = 1
+			}
+			if err := j.append(t.Context(), rest[:n]); err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		y := newExperiment()
+		k, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, y.apply)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(stateOf(t, x), stateOf(t, y)) || k.size != int64(len(fs.get(t, journalPath))) {
+			t.Fatalf("seed %d: another state, or size %d", seed, k.size)
+		}
+	}
+}
+
+func TestSnapshotAndTailMakeTheSameStateAsTheWholeJournal(t *testing.T) {
+	x, lines := recorded(t, 400)
+	want := stateOf(t, x)
+	fs := newMemFS()
+	j, err := createJournal(t.Context(), fs, journalPath, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := newExperiment()
+	type snap struct{ data []byte }
+	var snaps []snap
+	for _, l := range lines {
+		e, err := decodeEntry(l.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := y.apply(e); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.append(t.Context(), []line{l}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := y.snapshot(j.size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snaps = append(snaps, snap{b})
+	}
+	for i := 0; i < len(snaps); i += 7 {
+		z, offset, err := restore(snaps[i].data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := 0
+		_, err = resumeJournal(t.Context(), fs, journalPath, offset, z.N, quiet, func(e *entry) error { read++; return z.apply(e) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read != len(lines)-i-1 || !bytes.Equal(want, stateOf(t, z)) {
+			t.Fatalf("snapshot %d: read %d entries of %d, state differs: %v", i, read, len(lines)-i-1, !bytes.Equal(want, stateOf(t, z)))
+		}
+	}
+}
+
+func TestAControllerWhoseJournalWasTakenOverStops(t *testing.T) {
+	_, lines := recorded(t, 20)
+	fs := newMemFS()
+	old, err := createJournal(t.Context(), fs, journalPath, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.append(t.Context(), lines[:10]); err != nil {
+		t.Fatal(err)
+	}
+	y := newExperiment()
+	young, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, y.apply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := y.propose(1, &entry{Started: &started{Attempt: 2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := e.encode()
+	if err := young.append(t.Context(), []line{{e.N, b}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.append(t.Context(), lines[10:11]); !errors.Is(err, errSuperseded) {
+		t.Fatalf("the old controller wrote: %v", err)
+	}
+}
+
+func TestAJournalWithAHoleIsCorrupt(t *testing.T) {
+	_, lines := recorded(t, 20)
+	fs := newMemFS()
+	var data []byte
+	for i, l := range lines {
+		if i == 7 {
+			l.data[len(l.data)/2] ^= 0xff
+		}
+		data = append(data, l.data...)
+	}
+	fs.put(journalPath, data)
+	_, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, newExperiment().apply)
+	if !errors.Is(err, metadata.ErrCorrupt) {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestAJournalOfAnotherSearchIsRefused(t *testing.T) {
+	_, lines := recorded(t, 10)
+	x := newExperiment()
+	for _, l := range lines {
+		e, err := decodeEntry(l.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Assigned != nil && e.Assigned.Suggestion != nil {
+			e.Assigned.Suggestion.Params = training.Params{"lr": training.Float(0.5)}
+		}
+		err = x.apply(e)
+		if e.Assigned != nil {
+			if err == nil {
+				t.Fatal("a suggestion that the optimizer does not make was accepted")
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestJournalGivesUpWithItsContext(t *testing.T) {
+	_, lines := recorded(t, 5)
+	fs := newMemFS()
+	j, err := createJournal(t.Context(), fs, journalPath, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs.failFlush = 1 << 30
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := j.append(ctx, lines); !errors.Is(err, metadata.ErrIO) {
+		t.Fatalf("%v", err)
+	}
+}
+
+func FuzzDecodeEntry(f *testing.F) {
+	_, lines := recorded(f, 40)
+	for _, l := range lines {
+		f.Add(l.data)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeEntry(b)
+		if err != nil {
+			return
+		}
+		x := newExperiment()
+		_ = x.apply(e) // must not panic
+	})
+}
