@@ -102,6 +102,9 @@ type Replica struct {
 	Volume string
 }
 
+// Readable reports whether clients may read the replica.
+func (r Replica) Readable() bool { return r.State == Finalized || r.State == RBW }
+
 func (r Replica) String() string {
 	return fmt.Sprintf("%v %v visible=%d on %s", r.Block, r.State, r.Visible, r.Volume)
 }

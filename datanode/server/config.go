@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// SoftwareVersion is what registration and getDatanodeInfo tell.
+const SoftwareVersion = "3.4.0-hops"
+
+// Volume is a directory to keep blocks in.
+type Volume struct {
+	Path string
+	// Type is HDFS's name of a storage type; empty is DISK.
+	Type string
+}
+
+// Config configures a datanode. The server owns the listeners once Run was called.
+type Config struct {
+	Volumes []Volume
+	// Transfer, HTTP, IPC and GRPC are where it is reached; their ports are what namenodes tell clients.
+	Transfer, HTTP, IPC, GRPC net.Listener
+	// AdvertiseIP is the address that clients dial; empty is that of Transfer. AdvertiseHost is the name that WebHDFS
+	// redirects to; empty is AdvertiseIP.
+	AdvertiseIP, AdvertiseHost string
+	// NamenodesGRPC and NamenodesIPC are all namenodes, host:port each.
+	NamenodesGRPC, NamenodesIPC []string
+	// Secret is the cluster's; Door says who calls over IPC and HTTP.
+	Secret security.Secret
+	Door   *security.Door
+	// Heartbeat is the time between beats; 0 is what each namenode asks for.
+	Heartbeat time.Duration
+	// FullReport is the time between full block reports; 0 is 6 h.
+	FullReport time.Duration
+	// Reserve is how many bytes of each volume stay free; 0 is a twentieth, 1 GiB at most, -1 none.
+	Reserve int64
+	// UseHostnames makes datanodes dial each other by name.
+	UseHostnames bool
+	// FS is the disk; nil is the operating system's.
+	FS vfs.FS
+	// Logger is slog.Default() if nil.
+	Logger *slog.Logger
+}
+
+// validate lists every mistake and fills in what follows from the rest.
+func (c *Config) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, metadata.Errorf(metadata.ErrInvalidArgument, format, args...))
+	}
+	if len(c.Volumes) == 0 {
+		bad("datanode has no volumes")
+	}
+	for name, l := range map[string]net.Listener{"Transfer": c.Transfer, "HTTP": c.HTTP, "IPC": c.IPC, "GRPC": c.GRPC} {
+		if l == nil {
+			bad("datanode has no %s listener", name)
+			continue
+		}
+		if err := security.CheckBind(l.Addr().String()); err != nil {
+			errs = append(errs, fmt.Errorf("datanode %s listener: %w", name, err))
+		}
+	}
+	if len(c.NamenodesGRPC) == 0 || len(c.NamenodesIPC) == 0 {
+		bad("datanode knows no namenode")
+	}
+	if c.Door == nil {
+		bad("datanode has no door")
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if c.AdvertiseIP == "" {
+		c.AdvertiseIP = c.Transfer.Addr().(*net.TCPAddr).IP.String()
+	}
+	if ip := net.ParseIP(c.AdvertiseIP); ip == nil || ip.IsUnspecified() {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "datanode cannot advertise %q: clients have to dial it", c.AdvertiseIP)
+	}
+	if c.AdvertiseHost == "" {
+		c.AdvertiseHost = c.AdvertiseIP
+	}
+	if c.FullReport == 0 {
+		c.FullReport = 6 * time.Hour
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+func (c *Config) volumes() ([]blockstore.VolumeConfig, error) {
+	var out []blockstore.VolumeConfig
+	for _, v := range c.Volumes {
+		t, err := datanode.ParseStorageType(v.Type)
+		if err != nil {
+			return nil, fmt.Errorf("volume %s: %w", v.Path, err)
+		}
+		out = append(out, blockstore.VolumeConfig{Path: v.Path, Type: t})
+	}
+	return out, nil
+}
+
+// id is how the others find this datanode.
+func (c *Config) id(uuid string) *pb.DatanodeID {
+	port := func(l net.Listener) uint32 {
+		_, p, _ := net.SplitHostPort(l.Addr().String())
+		n, _ := strconv.ParseUint(p, 10, 16)
+		return uint32(n)
+	}
+	return &pb.DatanodeID{
+		Uuid: uuid, Ip: c.AdvertiseIP, Host: c.AdvertiseHost,
+		TransferPort: port(c.Transfer), HttpPort: port(c.HTTP), IpcPort: port(c.IPC), GrpcPort: port(c.GRPC),
+	}
+}

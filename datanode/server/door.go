@@ -1,0 +1,374 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// webhdfsPrefix is in front of every path of WebHDFS.
+const webhdfsPrefix = "/webhdfs/v1"
+
+// bodySilence is how long the body of an upload may pause, or a reader of a download take nothing.
+const bodySilence = 2 * time.Minute
+
+// route serves the datanode's HTTP port. It is no ServeMux: that would redirect paths it finds unclean.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasPrefix(r.URL.Path, webhdfsPrefix+"/") || r.URL.Path == webhdfsPrefix:
+		s.door(w, r)
+	case r.URL.Path == "/health":
+		s.health(w, r)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// door is the second step of WebHDFS's data operations: the namenode has redirected here. The datanode acts as the
+// requesting user, with the file system's own client: permissions are the namenode's to check.
+func (s *Server) door(w http.ResponseWriter, r *http.Request) {
+	q := query(r.URL.Query())
+	op := strings.ToUpper(q["op"])
+	if r.Method == http.MethodOptions {
+		allow(w, "PUT")
+		w.Header().Set("Access-Control-Allow-Headers", "Accept")
+		w.Header().Set("Access-Control-Max-Age", "1728000")
+		w.Header().Set("Content-Length", "0")
+		return
+	}
+	path := strings.TrimPrefix(r.URL.Path, webhdfsPrefix)
+	if path == "" {
+		path = "/"
+	}
+	err := func() error {
+		caller, err := s.cfg.Door.HTTPCaller(r)
+		if err != nil {
+			return err
+		}
+		c, done, err := s.clients.get(caller.User)
+		if err != nil {
+			return err
+		}
+		defer done()
+		request := &doorRequest{w: w, r: r, q: q, path: path, c: c}
+		switch r.Method + " " + op {
+		case "PUT CREATE":
+			return request.create()
+		case "POST APPEND":
+			return request.append()
+		case "GET OPEN":
+			return request.open()
+		case "GET GETFILECHECKSUM":
+			return request.checksum()
+		}
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Invalid value for webhdfs parameter \"op\": No enum constant %s %s on a datanode", r.Method, q["op"])
+	}()
+	if err != nil {
+		drain(w, r)
+		writeException(w, err)
+		if !errors.Is(err, context.Canceled) {
+			s.log.Info("WebHDFS request failed", "op", op, "path", path, "err", err)
+		}
+	}
+}
+
+// drain reads what a client that does not wait for 100 Continue has under way, so that it gets to see the answer in place
+// of a broken connection.
+func drain(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Expect") == "" {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(5 * time.Second))
+		_, _ = io.CopyN(io.Discard, r.Body, 16<<20)
+	}
+}
+
+type doorRequest struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	q    params
+	path string
+	c    *dfs.Client
+}
+
+// params are the query's first values; names count without their case, empty and "null" values as absent.
+type params map[string]string
+
+func query(v url.Values) params {
+	p := params{}
+	for name, values := range v {
+		if len(values) > 0 && values[0] != "" && values[0] != "null" {
+			p[strings.ToLower(name)] = values[0]
+		}
+	}
+	return p
+}
+
+func badParameter(name, value string, err error) error {
+	return metadata.Errorf(metadata.ErrInvalidArgument, "Invalid value for webhdfs parameter %q: %q: %v", name, value, err)
+}
+
+func (p params) integer(name string, fallback, least int64) (int64, error) {
+	v, ok := p[name]
+	if !ok {
+		return fallback, nil
+	}
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err == nil && n < least {
+		err = fmt.Errorf("is less than %d", least)
+	}
+	if err != nil {
+		return 0, badParameter(name, v, err)
+	}
+	return n, nil
+}
+
+func (p params) boolean(name string, fallback bool) (bool, error) {
+	v, ok := p[name]
+	if !ok {
+		return fallback, nil
+	}
+	b, err := strconv.ParseBool(strings.ToLower(v))
+	if err != nil {
+		return false, badParameter(name, v, errors.New("is neither true nor false"))
+	}
+	return b, nil
+}
+
+func (p params) permission(fallback metadata.Mode) (metadata.Mode, error) {
+	v, ok := p["permission"]
+	if !ok {
+		return fallback, nil
+	}
+	n, err := strconv.ParseUint(v, 8, 16)
+	if err == nil && n > 0o1777 {
+		err = errors.New("is more than 1777")
+	}
+	if err != nil {
+		return 0, badParameter("permission", v, err)
+	}
+	return metadata.Mode(n), nil
+}
+
+func allow(w http.ResponseWriter, methods string) {
+	w.Header().Set("Access-Control-Allow-Origin", "*")
+	w.Header().Set("Access-Control-Allow-Methods", methods)
+}
+
+// create writes the body to a new file; 201 when the file is closed.
+func (d *doorRequest) create() error {
+	var o dfs.CreateOptions
+	var replication int64
+	var err error
+	if o.Overwrite, err = d.q.boolean("overwrite", false); err != nil {
+		return err
+	}
+	if o.Parents, err = d.q.boolean("createparent", true); err != nil {
+		return err
+	}
+	if o.BlockSize, err = d.q.integer("blocksize", 0, 1); err != nil {
+		return err
+	}
+	if replication, err = d.q.integer("replication", 0, 1); err != nil {
+		return err
+	}
+	o.Replication = int(min(replication, metadata.MaxReplication+1)) // above the limit is refused with HDFS's words
+	if o.Mode, err = d.q.permission(0o644); err != nil {
+		return err
+	}
+	ctx := d.r.Context()
+	out, err := d.c.Create(ctx, d.path, o)
+	if err != nil {
+		return err
+	}
+	if err := d.copyBody(out); err != nil {
+		// Half a file is of no use, and its lease would keep others from writing it.
+		out.Abort()
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if _, dropErr := d.c.Delete(clean, d.path, false); dropErr != nil {
+			return fmt.Errorf("%w; and what was written of it could not be removed: %w", err, dropErr)
+		}
+		return err
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	address := d.q["namenoderpcaddress"]
+	if address == "" {
+		address = d.c.Active()
+	}
+	allow(d.w, "PUT")
+	d.w.Header().Set("Location", (&url.URL{Scheme: "hdfs", Host: address, Path: d.path}).String())
+	d.w.Header().Set("Content-Length", "0")
+	d.w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+// append writes the body behind the end of a file; what arrived before a client broke off stays.
+func (d *doorRequest) append() error {
+	out, err := d.c.Append(d.r.Context(), d.path)
+	if err != nil {
+		return err
+	}
+	copyErr := d.copyBody(out)
+	if err := errors.Join(copyErr, out.Close()); err != nil {
+		return err
+	}
+	allow(d.w, "POST")
+	d.w.Header().Set("Content-Length", "0")
+	return nil
+}
+
+// copyBody copies the body, which Go asks for with 100 Continue where the client waits for that.
+func (d *doorRequest) copyBody(out io.Writer) error {
+	control := http.NewResponseController(d.w)
+	buf := make([]byte, 256<<10)
+	for {
+		_ = control.SetReadDeadline(time.Now().Add(bodySilence))
+		n, err := d.r.Body.Read(buf)
+		if n > 0 {
+			if _, err := out.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("request body: %w", err)
+		}
+	}
+}
+
+// open sends a range of a file.
+func (d *doorRequest) open() error {
+	offset, err := d.q.integer("offset", 0, 0)
+	if err != nil {
+		return err
+	}
+	length, err := d.q.integer("length", -1, 0)
+	if err != nil {
+		return err
+	}
+	in, err := d.c.Open(d.r.Context(), d.path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	size := in.Size()
+	if offset > size || offset == size && size > 0 {
+		return metadata.Errorf(metadata.ErrIO, "Offset=%d out of the range [0, %d); OPEN, path=%s", offset, size, d.path)
+	}
+	n := size - offset
+	if length >= 0 {
+		n = min(n, length)
+	}
+	if _, err := in.Seek(offset, io.SeekStart); err != nil {
+		return err
+	}
+	allow(d.w, "GET")
+	h := d.w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(n, 10))
+	h.Set("Connection", "close")
+	if n == 0 {
+		return nil
+	}
+	control := http.NewResponseController(d.w)
+	buf := make([]byte, 256<<10)
+	for sent := int64(0); sent < n; {
+		k, err := in.Read(buf[:min(int64(len(buf)), n-sent)])
+		if k == 0 && err != nil {
+			if sent == 0 { // the status line is not out yet
+				h.Del("Content-Length")
+				return err
+			}
+			panic(http.ErrAbortHandler) // the client must see that the rest is missing
+		}
+		_ = control.SetWriteDeadline(time.Now().Add(bodySilence))
+		if _, err := d.w.Write(buf[:k]); err != nil {
+			return nil // the client has gone
+		}
+		sent += int64(k)
+	}
+	return nil
+}
+
+func (d *doorRequest) checksum() error {
+	sum, err := d.c.Checksum(d.r.Context(), d.path)
+	if err != nil {
+		return err
+	}
+	allow(d.w, "GET")
+	writeJSON(d.w, http.StatusOK, map[string]any{"FileChecksum": map[string]any{
+		"algorithm": sum.Algorithm, "bytes": hex.EncodeToString(sum.Bytes), "length": len(sum.Bytes),
+	}})
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	b, err := json.Marshal(body)
+	if err != nil { // only values made here come in
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(code)
+	_, _ = w.Write(b)
+}
+
+// The classes that WebHDFS tells by their own status; everything else that is an IOException is 403.
+var classStatus = map[string]int{
+	"java.io.FileNotFoundException":                    http.StatusNotFound,
+	"java.lang.IllegalArgumentException":               http.StatusBadRequest,
+	"org.apache.hadoop.HadoopIllegalArgumentException": http.StatusBadRequest,
+	"org.apache.hadoop.fs.InvalidPathException":        http.StatusBadRequest,
+	"java.lang.UnsupportedOperationException":          http.StatusBadRequest,
+}
+
+// kindClass names the exception for errors that did not come from a namenode.
+var kindClass = map[*metadata.Kind]string{
+	metadata.ErrNotExist:        "java.io.FileNotFoundException",
+	metadata.ErrInvalidArgument: "java.lang.IllegalArgumentException",
+	metadata.ErrInvalidPath:     "org.apache.hadoop.fs.InvalidPathException",
+	metadata.ErrUnsupported:     "java.lang.UnsupportedOperationException",
+	metadata.ErrPermission:      "org.apache.hadoop.security.AccessControlException",
+	metadata.ErrUnauthorized:    "java.lang.SecurityException",
+	metadata.ErrExist:           "org.apache.hadoop.fs.FileAlreadyExistsException",
+	metadata.ErrStandby:         "org.apache.hadoop.ipc.StandbyException",
+	metadata.ErrRetriable:       "org.apache.hadoop.ipc.RetriableException",
+}
+
+// writeException answers with Hadoop's RemoteException.
+func writeException(w http.ResponseWriter, err error) {
+	kind := metadata.KindOf(err)
+	class, message := kindClass[kind], err.Error()
+	if e, ok := errors.AsType[*dfs.Error](err); ok {
+		if e.Class != "" {
+			class = e.Class
+		}
+		if e.Message != "" {
+			message = e.Message
+		}
+	}
+	if class == "" {
+		class = "java.io.IOException"
+	}
+	code, ok := classStatus[class]
+	if !ok {
+		code = http.StatusForbidden
+	}
+	name := class[strings.LastIndexAny(class, ".$")+1:]
+	writeJSON(w, code, map[string]any{"RemoteException": map[string]any{"exception": name, "javaClassName": class, "message": message}})
+}

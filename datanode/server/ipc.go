@@ -1,0 +1,82 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// clientDatanodeProtocol is the protocol's name on the wire.
+const clientDatanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodeProtocol"
+
+// ipcServer serves the few calls of ClientDatanodeProtocol that clients make.
+func (s *Server) ipcServer() *hrpc.Server {
+	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Exception: exception, Logger: s.log})
+	handle := func(name string, right hrpc.Right, request func() hrpc.Message, do func(hrpc.Message) (hrpc.Message, error)) {
+		srv.Handle(clientDatanodeProtocol, hrpc.Method{Name: name, New: request, Right: right, Handle: func(c *hrpc.Call) {
+			if m, err := do(c.Request); err != nil {
+				c.Fail(err)
+			} else {
+				c.Reply(m)
+			}
+		}})
+	}
+	handle("getReplicaVisibleLength", hrpc.Anyone, func() hrpc.Message { return new(hadooppb.GetReplicaVisibleLengthRequestProto) }, s.visibleLength)
+	handle("getDatanodeInfo", hrpc.Anyone, func() hrpc.Message { return new(hadooppb.GetDatanodeInfoRequestProto) }, s.datanodeInfo)
+	handle("getVolumeReport", hrpc.Superuser, func() hrpc.Message { return new(hadooppb.GetVolumeReportRequestProto) }, s.volumeReport)
+	handle("triggerBlockReport", hrpc.Superuser, func() hrpc.Message { return new(hadooppb.TriggerBlockReportRequestProto) }, s.triggerReport)
+	return srv
+}
+
+// exception names the Java class of what the handlers fail with.
+func exception(err error) (class, message string) {
+	if errors.Is(err, metadata.ErrReplicaNotFound) {
+		return "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException", err.Error()
+	}
+	return "java.io.IOException", err.Error()
+}
+
+func (s *Server) visibleLength(m hrpc.Message) (hrpc.Message, error) {
+	b := m.(*hadooppb.GetReplicaVisibleLengthRequestProto).GetBlock()
+	r, ok := s.store.Replica(metadata.BlockID(b.GetBlockId()))
+	if !ok || uint64(r.Block.Generation) < b.GetGenerationStamp() {
+		return nil, metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found for blk_%d_%d", b.GetBlockId(), b.GetGenerationStamp())
+	}
+	if !r.Readable() {
+		// Not ReplicaNotFoundException: clients that hear that from all take the block for empty.
+		return nil, metadata.Errorf(metadata.ErrIO, "Replica is not readable: blk_%d_%d, %v", r.Block.ID, r.Block.Generation, r.State)
+	}
+	return &hadooppb.GetReplicaVisibleLengthResponseProto{Length: new(uint64(r.Visible))}, nil
+}
+
+func (s *Server) datanodeInfo(hrpc.Message) (hrpc.Message, error) {
+	return &hadooppb.GetDatanodeInfoResponseProto{LocalInfo: &hadooppb.DatanodeLocalInfoProto{
+		SoftwareVersion: new(SoftwareVersion), ConfigVersion: new("core-0,hdfs-0"), Uptime: new(uint64(time.Since(s.started).Seconds())),
+	}}, nil
+}
+
+func (s *Server) volumeReport(hrpc.Message) (hrpc.Message, error) {
+	m := &hadooppb.GetVolumeReportResponseProto{}
+	for _, v := range s.store.Volumes() {
+		if v.Failed != nil {
+			continue
+		}
+		m.VolumeInfo = append(m.VolumeInfo, &hadooppb.DatanodeVolumeInfoProto{
+			Path: new(v.Path), StorageType: hadooppb.StorageTypeProto(v.Type).Enum(), UsedSpace: new(uint64(v.Used)), FreeSpace: new(uint64(v.Remaining)),
+			ReservedSpace: new(uint64(0)), ReservedSpaceForReplicas: new(uint64(0)), NumBlocks: new(uint64(v.Replicas)),
+		})
+	}
+	return m, nil
+}
+
+func (s *Server) triggerReport(m hrpc.Message) (hrpc.Message, error) {
+	if !m.(*hadooppb.TriggerBlockReportRequestProto).GetIncremental() {
+		for _, n := range s.sessions {
+			n.reportNow()
+		}
+	}
+	return new(hadooppb.TriggerBlockReportResponseProto), nil
+}

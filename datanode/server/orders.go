@@ -1,0 +1,167 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// obey takes what a namenode says. Orders count only from a leader whose term is the highest heard of from anybody: one
+// that was deposed without knowing it is not obeyed.
+func (n *session) obey(o *pb.Orders) {
+	for {
+		highest := n.term.Load()
+		if o.Term <= highest || n.term.CompareAndSwap(highest, o.Term) {
+			break
+		}
+	}
+	n.mu.Lock()
+	n.heard = time.Now()
+	again := o.Report && !n.reporting
+	n.orders = &pb.Orders{Term: o.Term, Leader: o.Leader}
+	n.mu.Unlock()
+	n.checkReady()
+	if again {
+		n.log.Info("namenode asks for a full report", "namenode", n.addr)
+		n.reRegister()
+	}
+	if !o.Leader || o.Term < n.term.Load() {
+		if len(o.Replicate)+len(o.Delete)+len(o.Recover) > 0 {
+			n.log.Warn("orders of a namenode that does not lead are refused", "namenode", n.addr, "term", o.Term, "highest", n.term.Load())
+		}
+		return
+	}
+	valid := func() bool { return n.term.Load() == o.Term }
+	for _, b := range o.Delete {
+		b := blockOf(b)
+		n.deletes.add(job{block: b.ID, generation: b.Generation}, func(context.Context) {
+			if !valid() {
+				return
+			}
+			if err := n.store.Delete(b); err != nil {
+				n.log.Warn("replica not deleted", "block", b.String(), "err", err)
+			}
+		})
+	}
+	for _, r := range o.Replicate {
+		b := blockOf(r.Block)
+		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
+			if valid() {
+				n.replicate(ctx, b, r.Targets)
+			}
+		})
+	}
+	for _, r := range o.Recover {
+		b := blockOf(r.Block)
+		n.recovers.add(job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context) {
+			if valid() {
+				n.recoverBlock(ctx, b, metadata.Generation(r.RecoveryId), r.Replicas)
+			}
+		})
+	}
+}
+
+// reRegister tells a namenode that lost what it knew everything again. The session's streams stay.
+func (n *session) reRegister() {
+	n.recovers.add(job{name: "register " + n.addr}, func(ctx context.Context) {
+		if _, err := n.register(ctx); err != nil {
+			n.log.Warn("registration failed", "namenode", n.addr, "err", err)
+			n.beatNow() // asks again
+			return
+		}
+		n.reportNow()
+	})
+}
+
+func (s *Server) replicate(ctx context.Context, b metadata.Block, to []*pb.DatanodeID) {
+	var targets []*hadooppb.DatanodeInfoProto
+	var names []string
+	for _, d := range to {
+		t := hadoopNode(d)
+		targets = append(targets, t)
+		names = append(names, dtp.TransferAddr(t.GetId(), false))
+	}
+	start := time.Now()
+	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets); err != nil {
+		s.log.Warn("replica not copied", "block", b.String(), "targets", names, "err", err)
+		return
+	}
+	s.log.Info("replica copied", "block", b.String(), "targets", names, "took", time.Since(start).Round(time.Millisecond))
+}
+
+func hadoopNode(d *pb.DatanodeID) *hadooppb.DatanodeInfoProto {
+	return &hadooppb.DatanodeInfoProto{
+		Id: &hadooppb.DatanodeIDProto{
+			IpAddr: new(d.GetIp()), HostName: new(d.GetHost()), DatanodeUuid: new(d.GetUuid()),
+			XferPort: new(d.GetTransferPort()), InfoPort: new(d.GetHttpPort()), IpcPort: new(d.GetIpcPort()),
+		},
+		Location: new("/default-rack"),
+	}
+}
+
+// job identifies an order; one that is queued or under way is not taken again.
+type job struct {
+	name       string
+	block      metadata.BlockID
+	generation metadata.Generation
+}
+
+// crew carries out orders of one kind, a few at a time.
+type crew struct {
+	name    string
+	workers int
+	queue   chan task
+	mu      *sync.Mutex
+	known   map[job]struct{}
+}
+
+type task struct {
+	job job
+	do  func(context.Context)
+}
+
+// maxQueued is how many orders of a kind wait; further ones are dropped, the namenode repeats them.
+const maxQueued = 8192
+
+func newCrew(name string, workers int) crew {
+	return crew{name: name, workers: workers, queue: make(chan task, maxQueued), mu: new(sync.Mutex), known: map[job]struct{}{}}
+}
+
+func (c *crew) add(j job, do func(context.Context)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.known[j]; ok {
+		return
+	}
+	select {
+	case c.queue <- task{j, do}:
+		c.known[j] = struct{}{}
+	default:
+	}
+}
+
+// run works until ctx is done.
+func (c *crew) run(ctx context.Context) {
+	var g sync.WaitGroup
+	for range c.workers {
+		g.Go(func() {
+			for {
+				select {
+				case t := <-c.queue:
+					t.do(ctx)
+					c.mu.Lock()
+					delete(c.known, t.job)
+					c.mu.Unlock()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	g.Wait()
+}

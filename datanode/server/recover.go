@@ -1,0 +1,304 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/gohops/hops/datanode"
+	datanodepb "github.com/gohops/hops/datanode/api/v1"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// Time-outs of a block recovery.
+const (
+	peerTime   = 10 * time.Second // for each question to another datanode
+	commitTime = 30 * time.Second // to find a leader that takes the result
+)
+
+// offer is what a datanode has of the block in recovery.
+type offer struct {
+	node  *pb.DatanodeID
+	block metadata.Block
+	state datanode.ReplicaState
+}
+
+// recoverBlock is the primary's part of a block recovery (HDFS's append design, HDFS-265):
+//
+//  1. every replica's writer is stopped and the replica fenced with the recovery id;
+//  2. decide says which replicas take part and how long the block is;
+//  3. they are cut to that, restamped with the recovery id and finalized;
+//  4. the leader is told.
+//
+// A recovery that fails is tried again by the namenode under a higher id.
+func (s *Server) recoverBlock(ctx context.Context, b metadata.Block, recovery metadata.Generation, nodes []*pb.DatanodeID) {
+	log := s.log.With("block", b.String(), "recovery", uint64(recovery))
+	offers, silent, err := s.collect(ctx, b, recovery, nodes)
+	if err != nil {
+		log.Warn("block recovery given up", "err", err)
+		return
+	}
+	part, length, err := decide(b, offers)
+	if err == nil && len(part) == 0 && len(silent) > 0 {
+		// Somebody who does not answer may have the bytes that everybody else lacks.
+		err = fmt.Errorf("no replica among those that answer, and some do not: %w", errors.Join(silent...))
+	}
+	if err != nil {
+		log.Warn("block recovery failed", "err", err)
+		return
+	}
+	request := &pb.CommitBlockSynchronizationRequest{Block: wireBlock(b), RecoveryId: uint64(recovery), Length: length, Close: true}
+	if len(part) == 0 {
+		request.DeleteBlock = true
+	} else {
+		request.Locations = s.update(ctx, b, recovery, length, part)
+		if len(request.Locations) == 0 {
+			log.Warn("block recovery failed: no replica could be updated")
+			return
+		}
+	}
+	if err := s.commit(ctx, request); err != nil {
+		log.Warn("block recovery not committed", "err", err)
+		return
+	}
+	log.Info("block recovered", "length", length, "replicas", len(request.Locations), "deleted", request.DeleteBlock)
+}
+
+// collect asks all replicas at once. silent holds why some did not answer; a replica that is in a newer recovery ends
+// this one.
+func (s *Server) collect(ctx context.Context, b metadata.Block, recovery metadata.Generation, nodes []*pb.DatanodeID) (offers []offer, silent []error, err error) {
+	answers := make([]*offer, len(nodes))
+	errs := make([]error, len(nodes))
+	var g sync.WaitGroup
+	for i, d := range nodes {
+		g.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, peerTime)
+			defer cancel()
+			var r datanode.Replica
+			r, errs[i] = s.initReplica(ctx, d, b, recovery)
+			if errs[i] == nil {
+				answers[i] = &offer{node: d, block: r.Block, state: r.State}
+			}
+		})
+	}
+	g.Wait()
+	for i := range nodes {
+		switch e := errs[i]; {
+		case e == nil:
+			offers = append(offers, *answers[i])
+		case errors.Is(e, metadata.ErrRecoveryInProgress):
+			return nil, nil, fmt.Errorf("%s: %w", nodes[i].GetUuid(), e)
+		case errors.Is(e, metadata.ErrReplicaNotFound):
+		default:
+			silent = append(silent, fmt.Errorf("%s: %w", nodes[i].GetUuid(), e))
+		}
+	}
+	if len(silent) == len(nodes) {
+		return nil, nil, fmt.Errorf("no datanode answers: %w", errors.Join(silent...))
+	}
+	return offers, silent, nil
+}
+
+func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
+	if d.GetUuid() == s.id.Uuid {
+		return s.store.InitRecovery(b, recovery)
+	}
+	peer, err := s.peers.get(d)
+	if err != nil {
+		return datanode.Replica{}, err
+	}
+	m, err := peer.InitReplicaRecovery(ctx, &datanodepb.InitReplicaRecoveryRequest{Block: wireBlock(b), RecoveryId: uint64(recovery)})
+	if err != nil {
+		return datanode.Replica{}, pb.FromStatus(err)
+	}
+	r := datanode.Replica{Block: blockOf(m.Block)}
+	switch m.State {
+	case pb.ReplicaState_FINALIZED:
+		r.State = datanode.Finalized
+	case pb.ReplicaState_RBW:
+		r.State = datanode.RBW
+	case pb.ReplicaState_RWR:
+		r.State = datanode.RWR
+	default:
+		return r, metadata.Errorf(metadata.ErrIO, "replica in state %v", m.State)
+	}
+	return r, nil
+}
+
+// decide applies the rules: replicas older than the block or empty take no part. If one is finalized, its length is the
+// block's, and finalized ones and RBW of that length take part; else the shortest RBW decides, and RBW take part; else
+// the shortest RWR. No part means that the block is empty and goes away.
+func decide(b metadata.Block, offers []offer) (part []offer, length int64, err error) {
+	best := datanode.Temporary
+	for _, o := range offers {
+		if o.block.Generation >= b.Generation && o.block.Length > 0 {
+			part = append(part, o)
+			best = better(best, o.state)
+		}
+	}
+	candidates := part
+	part, length = nil, -1
+	for _, o := range candidates {
+		if o.state != best {
+			continue
+		}
+		switch {
+		case length < 0:
+			length = o.block.Length
+		case best == datanode.Finalized && length != o.block.Length:
+			return nil, 0, fmt.Errorf("finalized replicas of %v have %d and %d bytes: %w", b, length, o.block.Length, metadata.ErrCorrupt)
+		default:
+			length = min(length, o.block.Length)
+		}
+	}
+	for _, o := range candidates {
+		if o.state == best || best == datanode.Finalized && o.state == datanode.RBW && o.block.Length == length {
+			part = append(part, o)
+		}
+	}
+	return part, max(length, 0), nil
+}
+
+// better is the state that says more about what was acknowledged: FINALIZED, RBW, RWR.
+func better(a, b datanode.ReplicaState) datanode.ReplicaState {
+	rank := map[datanode.ReplicaState]int{datanode.RWR: 1, datanode.RBW: 2, datanode.Finalized: 3}
+	if rank[b] > rank[a] {
+		return b
+	}
+	return a
+}
+
+// update has all participants cut and restamped, and returns those that did it.
+func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata.Generation, length int64, part []offer) []*pb.DatanodeID {
+	errs := make([]error, len(part))
+	var g sync.WaitGroup
+	for i, o := range part {
+		g.Go(func() {
+			if o.node.GetUuid() == s.id.Uuid {
+				_, errs[i] = s.store.UpdateReplica(b, recovery, length)
+				return
+			}
+			ctx, cancel := context.WithTimeout(ctx, peerTime)
+			defer cancel()
+			peer, err := s.peers.get(o.node)
+			if err == nil {
+				_, err = peer.UpdateReplica(ctx, &datanodepb.UpdateReplicaRequest{Block: wireBlock(b), RecoveryId: uint64(recovery), Length: length})
+			}
+			errs[i] = pb.FromStatus(err)
+		})
+	}
+	g.Wait()
+	var done []*pb.DatanodeID
+	for i, o := range part {
+		if errs[i] != nil {
+			s.log.Warn("replica not updated in block recovery", "block", b.String(), "node", o.node.GetUuid(), "err", errs[i])
+			continue
+		}
+		done = append(done, o.node)
+	}
+	return done
+}
+
+// commit tells the leader, whoever that is by now.
+func (s *Server) commit(ctx context.Context, request *pb.CommitBlockSynchronizationRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, commitTime)
+	defer cancel()
+	var last error
+	for {
+		order := s.sessions
+		if n := s.leader(); n != nil {
+			order = append([]*session{n}, s.sessions...)
+		}
+		for _, n := range order {
+			call, cancel := context.WithTimeout(ctx, callTime)
+			_, err := n.client.CommitBlockSynchronization(call, request)
+			cancel()
+			if err == nil {
+				return nil
+			}
+			last = fmt.Errorf("namenode %s: %w", n.addr, pb.FromStatus(err))
+			if kind, ok := errors.AsType[*metadata.Error](last); ok && kind.Kind != metadata.ErrStandby && kind.Kind != metadata.ErrRetriable && kind.Kind != metadata.ErrSafeMode {
+				return last
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// replicasService is what other datanodes ask for.
+type replicasService struct {
+	datanodepb.UnimplementedReplicasServer
+	store datanode.BlockStore
+}
+
+func (r *replicasService) InitReplicaRecovery(_ context.Context, m *datanodepb.InitReplicaRecoveryRequest) (*datanodepb.InitReplicaRecoveryResponse, error) {
+	v, err := r.store.InitRecovery(blockOf(m.GetBlock()), metadata.Generation(m.GetRecoveryId()))
+	if err != nil {
+		return nil, pb.Status(err)
+	}
+	return &datanodepb.InitReplicaRecoveryResponse{Block: wireBlock(v.Block), State: wireState(v.State)}, nil
+}
+
+func (r *replicasService) UpdateReplica(_ context.Context, m *datanodepb.UpdateReplicaRequest) (*datanodepb.UpdateReplicaResponse, error) {
+	v, err := r.store.UpdateReplica(blockOf(m.GetBlock()), metadata.Generation(m.GetRecoveryId()), m.GetLength())
+	if err != nil {
+		return nil, pb.Status(err)
+	}
+	return &datanodepb.UpdateReplicaResponse{VolumeId: v.Volume}, nil
+}
+
+// peers are the connections to other datanodes' gRPC.
+type peers struct {
+	secret security.Secret
+	mu     sync.Mutex
+	conns  map[string]*grpc.ClientConn
+}
+
+// maxPeers is how many connections are kept; recoveries are rare.
+const maxPeers = 64
+
+func (p *peers) get(d *pb.DatanodeID) (datanodepb.ReplicasClient, error) {
+	addr := net.JoinHostPort(d.GetIp(), strconv.Itoa(int(d.GetGrpcPort())))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	conn := p.conns[addr]
+	if conn == nil {
+		if len(p.conns) >= maxPeers {
+			for a, c := range p.conns {
+				c.Close()
+				delete(p.conns, a)
+				break
+			}
+		}
+		var err error
+		if conn, err = grpc.NewClient("passthrough:///"+addr, dialOptions(p.secret)...); err != nil {
+			return nil, err
+		}
+		if p.conns == nil {
+			p.conns = map[string]*grpc.ClientConn{}
+		}
+		p.conns[addr] = conn
+	}
+	return datanodepb.NewReplicasClient(conn), nil
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for a, c := range p.conns {
+		c.Close()
+		delete(p.conns, a)
+	}
+}

@@ -1,0 +1,579 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// within polls until ok, for what other goroutines bring about.
+func within(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// fakeNamenode says and remembers what a test wants.
+type fakeNamenode struct {
+	pb.UnimplementedDatanodesServer
+	addr string
+	stop func()
+
+	mu        sync.Mutex
+	cluster   string
+	term      uint64
+	leader    bool
+	standby   bool // refuses commits
+	registers []*pb.RegisterRequest
+	replicas  map[string]map[int64]*pb.Replica // datanode, block
+	changes   []string                         // "uuid KIND blk"
+	commits   []*pb.CommitBlockSynchronizationRequest
+	full      int
+	streams   map[string]chan *pb.Orders
+}
+
+func startNamenode(t testing.TB, secret security.Secret, cluster string) *fakeNamenode {
+	return startNamenodeOn(t, secret, cluster, listen(t))
+}
+
+func startNamenodeOn(t testing.TB, secret security.Secret, cluster string, l net.Listener) *fakeNamenode {
+	t.Helper()
+	n := &fakeNamenode{
+		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true,
+		replicas: map[string]map[int64]*pb.Replica{}, streams: map[string]chan *pb.Orders{},
+	}
+	srv := grpc.NewServer(secret.GRPCServerOptions()...)
+	pb.RegisterDatanodesServer(srv, n)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(l)
+	}()
+	n.stop = sync.OnceFunc(func() {
+		srv.Stop()
+		<-done
+	})
+	t.Cleanup(n.stop)
+	return n
+}
+
+func (n *fakeNamenode) Register(_ context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if r.ClusterId != "" && r.ClusterId != n.cluster {
+		return nil, status.Errorf(codes.FailedPrecondition, "datanode belongs to cluster %s, this is cluster %s", r.ClusterId, n.cluster)
+	}
+	n.registers = append(n.registers, r)
+	return &pb.RegisterResponse{ClusterId: n.cluster, BlockPool: "BP-" + n.cluster, HeartbeatMs: 20}, nil
+}
+
+func (n *fakeNamenode) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders]) error {
+	first, err := g.Recv()
+	if err != nil {
+		return err
+	}
+	orders := make(chan *pb.Orders, 16)
+	n.mu.Lock()
+	n.streams[first.DatanodeUuid] = orders
+	n.mu.Unlock()
+	beats := make(chan error, 1)
+	go func() {
+		for {
+			_, err := g.Recv()
+			select {
+			case beats <- err:
+			case <-g.Context().Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		n.mu.Lock()
+		o := &pb.Orders{Term: n.term, Leader: n.leader}
+		n.mu.Unlock()
+		if err := g.Send(o); err != nil {
+			return err
+		}
+		select {
+		case err := <-beats:
+			if err != nil {
+				return nil
+			}
+		case o := <-orders:
+			if err := g.Send(o); err != nil {
+				return err
+			}
+		case <-g.Context().Done():
+			return nil
+		}
+	}
+}
+
+func (n *fakeNamenode) order(d *Server, o *pb.Orders) {
+	n.mu.Lock()
+	if o.Term == 0 {
+		o.Term, o.Leader = n.term, n.leader
+	}
+	c := n.streams[d.UUID()]
+	n.mu.Unlock()
+	c <- o
+}
+
+func (n *fakeNamenode) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb.BlockReportResponse]) error {
+	got := map[int64]*pb.Replica{}
+	for {
+		m, err := g.Recv()
+		if err != nil {
+			return err
+		}
+		for _, r := range m.Replicas {
+			got[r.Block.Id] = r
+		}
+		if m.Last {
+			n.mu.Lock()
+			n.replicas[m.DatanodeUuid] = got
+			n.full++
+			n.mu.Unlock()
+			return g.SendAndClose(&pb.BlockReportResponse{})
+		}
+	}
+}
+
+func (n *fakeNamenode) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest) (*pb.BlocksChangedResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range r.Changes {
+		n.changes = append(n.changes, fmt.Sprintf("%s %v %d_%d", r.DatanodeUuid, c.Kind, c.Block.Id, c.Block.Generation))
+	}
+	return &pb.BlocksChangedResponse{}, nil
+}
+
+func (n *fakeNamenode) CommitBlockSynchronization(_ context.Context, r *pb.CommitBlockSynchronizationRequest) (*pb.CommitBlockSynchronizationResponse, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.standby {
+		return nil, pb.Status(metadata.Errorf(metadata.ErrStandby, "not the leader"))
+	}
+	n.commits = append(n.commits, r)
+	return &pb.CommitBlockSynchronizationResponse{}, nil
+}
+
+func (n *fakeNamenode) heard(d *Server, change string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.changes {
+		if c == d.UUID()+" "+change {
+			return true
+		}
+	}
+	return false
+}
+
+// startDatanode runs a datanode until the test ends or the function returned is called.
+func startDatanode(t testing.TB, secret security.Secret, dir string, namenodes ...*fakeNamenode) (*Server, func() error) {
+	t.Helper()
+	cfg := Config{
+		Volumes: []Volume{{Path: filepath.Join(dir, "a")}, {Path: filepath.Join(dir, "b"), Type: "SSD"}}, Reserve: -1,
+		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
+		NamenodesIPC: []string{"127.0.0.1:1"}, Secret: secret, Door: security.NewDoor(security.Config{}),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	for _, n := range namenodes {
+		cfg.NamenodesGRPC = append(cfg.NamenodesGRPC, n.addr)
+	}
+	return runDatanode(t, cfg)
+}
+
+func runDatanode(t testing.TB, cfg Config) (*Server, func() error) {
+	t.Helper()
+	s, err := New(cfg)
+	check(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { _ = stop() })
+	return s, stop
+}
+
+func waitReady(t testing.TB, nodes ...*Server) {
+	t.Helper()
+	for _, d := range nodes {
+		select {
+		case <-d.Ready():
+		case <-time.After(10 * time.Second):
+			t.Fatal("datanode is not ready")
+		}
+	}
+}
+
+func put(t testing.TB, d *Server, id, gen int64, data string) metadata.Block {
+	t.Helper()
+	b := metadata.Block{ID: metadata.BlockID(id), Generation: metadata.Generation(gen)}
+	w, err := d.store.Create(b, datanode.CreateOptions{})
+	check(t, err)
+	check(t, w.Write(0, []byte(data), nil))
+	r, err := w.Finalize()
+	check(t, err)
+	return r.Block
+}
+
+// putOpen leaves a replica being written, with the first acked bytes acknowledged.
+func putOpen(t testing.TB, d *Server, id, gen int64, data string, acked int64) {
+	t.Helper()
+	w, err := d.store.Create(metadata.Block{ID: metadata.BlockID(id), Generation: metadata.Generation(gen)}, datanode.CreateOptions{})
+	check(t, err)
+	check(t, w.Write(0, []byte(data), nil))
+	w.Acked(acked)
+	check(t, w.Close())
+}
+
+func TestRegistersWithEveryNamenodeAndReports(t *testing.T) {
+	secret := security.NewSecret()
+	a, b := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	b.leader = false
+	dir := t.TempDir()
+	d, stop := startDatanode(t, secret, dir, a, b)
+	waitReady(t, d)
+	within(t, "both have a full report", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return a.full > 0 && b.full > 0
+	})
+	r := a.registers[0]
+	if r.Datanode.Uuid != d.UUID() || r.Datanode.TransferPort == 0 || len(r.Volumes) != 2 || r.Volumes[1].Type != "SSD" || r.ClusterId != "" {
+		t.Errorf("registered as %v", r)
+	}
+	put(t, d, 7, 1001, "data")
+	d.settle(context.Background(), metadata.Block{})
+	if !a.heard(d, "RECEIVED 7_1001") {
+		t.Errorf("the leader has heard %v when settled", a.changes)
+	}
+	within(t, "the other hears it too", func() bool { return b.heard(d, "RECEIVED 7_1001") })
+	check(t, stop())
+
+	d, _ = startDatanode(t, secret, dir, a, b)
+	waitReady(t, d)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := a.registers[len(a.registers)-1]
+	if last.ClusterId != "lab" || last.Datanode.Uuid != r.Datanode.Uuid || last.Incarnation == r.Incarnation {
+		t.Errorf("registered again as %v", last)
+	}
+	if rep := a.replicas[d.UUID()][7]; rep == nil || rep.State != pb.ReplicaState_FINALIZED || rep.Block.Length != 4 {
+		t.Errorf("reported %v", a.replicas[d.UUID()])
+	}
+}
+
+func TestNamenodeThatComesBackLearnsEverything(t *testing.T) {
+	secret := security.NewSecret()
+	l := listen(t)
+	n := startNamenodeOn(t, secret, "lab", l)
+	d, _ := startDatanode(t, secret, t.TempDir(), n)
+	waitReady(t, d)
+	n.stop()
+	put(t, d, 7, 1001, "data")
+	again, err := net.Listen("tcp", l.Addr().String())
+	check(t, err)
+	n = startNamenodeOn(t, secret, "lab", again)
+	within(t, "a full report with the new block", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.replicas[d.UUID()][7] != nil
+	})
+	n.mu.Lock()
+	full := n.full
+	n.mu.Unlock()
+	n.order(d, &pb.Orders{Term: 1, Leader: false, Report: true})
+	within(t, "another report when asked for", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.full > full && len(n.registers) == 2
+	})
+}
+
+func TestOrdersOfDeposedLeadersAreRefused(t *testing.T) {
+	secret := security.NewSecret()
+	old, now := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	now.leader = false
+	d, _ := startDatanode(t, secret, t.TempDir(), old, now)
+	waitReady(t, d)
+	b := put(t, d, 7, 1001, "data")
+	now.mu.Lock()
+	now.term = 5
+	now.mu.Unlock()
+	within(t, "the newer term is seen", func() bool { return d.term.Load() == 5 })
+	old.order(d, &pb.Orders{Term: 1, Leader: true, Delete: []*pb.Block{wireBlock(b)}})
+	now.order(d, &pb.Orders{Term: 5, Leader: false, Delete: []*pb.Block{wireBlock(b)}})
+	time.Sleep(50 * time.Millisecond)
+	if _, ok := d.store.Replica(7); !ok {
+		t.Fatal("the replica was deleted")
+	}
+	now.mu.Lock()
+	now.leader = true
+	now.mu.Unlock()
+	now.order(d, &pb.Orders{Term: 5, Leader: true, Delete: []*pb.Block{wireBlock(b)}})
+	within(t, "the leader's order is obeyed", func() bool { return old.heard(d, "DELETED 7_1001") })
+}
+
+func TestReplicateOrder(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	a, _ := startDatanode(t, secret, t.TempDir(), n)
+	b, _ := startDatanode(t, secret, t.TempDir(), n)
+	c, _ := startDatanode(t, secret, t.TempDir(), n)
+	waitReady(t, a, b, c)
+	blk := put(t, a, 7, 1001, strings.Repeat("data", 50_000))
+	n.order(a, &pb.Orders{Replicate: []*pb.Replicate{{Block: wireBlock(blk), Targets: []*pb.DatanodeID{b.id, c.id}}}})
+	within(t, "both have it", func() bool { return n.heard(b, "RECEIVED 7_1001") && n.heard(c, "RECEIVED 7_1001") })
+	for _, d := range []*Server{b, c} {
+		if r, _ := d.store.Replica(7); r.Block != blk || r.State != datanode.Finalized {
+			t.Errorf("replica is %v", r)
+		}
+	}
+}
+
+func TestBlockRecoveryThroughThePrimary(t *testing.T) {
+	secret := security.NewSecret()
+	standby, n := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	standby.leader, standby.standby = false, true
+	var nodes []*Server
+	var ids []*pb.DatanodeID
+	for range 3 {
+		d, _ := startDatanode(t, secret, t.TempDir(), standby, n)
+		nodes = append(nodes, d)
+		ids = append(ids, d.id)
+	}
+	waitReady(t, nodes...)
+	for i, d := range nodes {
+		putOpen(t, d, 7, 1001, strings.Repeat("x", 1000-100*i), 500)
+	}
+	n.order(nodes[0], &pb.Orders{Recover: []*pb.Recover{{Block: &pb.Block{Id: 7, Generation: 1001}, RecoveryId: 1010, Replicas: ids}}})
+	within(t, "the result is committed", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.commits) == 1
+	})
+	m := n.commits[0]
+	if m.Length != 800 || m.RecoveryId != 1010 || !m.Close || m.DeleteBlock || len(m.Locations) != 3 {
+		t.Errorf("committed %v", m)
+	}
+	for _, d := range nodes {
+		if r, _ := d.store.Replica(7); r.Block != (metadata.Block{ID: 7, Generation: 1010, Length: 800}) || r.State != datanode.Finalized {
+			t.Errorf("replica is %v", r)
+		}
+		within(t, "reported", func() bool { return n.heard(d, "RECEIVED 7_1010") })
+	}
+
+	// A block that nobody has a byte of goes away.
+	putOpen(t, nodes[1], 8, 1001, "", 0)
+	n.order(nodes[0], &pb.Orders{Recover: []*pb.Recover{{Block: &pb.Block{Id: 8, Generation: 1001}, RecoveryId: 1011, Replicas: ids}}})
+	within(t, "the empty block is committed", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.commits) == 2
+	})
+	if m := n.commits[1]; !m.DeleteBlock || m.Length != 0 || len(m.Locations) != 0 {
+		t.Errorf("committed %v", m)
+	}
+
+	// But not while somebody who may have bytes does not answer.
+	gone := &pb.DatanodeID{Uuid: "gone", Ip: "127.0.0.1", GrpcPort: 1}
+	nodes[0].recoverBlock(context.Background(), metadata.Block{ID: 9, Generation: 1001}, 1012, append([]*pb.DatanodeID{gone}, ids...))
+	if len(n.commits) != 2 {
+		t.Errorf("committed %v", n.commits[2])
+	}
+}
+
+// The rules of HDFS-265.
+func TestWhoTakesPartInARecovery(t *testing.T) {
+	const fin, rbw, rwr = datanode.Finalized, datanode.RBW, datanode.RWR
+	type o struct {
+		state       datanode.ReplicaState
+		gen, length int64
+	}
+	for _, c := range []struct {
+		name   string
+		offers []o
+		part   []int
+		length int64
+		err    bool
+	}{
+		{"finalized decides, RBW of its length join", []o{{fin, 1, 100}, {rbw, 1, 100}, {rbw, 1, 120}, {rwr, 1, 100}}, []int{0, 1}, 100, false},
+		{"the shortest RBW", []o{{rbw, 1, 100}, {rbw, 1, 90}, {rwr, 1, 10}}, []int{0, 1}, 90, false},
+		{"else the shortest RWR", []o{{rwr, 1, 100}, {rwr, 1, 90}}, []int{0, 1}, 90, false},
+		{"old ones take no part", []o{{fin, 0, 100}, {rbw, 1, 90}}, []int{1}, 90, false},
+		{"empty ones take no part", []o{{rbw, 1, 0}, {rwr, 1, 90}}, []int{1}, 90, false},
+		{"nothing", []o{{rbw, 1, 0}}, nil, 0, false},
+		{"newer ones do", []o{{rbw, 2, 80}, {rbw, 1, 90}}, []int{0, 1}, 80, false},
+		{"finalized of two lengths", []o{{fin, 1, 100}, {fin, 1, 90}}, nil, 0, true},
+	} {
+		var offers []offer
+		for i, x := range c.offers {
+			offers = append(offers, offer{
+				node:  &pb.DatanodeID{Uuid: fmt.Sprint(i)},
+				block: metadata.Block{ID: 7, Generation: metadata.Generation(x.gen), Length: x.length}, state: x.state,
+			})
+		}
+		part, length, err := decide(metadata.Block{ID: 7, Generation: 1}, offers)
+		var who []int
+		for _, p := range part {
+			who = append(who, int(p.node.Uuid[0]-'0'))
+		}
+		if fmt.Sprint(who) != fmt.Sprint(c.part) || length != c.length || (err != nil) != c.err {
+			t.Errorf("%s: %v with length %d, %v; want %v with %d", c.name, who, length, err, c.part, c.length)
+		}
+	}
+}
+
+func TestOtherClusterEndsTheDatanode(t *testing.T) {
+	secret := security.NewSecret()
+	dir := t.TempDir()
+	d, stop := startDatanode(t, secret, dir, startNamenode(t, secret, "lab"))
+	waitReady(t, d)
+	check(t, stop())
+	_, stop = startDatanode(t, secret, dir, startNamenode(t, secret, "other"))
+	err := func() error {
+		done := make(chan error, 1)
+		go func() {
+			time.Sleep(300 * time.Millisecond)
+			done <- stop()
+		}()
+		return <-done
+	}()
+	if err == nil || !strings.Contains(err.Error(), "belongs to cluster lab, this is cluster other") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestWrongSecretIsNotFatalButSaid(t *testing.T) {
+	n := startNamenode(t, security.NewSecret(), "lab")
+	d, _ := startDatanode(t, security.NewSecret(), t.TempDir(), n)
+	within(t, "the problem shows", func() bool {
+		s := d.sessions[0]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Contains(s.problem, "secret")
+	})
+}
+
+func TestStartErrors(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	dir := t.TempDir()
+	cfg := func() Config {
+		return Config{
+			Volumes: []Volume{{Path: dir}}, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
+			NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Secret: secret, Door: security.NewDoor(security.Config{}),
+			Logger: slog.New(slog.DiscardHandler),
+		}
+	}
+	running, err := New(cfg())
+	check(t, err)
+	defer running.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	check(t, os.WriteFile(file, nil, 0o600))
+	for name, c := range map[string]struct {
+		change func(*Config)
+		text   string
+	}{
+		"in use":       {func(*Config) {}, "another datanode runs on it"},
+		"no volume":    {func(c *Config) { c.Volumes = nil }, "no volumes"},
+		"file":         {func(c *Config) { c.Volumes[0].Path = file }, "is not a directory"},
+		"type":         {func(c *Config) { c.Volumes[0].Type = "TAPE" }, `"TAPE" is none of`},
+		"no namenode":  {func(c *Config) { c.NamenodesGRPC = nil }, "no namenode"},
+		"any address":  {func(c *Config) { c.AdvertiseIP = "0.0.0.0" }, "clients have to dial it"},
+		"no listeners": {func(c *Config) { c.HTTP = nil }, "no HTTP listener"},
+	} {
+		c2 := cfg()
+		c.change(&c2)
+		if s, err := New(c2); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: error %v, want %q", name, err, c.text)
+			if s != nil {
+				s.Close()
+			}
+		}
+	}
+}
+
+func TestFailedVolumeIsReported(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	d, _ := startDatanode(t, secret, t.TempDir(), n)
+	waitReady(t, d)
+	put(t, d, 1, 1, "x")
+	w, err := d.store.Create(metadata.Block{ID: 2, Generation: 1}, datanode.CreateOptions{Type: datanode.SSD})
+	check(t, err)
+	_, err = w.Finalize()
+	check(t, err)
+	var gone string
+	for _, v := range d.store.Volumes() {
+		if r, _ := d.store.Replica(1); r.Volume == v.ID {
+			gone = v.Path
+		}
+	}
+	check(t, os.RemoveAll(gone)) // somebody removes a disk
+	for id := int64(10); id < 14; id++ {
+		w, err := d.store.Create(metadata.Block{ID: metadata.BlockID(id), Generation: 1}, datanode.CreateOptions{})
+		if err == nil {
+			_, err = w.Finalize()
+		}
+		if err != nil && !errors.Is(err, metadata.ErrIO) {
+			t.Errorf("create: %v", err)
+		}
+	}
+	within(t, "a report without the lost replica", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.replicas[d.UUID()][2] != nil && n.replicas[d.UUID()][1] == nil
+	})
+}

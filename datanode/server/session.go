@@ -1,0 +1,432 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// Time-outs of a session.
+const (
+	callTime   = 10 * time.Second
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 3 * time.Second
+	// reportTime is for a whole full report.
+	reportTime = 5 * time.Minute
+)
+
+// session is what connects the datanode with one namenode: registration, beats and orders, reports. It is rebuilt from
+// registration on whenever any part of it fails, so that a namenode that restarted learns everything again.
+type session struct {
+	*Server
+	addr        string
+	conn        *grpc.ClientConn
+	client      pb.DatanodesClient
+	incarnation uint64
+	beat        chan struct{} // capacity 1: send one now
+	report      chan struct{} // capacity 1: report in full now
+	pending     chan struct{} // capacity 1: queue is not empty
+
+	mu         sync.Mutex
+	registered bool // changes are collected
+	queue      []*pb.BlockChange
+	// enqueued and delivered count changes since the start of the process.
+	enqueued, delivered uint64
+	progress            chan struct{} // closed when delivered changes, nil if nobody waits
+	orders              *pb.Orders    // the last heard
+	heard               time.Time
+	reporting           bool   // a full report is under way or due
+	reported            bool   // one was delivered
+	problem             string // why there is no session, for /health
+}
+
+func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
+	conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(s.cfg.Secret)...)
+	if err != nil {
+		return nil, err
+	}
+	return &session{
+		Server: s, addr: addr, conn: conn, client: pb.NewDatanodesClient(conn), incarnation: incarnation,
+		beat: make(chan struct{}, 1), report: make(chan struct{}, 1), pending: make(chan struct{}, 1),
+		problem: "not tried yet",
+	}, nil
+}
+
+// dialOptions are those of all connections: a peer that comes back is found within seconds.
+func dialOptions(secret security.Secret) []grpc.DialOption {
+	return append(secret.GRPCDialOptions(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: minBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
+			MinConnectTimeout: callTime,
+		}))
+}
+
+// poke makes a channel of capacity 1 full.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func (n *session) beatNow()   { poke(n.beat) }
+func (n *session) reportNow() { poke(n.report) }
+
+// checkReady opens the gate of Ready once a leader has a full report.
+func (n *session) checkReady() {
+	n.mu.Lock()
+	reported := n.reported
+	n.mu.Unlock()
+	if reported && n.leads() {
+		n.readyOnce.Do(func() { close(n.ready) })
+	}
+}
+
+// errFatal ends the datanode.
+var errFatal = errors.New("fatal")
+
+// run keeps the session up until ctx is done.
+func (n *session) run(ctx context.Context) error {
+	wait := minBackoff
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := n.live(ctx)
+		n.down(err)
+		if ctx.Err() != nil {
+			break
+		}
+		if errors.Is(err, errFatal) {
+			return fmt.Errorf("datanode: %w", errors.Unwrap(err))
+		}
+		if time.Since(start) > 10*time.Second {
+			wait = minBackoff
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait/2 + rand.N(wait)):
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+	return nil
+}
+
+// down forgets what only a registered datanode needs.
+func (n *session) down(cause error) {
+	n.mu.Lock()
+	text := "closed"
+	if cause != nil {
+		text = cause.Error()
+	}
+	changed := text != n.problem
+	n.problem, n.registered, n.orders, n.reported, n.reporting = text, false, nil, false, false
+	n.queue = nil
+	n.delivered = n.enqueued // the next full report contains them
+	n.wakeLocked()
+	n.mu.Unlock()
+	if changed && cause != nil && !errors.Is(cause, context.Canceled) {
+		n.log.Warn("namenode lost", "namenode", n.addr, "err", cause)
+	}
+}
+
+func (n *session) wakeLocked() {
+	if n.progress != nil {
+		close(n.progress)
+		n.progress = nil
+	}
+}
+
+type fatal struct{ error }
+
+func (f fatal) Is(target error) bool { return target == errFatal }
+func (f fatal) Unwrap() error        { return f.error }
+
+// live is one session, from registration to the first error.
+func (n *session) live(ctx context.Context) error {
+	interval, err := n.register(ctx)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	poke(n.report)
+	g.Go(func() error { return n.heartbeats(ctx, interval) })
+	g.Go(func() error { return n.reports(ctx) })
+	g.Go(func() error { return n.changes(ctx) })
+	return g.Wait()
+}
+
+// register introduces the datanode and returns the time between beats.
+func (n *session) register(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	own := n.store.Identity()
+	answer, err := n.client.Register(ctx, &pb.RegisterRequest{
+		Datanode: n.id, ClusterId: own.Cluster, SoftwareVersion: SoftwareVersion, LayoutVersion: blockstore.LayoutVersion,
+		Volumes: n.volumes(), Incarnation: n.incarnation,
+	})
+	if err != nil {
+		back := pb.FromStatus(err)
+		if _, kinded := errors.AsType[*metadata.Error](back); !kinded && status.Code(err) == codes.FailedPrecondition {
+			return 0, fatal{fmt.Errorf("namenode %s refuses this datanode: %s", n.addr, status.Convert(err).Message())}
+		}
+		return 0, fmt.Errorf("register: %w", back)
+	}
+	if err := n.store.Join(answer.ClusterId, answer.BlockPool); err != nil {
+		if errors.Is(err, datanode.ErrVolumeOwner) {
+			return 0, fatal{fmt.Errorf("namenode %s: %w", n.addr, err)}
+		}
+		return 0, err
+	}
+	n.mu.Lock()
+	n.registered, n.problem, n.heard, n.reporting = true, "", time.Now(), true
+	n.mu.Unlock()
+	n.log.Info("registered", "namenode", n.addr, "cluster", answer.ClusterId)
+	interval := time.Duration(answer.HeartbeatMs) * time.Millisecond
+	if n.cfg.Heartbeat > 0 {
+		interval = n.cfg.Heartbeat
+	}
+	if interval <= 0 {
+		interval = 3 * time.Second
+	}
+	return interval, nil
+}
+
+func (s *Server) volumes() []*pb.Volume {
+	var out []*pb.Volume
+	for _, v := range s.store.Volumes() {
+		out = append(out, &pb.Volume{
+			Id: v.ID, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Failed: v.Failed != nil,
+		})
+	}
+	return out
+}
+
+// heartbeats sends beats and takes orders. A namenode answers every beat; one that does not for long is given up.
+func (n *session) heartbeats(ctx context.Context, interval time.Duration) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := n.client.Heartbeat(ctx)
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	var g errgroup.Group
+	g.Go(func() error {
+		defer cancel()
+		for {
+			o, err := stream.Recv()
+			if err != nil {
+				return fmt.Errorf("heartbeat: %w", pb.FromStatus(err))
+			}
+			n.obey(o)
+		}
+	})
+	g.Go(func() error {
+		defer cancel()
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			b := &pb.Beat{DatanodeUuid: n.id.Uuid, Volumes: n.volumes(), Xceivers: uint32(n.transfer.Active())}
+			if err := stream.Send(b); err != nil {
+				return nil // Recv tells why
+			}
+			select {
+			case <-tick.C:
+			case <-n.beat:
+			case <-ctx.Done():
+				return nil
+			}
+			n.mu.Lock()
+			silent := time.Since(n.heard)
+			n.mu.Unlock()
+			if silent > max(5*interval, callTime) {
+				return metadata.Errorf(metadata.ErrIO, "heartbeat: no answer for %v", silent.Round(time.Second))
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// chunkReplicas is how many replicas a message of a full report names.
+const chunkReplicas = 10_000
+
+// reports sends full reports: at registration, when asked to, and now and then.
+func (n *session) reports(ctx context.Context) error {
+	// Spread, so that the datanodes of a cluster do not report at the same time.
+	timer := time.NewTimer(n.cfg.FullReport/2 + rand.N(n.cfg.FullReport))
+	defer timer.Stop()
+	for {
+		select {
+		case <-n.report:
+		case <-timer.C:
+			timer.Reset(n.cfg.FullReport)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := n.reportAll(ctx); err != nil {
+			return fmt.Errorf("block report: %w", pb.FromStatus(err))
+		}
+		n.mu.Lock()
+		n.reporting, n.reported = false, true
+		n.mu.Unlock()
+		n.checkReady()
+	}
+}
+
+// reportAll sends one full report, and again what is known to be corrupt.
+func (n *session) reportAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, reportTime)
+	defer cancel()
+	stream, err := n.client.ReportBlocks(ctx)
+	if err != nil {
+		return err
+	}
+	id := rand.Uint64()
+	volumes := n.store.Volumes()
+	for i, v := range volumes {
+		chunk := &pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, VolumeId: v.ID}
+		var sendErr error
+		n.store.Each(v.ID, func(r datanode.Replica) bool {
+			state := wireState(r.State)
+			if state == pb.ReplicaState_REPLICA_STATE_UNSPECIFIED {
+				return true
+			}
+			if len(chunk.Replicas) == chunkReplicas {
+				sendErr = stream.Send(chunk)
+				chunk = &pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, VolumeId: v.ID}
+			}
+			chunk.Replicas = append(chunk.Replicas, &pb.Replica{Block: wireBlock(r.Block), State: state})
+			return sendErr == nil
+		})
+		chunk.Last = i == len(volumes)-1
+		if sendErr == nil {
+			sendErr = stream.Send(chunk)
+		}
+		if sendErr != nil {
+			break // CloseAndRecv tells why
+		}
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		return err
+	}
+	for _, r := range n.store.Corrupt() {
+		n.enqueue(datanode.Change{Kind: datanode.Corrupt, Block: r.Block, Volume: r.Volume})
+	}
+	return nil
+}
+
+// wireState is UNSPECIFIED for replicas that nobody hears of.
+func wireState(s datanode.ReplicaState) pb.ReplicaState {
+	switch s {
+	case datanode.Finalized:
+		return pb.ReplicaState_FINALIZED
+	case datanode.RBW:
+		return pb.ReplicaState_RBW
+	case datanode.RWR:
+		return pb.ReplicaState_RWR
+	default:
+		return pb.ReplicaState_REPLICA_STATE_UNSPECIFIED
+	}
+}
+
+func wireBlock(b metadata.Block) *pb.Block {
+	return &pb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
+}
+
+func blockOf(b *pb.Block) metadata.Block {
+	return metadata.Block{ID: metadata.BlockID(b.GetId()), Generation: metadata.Generation(b.GetGeneration()), Length: b.GetLength()}
+}
+
+var changeKinds = map[datanode.ChangeKind]pb.BlockChange_Kind{
+	datanode.Receiving: pb.BlockChange_RECEIVING,
+	datanode.Received:  pb.BlockChange_RECEIVED,
+	datanode.Deleted:   pb.BlockChange_DELETED,
+	datanode.Corrupt:   pb.BlockChange_CORRUPT,
+}
+
+// enqueue takes a change to be told. Without a registration it is dropped: the full report will have it.
+func (n *session) enqueue(c datanode.Change) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.registered {
+		return
+	}
+	n.queue = append(n.queue, &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume})
+	n.enqueued++
+	poke(n.pending)
+}
+
+// maxChanges is how many changes one call tells.
+const maxChanges = 4096
+
+// changes tells of changes as they happen: at once when no call is under way, otherwise with the next one. So a batch
+// waits for one round trip, well below 10 ms.
+func (n *session) changes(ctx context.Context) error {
+	for {
+		select {
+		case <-n.pending:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for {
+			n.mu.Lock()
+			batch := n.queue[:min(len(n.queue), maxChanges)]
+			n.queue = n.queue[len(batch):]
+			n.mu.Unlock()
+			if len(batch) == 0 {
+				break
+			}
+			call, cancel := context.WithTimeout(ctx, callTime)
+			_, err := n.client.BlocksChanged(call, &pb.BlocksChangedRequest{DatanodeUuid: n.id.Uuid, Changes: batch})
+			cancel()
+			if err != nil {
+				return fmt.Errorf("blocks changed: %w", pb.FromStatus(err))
+			}
+			n.mu.Lock()
+			n.delivered += uint64(len(batch))
+			n.wakeLocked()
+			n.mu.Unlock()
+		}
+	}
+}
+
+// flushed returns when everything enqueued before the call has been delivered, or ctx is done.
+func (n *session) flushed(ctx context.Context) {
+	n.mu.Lock()
+	target := n.enqueued
+	for n.delivered < target {
+		if n.progress == nil {
+			n.progress = make(chan struct{})
+		}
+		wait := n.progress
+		n.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return
+		}
+		n.mu.Lock()
+	}
+	n.mu.Unlock()
+}
+
+// leads reports whether the namenode said last that it leads, in the highest term known.
+func (n *session) leads() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.orders != nil && n.orders.Leader && n.orders.Term == n.term.Load()
+}
