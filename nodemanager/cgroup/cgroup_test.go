@@ -46,8 +46,8 @@ func TestDetect(t *testing.T) {
 		{"nothing", "rubbish\n1 2 3 - \n", "", 0, "no control group filesystem"},
 	} {
 		r := detect(strings.NewReader(test.mounts), test.own)
-		if r.Version != test.version || (test.degraded == "") != (r.Degraded() == "") || !strings.Contains(r.Degraded(), test.degraded) || r.String() == "" {
-			t.Errorf("%s: version %d, %q", test.name, r.Version, r.Degraded())
+		if r.Version != test.version || (test.degraded == "") != (r.Degradation() == "") || !strings.Contains(r.Degradation(), test.degraded) || r.String() == "" {
+			t.Errorf("%s: version %d, %q", test.name, r.Version, r.Degradation())
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestVersion2Files(t *testing.T) {
 		}
 	}
 	m := Open(r, "n1")
-	if d := m.Report().Degraded(); d != "" {
+	if d := m.Report().Degradation(); d != "" {
 		t.Fatal(d)
 	}
 	g := m.Group("c1")
@@ -111,7 +111,7 @@ func TestNoGroupDoesNothing(t *testing.T) {
 	if _, _, ok := g.Memory(); ok || g.Kill() != nil || g.Remove() != nil || len(g.Procs()) != 0 || len(m.List()) != 0 || m.Close() != nil {
 		t.Error("no group did something")
 	}
-	if !strings.Contains(m.Report().Degraded(), "not wanted") {
+	if !strings.Contains(m.Report().Degradation(), "not wanted") {
 		t.Error(m.Report())
 	}
 }
@@ -122,7 +122,7 @@ func TestRealGroupHoldsAndKills(t *testing.T) {
 		t.Skipf("needs writable controllers: %v", r)
 	}
 	m := Open(r, "cgroup-test-"+strconv.Itoa(os.Getpid()))
-	if m.Report().Degraded() != "" {
+	if m.Report().Degradation() != "" {
 		t.Skipf("needs writable controllers: %v", m.Report())
 	}
 	defer func() {

@@ -2,7 +2,7 @@
 // version 1 or 2, whichever the machine has and lets us write. It works on files only and keeps no state of its own: a
 // group is found again by its name.
 //
-// Where a controller cannot be used the package says so in words (Report.Degraded), and nothing claims a limit that is
+// Where a controller cannot be used the package says so in words (Report.Degradation), and nothing claims a limit that is
 // not enforced.
 package cgroup
 
@@ -37,8 +37,8 @@ type Report struct {
 	unified string
 }
 
-// Degraded states what is not enforced, for health reports; empty when everything is.
-func (r Report) Degraded() string {
+// Degradation states what is not enforced, for health reports; empty when everything is.
+func (r Report) Degradation() string {
 	if r.Memory && r.CPU && r.Pids {
 		return ""
 	}
@@ -58,7 +58,7 @@ func (r Report) Degraded() string {
 // String is one line for people.
 func (r Report) String() string {
 	if r.Version == 0 {
-		return r.Degraded()
+		return r.Degradation()
 	}
 	var have []string
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func (r Report) String() string {
 		}
 	}
 	line := fmt.Sprintf("cgroup v%d: %s", r.Version, strings.Join(have, ", "))
-	if d := r.Degraded(); d != "" {
+	if d := r.Degradation(); d != "" {
 		line += "; " + d
 	}
 	return line

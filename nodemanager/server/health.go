@@ -43,7 +43,7 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	if problem != "" {
 		notes = append(notes, problem)
 	}
-	if d := s.groups.Report().Degraded(); d != "" {
+	if d := s.groups.Report().Degradation(); d != "" {
 		notes = append(notes, "degraded: "+d)
 	}
 	real, simulated := 0, 0
