@@ -157,10 +157,8 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	s := d.server
 	r := s.reign.Load()
 	if r == nil {
-		s.reignMu.Lock()
-		term := s.latest.Term
-		s.reignMu.Unlock()
-		return &pb.Orders{Term: term}, false
+		// Without a term: a member that is cut off may be in a higher one than the leader, whose orders must count.
+		return &pb.Orders{}, false
 	}
 	s.soft.mu.Lock()
 	o := s.soft.m.Orders(time.Now(), id)

@@ -316,7 +316,9 @@ func TestRecoverLeaseClosesAnAbandonedFile(t *testing.T) {
 		closed, err := fs.IsFileClosed(t.Context(), "/f")
 		return err == nil && closed
 	})
-	dn.received("recover", func(o *pb.Orders) bool { return len(o.Recover) == 1 && o.Term > 0 && o.Recover[0].RecoveryId > uint64(w.last.GetGenerationStamp()) })
+	dn.received("recover", func(o *pb.Orders) bool {
+		return len(o.Recover) == 1 && o.Term > 0 && o.Recover[0].RecoveryId > uint64(w.last.GetGenerationStamp())
+	})
 	if st, err := fs.Stat(t.Context(), "/f"); err != nil || st.Length != 77 {
 		t.Fatalf("stat: %+v, %v", st, err)
 	}

@@ -42,7 +42,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 	e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
 		Target: t, Mode: uint32(r.Mode), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
 		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(r.Client)),
-		MinBlockSize: int64(s.config.Properties.MinBlockSize),
+		MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)), // 0 there means no minimum, here HDFS's
 	}}
 	s.change(&c, r.Retry, e, func(result *namespace.Result, err error) {
 		if err != nil {

@@ -1,0 +1,435 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// exchange is one recorded request with the namenode's part of the answer.
+type exchange struct {
+	line          string
+	user, method  string
+	target        string
+	body          *string
+	code          int
+	contentType   string
+	location      string
+	locationQuery string
+	json          string
+	then          int // the datanode's status, 0 if it was not asked
+}
+
+// TestRecordedWebHDFS replays what Apache HDFS answered. The datanode's part is played by writing the file directly.
+func TestRecordedWebHDFS(t *testing.T) {
+	data, err := os.ReadFile("testdata/webhdfs.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, func(c *Config) {
+		c.Properties.Replication = 1
+		c.Door = security.NewDoor(security.Config{Supergroup: "supergroup", Groups: func(user string) []string {
+			if user == "root" {
+				return []string{"supergroup"} // whoever runs the test, the recording's superuser is root
+			}
+			return nil
+		}})
+	})
+	dn := c.datanode("dn1")
+	for _, scenario := range strings.Split(string(data), "\n### ")[1:] {
+		name, text, _ := strings.Cut(scenario, "\n")
+		t.Run(name, func(t *testing.T) {
+			r := &replay{t: t, m: c.leader(), dn: dn, home: "/w/" + name}
+			if code := r.send("PUT", r.home+"?op=MKDIRS&permission=755&user.name=root", nil).StatusCode; code != 200 {
+				t.Fatalf("MKDIRS: %d", code)
+			}
+			all := exchanges(t, text)
+			if len(all) < 20 {
+				t.Fatalf("only %d requests read", len(all))
+			}
+			for _, x := range all {
+				r.do(x)
+			}
+		})
+	}
+}
+
+func exchanges(t *testing.T, text string) (out []*exchange) {
+	var x *exchange
+	for _, line := range strings.Split(text, "\n") {
+		switch {
+		case strings.HasPrefix(line, "> "):
+			x = &exchange{line: line, user: "root"}
+			out = append(out, x)
+			request, body, has := strings.Cut(line[2:], " <<< ")
+			if !has {
+				request, has = strings.CutSuffix(request, " <<<")
+			}
+			if has {
+				body = strings.ReplaceAll(strings.ReplaceAll(body, `\n`, "\n"), "$BIG", big())
+				x.body = &body
+			}
+			f := strings.Fields(request)
+			if len(f) == 3 {
+				x.user, f = f[0], f[1:]
+			}
+			x.method, x.target = f[0], f[1]
+		case x == nil:
+		case strings.HasPrefix(line, "< ") && x.then == 0:
+			rest := line[2:]
+			if v, ok := strings.CutPrefix(rest, "Content-Type: "); ok {
+				x.contentType = v
+			} else if v, ok := strings.CutPrefix(rest, "Location: "); ok {
+				x.location = v
+			} else if v, ok := strings.CutPrefix(rest, "json "); ok {
+				x.json = v
+			} else if n, err := strconv.Atoi(rest); err == nil {
+				x.code = n
+			} else {
+				t.Fatalf("cannot read %q", line)
+			}
+		case strings.HasPrefix(line, "<~ Location query: "):
+			x.locationQuery = strings.TrimPrefix(line, "<~ Location query: ")
+		case line == "then":
+			x.then = -1
+		case x.then == -1 && strings.HasPrefix(line, "< "):
+			x.then, _ = strconv.Atoi(line[2:])
+		}
+	}
+	return out
+}
+
+func big() string {
+	var b strings.Builder
+	for i := range 600 {
+		fmt.Fprintf(&b, "%04d\n", i)
+	}
+	return b.String()
+}
+
+type replay struct {
+	t    *testing.T
+	m    *member
+	dn   *datanode
+	home string
+}
+
+// send does not follow redirects.
+func (r *replay) send(method, target string, body io.Reader) *http.Response {
+	r.t.Helper()
+	path, query, _ := strings.Cut(target, "?")
+	request, err := http.NewRequest(method, "http://"+r.m.http+"/webhdfs/v1"+path+"?"+query, body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { response.Body.Close() })
+	return response
+}
+
+var elsewhere = regexp.MustCompile(`http://[^/"]+/`)
+
+func (r *replay) do(x *exchange) {
+	t := r.t
+	target := strings.ReplaceAll(x.target, "$H", r.home)
+	if x.user != "-" {
+		separator := "&"
+		if !strings.Contains(target, "?") {
+			separator = "?"
+		}
+		target += separator + "user.name=" + x.user
+	}
+	response := r.send(strings.TrimSuffix(x.method, "!"), target, nil)
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("%s\n\t%s", x.line, fmt.Sprintf(format, args...))
+	}
+	if response.StatusCode != x.code {
+		fail("status %d, want %d: %s", response.StatusCode, x.code, body)
+		return
+	}
+	if x.contentType != "" && response.Header.Get("Content-Type") != x.contentType {
+		fail("content type %q, want %q", response.Header.Get("Content-Type"), x.contentType)
+	}
+	mask := func(s string) string {
+		return elsewhere.ReplaceAllString(strings.ReplaceAll(s, r.home, "$H"), "http://<HOST>/")
+	}
+	if x.location != "" {
+		u, err := url.Parse(response.Header.Get("Location"))
+		if err != nil {
+			fail("location: %v", err)
+			return
+		}
+		query, nn := u.RawQuery, url.QueryEscape(r.m.ipc)
+		u.RawQuery = "op=" + u.Query().Get("op")
+		if got := mask(u.String()); got != x.location {
+			fail("location %s, want %s", got, x.location)
+		}
+		if got := strings.ReplaceAll(query, nn, "<NN>"); got != x.locationQuery {
+			fail("query %s\nwant  %s", got, x.locationQuery)
+		}
+	}
+	if x.json != "" {
+		var got, want any
+		if err := json.Unmarshal([]byte(mask(string(body))), &got); err != nil {
+			fail("body %q: %v", body, err)
+			return
+		}
+		if err := json.Unmarshal([]byte(x.json), &want); err != nil {
+			t.Fatal(err)
+		}
+		if l, ok := got.(map[string]any)["Location"].(string); ok { // the recording leaves its query out
+			got = map[string]any{"Location": l[:strings.Index(l+"&", "&")]}
+		}
+		if !same(got, want) {
+			fail("body %s\nwant  %s", mask(string(body)), x.json)
+		}
+	}
+	if x.then == 201 {
+		r.write(target, *x.body)
+	}
+}
+
+// same compares decoded JSON, taking a mask for anything.
+func same(got, want any) bool {
+	switch w := want.(type) {
+	case string:
+		if w == "<MS>" || w == "<ID>" {
+			return got != nil
+		}
+	case map[string]any:
+		g, ok := got.(map[string]any)
+		if !ok || len(g) != len(w) {
+			return false
+		}
+		for k := range w {
+			if _, there := g[k]; !there || !same(g[k], w[k]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		g, ok := got.([]any)
+		if len(w) == 1 && w[0] == "<HOSTS>" {
+			return ok && len(g) > 0
+		}
+		if !ok || len(g) != len(w) {
+			return false
+		}
+		for i := range w {
+			if !same(g[i], w[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(got, want)
+}
+
+// write does what the datanode's door does with a body.
+func (r *replay) write(target, body string) {
+	r.t.Helper()
+	path, query, _ := strings.Cut(target, "?")
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	number := func(name string, fallback int64, base int) int64 {
+		if v := q.Get(name); v != "" {
+			fallback, err = strconv.ParseInt(v, base, 64)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		return fallback
+	}
+	size := number("blocksize", 128<<20, 10)
+	root := r.m.config.Door.Caller("root")
+	got := make(chan error, 1)
+	r.m.Create(root, namenode.CreateRequest{
+		Path: path, Mode: metadata.Mode(number("permission", 0o644, 8)), Client: "door", Create: true, Overwrite: q.Get("overwrite") == "true",
+		Parents: q.Get("createparent") != "false", Replication: int(number("replication", 1, 10)), BlockSize: size,
+	}, func(_ *metadata.FileStatus, err error) { got <- err })
+	if err := <-got; err != nil {
+		r.t.Fatal(err)
+	}
+	file := namenode.FileRef{Path: path}
+	var last *metadata.Block
+	for left := int64(len(body)); left > 0; left -= size {
+		r.m.AddBlock(root, namenode.AddBlockRequest{File: file, Client: "door", Previous: last}, func(b *namenode.LocatedBlock, err error) {
+			if err == nil {
+				last = &b.Block
+			}
+			got <- err
+		})
+		if err := <-got; err != nil {
+			r.t.Fatal(err)
+		}
+		last.Length = min(left, size)
+		r.dn.has(*last, pb.ReplicaState_FINALIZED)
+	}
+	r.m.Complete(root, file, "door", last, func(ok bool, err error) {
+		if err == nil && !ok {
+			err = fmt.Errorf("not complete")
+		}
+		got <- err
+	})
+	if err := <-got; err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	r := &replay{t: t, m: c.leader(), home: "/h"}
+	user := c.nodes[0].config.Door.Daemon()
+	if err := c.root().Mkdirs(t.Context(), "/h/d", 0o755, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		method, target string
+		code           int
+		body           string // part of it
+	}{
+		{"GET", "/?op=GETHOMEDIRECTORY&user.name=" + user, 200, `{"Path":"/user/` + user + `"}`},
+		{"GET", "/?op=GETHOMEDIRECTORY", 200, `{"Path":"/user/dr.who"}`},
+		{"GET", "/?op=GETTRASHROOT&user.name=" + user, 200, `{"Path":"/user/` + user + `/.Trash"}`},
+		{"GET", "/?op=GETDELEGATIONTOKEN&user.name=" + user, 200, `{"Token":null}`},
+		{"GET", "/?op=GETSERVERDEFAULTS&user.name=" + user, 200, `"blockSize":134217728,"bytesPerChecksum":512,"checksumType":2`},
+		{"GET", "/h?op=CHECKACCESS&fsaction=rwx&user.name=" + user, 200, ""},
+		{"GET", "/h?op=CHECKACCESS&fsaction=-w-&user.name=alice", 403, `"exception":"AccessControlException"`},
+		{"GET", "/h?op=CHECKACCESS&fsaction=rwz&user.name=" + user, 400, `Invalid value for webhdfs parameter \"fsaction\"`},
+		{"GET", "/h?op=GETACLSTATUS&user.name=" + user, 200, `{"AclStatus":{"entries":[],"group":"supergroup"`},
+		{"GET", "/h?op=LISTXATTRS&user.name=" + user, 200, `{"XAttrNames":"[]"}`},
+		{"GET", "/h?op=GETSTORAGEPOLICY&user.name=" + user, 200, `"id":7,"name":"HOT"`},
+		{"GET", "/h?op=GETALLSTORAGEPOLICY&user.name=" + user, 200, `"name":"LAZY_PERSIST"`},
+		{"PUT", "/h/d?op=SETPERMISSION&permission=1770&user.name=" + user, 200, ""},
+		{"GET", "/h/d?op=GETFILESTATUS&user.name=" + user, 200, `"permission":"1770"`},
+		{"PUT", "/h/d?op=SETPERMISSION&permission=2000&user.name=" + user, 400, `permission = 2000 > 1777`},
+		{"PUT", "/h/d?op=SETOWNER&owner=alice&user.name=" + user, 200, ""},
+		{"PUT", "/h/d?op=SETOWNER&user.name=" + user, 400, `Both owner and group are empty.`},
+		{"PUT", "/h/d?op=SETOWNER&owner=bob&user.name=alice", 403, `"exception":"AccessControlException"`},
+		{"PUT", "/h/d?op=SETTIMES&modificationtime=1000&user.name=" + user, 200, ""},
+		{"GET", "/h/d?op=GETFILESTATUS&user.name=" + user, 200, `"modificationTime":1000,"owner":"alice"`},
+		{"PUT", "/h/d?op=SETREPLICATION&replication=2&user.name=" + user, 200, `{"boolean":false}`},
+		{"PUT", "/h/d?op=MKDIRS&user.name=" + user, 200, `{"boolean":true}`},
+		{"PUT", "/x?op=MKDIRS", 403, `"exception":"AccessControlException"`}, // dr.who
+		{"PUT", "/h?op=CREATESNAPSHOT&user.name=" + user, 400, `"exception":"UnsupportedOperationException"`},
+		{"PUT", "/h?op=SETXATTR&user.name=" + user, 400, `extended attributes are not supported`},
+		{"POST", "/h?op=CONCAT&user.name=" + user, 400, `"exception":"UnsupportedOperationException"`},
+		{"GET", "/h?op=NOSUCHOP&user.name=" + user, 400, `NOSUCHOP is not a valid GET operation.`},
+		{"PATCH", "/h?op=MKDIRS&user.name=" + user, 400, `MKDIRS is not a valid PATCH operation.`},
+		{"PUT", "/h/d?op=MKDIRS&doas=bob&user.name=alice", 403, `User: alice is not allowed to impersonate bob`},
+		{"PUT", "/h/f?op=CREATE&user.name=" + user, 403, `Failed to find datanode`},
+		{"PUT", "/h/" + strings.Repeat("x", 256) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"PathComponentTooLongException"`},
+		{"PUT", "/h/" + strings.Repeat("x/", 4000) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"InvalidPathException"`},
+		{"GET", "?op=LISTSTATUS&user.name=" + user, 200, `"pathSuffix":"h"`},
+	} {
+		response := r.send(x.method, x.target, strings.NewReader(""))
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if response.StatusCode != x.code || !strings.Contains(string(body), x.body) || x.body == "" && len(body) > 0 {
+			t.Errorf("%s %.80s: %d %s\n\twant %d %s", x.method, x.target, response.StatusCode, body, x.code, x.body)
+		}
+	}
+}
+
+func TestListingPagesAreStitchedTogether(t *testing.T) {
+	c := newCluster(t, 1, func(c *Config) { c.Properties.ListLimit = 3 })
+	r := &replay{t: t, m: c.leader()}
+	user := c.nodes[0].config.Door.Daemon()
+	for _, name := range []string{"a", "b", "B", "10", "9", "é", "~"} {
+		if err := c.root().Mkdirs(t.Context(), "/d/"+name, 0o755, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func(target string) (out []string, remaining int) {
+		var l struct {
+			FileStatuses     struct{ FileStatus []struct{ PathSuffix string } }
+			DirectoryListing struct {
+				PartialListing struct {
+					FileStatuses struct{ FileStatus []struct{ PathSuffix string } }
+				}
+				RemainingEntries int
+			}
+		}
+		if err := json.NewDecoder(r.send("GET", target+"&user.name="+user, nil).Body).Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range append(l.FileStatuses.FileStatus, l.DirectoryListing.PartialListing.FileStatuses.FileStatus...) {
+			out = append(out, f.PathSuffix)
+		}
+		return out, l.DirectoryListing.RemainingEntries
+	}
+	if got, _ := names("/d?op=LISTSTATUS"); fmt.Sprint(got) != "[10 9 B a b ~ é]" {
+		t.Errorf("LISTSTATUS: %v", got)
+	}
+	if got, left := names("/d?op=LISTSTATUS_BATCH&startAfter=9"); fmt.Sprint(got) != "[B a b]" || left != 2 {
+		t.Errorf("LISTSTATUS_BATCH: %v, %d left", got, left)
+	}
+}
+
+func TestHealthPages(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	leader := c.leader()
+	for _, m := range c.nodes {
+		for _, page := range []string{"livez", "readyz", "health"} {
+			response, err := http.Get("http://" + m.http + "/" + page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, _ := io.ReadAll(response.Body)
+			response.Body.Close()
+			state := "standby"
+			if m == leader {
+				state = "active"
+			}
+			if response.StatusCode != 200 || page != "livez" && !strings.Contains(string(body), state) {
+				t.Errorf("%s of %s: %d %s", page, m.config.ID, response.StatusCode, body)
+			}
+		}
+		if m != leader {
+			r := &replay{t: t, m: m}
+			response := r.send("GET", "/?op=LISTSTATUS&user.name="+m.config.Door.Daemon(), nil)
+			body, _ := io.ReadAll(response.Body)
+			if response.StatusCode != 403 || !strings.Contains(string(body), `"javaClassName":"org.apache.hadoop.ipc.StandbyException"`) {
+				t.Errorf("WebHDFS of a follower: %d %s", response.StatusCode, body)
+			}
+		}
+	}
+	request, err := http.NewRequest("GET", "http://"+leader.http+"/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = "evil.example"
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode == 200 {
+		t.Error("a request for another host was served")
+	}
+}
