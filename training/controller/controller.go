@@ -672,6 +672,7 @@ func (c *controller) conclude(ctx context.Context) error {
 
 // finish ends the application.
 func (c *controller) finish(ctx context.Context, state, reason string) error {
+	c.fleet.finished()
 	final := map[string]string{ExperimentFinished: "SUCCEEDED", ExperimentFailed: "FAILED", ExperimentKilled: "KILLED"}[state]
 	err := c.env.RM.Finish(ctx, &rmpb.FinishRequest{
 		ApplicationId: c.env.Application, Attempt: int32(c.env.Attempt), Epoch: c.fleet.epoch, FinalStatus: final, Diagnostics: reason,

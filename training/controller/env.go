@@ -1,11 +1,13 @@
 package controller
 
 import (
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
 )
 
 // maxJob bounds job.json, in bytes.
@@ -51,18 +54,40 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	if len(env.Job) > maxJob {
 		return Env{}, nil, errors.New("job.json is longer than 16 MiB")
 	}
-	token, err := os.ReadFile(tokenFile)
+	secret, err := os.ReadFile(tokenFile)
 	if err != nil {
 		return Env{}, nil, fmt.Errorf("token: %w", err)
 	}
-	env.Caller = security.NewDoor(security.Config{}).HTTPCaller
+	token := strings.TrimSpace(string(secret))
+	env.Caller = proxied(security.NewDoor(security.Config{}), token)
 	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return Env{}, nil, err
 	}
-	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), strings.TrimSpace(string(token)))
+	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), token)
 	if err != nil {
 		return Env{}, nil, errors.Join(err, env.Listener.Close())
 	}
 	env.RM = rm
 	return env, closer, nil
+}
+
+// userHeader names the user of a request that the resource manager passes on with the token of the master's own
+// container (resourcemanager/rest, proxy.go).
+const userHeader = "X-Hops-User"
+
+// proxied finds the user of a request: whom the resource manager names, or else who owns the connection.
+func proxied(door *security.Door, token string) func(*http.Request) (metadata.Caller, error) {
+	own := hashToken(token)
+	return func(r *http.Request) (metadata.Caller, error) {
+		shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok {
+			return door.HTTPCaller(r)
+		}
+		sum := hashToken(shown)
+		user := r.Header.Get(userHeader)
+		if subtle.ConstantTimeCompare(own[:], sum[:]) != 1 || user == "" {
+			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the token is not the resource manager's, or it names no user")
+		}
+		return door.Caller(user), nil
+	}
 }

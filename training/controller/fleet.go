@@ -50,6 +50,8 @@ type fleet struct {
 	release    []string
 	asked      int // numbers the asks
 	pending    string
+	handled    uint64 // the last event that was taken in
+	ended      bool   // the application is finished: the resource manager knows this attempt no more
 	arrived    chan struct{} // closed when a container is granted
 	lastGrant  time.Time
 }
@@ -253,7 +255,7 @@ func (f *fleet) run(ctx context.Context) error {
 		}
 		late, forgive := f.look(time.Now())
 		for _, c := range late {
-			err := f.notStarted(ctx, c, fmt.Sprintf("its executor did not register within %s", f.times.Start))
+			err := f.notStarted(ctx, c, fmt.Sprintf("its executor did not register within %s", f.times.Start), "")
 			if err != nil {
 				return err
 			}
@@ -274,7 +276,7 @@ func (f *fleet) run(ctx context.Context) error {
 		sequence++
 		r.Sequence, sent = sequence, time.Now()
 		if _, err := f.rm.Allocate(ctx, r); err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || f.over() {
 				return nil
 			}
 			return fmt.Errorf("resource manager: %w", err)
@@ -286,7 +288,7 @@ func (f *fleet) run(ctx context.Context) error {
 func (f *fleet) request() *rmpb.AllocateRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := &rmpb.AllocateRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch, Cancel: f.cancel, Release: f.release}
+	r := &rmpb.AllocateRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch, Cancel: f.cancel, Release: f.release, Acknowledged: f.handled}
 	for _, id := range slices.Sorted(maps.Keys(f.news)) {
 		r.Asks = append(r.Asks, proto.Clone(f.asks[id]).(*rmpb.Ask)) // the original changes when nodes are excluded
 	}
@@ -307,11 +309,14 @@ func (f *fleet) watch(ctx context.Context) error {
 				return err
 			}
 			request.Acknowledged = max(request.Acknowledged, e.GetSequence())
+			f.mu.Lock()
+			f.handled = request.Acknowledged
+			f.mu.Unlock()
 			f.poke()
 			return nil
 		})
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || f.over():
 			return nil
 		case errors.Is(err, errStaleAttempt):
 			return err
@@ -386,15 +391,28 @@ func (f *fleet) completed(ctx context.Context, done *rmpb.Completed) error {
 	if err != nil || had || !first || status.ClusterFault() {
 		return err
 	}
-	return f.notStarted(ctx, c, why)
+	return f.notStarted(ctx, c, why, done.GetLogDir())
 }
 
-func (f *fleet) notStarted(ctx context.Context, c *container, why string) error {
+// finished is told before the application ends, so that the resource manager's refusals are not taken for errors.
+func (f *fleet) finished() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = true
+}
+
+func (f *fleet) over() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+func (f *fleet) notStarted(ctx context.Context, c *container, why, log string) error {
 	return f.experiment.propose(ctx, func(x *experiment, now training.Millis) (*entry, error) {
 		if x.over() {
 			return nil, nil
 		}
-		return x.propose(now, &entry{NotStarted: &notStarted{Container: c.id, Node: c.node, Reason: why}})
+		return x.propose(now, &entry{NotStarted: &notStarted{Container: c.id, Node: c.node, Reason: why, Log: log}})
 	})
 }
 

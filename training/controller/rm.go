@@ -25,7 +25,8 @@ var errStaleAttempt = errors.New("a newer attempt of this application has been s
 type ResourceManager interface {
 	Register(ctx context.Context, r *rmpb.RegisterRequest) (*rmpb.RegisterResponse, error)
 	Allocate(ctx context.Context, r *rmpb.AllocateRequest) (*rmpb.AllocateResponse, error)
-	// Events hands each event to handle, in order, until the stream or ctx ends; then the caller opens it again.
+	// Events hands each event to handle, in order, until the stream, handle or ctx ends it; then the caller opens it again.
+	// r.Acknowledged moves on with what was handled.
 	Events(ctx context.Context, r *rmpb.EventsRequest, handle func(*rmpb.Event) error) error
 	Finish(ctx context.Context, r *rmpb.FinishRequest) error
 }

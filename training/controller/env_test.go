@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/security"
+)
+
+func TestTheEnvironmentOfAContainerBecomesAnEnv(t *testing.T) {
+	files, err := dfs.New(dfs.Config{Namenodes: []string{"127.0.0.1:1"}, User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "job.json"), []byte(`{}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	vars := map[string]string{}
+	_, _, err = FromEnvironment(func(k string) string { return vars[k] }, files, nil, slog.Default())
+	if err == nil || !strings.Contains(err.Error(), "HOPS_APPLICATION_ID, HOPS_USER, HOPS_ATTEMPT, HOPS_WORK_DIR, HOPS_RM_GRPC, HOPS_TOKEN is not set") {
+		t.Errorf("nothing set: %v", err)
+	}
+	vars = map[string]string{"HOPS_APPLICATION_ID": testApp, "HOPS_USER": "ann", "HOPS_ATTEMPT": "0", "HOPS_WORK_DIR": dir, "HOPS_RM_GRPC": "127.0.0.1:1,127.0.0.1:2", "HOPS_TOKEN": filepath.Join(dir, "token")}
+	if _, _, err := FromEnvironment(func(k string) string { return vars[k] }, files, nil, nil); err == nil {
+		t.Error("attempt 0 accepted")
+	}
+	vars["HOPS_ATTEMPT"] = "2"
+	env, closer, err := FromEnvironment(func(k string) string { return vars[k] }, files, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer.Close()
+	defer env.Listener.Close()
+	if env.Attempt != 2 || env.User != "ann" || string(env.Job) != "{}" || !strings.HasPrefix(env.Listener.Addr().String(), "127.0.0.1:") {
+		t.Errorf("%+v", env)
+	}
+}
+
+// Requests come through the resource manager's proxy, which shows the master's own token and names the user.
+func TestTheResourceManagersWordForTheUserIsTaken(t *testing.T) {
+	caller := proxied(security.NewDoor(security.Config{}), "secret")
+	for _, c := range []struct{ authorization, user, want string }{
+		{"Bearer secret", "bob", "bob"},
+		{"Bearer secret", "", ""},
+		{"Bearer other", "bob", ""},
+		{"", "bob", security.DrWho}, // the header alone says nothing
+	} {
+		r, _ := http.NewRequest("GET", "http://127.0.0.1/v1/experiments", nil)
+		if c.authorization != "" {
+			r.Header.Set("Authorization", c.authorization)
+		}
+		r.Header.Set(userHeader, c.user)
+		got, err := caller(r)
+		if got.User != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%+v: %+v %v", c, got, err)
+		}
+	}
+}
