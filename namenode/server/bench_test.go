@@ -1,0 +1,87 @@
+package server
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// outstanding is how many calls the benchmarks keep under way.
+const outstanding = 256
+
+func pump(b *testing.B, connections int, m *member, call func(c *hrpc.Client, i int64) error) {
+	var clients []*hrpc.Client
+	for range connections {
+		c, err := hrpc.Dial(b.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: m.config.Door.Daemon()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for w := range outstanding {
+		wg.Go(func() {
+			for {
+				i := next.Add(1)
+				if i > int64(b.N) {
+					return
+				}
+				if err := call(clients[w%connections], i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}
+
+// BenchmarkStat and BenchmarkCreateComplete run everything in one process: clients, and one or three namenodes with real
+// sockets and fsyncs.
+func BenchmarkStat(b *testing.B) {
+	for _, n := range []int{1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := newCluster(b, n, nil)
+			if err := c.root().Mkdirs(b.Context(), "/a/b/c", 0o755, true); err != nil {
+				b.Fatal(err)
+			}
+			path := "/a/b/c"
+			b.ReportAllocs()
+			pump(b, 4, c.leader(), func(c *hrpc.Client, _ int64) error {
+				var r hadoop.GetFileInfoResponseProto
+				return c.Call(b.Context(), clientprotocol.Name, "getFileInfo", &hadoop.GetFileInfoRequestProto{Src: &path}, &r)
+			})
+		})
+	}
+}
+
+func BenchmarkCreateComplete(b *testing.B) {
+	for _, n := range []int{1, 3} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := newCluster(b, n, nil)
+			b.ReportAllocs()
+			pump(b, 4, c.leader(), func(c *hrpc.Client, i int64) error {
+				path, client := fmt.Sprintf("/d%d/f%d", i%64, i), "bench"
+				var r hadoop.CreateResponseProto
+				err := c.Call(b.Context(), clientprotocol.Name, "create", &hadoop.CreateRequestProto{
+					Src: &path, Masked: &hadoop.FsPermissionProto{Perm: ptr(uint32(0o644))}, ClientName: &client, CreateFlag: ptr(uint32(1)),
+					CreateParent: ptr(true), Replication: ptr(uint32(1)), BlockSize: ptr(uint64(1 << 20)),
+				}, &r)
+				if err != nil {
+					return err
+				}
+				return c.Call(b.Context(), clientprotocol.Name, "complete", &hadoop.CompleteRequestProto{Src: &path, ClientName: &client, FileId: r.Fs.FileId}, new(hadoop.CompleteResponseProto))
+			})
+		})
+	}
+}
