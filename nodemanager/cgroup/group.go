@@ -20,7 +20,11 @@ func (g Group) Make(l Limits) error {
 	switch g.Version {
 	case 1:
 		for _, dir := range g.Dirs {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
+			err := os.MkdirAll(dir, 0o755)
+			for try := 0; errors.Is(err, fs.ErrNotExist) && try < 20; try++ {
+				err = os.MkdirAll(dir, 0o755) // another container's end took the parent away just now
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -213,7 +217,8 @@ func (g Group) OOMKills() int64 {
 	return 0
 }
 
-// Remove deletes the group once its processes are gone, waiting a short time for the kernel to let go of the last ones.
+// Remove deletes the group once its processes are gone, waiting a short time for the kernel to let go of the last ones. With
+// version 1 the last group takes its parents along, so that nothing is left of a node manager that was killed.
 func (g Group) Remove() error {
 	var errs []error
 	for _, dir := range g.Dirs {
@@ -226,6 +231,8 @@ func (g Group) Remove() error {
 		}
 		if err != nil {
 			errs = append(errs, err)
+		} else if g.Version == 1 && os.Remove(filepath.Dir(dir)) == nil { // fails while it holds another container
+			_ = os.Remove(filepath.Dir(filepath.Dir(dir)))
 		}
 	}
 	return errors.Join(errs...)

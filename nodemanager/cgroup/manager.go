@@ -1,9 +1,7 @@
 package cgroup
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -153,18 +151,13 @@ func (m *Manager) List() []string {
 	return names
 }
 
-// Close removes the parent group if no container is left in it.
-func (m *Manager) Close() error {
-	var errs []error
+// Close removes the parent group if no container is left in it. It is made again when it is needed.
+func (m *Manager) Close() {
 	for _, dir := range m.Group(".").Dirs {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		if m.report.Version == 1 {
-			os.Remove(filepath.Dir(dir)) // "hops" itself, when no other node manager uses it
+		if os.Remove(dir) == nil && m.report.Version == 1 {
+			_ = os.Remove(filepath.Dir(dir)) // "hops" itself, unless another node manager uses it
 		}
 	}
-	return errors.Join(errs...)
 }
 
 func write(dir, file, text string) error {

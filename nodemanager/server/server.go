@@ -119,6 +119,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopWork()
 	s.work.Wait()
+	s.groups.Close()
 	s.log.Info("node manager has stopped", "error", err)
 	return err
 }
@@ -137,9 +138,6 @@ func (s *Server) stopAll() {
 			s.log.Error("a container does not end; its supervisor goes on trying", "container", c.id)
 			return
 		}
-	}
-	if err := s.groups.Close(); err != nil {
-		s.log.Warn("control group not removed", "error", err)
 	}
 }
 

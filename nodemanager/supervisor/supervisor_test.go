@@ -377,11 +377,7 @@ func groups(t *testing.T) *cgroup.Manager {
 	if !m.Report().Memory {
 		t.Skipf("needs a writable memory controller: %v", m.Report())
 	}
-	t.Cleanup(func() {
-		if err := m.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(m.Close)
 	return m
 }
 
