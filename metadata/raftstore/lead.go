@@ -1,7 +1,10 @@
 package raftstore
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -17,6 +20,8 @@ type Leadership struct {
 	// Term is raft's term; for a leader the one in which it was elected.
 	Term uint64
 }
+
+var errStuckTransfer = fmt.Errorf("a handover of leadership has not ended for %v: raft takes no commands any more", transferPatience)
 
 // reign is one period of leadership, from the barrier to its loss.
 type reign struct {
@@ -72,7 +77,10 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 		if r := g.reign.Swap(nil); r != nil {
 			close(r.lost)
 		}
-		candidate = nil
+		if candidate != nil {
+			close(candidate.lost)
+			candidate = nil
+		}
 	}
 	defer end()
 	for {
@@ -83,7 +91,7 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 				r := &reign{term: g.raft.CurrentTerm(), lost: make(chan struct{})}
 				candidate = r
 				g.workers.Go(func() {
-					index, err := g.barrier()
+					index, err := g.barrier(r)
 					select {
 					case ready <- barrier{r, index, err}:
 					case <-stop:
@@ -94,11 +102,11 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 			if b.reign != candidate {
 				break // of an earlier reign
 			}
-			candidate = nil
-			if b.err != nil {
+			if b.err != nil { // raft has stepped down, and notify says so next
 				g.log.Debug("barrier of a new leader failed", "err", b.err)
 				break
 			}
+			candidate = nil
 			g.fsm.advance(b.index)
 			g.reign.Store(b.reign)
 		case <-observed:
@@ -116,16 +124,34 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 }
 
 // barrier waits until an entry of the present term is committed and everything before it applied: VerifyLeader alone is
-// not linearizable on a fresh leader (hashicorp/raft#359).
-func (g *Group) barrier() (uint64, error) {
-	future := g.raft.Barrier(0)
-	if err := future.Error(); err != nil {
-		return 0, err
+// not linearizable on a fresh leader (hashicorp/raft#359). A handover that was under way when this member last led may
+// make raft refuse for a moment, or, by hashicorp/raft#696, for ever.
+func (g *Group) barrier(r *reign) (uint64, error) {
+	began := time.Now()
+	for {
+		future := g.raft.Barrier(0)
+		err := future.Error()
+		if err == nil {
+			if f, ok := future.(raft.IndexFuture); ok {
+				return f.Index(), nil
+			}
+			return 0, nil
+		}
+		if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+			return 0, err
+		}
+		if time.Since(began) > transferPatience {
+			g.fail(errStuckTransfer)
+			return 0, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-r.lost:
+			return 0, err
+		case <-g.dying:
+			return 0, err
+		}
 	}
-	if f, ok := future.(raft.IndexFuture); ok {
-		return f.Index(), nil
-	}
-	return 0, nil
 }
 
 func (g *Group) notLeader() error {

@@ -222,7 +222,7 @@ func (g *Group) outcome(err error) error {
 		if g.batches.transfer.IsZero() {
 			g.batches.transfer = time.Now()
 		} else if time.Since(g.batches.transfer) > transferPatience {
-			g.fail(fmt.Errorf("handover of leadership has not ended for %v", transferPatience))
+			g.fail(errStuckTransfer)
 		}
 		return &NotLeader{}
 	case errors.Is(err, metadata.ErrNoSpace):

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"errors"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -234,6 +235,22 @@ func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *
 		return errCut
 	}
 	return w.NetworkTransport.RequestPreVote(id, target, req, resp)
+}
+
+// InstallSnapshot implements raft.Transport.
+func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if w.cut.Load() {
+		return errCut
+	}
+	return w.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
+}
+
+// TimeoutNow implements raft.Transport.
+func (w *wire) TimeoutNow(id raft.ServerID, target raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	if w.cut.Load() {
+		return errCut
+	}
+	return w.NetworkTransport.TimeoutNow(id, target, req, resp)
 }
 
 // Close implements raft.WithClose.

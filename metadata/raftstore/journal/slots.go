@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // slots is a small file of two records that are replaced in place, little endian, each in a block of its own:
@@ -93,11 +95,21 @@ func (s *slots) replace(payload []byte) error {
 		if err := s.put(slot, payload); err != nil {
 			return err
 		}
-		if err := s.f.Sync(); err != nil {
+		if err := s.sync(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sync is fdatasync: the blocks are allocated since createSlots, so no journal of the file system has to be waited for,
+// and with it everybody else's writes.
+func (s *slots) sync() error {
+	for {
+		if err := unix.Fdatasync(int(s.f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 func (s *slots) close() error { return errors.Join(s.f.Sync(), s.f.Close()) }
