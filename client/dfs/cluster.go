@@ -34,6 +34,10 @@ func (c *Client) HAState(ctx context.Context) []NamenodeState {
 			defer conn.Close()
 			var answer hadooppb.GetHAServiceStateResponseProto
 			err = conn.Call(ctx, clientProtocol, "getHAServiceState", new(hadooppb.GetHAServiceStateRequestProto), &answer)
+			if remote, ok := errors.AsType[*hrpc.RemoteError](err); ok && strings.Contains(remote.Message, "HA for namenode is not enabled") {
+				states[i].State = "active" // Hadoop's only namenode
+				return
+			}
 			if err != nil {
 				states[i].Err = wrap("state of", addr, err)
 				return

@@ -20,8 +20,8 @@ const (
 	window = 80
 	// heartbeat is how long a pipeline may be silent.
 	heartbeat = 30 * time.Second
-	// perNode is what each datanode of a pipeline adds to the time it may take.
-	perNode = 5 * time.Second
+	// nodeShare is the share of the datanode timeout that each datanode of a pipeline adds: 5 s of 60, as in Hadoop.
+	nodeShare = 12
 )
 
 type stage = hadooppb.OpWriteBlockProto_BlockConstructionStage
@@ -256,7 +256,8 @@ func (b *blockWriter) write(wire []byte) bool {
 }
 
 func (b *blockWriter) patience() time.Duration {
-	return b.c.config.DatanodeTimeout + time.Duration(len(b.nodes))*perNode
+	timeout := b.c.config.DatanodeTimeout
+	return timeout + time.Duration(len(b.nodes))*timeout/nodeShare
 }
 
 // fault records why the pipeline is broken, the first reason only.

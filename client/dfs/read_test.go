@@ -1,0 +1,260 @@
+package dfs
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+)
+
+// bigFile writes a file of several blocks.
+func bigFile(t testing.TB, client *Client, size int) []byte {
+	t.Helper()
+	data := pattern(size)
+	if err := client.WriteFile(t.Context(), "/big", data, true); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func open(t testing.TB, client *Client, name string) *Reader {
+	t.Helper()
+	r, err := client.Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func TestReaderKeepsTheRulesOfReaders(t *testing.T) {
+	c, _ := newCluster(t, 2)
+	client := c.client(Config{BlockSize: 2048})
+	data := bigFile(t, client, 5000)
+	if err := iotest.TestReader(open(t, client, "/big"), data); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReaderSeeksAnywhere(t *testing.T) {
+	_, client := newCluster(t, 2)
+	data := bigFile(t, client, 3<<20+100)
+	r := open(t, client, "/big")
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		at := rnd.Int64N(int64(len(data)))
+		if rnd.IntN(2) == 0 { // near
+			at = min(max(r.pos+rnd.Int64N(20000)-5000, 0), int64(len(data)))
+		}
+		if got, err := r.Seek(at, io.SeekStart); got != at || err != nil {
+			t.Fatalf("seek %d: %d, %v", at, got, err)
+		}
+		p := make([]byte, rnd.IntN(100_000))
+		n, err := io.ReadFull(r, p)
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			t.Fatal(err)
+		}
+		sameBytes(t, "read", p[:n], data[at:min(at+int64(len(p)), int64(len(data)))])
+	}
+}
+
+func TestReadAtFromManyGoroutines(t *testing.T) {
+	_, client := newCluster(t, 2)
+	data := bigFile(t, client, 2<<20)
+	r := open(t, client, "/big")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			rnd := rand.New(rand.NewPCG(5, uint64(i)))
+			for range 30 {
+				at, size := rnd.IntN(len(data)), rnd.IntN(50_000)
+				p := make([]byte, size)
+				n, err := r.ReadAt(p, int64(at))
+				if n < size && err != io.EOF || err != nil && err != io.EOF {
+					t.Errorf("%d bytes at %d: %d, %v", size, at, n, err)
+				}
+				if !bytes.Equal(p[:n], data[at:min(at+size, len(data))]) {
+					t.Errorf("%d bytes at %d differ", size, at)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWriteToCopiesTheRest(t *testing.T) {
+	_, client := newCluster(t, 2)
+	data := bigFile(t, client, 1<<20+5)
+	r := open(t, client, "/big")
+	if _, err := r.Seek(1000, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if n, err := io.Copy(&b, r); n != int64(len(data)-1000) || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	sameBytes(t, "copied", b.Bytes(), data[1000:])
+	// A writer that fails leaves the reader where the writer stopped.
+	_, _ = r.Seek(0, io.SeekStart)
+	if n, err := r.WriteTo(&failingWriter{room: 70_000}); n != 70_000 || !errors.Is(err, errInjected) {
+		t.Fatalf("%d, %v", n, err)
+	}
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "the rest", rest, data[70_000:])
+}
+
+type failingWriter struct{ room int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	n := min(len(p), w.room)
+	w.room -= n
+	if n < len(p) {
+		return n, errInjected
+	}
+	return n, nil
+}
+
+func TestReadsReuseConnections(t *testing.T) {
+	c, client := newCluster(t, 1)
+	data := bigFile(t, client, 1<<20)
+	r := open(t, client, "/big")
+	before := c.nodes[0].accepted
+	for i := range 20 {
+		p := make([]byte, 1000)
+		if _, err := r.ReadAt(p, int64(i*1000)); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "read", p, data[i*1000:][:1000])
+	}
+	if n := c.nodes[0].accepted - before; n != 1 {
+		t.Errorf("%d connections for 20 reads", n)
+	}
+}
+
+func TestKeptConnectionThatTheDatanodeClosedIsReplaced(t *testing.T) {
+	c, client := newCluster(t, 1)
+	bigFile(t, client, 10_000)
+	r := open(t, client, "/big")
+	for range 3 {
+		if _, err := r.ReadAt(make([]byte, 10), 0); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[0].set(func() {
+			for conn := range c.nodes[0].conns {
+				conn.Close()
+			}
+		})
+	}
+}
+
+func TestDeadReplicaIsSkipped(t *testing.T) {
+	c, client := newCluster(t, 3)
+	data := bigFile(t, client, 2<<20)
+	c.nodes[0].kill()
+	c.nodes[1].kill()
+	got, err := io.ReadAll(open(t, client, "/big"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "read", got, data)
+}
+
+func TestReplicaThatBreaksOffIsReplacedOnTheWay(t *testing.T) {
+	c, client := newCluster(t, 2)
+	data := bigFile(t, client, 2<<20)
+	c.nodes[0].readFor = 5
+	got, err := io.ReadAll(open(t, client, "/big"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "read", got, data)
+}
+
+func TestCorruptReplicaIsReportedAndReplaced(t *testing.T) {
+	c, client := newCluster(t, 2)
+	data := bigFile(t, client, 1<<20)
+	c.nodes[0].flip = true
+	got, err := client.ReadFile(t.Context(), "/big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "read", got, data)
+	if len(c.bad) != 1 || c.bad[0] != "node-0" {
+		t.Errorf("reported: %v", c.bad)
+	}
+}
+
+func TestCorruptBytesAreNeverHandedOut(t *testing.T) {
+	c, client := newCluster(t, 1)
+	bigFile(t, client, 100_000)
+	c.nodes[0].flip = true
+	r := open(t, client, "/big")
+	n, err := io.Copy(io.Discard, r)
+	if n != 0 || !errors.Is(err, metadata.ErrIO) || !strings.Contains(err.Error(), "checksum") {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+func TestReplicaThatComesBackIsFound(t *testing.T) {
+	c, client := newCluster(t, 2)
+	data := bigFile(t, client, 100_000)
+	r := open(t, client, "/big")
+	c.nodes[0].kill()
+	c.nodes[1].flip = true
+	calls := 0
+	c.mu.Lock()
+	c.before = func(method string, _ *hrpc.Call) error {
+		if method == "getBlockLocations" {
+			calls++
+			c.nodes[1].set(func() { c.nodes[1].flip = false })
+		}
+		return nil
+	}
+	c.mu.Unlock()
+	got, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "read", got, data)
+	if calls != 1 {
+		t.Errorf("locations were asked for %d times more", calls)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	_, client := newCluster(t, 1)
+	if err := client.Mkdirs(t.Context(), "/d", 0o777, true); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"/none": fs.ErrNotExist, "/d": metadata.ErrNotExist, "relative": metadata.ErrInvalidPath, "": metadata.ErrInvalidPath, "/a\x00b": fs.ErrInvalid} {
+		if _, err := client.Open(t.Context(), name); !errors.Is(err, want) {
+			t.Errorf("open %q: %v, want %v", name, err, want)
+		}
+	}
+	bigFile(t, client, 10)
+	r := open(t, client, "/big")
+	if _, err := r.Seek(-1, io.SeekStart); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("seek: %v", err)
+	}
+	if _, err := r.ReadAt(make([]byte, 1), -1); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("read at -1: %v", err)
+	}
+	if n, err := r.ReadAt(make([]byte, 20), 5); n != 5 || err != io.EOF {
+		t.Errorf("read over the end: %d, %v", n, err)
+	}
+	r.Close()
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("read after close: %v", err)
+	}
+}

@@ -1,0 +1,493 @@
+package dfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func create(t testing.TB, client *Client, name string) *Writer {
+	t.Helper()
+	w, err := client.Create(t.Context(), name, CreateOptions{Overwrite: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func write(t testing.TB, w *Writer, data []byte) {
+	t.Helper()
+	if n, err := w.Write(data); n != len(data) || err != nil {
+		t.Fatalf("wrote %d of %d bytes: %v", n, len(data), err)
+	}
+}
+
+func TestFilesOfAllSizesComeBack(t *testing.T) {
+	c, client := newCluster(t, 3)
+	for _, size := range []int{0, 1, 511, 512, 513, 65535, 65536, 65537, 1<<20 - 1, 1 << 20, 1<<20 + 1, 3<<20 + 777} {
+		data := pattern(size)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		got, err := client.ReadFile(t.Context(), "/f")
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		sameBytes(t, "read", got, data)
+		for i, n := range c.replicas("/f") {
+			if n != 3 {
+				t.Errorf("block %d of %d bytes has %d replicas", i, size, n)
+			}
+		}
+	}
+}
+
+func TestReadFromFillsPackets(t *testing.T) {
+	c, client := newCluster(t, 2)
+	data := pattern(1<<20 + 99)
+	for _, r := range []io.Reader{bytes.NewReader(data), iotest.HalfReader(bytes.NewReader(data)), iotest.DataErrReader(bytes.NewReader(data))} {
+		w := create(t, client, "/f")
+		if n, err := w.ReadFrom(r); n != int64(len(data)) || err != nil {
+			t.Fatalf("%d, %v", n, err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+	}
+}
+
+// Flushes at odd places and appends at odd lengths must leave what was written, whatever that does to chunks.
+func TestFlushesAndAppendsKeepEveryByte(t *testing.T) {
+	c, client := newCluster(t, 2)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	var data []byte
+	w := create(t, client, "/f")
+	for range 150 {
+		part := pattern(rnd.IntN(3000))
+		write(t, w, part)
+		data = append(data, part...)
+		var err error
+		switch rnd.IntN(6) {
+		case 0, 1:
+			err = w.Hflush(t.Context())
+		case 2:
+			err = w.Hsync(t.Context())
+		case 3:
+			if err = w.Close(); err == nil {
+				w, err = client.Append(t.Context(), "/f")
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Size() != int64(len(data)) {
+			t.Fatalf("size %d, want %d", w.Size(), len(data))
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/f"), data)
+	got, err := client.ReadFile(t.Context(), "/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "read", got, data)
+}
+
+func TestFlushedBytesAreVisibleToNewReaders(t *testing.T) {
+	_, client := newCluster(t, 2)
+	w := create(t, client, "/log")
+	defer w.Abort()
+	if r, err := client.Open(t.Context(), "/log"); err != nil || r.Size() != 0 {
+		t.Fatalf("new file: %v", err)
+	}
+	var want []byte
+	for i := range 5 {
+		line := pattern(100 + i)
+		write(t, w, line)
+		want = append(want, line...)
+		if err := w.Hflush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.ReadFile(t.Context(), "/log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "after a flush", got, want)
+	}
+}
+
+func TestNamenodeIsToldOnceOfAFlushedBlock(t *testing.T) {
+	c, client := newCluster(t, 1)
+	w := create(t, client, "/log")
+	for range 5 {
+		write(t, w, []byte("line\n"))
+		if err := w.Hflush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := c.count("fsync"); n != 1 {
+		t.Errorf("fsync was called %d times", n)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSyncReachesTheDiskEvenOfBytesFlushedBefore(t *testing.T) {
+	c, client := newCluster(t, 1)
+	w := create(t, client, "/log")
+	write(t, w, pattern(700))
+	for _, step := range []struct {
+		sync bool
+		want int
+	}{{false, 0}, {true, 1}, {true, 1}, {false, 1}} {
+		if err := w.flush(t.Context(), step.sync); err != nil {
+			t.Fatal(err)
+		}
+		var synced int
+		c.nodes[0].set(func() { synced = c.nodes[0].synced })
+		if synced != step.want {
+			t.Errorf("%d packets with sync, want %d", synced, step.want)
+		}
+	}
+	write(t, w, pattern(5))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/log"), append(pattern(700), pattern(5)...))
+}
+
+func TestDatanodeThatRefusesIsLeftOut(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 4)
+		c.nodes[at].refuse = true
+		data := pattern(100_000)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		if n := c.replicas("/f")[0]; n != 3 {
+			t.Errorf("%d replicas, want 3", n)
+		}
+		if n := c.count("abandonBlock"); n != 1 {
+			t.Errorf("%d blocks were abandoned, want 1", n)
+		}
+	}
+}
+
+func TestNoDatanodeIsAnErrorThatNamesThem(t *testing.T) {
+	c, client := newCluster(t, 2)
+	for _, n := range c.nodes {
+		n.kill()
+	}
+	w := create(t, client, "/f")
+	_, err := w.Write(pattern(10))
+	if err == nil {
+		err = w.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), c.nodes[0].addr) || !strings.Contains(err.Error(), c.nodes[1].addr) {
+		t.Errorf("got %v", err)
+	}
+	if _, err2 := w.Write([]byte("x")); err2 == nil {
+		t.Error("a failed writer takes more")
+	}
+}
+
+// A datanode dies in the middle of a block; the rest goes on and nothing is lost.
+func TestDatanodeDiesWhileWriting(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 3)
+		c.nodes[at].dieAfter = 5
+		data := pattern(2<<20 + 12345)
+		w := create(t, client, "/f")
+		for part := range slices.Chunk(data, 50_000) {
+			write(t, w, part)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatalf("node %d: %v", at, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		if n := c.replicas("/f"); slices.Min(n) < 2 {
+			t.Errorf("node %d: replicas %v", at, n)
+		}
+		if c.count("updatePipeline") == 0 {
+			t.Errorf("node %d: the pipeline was never updated", at)
+		}
+	}
+}
+
+func TestAllButOneDatanodeDie(t *testing.T) {
+	c, client := newCluster(t, 3)
+	c.nodes[0].dieAfter = 3
+	c.nodes[2].dieAfter = 9
+	data := pattern(1 << 20)
+	if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/f"), data)
+}
+
+func TestAllDatanodesDie(t *testing.T) {
+	c, client := newCluster(t, 2)
+	c.nodes[0].dieAfter = 3
+	c.nodes[1].dieAfter = 9
+	err := client.WriteFile(t.Context(), "/f", pattern(1<<20), true)
+	if !errors.Is(err, metadata.ErrIO) || !strings.Contains(err.Error(), "bad") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := client.Stat(t.Context(), "/f"); !errors.Is(err, metadata.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+}
+
+func TestErrorInAnAcknowledgementBlamesItsNode(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 3)
+		c.nodes[at].badAck = 4
+		data := pattern(900_000)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatalf("node %d: %v", at, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		c.mu.Lock()
+		for _, n := range c.files["/f"].blocks[0].nodes {
+			if n == c.nodes[at] {
+				t.Errorf("node %d is still in the pipeline", at)
+			}
+		}
+		c.mu.Unlock()
+	}
+}
+
+func TestDatanodeDiesAtTheEndOfABlock(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 3)
+		c.nodes[at].dieAtEnd = true
+		data := pattern(300_000)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatalf("node %d: %v", at, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		for i, n := range c.nodes {
+			if i != at && !slices.Contains(n.stages, stageCloseRecovery) {
+				t.Errorf("node %d saw %v, no close recovery", i, n.stages)
+			}
+		}
+	}
+}
+
+func TestDatanodeDiesBetweenFlushes(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 4)
+		c.nodes[3].hidden = true
+		w := create(t, client, "/log")
+		var data []byte
+		for i := range 20 {
+			line := pattern(200 + i)
+			write(t, w, line)
+			data = append(data, line...)
+			if i == 7 {
+				c.nodes[at].kill()
+				c.mu.Lock()
+				c.nodes[at].hidden, c.nodes[3].hidden = true, false
+				c.mu.Unlock()
+			}
+			if err := w.Hflush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/log"), data)
+		// Somebody counts on the bytes, so another node takes the place and gets what was written before.
+		if n := c.replicas("/log")[0]; n != 3 {
+			t.Errorf("node %d: %d replicas, want 3", at, n)
+		}
+	}
+}
+
+func TestAppendToABlockThatLostANode(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 3)
+		data := pattern(1000)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[at].kill()
+		w, err := client.Append(t.Context(), "/f")
+		if err != nil {
+			t.Fatalf("node %d: %v", at, err)
+		}
+		write(t, w, data)
+		if err := w.Close(); err != nil {
+			t.Fatalf("node %d: %v", at, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), append(data, data...))
+	}
+}
+
+func TestAppendOfNothingKeepsTheFile(t *testing.T) {
+	c, client := newCluster(t, 2)
+	for _, size := range []int{0, 700, 1 << 20} {
+		data := pattern(size)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatal(err)
+		}
+		w, err := client.Append(t.Context(), "/f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+	}
+}
+
+func TestMuteDatanodeIsGivenUp(t *testing.T) {
+	c, _ := newCluster(t, 2)
+	client := c.client(Config{DatanodeTimeout: 200 * time.Millisecond})
+	c.nodes[1].mute = true
+	w := create(t, client, "/f")
+	write(t, w, pattern(1000))
+	start := time.Now()
+	// The first node waits for the second and cannot tell; the client blames the first, and then the second too.
+	if err := w.Close(); err == nil {
+		t.Error("nobody acknowledged and Close succeeded")
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestCloseWaitsForReplicas(t *testing.T) {
+	c, client := newCluster(t, 1)
+	c.notYet = 4
+	if err := client.WriteFile(t.Context(), "/f", pattern(10), true); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.count("complete"); n != 5 {
+		t.Errorf("complete was called %d times", n)
+	}
+	c.mu.Lock()
+	c.notYet = 3
+	c.mu.Unlock()
+	data := pattern(2<<20 + 1)
+	if err := client.WriteFile(t.Context(), "/g", data, true); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/g"), data)
+}
+
+func TestCloseGivesUpInTime(t *testing.T) {
+	c, _ := newCluster(t, 1)
+	client := c.client(Config{CloseTimeout: 50 * time.Millisecond})
+	c.notYet = 1 << 30
+	w := create(t, client, "/f")
+	if err := w.Close(); !errors.Is(err, metadata.ErrNotReplicatedYet) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLostLeaseEndsTheWriter(t *testing.T) {
+	c, client := newCluster(t, 1)
+	w := create(t, client, "/f")
+	write(t, w, pattern(10))
+	c.mu.Lock()
+	c.files["/f"].holder = "somebody else"
+	c.mu.Unlock()
+	if err := w.Close(); !errors.Is(err, metadata.ErrLeaseExpired) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAbortClosesTheFileForOthers(t *testing.T) {
+	c, client := newCluster(t, 1)
+	w := create(t, client, "/f")
+	write(t, w, pattern(10))
+	w.Abort()
+	w.Abort()
+	if _, err := w.Write([]byte("x")); err == nil {
+		t.Error("an aborted writer takes more")
+	}
+	if err := w.Close(); err == nil {
+		t.Error("an aborted writer can be closed")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.files["/f"].holder != "" {
+		t.Error("the file is still open")
+	}
+}
+
+func TestFlushStopsWaitingWithItsContext(t *testing.T) {
+	c, client := newCluster(t, 1)
+	c.nodes[0].mute = true
+	w := create(t, client, "/f")
+	write(t, w, pattern(10))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	if err := w.Hflush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	w.Abort()
+}
+
+func TestClientCloseFreesAWriterThatHangs(t *testing.T) {
+	c, client := newCluster(t, 1)
+	c.nodes[0].mute = true
+	w := create(t, client, "/f")
+	write(t, w, pattern(10))
+	done := make(chan error, 1)
+	go func() { done <- w.Close() }()
+	time.Sleep(20 * time.Millisecond)
+	client.Close()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("Close succeeded")
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("Close hangs")
+	}
+}
+
+func TestRepeatedCallKeepsItsIdentity(t *testing.T) {
+	c, client := newCluster(t, 1)
+	var ids []int32
+	c.before = func(method string, call *hrpc.Call) error {
+		if method != "rename" {
+			return nil
+		}
+		ids = append(ids, call.CallID)
+		if len(ids) < 3 {
+			return metadata.Errorf(metadata.ErrRetriable, "not yet")
+		}
+		return nil
+	}
+	if _, err := client.Rename(t.Context(), "/a", "/b"); err != nil {
+		t.Fatal(err)
+	}
+	if len(ids) != 3 || ids[0] != ids[1] || ids[1] != ids[2] || c.retries["rename"] != 2 {
+		t.Errorf("call ids %v, highest retry %d", ids, c.retries["rename"])
+	}
+}
