@@ -169,6 +169,13 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 		}
 		r.mu.Unlock()
 	}
+	if len(c.Asks)+len(c.Cancel)+len(c.Release) == 0 {
+		// A sign of life: nothing to replicate, unless events were handled.
+		a := m.s.state.View().Application(id.Application)
+		if t := a.Attempt(); !a.State.Final() && t.Number == id.Number && t.Epoch == q.Epoch && q.Epoch != 0 && q.Acknowledged <= a.Acknowledged {
+			return &pb.AllocateResponse{Sequence: q.Sequence}, nil
+		}
+	}
 	if _, err := m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Allocate{Allocate: c}}); err != nil {
 		return nil, m.s.wire(err)
 	}

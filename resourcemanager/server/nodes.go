@@ -106,9 +106,7 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			}
 			orders = &pb.NodeOrders{Acknowledged: x.sequence}
 		}
-		if err := x.order(stream.Context(), orders); err != nil {
-			return n.s.wire(err)
-		}
+		x.order(orders)
 		if err := stream.Send(orders); err != nil {
 			return err
 		}
@@ -283,7 +281,7 @@ func (x *session) publish(report *pb.NodeReport) {
 }
 
 // order fills in what the node has to do: everything that the state wants of it and that it has not shown yet.
-func (x *session) order(ctx context.Context, o *pb.NodeOrders) error {
+func (x *session) order(o *pb.NodeOrders) {
 	s := x.r.s
 	view := s.state.View()
 	now := time.Now()
@@ -303,12 +301,8 @@ func (x *session) order(ctx context.Context, o *pb.NodeOrders) error {
 		switch {
 		case known == rm.ContainerComplete: // being recorded
 		case c.StopStatus != 0:
-			if known == "" && x.started[c.ID].IsZero() {
-				// The start was not sent on this stream and the node does not know it: it never ran and never will.
-				if err := x.neverStarted(ctx, c); err != nil {
-					return err
-				}
-			} else if due(x.stopped, c.ID) {
+			// A node that does not know the container answers with COMPLETE, and starts it no more.
+			if due(x.stopped, c.ID) {
 				o.Stop = append(o.Stop, &pb.Stop{ContainerId: c.ID.String(), ExitStatus: int32(c.StopStatus), Reason: c.StopReason})
 			}
 		case known == "" && c.State == rm.ContainerGranted && due(x.started, c.ID):
@@ -336,16 +330,6 @@ func (x *session) order(ctx context.Context, o *pb.NodeOrders) error {
 		}
 	}
 	slices.Sort(o.Cleanup)
-	return nil
-}
-
-// neverStarted ends a container that was stopped before its node manager heard of it.
-func (x *session) neverStarted(ctx context.Context, c *rm.Container) error {
-	n := x.r.s.state.View().Node(x.node)
-	_, err := x.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{Epoch: x.r.epoch, Node: string(x.node),
-		Incarnation: n.Incarnation, Statuses: []*statepb.Status{{Container: state.ContainerID(c.ID), State: string(rm.ContainerComplete),
-			Exit: int32(c.StopStatus), Diagnostics: c.StopReason + " (it had not started)"}}}}})
-	return err
 }
 
 // The limits of a report.

@@ -1,0 +1,295 @@
+package am
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/job"
+)
+
+// Env is the environment of a master: what the node manager and the resource manager tell it.
+type Env struct {
+	// ResourceManagers are gRPC addresses (HOPS_RM_GRPC).
+	ResourceManagers []string
+	Application      rm.ApplicationID // HOPS_APPLICATION_ID
+	Attempt          int              // HOPS_ATTEMPT
+	Token            string           // the content of the file HOPS_TOKEN
+	// WorkDir holds job.json (HOPS_WORK_DIR; default: the current directory).
+	WorkDir string
+	Logger  *slog.Logger
+}
+
+// EnvFrom reads the environment variables of a container and its token file. The error names what is missing.
+func EnvFrom(getenv func(string) string) (Env, error) {
+	e := Env{WorkDir: getenv("HOPS_WORK_DIR")}
+	var errs []error
+	var err error
+	if e.Application, err = rm.ParseApplicationID(getenv("HOPS_APPLICATION_ID")); err != nil {
+		errs = append(errs, fmt.Errorf("HOPS_APPLICATION_ID: %w", err))
+	}
+	if e.Attempt, err = strconv.Atoi(getenv("HOPS_ATTEMPT")); err != nil {
+		errs = append(errs, fmt.Errorf("HOPS_ATTEMPT: %w", err))
+	}
+	for _, a := range strings.Split(getenv("HOPS_RM_GRPC"), ",") {
+		if a = strings.TrimSpace(a); a != "" {
+			e.ResourceManagers = append(e.ResourceManagers, a)
+		}
+	}
+	if len(e.ResourceManagers) == 0 {
+		errs = append(errs, errors.New("HOPS_RM_GRPC is empty"))
+	}
+	if file := getenv("HOPS_TOKEN"); file == "" {
+		errs = append(errs, errors.New("HOPS_TOKEN is empty"))
+	} else if token, err := readSome(file, 4096); err != nil {
+		errs = append(errs, fmt.Errorf("HOPS_TOKEN: %w", err))
+	} else {
+		e.Token = strings.TrimSpace(string(token))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return e, fmt.Errorf("not in the container of a master: %w", err)
+	}
+	return e, nil
+}
+
+func readSome(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s is longer than %d bytes", name, limit)
+	}
+	return b, err
+}
+
+// Run is the life of a command's master: it asks for a container per instance, runs failed ones again as the document
+// allows, and finishes the application. It returns nil when the application was finished, whatever its result, and also
+// when it goes on or has ended without this master.
+func Run(ctx context.Context, e Env) error {
+	log := e.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	log = log.With("app", e.Application.String(), "attempt", e.Attempt)
+	document, err := readSome(filepath.Join(e.WorkDir, job.File), 2*job.MaxBytes)
+	if err != nil {
+		return fmt.Errorf("read the job: %w", err)
+	}
+	session, err := Dial(SessionConfig{ResourceManagers: e.ResourceManagers, Application: e.Application, Attempt: e.Attempt, Token: e.Token, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	registered, err := session.Register(ctx, "", "")
+	if err == nil {
+		var spec *job.Spec
+		if spec, err = job.Read(document); err != nil {
+			err = session.Finish(ctx, rm.FinalFailed, fmt.Sprintf("the job cannot be read: %v", err))
+		} else {
+			err = newMaster(session, spec, log).run(ctx, registered)
+		}
+	}
+	if errors.Is(err, rm.ErrStaleAttempt) {
+		log.Warn("the application goes on or has ended without this master", "err", err)
+		return nil
+	}
+	return err
+}
+
+// instance is one of the command's containers-to-be.
+type instance struct {
+	number    int
+	container string // that runs now; empty: none
+	tries     int    // that count
+	done      bool
+}
+
+type master struct {
+	session   *Session
+	spec      *job.Spec
+	log       *slog.Logger
+	instances []*instance
+	failure   string
+}
+
+func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
+	m := &master{session: session, spec: spec, log: log}
+	for i := range spec.Instances {
+		m.instances = append(m.instances, &instance{number: i})
+	}
+	return m
+}
+
+const askPrefix = "command-"
+
+// of finds the instance that an ask is for.
+func (m *master) of(ask string) *instance {
+	n, err := strconv.Atoi(strings.TrimPrefix(ask, askPrefix))
+	if err != nil || n < 0 || n >= len(m.instances) {
+		return nil
+	}
+	return m.instances[n]
+}
+
+// asksPerRequest keeps a request below what the resource manager takes in one.
+const asksPerRequest = 64
+
+// errOver ends the stream of events.
+var errOver = errors.New("over")
+
+func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
+	for _, c := range r.Ended { // the work of earlier attempts
+		m.completed(c)
+	}
+	for _, c := range r.Containers {
+		if i := m.of(c.AskId); i != nil {
+			i.container = c.ContainerId
+		}
+	}
+	if m.over() {
+		return m.finish(ctx)
+	}
+	var want []*instance
+	for _, i := range m.instances {
+		if !i.done && i.container == "" {
+			want = append(want, i)
+		}
+	}
+	for some := range slices.Chunk(want, asksPerRequest) {
+		if err := m.ask(ctx, some...); err != nil {
+			return err
+		}
+	}
+	err := m.session.Events(ctx, func(e *pb.Event) error { return m.event(ctx, e) })
+	if errors.Is(err, errOver) {
+		return m.finish(ctx)
+	}
+	return err
+}
+
+func (m *master) event(ctx context.Context, e *pb.Event) error {
+	switch v := e.Event.(type) {
+	case *pb.Event_Granted:
+		i := m.of(v.Granted.AskId)
+		if i == nil || i.done || i.container != "" && i.container != v.Granted.ContainerId {
+			return m.session.Allocate(ctx, Request{Release: []string{v.Granted.ContainerId}, Progress: m.progress()})
+		}
+		i.container = v.Granted.ContainerId
+		m.log.Info("container granted", "instance", i.number, "container", i.container, "node", v.Granted.NodeId)
+	case *pb.Event_Completed:
+		i := m.completed(v.Completed)
+		if m.over() {
+			return errOver
+		}
+		if i != nil && !i.done && i.container == "" {
+			return m.ask(ctx, i)
+		}
+		return m.session.Allocate(ctx, Request{Progress: m.progress()})
+	case *pb.Event_Pending:
+		m.log.Info("waiting", "ask", v.Pending.AskId, "code", v.Pending.Code, "reason", v.Pending.Message)
+	}
+	return nil
+}
+
+// completed notes the end of a container and returns its instance, if it was that instance's.
+func (m *master) completed(c *pb.Completed) *instance {
+	i := m.of(c.AskId)
+	if i == nil || i.done || i.container != "" && i.container != c.ContainerId {
+		return nil
+	}
+	i.container = ""
+	exit := rm.ExitStatus(c.ExitStatus)
+	m.log.Info("container ended", "instance", i.number, "container", c.ContainerId, "exit", int(exit))
+	if exit == rm.ExitSuccess {
+		i.done = true
+		return i
+	}
+	i.tries++
+	if !m.mayRetry(i, exit) {
+		m.failure = fmt.Sprintf("instance %d of %d failed after %d tries: container %s on %s ended with %v", i.number, len(m.instances), i.tries,
+			c.ContainerId, c.NodeId, exit)
+		if c.Diagnostics != "" {
+			m.failure += ": " + c.Diagnostics
+		}
+		m.failure += "; its log is in " + c.LogDir
+	}
+	return i
+}
+
+func (m *master) mayRetry(i *instance, exit rm.ExitStatus) bool {
+	r := m.spec.Retry
+	if r == nil || i.tries > r.Max {
+		return false
+	}
+	cause := job.OnFailure
+	switch exit {
+	case rm.ExitAborted, rm.ExitDisksFailed:
+		cause = job.OnNodeLost
+	case rm.ExitPreempted:
+		cause = job.OnPreempted
+	}
+	return len(r.On) == 0 || slices.Contains(r.On, cause)
+}
+
+// over reports whether the application's result is known.
+func (m *master) over() bool {
+	return m.failure != "" || !slices.ContainsFunc(m.instances, func(i *instance) bool { return !i.done })
+}
+
+func (m *master) progress() float32 {
+	done := 0
+	for _, i := range m.instances {
+		if i.done {
+			done++
+		}
+	}
+	return float32(done) / float32(len(m.instances))
+}
+
+// ask wants one container for each instance.
+func (m *master) ask(ctx context.Context, instances ...*instance) error {
+	amount := m.spec.Resources.Amount()
+	r := Request{Progress: m.progress()}
+	for _, i := range instances {
+		l := m.spec.Launch(map[string]string{"HOPS_INSTANCE": strconv.Itoa(i.number), "HOPS_INSTANCES": strconv.Itoa(len(m.instances)),
+			"HOPS_TRY": strconv.Itoa(i.tries + 1)})
+		p := &pb.Launch{Argv: l.Argv, Env: map[string]string{}, GraceMs: l.Grace.Milliseconds()}
+		for _, v := range l.Env {
+			p.Env[v.Name] = v.Value
+		}
+		for _, a := range l.Artifacts {
+			p.Artifacts = append(p.Artifacts, &pb.Artifact{Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256, Timestamp: a.Timestamp,
+				Visibility: a.Visibility, Content: a.Content})
+		}
+		r.Asks = append(r.Asks, &pb.Ask{AskId: askPrefix + strconv.Itoa(i.number), Priority: 1, Count: 1,
+			Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs)},
+			GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p})
+	}
+	return m.session.Allocate(ctx, r)
+}
+
+// finishPatience is how long the master tries to tell the result after its own end was asked for.
+const finishPatience = 20 * time.Second
+
+func (m *master) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishPatience)
+	defer cancel()
+	if m.failure != "" {
+		m.log.Error("failed", "why", m.failure)
+		return m.session.Finish(ctx, rm.FinalFailed, m.failure)
+	}
+	return m.session.Finish(ctx, rm.FinalSucceeded, "")
+}

@@ -1,0 +1,254 @@
+// Package am is the application master of command jobs, and the client that any master written in Go talks to the
+// resource manager with.
+package am
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// SessionConfig says whom a master talks to and as whom. ResourceManagers, Application, Attempt and Token are required.
+type SessionConfig struct {
+	// ResourceManagers are the gRPC addresses of all of them; the session finds the leader.
+	ResourceManagers []string
+	Application      rm.ApplicationID
+	Attempt          int
+	// Token is that of the master's container.
+	Token  string
+	Logger *slog.Logger
+}
+
+// Session is a master's connection to the resource managers. Calls go to the leader, wherever it is, and are repeated
+// until they are answered or ctx ends; all of them may be repeated. Methods are safe for concurrent use.
+//
+// An error that is rm.ErrStaleAttempt means that the application goes on, or has ended, without this process: it exits.
+type Session struct {
+	config SessionConfig
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	conns   map[string]*grpc.ClientConn
+	at      int    // index into ResourceManagers
+	leader  string // where the last one said the leader is; empty: try ResourceManagers[at]
+	epoch   uint64
+	next    uint64 // sequence of the next Allocate
+	handled uint64 // the last event that was handled
+}
+
+// Dial checks the configuration. Connections are made by the first call.
+func Dial(c SessionConfig) (*Session, error) {
+	if len(c.ResourceManagers) == 0 || c.Token == "" || c.Application.IsZero() || c.Attempt < 1 {
+		return nil, errors.New("a master's session needs the resource managers' addresses, its application, its attempt and its token")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Session{config: c, log: c.Logger, conns: map[string]*grpc.ClientConn{}, next: 1}, nil
+}
+
+// Close closes the connections.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, c := range s.conns {
+		errs = append(errs, c.Close())
+	}
+	clear(s.conns)
+	return errors.Join(errs...)
+}
+
+// bearer shows the token.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+func (bearer) RequireTransportSecurity() bool { return false }
+
+// client is the stub for the resource manager that is tried now.
+func (s *Session) client() (pb.ApplicationMastersClient, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	address := s.leader
+	if address == "" {
+		address = s.config.ResourceManagers[s.at%len(s.config.ResourceManagers)]
+	}
+	c := s.conns[address]
+	if c == nil {
+		var err error
+		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithPerRPCCredentials(bearer(s.config.Token)), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				MinConnectTimeout: 2 * time.Second}))
+		if err != nil {
+			return nil, address, err
+		}
+		s.conns[address] = c
+	}
+	return pb.NewApplicationMastersClient(c), address, nil
+}
+
+// moveOn chooses another resource manager after one at address could not answer. It reports whether there is hope to be
+// answered by asking again.
+func (s *Session) moveOn(address string, err error) bool {
+	st, _ := status.FromError(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch st.Code() {
+	case codes.FailedPrecondition:
+		if _, leader, ok := strings.Cut(st.Message(), "leader="); ok && leader != address {
+			s.leader = leader
+			return true
+		}
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
+	default:
+		return false
+	}
+	s.leader = ""
+	s.at++
+	return true
+}
+
+// callTimeout bounds one try of one call.
+const callTimeout = 10 * time.Second
+
+// call repeats f until it is answered. The error is rm.ErrStaleAttempt, ctx's, or one that repeating will not cure.
+func (s *Session) call(ctx context.Context, what string, f func(context.Context, pb.ApplicationMastersClient) error) error {
+	wait := 20 * time.Millisecond
+	for {
+		client, address, err := s.client()
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		try, cancel := context.WithTimeout(ctx, callTimeout)
+		err = f(try, client)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case status.Code(err) == codes.Aborted && strings.HasPrefix(status.Convert(err).Message(), rm.ErrStaleAttempt.Error()):
+			return fmt.Errorf("%w: %s", rm.ErrStaleAttempt, status.Convert(err).Message())
+		case !s.moveOn(address, err):
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		s.log.Debug("resource manager does not answer", "call", what, "address", address, "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, time.Second)
+	}
+}
+
+// Register begins the attempt. http is host:port of the master's HTTP server, empty when it has none. Containers in the
+// answer run already, those in Ended have run before.
+func (s *Session) Register(ctx context.Context, http, trackingURL string) (*pb.RegisterResponse, error) {
+	var out *pb.RegisterResponse
+	err := s.call(ctx, "register", func(ctx context.Context, c pb.ApplicationMastersClient) (err error) {
+		out, err = c.Register(ctx, &pb.RegisterRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt),
+			HttpAddress: http, TrackingUrl: trackingURL})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.epoch = out.Epoch
+	s.mu.Unlock()
+	return out, nil
+}
+
+// Request is what a master wants. Asks replace those of the same id; see pb.Ask for Count.
+type Request struct {
+	Asks     []*pb.Ask
+	Cancel   []string
+	Release  []string
+	Progress float32
+}
+
+// Allocate tells the resource manager what is wanted. Calls must not overlap, or the later may be taken for a repeat of
+// the earlier.
+func (s *Session) Allocate(ctx context.Context, r Request) error {
+	s.mu.Lock()
+	q := &pb.AllocateRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, Sequence: s.next,
+		Asks: r.Asks, Cancel: r.Cancel, Release: r.Release, Progress: r.Progress, Acknowledged: s.handled}
+	s.next++
+	s.mu.Unlock()
+	return s.call(ctx, "allocate", func(ctx context.Context, c pb.ApplicationMastersClient) error {
+		_, err := c.Allocate(ctx, q)
+		return err
+	})
+}
+
+// Events calls handle for each event, in order and once each, until ctx ends, handle fails, or the attempt is stale. An
+// event counts as handled when handle returns nil; it is acknowledged with the next Allocate or reconnection. Events
+// with sequence 0 are hints about what waits.
+func (s *Session) Events(ctx context.Context, handle func(*pb.Event) error) error {
+	for {
+		var failed error
+		err := s.call(ctx, "events", func(_ context.Context, c pb.ApplicationMastersClient) error {
+			s.mu.Lock()
+			q := &pb.EventsRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, Acknowledged: s.handled}
+			s.mu.Unlock()
+			stream, err := c.Events(ctx, q) // as long as it lasts
+			if err != nil {
+				return err
+			}
+			for {
+				e, err := stream.Recv()
+				if errors.Is(err, io.EOF) {
+					err = status.Error(codes.Unavailable, "the stream of events ended")
+				}
+				if err != nil {
+					return err
+				}
+				if e.Sequence != 0 && e.Sequence <= q.Acknowledged {
+					continue
+				}
+				if failed = handle(e); failed != nil {
+					return nil
+				}
+				if e.Sequence != 0 {
+					s.mu.Lock()
+					s.handled = max(s.handled, e.Sequence)
+					q.Acknowledged = s.handled
+					s.mu.Unlock()
+				}
+			}
+		})
+		if failed != nil || err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+}
+
+// Finish ends the application. It is durable when nil is returned.
+func (s *Session) Finish(ctx context.Context, final rm.FinalStatus, diagnostics string) error {
+	s.mu.Lock()
+	q := &pb.FinishRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, FinalStatus: string(final),
+		Diagnostics: diagnostics}
+	s.mu.Unlock()
+	return s.call(ctx, "finish", func(ctx context.Context, c pb.ApplicationMastersClient) error {
+		_, err := c.Finish(ctx, q)
+		return err
+	})
+}

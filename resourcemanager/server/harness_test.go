@@ -1,0 +1,601 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/am"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/rest"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testCluster is a set of resource managers in this process on loopback.
+type testCluster struct {
+	t      *testing.T
+	secret security.Secret
+	door   *security.Door
+	lease  time.Duration
+	queues rm.QueueConfig
+	tune   func(*Config)
+	peers  []Peer
+	raft   []raftstore.Member
+	dirs   []string
+	live   []*member
+}
+
+// member is one running resource manager.
+type member struct {
+	*Server
+	stop func() // kills it: nothing is flushed, handed over or said
+}
+
+func newTestCluster(t *testing.T, members int, tune func(*Config)) *testCluster {
+	c := &testCluster{t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: 2 * time.Second, tune: tune,
+		live: make([]*member, members)}
+	for i := range members {
+		var a [3]string
+		for j := range a {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a[j] = l.Addr().String()
+			l.Close()
+		}
+		id := fmt.Sprintf("rm%d", i+1)
+		c.peers = append(c.peers, Peer{id, a[0], a[1]})
+		c.raft = append(c.raft, raftstore.Member{ID: id, Address: a[2]})
+		c.dirs = append(c.dirs, t.TempDir())
+	}
+	for i := range members {
+		c.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range c.live {
+			c.kill(i)
+		}
+	})
+	return c
+}
+
+// log writes to the test's output while the test lives.
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
+func listen(t *testing.T, address string) net.Listener {
+	t.Helper()
+	for range 50 { // a port that was just given up
+		if l, err := net.Listen("tcp", address); err == nil {
+			return l
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func (c *testCluster) start(i int) *member {
+	c.t.Helper()
+	log := testLog(c.t)
+	quiet := slog.New(slog.DiscardHandler)
+	host, err := raftstore.NewHost(raftstore.HostConfig{ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Secret: c.secret,
+		Reserve: -1, Logger: quiet, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) }})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	config := Config{ID: c.peers[i].ID, HTTP: listen(c.t, c.peers[i].HTTP), GRPC: listen(c.t, c.peers[i].GRPC), Host: host, Members: c.raft,
+		Bootstrap: true, Peers: c.peers, Secret: c.secret, Door: c.door, Queues: c.queues, NodeLease: c.lease, Executable: "/opt/hops/bin/hops",
+		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log,
+		Timers: raftstore.Timers{Heartbeat: 150 * time.Millisecond, Election: 150 * time.Millisecond, Lease: 100 * time.Millisecond}}
+	if c.tune != nil {
+		c.tune(&config)
+	}
+	server, err := New(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := host.Run(ctx); err != nil {
+			c.t.Errorf("raft host: %v", err)
+		}
+	})
+	wg.Go(func() {
+		if err := server.Run(ctx); err != nil && ctx.Err() == nil {
+			c.t.Errorf("server: %v", err)
+		}
+	})
+	m := &member{Server: server, stop: func() { cancel(); wg.Wait() }}
+	c.live[i] = m
+	return m
+}
+
+func (c *testCluster) kill(i int) {
+	if c.live[i] != nil {
+		c.live[i].stop()
+		c.live[i] = nil
+	}
+}
+
+// leader waits until one of the members leads.
+func (c *testCluster) leader() *member {
+	c.t.Helper()
+	var found *member
+	eventually(c.t, "a leader", func() bool {
+		for _, m := range c.live {
+			if m != nil && m.Leading() {
+				found = m
+			}
+		}
+		return found != nil
+	})
+	return found
+}
+
+// eventually fails the test when a condition does not come true.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if f() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+// http calls the leader as a user and decodes the answer; followers' redirects are followed.
+func (c *testCluster) http(method, path, user string, body, answer any) (int, http.Header) {
+	c.t.Helper()
+	var in io.Reader
+	switch b := body.(type) {
+	case nil:
+	case string:
+		in = strings.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		in = bytes.NewReader(text)
+	}
+	if user != "" {
+		sep := "?"
+		if strings.Contains(path, "?") {
+			sep = "&"
+		}
+		path += sep + "user.name=" + user
+	}
+	request, err := http.NewRequest(method, "http://"+c.leader().peer(c.leader().config.ID).HTTP+path, in)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	return c.do(request, answer)
+}
+
+func (c *testCluster) do(request *http.Request, answer any) (int, http.Header) {
+	c.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	switch a := answer.(type) {
+	case nil:
+	case *string:
+		*a = string(b)
+	default:
+		if err := json.Unmarshal(b, answer); err != nil {
+			c.t.Fatalf("%s %s: %v in %s", request.Method, request.URL, err, b)
+		}
+	}
+	return response.StatusCode, response.Header
+}
+
+// submit submits a job and returns its id.
+func (c *testCluster) submit(user string, document any) rm.ApplicationID {
+	c.t.Helper()
+	var answer map[string]any
+	code, _ := c.http("POST", "/api/v1/jobs", user, document, &answer)
+	if code != http.StatusCreated {
+		c.t.Fatalf("submission: %d %v", code, answer)
+	}
+	id, err := rm.ParseApplicationID(answer["id"].(string))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return id
+}
+
+func (c *testCluster) job(id rm.ApplicationID) rest.Job {
+	c.t.Helper()
+	var j rest.Job
+	if code, _ := c.http("GET", "/api/v1/jobs/"+id.String(), "", nil, &j); code != http.StatusOK {
+		c.t.Fatalf("job %v: %d", id, code)
+	}
+	return j
+}
+
+// await waits for a state of a job.
+func (c *testCluster) await(id rm.ApplicationID, states ...rm.State) rest.Job {
+	c.t.Helper()
+	var j rest.Job
+	eventually(c.t, fmt.Sprintf("%v to be %v", id, states), func() bool {
+		j = c.job(id)
+		return slices.Contains(states, j.State)
+	})
+	return j
+}
+
+// awaitOpen waits until nodes take work.
+func (c *testCluster) awaitOpen(nodes ...*fakeNode) {
+	c.t.Helper()
+	for _, n := range nodes {
+		eventually(c.t, n.id+" to take work", func() bool { return c.leader().Liveness(rm.NodeID(n.id)).Open })
+	}
+}
+
+// check ends a test: the state is sound, and no GPU was ever granted twice.
+func (c *testCluster) check() {
+	c.t.Helper()
+	s := c.leader().state
+	for _, err := range s.Check() {
+		c.t.Error(err)
+	}
+	last := map[string]rm.Grant{}
+	for g := range s.View().Ledger() {
+		for _, u := range g.GPUs {
+			if p, ok := last[u]; ok && (p.To == 0 || p.To > g.From) {
+				c.t.Errorf("GPU %s: %v until %d, %v from %d", u, p.Container, p.To, g.Container, g.From)
+			}
+			last[u] = g
+		}
+	}
+}
+
+// fakeNode is a node manager whose containers are functions. It keeps the protocol's promises: every report lists all
+// that it knows, stops of unknown containers are answered, and containers end when the lease does.
+type fakeNode struct {
+	t       *testing.T
+	cluster *testCluster
+	id      string
+	gpus    int
+	// program is what runs in a container; its result is the exit status.
+	program func(ctx context.Context, spec *pb.ContainerSpec) int
+
+	mu          sync.Mutex
+	incarnation string
+	containers  map[string]*fakeContainer
+	starts      map[string]int // orders seen
+	forgotten   map[string]bool
+	mute        bool      // sends nothing
+	extended    time.Time // when the lease ends
+	nudge       chan struct{}
+	sequence    uint64
+	wg          sync.WaitGroup
+	cancel      context.CancelFunc
+}
+
+type fakeContainer struct {
+	spec   *pb.ContainerSpec
+	status *pb.ContainerStatus
+	cancel context.CancelFunc
+	stop   *pb.Stop
+	ended  time.Time
+}
+
+func (c *testCluster) node(id string, gpus int, program func(context.Context, *pb.ContainerSpec) int) *fakeNode {
+	n := &fakeNode{t: c.t, cluster: c, id: id, gpus: gpus, program: program, incarnation: "one", containers: map[string]*fakeContainer{},
+		starts: map[string]int{}, forgotten: map[string]bool{}, nudge: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	n.wg.Go(func() { n.speak(ctx) })
+	n.wg.Go(func() { n.watchLease(ctx) })
+	c.t.Cleanup(n.kill)
+	return n
+}
+
+// kill ends the node manager and all its containers.
+func (n *fakeNode) kill() {
+	n.cancel()
+	n.mu.Lock()
+	for _, k := range n.containers {
+		k.cancel()
+	}
+	n.mu.Unlock()
+	n.wg.Wait()
+}
+
+func (n *fakeNode) speak(ctx context.Context) {
+	for at := 0; ctx.Err() == nil; at++ {
+		n.session(ctx, n.cluster.peers[at%len(n.cluster.peers)].GRPC)
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (n *fakeNode) session(ctx context.Context, address string) {
+	conn, err := grpc.NewClient("passthrough:///"+address, n.cluster.secret.GRPCDialOptions()...)
+	if err != nil {
+		n.t.Error(err)
+		return
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := pb.NewNodeManagersClient(conn).Session(ctx)
+	if err != nil {
+		return
+	}
+	sent := map[uint64]time.Time{}
+	var sentMu sync.Mutex
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer cancel()
+		for {
+			orders, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			sentMu.Lock()
+			at, ok := sent[orders.Acknowledged]
+			delete(sent, orders.Acknowledged)
+			sentMu.Unlock()
+			n.obey(orders, at, ok)
+		}
+	})
+	beat := time.NewTicker(30 * time.Millisecond)
+	defer beat.Stop()
+	for ctx.Err() == nil {
+		if r := n.report(); r != nil {
+			sentMu.Lock()
+			sent[r.Sequence] = time.Now()
+			sentMu.Unlock()
+			if stream.Send(r) != nil {
+				break
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-beat.C:
+		case <-n.nudge:
+		}
+	}
+	cancel()
+	wg.Wait()
+}
+
+func (n *fakeNode) report() *pb.NodeReport {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mute {
+		return nil
+	}
+	n.sequence++
+	r := &pb.NodeReport{NodeId: n.id, Incarnation: n.incarnation, Sequence: n.sequence, Host: "127.0.0.1", HttpAddress: n.id, Healthy: true,
+		Capacity: &pb.Resources{Memory: 16 << 30, Vcores: 16, Gpus: int32(n.gpus)}}
+	for i := range n.gpus {
+		r.Gpus = append(r.Gpus, &pb.GPU{Uuid: fmt.Sprintf("GPU-%s-%d", n.id, i), Model: "Simulated H100", Minor: int32(i), Island: "0", Simulated: true, Health: "HEALTHY"})
+	}
+	for _, id := range slices.Sorted(maps.Keys(n.containers)) {
+		r.Containers = append(r.Containers, n.containers[id].status)
+	}
+	return r
+}
+
+func (n *fakeNode) poke() { kick(n.nudge) }
+
+func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if known {
+		if until := sent.Add(time.Duration(o.LeaseMs) * time.Millisecond); until.After(n.extended) {
+			n.extended = until
+		}
+	}
+	for _, stop := range o.Stop {
+		k := n.containers[stop.ContainerId]
+		switch {
+		case k != nil && k.stop == nil:
+			k.stop = stop
+			k.cancel()
+		case k == nil && !n.forgotten[stop.ContainerId]:
+			n.containers[stop.ContainerId] = &fakeContainer{cancel: func() {}, stop: stop, status: &pb.ContainerStatus{ContainerId: stop.ContainerId,
+				State: pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "never started"}}
+		}
+	}
+	for _, spec := range o.Start {
+		n.starts[spec.ContainerId]++
+		if n.containers[spec.ContainerId] == nil && !n.forgotten[spec.ContainerId] {
+			n.run(spec)
+		}
+	}
+	for _, id := range o.Cleanup {
+		if k := n.containers[id]; k != nil && k.status.State == pb.ContainerStatus_COMPLETE {
+			delete(n.containers, id)
+			n.forgotten[id] = true
+		}
+	}
+	n.poke()
+}
+
+func (n *fakeNode) run(spec *pb.ContainerSpec) {
+	for _, other := range n.containers {
+		if other.status.State != pb.ContainerStatus_COMPLETE {
+			for _, u := range other.spec.GpuUuids {
+				if slices.Contains(spec.GpuUuids, u) {
+					n.t.Errorf("GPU %s is granted to %s while %s runs", u, spec.ContainerId, other.spec.ContainerId)
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &fakeContainer{spec: spec, cancel: cancel, status: &pb.ContainerStatus{ContainerId: spec.ContainerId, State: pb.ContainerStatus_RUNNING, GpuUuids: spec.GpuUuids}}
+	n.containers[spec.ContainerId] = k
+	n.wg.Go(func() {
+		exit := n.program(ctx, spec)
+		cancel()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.containers[spec.ContainerId] != k {
+			return
+		}
+		k.ended = time.Now()
+		k.status = &pb.ContainerStatus{ContainerId: spec.ContainerId, State: pb.ContainerStatus_COMPLETE, ExitStatus: int32(exit), GpuUuids: spec.GpuUuids}
+		if k.stop != nil {
+			k.status.ExitStatus, k.status.Diagnostics = k.stop.ExitStatus, k.stop.Reason
+		}
+		n.poke()
+	})
+}
+
+// watchLease ends everything when the lease is over.
+func (n *fakeNode) watchLease(ctx context.Context) {
+	for ctx.Err() == nil {
+		n.mu.Lock()
+		if !n.extended.IsZero() && time.Now().After(n.extended) {
+			for _, k := range n.containers {
+				k.cancel()
+			}
+		}
+		n.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// set changes the node under its lock.
+func (n *fakeNode) set(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+// running lists the containers that run, masters or not.
+func (n *fakeNode) running(masters bool) []*pb.ContainerSpec {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []*pb.ContainerSpec
+	for _, id := range slices.Sorted(maps.Keys(n.containers)) {
+		if k := n.containers[id]; k.status.State == pb.ContainerStatus_RUNNING && k.spec.ApplicationMaster == masters {
+			out = append(out, k.spec)
+		}
+	}
+	return out
+}
+
+// realMaster runs the master of command jobs as its container would.
+func realMaster(t *testing.T) func(ctx context.Context, spec *pb.ContainerSpec) int {
+	dir := t.TempDir()
+	log := testLog(t)
+	return func(ctx context.Context, spec *pb.ContainerSpec) int {
+		work := filepath.Join(dir, spec.ContainerId)
+		if err := os.MkdirAll(work, 0o700); err != nil {
+			t.Error(err)
+		}
+		for _, a := range spec.Artifacts {
+			if err := os.WriteFile(filepath.Join(work, a.Name), a.Content, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		token := filepath.Join(work, "token")
+		if err := os.WriteFile(token, []byte(spec.Token), 0o600); err != nil {
+			t.Error(err)
+		}
+		e, err := am.EnvFrom(func(name string) string {
+			switch name {
+			case "HOPS_TOKEN":
+				return token
+			case "HOPS_WORK_DIR":
+				return work
+			}
+			return spec.Env[name]
+		})
+		if err != nil {
+			t.Error(err)
+			return 1
+		}
+		e.Logger = log
+		if err := am.Run(ctx, e); err != nil {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("master: %v", err)
+			}
+			return 143
+		}
+		return 0
+	}
+}
+
+// programs runs real masters, and f in other containers.
+func programs(t *testing.T, f func(ctx context.Context, spec *pb.ContainerSpec) int) func(context.Context, *pb.ContainerSpec) int {
+	master := realMaster(t)
+	return func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if spec.ApplicationMaster {
+			return master(ctx, spec)
+		}
+		return f(ctx, spec)
+	}
+}
+
+// untilStopped is a program that runs until it is stopped.
+func untilStopped(ctx context.Context, _ *pb.ContainerSpec) int {
+	<-ctx.Done()
+	return 143
+}
+
+// mastersAt dials a resource manager as a container with a token would.
+func mastersAt(t *testing.T, address string) pb.ApplicationMastersClient {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return pb.NewApplicationMastersClient(conn)
+}
+
+// dialNodes connects as a node manager would.
+func (c *testCluster) dialNodes() *grpc.ClientConn {
+	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, c.secret.GRPCDialOptions()...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { conn.Close() })
+	return conn
+}

@@ -1,0 +1,546 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/rest"
+	"google.golang.org/grpc/codes"
+	grpcmd "google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+func TestACommandRunsToItsEnd(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	specs := make(chan *pb.ContainerSpec, 16)
+	n := c.node("127.0.0.1:1001", 4, programs(t, func(_ context.Context, spec *pb.ContainerSpec) int {
+		specs <- spec
+		return 0
+	}))
+	id := c.submit("ann", `{"name":"hello","argv":["echo","hi"],"instances":3,"resources":{"gpus":1,"memory":"1GiB"},"env":{"A":"1","HOPS_USER":"forged"}}`)
+	j := c.await(id, rm.StateFinished)
+	if j.FinalStatus != rm.FinalSucceeded || j.Progress != 1 || j.Name != "hello" || j.User != "ann" || j.Queue != "root.default" {
+		t.Errorf("job %+v", j)
+	}
+	seen := map[string]bool{}
+	for range 3 {
+		spec := <-specs
+		seen[spec.Env["HOPS_INSTANCE"]] = true
+		if spec.ApplicationMaster || !slices.Equal(spec.Argv, []string{"echo", "hi"}) || len(spec.GpuUuids) != 1 || spec.User != "ann" || len(spec.Token) < 32 ||
+			spec.LogDir != "/logs/ann/"+id.String()+"/"+spec.ContainerId {
+			t.Errorf("spec %+v", spec)
+		}
+		for name, want := range map[string]string{"A": "1", "HOPS_USER": "ann", "HOPS_APPLICATION_ID": id.String(), "HOPS_CONTAINER_ID": spec.ContainerId,
+			"HOPS_RM": c.peers[0].HTTP, "HOPS_RM_GRPC": c.peers[0].GRPC, "HOPS_FS": "hdfs://127.0.0.1:8020", "HOPS_WEBHDFS": "127.0.0.1:9870", "HOPS_ATTEMPT": "1"} {
+			if spec.Env[name] != want {
+				t.Errorf("%s=%q, want %q", name, spec.Env[name], want)
+			}
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("instances %v", seen)
+	}
+	eventually(t, "all containers to be over and forgotten", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.containers) == 0 && c.leader().View().Application(id).Live == 0
+	})
+	var grants struct {
+		Grants []struct {
+			GPUs     []string
+			From, To int64
+		}
+	}
+	c.http("GET", "/api/v1/grants", "", nil, &grants)
+	if len(grants.Grants) != 3 || grants.Grants[0].To == 0 {
+		t.Errorf("ledger %+v", grants)
+	}
+	c.check()
+}
+
+func TestFromAskToGrantIsQuick(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	started := make(chan time.Time, 16)
+	c.node("127.0.0.1:1001", 0, programs(t, func(ctx context.Context, _ *pb.ContainerSpec) int {
+		started <- time.Now()
+		return 0
+	}))
+	c.await(c.submit("ann", `{"argv":["warm"]}`), rm.StateFinished)
+	<-started
+	began := time.Now()
+	c.submit("ann", `{"argv":["true"]}`)
+	// Submission, master's grant and start, registration, ask, grant, start: seven commits.
+	if d := (<-started).Sub(began); d > time.Second {
+		t.Errorf("from submission to the command's start: %v", d)
+	} else {
+		t.Logf("from submission to the command's start: %v", d)
+	}
+}
+
+func TestAFailedCommandIsTriedAgainAndThenExplained(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	var runs atomic.Int32
+	c.node("127.0.0.1:1001", 0, programs(t, func(context.Context, *pb.ContainerSpec) int {
+		runs.Add(1)
+		return 3
+	}))
+	id := c.submit("ann", `{"argv":["false"],"retry":{"max":2}}`)
+	j := c.await(id, rm.StateFinished)
+	if j.FinalStatus != rm.FinalFailed || runs.Load() != 3 {
+		t.Errorf("%s after %d runs", j.FinalStatus, runs.Load())
+	}
+	for _, want := range []string{"container_e01_", "127.0.0.1:1001", "exit status 3", "/logs/ann/" + id.String()} {
+		if !strings.Contains(j.Diagnostics, want) {
+			t.Errorf("diagnostics lack %q: %s", want, j.Diagnostics)
+		}
+	}
+	once := c.await(c.submit("ann", `{"argv":["false"],"retry":{"max":2,"on":["node_lost"]}}`), rm.StateFinished)
+	if runs.Load() != 4 || once.FinalStatus != rm.FinalFailed {
+		t.Errorf("a cause that is not retried: %d runs", runs.Load()-3)
+	}
+	c.check()
+}
+
+func TestAKilledJobEndsEverywhere(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 2, programs(t, untilStopped))
+	id := c.submit("ann", `{"argv":["sleep","1000"],"instances":2,"resources":{"gpus":1}}`)
+	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
+	if code, _ := c.http("DELETE", "/api/v1/jobs/"+id.String(), "bob", nil, nil); code != http.StatusForbidden {
+		t.Errorf("another user's kill: %d", code)
+	}
+	if code, _ := c.http("DELETE", "/api/v1/jobs/"+id.String(), "", nil, nil); code != http.StatusForbidden {
+		t.Errorf("nobody's kill: %d", code)
+	}
+	if code, _ := c.http("DELETE", "/api/v1/jobs/"+id.String(), "ann", nil, nil); code != http.StatusAccepted {
+		t.Errorf("kill: %d", code)
+	}
+	eventually(t, "nothing to run", func() bool { return c.leader().View().Application(id).Live == 0 })
+	j := c.job(id)
+	if j.State != rm.StateKilled || j.FinalStatus != rm.FinalKilled || !strings.Contains(j.Diagnostics, "killed by user ann") {
+		t.Errorf("%+v", j)
+	}
+	for _, k := range j.Containers {
+		if k.ExitStatus == nil || *k.ExitStatus != int(rm.ExitKilledByResourceManager) {
+			t.Errorf("container %+v", k)
+		}
+	}
+	c.check()
+}
+
+func TestATimeoutKills(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	j := c.await(c.submit("ann", `{"argv":["sleep","1000"],"timeout":0.2}`), rm.StateKilled)
+	if !strings.Contains(j.Diagnostics, "timeout of 200ms") {
+		t.Errorf("%+v", j)
+	}
+}
+
+// R1 of the fault matrix.
+func TestARestartedResourceManagerKeepsApplicationsAndContainers(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	done := make(chan struct{})
+	n := c.node("127.0.0.1:1001", 2, programs(t, func(ctx context.Context, _ *pb.ContainerSpec) int {
+		select {
+		case <-ctx.Done():
+			return 143
+		case <-done:
+			return 0
+		}
+	}))
+	id := c.submit("ann", `{"argv":["train"],"instances":2,"resources":{"gpus":1}}`)
+	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
+	waiting := c.submit("bob", `{"argv":["train"],"resources":{"gpus":2}}`)
+	eventually(t, "a reason", func() bool { return c.job(waiting).PendingReason != nil })
+	if r := c.job(waiting).PendingReason; r.Code != rm.ReasonResources || r.Resource != rm.GPUName || r.Need != 2 || r.Have != 0 {
+		t.Errorf("reason %+v", r)
+	}
+	before := n.running(false)
+	for range 2 {
+		c.kill(0)
+		c.start(0)
+		c.leader()
+	}
+	if j := c.job(id); j.State != rm.StateRunning || len(j.Containers) != 3 {
+		t.Errorf("after the restart: %+v", j)
+	}
+	eventually(t, "the node to be open again", func() bool { return c.leader().Liveness(rm.NodeID(n.id)).Open })
+	after := n.running(false)
+	if len(after) != 2 || after[0] != before[0] || after[1] != before[1] {
+		t.Error("containers did not survive")
+	}
+	close(done)
+	if j := c.await(id, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded || j.Attempt != 1 {
+		t.Errorf("%+v", j)
+	}
+	if j := c.await(waiting, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}
+
+// R3 of the fault matrix: the containers of a silent node are dead before their GPUs are granted again.
+func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
+	c := newTestCluster(t, 1, func(c *Config) { c.NodeLease, c.LeaseMargin = 300*time.Millisecond, 100*time.Millisecond })
+	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	stay := c.node("127.0.0.1:1002", 0, programs(t, untilStopped))
+	c.awaitOpen(n, stay)
+	// The master must not be on the node that goes silent: whole GPUs there, no room for it.
+	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1},"retry":{"max":5,"on":["node_lost"]}}`)
+	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
+	if len(stay.running(true)) != 1 {
+		t.Fatal("the master should avoid the machine with the GPU")
+	}
+	first := n.running(false)[0]
+	n.set(func() { n.mute = true })
+	silent := time.Now()
+	var lost time.Time
+	eventually(t, "the node to be lost", func() bool {
+		if c.leader().View().Node(rm.NodeID(n.id)).State == rm.NodeLost {
+			lost = time.Now()
+			return true
+		}
+		return false
+	})
+	if d := lost.Sub(silent); d < 350*time.Millisecond {
+		t.Errorf("lost after %v", d)
+	}
+	n.set(func() {
+		if ended := n.containers[first.ContainerId].ended; ended.IsZero() || ended.After(lost) {
+			t.Errorf("container ended at %v, node lost at %v", ended, lost)
+		}
+		n.mute = false
+	})
+	eventually(t, "the command to run again", func() bool { r := n.running(false); return len(r) == 1 && r[0] != first })
+	j := c.job(id)
+	i := slices.IndexFunc(j.Containers, func(k rest.JobContainer) bool { return k.ID == first.ContainerId })
+	if k := j.Containers[i]; k.ExitStatus == nil || *k.ExitStatus != int(rm.ExitAborted) || !strings.Contains(k.Diagnostics, "is lost") {
+		t.Errorf("first container %+v", k)
+	}
+	c.check()
+}
+
+// A new leader knows nothing of when its predecessor heard of a node: it waits a full lease.
+func TestANewLeaderWaitsOneLeaseForSilentNodes(t *testing.T) {
+	c := newTestCluster(t, 1, func(c *Config) { c.NodeLease, c.LeaseMargin = 300*time.Millisecond, 100*time.Millisecond })
+	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`)
+	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
+	n.set(func() { n.mute = true })
+	c.kill(0)
+	c.start(0)
+	began := time.Now()
+	r := c.leader()
+	if r.Liveness(rm.NodeID(n.id)).Open {
+		t.Error("a node that this leader has not heard of takes work")
+	}
+	eventually(t, "the node to be lost", func() bool { return r.View().Node(rm.NodeID(n.id)).State == rm.NodeLost })
+	if d := time.Since(began); d < 400*time.Millisecond {
+		t.Errorf("lost %v after the new leader began", d)
+	}
+	c.check()
+}
+
+func TestANodeThatLostItsStateLostItsContainers(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	c.awaitOpen(n, c.node("127.0.0.1:1002", 0, programs(t, untilStopped)))
+	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1},"retry":{"max":1}}`)
+	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
+	first := n.running(false)[0]
+	n.set(func() {
+		n.incarnation = "two"
+		n.containers[first.ContainerId].cancel()
+		delete(n.containers, first.ContainerId)
+	})
+	n.poke()
+	eventually(t, "the command to run again", func() bool { r := n.running(false); return len(r) == 1 && r[0].ContainerId != first.ContainerId })
+	for _, k := range c.job(id).Containers {
+		if k.ID == first.ContainerId && (k.ExitStatus == nil || *k.ExitStatus != int(rm.ExitAborted)) {
+			t.Errorf("%+v", k)
+		}
+	}
+	c.check()
+}
+
+// A container that the resource manager counts as ended is stopped, and its GPU stays closed until it is gone.
+func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 1, programs(t, func(context.Context, *pb.ContainerSpec) int { return 0 }))
+	ghost := &pb.ContainerSpec{ContainerId: "container_e01_1_0001_01_000001", GpuUuids: []string{"GPU-127.0.0.1:1001-0"}}
+	gone := make(chan struct{})
+	n.set(func() {
+		n.containers[ghost.ContainerId] = &fakeContainer{spec: ghost, cancel: func() {
+			n.wg.Go(func() {
+				time.Sleep(50 * time.Millisecond)
+				n.set(func() {
+					n.containers[ghost.ContainerId].status = &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_COMPLETE}
+				})
+				close(gone)
+				n.poke()
+			})
+		}, status: &pb.ContainerStatus{ContainerId: ghost.ContainerId, State: pb.ContainerStatus_RUNNING, GpuUuids: ghost.GpuUuids}}
+	})
+	c.awaitOpen(n)
+	c.await(c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`), rm.StateFinished)
+	select {
+	case <-gone:
+	default:
+		t.Error("the GPU was granted while the stranger ran")
+	}
+	eventually(t, "the stranger to be cleaned up", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.containers[ghost.ContainerId] == nil
+	})
+}
+
+func TestAMasterThatDiesFindsItsContainersAgain(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	done := make(chan struct{})
+	var masters atomic.Int32
+	master := realMaster(t)
+	n := c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if spec.ApplicationMaster {
+			if masters.Add(1) == 1 {
+				ctx, cancel := context.WithCancel(ctx)
+				go func() {
+					eventually(t, "workers", func() bool { return c.live[0] == nil || len(c.leader().View().Asks(mustApp(t, spec))) == 0 })
+					time.Sleep(50 * time.Millisecond)
+					cancel()
+				}()
+				master(ctx, spec)
+				return 9
+			}
+			return master(ctx, spec)
+		}
+		if spec.Env["HOPS_INSTANCE"] == "0" {
+			return 0
+		}
+		select {
+		case <-ctx.Done():
+			return 143
+		case <-done:
+			return 0
+		}
+	})
+	id := c.submit("ann", `{"argv":["train"],"instances":2}`)
+	eventually(t, "the second attempt", func() bool { j := c.job(id); return j.Attempt == 2 && j.State == rm.StateRunning })
+	if len(n.running(false)) != 1 {
+		t.Errorf("%d commands run", len(n.running(false)))
+	}
+	close(done)
+	j := c.await(id, rm.StateFinished)
+	if j.FinalStatus != rm.FinalSucceeded || len(j.Containers) != 4 {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}
+
+func mustApp(t *testing.T, spec *pb.ContainerSpec) rm.ApplicationID {
+	id, err := rm.ParseApplicationID(spec.ApplicationId)
+	if err != nil {
+		t.Error(err)
+	}
+	return id
+}
+
+func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	specs := make(chan *pb.ContainerSpec, 4)
+	c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		specs <- spec
+		return untilStopped(ctx, spec)
+	})
+	id := c.submit("ann", `{"argv":["true"]}`)
+	spec := <-specs
+	if spec.Argv[0] != "/opt/hops/bin/hops" || spec.Argv[1] != "am" || !spec.ApplicationMaster || spec.Artifacts[0].Name != "job.json" {
+		t.Fatalf("master's spec %+v", spec)
+	}
+	var document map[string]any
+	if err := json.Unmarshal(spec.Artifacts[0].Content, &document); err != nil || document["id"] != id.String() || document["user"] != "ann" {
+		t.Errorf("job.json %s", spec.Artifacts[0].Content)
+	}
+	m := mastersAt(t, c.peers[0].GRPC)
+	as := func(token string) context.Context {
+		return grpcmd.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
+	}
+	register := func(ctx context.Context, attempt int32, address string) (*pb.RegisterResponse, codes.Code) {
+		r, err := m.Register(ctx, &pb.RegisterRequest{ApplicationId: id.String(), Attempt: attempt, HttpAddress: address})
+		return r, status.Code(err)
+	}
+	for name, test := range map[string]struct {
+		ctx     context.Context
+		attempt int32
+		address string
+		want    codes.Code
+	}{
+		"no token":                {t.Context(), 1, "", codes.Unauthenticated},
+		"wrong token":             {as("x"), 1, "", codes.Unauthenticated},
+		"attempt that is not yet": {as(spec.Token), 2, "", codes.Unauthenticated},
+		"attempt 0":               {as(spec.Token), 0, "", codes.Unauthenticated},
+		"another host":            {as(spec.Token), 1, "192.0.2.1:80", codes.InvalidArgument},
+		"no port":                 {as(spec.Token), 1, "localhost", codes.InvalidArgument},
+	} {
+		if _, got := register(test.ctx, test.attempt, test.address); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+	r, code := register(as(spec.Token), 1, "127.0.0.1:4711")
+	if code != codes.OK || r.Epoch == 0 || r.Queue != "root.default" {
+		t.Fatalf("%v %v", r, code)
+	}
+	for name, ask := range map[string]*pb.Ask{
+		"no id":     {Count: 1},
+		"nothing":   {AskId: "a", Count: 1, Resources: &pb.Resources{Memory: 1}},
+		"negative":  {AskId: "a", Count: 1, Resources: &pb.Resources{Memory: -1}},
+		"big gang":  {AskId: "a", Count: 1, GangMin: 2, Resources: &pb.Resources{Memory: 1}},
+		"outside":   {AskId: "a", Count: 1, Resources: &pb.Resources{Memory: 1}, Launch: &pb.Launch{Argv: []string{"a"}, Artifacts: []*pb.Artifact{{Name: "../x"}}}},
+		"too large": {AskId: "a", Count: 1, Resources: &pb.Resources{Memory: 1}, Launch: &pb.Launch{Argv: []string{strings.Repeat("a", 2<<20)}}},
+	} {
+		_, err := m.Allocate(as(spec.Token), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 1, Asks: []*pb.Ask{ask}})
+		if status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	stale := func(what string, err error) {
+		t.Helper()
+		if status.Code(err) != codes.Aborted || !strings.HasPrefix(status.Convert(err).Message(), "STALE_ATTEMPT") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := m.Allocate(as(spec.Token), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch + 1, Sequence: 1})
+	stale("another epoch", err)
+	events, err := m.Events(as(spec.Token), &pb.EventsRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Finish(as(spec.Token), &pb.FinishRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, FinalStatus: "DONE"}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a status that is none: %v", err)
+	}
+	for range 2 { // a repeat is harmless
+		if _, err := m.Finish(as(spec.Token), &pb.FinishRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, FinalStatus: "SUCCEEDED"}); err != nil {
+			t.Error(err)
+		}
+	}
+	_, err = events.Recv()
+	stale("events after the end", err)
+	_, err = m.Allocate(as(spec.Token), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 9})
+	stale("after the end", err)
+}
+
+func TestNodesNeedTheSecret(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	c.leader()
+	other := &testCluster{t: t, peers: c.peers, secret: security.NewSecret()}
+	n := other.node("127.0.0.1:1001", 0, untilStopped)
+	time.Sleep(100 * time.Millisecond)
+	if c.leader().View().Node(rm.NodeID(n.id)) != nil {
+		t.Error("a node without the secret registered")
+	}
+}
+
+func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	a := c.node("127.0.0.1:1001", 1, untilStopped)
+	eventually(t, "the first node", func() bool { return c.leader().Liveness(rm.NodeID(a.id)).Open })
+	conn := c.dialNodes()
+	stream, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := &pb.NodeReport{NodeId: "127.0.0.1:1002", Incarnation: "x", Sequence: 1, Healthy: true, Capacity: &pb.Resources{Memory: 1, Gpus: 1},
+		Gpus: []*pb.GPU{{Uuid: "GPU-127.0.0.1:1001-0"}}}
+	if err := stream.Send(report); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.AlreadyExists || !strings.Contains(err.Error(), a.id) {
+		t.Errorf("second owner: %v", err)
+	}
+	for name, bad := range map[string]*pb.NodeReport{
+		"no id":          {Incarnation: "x", Capacity: &pb.Resources{}},
+		"no port":        {NodeId: "host", Incarnation: "x", Capacity: &pb.Resources{}},
+		"no incarnation": {NodeId: "h:1", Capacity: &pb.Resources{}},
+		"no capacity":    {NodeId: "h:1", Incarnation: "x"},
+		"negative":       {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{Memory: -1}},
+		"nameless GPU":   {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{}, Gpus: []*pb.GPU{{}}},
+		"no container":   {NodeId: "h:1", Incarnation: "x", Capacity: &pb.Resources{}, Containers: []*pb.ContainerStatus{{ContainerId: "x"}}},
+	} {
+		stream, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(bad); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestThreeResourceManagersSurviveTheirLeader(t *testing.T) {
+	c := newTestCluster(t, 3, nil)
+	done := make(chan struct{})
+	n := c.node("127.0.0.1:1001", 2, programs(t, func(ctx context.Context, _ *pb.ContainerSpec) int {
+		select {
+		case <-ctx.Done():
+			return 143
+		case <-done:
+			return 0
+		}
+	}))
+	first := c.leader()
+	id := c.submit("ann", `{"argv":["train"],"instances":2,"resources":{"gpus":1}}`)
+	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
+	for i, m := range c.live {
+		if m == first {
+			continue
+		}
+		// A follower sends its callers to the leader.
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		response, err := client.Get("http://" + c.peers[i].HTTP + "/ws/v1/cluster/info")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if want := "http://" + first.peer(first.config.ID).HTTP + "/ws/v1/cluster/info"; response.StatusCode != http.StatusTemporaryRedirect || response.Header.Get("Location") != want {
+			t.Errorf("follower: %d to %q, want %q", response.StatusCode, response.Header.Get("Location"), want)
+		}
+	}
+	c.kill(slices.Index(c.live, first))
+	second := c.leader()
+	if second == first {
+		t.Fatal("nobody took over")
+	}
+	eventually(t, "the node to be open again", func() bool { return second.Liveness(rm.NodeID(n.id)).Open })
+	if len(n.running(false)) != 2 {
+		t.Error("containers did not survive")
+	}
+	close(done)
+	j := c.await(id, rm.StateFinished)
+	if j.FinalStatus != rm.FinalSucceeded {
+		t.Errorf("%+v", j)
+	}
+	// A repeated submission after the failover finds the first.
+	eventually(t, "both members in step", func() bool {
+		var hashes []uint64
+		for _, m := range c.live {
+			if m != nil {
+				hashes = append(hashes, m.state.Hash())
+			}
+		}
+		return hashes[0] == hashes[1]
+	})
+	c.check()
+}
