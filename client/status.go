@@ -19,8 +19,10 @@ type JobStatus struct {
 	TrackingURL string         `json:"tracking_url"`
 	// Times in milliseconds since 1970; 0: not yet.
 	Submitted int64 `json:"submitted"`
-	Started   int64 `json:"started"`
+	Started   int64 `json:"launched"`
 	Finished  int64 `json:"finished"`
+	// LogDir is where the containers' logs lie in the filesystem.
+	LogDir string `json:"log_dir"`
 	// PendingReason says what the job waits for.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
 }
@@ -33,11 +35,19 @@ func (s JobStatus) Succeeded() bool {
 	return s.State == rm.StateFinished && s.FinalStatus == rm.FinalSucceeded
 }
 
-// Grant is one GPU in one container for a time.
+// Amount is a bundle of resources; Memory is in bytes.
+type Amount struct {
+	Memory int64 `json:"memory"`
+	VCores int   `json:"vcores"`
+	GPUs   int   `json:"gpus"`
+}
+
+// Grant is a container's GPUs for a time.
 type Grant struct {
-	GPU       string `json:"gpu"`
-	Node      string `json:"node"`
-	Container string `json:"container"`
+	Container   string   `json:"container"`
+	Application string   `json:"application"`
+	Node        string   `json:"node"`
+	GPUs        []string `json:"gpus"`
 	// From and To are milliseconds since 1970; To 0: still granted.
 	From int64 `json:"from"`
 	To   int64 `json:"to"`
@@ -45,13 +55,26 @@ type Grant struct {
 
 // Node is one node manager.
 type Node struct {
-	ID       string      `json:"id"`
-	Host     string      `json:"host"`
-	HTTP     string      `json:"http_address"`
-	State    string      `json:"state"`
-	Healthy  bool        `json:"healthy"`
-	Report   string      `json:"health_report"`
-	Capacity rm.Resource `json:"capacity"`
-	Used     rm.Resource `json:"used"`
-	GPUs     []rm.GPU    `json:"gpus"`
+	ID           string       `json:"id"`
+	Host         string       `json:"host"`
+	HTTP         string       `json:"http"`
+	State        rm.NodeState `json:"state"`
+	HealthReport string       `json:"health_report"`
+	Capacity     Amount       `json:"capacity"`
+	Used         Amount       `json:"used"`
+	Containers   []string     `json:"containers"`
+	GPUs         []GPU        `json:"gpus"`
+}
+
+// GPU is one device of a node.
+type GPU struct {
+	UUID         string       `json:"uuid"`
+	Model        string       `json:"model"`
+	Memory       int64        `json:"memory"`
+	Island       string       `json:"island"`
+	Simulated    bool         `json:"simulated"`
+	Health       rm.GPUHealth `json:"health"`
+	HealthReason string       `json:"health_reason"`
+	// Container has it now; empty: it is free.
+	Container string `json:"container"`
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -46,6 +47,11 @@ type Demo struct {
 	kills    []*kill
 	status   *controller.ExperimentStatus // last seen
 	job      string
+
+	// watched is closed when every block has its replicas again; the others are set by then.
+	watched      chan struct{}
+	rereplicated int64
+	healed       time.Time
 }
 
 // kill is one process that was killed and what it cost.
@@ -53,11 +59,15 @@ type kill struct {
 	what  string
 	at    time.Time
 	cost  string
-	about string
+	// trial and attempt that the killed executor held.
+	trial   string
+	attempt int
 }
 
 // Run runs everything. An error says what did not happen, or was lost.
 func (d *Demo) Run(ctx context.Context) (err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	d.started = time.Now()
 	if err := prerequisites(); err != nil {
 		return err
@@ -332,9 +342,14 @@ func (d *Demo) killLeader(ctx context.Context) (*kill, error) {
 	return k, d.cluster.kill(name)
 }
 
-func (d *Demo) killDatanode(context.Context) (*kill, error) {
+func (d *Demo) killDatanode(ctx context.Context) (*kill, error) {
 	k := &kill{what: "datanode dn2", at: time.Now()}
-	return k, d.cluster.kill("dn2")
+	if err := d.cluster.kill("dn2"); err != nil {
+		return nil, err
+	}
+	d.watched = make(chan struct{})
+	go d.watchReplication(ctx)
+	return k, nil
 }
 
 // victim is a trial that was promoted, runs, and has made a checkpoint in this run.
@@ -360,7 +375,7 @@ func (d *Demo) killExecutor(context.Context) (*kill, error) {
 		k := &kill{
 			what:  fmt.Sprintf("executor %s with promoted trial %v", x.Executor, victim.Trial),
 			at:    time.Now(),
-			about: victim.Trial.String(),
+			trial: victim.Trial.String(), attempt: victim.Attempt,
 		}
 		for _, pid := range pids {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -375,35 +390,45 @@ func (d *Demo) killExecutor(context.Context) (*kill, error) {
 // heal waits until every block has its replicas again.
 func (d *Demo) heal(ctx context.Context) error {
 	k := d.kills[1]
-	peak := int64(0)
-	seen := false
 	err := d.cluster.await(90*time.Second, "blocks back at full replication", func() error {
-		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		stats, err := d.client.FS().FsStats(attempt)
-		if err != nil {
-			return err
+		select {
+		case <-d.watched:
+			return nil
+		default:
+			return errors.New("not all blocks have three replicas")
 		}
-		live, err := d.liveDatanodes(attempt)
-		if err != nil {
-			return err
-		}
-		seen = seen || live < datanodes
-		peak = max(peak, stats.UnderReplicated)
-		switch {
-		case !seen:
-			return errors.New("the dead datanode still counts as alive")
-		case stats.UnderReplicated > 0:
-			return fmt.Errorf("%d blocks are under-replicated", stats.UnderReplicated)
-		}
-		return nil
 	})
 	if err != nil {
 		return err
 	}
-	k.cost = fmt.Sprintf("every block at 3 replicas again %.1f s after the kill (dead after 10 s)", time.Since(k.at).Seconds())
+	k.cost = fmt.Sprintf("%d blocks replicated again, all at 3 replicas %.1f s after the kill (dead after 10 s)", d.rereplicated, d.healed.Sub(k.at).Seconds())
 	d.say("%s: %s", k.what, k.cost)
 	return nil
+}
+
+// watchReplication follows the number of under-replicated blocks after the datanode was killed, until it has died for
+// the namenode and the number is back at zero. Every fall of the number is a block replicated again.
+func (d *Demo) watchReplication(ctx context.Context) {
+	defer close(d.watched)
+	last, dead := int64(0), false
+	for sleep(ctx, 50*time.Millisecond) == nil {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		stats, err := d.client.FS().FsStats(attempt)
+		live, liveErr := d.liveDatanodes(attempt)
+		cancel()
+		if err != nil || liveErr != nil {
+			continue
+		}
+		dead = dead || live < datanodes
+		if stats.UnderReplicated < last {
+			d.rereplicated += last - stats.UnderReplicated
+		}
+		last = stats.UnderReplicated
+		if dead && last == 0 && d.rereplicated > 0 {
+			d.healed = time.Now()
+			return
+		}
+	}
 }
 
 func (d *Demo) liveDatanodes(ctx context.Context) (int, error) {
@@ -425,7 +450,7 @@ func (d *Demo) super() (*dfs.Client, error) {
 	return dfs.New(dfs.Config{Namenodes: ipc, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// lost reports whether two grants of a device overlap.
+// overlap reports whether two grants share a device at some time.
 func overlap(a, b client.Grant) bool {
 	end := func(g client.Grant) int64 {
 		if g.To == 0 {
@@ -433,5 +458,6 @@ func overlap(a, b client.Grant) bool {
 		}
 		return g.To
 	}
-	return a.GPU == b.GPU && a.Container != b.Container && a.From < end(b) && b.From < end(a)
+	shared := slices.ContainsFunc(a.GPUs, func(gpu string) bool { return slices.Contains(b.GPUs, gpu) })
+	return shared && a.Container != b.Container && a.From < end(b) && b.From < end(a)
 }

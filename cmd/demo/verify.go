@@ -198,7 +198,7 @@ func (d *Demo) verifyResumes(_ context.Context, facts []fact, found *findings) e
 	attempts := map[string]int{}
 	for _, f := range facts {
 		r := run{f.Trial, f.Attempt}
-		if f.Kind == "checkpoint" && f.Trial == killed.about {
+		if f.Kind == "checkpoint" && f.Trial == killed.trial {
 			last = f.Step
 		}
 		if f.Kind != "start" {
@@ -212,26 +212,26 @@ func (d *Demo) verifyResumes(_ context.Context, facts []fact, found *findings) e
 		}
 		found.resumed++
 		attempts[f.Trial]++
-		if f.Trial == killed.about && f.Resume > last {
+		if f.Trial == killed.trial && f.Resume > last {
 			return fmt.Errorf("trial %s resumed from epoch %d, only %d was acknowledged", f.Trial, f.Resume, last)
 		}
 	}
 	for _, t := range d.status.Trials {
-		if t.Trial.String() == killed.about {
-			if t.Attempt < 3 || attempts[killed.about] < 2 {
-				return fmt.Errorf("trial %s, whose executor was killed, was not resumed (%d runs, %d from a checkpoint)", killed.about, t.Attempt, attempts[killed.about])
+		if t.Trial.String() == killed.trial {
+			if t.Attempt < 3 || attempts[killed.trial] < 2 {
+				return fmt.Errorf("trial %s, whose executor was killed, was not resumed (%d runs, %d from a checkpoint)", killed.trial, t.Attempt, attempts[killed.trial])
 			}
 			var at int64
 			for _, f := range facts {
-				if f.Kind == "start" && f.Trial == killed.about && f.Attempt == t.Attempt {
+				if f.Kind == "start" && f.Trial == killed.trial && f.Attempt == killed.attempt+1 {
 					at = f.Resume
 				}
 			}
-			killed.cost = fmt.Sprintf("trial %s went on at epoch %d, after its checkpoint of epoch %d", killed.about, at+1, at)
+			killed.cost = fmt.Sprintf("trial %s went on at epoch %d, after its checkpoint of epoch %d", killed.trial, at+1, at)
 			return nil
 		}
 	}
-	return fmt.Errorf("trial %s, whose executor was killed, is not in the result", killed.about)
+	return fmt.Errorf("trial %s, whose executor was killed, is not in the result", killed.trial)
 }
 
 // verifyGrants checks that no GPU was ever in two live containers.
@@ -243,7 +243,7 @@ func (d *Demo) verifyGrants(ctx context.Context, _ []fact, found *findings) erro
 	for i, a := range grants {
 		for _, b := range grants[:i] {
 			if overlap(a, b) {
-				return fmt.Errorf("GPU %s was granted to %s and %s at once", a.GPU, a.Container, b.Container)
+				return fmt.Errorf("GPUs %v and %v were granted to %s and %s at once", a.GPUs, b.GPUs, a.Container, b.Container)
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func examine(c *cli.Context) []finding {
 		add(finding{what: "gpus", ok: true, detail: about})
 	}
 	groups := cgroup.Detect()
-	add(finding{what: "control groups", ok: groups.Degraded() == "", detail: groups.String()})
+	add(finding{what: "control groups", ok: groups.Degradation() == "", detail: groups.String()})
 	if path, err := exec.LookPath("python3"); err != nil {
 		add(finding{what: "python", detail: "python3 is not installed", remedy: "install Python 3.9 or newer; experiments run Python functions"})
 	} else {

@@ -8,13 +8,13 @@ import (
 	"github.com/gohops/hops/internal/config"
 )
 
-// machine says how much of this machine containers may use when nobody says otherwise: its cores, and its memory less a
-// fifth.
+// machine says how much of this machine containers may use when nobody says otherwise: eight vcores (YARN's default) or
+// its cores if it has more, and its memory less a fifth.
 func machine() (m struct {
 	memory config.Size
 	cores  int
 }) {
-	m.cores = runtime.NumCPU()
+	m.cores = max(8, runtime.NumCPU())
 	m.memory = 1 << 30
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) == nil {

@@ -33,10 +33,11 @@ func masterMain(ctx context.Context, which string, stderr io.Writer) int {
 }
 
 func runCommandMaster(ctx context.Context, log *slog.Logger) error {
-	env, err := am.FromEnvironment(os.Getenv, log)
+	env, err := am.EnvFrom(os.Getenv)
 	if err != nil {
 		return err
 	}
+	env.Logger = log
 	return am.Run(ctx, env)
 }
 

@@ -34,13 +34,9 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	fs, err := b.filesystem("")
-	if err != nil {
-		return nil, err
-	}
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
-		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease, Logs: logs{fs}, Executable: b.Executable,
+		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease, Logs: logs{b}, Executable: b.Executable,
 		Environment: server.Environment{
 			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},

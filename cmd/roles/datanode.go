@@ -1,0 +1,34 @@
+package roles
+
+import (
+	"github.com/gohops/hops/datanode/server"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/program"
+)
+
+// Datanode makes the datanode of File's section.
+func (b *Builder) Datanode() ([]program.Part, error) { return b.DatanodeAt(*b.File.Datanode, nil) }
+
+// DatanodeAt makes a datanode of a section; err is passed on, so that the section can be made in the call.
+func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, error) {
+	if err != nil {
+		return nil, err
+	}
+	var volumes []server.Volume
+	for _, v := range own.Volumes {
+		volumes = append(volumes, server.Volume{Path: v.Path, Type: v.Type})
+	}
+	l, err := b.listeners(own.Transfer, own.HTTP, own.IPC, own.GRPC)
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.New(server.Config{
+		Volumes: volumes, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
+		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
+		Secret: b.Secret, Door: b.Door, Reserve: int64(own.Reserve), Logger: b.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []program.Part{{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}}, nil
+}
