@@ -711,7 +711,7 @@ func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 	nm.Wait()
 	last := time.Now() // the last acknowledged report was sent before
 	eventually(t, "the tree is gone", func() bool { return !lives(main) && !lives(orphan) })
-	if took := time.Since(last); took > m.lease+time.Second { // the machine may be busy; the deadline itself is a unit test
+	if took := time.Since(last); took > m.lease+3*time.Second { // the machine may be busy; the deadline itself is a unit test
 		t.Errorf("gone %v after the kill, the lease is %v", took, m.lease)
 	}
 	m.set(func() { m.last = nil })

@@ -332,7 +332,8 @@ func lookPath(name, dir string, env []string) (string, error) {
 		if err == nil {
 			return candidate, nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) && denied == nil {
+		// A directory of PATH that we may not search is as good as absent, as in a shell.
+		if _, statErr := os.Stat(candidate); statErr == nil && denied == nil {
 			denied = err
 		}
 	}
