@@ -258,7 +258,7 @@ func (q *request) appFilter() func(*rm.Application) bool {
 			*f.at = n
 		}
 		if begin > end {
-			badRequest(q.w, "java.lang.Exception: "+name+"End must be greater than "+name+"Begin")
+			badRequest(q.w, "java.lang.Exception: "+name+"End must be greater than "+strings.Replace(name, "startedTime", "startTime", 1)+"Begin") // sic
 			return 0, 0, false
 		}
 		return begin, end, true

@@ -192,7 +192,7 @@ type userInfo struct {
 	Active    int          `json:"numActiveApplications"`
 	AMUsed    resourceInfo `json:"AMResourceUsed"`
 	Limit     resourceInfo `json:"userResourceLimit"`
-	Resources usagesPlain  `json:"resources"`
+	Resources usages       `json:"resources"`
 	Weight    float        `json:"userWeight"`
 	IsActive  bool         `json:"isActive"`
 }
@@ -314,7 +314,8 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 	for _, name := range sortedKeys(u.users) {
 		v := u.users[name]
 		out.Users.List = append(out.Users.List, userInfo{Name: name, Used: resource(v.used), Pending: v.waiting, Active: v.active, AMUsed: resource(v.masters),
-			Limit: high, Resources: usagesPlain{[]usagePlain{{Used: resource(v.used), Reserved: none, Pending: resource(v.pending)}}}, Weight: 1, IsActive: v.active > 0})
+			Limit: high, Resources: usages{[]usage{{Used: resource(v.used), Reserved: none, Pending: resource(v.pending), AMUsed: resource(v.masters),
+				AMLimit: amLimit, UserAMLimit: amLimit}}}, Weight: 1, IsActive: v.active > 0})
 	}
 	return out
 }
