@@ -1,6 +1,7 @@
 package server
 
 import (
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,9 +32,7 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool)
 	}
 	env["OMP_NUM_THREADS"] = strconv.Itoa(max(1, spec.Resources.VCores))
 	env["TMPDIR"] = filepath.Join(dir, "tmp")
-	for k, v := range spec.Env {
-		env[k] = v
-	}
+	maps.Copy(env, spec.Env)
 	_, port, _ := net.SplitHostPort(s.config.NodeID)
 	_, httpPort, _ := net.SplitHostPort(s.config.HTTP.Addr().String())
 	work, logs := filepath.Join(dir, "work"), filepath.Join(dir, "logs")
