@@ -115,6 +115,9 @@ const (
 // Optimizers lists them all, for messages.
 var Optimizers = []string{Random, Grid, ASHA, None}
 
+// unsupported are optimizers that HopsML, Maggy and their peers have and this program has not.
+var unsupported = []string{"differential_evolution", "de", "hyperband", "bohb", "tpe", "gp", "bayesian", "sobol", "cmaes", "pbt"}
+
 // Optimizer chooses what to try. Aliases of Maggy are read: randomsearch, gridsearch.
 type Optimizer struct {
 	Type string `json:"type"`
@@ -251,7 +254,7 @@ var (
 	nameForm    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	projectForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
 	sha256Form  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	kinds       = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "DISTRIBUTED_TRAINING", "MAGGY"}
+	kinds       = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "MAGGY"}
 	stopRules   = []string{NoStop, Median}
 )
 
@@ -373,7 +376,11 @@ func (s *Spec) validateSearch(m *Mistakes) {
 			}
 		}
 	default:
-		m.addf("optimizer.type", "unknown optimizer %q%s", o.Type, suggest(o.Type, Optimizers))
+		if slices.Contains(unsupported, o.Type) {
+			m.addf("optimizer.type", "%s is not supported; there are %s", o.Type, strings.Join(Optimizers, ", "))
+		} else {
+			m.addf("optimizer.type", "unknown optimizer %q%s", o.Type, suggest(o.Type, Optimizers))
+		}
 	}
 	switch o := s.Optimizer; o.Type {
 	case Grid:

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gohops/hops/training"
@@ -192,9 +193,7 @@ func (x *experiment) touch(t *trial) {
 		x.out.touched = map[training.TrialID]bool{}
 	}
 	x.out.touched[t.ID] = true
-	row := x.row(t)
-	row.Curve = nil
-	x.emit(EventTrial, row)
+	x.emit(EventTrial, x.row(t, false))
 	if t.State.Final() || t.State == training.Paused {
 		x.emit(EventExperiment, x.summary())
 	}
@@ -210,8 +209,9 @@ func (x *experiment) trial(id training.TrialID) *trial {
 
 // executor finds an executor, nil if there is none.
 func (x *experiment) executor(id string) *executor {
-	var n int
-	if _, err := fmt.Sscanf(id, "e%d", &n); err != nil || n < 1 || n > len(x.Executors) || x.Executors[n-1].ID != id {
+	digits, _ := strings.CutPrefix(id, "e")
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 1 || n > len(x.Executors) || x.Executors[n-1].ID != id {
 		return nil
 	}
 	return x.Executors[n-1]

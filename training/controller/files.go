@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -191,7 +190,7 @@ func (f *files) writeTrial(ctx context.Context, id training.TrialID) error {
 	first := false
 	f.view(func(x *experiment) {
 		t := x.trial(id)
-		row, outputs, metric = x.row(t), x.outputs(t), t.Metric
+		row, outputs, metric = x.row(t, true), x.outputs(t), t.Metric
 		first = t.Attempt <= 1
 	})
 	dir := path.Join(f.dir, id.String())
@@ -258,15 +257,17 @@ func (f *files) sweep(ctx context.Context) {
 			if err != nil {
 				return nil
 			}
+			kept := false
 			for _, e := range entries {
-				if p := path.Join(dir, e.Name); !keep[p] {
-					if err := f.fs.Delete(ctx, p); err != nil {
-						f.log.Debug("removing an orphaned checkpoint", "path", p, "err", err)
-					}
+				p := path.Join(dir, e.Name)
+				if keep[p] {
+					kept = true
+				} else if err := f.fs.Delete(ctx, p); err != nil {
+					f.log.Debug("removing an orphaned checkpoint", "path", p, "err", err)
 				}
 			}
-			if len(entries) > 0 && !slices.ContainsFunc(entries, func(e fileStatus) bool { return keep[path.Join(dir, e.Name)] }) {
-				_ = f.fs.Delete(ctx, dir) // empty now
+			if !kept {
+				_ = f.fs.Delete(ctx, dir) // empty now; if it stays, it does no harm
 			}
 			return nil
 		})

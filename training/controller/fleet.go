@@ -50,8 +50,9 @@ type fleet struct {
 	release    []string
 	asked      int // numbers the asks
 	pending    string
-	handled    uint64 // the last event that was taken in
-	ended      bool   // the application is finished: the resource manager knows this attempt no more
+	handled    uint64        // the last event that was taken in
+	ended      bool          // the application is finished: the resource manager knows this attempt no more
+	strangers  int           // requests that wait for the grant of their token
 	arrived    chan struct{} // closed when a container is granted
 	lastGrant  time.Time
 }
@@ -102,7 +103,7 @@ func (f *fleet) add(c *rmpb.Container) {
 // waited for.
 func (f *fleet) owner(ctx context.Context, token string, patience time.Duration) (string, bool) {
 	sum := hashToken(token)
-	deadline := time.After(patience)
+	var deadline <-chan time.Time
 	for {
 		f.mu.Lock()
 		arrived := f.arrived
@@ -111,6 +112,19 @@ func (f *fleet) owner(ctx context.Context, token string, patience time.Duration)
 				f.mu.Unlock()
 				return id, true
 			}
+		}
+		if deadline == nil {
+			if f.strangers >= maxStrangers {
+				f.mu.Unlock()
+				return "", false
+			}
+			deadline = time.After(patience)
+			f.strangers++
+			defer func() {
+				f.mu.Lock()
+				f.strangers--
+				f.mu.Unlock()
+			}()
 		}
 		f.mu.Unlock()
 		select {
@@ -122,6 +136,9 @@ func (f *fleet) owner(ctx context.Context, token string, patience time.Duration)
 		}
 	}
 }
+
+// maxStrangers bounds the requests that wait for their token's grant.
+const maxStrangers = 256
 
 // node is the node of a container, "" if it is not known.
 func (f *fleet) node(id string) string {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -53,8 +54,10 @@ func (c *controller) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, t := range routes {
 		mux.HandleFunc(t.pattern, func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 			container, err := c.authorize(r, t.right)
+			if err == nil {
+				err = readBody(w, r)
+			}
 			if err == nil && t.right != rightAnybody && !c.ready.Load() {
 				err = refuse(503, CodeNotReady, "the controller is starting")
 			}
@@ -100,6 +103,22 @@ func (c *controller) authorize(r *http.Request, need right) (container string, e
 		return "", refuse(403, CodeForbidden, "the experiment belongs to %s, not to %s", c.env.User, caller.User)
 	}
 	return "", refuse(403, CodeForbidden, "nobody has a right to this call")
+}
+
+// bodyPatience bounds the time that a caller may take to send a body.
+const bodyPatience = 30 * time.Second
+
+// readBody reads a request's body into memory, within limits of size and time.
+func readBody(w http.ResponseWriter, r *http.Request) error {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyPatience))
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	_ = control.SetReadDeadline(time.Time{})
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return err
 }
 
 func hashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }

@@ -10,7 +10,7 @@ import (
 
 // What people see of the experiment: rows, summaries and the files written from them.
 
-func (x *experiment) row(t *trial) TrialStatus {
+func (x *experiment) row(t *trial, curve bool) TrialStatus {
 	r := TrialStatus{
 		Trial: t.ID, State: t.State, Params: t.Params, Attempt: t.Attempt, Failures: t.Failures, Epochs: t.Curve.Len(),
 		Metric: t.Metric, Budget: t.Budget, Promoted: t.Promotions, Resumed: t.Resumed, Executor: t.Executor,
@@ -25,7 +25,7 @@ func (x *experiment) row(t *trial) TrialStatus {
 	if s := t.Stopping; s != nil {
 		r.Reason, r.Error = "stopping: "+s.Reason, s.Error
 	}
-	for i := range t.Curve.Len() {
+	for i := 0; curve && i < t.Curve.Len(); i++ {
 		step, v := t.Curve.At(i)
 		r.Curve = append(r.Curve, CurvePoint{step, v})
 	}
@@ -108,11 +108,7 @@ func (x *experiment) status(now training.Millis, curves bool) ExperimentStatus {
 		Trials: make([]TrialStatus, 0, len(x.Trials)), Best: x.best(), Executors: make([]ExecutorStatus, 0, len(x.Executors)), Counters: x.counters(now),
 	}
 	for _, t := range x.Trials {
-		r := x.row(t)
-		if !curves {
-			r.Curve = nil
-		}
-		s.Trials = append(s.Trials, r)
+		s.Trials = append(s.Trials, x.row(t, curves))
 	}
 	for _, w := range x.Executors {
 		s.Executors = append(s.Executors, x.executorRow(w))
@@ -158,9 +154,7 @@ func (x *experiment) result() Result {
 	}
 	sum := 0.0
 	for _, t := range x.Trials {
-		row := x.row(t)
-		row.Curve = nil
-		r.Trials = append(r.Trials, row)
+		r.Trials = append(r.Trials, x.row(t, false))
 		if t.Metric == nil || t.State == training.Failed || t.State == training.Invalid {
 			continue
 		}

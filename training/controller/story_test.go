@@ -325,7 +325,7 @@ func (s *story) command(line string) string {
 	case "trials":
 		var out strings.Builder
 		for _, t := range s.x.Trials {
-			r := s.x.row(t)
+			r := s.x.row(t, false)
 			fmt.Fprintf(&out, "%v/%d %s epochs=%d", t.ID, t.Attempt, t.State, r.Epochs)
 			if r.Metric != nil {
 				fmt.Fprintf(&out, " metric=%g", *r.Metric)
