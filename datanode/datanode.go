@@ -212,7 +212,7 @@ type Writer interface {
 	// send the last chunk again from its start. Data with sums that begins inside a chunk must end in it. ErrCorrupt if
 	// a checksum does not match; nothing is stored then. Bytes stored survive the end of the process.
 	Write(off int64, data, sums []byte) error
-	// Acked tells how many bytes the whole pipeline has; readers may see them now.
+	// Acked tells how many bytes the whole pipeline has, up to the end of some Write; readers may see them now.
 	Acked(n int64)
 	// Sync makes everything written durable (hsync).
 	Sync() error

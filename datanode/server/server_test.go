@@ -265,13 +265,13 @@ func put(t testing.TB, d *Server, id, gen int64, data string) metadata.Block {
 	return r.Block
 }
 
-// putOpen leaves a replica being written, with the first acked bytes acknowledged.
-func putOpen(t testing.TB, d *Server, id, gen int64, data string, acked int64) {
+// putOpen leaves a replica being written, everything acknowledged.
+func putOpen(t testing.TB, d *Server, id, gen int64, data string) {
 	t.Helper()
 	w, err := d.store.Create(metadata.Block{ID: metadata.BlockID(id), Generation: metadata.Generation(gen)}, datanode.CreateOptions{})
 	check(t, err)
 	check(t, w.Write(0, []byte(data), nil))
-	w.Acked(acked)
+	w.Acked(int64(len(data)))
 	check(t, w.Close())
 }
 
@@ -395,7 +395,7 @@ func TestBlockRecoveryThroughThePrimary(t *testing.T) {
 	}
 	waitReady(t, nodes...)
 	for i, d := range nodes {
-		putOpen(t, d, 7, 1001, strings.Repeat("x", 1000-100*i), 500)
+		putOpen(t, d, 7, 1001, strings.Repeat("x", 1000-100*i))
 	}
 	n.order(nodes[0], &pb.Orders{Recover: []*pb.Recover{{Block: &pb.Block{Id: 7, Generation: 1001}, RecoveryId: 1010, Replicas: ids}}})
 	within(t, "the result is committed", func() bool {
@@ -415,7 +415,7 @@ func TestBlockRecoveryThroughThePrimary(t *testing.T) {
 	}
 
 	// A block that nobody has a byte of goes away.
-	putOpen(t, nodes[1], 8, 1001, "", 0)
+	putOpen(t, nodes[1], 8, 1001, "")
 	n.order(nodes[0], &pb.Orders{Recover: []*pb.Recover{{Block: &pb.Block{Id: 8, Generation: 1001}, RecoveryId: 1011, Replicas: ids}}})
 	within(t, "the empty block is committed", func() bool {
 		n.mu.Lock()
