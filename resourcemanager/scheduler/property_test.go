@@ -221,3 +221,33 @@ func drawWorld(t *rapid.T) *world {
 	}
 	return w
 }
+
+// BenchmarkFill fills 1,000 machines of 8 GPUs from 20 queues, one container after the other.
+func BenchmarkFill(b *testing.B) {
+	root := rm.QueueConfig{Children: map[string]rm.QueueConfig{}}
+	for i := range 20 {
+		root.Children[fmt.Sprintf("q%02d", i)] = rm.QueueConfig{Capacity: 5}
+	}
+	queues, err := rm.NewQueues(root)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := Snapshot{Queues: queues}
+	for i := range 1000 {
+		n := Node{ID: rm.NodeID(fmt.Sprintf("n%04d:1", i)), Host: fmt.Sprintf("n%04d", i), Rack: fmt.Sprint(i / 40), Capacity: rm.Resource{Memory: 1 << 40, VCores: 96, GPUs: 8}}
+		for m := range 8 {
+			n.GPUs = append(n.GPUs, GPU{UUID: fmt.Sprint(i, m), Minor: m, Island: "0", Free: true})
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	for i := range 200 {
+		s.Apps = append(s.Apps, App{ID: rm.ApplicationID{Sequence: int64(i)}, Queue: fmt.Sprintf("root.q%02d", i%20),
+			Asks: []rm.Ask{{ID: "w", Count: 40, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}}}})
+	}
+	for b.Loop() {
+		if got := len(Schedule(s, 0).Groups); got != 8000 {
+			b.Fatalf("%d placements", got)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/8000, "us/placement")
+}
