@@ -56,9 +56,9 @@ type Demo struct {
 
 // kill is one process that was killed and what it cost.
 type kill struct {
-	what  string
-	at    time.Time
-	cost  string
+	what string
+	at   time.Time
+	cost string
 	// trial and attempt that the killed executor held.
 	trial   string
 	attempt int

@@ -109,7 +109,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), logsCommand(),
-			doctorCommand(), versionCommand(), completionCommand(),
+			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+)
+
+// pattern is what files are filled with.
+var pattern = func() []byte {
+	p := make([]byte, 1<<20)
+	x := uint32(1)
+	for i := range p {
+		x = x*1664525 + 1013904223
+		p[i] = byte(x >> 24)
+	}
+	return p
+}()
+
+// Small measures files of one size in bytes: write (create, one block, close) and read.
+func (b *Bench) Small(ctx context.Context, size int) ([]Result, error) {
+	label := fmt.Sprintf("%d KiB x%d", size>>10, b.Replication)
+	made := make([]int, b.Outstanding)
+	write, err := b.measure(ctx, "write "+label, 0, func(ctx context.Context, c *dfs.Client, w, n int) error {
+		made[w] = n + 1
+		return b.create(ctx, c, b.file(w, n), pattern[:size])
+	})
+	if err != nil {
+		return nil, err
+	}
+	read, err := b.measure(ctx, "read "+label, 0, func(ctx context.Context, c *dfs.Client, w, n int) error {
+		data, err := c.ReadFile(ctx, b.file(w, n%max(1, made[w])))
+		if err == nil && len(data) != size {
+			err = fmt.Errorf("%d bytes in place of %d", len(data), size)
+		}
+		return err
+	})
+	return []Result{write, read}, err
+}
+
+// Sequential measures one large file, written and read by one stream, in megabytes per second.
+func (b *Bench) Sequential(ctx context.Context) ([]Result, error) {
+	one := *b
+	one.Options.Outstanding, one.Options.Ops, one.Options.Time = 1, 1, time.Hour
+	name := path.Join(b.Root, "sequential")
+	megabytes := float64(b.Bytes) / 1e6
+	write, err := one.measureUnits(ctx, fmt.Sprintf("write seq x%d", b.Replication), "MB/s", megabytes, 1, func(ctx context.Context, c *dfs.Client, _, _ int) error {
+		w, err := c.Create(ctx, name, dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
+		if err != nil {
+			return err
+		}
+		for left := b.Bytes; left > 0; left -= int64(len(pattern)) {
+			if _, err := w.Write(pattern[:min(int64(len(pattern)), left)]); err != nil {
+				w.Abort()
+				return err
+			}
+		}
+		return w.Close()
+	})
+	if err != nil {
+		return nil, err
+	}
+	read, err := one.measureUnits(ctx, fmt.Sprintf("read seq x%d", b.Replication), "MB/s", megabytes, 1, func(ctx context.Context, c *dfs.Client, _, _ int) error {
+		r, err := c.Open(ctx, name)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		n, err := io.Copy(io.Discard, r)
+		if err == nil && n != b.Bytes {
+			err = fmt.Errorf("%d bytes in place of %d", n, b.Bytes)
+		}
+		return err
+	})
+	return []Result{write, read}, err
+}
+
+// Flush measures appends of 200 bytes with hflush after each, one file a worker.
+func (b *Bench) Flush(ctx context.Context, writers int) ([]Result, error) {
+	some := *b
+	some.Options.Outstanding = writers
+	open := make([]*dfs.Writer, writers)
+	for w := range open {
+		var err error
+		open[w], err = b.clients[w%len(b.clients)].Create(ctx, path.Join(b.Root, fmt.Sprintf("flush%d", w)), dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
+		if err != nil {
+			return nil, err
+		}
+	}
+	r, err := some.measure(ctx, fmt.Sprintf("hflush x%d", b.Replication), 0, func(ctx context.Context, _ *dfs.Client, w, _ int) error {
+		if _, err := open[w].Write(pattern[:200]); err != nil {
+			return err
+		}
+		return open[w].Hflush(ctx)
+	})
+	for _, w := range open {
+		if cerr := w.Close(); err == nil {
+			err = cerr
+		}
+	}
+	return []Result{r}, err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/bench"
+	"github.com/gohops/hops/internal/config"
+)
+
+func benchCommand() *cli.Command {
+	flags := []cli.Flag{
+		&cli.StringFlag{Name: "against", Usage: "`URI` of the filesystem, hdfs://host:port; stock HDFS works too. Default: the configured one"},
+		&cli.IntFlag{Name: "outstanding", Value: 64, Usage: "requests at once"},
+		&cli.IntFlag{Name: "connections", Value: 4, Usage: "clients over which they are spread"},
+		&cli.DurationFlag{Name: "time", Value: 10 * time.Second, Usage: "how long each phase runs"},
+		&cli.IntFlag{Name: "replication", Value: 1, Usage: "of files with data"},
+		&cli.StringFlag{Name: "size", Value: "1GiB", Usage: "`SIZE` of the file of io, and of the files of smallfiles (there 4KiB)"},
+		&cli.StringFlag{Name: "servers", Usage: "`NAME=PID,...` of the servers, whose CPU time is then shown"},
+		userFlag(), outputFlag(),
+	}
+	phase := func(name, usage string, run func(c *cli.Context, b *bench.Bench) ([]bench.Result, error)) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, Flags: flags, Action: func(c *cli.Context) error { return runBench(c, run) }}
+	}
+	return &cli.Command{
+		Name:  "bench",
+		Usage: "load a filesystem, hops or stock HDFS, and measure it",
+		Subcommands: []*cli.Command{
+			phase("meta", "mkdir, create, stat, open, list, rename and delete, each by itself", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(c.Context) }),
+			phase("mix", "the Spotify mix of metadata operations", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(c.Context) }),
+			phase("io", "one large file, written and read", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(c.Context) }),
+			phase("smallfiles", "small files, written and read", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) {
+				size := 4 << 10
+				if c.IsSet("size") {
+					size = int(b.Bytes)
+				}
+				return b.Small(c.Context, size)
+			}),
+			phase("hflush", "16 writers that append 200 bytes and hflush", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(c.Context, 16) }),
+		},
+	}
+}
+
+func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) ([]bench.Result, error)) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	conf, err := loadHadoopConf()
+	if err != nil {
+		return err
+	}
+	uri := c.String("against")
+	if uri == "" {
+		uri = conf.DefaultFS()
+	}
+	if uri == "" {
+		return fail(exitUsage, "bench: name a filesystem with --against hdfs://host:port, or start one with `hops dev`")
+	}
+	location, err := conf.LocateAs(strings.TrimRight(uri, "/")+"/", c.String("user"))
+	if err != nil {
+		return &statusError{exitUsage, err}
+	}
+	size, err := config.ParseSize(c.String("size"))
+	if err != nil {
+		return fail(exitUsage, "--size: %w", err)
+	}
+	servers := map[string]int{}
+	for pair := range strings.SplitSeq(c.String("servers"), ",") {
+		name, pid, ok := strings.Cut(pair, "=")
+		if pair == "" {
+			continue
+		}
+		n, err := strconv.Atoi(pid)
+		if err != nil || !ok {
+			return fail(exitUsage, "--servers: %q is not NAME=PID", pair)
+		}
+		servers[name] = n
+	}
+	o := bench.Options{
+		Clients:     func(int) (*dfs.Client, error) { return dfs.New(location.Config) },
+		Connections: c.Int("connections"), Outstanding: c.Int("outstanding"), Time: c.Duration("time"),
+		Replication: c.Int("replication"), Bytes: int64(size), Servers: servers,
+	}
+	if !asJSON {
+		o.Progress = c.App.ErrWriter
+	}
+	b, err := bench.New(c.Context, o)
+	if err != nil {
+		return explain(err)
+	}
+	results, err := run(c, b)
+	if cerr := b.Close(c.Context); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return explain(err)
+	}
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(results)
+	}
+	for _, r := range results {
+		fmt.Fprintln(c.App.Writer, r)
+	}
+	return nil
+}
