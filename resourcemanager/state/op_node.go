@@ -125,14 +125,14 @@ func (s *State) statuses(c *statepb.Statuses) *Result {
 		if !state.After(row.State) {
 			continue
 		}
+		if row.Started == 0 && (st.StartedMs > 0 || state == rm.ContainerRunning) {
+			row.Started = s.now // it may have ended before it was seen running
+		}
 		if state == rm.ContainerComplete {
 			s.endContainer(row, rm.ExitStatus(st.Exit), st.Diagnostics)
 			continue
 		}
 		row.State = state
-		if state == rm.ContainerRunning {
-			row.Started = s.now
-		}
 		s.containers.Set(row)
 		if row.Master && state == rm.ContainerRunning {
 			s.launched(row)
