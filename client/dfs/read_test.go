@@ -129,7 +129,11 @@ func TestReadsReuseConnections(t *testing.T) {
 	c, client := newCluster(t, 1)
 	data := bigFile(t, client, 1<<20)
 	r := open(t, client, "/big")
-	before := c.nodes[0].accepted
+	accepted := func() (n int) {
+		c.nodes[0].set(func() { n = c.nodes[0].accepted })
+		return n
+	}
+	before := accepted()
 	for i := range 20 {
 		p := make([]byte, 1000)
 		if _, err := r.ReadAt(p, int64(i*1000)); err != nil {
@@ -137,7 +141,7 @@ func TestReadsReuseConnections(t *testing.T) {
 		}
 		sameBytes(t, "read", p, data[i*1000:][:1000])
 	}
-	if n := c.nodes[0].accepted - before; n != 1 {
+	if n := accepted() - before; n != 1 {
 		t.Errorf("%d connections for 20 reads", n)
 	}
 }

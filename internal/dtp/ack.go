@@ -129,9 +129,9 @@ func (a *Ack) parse(b []byte) error {
 		default:
 			// A field of a later version: varints are consumed, of the rest the payload has to be.
 			skip := uint64(0)
-			switch tag & 7 {
-			case 0:
-			case 2:
+			switch {
+			case tag>>3 > 4 && tag&7 == 0:
+			case tag>>3 > 4 && tag&7 == 2:
 				skip = value
 			default:
 				return violation("field %d of an acknowledgement", tag>>3)

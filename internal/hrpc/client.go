@@ -229,7 +229,7 @@ func (c *Client) enter(id int32, p *pending) error {
 	c.waiting[id] = p
 	if !c.watching {
 		c.watching = true
-		time.AfterFunc(watchInterval, c.watch)
+		time.AfterFunc(c.watchInterval(), c.watch)
 	}
 	return nil
 }
@@ -257,10 +257,14 @@ func (c *Client) claim(id int32) *pending {
 	return p
 }
 
-const watchInterval = time.Second
+// watchInterval is how often calls that wait are looked at: often enough for the shortest timeout, at most once a second
+// where that is minutes.
+func (c *Client) watchInterval() time.Duration {
+	return min(max(min(c.config.Silence, c.config.CallTimeout)/4, 10*time.Millisecond), time.Second)
+}
 
-// watch gives up calls that have waited too long, and the connection if it says nothing at all. It runs once a second
-// while calls wait.
+// watch gives up calls that have waited too long, and the connection if it says nothing at all. It runs every
+// watchInterval while calls wait.
 func (c *Client) watch() {
 	now := time.Since(c.started)
 	heard := time.Duration(c.lastRead.Load())
@@ -288,7 +292,7 @@ func (c *Client) watch() {
 		c.fail(fmt.Errorf("%w: the server has been silent for %v", ErrTimeout, silent.Round(time.Millisecond)))
 		return
 	}
-	time.AfterFunc(watchInterval, c.watch)
+	time.AfterFunc(c.watchInterval(), c.watch)
 }
 
 // fail ends the connection and every call on it.

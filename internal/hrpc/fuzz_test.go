@@ -1,0 +1,127 @@
+package hrpc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"testing"
+
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// The parsers written by hand must agree with the generated ones wherever they accept.
+
+func FuzzRequestHeader(f *testing.F) {
+	f.Add(header(2, 0, 7))
+	f.Add(header(-1, -1, -33))
+	f.Add(appendRequestHeader(nil, 1<<30, 5, []byte("0123456789abcdef")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseRequestHeader(b)
+		if err != nil {
+			return
+		}
+		var want hadooppb.RpcRequestHeaderProto
+		if err := want.UnmarshalVT(b); err != nil {
+			t.Fatalf("accepted what the generated parser refuses: %v", err)
+		}
+		if h.callID != want.GetCallId() || h.retry != want.GetRetryCount() || !bytes.Equal(h.clientID, want.GetClientId()) {
+			t.Errorf("got %+v, want %v", h, &want)
+		}
+		if want.RpcKind != nil && h.kind != int32(want.GetRpcKind()) || want.RpcOp != nil && h.op != int32(want.GetRpcOp()) {
+			t.Errorf("got %+v, want %v", h, &want)
+		}
+	})
+}
+
+func FuzzCallHeader(f *testing.F) {
+	f.Add(appendCallHeader(nil, nn, "getFileInfo"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseCallHeader(b)
+		if err != nil {
+			return
+		}
+		var want hadooppb.RequestHeaderProto
+		if err := want.UnmarshalVT(b); err != nil {
+			t.Fatalf("accepted what the generated parser refuses: %v", err)
+		}
+		if string(h.method) != want.GetMethodName() || string(h.protocol) != want.GetDeclaringClassProtocolName() || h.version != want.GetClientProtocolVersion() {
+			t.Errorf("got %+v, want %v", h, &want)
+		}
+	})
+}
+
+func FuzzResponseHeader(f *testing.F) {
+	f.Add(unhex(f, absentHex)[5:31])
+	f.Add(appendResponseHeader(nil, &responseHeader{callID: -33, status: 2, class: "c", message: "m", detail: 15, clientID: []byte{1}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseResponseHeader(b)
+		if err != nil {
+			return
+		}
+		var want hadooppb.RpcResponseHeaderProto
+		if err := want.UnmarshalVT(b); err != nil {
+			t.Fatalf("accepted what the generated parser refuses: %v", err)
+		}
+		if h.callID != int32(want.GetCallId()) || h.status != want.GetStatus() || h.class != want.GetExceptionClassName() || h.message != want.GetErrorMsg() {
+			t.Errorf("got %+v, want %v", h, &want)
+		}
+	})
+}
+
+// FuzzFrames feeds a stream in pieces. Whatever it announces, the buffer may hold no more than twice what has arrived.
+func FuzzFrames(f *testing.F) {
+	f.Add(unhex(f, contextHex+statRootHex), uint16(7), uint32(1000))
+	f.Add([]byte{0x7f, 0xff, 0xff, 0xff, 1, 2, 3}, uint16(100), uint32(1<<31-1))
+	f.Add(append([]byte{0, 1, 0, 0}, make([]byte, 1<<16)...), uint16(9999), uint32(1<<20))
+	f.Fuzz(func(t *testing.T, stream []byte, piece uint16, limit uint32) {
+		if limit > 1<<31-1 {
+			limit = 1<<31 - 1
+		}
+		source := &pieces{rest: stream, size: int(piece) + 1}
+		fr := newFrames(source, int(limit))
+		var got []byte
+		for {
+			frame, ok, err := fr.next()
+			if err != nil {
+				break
+			}
+			if ok {
+				if len(frame) > int(limit) {
+					t.Fatalf("frame of %d bytes, limit %d", len(frame), limit)
+				}
+				got = binary.BigEndian.AppendUint32(got, uint32(len(frame)))
+				got = append(got, frame...)
+				continue
+			}
+			err = fr.fill()
+			if most := max(2*source.given, busyBuffer); len(fr.buf) > most {
+				t.Fatalf("a buffer of %d bytes after %d have arrived", len(fr.buf), source.given)
+			}
+			if err == io.EOF && len(got) != len(stream) {
+				t.Fatalf("EOF at a boundary after %d of %d bytes", len(got), len(stream))
+			}
+			if err != nil {
+				break
+			}
+		}
+		if !bytes.HasPrefix(stream, got) {
+			t.Fatal("the frames are not the stream")
+		}
+	})
+}
+
+// pieces gives a stream in pieces of one size.
+type pieces struct {
+	rest        []byte
+	size, given int
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if len(p.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, p.rest[:min(p.size, len(p.rest))])
+	p.rest = p.rest[n:]
+	p.given += n
+	return n, nil
+}
