@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"math"
 
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -90,7 +91,7 @@ func (a *Ack) parse(b []byte) error {
 	}
 	for len(b) > 0 {
 		tag, n := binary.Uvarint(b)
-		if n <= 0 {
+		if n <= 0 || tag > math.MaxUint32 {
 			return violation("acknowledgement")
 		}
 		b = b[n:]
