@@ -130,7 +130,8 @@ func TestAKilledJobEndsEverywhere(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	for _, k := range j.Containers {
-		if k.ExitStatus == nil || *k.ExitStatus != int(rm.ExitKilledByResourceManager) {
+		// The master may hear of the end, and leave by itself, before it is stopped.
+		if k.ExitStatus == nil || *k.ExitStatus != int(rm.ExitKilledByResourceManager) && !(k.Master && *k.ExitStatus == 0) {
 			t.Errorf("container %+v", k)
 		}
 	}
