@@ -503,3 +503,5 @@ func (n *fakeNode) transfer(conn net.Conn, q *hadooppb.OpTransferBlockProto) {
 	}
 	_ = dtp.WriteResponse(conn, dtp.Success())
 }
+
+func crc32c(data []byte) uint32 { return dtp.DefaultChecksum.Update(0, data) }
