@@ -55,6 +55,9 @@ type Env struct {
 	Listener net.Listener
 	// Caller says which user sends a request that comes through the resource manager's proxy. nil: users are not served.
 	Caller func(*http.Request) (metadata.Caller, error)
+	// Ended asks whether the application has reached its end without this controller, and why: somebody killed it. It is
+	// asked when Run is told to stop; only then may the experiment be written down as over. nil: not known.
+	Ended func(ctx context.Context) (reason string, ended bool)
 	// SDK is the Python package as a zip, with its SHA-256. nil: executors have it already.
 	SDK func() (data []byte, sha256 string)
 	// Python is the interpreter of the executors. Default "python3".
@@ -81,7 +84,8 @@ type Times struct {
 	Grant time.Duration
 	// Drain is what an executor that is told to end has until its container is released. Default 15s.
 	Drain time.Duration
-	// Amnesty: an excluded node is used again when no other gives a container for so long. Default 10s.
+	// Amnesty: an excluded node is used again when no other gives a container for so long, or at once if the resource
+	// manager says that no other could. Default 10s.
 	Amnesty time.Duration
 	// Tick is how often limits are looked at. Default 100ms.
 	Tick time.Duration
@@ -112,6 +116,7 @@ func (t *Times) setDefaults() {
 const (
 	journalName  = "journal.jsonl"
 	snapshotName = ".snapshot.json"
+	logName      = "controller.log"
 	sdkName      = "hops-sdk.zip"
 	codeDir      = "code"
 )
@@ -162,7 +167,8 @@ type proposal struct {
 
 // Run runs the experiment of env to its end and tells the resource manager how it ended. It returns nil when the
 // experiment is over, whatever its result; an error when this attempt cannot go on, so that another may. If ctx ends,
-// the journal is closed and nil is returned: the next attempt goes on from it.
+// the journal is closed and nil is returned: the next attempt goes on from it, or, if the application was killed, the
+// experiment is written down as KILLED.
 func Run(ctx context.Context, env Env) error {
 	c := &controller{
 		env: &env, times: env.Times, log: env.Logger, proposals: make(chan *proposal, 64),
@@ -242,8 +248,8 @@ func (c *controller) run(ctx context.Context) error {
 		}
 	}
 
-	g, ctx := errgroup.WithContext(ctx)
-	work, stop := context.WithCancel(ctx)
+	g, group := errgroup.WithContext(ctx)
+	work, stop := context.WithCancel(group)
 	defer stop()
 	g.Go(func() error { return c.files.run(work) })
 	g.Go(func() error { return c.writeSnapshots(work) })
@@ -261,7 +267,65 @@ func (c *controller) run(ctx context.Context) error {
 	})
 	c.ready.Store(true)
 	err = g.Wait()
+	if (ctx.Err() != nil || errors.Is(err, errStaleAttempt)) && !c.x.over() && c.epilogue() {
+		err = nil
+	}
 	return errors.Join(err, c.journal.close())
+}
+
+// epiloguePatience bounds epilogue; it lies within the time between SIGTERM and SIGKILL.
+const epiloguePatience = 4 * time.Second
+
+// epilogue writes down the end of an experiment whose application was killed, so that what it found can be looked at.
+// It runs when nothing else does any more. It reports whether the application has ended; if not, another attempt goes on.
+func (c *controller) epilogue() bool {
+	if c.env.Ended == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), epiloguePatience)
+	defer cancel()
+	reason, ended := c.env.Ended(ctx)
+	if !ended {
+		return false
+	}
+	now := training.MillisOf(time.Now())
+	var lines []line
+	record := func(e *entry) {
+		e, err := c.x.propose(now, e)
+		if err == nil {
+			var b []byte
+			if b, err = e.encode(); err == nil {
+				lines = append(lines, line{e.N, b})
+			}
+		}
+		if err != nil {
+			c.log.Error("ending the experiment", "err", err)
+		}
+	}
+	if !c.x.ending() {
+		record(&entry{Stopped: &stopped{User: "the resource manager", Reason: reason}})
+	}
+	for _, w := range c.x.Executors {
+		if w.alive() && !c.x.over() {
+			record(&entry{Lost: &lost{Executor: w.ID, Reason: "the application has ended"}})
+		}
+	}
+	if err := c.journal.append(ctx, lines); err != nil {
+		c.log.Error("ending the experiment", "err", err)
+		return true
+	}
+	fx := c.x.take()
+	story := fx.lines
+	fx.lines = nil
+	c.files.add(fx)
+	c.files.work(ctx, c.files.dirty, nil)
+	if w, err := c.files.writeLog(ctx, nil, path.Join(c.dir, logName), story); err == nil {
+		_ = w.Close() // its lines are in the journal too
+	}
+	if err := c.files.finish(ctx); err != nil {
+		c.log.Error("writing the result", "err", err)
+	}
+	return true
 }
 
 // specification reads the job and checks the experiment in it.

@@ -49,7 +49,7 @@ func jobOf(spec string) []byte {
 	return []byte(`{"id": "` + testApp + `", "user": "ann", "kind": "experiment", "env": {"DATA": "/d"}, "experiment": ` + spec + `}`)
 }
 
-func launch(t *testing.T, fs *memFS, rm ResourceManager, spec string, attempt int, times Times) *running {
+func launch(t *testing.T, fs *memFS, rm ResourceManager, spec string, attempt int, times Times, change ...func(*Env)) *running {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,6 +72,9 @@ func launch(t *testing.T, fs *memFS, rm ResourceManager, spec string, attempt in
 			return metadata.Caller{User: name, Superuser: name == "root"}, nil
 		},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	}
+	for _, f := range change {
+		f(&env)
 	}
 	go func() {
 		defer close(r.done)
@@ -822,6 +825,47 @@ func TestAPersonStopsTheExperiment(t *testing.T) {
 	var result Result
 	if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil || result.State != ExperimentKilled || *result.BestValue != 0.5 {
 		t.Errorf("%+v %v", result, err)
+	}
+}
+
+// SIGTERM may mean that the node goes down, or that somebody killed the application. Only the latter ends the experiment.
+func TestAKilledApplicationLeavesItsResult(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		fs := newMemFS()
+		begun := make(chan *client, 1)
+		rm := newFakeRM(1, func(_ *fakeRM, c *rmpb.Container, _ *rmpb.Launch) {
+			begun <- newClient(t, where(fs), c.ContainerId, c.Token)
+		})
+		r := launch(t, fs, rm, fmt.Sprintf(randomSpec, 9, 1), 1, fast, func(e *Env) {
+			e.Ended = func(context.Context) (string, bool) { return "killed by user ann", killed }
+		})
+		c := <-begun
+		if _, err := c.register(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.report(c.next("0").Trial, 1, 1, 0.5); err != nil {
+			t.Fatal(err)
+		}
+		c.http.CloseIdleConnections()
+		r.cancel()
+		<-r.done
+		if r.err != nil || rm.finished != nil {
+			t.Fatal(r.err, rm.finished)
+		}
+		if !killed {
+			if _, err := fs.Stat(t.Context(), testDir+"/result.json"); err == nil {
+				t.Error("an experiment that goes on has a result")
+			}
+			continue
+		}
+		var result Result
+		if err := json.Unmarshal(fs.get(t, testDir+"/result.json"), &result); err != nil {
+			t.Fatal(err)
+		}
+		if result.State != ExperimentKilled || !strings.Contains(result.Reason, "killed by user ann") || result.NumTrials != 1 || *result.BestValue != 0.5 {
+			t.Errorf("%+v", result)
+		}
+		fs.get(t, testDir+"/0001/trial.json")
 	}
 }
 

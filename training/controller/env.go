@@ -1,13 +1,16 @@
 package controller
 
 import (
+	"context"
 	"crypto/subtle"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -22,7 +25,7 @@ import (
 const maxJob = 16 << 20
 
 // FromEnvironment makes an Env from the environment of an application master's container: HOPS_APPLICATION_ID,
-// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC and HOPS_TOKEN. files is a client of HOPS_FS that
+// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_TOKEN and, if set, HOPS_RM. files is a client of HOPS_FS that
 // acts as HOPS_USER; sdk is the Python package. The closer is for after Run. Every variable that is missing is named in
 // the error.
 func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() ([]byte, string), log *slog.Logger) (Env, io.Closer, error) {
@@ -59,6 +62,9 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 		return Env{}, nil, fmt.Errorf("token: %w", err)
 	}
 	token := strings.TrimSpace(string(secret))
+	if managers := getenv("HOPS_RM"); managers != "" {
+		env.Ended = applicationEnded(strings.Split(managers, ","), env.Application, env.User)
+	}
 	env.Caller = proxied(security.NewDoor(security.Config{}), token)
 	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return Env{}, nil, err
@@ -89,5 +95,39 @@ func proxied(door *security.Door, token string) func(*http.Request) (metadata.Ca
 			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the token is not the resource manager's, or it names no user")
 		}
 		return door.Caller(user), nil
+	}
+}
+
+// applicationEnded asks the resource managers at addresses (HTTP host:port each) whether an application has reached its end.
+func applicationEnded(addresses []string, application, user string) func(context.Context) (string, bool) {
+	return func(ctx context.Context) (string, bool) {
+		client := &http.Client{Transport: &http.Transport{Proxy: nil}}
+		defer client.CloseIdleConnections()
+		for _, a := range addresses {
+			a = strings.TrimPrefix(strings.TrimSpace(a), "http://")
+			url := fmt.Sprintf("http://%s/ws/v1/cluster/apps/%s?user.name=%s", a, application, url.QueryEscape(user))
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+			if err != nil {
+				continue
+			}
+			resp, err := client.Do(r)
+			if err != nil {
+				continue
+			}
+			var answer struct {
+				App struct{ ID, State, Diagnostics string }
+			}
+			err = json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer)
+			resp.Body.Close()
+			if err != nil || resp.StatusCode != http.StatusOK || answer.App.ID != application {
+				continue
+			}
+			switch answer.App.State {
+			case "KILLED", "FAILED", "FINISHED":
+				return strings.TrimSpace(answer.App.Diagnostics), true
+			}
+			return "", false
+		}
+		return "", false
 	}
 }

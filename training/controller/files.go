@@ -81,7 +81,7 @@ const filesPause = 50 * time.Millisecond
 
 // run writes until ctx ends. What fails is tried again.
 func (f *files) run(ctx context.Context) error {
-	logPath := path.Join(f.dir, "controller.log")
+	logPath := path.Join(f.dir, logName)
 	var log FileWriter
 	defer func() {
 		if log != nil {

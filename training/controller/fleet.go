@@ -50,11 +50,13 @@ type fleet struct {
 	release    []string
 	asked      int // numbers the asks
 	pending    string
-	handled    uint64        // the last event that was taken in
-	ended      bool          // the application is finished: the resource manager knows this attempt no more
-	strangers  int           // requests that wait for the grant of their token
-	arrived    chan struct{} // closed when a container is granted
-	lastGrant  time.Time
+	// onlyExcluded: the resource manager says that only excluded nodes could give a container.
+	onlyExcluded bool
+	handled      uint64        // the last event that was taken in
+	ended        bool          // the application is finished: the resource manager knows this attempt no more
+	strangers    int           // requests that wait for the grant of their token
+	arrived      chan struct{} // closed when a container is granted
+	lastGrant    time.Time
 }
 
 // container is one that was granted.
@@ -89,7 +91,7 @@ func (f *fleet) add(c *rmpb.Container) {
 	defer f.mu.Unlock()
 	delete(f.asks, c.GetAskId())
 	delete(f.news, c.GetAskId())
-	f.lastGrant, f.pending = time.Now(), ""
+	f.lastGrant, f.pending, f.onlyExcluded = time.Now(), "", false
 	if _, known := f.containers[c.GetContainerId()]; known {
 		return
 	}
@@ -247,9 +249,9 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 			f.news[id] = true
 		}
 	}
-	if len(excluded) > 0 && len(f.asks) > 0 && usable+starting == 0 && now.Sub(f.lastGrant) > f.times.Amnesty {
+	if len(excluded) > 0 && len(f.asks) > 0 && usable+starting == 0 && (f.onlyExcluded || now.Sub(f.lastGrant) > f.times.Amnesty) {
 		forgive = excluded[0]
-		f.lastGrant = now
+		f.lastGrant, f.onlyExcluded = now, false
 	}
 	return late, forgive
 }
@@ -370,6 +372,7 @@ func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
 	case e.GetPending() != nil:
 		f.mu.Lock()
 		f.pending = e.GetPending().GetMessage()
+		f.onlyExcluded = e.GetPending().GetCode() == string(resourcemanager.ReasonExcluded)
 		f.mu.Unlock()
 		f.log.Info("waiting for a container", "ask", e.GetPending().GetAskId(), "code", e.GetPending().GetCode(), "reason", e.GetPending().GetMessage())
 	}
