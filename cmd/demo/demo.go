@@ -19,6 +19,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/code"
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/examples"
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/controller"
@@ -31,6 +32,15 @@ const (
 	user      = "demo"
 )
 
+// The cluster of the demo: each server a process of its own.
+const (
+	namenodes    = 3
+	datanodes    = 4
+	nodeManagers = 2
+	gpusPerNode  = 2
+	blockSize    = 1 << 20
+)
+
 // Demo runs the demonstration.
 type Demo struct {
 	// Binary is the hops program.
@@ -41,7 +51,7 @@ type Demo struct {
 
 	dir      string
 	started  time.Time
-	cluster  *cluster
+	cluster  *processes.Cluster
 	client   *client.Client
 	recorder *recorder
 	kills    []*kill
@@ -82,12 +92,16 @@ func (d *Demo) Run(ctx context.Context) (err error) {
 			os.RemoveAll(d.dir)
 		}
 	}()
-	if d.cluster, err = newCluster(d.Binary, d.dir); err != nil {
+	d.cluster, err = processes.New(processes.Config{
+		Binary: d.Binary, Dir: d.dir, Name: "demo", Namenodes: namenodes, Datanodes: datanodes, NodeManagers: nodeManagers, GPUs: gpusPerNode,
+		Properties: map[string]string{"dfs.replication": "3", "dfs.blocksize": fmt.Sprint(blockSize)},
+	})
+	if err != nil {
 		return err
 	}
 	defer func() {
-		stopped := d.cluster.stop()
-		for _, pid := range d.cluster.leftovers() {
+		stopped := d.cluster.Stop()
+		for _, pid := range d.cluster.Leftovers() {
 			stopped = errors.Join(stopped, fmt.Errorf("process %d was left running", pid))
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -126,17 +140,17 @@ func (d *Demo) record() string { return filepath.Join(d.dir, "acknowledged.jsonl
 // start brings the cluster up and waits until all of it is there.
 func (d *Demo) start(ctx context.Context) error {
 	d.say("starting %d namenodes, %d datanodes, 1 resource manager, %d node managers with %d simulated GPUs each", namenodes, datanodes, nodeManagers, gpusPerNode)
-	if err := d.cluster.startAll(); err != nil {
+	if err := d.cluster.StartAll(); err != nil {
 		return err
 	}
 	var ipc []string
-	for _, n := range d.cluster.file.Namenodes {
+	for _, n := range d.cluster.File().Namenodes {
 		ipc = append(ipc, n.IPC)
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	fs := dfs.Config{Namenodes: ipc, User: user, BlockSize: blockSize, Logger: quiet, DatanodeTimeout: 5 * time.Second}
 	var err error
-	if d.client, err = client.New(client.Config{FS: &fs, ResourceManagers: []string{d.cluster.file.ResourceManagers[0].HTTP}, User: user}); err != nil {
+	if d.client, err = client.New(client.Config{FS: &fs, ResourceManagers: []string{d.cluster.File().ResourceManagers[0].HTTP}, User: user}); err != nil {
 		return err
 	}
 	root := fs
@@ -146,7 +160,7 @@ func (d *Demo) start(ctx context.Context) error {
 		return err
 	}
 	defer super.Close()
-	err = d.cluster.await(60*time.Second, "the filesystem", func() error {
+	err = d.cluster.Await(60*time.Second, "the filesystem", func() error {
 		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		live, err := super.Datanodes(attempt, dfs.LiveDatanodes)
@@ -168,7 +182,7 @@ func (d *Demo) start(ctx context.Context) error {
 			return err
 		}
 	}
-	err = d.cluster.await(60*time.Second, "the resource manager", func() error {
+	err = d.cluster.Await(60*time.Second, "the resource manager", func() error {
 		nodes, err := d.client.Jobs().Nodes(ctx)
 		if err == nil && len(nodes) < nodeManagers {
 			err = fmt.Errorf("%d of %d node managers have registered", len(nodes), nodeManagers)
@@ -191,7 +205,7 @@ func (d *Demo) leader(ctx context.Context) (name, about string) {
 		if s.State != "active" {
 			continue
 		}
-		for _, n := range d.cluster.file.Namenodes {
+		for _, n := range d.cluster.File().Namenodes {
 			if n.IPC == s.Address {
 				return n.ID, " at " + s.Address
 			}
@@ -223,7 +237,7 @@ func (d *Demo) study() client.Study {
 		Direction: training.Max, Metric: "accuracy",
 		Trials: trials, Executors: executors, Seed: 20,
 		Resources: training.Resources{Memory: 512 << 20, VCores: 1, GPUs: 1},
-		Env:       map[string]string{"HOPS_RECORD": d.record(), marker: d.dir},
+		Env:       map[string]string{"HOPS_RECORD": d.record()},
 	}}
 }
 
@@ -256,7 +270,7 @@ func (d *Demo) search(ctx context.Context) error {
 		if err := sleep(ctx, 40*time.Millisecond); err != nil {
 			return err
 		}
-		if err := d.cluster.died(); err != nil {
+		if err := d.cluster.Died(); err != nil {
 			return err
 		}
 		job, err := d.client.Jobs().Get(ctx, d.job)
@@ -339,12 +353,12 @@ func (d *Demo) killLeader(ctx context.Context) (*kill, error) {
 		return nil, nil // between two leaders; later
 	}
 	k := &kill{what: "namenode " + name + ", the leader", at: time.Now()}
-	return k, d.cluster.kill(name)
+	return k, d.cluster.Kill(name)
 }
 
 func (d *Demo) killDatanode(ctx context.Context) (*kill, error) {
 	k := &kill{what: "datanode dn2", at: time.Now()}
-	if err := d.cluster.kill("dn2"); err != nil {
+	if err := d.cluster.Kill("dn2"); err != nil {
 		return nil, err
 	}
 	d.watched = make(chan struct{})
@@ -368,7 +382,7 @@ func (d *Demo) killExecutor(context.Context) (*kill, error) {
 		if x.Executor != victim.Executor {
 			continue
 		}
-		pids := processesWith("HOPS_CONTAINER_ID="+x.Container, "-m hops.executor")
+		pids := processes.Find("HOPS_CONTAINER_ID="+x.Container, "-m hops.executor")
 		if len(pids) == 0 {
 			return nil, nil // it has ended meanwhile; the next one
 		}
@@ -390,7 +404,7 @@ func (d *Demo) killExecutor(context.Context) (*kill, error) {
 // heal waits until every block has its replicas again.
 func (d *Demo) heal(ctx context.Context) error {
 	k := d.kills[1]
-	err := d.cluster.await(90*time.Second, "blocks back at full replication", func() error {
+	err := d.cluster.Await(90*time.Second, "blocks back at full replication", func() error {
 		select {
 		case <-d.watched:
 			return nil
@@ -444,7 +458,7 @@ func (d *Demo) liveDatanodes(ctx context.Context) (int, error) {
 // super is a client as the user of the servers.
 func (d *Demo) super() (*dfs.Client, error) {
 	var ipc []string
-	for _, n := range d.cluster.file.Namenodes {
+	for _, n := range d.cluster.File().Namenodes {
 		ipc = append(ipc, n.IPC)
 	}
 	return dfs.New(dfs.Config{Namenodes: ipc, Logger: slog.New(slog.DiscardHandler)})
@@ -460,4 +474,14 @@ func overlap(a, b client.Grant) bool {
 	}
 	shared := slices.ContainsFunc(a.GPUs, func(gpu string) bool { return slices.Contains(b.GPUs, gpu) })
 	return shared && a.Container != b.Container && a.From < end(b) && b.From < end(a)
+}
+
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }

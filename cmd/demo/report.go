@@ -23,12 +23,12 @@ func (d *Demo) report(ctx context.Context) {
 	d.heading("The cluster")
 	t := d.table("role", "processes", "where")
 	var nn []string
-	for _, n := range d.cluster.file.Namenodes {
+	for _, n := range d.cluster.File().Namenodes {
 		nn = append(nn, n.IPC)
 	}
 	t.AppendRow(table.Row{"namenode", namenodes, "hdfs://" + strings.Join(nn, ", ")})
 	t.AppendRow(table.Row{"datanode", datanodes, "3 replicas, 1 MiB blocks"})
-	t.AppendRow(table.Row{"resource manager", 1, "http://" + d.cluster.file.ResourceManagers[0].HTTP})
+	t.AppendRow(table.Row{"resource manager", 1, "http://" + d.cluster.File().ResourceManagers[0].HTTP})
 	t.AppendRow(table.Row{"node manager", nodeManagers, fmt.Sprintf("%d GPUs each (simulated)", gpusPerNode)})
 	t.Render()
 
@@ -90,7 +90,7 @@ func (d *Demo) table(columns ...any) table.Writer {
 // fs runs the shell, as a user would.
 func (d *Demo) fs(args ...string) {
 	cmd := exec.Command(d.Binary, append([]string{"fs"}, args...)...)
-	cmd.Env = append(cmd.Environ(), "HADOOP_CONF_DIR="+d.cluster.file.Cluster.Conf, "HADOOP_USER_NAME="+user)
+	cmd.Env = append(cmd.Environ(), "HADOOP_CONF_DIR="+d.cluster.Conf(), "HADOOP_USER_NAME="+user)
 	out, err := cmd.CombinedOutput()
 	fmt.Fprintf(d.Out, "$ hops fs %s\n%s", strings.Join(args, " "), out)
 	if err != nil {

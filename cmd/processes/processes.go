@@ -1,0 +1,317 @@
+// Package processes runs a cluster whose servers are processes of the hops program on this machine, each with its own
+// configuration file, log and data directory below one directory. `hops demo` and the tests that kill servers stand on it.
+package processes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/gohops/hops/internal/config"
+)
+
+// Config describes a cluster. Servers are named nn1.., dn1.., rm1 and nm1...
+type Config struct {
+	// Binary is the hops program, Dir an existing directory for everything.
+	Binary, Dir string
+	// Name is the cluster's; it becomes the authority of its filesystem.
+	Name string
+	// How many of each there are. Without a resource manager there are no node managers either.
+	Namenodes, Datanodes, NodeManagers int
+	// GPUs is how many simulated devices each node manager has.
+	GPUs int
+	// Properties are server settings under Hadoop's names.
+	Properties map[string]string
+	// Adjust, if not nil, changes one server's configuration before it is written.
+	Adjust func(name string, f *config.File)
+}
+
+// Cluster is the processes and where they listen. It is safe for concurrent use.
+type Cluster struct {
+	config Config
+	shared config.File
+	names  []string // in the order in which they start
+	ports  Ports
+
+	mu      sync.Mutex
+	servers map[string]*server // the newest process of each name
+}
+
+// server is one process.
+type server struct {
+	name string
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // after done
+	// expected: it is being ended on purpose.
+	expected bool
+}
+
+// mark is a variable in the environment of every server. Containers have the directory in theirs by themselves.
+const mark = "HOPS_CLUSTER_DIR"
+
+var roles = map[string]string{"nn": "namenode", "dn": "datanode", "rm": "resourcemanager", "nm": "nodemanager"}
+
+// New writes the configuration files of a cluster. Nothing runs yet. Close, or Stop, gives the ports back.
+func New(c Config) (*Cluster, error) {
+	k := &Cluster{config: c, servers: map[string]*server{}}
+	managers := min(c.NodeManagers, 1)
+	free, err := k.ports.Take(c.Namenodes*4 + managers*3 + c.Datanodes*4 + c.NodeManagers)
+	if err != nil {
+		return nil, err
+	}
+	next := func() string {
+		a := free[0]
+		free = free[1:]
+		return a
+	}
+	k.shared.Cluster = config.Cluster{Name: c.Name, SecretFile: filepath.Join(c.Dir, "secret"), Conf: filepath.Join(c.Dir, "conf")}
+	k.shared.Properties = c.Properties
+	for i := range c.Namenodes {
+		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
+	}
+	for range managers {
+		k.shared.ResourceManagers = []config.ManagerMember{{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next()}}
+	}
+	write := func(name string, set func(*config.File)) {
+		f := k.shared
+		set(&f)
+		if c.Adjust != nil {
+			c.Adjust(name, &f)
+		}
+		text, marshalled := yaml.Marshal(f)
+		k.names = append(k.names, name)
+		err = errors.Join(err, marshalled, os.WriteFile(k.path(name+".yaml"), text, 0o644))
+	}
+	const reserve = 64 << 20
+	for _, n := range k.shared.Namenodes {
+		write(n.ID, func(f *config.File) {
+			f.Namenode = &config.Namenode{
+				ID: n.ID, Data: k.path(n.ID), Reserve: reserve,
+				DeadAfter: 10 * time.Second, StaleAfter: 4 * time.Second, Heartbeat: time.Second,
+			}
+		})
+	}
+	for _, m := range k.shared.ResourceManagers {
+		write(m.ID, func(f *config.File) {
+			f.ResourceManager = &config.ResourceManager{ID: m.ID, Data: k.path(m.ID), Lease: 10 * time.Second, Reserve: reserve, Queues: config.DefaultQueues()}
+		})
+	}
+	for i := range c.Datanodes {
+		name := fmt.Sprintf("dn%d", i+1)
+		write(name, func(f *config.File) {
+			f.Datanode = &config.Datanode{
+				Volumes:  []config.Volume{{Path: k.path(name), Type: "DISK"}},
+				Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: reserve,
+			}
+		})
+	}
+	for i := range c.NodeManagers {
+		name := fmt.Sprintf("nm%d", i+1)
+		gpus := "none"
+		if c.GPUs > 0 {
+			gpus = k.path(name + "-gpus.yaml")
+			err = errors.Join(err, os.WriteFile(gpus, simulatedGPUs(c.Name, i, c.GPUs), 0o644))
+		}
+		write(name, func(f *config.File) {
+			f.NodeManager = &config.NodeManager{Work: k.path(name), HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: gpus, Lease: 10 * time.Second}
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, k.ports.Close())
+	}
+	return k, nil
+}
+
+// simulatedGPUs describes the devices of a node: all joined by NVLink, and labelled as what they are.
+func simulatedGPUs(cluster string, node, n int) []byte {
+	uuid := func(g int) string { return fmt.Sprintf("GPU-%s-%d-%d", cluster, node, g) }
+	var b strings.Builder
+	b.WriteString("gpus:\n")
+	for g := range n {
+		var links []string
+		for other := range n {
+			if other != g {
+				links = append(links, uuid(other)+": nvlink")
+			}
+		}
+		fmt.Fprintf(&b, "  - {uuid: %s, model: Simulated H100, memory: 80GiB, links: {%s}}\n", uuid(g), strings.Join(links, ", "))
+	}
+	return []byte(b.String())
+}
+
+func (k *Cluster) path(name string) string { return filepath.Join(k.config.Dir, name) }
+
+// File is the part of the configuration that all servers share.
+func (k *Cluster) File() *config.File { return &k.shared }
+
+// Names are all servers, in the order in which StartAll starts them.
+func (k *Cluster) Names() []string { return slices.Clone(k.names) }
+
+// Log is the file with a server's output.
+func (k *Cluster) Log(name string) string { return k.path(name + ".log") }
+
+// Conf is the directory that HADOOP_CONF_DIR of clients should name. A starting namenode fills it.
+func (k *Cluster) Conf() string { return k.shared.Cluster.Conf }
+
+// Start runs one server that does not run. Its output is appended to its log.
+func (k *Cluster) Start(name string) error {
+	role, ok := roles[name[:min(2, len(name))]]
+	if !ok || !slices.Contains(k.names, name) {
+		return fmt.Errorf("there is no server %s", name)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if old := k.servers[name]; old != nil {
+		select {
+		case <-old.done:
+		default:
+			return fmt.Errorf("%s runs already", name)
+		}
+	}
+	log, err := os.OpenFile(k.Log(name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := []string{"server", "--role", role, "-c", k.path(name + ".yaml")}
+	if role == "namenode" || role == "resourcemanager" {
+		args = append(args, "--bootstrap")
+	}
+	s := &server{name: name, cmd: exec.Command(k.config.Binary, args...), done: make(chan struct{})}
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.Env = append(os.Environ(), mark+"="+k.config.Dir+"/")
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		s.err = s.cmd.Wait()
+		close(s.done)
+	}()
+	k.servers[name] = s
+	return nil
+}
+
+// StartAll starts every server. They wait for each other by themselves; only the first one makes the cluster's secret.
+func (k *Cluster) StartAll() error {
+	for i, name := range k.names {
+		if err := k.Start(name); err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if err := k.Await(10*time.Second, "the cluster's secret", func() error {
+			_, err := os.Stat(k.shared.Cluster.SecretFile)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Await polls until check is satisfied. It fails at once when a server has ended by itself.
+func (k *Cluster) Await(patience time.Duration, what string, check func() error) error {
+	deadline := time.Now().Add(patience)
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if died := k.Died(); died != nil {
+			return died
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: not within %v: %w", what, patience, err)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Died names a server that ended by itself, with the end of its log; nil: there is none.
+func (k *Cluster) Died() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.servers {
+		select {
+		case <-s.done:
+			if !s.expected {
+				return fmt.Errorf("%s ended by itself (%v); the end of its log:\n%s", s.name, s.err, Tail(k.Log(s.name), 5))
+			}
+		default:
+		}
+	}
+	return nil
+}
+
+// Signal sends a signal to a server. One that ends a process is meant to.
+func (k *Cluster) Signal(name string, signal syscall.Signal) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.servers[name]
+	if s == nil {
+		return fmt.Errorf("%s does not run", name)
+	}
+	if signal == syscall.SIGKILL || signal == syscall.SIGTERM || signal == syscall.SIGINT {
+		s.expected = true
+	}
+	return s.cmd.Process.Signal(signal)
+}
+
+// Kill ends servers at once with SIGKILL, as a power cut would end their processes, and returns when they are gone.
+func (k *Cluster) Kill(names ...string) error {
+	for _, name := range names {
+		if err := k.Signal(name, syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		<-k.server(name).done
+	}
+	return nil
+}
+
+func (k *Cluster) server(name string) *server {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.servers[name]
+}
+
+// Ended is closed when the server's process has ended.
+func (k *Cluster) Ended(name string) <-chan struct{} { return k.server(name).done }
+
+// Stop ends all servers in an order in which nobody misses another, and reports those that do not end in time.
+func (k *Cluster) Stop() error {
+	var errs []error
+	for _, prefix := range []string{"nm", "rm", "dn", "nn"} {
+		var group []string
+		for _, name := range k.names {
+			if strings.HasPrefix(name, prefix) && k.server(name) != nil {
+				group = append(group, name)
+				_ = k.Signal(name, syscall.SIGTERM)
+			}
+		}
+		for _, name := range group {
+			select {
+			case <-k.Ended(name):
+			case <-time.After(10 * time.Second):
+				errs = append(errs, fmt.Errorf("%s did not stop within 10s", name), k.Kill(name))
+			}
+		}
+	}
+	return errors.Join(append(errs, k.ports.Close())...)
+}
+
+// Leftovers are processes of the cluster that still run, servers as well as containers with their children.
+func (k *Cluster) Leftovers() []int { return Find(k.config.Dir+"/", "") }
