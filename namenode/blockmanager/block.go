@@ -111,7 +111,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 			e.until = time.Time{}
 			if closed && len(e.expect) == 0 { // a new leader knows the pipeline from the replicas being written
 				for _, o := range e.odd {
-					if o.state == namenode.Writing {
+					if o.state == namenode.Writing && o.generation == nb.Generation {
 						e.expect = append(e.expect, o.at)
 					}
 				}

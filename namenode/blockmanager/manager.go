@@ -70,6 +70,7 @@ type Manager struct {
 	order      []*node // by registration, for replayable walks
 	candidates []*placement.Candidate
 	volumes    []*volume // indexed by place
+	unreported int       // live nodes that have not reported in full
 
 	counts counts
 	needs  [priorities]queue

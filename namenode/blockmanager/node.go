@@ -79,8 +79,9 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		n.candidate.Node = &info
 	}
 	n.incarnation = incarnation
-	n.reported, n.report = false, nil
+	n.report = nil
 	n.renewed = true
+	m.setReported(n, n.alive, false)
 	m.revive(now, n)
 	m.setVolumes(n, volumes)
 }
@@ -117,9 +118,21 @@ func (m *Manager) revive(now time.Time, n *node) {
 	if n.alive {
 		return
 	}
-	n.alive, n.candidate.Dead = true, false
+	m.setReported(n, true, n.reported)
+	n.candidate.Dead = false
 	for _, v := range n.order {
 		m.rejudge(v)
+	}
+}
+
+// setReported changes whether a node lives and has reported, and counts the live ones that have not.
+func (m *Manager) setReported(n *node, alive, reported bool) {
+	if n.alive && !n.reported {
+		m.unreported--
+	}
+	n.alive, n.reported = alive, reported
+	if n.alive && !n.reported {
+		m.unreported++
 	}
 }
 
@@ -164,9 +177,9 @@ func (m *Manager) volume(n *node, id namenode.VolumeID) *volume {
 
 // bury declares a node dead: nothing on it counts from now on.
 func (m *Manager) bury(n *node) {
-	n.alive, n.stale = false, true
-	n.candidate.Dead = true
-	n.reported, n.report, n.recent = false, nil, nil
+	m.setReported(n, false, false)
+	n.stale, n.candidate.Dead = true, true
+	n.report, n.recent = nil, nil
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 	n.fresh, n.asked = false, false
 	m.abortCopies(n)

@@ -76,7 +76,8 @@ func (m *Manager) endReport(now time.Time, n *node) {
 			}
 		}
 	}
-	n.reported, n.lastReport = true, now
+	m.setReported(n, n.alive, true)
+	n.lastReport = now
 	if n.asked && n.renewed {
 		n.asked, n.fresh = false, true
 	}

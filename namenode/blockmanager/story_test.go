@@ -312,7 +312,11 @@ func (m *Manager) check(t checker) {
 			}
 		}
 	}
+	silent := 0
 	for _, n := range m.order {
+		if n.alive && !n.reported {
+			silent++
+		}
 		out, in := 0, 0
 		for _, c := range m.copies {
 			if c.source == n && len(c.targets) > 0 {
@@ -327,6 +331,9 @@ func (m *Manager) check(t checker) {
 		if n.outgoing != out || n.incoming != in {
 			t.Errorf("%s: %d outgoing and %d incoming copies, want %d and %d", n.info.ID, n.outgoing, n.incoming, out, in)
 		}
+	}
+	if silent != m.unreported {
+		t.Errorf("%d nodes have not reported, counted %d", silent, m.unreported)
 	}
 }
 

@@ -128,14 +128,7 @@ func (m *Manager) sweepQueue(q *queue, belongs func(*block) bool) {
 }
 
 // allReported is the first gate of deletions.
-func (m *Manager) allReported() bool {
-	for _, n := range m.order {
-		if n.alive && !n.reported {
-			return false
-		}
-	}
-	return true
-}
+func (m *Manager) allReported() bool { return m.unreported == 0 }
 
 // copyBlocks orders copies of under-replicated blocks, the most endangered first, as far as nodes have streams to give.
 func (m *Manager) copyBlocks(now time.Time) {
@@ -375,7 +368,7 @@ func (m *Manager) tidyBlock(id metadata.BlockID, b *block) bool {
 			n := m.volumes[o.at].node
 			switch {
 			case !n.alive || n.dooms(id):
-			case enough && b.more.until.IsZero():
+			case enough && !m.awaited(b, n):
 				m.doom(n, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, useless)
 			default:
 				again = true
@@ -391,6 +384,11 @@ func (m *Manager) tidyBlock(id metadata.BlockID, b *block) bool {
 	}
 	m.update(id, b)
 	return again
+}
+
+// awaited reports whether a node was part of the pipeline of a block that was closed just now, and may yet report it.
+func (m *Manager) awaited(b *block, n *node) bool {
+	return b.more != nil && !b.more.until.IsZero() && slices.ContainsFunc(b.more.expect, func(p place) bool { return m.volumes[p].node == n })
 }
 
 // room reports whether a live node without any replica of the block exists.

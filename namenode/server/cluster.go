@@ -55,19 +55,22 @@ func (s *Server) Healthy() error {
 
 // health is what the health page says.
 type health struct {
-	ID       string `json:"id"`
-	Cluster  string `json:"cluster"`
-	State    string `json:"state"` // active, standby
-	Leader   string `json:"leader"`
-	Term     uint64 `json:"term"`
-	SafeMode string `json:"safe_mode,omitempty"`
-	Index    uint64 `json:"index"`
-	Files    int64  `json:"files"`
-	Blocks   int64  `json:"blocks"`
-	Live     int    `json:"live_datanodes"`
-	Dead     int    `json:"dead_datanodes"`
-	Under    int64  `json:"under_replicated"`
-	Missing  int64  `json:"missing"`
+	ID      string `json:"id"`
+	Cluster string `json:"cluster"`
+	State   string `json:"state"` // active, standby
+	Leader  string `json:"leader"`
+	// LeaderIPC and LeaderHTTP are where the leader serves, if it is in this member's list.
+	LeaderIPC  string `json:"leader_ipc,omitempty"`
+	LeaderHTTP string `json:"leader_http,omitempty"`
+	Term       uint64 `json:"term"`
+	SafeMode   string `json:"safe_mode,omitempty"`
+	Index      uint64 `json:"index"`
+	Files      int64  `json:"files"`
+	Blocks     int64  `json:"blocks"`
+	Live       int    `json:"live_datanodes"`
+	Dead       int    `json:"dead_datanodes"`
+	Under      int64  `json:"under_replicated"`
+	Missing    int64  `json:"missing"`
 }
 
 func (s *Server) health() health {
@@ -81,6 +84,11 @@ func (s *Server) health() health {
 	}
 	if s.Active() {
 		h.State = "active"
+	}
+	for _, p := range s.config.Peers {
+		if p.ID == l.LeaderID {
+			h.LeaderIPC, h.LeaderHTTP = p.IPC, p.HTTP
+		}
 	}
 	for _, n := range s.Datanodes() {
 		if n.Alive {

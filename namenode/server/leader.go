@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode"
@@ -15,6 +17,8 @@ type reign struct {
 	term  uint64
 	began time.Time
 	ids   ids
+	// reclaiming: a Reclaim command is under way.
+	reclaiming atomic.Bool
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -147,6 +151,7 @@ func (s *Server) pass(now time.Time) {
 	}
 	s.leaveSafeMode()
 	s.kickAll()
+	s.reclaim(r)
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)
 	}
@@ -167,4 +172,20 @@ func (s *Server) leading() (*reign, error) {
 		return r, nil
 	}
 	return nil, namenode.ErrStandbyWrite
+}
+
+// reclaimStep is how many inodes of deleted directories one command takes apart; about a millisecond's work.
+const reclaimStep = 2000
+
+// reclaim gets on with deleted directories when no other commands do it on the way: one command after the other.
+func (s *Server) reclaim(r *reign) {
+	if s.ns.Counts().Reclaiming == 0 || !r.reclaiming.CompareAndSwap(false, true) {
+		return
+	}
+	s.send(&logpb.Command{Op: &logpb.Command_Reclaim{Reclaim: &logpb.Reclaim{Limit: reclaimStep}}}, func(_ *namespace.Result, err error) {
+		r.reclaiming.Store(false)
+		if err == nil {
+			s.reclaim(r)
+		}
+	})
 }

@@ -1,0 +1,296 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs"
+)
+
+func TestClockFollowsTheWallSlowlyAndNeverBack(t *testing.T) {
+	var c clock
+	base := time.Now()
+	wall := base.UnixNano()
+	first := c.at(base, wall)
+	// An hour forward: ten seconds later it has gained one.
+	now, last := base, first
+	for range 100 {
+		now = now.Add(100 * time.Millisecond)
+		got := c.at(now, wall+int64(time.Hour)+now.Sub(base).Nanoseconds())
+		if got < last {
+			t.Fatalf("went back from %d to %d", last, got)
+		}
+		last = got
+	}
+	if gained := last - first; gained < 10900 || gained > 11100 {
+		t.Errorf("gained %d ms in 10 s, want 11 s", gained)
+	}
+	// Ten years back: it goes on, a tenth slower.
+	mark := last
+	for range 100 {
+		now = now.Add(100 * time.Millisecond)
+		got := c.at(now, wall-int64(10*365*24*time.Hour))
+		if got < last {
+			t.Fatalf("went back from %d to %d", last, got)
+		}
+		last = got
+	}
+	if gained := last - mark; gained < 8900 || gained > 9100 {
+		t.Errorf("gained %d ms in 10 s, want 9 s", gained)
+	}
+}
+
+func TestIDsComeOnce(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	r := m.reign.Load()
+	var mu sync.Mutex
+	blocks, generations := map[metadata.BlockID]bool{}, map[metadata.Generation]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 4000 {
+				done := make(chan struct{})
+				m.newBlock(r, func(b metadata.Block, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					defer close(done)
+					if err != nil || blocks[b.ID] || generations[b.Generation] {
+						t.Errorf("%v, %v: again", b, err)
+					}
+					blocks[b.ID], generations[b.Generation] = true, true
+				})
+				<-done
+			}
+		})
+	}
+	wg.Wait()
+	if len(blocks) != 32000 {
+		t.Errorf("%d ids, want 32000", len(blocks))
+	}
+}
+
+func TestALeaseBeyondTheHardLimitIsRecovered(t *testing.T) {
+	c := newCluster(t, 1, func(c *Config) { c.Properties.LeaseHardLimit = 1 })
+	dn := c.datanode("dn1")
+	w := c.leader().begin(t, "/f", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	dn.has(w.block(9), pb.ReplicaState_RBW)
+	eventually(t, "the file is closed", func() bool {
+		closed, err := c.root().IsFileClosed(t.Context(), "/f")
+		return err == nil && closed
+	})
+}
+
+func TestASilentWritersFileCanBeTakenOver(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	m.begin(t, "/f", "silent", 1)
+	create := func(client string) error {
+		got := make(chan error, 1)
+		m.Create(m.caller(), namenode.CreateRequest{Path: "/f", Mode: 0o644, Client: client, Create: true, Replication: 1, BlockSize: 1 << 20},
+			func(_ *metadata.FileStatus, err error) { got <- err })
+		return <-got
+	}
+	if err := create("other"); !errors.Is(err, metadata.ErrBeingCreated) {
+		t.Fatalf("before the soft limit: %v", err)
+	}
+	m.clock.mu.Lock()
+	m.clock.now += int64(2 * time.Minute)
+	m.clock.mu.Unlock()
+	if err := create("other"); !errors.Is(err, metadata.ErrRecoveryInProgress) {
+		t.Fatalf("after the soft limit: %v", err)
+	}
+	eventually(t, "the file is closed", func() bool { return errors.Is(create("other"), metadata.ErrExist) })
+}
+
+func TestRenewedLeasesLast(t *testing.T) {
+	var l leases
+	l.init()
+	now := time.Now()
+	if l.renew("idle", now) {
+		t.Error("a client without files is replicated")
+	}
+	l.opened("writer", now)
+	if l.renew("writer", now.Add(renewEvery-time.Second)) {
+		t.Error("a renewal soon after the last is replicated")
+	}
+	if !l.renew("writer", now.Add(renewEvery)) {
+		t.Error("a later renewal is not replicated")
+	}
+	if l.renew("writer", now.Add(renewEvery+time.Second)) {
+		t.Error("it is replicated again at once")
+	}
+}
+
+func TestDeletedTreesAreTakenApart(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	var wg sync.WaitGroup
+	for i := range 4000 {
+		wg.Add(1)
+		m.Mkdirs(m.caller(), fmt.Sprintf("/d/%d/%d", i%10, i), 0o755, true, func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+			wg.Done()
+		})
+	}
+	wg.Wait()
+	if _, err := c.root().Delete(t.Context(), "/d", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left of it", func() bool { n := m.ns.Counts(); return n.Reclaiming == 0 && n.Directories == 1 })
+}
+
+func TestAdditionalDatanodesAndNewPipelines(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	all := map[string]*datanode{"dn1": c.datanode("dn1"), "dn2": c.datanode("dn2"), "dn3": c.datanode("dn3")}
+	m := c.leader()
+	w := m.begin(t, "/f", "writer", 2)
+	l, err := w.addBlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := l.Locs[0].Id.GetDatanodeUuid(), l.Locs[1].Id.GetDatanodeUuid()
+	b := w.block(0)
+	for _, id := range []string{first, second} {
+		all[id].has(b, pb.ReplicaState_RBW)
+	}
+	// The second fails; a third is asked for.
+	type answer struct {
+		l   *namenode.LocatedBlock
+		err error
+	}
+	got := make(chan answer, 1)
+	request := namenode.MoreTargetsRequest{
+		File: namenode.FileRef{Path: "/f"}, Client: "writer", Block: b, Want: 1, Exclude: []namenode.NodeID{namenode.NodeID(second)},
+		Existing: []namenode.Location{{Node: &namenode.Node{ID: namenode.NodeID(first)}}},
+	}
+	m.MoreTargets(m.caller(), request, func(l *namenode.LocatedBlock, err error) { got <- answer{l, err} })
+	a := <-got
+	if a.err != nil || len(a.l.Locations) != 2 || string(a.l.Locations[0].Node.ID) != first || string(a.l.Locations[1].Node.ID) == second {
+		t.Fatalf("more targets: %+v, %v", a.l, a.err)
+	}
+	third := string(a.l.Locations[1].Node.ID)
+	request.Existing[0].Node = &namenode.Node{ID: "stranger"}
+	m.MoreTargets(m.caller(), request, func(l *namenode.LocatedBlock, err error) { got <- answer{l, err} })
+	if a := <-got; a.err == nil {
+		t.Error("an unknown datanode is part of a pipeline")
+	}
+	// A new generation, which changes nothing yet.
+	type bumped struct {
+		b   metadata.Block
+		err error
+	}
+	bump := make(chan bumped, 1)
+	m.BumpBlock(m.caller(), "writer", b, func(b metadata.Block, err error) { bump <- bumped{b, err} })
+	n := <-bump
+	if n.err != nil || n.b.ID != b.ID || n.b.Generation <= b.Generation {
+		t.Fatalf("new generation: %+v", n)
+	}
+	m.BumpBlock(m.caller(), "thief", b, func(b metadata.Block, err error) { bump <- bumped{b, err} })
+	if n := <-bump; !errors.Is(n.err, metadata.ErrLeaseExpired) {
+		t.Errorf("new generation for somebody else: %+v", n)
+	}
+	done := make(chan error, 1)
+	m.UpdatePipeline(m.caller(), namenode.UpdatePipelineRequest{
+		Client: "writer", Old: b, New: n.b, Nodes: []namenode.NodeID{namenode.NodeID(first), namenode.NodeID(third)},
+	}, func(err error) { done <- err })
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	// The stale replica of the second does not count, and goes when the file is closed.
+	w.last.GenerationStamp = ptr(uint64(n.b.Generation))
+	finished := metadata.Block{ID: b.ID, Generation: n.b.Generation, Length: 5}
+	w.last.NumBytes = ptr(uint64(5))
+	all[first].has(finished, pb.ReplicaState_FINALIZED)
+	all[third].has(finished, pb.ReplicaState_FINALIZED)
+	if ok, err := w.complete(); err != nil || !ok {
+		t.Fatalf("complete: %t, %v", ok, err)
+	}
+	all[second].received("delete the stale replica", func(o *pb.Orders) bool {
+		return len(o.Delete) == 1 && o.Delete[0].Id == int64(b.ID) && o.Delete[0].Generation == uint64(b.Generation)
+	})
+}
+
+func TestAppendReopensTheLastBlock(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	dn := c.datanode("dn1")
+	m := c.leader()
+	w := m.begin(t, "/f", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	b := w.block(10)
+	dn.has(b, pb.ReplicaState_FINALIZED)
+	if ok, err := w.complete(); err != nil || !ok {
+		t.Fatalf("complete: %t, %v", ok, err)
+	}
+	type answer struct {
+		l   *namenode.LocatedBlock
+		f   *metadata.FileStatus
+		err error
+	}
+	got := make(chan answer, 1)
+	add := func(client string) answer {
+		m.Append(m.caller(), namenode.AppendRequest{Path: "/f", Client: client}, func(l *namenode.LocatedBlock, f *metadata.FileStatus, err error) {
+			got <- answer{l, f, err}
+		})
+		return <-got
+	}
+	a := add("second")
+	if a.err != nil || a.l == nil || a.l.Block != b || len(a.l.Locations) != 1 || a.f.Length != 10 {
+		t.Fatalf("append: %+v", a)
+	}
+	if a := add("third"); !errors.Is(a.err, metadata.ErrBeingCreated) {
+		t.Errorf("append to an open file: %v", a.err)
+	}
+	if a := add("third"); metadata.KindOf(a.err) != metadata.ErrBeingCreated {
+		t.Errorf("again: %v", a.err)
+	}
+	m.Append(m.caller(), namenode.AppendRequest{Path: "/nope", Client: "x"}, func(l *namenode.LocatedBlock, f *metadata.FileStatus, err error) { got <- answer{l, f, err} })
+	if a := <-got; !errors.Is(a.err, metadata.ErrNotExist) {
+		t.Errorf("append to nothing: %v", a.err)
+	}
+}
+
+func TestPathLimitsAreErrorsWithAName(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	long := make([]byte, 9000)
+	for i := range long {
+		long[i] = 'a'
+		if i%100 == 0 {
+			long[i] = '/'
+		}
+	}
+	for path, class := range map[string]string{
+		string(long): hdfs.InvalidPath, "relative": hdfs.InvalidPath, "/a/../b": hdfs.InvalidPath, "/ordinary": "",
+	} {
+		got := make(chan error, 1)
+		m.Mkdirs(m.caller(), path, 0o755, true, func(err error) { got <- err })
+		err := <-got
+		if class == "" {
+			if err != nil {
+				t.Errorf("mkdir %.20s: %v", path, err)
+			}
+			continue
+		}
+		if err == nil {
+			t.Errorf("mkdir %.20s succeeded", path)
+			continue
+		}
+		if got, _ := hdfs.Exception(err); got != class {
+			t.Errorf("mkdir %.20s: %s %v, want %s", path, got, err, class)
+		}
+	}
+}
