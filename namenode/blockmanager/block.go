@@ -175,7 +175,7 @@ func (m *Manager) toOrphans(id metadata.BlockID, b *block) {
 	}
 }
 
-// apply records a replica on a volume.
+// apply records a replica on a volume. A node has one replica of a block: what it had of it on another volume is gone.
 func (m *Manager) apply(p place, r namenode.Replica) {
 	id := r.Block.ID
 	o := odd{at: p, state: r.State, generation: r.Block.Generation, length: r.Block.Length}
@@ -185,6 +185,7 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 	if b == nil {
 		list := m.orphans[id]
 		if i := m.indexOnNode(list, v.node); i >= 0 {
+			m.leaveVolume(list[i].at, p, id)
 			list[i] = o
 		} else {
 			m.orphans[id] = append(list, o)
@@ -195,23 +196,31 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 		return
 	}
 	known := m.indexOnNode(b.odds(), v.node)
-	if known >= 0 && b.more.odd[known].corrupt && b.more.odd[known].generation == o.generation && b.more.odd[known].at == p {
+	if known >= 0 {
+		old := &b.more.odd[known]
+		m.leaveVolume(old.at, p, id)
 		// Found damaged, and a report that merely lists it does not heal it.
-		o.corrupt = true
+		o.corrupt = old.corrupt && old.at == p && old.generation == o.generation
+	}
+	good := slices.IndexFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node })
+	if good >= 0 {
+		m.leaveVolume(b.good[good], p, id)
 	}
 	if b.matches(o) {
 		if known >= 0 {
 			b.more.odd = slices.Delete(b.more.odd, known, known+1)
 		}
-		if i := slices.IndexFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node }); i >= 0 {
-			b.good[i] = p
+		if good >= 0 {
+			b.good[good] = p
 		} else {
 			b.good = append(b.good, p)
 		}
 		m.arrived(id, b, v.node)
 		b.trim()
 	} else {
-		b.good = slices.DeleteFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node })
+		if good >= 0 {
+			b.good = slices.Delete(b.good, good, good+1)
+		}
 		if known >= 0 {
 			b.more.odd[known] = o
 		} else {
@@ -222,6 +231,13 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 	m.update(id, b)
 	if o.state == namenode.Finalized {
 		m.wake(id)
+	}
+}
+
+// leaveVolume takes a block off the index of the volume it was on, if that is not the one it is on now.
+func (m *Manager) leaveVolume(old, now place, id metadata.BlockID) {
+	if old != now {
+		delete(m.volumes[old].blocks, id)
 	}
 }
 

@@ -23,7 +23,8 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata pr
 //	silent NAME... | awake NAME...            stop and resume its beats
 //	block ID gen=N len=N want=N [open]        Put            remove ID       Remove
 //	expect ID NAME...                         pipeline of an open block
-//	report NAME [ID:GEN:LEN[:rbw|rwr]]...     a full report  volume NAME fails
+//	report NAME [ID:GEN:LEN[:rbw|rwr]]...     a full report of its first volume; report2 of a second one
+//	volume NAME fails
 //	receiving|received|deleted|damaged NAME ID:GEN:LEN
 //	lead TERM | follow | pause | resume | horizon ID | reset
 //	tick DURATION                             time passes, beats arrive, Tick; prints what it noticed
@@ -118,13 +119,13 @@ func (s *stage) do(t *testing.T, line string) string {
 			ls = append(ls, namenode.Location{Node: s.m.nodes[namenode.NodeID(n)].info, Volume: namenode.VolumeID(n + "1")})
 		}
 		s.m.Expect(blockID(args[0]), ls)
-	case "report":
+	case "report", "report2":
 		s.reports++
 		var rs []namenode.Replica
 		for _, r := range args[1:] {
 			rs = append(rs, replica(r))
 		}
-		if !s.m.Report(s.now, id(0), s.reports, namenode.VolumeID(args[0]+"1"), rs, true) {
+		if !s.m.Report(s.now, id(0), s.reports, namenode.VolumeID(args[0]+strings.TrimPrefix(f[0]+"1", "report")[:1]), rs, true) {
 			return args[0] + " has to register\n"
 		}
 	case "volume":
