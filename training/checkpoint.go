@@ -1,10 +1,11 @@
 package training
 
-// File is one file of a checkpoint. CRC32C is the Castagnoli checksum of its bytes.
+// File is one file of a checkpoint. CRC32 is the checksum of its bytes in zlib's form, which Python computes at
+// the speed of memory with its standard library.
 type File struct {
-	Name   string `json:"name"`
-	Size   int64  `json:"size"`
-	CRC32C uint32 `json:"crc32c"`
+	Name  string `json:"name"`
+	Size  int64  `json:"size"`
+	CRC32 uint32 `json:"crc32"`
 }
 
 // Checkpoint is a committed directory of files from which a trial can go on at Step+1. It is committed in two phases:

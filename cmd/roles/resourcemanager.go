@@ -36,7 +36,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	}
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
-		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease, Logs: logs{b}, Executable: b.Executable,
+		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease, Logs: server.DFSLogs(b.filesystem), Executable: b.Executable,
 		Environment: server.Environment{
 			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},

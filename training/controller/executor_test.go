@@ -199,7 +199,7 @@ func (w *worker) checkpoint(ctx context.Context, a *Assignment, step int64) erro
 func writeCheckpoint(fs *memFS, dir string, id training.TrialID, attempt int, step int64) Commit {
 	uri := path.Join(dir, fmt.Sprintf("step-%d", step))
 	data := []byte(fmt.Sprintf(`{"step": %d}`, step))
-	files := []training.File{{Name: "model.json", Size: int64(len(data)), CRC32C: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))}}
+	files := []training.File{{Name: "model.json", Size: int64(len(data)), CRC32: crc32.ChecksumIEEE(data)}}
 	m, _ := json.Marshal(training.Manifest{Version: 1, Trial: id, Attempt: attempt, Step: step, Files: files})
 	fs.put(path.Join(uri, "model.json"), data)
 	fs.put(path.Join(uri, training.ManifestName), m)

@@ -31,7 +31,7 @@ type vector struct {
 func vectors() []vector {
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
 	metric := func(v float64) *training.Metric { return &training.Metric{Value: v} }
-	files := []training.File{{Name: "model.json", Size: 5321, CRC32C: 3735928559}, {Name: "optimizer.json", Size: 17, CRC32C: 1}}
+	files := []training.File{{Name: "model.json", Size: 5321, CRC32: 3735928559}, {Name: "optimizer.json", Size: 17, CRC32: 1}}
 	const run = "/Projects/lab/Experiments/application_1700000000000_0007_1"
 	params := training.Params{"lr": training.Float(0.001), "hidden": training.Int(32), "activation": training.String("relu"), "bias": training.Bool(true), "momentum": training.Float(1)}
 	trialPath := "/v1/trials/0007/2"
