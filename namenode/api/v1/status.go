@@ -1,6 +1,5 @@
 // Package namenodepb is the control plane between datanodes and namenodes: the generated protocol, and the gRPC codes of
 // errors in it.
-// Package namenodepb is the control plane between datanodes and namenodes on gRPC, and the errors on it.
 package namenodepb
 
 import (
