@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +37,9 @@ type Options struct {
 	Replication int
 	// Bytes of the sequential files.
 	Bytes int64
-	// Progress, if not nil, gets a line per phase.
+	// Progress, if not nil, gets a line per phase; Live: a line that counts too, for terminals.
 	Progress io.Writer
+	Live     bool
 }
 
 // Result is one measured phase.
@@ -132,17 +132,15 @@ func (b *Bench) measure(ctx context.Context, name string, perWorker int, op oper
 }
 
 func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float64, perWorker int, op operation) (Result, error) {
-	if b.Progress != nil {
-		fmt.Fprintf(b.Progress, "%s ...\n", name)
-	}
-	var left atomic.Int64
+	var left, count, failures atomic.Int64
 	left.Store(int64(b.Ops))
-	var failures atomic.Int64
 	var first atomic.Pointer[string]
 	latencies := make([][]time.Duration, b.Outstanding)
 	before := b.usage()
 	started := time.Now()
 	deadline := started.Add(b.Time)
+	hide := b.show(name, unit, units, started, &count)
+	defer hide()
 	var group sync.WaitGroup
 	for w := range b.Outstanding {
 		group.Go(func() {
@@ -157,6 +155,7 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 				}
 				err := op(ctx, c, w, n)
 				latencies[w] = append(latencies[w], time.Since(t))
+				count.Add(1)
 				if err != nil {
 					failures.Add(1)
 					text := err.Error()
@@ -168,6 +167,7 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 	group.Wait()
 	seconds := time.Since(started).Seconds()
 	used := b.usage().since(before)
+	hide()
 	all := slices.Concat(latencies...)
 	if err := ctx.Err(); err != nil {
 		return Result{}, err
@@ -196,6 +196,38 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 		fmt.Fprintln(b.Progress, r)
 	}
 	return r, nil
+}
+
+// show keeps a line up to date while a phase runs; the function it returns removes the line.
+func (b *Bench) show(name, unit string, units float64, started time.Time, count *atomic.Int64) (hide func()) {
+	if b.Progress == nil || !b.Live {
+		return func() {}
+	}
+	const width = 24
+	done := make(chan struct{})
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		t := time.NewTicker(100 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-done:
+				fmt.Fprint(b.Progress, "\r\x1b[K")
+				return
+			case <-t.C:
+			}
+			passed, n := time.Since(started), count.Load()
+			part := max(float64(passed)/float64(b.Time), float64(n)/float64(b.Ops))
+			full := min(width, int(part*width))
+			fmt.Fprintf(b.Progress, "\r%-14s [%s%s] %.0f %s\x1b[K", name, strings.Repeat("#", full), strings.Repeat("-", width-full),
+				float64(n)*units/passed.Seconds(), unit)
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(done)
+		<-gone
+	})
 }
 
 // usage is CPU time in microseconds.
@@ -266,11 +298,4 @@ func machineCPU() float64 {
 		}
 	}
 	return busy * tick
-}
-
-// Median is the result with the median rate of several rounds, with Min and Max of the rates.
-func Median(rounds []Result) (median Result, low, high float64) {
-	sorted := slices.Clone(rounds)
-	slices.SortFunc(sorted, func(a, b Result) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
-	return sorted[len(sorted)/2], sorted[0].PerSecond, sorted[len(sorted)-1].PerSecond
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/metadata"
@@ -107,8 +108,10 @@ var spotify = []mixed{
 	{"ls file", 49}, {"chown dir", 32}, {"setrep", 14}, {"chmod file", 2}, {"mkdir", 2}, {"chmod dir", 1},
 }
 
-// Mix measures the Spotify mix on empty files: each worker in its own tree of 100 files, operations drawn by their share.
-func (b *Bench) Mix(ctx context.Context) ([]Result, error) {
+// Mix measures the Spotify mix on empty files, operations drawn by their share: each worker on 100 files of its own, in a
+// tree of its own as hammer-bench has it, or shared: all in the same directories, which shows how a namespace takes
+// changes of one directory.
+func (b *Bench) Mix(ctx context.Context, shared bool) ([]Result, error) {
 	const files = 100
 	type tree struct {
 		rng   *rand.Rand
@@ -120,19 +123,28 @@ func (b *Bench) Mix(ctx context.Context) ([]Result, error) {
 	for w := range trees {
 		trees[w] = &tree{rng: rand.New(rand.NewPCG(uint64(w), 7))}
 	}
+	label := "spotify mix"
+	if shared {
+		label = "mix, shared"
+	}
 	fresh := func(w int) string {
 		t := trees[w]
 		t.next++
+		if shared {
+			return path.Join(b.Root, fmt.Sprintf("shared/d%d/w%d-%d", t.next/perDirectory, w, t.next))
+		}
 		return b.file(w, t.next)
 	}
-	if _, err := b.measure(ctx, "mix: setup", files, func(ctx context.Context, c *dfs.Client, w, _ int) error {
+	setup := *b
+	setup.Progress, setup.Time = nil, time.Hour
+	if _, err := setup.measure(ctx, label+": setup", files, func(ctx context.Context, c *dfs.Client, w, _ int) error {
 		name := fresh(w)
 		trees[w].names = append(trees[w].names, name)
 		return b.create(ctx, c, name, nil)
 	}); err != nil {
 		return nil, err
 	}
-	r, err := b.measure(ctx, "spotify mix", 0, func(ctx context.Context, c *dfs.Client, w, _ int) error {
+	r, err := b.measure(ctx, label, 0, func(ctx context.Context, c *dfs.Client, w, _ int) error {
 		t := trees[w]
 		draw := t.rng.IntN(10000)
 		k := 0

@@ -1,13 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/bench"
@@ -25,15 +32,20 @@ func benchCommand() *cli.Command {
 		&cli.StringFlag{Name: "servers", Usage: "`NAME=PID,...` of the servers, whose CPU time is then shown"},
 		userFlag(), outputFlag(),
 	}
-	phase := func(name, usage string, run func(c *cli.Context, b *bench.Bench) ([]bench.Result, error)) *cli.Command {
-		return &cli.Command{Name: name, Usage: usage, Flags: flags, Action: func(c *cli.Context) error { return runBench(c, run) }}
+	command := func(name, usage string, run func(c *cli.Context, b *bench.Bench) (any, error), more ...cli.Flag) *cli.Command {
+		return &cli.Command{Name: name, Usage: usage, Flags: append(more, flags...), Action: func(c *cli.Context) error { return runBench(c, run) }}
+	}
+	phase := func(name, usage string, run func(c *cli.Context, b *bench.Bench) ([]bench.Result, error), more ...cli.Flag) *cli.Command {
+		return command(name, usage, func(c *cli.Context, b *bench.Bench) (any, error) { return run(c, b) }, more...)
 	}
 	return &cli.Command{
 		Name:  "bench",
 		Usage: "load a filesystem, hops or stock HDFS, and measure it",
 		Subcommands: []*cli.Command{
 			phase("meta", "mkdir, create, stat, open, list, rename and delete, each by itself", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(c.Context) }),
-			phase("mix", "the Spotify mix of metadata operations", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(c.Context) }),
+			phase("mix", "the Spotify mix of metadata operations",
+				func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(c.Context, c.Bool("shared")) },
+				&cli.BoolFlag{Name: "shared", Usage: "all workers in the same directories, not each in its own"}),
 			phase("io", "one large file, written and read", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(c.Context) }),
 			phase("smallfiles", "small files, written and read", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) {
 				size := 4 << 10
@@ -43,11 +55,46 @@ func benchCommand() *cli.Command {
 				return b.Small(c.Context, size)
 			}),
 			phase("hflush", "16 writers that append 200 bytes and hflush", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(c.Context, 16) }),
+			command("failover", "writers that create files while a server is killed; then every acknowledged file is looked for",
+				runFailover,
+				&cli.IntFlag{Name: "writers", Value: 16, Usage: "writers at once"},
+				&cli.IntFlag{Name: "kill-pid", Usage: "`PID` that gets SIGKILL"},
+				&cli.StringFlag{Name: "kill-command", Usage: "shell `COMMAND` that ends a server, in place of --kill-pid"}),
+			command("subtree", "fill a directory, rename and delete it, and measure what other clients feel",
+				func(c *cli.Context, b *bench.Bench) (any, error) {
+					filled, err := b.Fill(c.Context, c.Int("files"))
+					if err != nil {
+						return nil, err
+					}
+					trees, err := b.Subtrees(c.Context)
+					return struct {
+						Fill     bench.Result     `json:"fill"`
+						Subtrees []bench.Subtree  `json:"subtrees"`
+						Resident map[string]int64 `json:"resident_bytes,omitempty"`
+					}{filled, trees, b.Resident()}, err
+				},
+				&cli.IntFlag{Name: "files", Value: 1_000_000, Usage: "files in the directory"}),
 		},
 	}
 }
 
-func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) ([]bench.Result, error)) error {
+func runFailover(c *cli.Context, b *bench.Bench) (any, error) {
+	pid, command := c.Int("kill-pid"), c.String("kill-command")
+	if (pid == 0) == (command == "") {
+		return nil, &statusError{exitUsage, errors.New("bench failover: say what to kill with --kill-pid or --kill-command")}
+	}
+	return b.Failover(c.Context, bench.FailoverConfig{Writers: c.Int("writers"), Kill: func() error {
+		if command != "" {
+			if out, err := exec.CommandContext(c.Context, "sh", "-c", command).CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: %w: %s", command, err, out)
+			}
+			return nil
+		}
+		return syscall.Kill(pid, syscall.SIGKILL)
+	}})
+}
+
+func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error)) error {
 	asJSON, err := wantJSON(c)
 	if err != nil {
 		return err
@@ -89,14 +136,16 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) ([]bench.Resu
 		Replication: c.Int("replication"), Bytes: int64(size), Servers: servers,
 	}
 	if !asJSON {
-		o.Progress = c.App.ErrWriter
+		o.Progress, o.Live = c.App.Writer, isTerminal(c.App.Writer)
 	}
 	b, err := bench.New(c.Context, o)
 	if err != nil {
 		return explain(err)
 	}
 	results, err := run(c, b)
-	if cerr := b.Close(c.Context); err == nil {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(c.Context), time.Minute) // an interrupted run cleans up too
+	defer cancel()
+	if cerr := b.Close(closing); err == nil {
 		err = cerr
 	}
 	if err != nil {
@@ -105,8 +154,11 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) ([]bench.Resu
 	if asJSON {
 		return json.NewEncoder(c.App.Writer).Encode(results)
 	}
-	for _, r := range results {
-		fmt.Fprintln(c.App.Writer, r)
-	}
 	return nil
+}
+
+// isTerminal reports whether what is written there is seen by a person at once.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
