@@ -25,6 +25,7 @@ func (ns *Namespace) touch(n *inode) {
 		n.epoch = ns.epoch
 		n.saved, n.moved = false, false
 		n.entryStored, n.idStored = true, true
+		n.openStored = n.file != nil && n.file.open != nil
 		ns.dirty = append(ns.dirty, n)
 	}
 	if !n.touched {
@@ -91,6 +92,9 @@ func (ns *Namespace) bury(n *inode) {
 	delete(ns.inodes, n.id)
 	if n.idStored {
 		ns.pending[idKey(classINode, uint64(n.id))] = nil
+	}
+	if n.openStored {
+		ns.pending[idKey(classOpen, uint64(n.id))] = nil
 	}
 }
 

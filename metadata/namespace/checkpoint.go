@@ -20,10 +20,14 @@ type frozen struct {
 	pending map[string][]byte // nobody writes to it any more
 	marker  []byte
 
+	newRetries  []*retryEntry
+	goneRetries []uint64
+
 	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
 	kept []record
 }
 
+// record is a record to write; a nil value deletes it.
 type record struct{ key, value []byte }
 
 // keep encodes n as the frozen epoch knows it, because it is about to change.
@@ -42,6 +46,11 @@ func appendRecords(records []record, enc *encoder, n *inode) []record {
 	records = append(records, record{key, slices.Clone(value)})
 	if n.moved {
 		records = append(records, record{appendID(nil, classINode, uint64(n.id)), key[1:]})
+	}
+	if n.file != nil && n.file.open != nil {
+		records = append(records, record{appendID(nil, classOpen, uint64(n.id)), []byte(n.file.open.holder)})
+	} else if n.openStored {
+		records = append(records, record{appendID(nil, classOpen, uint64(n.id)), nil})
 	}
 	return records
 }
@@ -75,10 +84,12 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch,
 		dirty: ns.dirty, pending: ns.pending,
+		newRetries: ns.newRetries, goneRetries: ns.goneRetries,
 		marker: marshal(nil, &m),
 	}
 	ns.epoch++
 	ns.dirty, ns.pending = nil, map[string][]byte{}
+	ns.newRetries, ns.goneRetries = nil, nil
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }
 
@@ -169,19 +180,35 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	b := store.Batch(f.index)
 	defer b.Cancel()
+	var records []record
 	for key, value := range f.pending {
-		var err error
-		if value == nil {
-			err = b.Delete([]byte(key))
-		} else {
-			err = b.Put([]byte(key), value)
+		records = append(records[:0], record{[]byte(key), value})
+		if err := putAll(b, records); err != nil {
+			return err
 		}
-		if err != nil {
+	}
+	for _, sequence := range f.goneRetries {
+		records = append(records[:0], record{[]byte(retryRecord(sequence)), nil})
+		if err := putAll(b, records); err != nil {
+			return err
+		}
+	}
+	for rest := f.newRetries; len(rest) > 0; {
+		turn := rest[:min(len(rest), inodesPerTurn)]
+		rest = rest[len(turn):]
+		records = records[:0]
+		ns.mu.RLock()
+		for _, e := range turn {
+			if e.gone == 0 || e.gone > f.epoch {
+				records = append(records, record{[]byte(retryRecord(e.sequence)), e.value})
+			}
+		}
+		ns.mu.RUnlock()
+		if err := putAll(b, records); err != nil {
 			return err
 		}
 	}
 	var enc encoder
-	var records []record
 	for rest := f.dirty; len(rest) > 0; {
 		turn := rest[:min(len(rest), inodesPerTurn)]
 		rest = rest[len(turn):]
@@ -212,7 +239,13 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 
 func putAll(b kv.Batch, records []record) error {
 	for _, r := range records {
-		if err := b.Put(r.key, r.value); err != nil {
+		var err error
+		if r.value == nil {
+			err = b.Delete(r.key)
+		} else {
+			err = b.Put(r.key, r.value)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -225,16 +258,27 @@ func (ns *Namespace) thaw() {
 	ns.frozen = nil
 	for _, n := range f.dirty {
 		if n.dead {
+			if n.file != nil {
+				ns.pending[idKey(classOpen, uint64(n.id))] = nil
+			}
 			continue
 		}
+		// A part of the checkpoint may have been written, and another part that should have been is not.
+		n.moved = true
+		n.openStored = n.file != nil
 		if n.epoch == f.epoch {
-			n.epoch = ns.epoch
-			n.saved = false
-			n.entryStored, n.idStored = true, true // a part of the checkpoint may have been written
+			n.epoch, n.saved = ns.epoch, false
+			n.entryStored, n.idStored = true, true
 			ns.dirty = append(ns.dirty, n)
 		}
-		n.moved = true // the record that the failed checkpoint may lack
 	}
+	for _, e := range f.newRetries {
+		if e.gone == 0 {
+			e.epoch = ns.epoch
+			ns.newRetries = append(ns.newRetries, e)
+		}
+	}
+	ns.goneRetries = append(ns.goneRetries, f.goneRetries...)
 	for key, value := range f.pending {
 		if _, ok := ns.pending[key]; ok {
 			continue // a later change of the same record

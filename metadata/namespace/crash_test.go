@@ -158,6 +158,46 @@ func TestCheckpointCutAnywhere(t *testing.T) {
 	}
 }
 
+// A snapshot that is given up, or fails half-way, leaves its changes to the next one.
+func TestSnapshotsGivenUp(t *testing.T) {
+	for seed := range uint64(40) {
+		inner := mem.New()
+		store := faulty.New(inner, nil)
+		w := newWorld(t, Config{Store: store, Resident: 5})
+		r := rand.New(rand.NewPCG(seed, 9))
+		for round := range 6 {
+			scribble(w, r, 15)
+			s, err := w.ns.Freeze()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.ns.Freeze(); err == nil {
+				t.Fatal("two snapshots at once")
+			}
+			scribble(w, r, 10)
+			if r.IntN(2) == 0 {
+				store.Reset(faulty.FailAt(1 + r.IntN(30)))
+				s.WriteTo(io.Discard)
+				store.Reset(nil)
+			}
+			s.Release()
+			s.Release()
+			if _, err := s.WriteTo(io.Discard); err == nil && w.ns.frozen != nil {
+				t.Fatal("a snapshot that was given up writes")
+			}
+			scribble(w, r, 10)
+			if round%2 == 1 {
+				w.snapshot()
+				w.catchUp(t, fmt.Sprintf("seed %d round %d", seed, round), fresh(t, inner.Crash(nil), 0))
+			}
+			w.check()
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+	}
+}
+
 // The same with the real store, whose folder is copied in the middle as a kill would leave it.
 func TestBadgerFolderCopiedMidway(t *testing.T) {
 	dir := t.TempDir()
@@ -321,7 +361,9 @@ func TestRestoreCutAnywhere(t *testing.T) {
 // A checkpoint that cannot be understood is thrown away: the namespace asks for a snapshot by being at 0.
 func TestDoubtfulCheckpointStartsEmpty(t *testing.T) {
 	damage := map[string]func(t *testing.T, s kv.Store, at uint64){
-		"marker of noise": func(t *testing.T, s kv.Store, at uint64) { overwrite(t, s, at+1, string(markerKey), []byte{0xff, 1, 2}) },
+		"marker of noise": func(t *testing.T, s kv.Store, at uint64) {
+			overwrite(t, s, at+1, string(markerKey), []byte{0xff, 1, 2})
+		},
 		"newer version": func(t *testing.T, s kv.Store, at uint64) {
 			value, _ := (&logpb.Marker{Version: 99, Index: at + 1}).MarshalVT()
 			overwrite(t, s, at+1, string(markerKey), value)
@@ -332,7 +374,7 @@ func TestDoubtfulCheckpointStartsEmpty(t *testing.T) {
 			overwrite(t, s, at, idKey(classOpen, 20000), []byte("nobody"))
 		},
 		"retry of noise": func(t *testing.T, s kv.Store, at uint64) {
-			overwrite(t, s, at, retryKey{}.record(), []byte{0xff})
+			overwrite(t, s, at, retryRecord(77), []byte{0xff})
 		},
 	}
 	for name, damage := range damage {

@@ -36,6 +36,8 @@ type inode struct {
 	moved bool
 	// entryStored, idStored: the checkpoint may have something under the key of the entry, of the inode.
 	entryStored, idStored bool
+	// openStored: it may have a record of class open.
+	openStored bool
 }
 
 // directory has its entries in memory as far as they were needed. All are there when children.Len() == entries.

@@ -13,8 +13,8 @@ const (
 	classINode  = 'i' // inode: parent, name (derived)
 	classBlock  = 'b' // block: inode (derived)
 	classLease  = 'l' // holder: lease
-	classOpen   = 'o' // inode: holder
-	classRetry  = 'r' // client id, call id: retry
+	classOpen   = 'o' // inode: holder (derived)
+	classRetry  = 'r' // sequence: retry
 	classMarker = 'm'
 )
 

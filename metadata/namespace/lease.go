@@ -42,14 +42,12 @@ func (ns *Namespace) openFile(n *inode, c *construction) {
 		l.clientNode = c.clientNode
 	}
 	l.files[n.id] = struct{}{}
-	ns.pending[idKey(classOpen, uint64(n.id))] = []byte(c.holder)
 }
 
 // closeFile ends the lease of a touched file.
 func (ns *Namespace) closeFile(n *inode) {
 	l := ns.leases[n.file.open.holder]
 	n.file.open = nil
-	ns.pending[idKey(classOpen, uint64(n.id))] = nil
 	if l == nil {
 		return
 	}

@@ -86,6 +86,9 @@ type Namespace struct {
 	epoch   uint32
 	dirty   []*inode          // with epoch == Namespace.epoch
 	pending map[string][]byte // records other than live entries; nil: deleted
+	// Answers that came, and sequences of older ones that went.
+	newRetries  []*retryEntry
+	goneRetries []uint64
 	frozen  *frozen           // what a snapshot is being written of, or nil
 
 	// Of the entry that is being applied.
@@ -93,7 +96,7 @@ type Namespace struct {
 	touchedLeases []*lease
 	effects       Effects
 	enc           encoder
-	buf           []byte
+	lastUser      unique.Handle[string]
 
 	broken error // set when the state is not usable any more
 }
@@ -157,7 +160,9 @@ func (ns *Namespace) clear() {
 	ns.retries = newRetryCache()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.pending, ns.frozen = nil, map[string][]byte{}, nil
+	ns.newRetries, ns.goneRetries = nil, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
+	ns.lastUser = unique.Make("")
 	ns.broken = nil
 }
 

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"strings"
 	"unique"
 
 	"github.com/gohops/hops/metadata"
@@ -85,7 +86,7 @@ func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, n *i
 	n.id = ns.meta.nextINode
 	ns.meta.nextINode++
 	n.mode = mode
-	n.owner, n.group = unique.Make(t.caller.user), parent.group
+	n.owner, n.group = ns.owner(t.caller.user), parent.group
 	n.mtime = ns.meta.now
 	if n.file != nil {
 		n.atime = ns.meta.now
@@ -94,4 +95,12 @@ func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, n *i
 	ns.attach(parent, cloneName(p.names[i-1]), n)
 	ns.modified(parent)
 	p.nodes[i] = n
+}
+
+// owner is the shared copy of a user's name; mostly one user after the other is the same.
+func (ns *Namespace) owner(user string) unique.Handle[string] {
+	if ns.lastUser.Value() != user {
+		ns.lastUser = unique.Make(strings.Clone(user))
+	}
+	return ns.lastUser
 }

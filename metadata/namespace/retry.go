@@ -34,21 +34,20 @@ func retryKeyOf(clientID []byte, call int32) (key retryKey, ok bool) {
 	return key, true
 }
 
-func (k retryKey) record() string {
-	b := append(make([]byte, 0, 21), classRetry)
-	b = append(b, k.client[:]...)
-	return string(binary.BigEndian.AppendUint32(b, uint32(k.call)))
-}
-
-// retryEntry is an answer, as its record.
+// retryEntry is an answer, as its record. It does not change, but for the time of its end.
 type retryEntry struct {
 	key      retryKey
-	time     metadata.Time
 	sequence uint64
+	time     metadata.Time
 	value    []byte
 	hash     uint64
-	gone     bool
+	epoch    uint32 // in which it came
+	gone     uint32 // the epoch in which it was forgotten; 0: it is not
 }
+
+// retryRecord is the key of an answer. Sequence numbers do not come again, so that a record is written once and deleted
+// once, whatever clients do with their numbers.
+func retryRecord(sequence uint64) string { return idKey(classRetry, sequence) }
 
 // retryCache remembers the answers of operations that must not be done twice. Only successes are in it: an operation that
 // failed, or answered false, is tried again. All of it is in memory.
@@ -72,7 +71,7 @@ func (q *queue) push(e *retryEntry) {
 
 // front is the oldest entry that is not gone, or nil.
 func (q *queue) front() *retryEntry {
-	for q.head < len(q.items) && q.items[q.head].gone {
+	for q.head < len(q.items) && q.items[q.head].gone != 0 {
 		q.items[q.head] = nil
 		q.head++
 	}
@@ -107,7 +106,9 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	if old := c.entries[key]; old != nil {
 		ns.forget(old)
 	}
-	record := logpb.Retry{Sequence: ns.meta.nextRetry, Time: int64(ns.meta.now), Op: op, Ok: r.OK, Offset: r.Offset}
+	record := logpb.Retry{
+		Client: key.client[:], Call: key.call, Time: int64(ns.meta.now), Op: op, Ok: r.OK, Offset: r.Offset,
+	}
 	if s := r.Status; s != nil {
 		record.Status = &logpb.FileStatus{
 			Id: uint64(s.ID), Length: s.Length, Mode: uint32(s.Mode), Owner: s.Owner, Group: s.Group,
@@ -118,12 +119,14 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	if b := r.Block; b != nil {
 		record.Block = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
 	}
+	e := &retryEntry{
+		key: key, sequence: ns.meta.nextRetry, time: ns.meta.now,
+		value: marshal(nil, &record), epoch: ns.epoch,
+	}
+	e.hash = e.sum()
 	ns.meta.nextRetry++
-	e := &retryEntry{key: key, time: ns.meta.now, sequence: record.Sequence, value: marshal(nil, &record)}
-	name := key.record()
-	e.hash = hashRecord([]byte(name), e.value)
 	ns.hash += e.hash
-	ns.pending[name] = e.value
+	ns.newRetries = append(ns.newRetries, e)
 	c.insert(e)
 	if q := c.clients[key.client]; q.live > RetryPerClient {
 		ns.forget(q.front())
@@ -131,6 +134,11 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	if len(c.entries) > RetryTotal {
 		ns.forget(c.order.front())
 	}
+}
+
+func (e *retryEntry) sum() uint64 {
+	var buf [9]byte
+	return hashRecord(appendID(buf[:0], classRetry, e.sequence), e.value)
 }
 
 // expireRetries forgets what is older than RetryExpiry. At most a few go at a time, so that no command pays for many.
@@ -146,10 +154,12 @@ func (ns *Namespace) expireRetries() {
 
 func (ns *Namespace) forget(e *retryEntry) {
 	c := ns.retries
-	e.gone = true
+	e.gone = ns.epoch
 	delete(c.entries, e.key)
 	ns.hash -= e.hash
-	ns.pending[e.key.record()] = nil
+	if e.epoch != ns.epoch {
+		ns.goneRetries = append(ns.goneRetries, e.sequence)
+	}
 	c.order.live--
 	c.order.front()
 	q := c.clients[e.key.client]
@@ -188,24 +198,22 @@ func (ns *Namespace) replay(key retryKey, op uint32) *Result {
 }
 
 func (ns *Namespace) loadRetries() error {
-	var all []*retryEntry
 	var bad error
 	err := ns.view.Scan([]byte{classRetry}, nil, func(key, value []byte) bool {
 		var r logpb.Retry
 		if bad = r.UnmarshalVT(value); bad != nil {
 			return false
 		}
-		if len(key) != 21 {
-			bad = fmt.Errorf("key %x", key)
+		id, ok := retryKeyOf(r.Client, r.Call)
+		if !ok || len(key) != 9 {
+			bad = fmt.Errorf("record %x", key)
 			return false
 		}
 		e := &retryEntry{
-			time: metadata.Time(r.Time), sequence: r.Sequence,
-			value: slices.Clone(value), hash: hashRecord(key, value),
+			key: id, sequence: binary.BigEndian.Uint64(key[1:]), time: metadata.Time(r.Time),
+			value: slices.Clone(value), hash: hashRecord(key, value), epoch: loadedEpoch,
 		}
-		copy(e.key.client[:], key[1:])
-		e.key.call = int32(binary.BigEndian.Uint32(key[17:]))
-		all = append(all, e)
+		ns.retries.insert(e) // in the order of keys, which is that of age
 		return true
 	})
 	if err != nil {
@@ -213,15 +221,6 @@ func (ns *Namespace) loadRetries() error {
 	}
 	if bad != nil {
 		return fmt.Errorf("retry cache: %w: %w", bad, metadata.ErrCorrupt)
-	}
-	slices.SortFunc(all, func(a, b *retryEntry) int {
-		if a.sequence < b.sequence {
-			return -1
-		}
-		return 1
-	})
-	for _, e := range all {
-		ns.retries.insert(e)
 	}
 	return nil
 }

@@ -427,7 +427,7 @@ func (s *story) read(verb string, a arguments) (string, bool) {
 		}
 		return "ok", true
 	case "leases":
-		var out []string
+		out := []string{fmt.Sprintf("%d leases", len(ns.Leases()))}
 		for _, l := range ns.Leases() {
 			line := fmt.Sprintf("%s renewed=%d files=%d", l.Holder, l.Renewed/1000, len(l.Files))
 			if l.ClientNode != "" {

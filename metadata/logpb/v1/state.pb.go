@@ -449,8 +449,9 @@ func (x *Lease) GetClientNode() string {
 // Retry is what a request that succeeded answered, kept so that its repetition answers the same.
 type Retry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Position in the order of eviction.
-	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Identity of the request.
+	Client []byte `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
+	Call   int32  `protobuf:"varint,9,opt,name=call,proto3" json:"call,omitempty"`
 	// Replicated time of the request.
 	Time int64 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
 	// Field number of the operation in Command.
@@ -493,9 +494,16 @@ func (*Retry) Descriptor() ([]byte, []int) {
 	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *Retry) GetSequence() uint64 {
+func (x *Retry) GetClient() []byte {
 	if x != nil {
-		return x.Sequence
+		return x.Client
+	}
+	return nil
+}
+
+func (x *Retry) GetCall() int32 {
+	if x != nil {
+		return x.Call
 	}
 	return 0
 }
@@ -844,9 +852,10 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xdc\x01\n" +
-	"\x05Retry\x12\x1a\n" +
-	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
+	"clientNode\"\xec\x01\n" +
+	"\x05Retry\x12\x16\n" +
+	"\x06client\x18\b \x01(\fR\x06client\x12\x12\n" +
+	"\x04call\x18\t \x01(\x05R\x04call\x12\x12\n" +
 	"\x04time\x18\x02 \x01(\x03R\x04time\x12\x0e\n" +
 	"\x02op\x18\x03 \x01(\rR\x02op\x12\x0e\n" +
 	"\x02ok\x18\x04 \x01(\bR\x02ok\x128\n" +

@@ -1,0 +1,272 @@
+package namespace
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// A member that is older than the proposer stops instead of doing something else than the others.
+func TestNewerCommandStops(t *testing.T) {
+	known, err := command(super, &logpb.Mkdirs{Target: to("/a"), Mode: 0o755}).MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	field := func(number protowire.Number, value []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), value)
+	}
+	for name, test := range map[string]struct {
+		data []byte
+		want string
+	}{
+		"an operation":                {field(500, []byte("x")), "newer version"},
+		"no operation":                {[]byte{}, "newer version"},
+		"a field of the command":      {append(field(400, []byte("x")), known...), "newer version"},
+		"a field of the operation":    {field(10, field(77, []byte("x"))), "newer version"},
+		"bytes that are no message":   {[]byte{0xff, 0xff, 0xff}, "damaged"},
+		"a message that is cut short": {known[:len(known)-2], "damaged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			defer func() {
+				if r := recover(); r == nil || !strings.Contains(fmt.Sprint(r), test.want) || !strings.Contains(fmt.Sprint(r), "entry 1") {
+					t.Errorf("panic %v, want one with %q", r, test.want)
+				}
+			}()
+			w.entry(test.data)
+			t.Error("it was applied")
+		})
+	}
+}
+
+func TestAppliedEntriesAreSkipped(t *testing.T) {
+	w := newWorld(t, Config{})
+	scribble(w, rand.New(rand.NewPCG(1, 1)), 30)
+	hash := w.ns.Hash()
+	for i, commands := range w.log {
+		for _, r := range w.ns.Apply(uint64(i+1), commands) {
+			if r != nil {
+				t.Fatalf("entry %d was applied again", i+1)
+			}
+		}
+	}
+	if w.ns.Hash() != hash {
+		t.Error("the state changed")
+	}
+}
+
+// How commands are put into entries is the proposer's affair.
+func TestEntriesOfManyCommandsDoTheSame(t *testing.T) {
+	w := newWorld(t, Config{})
+	scribble(w, rand.New(rand.NewPCG(7, 7)), 300)
+	var all [][]byte
+	for _, commands := range w.log {
+		all = append(all, commands...)
+	}
+	ns := fresh(t, mem.New(), 0)
+	ns.Apply(w.index, all)
+	if ns.Hash() != w.ns.Hash() {
+		t.Error("in one entry they give another state")
+	}
+	checkSound(t, ns)
+}
+
+func TestReplicatedTimeNeverGoesBack(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.now = 5000
+	w.do(super, &logpb.Mkdirs{Target: to("/a"), Mode: 0o755})
+	w.now = 1000 // another leader with another clock
+	w.do(super, &logpb.Mkdirs{Target: to("/a/b"), Mode: 0o755})
+	st, err := w.ns.Stat(super, "/a/b")
+	if err != nil || st.MTime != 5000 || w.ns.Now() != 5000 {
+		t.Errorf("made at %v, now is %v, %v", st, w.ns.Now(), err)
+	}
+}
+
+func TestRetryCacheIsBounded(t *testing.T) {
+	w := newWorld(t, Config{})
+	add := func(client string, call int) {
+		key, ok := retryKeyOf([]byte(client), int32(call))
+		if !ok {
+			t.Fatal(client)
+		}
+		w.ns.remember(key, opDelete, &Result{OK: true})
+	}
+	for call := range RetryPerClient + 10 {
+		add("client-0000-0000", call)
+	}
+	if _, ok := w.ns.Replay([]byte("client-0000-0000"), 9, opDelete); ok {
+		t.Error("the oldest of a client with too many is kept")
+	}
+	if _, ok := w.ns.Replay([]byte("client-0000-0000"), 10, opDelete); !ok {
+		t.Error("one that should be kept is not")
+	}
+	for i := range RetryTotal {
+		add(fmt.Sprintf("client-%09d", i/1000), i)
+	}
+	if n := w.ns.Counts().Retries; n != RetryTotal {
+		t.Errorf("%d are kept", n)
+	}
+	if _, ok := w.ns.Replay([]byte("client-0000-0000"), RetryPerClient, opDelete); ok {
+		t.Error("the oldest of all is kept")
+	}
+	for name, id := range map[string]string{"short": "client", "long": "client-0000-0000-0000", "none": ""} {
+		if _, ok := retryKeyOf([]byte(id), 1); ok {
+			t.Errorf("%s client id is cached", name)
+		}
+	}
+	if _, ok := retryKeyOf([]byte("client-0000-0000"), -1); ok {
+		t.Error("a negative call id is cached")
+	}
+}
+
+// The bounds act the same on a member that has loaded the cache as on one that has seen it grow.
+func TestRetryEvictionSurvivesRestart(t *testing.T) {
+	w := newWorld(t, Config{})
+	r := rand.New(rand.NewPCG(8, 8))
+	for range 5 {
+		scribble(w, r, 100)
+		w.reopen()
+		w.now += RetryExpiry / 3
+	}
+	again := fresh(t, mem.New(), 0)
+	w.replay(again)
+	if again.Hash() != w.ns.Hash() {
+		t.Error("the states differ")
+	}
+	w.check()
+}
+
+func TestAnswersSurviveInSnapshots(t *testing.T) {
+	w := newWorld(t, Config{})
+	cmd := command(super, create("/f", "c1"))
+	cmd.ClientId, cmd.CallId = []byte("0123456789abcdef"), 7
+	first := w.apply(cmd)
+	other := restore(t, w.snapshot())
+	data, _ := cmd.MarshalVT()
+	again := other.Apply(w.index+1, [][]byte{data})[0].(*Result)
+	if again.Err != nil || !again.Replayed || *again.Status != *first.Status {
+		t.Errorf("got %+v %+v, first was %+v", again, again.Status, first.Status)
+	}
+}
+
+// Reads see whole commands while entries are applied and checkpoints written; run with -race.
+func TestReadsBesideApply(t *testing.T) {
+	w := newWorld(t, Config{Resident: 50})
+	r := rand.New(rand.NewPCG(10, 10))
+	scribble(w, r, 100)
+	stop := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 {
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(11, 11))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				path := fmt.Sprintf("/%c/%c", 'a'+r.IntN(4), 'a'+r.IntN(4))
+				w.ns.Stat(bob, path)
+				if l, err := w.ns.List(super, "/", "", 2); err != nil || l == nil {
+					t.Error("the root does not list", err)
+				}
+				w.ns.Blocks(super, path, 0, 100)
+				w.ns.ContentSummary(super, "/")
+				for _, l := range w.ns.Leases() {
+					w.ns.FileByID(l.Files[0])
+					w.ns.CheckLease(l.Files[0], l.Holder)
+				}
+				w.ns.BlockOwner(metadata.FirstBlockID)
+				w.ns.EachBlock(func(BlockOwner) bool { return true })
+				w.ns.StateHash()
+				w.ns.Counts()
+				w.ns.Replay([]byte("0123456789abcdef"), 5, opCreate)
+			}
+		})
+	}
+	readers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if errs := w.ns.Check(); errs != nil {
+					t.Error(errs)
+					return
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	for range 20 {
+		scribble(w, r, 10)
+		s, err := w.ns.Freeze()
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() {
+			_, err := s.WriteTo(new(strings.Builder))
+			s.Release()
+			done <- err
+		}()
+		scribble(w, r, 20)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	readers.Wait()
+	w.check()
+	w.catchUp(t, "restarted", fresh(t, w.cfg.Store, 0))
+}
+
+// Effects tell the block map everything: added, changed and removed blocks lead to what EachBlock shows.
+func TestEffectsKeepABlockMap(t *testing.T) {
+	known := map[metadata.BlockID]BlockOwner{}
+	w := newWorld(t, Config{})
+	w.cfg.OnEffects = func(e Effects) {
+		if e.Index != w.index {
+			t.Errorf("effects of entry %d while %d is applied", e.Index, w.index)
+		}
+		for _, list := range [][]BlockOwner{e.Added, e.Changed} {
+			for _, b := range list {
+				known[b.Block.ID] = b
+			}
+		}
+		for _, b := range e.Removed {
+			delete(known, b.ID)
+		}
+	}
+	w.open()
+	r := rand.New(rand.NewPCG(12, 12))
+	for range 10 {
+		scribble(w, r, 100)
+		var all []BlockOwner
+		if err := w.ns.EachBlock(func(b BlockOwner) bool { all = append(all, b); return true }); err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != len(known) {
+			t.Errorf("%d blocks, %d are known", len(all), len(known))
+		}
+		for _, b := range all {
+			if known[b.Block.ID] != b {
+				t.Errorf("block %+v is known as %+v", b, known[b.Block.ID])
+			}
+			if owner, ok := w.ns.BlockOwner(b.Block.ID); !ok || owner != b {
+				t.Errorf("block %+v is found as %+v", b, owner)
+			}
+		}
+		w.reopen()
+	}
+}

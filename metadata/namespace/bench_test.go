@@ -1,0 +1,192 @@
+package namespace
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+const benchBatch = 64
+
+// cpu makes a benchmark report the processor time of an operation, which a busy machine does not change much.
+func cpu(b *testing.B) func() {
+	start := processorTime(b)
+	return func() { b.ReportMetric(float64(processorTime(b)-start)/float64(b.N), "cpu-ns/op") }
+}
+
+func processorTime(b *testing.B) int64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+func benchNamespace(b *testing.B) *Namespace {
+	ns := fresh(b, mem.New(), 0)
+	ns.Apply(1, [][]byte{encode(b, command(super, &logpb.Mkdirs{Target: to("/a/b/c"), Mode: 0o777, CreateParent: true}))})
+	return ns
+}
+
+func encode(b *testing.B, cmd *logpb.Command) []byte {
+	data, err := cmd.MarshalVT()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return data
+}
+
+// One operation is a create and the complete that closes the file, with answers kept for repetition, in entries of 64
+// commands.
+func BenchmarkCreateComplete(b *testing.B) {
+	ns := benchNamespace(b)
+	next := uint64(ns.meta.nextINode)
+	entries := make([][][]byte, 0, 2*b.N/benchBatch+2)
+	var creates, completes [][]byte
+	flush := func() {
+		entries = append(entries, creates, completes)
+		creates, completes = nil, nil
+	}
+	for i := range b.N {
+		client := fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_1", i%256)
+		c := command(bob, create(fmt.Sprintf("/a/b/c/part-%08d", i), client))
+		c.ClientId, c.CallId, c.Now = fmt.Appendf(nil, "client%010d", i%256), int32(i), int64(i)
+		creates = append(creates, encode(b, c))
+		completes = append(completes, encode(b, command(bob, &logpb.Complete{Inode: next + uint64(i), ClientName: client})))
+		if len(creates) == benchBatch {
+			flush()
+		}
+	}
+	flush()
+	b.ReportAllocs()
+	b.ResetTimer()
+	defer cpu(b)()
+	for i, e := range entries {
+		for _, r := range ns.Apply(uint64(i+2), e) {
+			if r := r.(*Result); r.Err != nil || !r.OK {
+				b.Fatal(r.Err)
+			}
+		}
+	}
+}
+
+func BenchmarkCreate(b *testing.B) {
+	ns := benchNamespace(b)
+	var entries [][][]byte
+	var creates [][]byte
+	for i := range b.N {
+		c := command(bob, create(fmt.Sprintf("/a/b/c/part-%08d", i), fmt.Sprintf("DFSClient_NONMAPREDUCE_%d_1", i%256)))
+		c.ClientId, c.CallId, c.Now = fmt.Appendf(nil, "client%010d", i%256), int32(i), int64(i)
+		if creates = append(creates, encode(b, c)); len(creates) == benchBatch || i == b.N-1 {
+			entries = append(entries, creates)
+			creates = nil
+		}
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	defer cpu(b)()
+	for i, e := range entries {
+		ns.Apply(uint64(i+2), e)
+	}
+	b.StopTimer()
+	if c := ns.Counts(); c.Files != int64(b.N) {
+		b.Fatal(c)
+	}
+}
+
+// depth-5 paths in a namespace of 200 directories of 500 files.
+func statNamespace(b *testing.B) (*Namespace, []string) {
+	ns := benchNamespace(b)
+	var paths []string
+	var commands [][]byte
+	for d := range 200 {
+		for f := range 500 {
+			path := fmt.Sprintf("/a/b/c/dir-%04d/part-%05d", d, f)
+			paths = append(paths, path)
+			commands = append(commands, encode(b, command(super, create(path, "c"))))
+		}
+	}
+	for i := 0; i < len(commands); i += 1000 {
+		ns.Apply(uint64(i/1000+2), commands[i:i+1000])
+	}
+	return ns, paths
+}
+
+func BenchmarkStat(b *testing.B) {
+	ns, paths := statNamespace(b)
+	b.ReportAllocs()
+	i := 0
+	defer cpu(b)()
+	for b.Loop() {
+		i = (i + 7919) % len(paths)
+		if st, err := ns.Stat(bob, paths[i]); st == nil || err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkStatParallel(b *testing.B) {
+	ns, paths := statNamespace(b)
+	b.ResetTimer()
+	defer cpu(b)()
+	b.RunParallel(func(pb *testing.PB) {
+		i := 0
+		for pb.Next() {
+			i = (i + 7919) % len(paths)
+			if st, err := ns.Stat(bob, paths[i]); st == nil || err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func BenchmarkList1000(b *testing.B) {
+	ns := benchNamespace(b)
+	var commands [][]byte
+	for i := range 3000 {
+		commands = append(commands, encode(b, command(super, create(fmt.Sprintf("/a/b/c/part-%05d", i), "c"))))
+	}
+	ns.Apply(2, commands)
+	b.ReportAllocs()
+	for b.Loop() {
+		if l, err := ns.List(bob, "/a/b/c", "part-01000", 1000); err != nil || len(l.Entries) != 1000 || l.Remaining != 999 {
+			b.Fatal(l, err)
+		}
+	}
+}
+
+// Memory per file, with everything resident and written.
+func BenchmarkMemoryPerFile(b *testing.B) {
+	for b.Loop() {
+		before := heap()
+		ns, paths := statNamespace(b)
+		s, err := ns.Freeze()
+		if err != nil {
+			b.Fatal(err)
+		}
+		var sink strings.Builder
+		if _, err := s.WriteTo(&sink); err != nil {
+			b.Fatal(err)
+		}
+		s.Release()
+		store := ns.cfg.Store
+		ns.cfg.Store, ns.view = nil, nil
+		_ = store
+		sink.Reset()
+		b.ReportMetric(float64(heap()-before)/float64(len(paths)), "B/file")
+		runtime.KeepAlive(ns)
+		runtime.KeepAlive(paths)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,194 @@
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+func TestLimits(t *testing.T) {
+	long := strings.Repeat("n", metadata.MaxNameLength)
+	deep := strings.Repeat("/d", metadata.MaxPathDepth)
+	// A path of exactly MaxPathLength bytes.
+	wide := strings.Repeat("/"+strings.Repeat("w", 99), metadata.MaxPathLength/100)
+	mkdirs := func(path string) any {
+		return &logpb.Mkdirs{Target: &logpb.Target{Path: path[1:]}, Mode: 0o755, CreateParent: true}
+	}
+	rename := func(dst string) any {
+		return &logpb.Rename{Source: to("/src"), Target: &logpb.Target{Path: dst[1:]}}
+	}
+	for _, test := range []struct {
+		name string
+		op   any
+		want *metadata.Kind
+	}{
+		{"name at the limit", mkdirs("/" + long), nil},
+		{"name over it", mkdirs("/" + long + "n"), metadata.ErrNameTooLong},
+		{"name over it, of a file", create("/"+long+"n", "c"), metadata.ErrNameTooLong},
+		{"name over it, above what is made", mkdirs("/new/" + long + "n/x"), metadata.ErrNameTooLong},
+		{"name over it, of a destination", rename("/" + long + "n"), metadata.ErrNameTooLong},
+		{"depth at the limit", mkdirs(deep), nil},
+		{"depth over it", mkdirs(deep + "/d"), metadata.ErrInvalidPath},
+		{"length at the limit", mkdirs(wide), nil},
+		{"length over it", mkdirs(wide + "/" + strings.Repeat("w", 99)), metadata.ErrInvalidPath},
+		{"NUL", mkdirs("/a\x00b"), metadata.ErrInvalidPath},
+		{"not UTF-8", mkdirs("/a\xff"), metadata.ErrInvalidPath},
+		{"not UTF-8, with a colon", mkdirs("/é:"), metadata.ErrInvalidPath},
+		{"unicode", mkdirs("/\u00e9/e\u0301/\u202e/\U0001f600"), nil},
+		{"client name", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: 1 << 20, ClientName: long + "n"}, metadata.ErrInvalidArgument},
+		{"no client name", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: 1 << 20}, metadata.ErrInvalidArgument},
+		{"block size", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: 1 << 62, ClientName: "c"}, metadata.ErrInvalidArgument},
+		{"negative block size", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: -1, ClientName: "c"}, metadata.ErrIO},
+		{"block size by the command", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: 1024, ClientName: "c", MinBlockSize: 1024}, nil},
+		{"owner", &logpb.SetOwner{Target: to("/src"), Owner: long + "n"}, metadata.ErrInvalidArgument},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.do(super, &logpb.Mkdirs{Target: to("/src"), Mode: 0o755})
+			before := w.ns.Counts()
+			r := w.do(super, test.op)
+			if test.want == nil && r.Err != nil || test.want != nil && !errors.Is(r.Err, test.want) {
+				t.Fatalf("got %v, want %v", r.Err, test.want)
+			}
+			if test.want != nil && w.ns.Counts() != before {
+				t.Errorf("something was made: %+v, before %+v", w.ns.Counts(), before)
+			}
+			w.check()
+		})
+	}
+}
+
+func TestReadsRefuseLongPaths(t *testing.T) {
+	w := newWorld(t, Config{})
+	for _, path := range []string{"/" + strings.Repeat("x", metadata.MaxPathLength), strings.Repeat("/d", metadata.MaxPathDepth+1)} {
+		if _, err := w.ns.Stat(bob, path); !errors.Is(err, metadata.ErrInvalidPath) {
+			t.Errorf("path of %d bytes: %v", len(path), err)
+		}
+		if _, err := TargetOf(path); len(path) > metadata.MaxPathLength && !errors.Is(err, metadata.ErrInvalidPath) {
+			t.Errorf("target of %d bytes: %v", len(path), err)
+		}
+	}
+	// A name too long to exist is just not there.
+	if st, err := w.ns.Stat(bob, "/"+strings.Repeat("x", 300)); st != nil || err != nil {
+		t.Error(st, err)
+	}
+}
+
+func TestFullDirectoryTakesNoMore(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.Mkdirs{Target: to("/full/sub"), Mode: 0o755, CreateParent: true})
+	w.do(super, &logpb.Mkdirs{Target: to("/src"), Mode: 0o755})
+	id, err := w.ns.Resolve(super, "/full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ns.inodes[id].dir.entries = metadata.MaxDirectory
+	for name, op := range map[string]any{
+		"mkdirs": &logpb.Mkdirs{Target: to("/full/y"), Mode: 0o755},
+		"create": create("/full/y", "c"),
+		"rename": &logpb.Rename{Source: to("/src"), Target: to("/full/y")},
+	} {
+		if r := w.do(super, op); !errors.Is(r.Err, metadata.ErrDirectoryFull) {
+			t.Errorf("%s: %v", name, r.Err)
+		}
+	}
+	if r := w.do(super, &logpb.Rename{Source: to("/full/sub"), Target: to("/full/y")}); r.Err != nil {
+		t.Errorf("within the directory: %v", r.Err)
+	}
+}
+
+func TestFileOfTooManyBlocks(t *testing.T) {
+	w := newWorld(t, Config{})
+	v := w.do(super, &logpb.ReserveIDs{Blocks: MaxBlocks + 1, Generations: MaxBlocks + 1}).Reserved
+	id := uint64(w.do(super, create("/f", "c")).Status.ID)
+	var previous *logpb.Block
+	for i := range int64(MaxBlocks + 1) {
+		next := &logpb.Block{Id: int64(v.FirstBlock) + i, Generation: uint64(v.FirstGeneration) + uint64(i)}
+		r := w.do(super, &logpb.AddBlock{Inode: id, ClientName: "c", Previous: previous, Block: next})
+		if i < MaxBlocks && r.Err != nil || i == MaxBlocks && !errors.Is(r.Err, metadata.ErrIO) {
+			t.Fatalf("block %d: %v", i, r.Err)
+		}
+		if next.Length = 1; i < MaxBlocks {
+			previous = next
+		}
+	}
+	w.reopen()
+	w.check()
+}
+
+// A large directory is gone at once, and taken apart by and by.
+func TestLargeDirectoryIsReclaimedInSteps(t *testing.T) {
+	const files = 3000
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.ReserveIDs{Blocks: files, Generations: files})
+	var removed int
+	w.cfg.OnEffects = func(e Effects) { removed += len(e.Removed) }
+	w.open()
+	w.replay(w.ns)
+	for i := range files {
+		id := uint64(w.do(super, create(fmt.Sprintf("/big/%d/%d", i%7, i), fmt.Sprintf("c%d", i))).Status.ID)
+		b := &logpb.Block{Id: int64(metadata.FirstBlockID) + int64(i), Generation: uint64(metadata.FirstGeneration) + uint64(i)}
+		w.do(super, &logpb.AddBlock{Inode: id, ClientName: fmt.Sprintf("c%d", i), Block: b})
+	}
+	w.reopen()
+	if r := w.do(super, &logpb.Delete{Target: to("/big"), Recursive: true}); r.Err != nil || !r.OK {
+		t.Fatal(r.Err)
+	}
+	if st, err := w.ns.Stat(super, "/big"); st != nil || err != nil {
+		t.Fatal("it is still there")
+	}
+	if removed == 0 || removed > ReclaimDelete+ReclaimStep {
+		t.Errorf("%d blocks were removed at once", removed)
+	}
+	// It cannot be reached, by path or by inode; its writers find it deleted; the name is free.
+	leases := w.ns.Leases()
+	inside := leases[0].Files[0]
+	if _, ok := w.ns.FileByID(inside); ok {
+		t.Error("a file inside is found")
+	}
+	r := w.do(super, &logpb.Complete{Inode: uint64(inside), ClientName: leases[0].Holder})
+	if !errors.Is(r.Err, metadata.ErrNotExist) {
+		t.Errorf("a writer inside: %v", r.Err)
+	}
+	if _, err := w.ns.Stat(super, fmt.Sprintf("/.reserved/.inodes/%d", inside)); !errors.Is(err, metadata.ErrNotExist) {
+		t.Errorf("by inode: %v", err)
+	}
+	r = w.do(super, &logpb.StartRecovery{Inode: uint64(inside), Holder: leases[0].Holder, RecoveryId: 1})
+	if r.Err != nil || !r.OK {
+		t.Errorf("recovery: %v", r.Err)
+	}
+	w.check()
+	for step := 0; w.ns.Counts().Reclaiming > 0; step++ {
+		before := removed
+		if step%3 == 0 {
+			w.reopen()
+		}
+		switch step % 2 {
+		case 0: // any command helps
+			w.do(super, &logpb.Mkdirs{Target: to("/big"), Mode: 0o755})
+		case 1:
+			w.do(super, &logpb.Reclaim{Limit: 200})
+		}
+		if removed-before > 200+ReclaimStep {
+			t.Fatalf("step %d removed %d blocks", step, removed-before)
+		}
+		if step > files {
+			t.Fatal("it does not end")
+		}
+	}
+	if c := w.ns.Counts(); removed != files || c.Files != 0 || c.Blocks != 0 || c.OpenFiles != 0 || c.Directories != 2 {
+		t.Errorf("%d of %d blocks removed, left: %+v", removed, files, c)
+	}
+	w.check()
+	again := fresh(t, w.cfg.Store, 0)
+	w.catchUp(t, "restarted", again)
+	warm := fresh(t, newWorld(t, Config{}).cfg.Store, 0)
+	w.replay(warm)
+	if warm.Hash() != w.ns.Hash() {
+		t.Error("in one go the state is another")
+	}
+}
