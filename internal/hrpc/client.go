@@ -31,7 +31,7 @@ type DialConfig struct {
 	User, RealUser string
 	// ClientID; the zero value means a random one.
 	ClientID ClientID
-	// DialTimeout bounds connecting. Default 5 s.
+	// DialTimeout bounds connecting. Default 3 s.
 	DialTimeout time.Duration
 	// CallTimeout bounds a call whatever its context says. Default 60 s.
 	CallTimeout time.Duration
@@ -45,7 +45,7 @@ type DialConfig struct {
 }
 
 func (c DialConfig) withDefaults() DialConfig {
-	setDefault(&c.DialTimeout, 5*time.Second)
+	setDefault(&c.DialTimeout, 3*time.Second)
 	setDefault(&c.CallTimeout, 60*time.Second)
 	setDefault(&c.Silence, c.CallTimeout)
 	setDefault(&c.MaxFrame, DefaultMaxFrame)
