@@ -291,6 +291,12 @@ func (c *checker) derived() {
 			c.report("block %d leads to inode %d, which does not have it", id, n.id)
 		}
 	}
+	changing := map[uint64]bool{} // inodes whose records a running checkpoint puts right
+	if ns.frozen != nil {
+		for _, n := range ns.frozen.dirty {
+			changing[uint64(n.id)] = true
+		}
+	}
 	for _, class := range []byte{classINode, classBlock, classOpen} {
 		err := ns.view.Scan([]byte{class}, nil, func(key, _ []byte) bool {
 			if ns.deleted(string(key)) {
@@ -310,7 +316,7 @@ func (c *checker) derived() {
 			case classOpen:
 				// That of an inode in memory is put right with the inode.
 				s := c.inodes[metadata.INodeID(id)]
-				found = s != nil && s.open || ns.inodes[metadata.INodeID(id)] != nil
+				found = s != nil && s.open || ns.inodes[metadata.INodeID(id)] != nil || changing[id]
 			}
 			if !found {
 				c.report("record %c%d is of something that is not there", class, id)

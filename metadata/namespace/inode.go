@@ -181,6 +181,9 @@ type encoder struct {
 	dir        logpb.DirectoryState
 	file       logpb.FileState
 	open       logpb.Construction
+	lease      logpb.Lease
+	answer     logpb.Retry
+	status     logpb.FileStatus
 }
 
 // entry encodes n as the record of class entry. The slices are good until the next call.
@@ -227,10 +230,13 @@ type message interface {
 	MarshalToSizedBufferVT([]byte) (int, error)
 }
 
-// marshal encodes m into buf, which it grows as needed.
+// marshal encodes m into buf, which it grows as needed, or into bytes of its own when buf is nil.
 func marshal(buf []byte, m message) []byte {
 	size := m.SizeVT()
-	if cap(buf) < size {
+	switch {
+	case buf == nil:
+		buf = make([]byte, size)
+	case cap(buf) < size:
 		buf = make([]byte, size, size+size/2)
 	}
 	buf = buf[:size]

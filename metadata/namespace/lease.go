@@ -71,7 +71,9 @@ func (ns *Namespace) settleLeases() {
 			}
 			continue
 		}
-		value := marshal(nil, &logpb.Lease{Renewed: int64(l.renewed), ClientNode: l.clientNode})
+		r := &ns.enc.lease
+		r.Renewed, r.ClientNode = int64(l.renewed), l.clientNode
+		value := marshal(nil, r)
 		l.hash = hashRecord([]byte(key), value)
 		ns.hash += l.hash
 		ns.pending[key] = value

@@ -89,7 +89,7 @@ type Namespace struct {
 	// Answers that came, and sequences of older ones that went.
 	newRetries  []*retryEntry
 	goneRetries []uint64
-	frozen  *frozen           // what a snapshot is being written of, or nil
+	frozen      *frozen // what a snapshot is being written of, or nil
 
 	// Of the entry that is being applied.
 	touched       []*inode

@@ -1,8 +1,6 @@
 package namespace
 
 import (
-	"strings"
-
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -43,11 +41,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		return
 	}
 	ns.touch(n)
-	ns.openFile(n, &construction{
-		holder:     strings.Clone(op.ClientName),
-		clientNode: strings.Clone(op.ClientNode),
-		clientHost: strings.Clone(t.caller.host),
-	})
+	ns.openFile(n, &construction{holder: op.ClientName, clientNode: op.ClientNode, clientHost: t.caller.host})
 	if last := f.last(); last != nil {
 		reopen := !op.NewBlock && last.Length < f.blockSize
 		if reopen {

@@ -42,11 +42,7 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask,
 		&inode{file: &file{blockSize: op.BlockSize, replication: uint16(op.Replication)}})
 	n := p.nodes[end]
-	ns.openFile(n, &construction{
-		holder:     strings.Clone(op.ClientName),
-		clientNode: strings.Clone(op.ClientNode),
-		clientHost: strings.Clone(t.caller.host),
-	})
+	ns.openFile(n, &construction{holder: op.ClientName, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.meta.files++
 	t.result.OK = true
 	t.result.Status = new(n.status())
@@ -128,5 +124,5 @@ func checkClient(names ...string) error {
 	return nil
 }
 
-// cloneName frees a name from the command it came in.
+// cloneName frees a name from the path it is part of.
 func cloneName(name string) string { return strings.Clone(name) }

@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"strings"
 	"unique"
 
 	"github.com/gohops/hops/metadata"
@@ -100,7 +99,7 @@ func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, n *i
 // owner is the shared copy of a user's name; mostly one user after the other is the same.
 func (ns *Namespace) owner(user string) unique.Handle[string] {
 	if ns.lastUser.Value() != user {
-		ns.lastUser = unique.Make(strings.Clone(user))
+		ns.lastUser = unique.Make(user)
 	}
 	return ns.lastUser
 }

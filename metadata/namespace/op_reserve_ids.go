@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"strings"
 	"unique"
 
 	"github.com/gohops/hops/metadata"
@@ -30,11 +29,11 @@ func (ns *Namespace) reserveIDs(t *txn, op *logpb.ReserveIDs) {
 	if op.Owner != "" && !m.owned {
 		m.owned = true
 		ns.touch(ns.root)
-		ns.root.owner = unique.Make(strings.Clone(op.Owner))
-		ns.root.group = unique.Make(strings.Clone(op.Group))
+		ns.root.owner = unique.Make(op.Owner)
+		ns.root.group = unique.Make(op.Group)
 	}
 	if m.clusterID == "" {
-		m.clusterID = strings.Clone(op.ClusterId)
+		m.clusterID = op.ClusterId
 	}
 	t.result.OK = true
 }

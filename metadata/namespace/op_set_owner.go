@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"strings"
 	"unique"
 
 	"github.com/gohops/hops/metadata"
@@ -30,10 +29,10 @@ func (ns *Namespace) setOwner(t *txn, op *logpb.SetOwner) {
 			}
 		}
 		if op.Owner != "" {
-			n.owner = unique.Make(strings.Clone(op.Owner))
+			n.owner = unique.Make(op.Owner)
 		}
 		if op.Group != "" {
-			n.group = unique.Make(strings.Clone(op.Group))
+			n.group = unique.Make(op.Group)
 		}
 	})
 }

@@ -106,22 +106,9 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	if old := c.entries[key]; old != nil {
 		ns.forget(old)
 	}
-	record := logpb.Retry{
-		Client: key.client[:], Call: key.call, Time: int64(ns.meta.now), Op: op, Ok: r.OK, Offset: r.Offset,
-	}
-	if s := r.Status; s != nil {
-		record.Status = &logpb.FileStatus{
-			Id: uint64(s.ID), Length: s.Length, Mode: uint32(s.Mode), Owner: s.Owner, Group: s.Group,
-			Mtime: int64(s.MTime), Atime: int64(s.ATime), Replication: uint32(s.Replication),
-			BlockSize: s.BlockSize, UnderConstruction: s.UnderConstruction,
-		}
-	}
-	if b := r.Block; b != nil {
-		record.Block = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
-	}
 	e := &retryEntry{
 		key: key, sequence: ns.meta.nextRetry, time: ns.meta.now,
-		value: marshal(nil, &record), epoch: ns.epoch,
+		value: ns.enc.retry(key, op, ns.meta.now, r), epoch: ns.epoch,
 	}
 	e.hash = e.sum()
 	ns.meta.nextRetry++
@@ -134,6 +121,26 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	if len(c.entries) > RetryTotal {
 		ns.forget(c.order.front())
 	}
+}
+
+// retry encodes an answer into bytes of its own.
+func (e *encoder) retry(key retryKey, op uint32, now metadata.Time, r *Result) []byte {
+	record := &e.answer
+	record.Client = append(record.Client[:0], key.client[:]...)
+	record.Call, record.Time, record.Op = key.call, int64(now), op
+	record.Ok, record.Offset = r.OK, r.Offset
+	record.Status, record.Block = nil, nil
+	if s := r.Status; s != nil {
+		t := &e.status
+		t.Id, t.Length, t.Mode, t.Owner, t.Group = uint64(s.ID), s.Length, uint32(s.Mode), s.Owner, s.Group
+		t.Mtime, t.Atime, t.Replication = int64(s.MTime), int64(s.ATime), uint32(s.Replication)
+		t.BlockSize, t.UnderConstruction = s.BlockSize, s.UnderConstruction
+		record.Status = t
+	}
+	if b := r.Block; b != nil {
+		record.Block = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
+	}
+	return marshal(nil, record)
 }
 
 func (e *retryEntry) sum() uint64 {
