@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// quiet is the logger of clients: what they cannot do is an answer, not news.
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case errors.Is(err, errFailures):
+		os.Exit(1)
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "compat: interrupted; there is no table of half a run")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "compat:", err)
+		os.Exit(2)
+	}
+}
+
+// errFailures: the run is whole, and something failed that is not known to.
+var errFailures = errors.New("failures")
+
+// say tells what is going on.
+func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "compat: "+format+"\n", args...) }
+
+// options of the command line.
+type options struct {
+	binary  string
+	only    map[string]bool
+	cases   string
+	verbose bool
+	keep    bool
+	record  bool
+}
+
+func (o *options) wants(row string) bool { return len(o.only) == 0 || o.only[row] }
+
+func run(ctx context.Context, args []string) error {
+	o := options{only: map[string]bool{}}
+	flags := flag.NewFlagSet("compat", flag.ContinueOnError)
+	flags.StringVar(&o.binary, "hops", "bin/hops", "the hops `program`")
+	only := flags.String("only", "", "`rows` to run, with commas; default all")
+	flags.StringVar(&o.cases, "cases", "", "run only scenarios whose name contains `text`")
+	flags.BoolVar(&o.verbose, "v", false, "print every difference in full")
+	flags.BoolVar(&o.keep, "keep", false, "keep the data and logs of the clusters")
+	flags.BoolVar(&o.record, "record", false, "write the answers of the stock HDFS into testdata/fsshell.txt")
+	if err := flags.Parse(args); err != nil {
+		return flag.ErrHelp
+	}
+	for row := range strings.SplitSeq(*only, ",") {
+		if row != "" {
+			o.only[row] = true
+		}
+	}
+	var err error
+	if o.binary, err = filepath.Abs(o.binary); err != nil {
+		return err
+	}
+	if _, err := os.Stat(o.binary); err != nil {
+		return fmt.Errorf("%w: run make build first", err)
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(root, "integration", "hadoop", "pom.xml")); err != nil {
+		return fmt.Errorf("run it in the root of the source tree (make compat)")
+	}
+	c, err := openCache(root)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "hops-compat-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if o.keep {
+			say("data and logs are in %s", dir)
+		} else {
+			os.RemoveAll(dir)
+		}
+	}()
+	s := &suite{options: o, cache: c, dir: dir, started: time.Now()}
+	defer s.stop()
+	return s.run(ctx)
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"regexp"
+	"sort"
+	"strings"
+	"time"
+)
+
+// masker turns what one command printed into what testdata holds: without times, ids, hosts and folders of this run.
+type masker struct {
+	cluster   *cluster
+	home      string // $H
+	local     string // $L
+	fullUsage string // what FsShell prints for no command
+}
+
+var (
+	recentDate   = regexp.MustCompile(`\b20(2[4-9]|[3-9]\d)-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?\b`)
+	recentMillis = regexp.MustCompile(`\b(1[7-9]|[2-9]\d)\d{11}\b`)
+	recentTouch  = regexp.MustCompile(`\b20(2[4-9]|[3-9]\d)\d{4}:?\d{6}\b`)
+	snapshotName = regexp.MustCompile(`\bs20\d{6}-\d{6}\.\d{3}\b`)
+	blockID      = regexp.MustCompile(`\bblk_-?\d+(_\d+)?\b`)
+	poolID       = regexp.MustCompile(`\bBP-\d+-[\d.]+-\d+\b`)
+	leaseHolder  = regexp.MustCompile(`\bDFSClient_[A-Z]+_-?\d+_\d+\b`)
+	inodeID      = regexp.MustCompile(`\b(inode|fileId) \d+\b`)
+	waitDots     = regexp.MustCompile(`(?m)^((?:Waiting for .* \.\.\.)?)[ .]*( ?done)$`)
+	loopback     = regexp.MustCompile(`\b127\.0\.0\.1:\d+\b`)
+	dfFigures    = regexp.MustCompile(`(?m)^(hdfs://\S+) +[\d.]+( [KMGTP])? +[\d.]+( [KMGTP])? +[\d.]+( [KMGTP])? +\d+%`)
+	dfHead       = regexp.MustCompile(`(?m)^Filesystem +Size +Used +Available +Use%$`)
+	stackFrame   = regexp.MustCompile(`(?m)^\tat .*\n|^\t\.\.\. \d+ more\n`)
+)
+
+// outcome masks both streams. verb is that of the command.
+func (m *masker) outcome(o outcome, verb string) outcome {
+	o.stdout, o.stderr = m.text(o.stdout, verb), m.text(o.stderr, verb)
+	return o
+}
+
+func (m *masker) text(s, verb string) string {
+	if m.fullUsage != "" {
+		s = strings.ReplaceAll(s, m.fullUsage, "<FULL USAGE>\n")
+	}
+	s = strings.NewReplacer("\r", "<CR>", "\x00", "<NUL>").Replace(s)
+	s = strings.ReplaceAll(s, m.local, "$L")
+	s = strings.ReplaceAll(s, m.home, "$H")
+	s = strings.ReplaceAll(s, m.cluster.authority, "$NN")
+	for _, l := range longNames {
+		s = strings.ReplaceAll(s, l[1], l[0])
+	}
+	s = stackFrame.ReplaceAllString(s, "")
+	s = snapshotName.ReplaceAllString(s, "<TIME>")
+	s = recentDate.ReplaceAllString(s, "<TIME>")
+	s = recentTouch.ReplaceAllString(s, "<TIME>")
+	s = recentMillis.ReplaceAllString(s, "<MS>")
+	s = blockID.ReplaceAllString(s, "<ID>")
+	s = poolID.ReplaceAllString(s, "<ID>")
+	s = leaseHolder.ReplaceAllString(s, "<ID>")
+	s = inodeID.ReplaceAllString(s, "$1 <ID>")
+	s = loopback.ReplaceAllString(s, "<HOST>")
+	s = waitDots.ReplaceAllString(s, "$1$2")
+	s = dfHead.ReplaceAllString(s, "Filesystem Size Used Available Use%")
+	s = dfFigures.ReplaceAllString(s, "$1 <N> <N> <N> <N>")
+	if verb == "getfattr" {
+		s = sortAttributes(s)
+	}
+	return s
+}
+
+// longNames stand for names as long as HDFS allows and one longer; the longer first, because it holds the other.
+var longNames = [][2]string{{"$X256", strings.Repeat("x", 256)}, {"$X255", strings.Repeat("x", 255)}}
+
+// expand puts the values of this run into an argument.
+func (m *masker) expand(arg string) string {
+	for _, l := range longNames {
+		arg = strings.ReplaceAll(arg, l[0], l[1])
+	}
+	return strings.NewReplacer("$H", m.home, "$L", m.local, "$NN", m.cluster.authority, "$YEAR", time.Now().UTC().Format("2006")).Replace(arg)
+}
+
+// sortAttributes sorts the attributes of each file of -getfattr, whose order means nothing.
+func sortAttributes(s string) string {
+	lines := strings.SplitAfter(s, "\n")
+	for i := 0; i < len(lines); {
+		j := i
+		for j < len(lines) && lines[j] != "" && lines[j] != "\n" && !strings.HasPrefix(lines[j], "# file:") {
+			j++
+		}
+		sort.Strings(lines[i:j])
+		i = j + 1
+	}
+	return strings.Join(lines, "")
+}

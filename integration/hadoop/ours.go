@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/internal/config"
+)
+
+// startOurs starts a hops cluster in dir: one process a server.
+func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster, error) {
+	free, err := freePorts(4*namenodes + 4*datanodes)
+	if err != nil {
+		return nil, err
+	}
+	next := taken(free)
+	c := &cluster{name: "hops", conf: filepath.Join(dir, "conf"), logs: dir}
+	if err := os.MkdirAll(c.conf, 0o755); err != nil {
+		return nil, err
+	}
+	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret")}, Properties: map[string]string{}}
+	for _, s := range settings() {
+		shared.Properties[s[0]] = s[1]
+	}
+	for i := range namenodes {
+		shared.Namenodes = append(shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
+	}
+	for _, n := range shared.Namenodes {
+		c.ipc, c.http = append(c.ipc, n.IPC), append(c.http, n.HTTP)
+	}
+	c.uri = roles.FSURI(&shared)
+	c.authority = strings.TrimPrefix(c.uri, "hdfs://")
+	run := func(name, role string, f config.File, more ...string) error {
+		path := filepath.Join(dir, name+".yaml")
+		if err := writeYAML(path, f); err != nil {
+			return err
+		}
+		p, err := start(name, dir, nil, append([]string{binary, "server", "--role", role, "-c", path}, more...)...)
+		if err == nil {
+			c.parts = append([]*process{p}, c.parts...)
+		}
+		return err
+	}
+	for i, n := range shared.Namenodes {
+		f := shared
+		f.Namenode = &config.Namenode{
+			ID: n.ID, Data: filepath.Join(dir, n.ID), DeadAfter: 20 * time.Second, StaleAfter: 8 * time.Second, Heartbeat: time.Second, Reserve: 64 << 20,
+		}
+		if err := run(fmt.Sprintf("namenode%d", i+1), "namenode", f, "--bootstrap"); err != nil {
+			c.stop()
+			return nil, err
+		}
+		if err := c.await(ctx, 30*time.Second, func() error { // the first one makes it
+			_, err := os.Stat(shared.Cluster.SecretFile)
+			return err
+		}); err != nil {
+			c.stop()
+			return nil, err
+		}
+	}
+	for i := range datanodes {
+		f := shared
+		f.Datanode = &config.Datanode{
+			Volumes:  []config.Volume{{Path: filepath.Join(dir, fmt.Sprintf("dn%d", i+1)), Type: "DISK"}},
+			Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: 64 << 20,
+		}
+		if err := run(fmt.Sprintf("datanode%d", i+1), "datanode", f); err != nil {
+			c.stop()
+			return nil, err
+		}
+	}
+	if err := shared.Validate(); err != nil {
+		c.stop()
+		return nil, err
+	}
+	if err := roles.WriteConf(c.conf, &shared); err != nil {
+		c.stop()
+		return nil, err
+	}
+	if err := addToSite(filepath.Join(c.conf, "core-site.xml"), clientSettings); err != nil {
+		c.stop()
+		return nil, err
+	}
+	if err := c.ready(ctx, time.Minute); err != nil {
+		c.stop()
+		return nil, err
+	}
+	return c, nil
+}
+

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+)
+
+// run does the rows that are asked for, in an order in which no more servers run at once than needed.
+func (s *suite) run(ctx context.Context) error {
+	if s.wants("fsshell") || s.wants("fsshell-ha") || s.wants("hopsfs") || s.wants("hopsfs-stock") {
+		if err := s.shells(ctx); err != nil {
+			return err
+		}
+	}
+	return s.report()
+}
+
+// shells runs the cases of FsShell in all combinations of shell and cluster.
+func (s *suite) shells(ctx context.Context) error {
+	stock, err := s.stock(ctx)
+	if err != nil {
+		return err
+	}
+	ours, err := s.ours(ctx, 1)
+	if err != nil {
+		return err
+	}
+	clusters := []*cluster{stock, ours}
+	fsShell, err := s.driver(ctx, clusters...)
+	if err != nil {
+		return err
+	}
+	local := func(name string) string { return filepath.Join(s.dir, "local", name) }
+	if err := s.askOracle(ctx, &shellRun{cluster: stock, shell: fsShell.run, api: fsShell.run, dir: local("stock")}); err != nil {
+		return err
+	}
+	for _, r := range []struct {
+		name, title string
+		run         *shellRun
+	}{
+		{"fsshell", "FsShell on hops", &shellRun{cluster: ours, shell: fsShell.run, api: fsShell.run, dir: local("hops")}},
+		{"hopsfs", "hops fs on hops", &shellRun{cluster: ours, shell: hopsFS(s.binary), api: fsShell.run, dir: local("hopsfs")}},
+		{"hopsfs-stock", "hops fs on Apache HDFS", &shellRun{cluster: stock, shell: hopsFS(s.binary), api: fsShell.run, dir: local("hopsfs-stock")}},
+	} {
+		if !s.wants(r.name) {
+			continue
+		}
+		if err := s.shellRow(ctx, r.name, r.title, r.run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askOracle runs the cases with FsShell on the stock HDFS: what all others are compared with.
+func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
+	head, scenarios, err := s.scenarios()
+	if err != nil {
+		return err
+	}
+	if r.fullUsage, err = usage(ctx, r.cluster, r.shell); err != nil {
+		return err
+	}
+	say("FsShell on Apache HDFS: what the others are compared with")
+	s.oracle = map[string][]outcome{}
+	drift := 0
+	for i, sc := range scenarios {
+		got, err := r.run(ctx, sc)
+		if err != nil {
+			return err
+		}
+		s.oracle[sc.name] = got
+		for k, st := range sc.steps {
+			if d := difference(st.want, got[k]); d != "" && !s.record {
+				if drift++; s.verbose {
+					say("not as recorded: %s: %s\n%s", sc.name, st.title(), d)
+				}
+			}
+			scenarios[i].steps[k].want = got[k]
+		}
+	}
+	if s.record && s.cases == "" {
+		return writeScenarios(filepath.Join(s.cache.source, "testdata", "fsshell.txt"), head, scenarios)
+	}
+	if drift > 0 {
+		say("Apache HDFS answered %d commands otherwise than when testdata/fsshell.txt was recorded; the comparison is with what it answered now", drift)
+	}
+	return nil
+}
