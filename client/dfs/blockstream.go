@@ -2,6 +2,7 @@ package dfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -129,7 +130,7 @@ func (s *blockStream) finish() {
 
 func (s *blockStream) broken(err error) error {
 	s.close()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return err

@@ -142,6 +142,8 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 		}
 		causes = append(causes, fmt.Errorf("%s: %w", dtp.TransferAddr(node.GetId(), c.config.UseHostname), err))
 	}
-	return nil, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO,
-		Message: fmt.Sprintf("no datanode answers for block blk_%d: %s", int64(block.GetBlockId()), strings.ReplaceAll(errors.Join(causes...).Error(), "\n", "; "))}
+	return nil, &Error{
+		Op: "checksum", Path: name, Kind: metadata.ErrIO,
+		Message: fmt.Sprintf("no datanode answers for block blk_%d: %s", int64(block.GetBlockId()), strings.ReplaceAll(errors.Join(causes...).Error(), "\n", "; ")),
+	}
 }

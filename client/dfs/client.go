@@ -163,8 +163,10 @@ func clean(op, name string) (string, error) {
 		return "", &Error{Op: op, Path: name, Kind: metadata.ErrInvalidPath, Message: "path is not absolute"}
 	}
 	if len(name) > metadata.MaxPathLength {
-		return "", &Error{Op: op, Path: name[:100] + "...", Kind: metadata.ErrInvalidPath,
-			Message: fmt.Sprintf("path of %d characters, %d are allowed", len(name), metadata.MaxPathLength)}
+		return "", &Error{
+			Op: op, Path: name[:100] + "...", Kind: metadata.ErrInvalidPath,
+			Message: fmt.Sprintf("path of %d characters, %d are allowed", len(name), metadata.MaxPathLength),
+		}
 	}
 	if strings.IndexByte(name, 0) >= 0 {
 		return "", &Error{Op: op, Path: strings.ReplaceAll(name, "\x00", "?"), Kind: metadata.ErrInvalidPath, Message: "path with a zero byte"}

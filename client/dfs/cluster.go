@@ -185,8 +185,10 @@ func (c *Client) visibleLength(ctx context.Context, name string, b *hadooppb.Loc
 	if absent == len(b.GetLocs()) && b.GetB().GetNumBytes() == 0 {
 		return 0, nil
 	}
-	return 0, &Error{Op: "open", Path: name, Kind: metadata.ErrIO,
-		Message: "cannot obtain the length of the block being written: " + errors.Join(causes...).Error()}
+	return 0, &Error{
+		Op: "open", Path: name, Kind: metadata.ErrIO,
+		Message: "cannot obtain the length of the block being written: " + errors.Join(causes...).Error(),
+	}
 }
 
 func (c *Client) visibleLengthAt(ctx context.Context, id *hadooppb.DatanodeIDProto, b *hadooppb.ExtendedBlockProto) (int64, error) {

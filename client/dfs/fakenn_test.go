@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
@@ -541,17 +540,6 @@ func (c *cluster) replicas(name string) []int {
 		n = append(n, len(b.nodes))
 	}
 	return n
-}
-
-func wait(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for range 500 {
-		if ok() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%s did not happen in 5 s", what)
 }
 
 var errInjected = errors.New("as the test wants it")

@@ -85,7 +85,7 @@ func (c *HadoopConf) LoadFile(file string) error {
 	}
 	decoder := xml.NewDecoder(io.LimitReader(f, maxConfFile))
 	if err := decoder.Decode(&document); err != nil {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil // an empty file
 		}
 		return fmt.Errorf("%s: %w", file, err)

@@ -201,8 +201,10 @@ func (c *Client) SetReplication(ctx context.Context, name string, replication in
 		return false, err
 	}
 	if replication < 1 || replication > metadata.MaxReplication {
-		return false, &Error{Op: "set replication of", Path: name, Kind: metadata.ErrInvalidArgument,
-			Message: fmt.Sprintf("replication %d is not in 1..%d", replication, metadata.MaxReplication)}
+		return false, &Error{
+			Op: "set replication of", Path: name, Kind: metadata.ErrInvalidArgument,
+			Message: fmt.Sprintf("replication %d is not in 1..%d", replication, metadata.MaxReplication),
+		}
 	}
 	var answer hadooppb.SetReplicationResponseProto
 	err = c.call(ctx, "set replication of", name, "setReplication",

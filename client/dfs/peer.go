@@ -3,6 +3,7 @@ package dfs
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"strconv"
@@ -195,7 +196,7 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 		if again {
 			continue
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return nil, nil, err

@@ -20,6 +20,8 @@ const (
 	window = 80
 	// heartbeat is how long a pipeline may be silent.
 	heartbeat = 30 * time.Second
+	// lastWords is how long acknowledgements are still taken from a connection that takes no packets any more.
+	lastWords = time.Second
 	// nodeShare is the share of the datanode timeout that each datanode of a pipeline adds: 5 s of 60, as in Hadoop.
 	nodeShare = 12
 )
@@ -80,9 +82,8 @@ type blockWriter struct {
 	fruitless int   // recoveries without progress
 	progress  int64 // acknowledged at the last recovery
 
-	conn  net.Conn
-	acks  chan struct{} // closed when the goroutine of conn has ended
-	spare *outPacket    // the next one to fill
+	conn net.Conn
+	acks chan struct{} // closed when the goroutine of conn has ended
 
 	mu       sync.Mutex
 	moved    *sync.Cond                   // queue, acked or failure has changed
@@ -249,6 +250,9 @@ func (b *blockWriter) push(p *outPacket, h dtp.Header) error {
 func (b *blockWriter) write(wire []byte) bool {
 	_ = b.conn.SetWriteDeadline(time.Now().Add(b.patience()))
 	if _, err := b.conn.Write(wire); err != nil {
+		// What the datanode said before it hung up may blame another one.
+		_ = b.conn.SetReadDeadline(time.Now().Add(lastWords))
+		<-b.acks
 		b.fault(-1, err)
 		return false
 	}
@@ -413,7 +417,7 @@ func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) e
 	}
 	if err != nil {
 		conn.Close()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return &pipelineError{b.blamed(err), err}
@@ -462,7 +466,7 @@ func (b *blockWriter) readAcks(conn net.Conn, r *bufio.Reader, nodes int) {
 	var ack dtp.Ack
 	for {
 		if err := dtp.ReadAck(r, &ack); err != nil {
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			b.fault(-1, fmt.Errorf("waiting for an acknowledgement: %w", err))

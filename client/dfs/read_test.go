@@ -59,7 +59,7 @@ func TestReaderSeeksAnywhere(t *testing.T) {
 		}
 		p := make([]byte, rnd.IntN(100_000))
 		n, err := io.ReadFull(r, p)
-		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		if err != nil && !errors.Is(err, io.EOF) && err != io.ErrUnexpectedEOF {
 			t.Fatal(err)
 		}
 		sameBytes(t, "read", p[:n], data[at:min(at+int64(len(p)), int64(len(data)))])
@@ -78,7 +78,7 @@ func TestReadAtFromManyGoroutines(t *testing.T) {
 				at, size := rnd.IntN(len(data)), rnd.IntN(50_000)
 				p := make([]byte, size)
 				n, err := r.ReadAt(p, int64(at))
-				if n < size && err != io.EOF || err != nil && err != io.EOF {
+				if n < size && !errors.Is(err, io.EOF) || err != nil && !errors.Is(err, io.EOF) {
 					t.Errorf("%d bytes at %d: %d, %v", size, at, n, err)
 				}
 				if !bytes.Equal(p[:n], data[at:min(at+size, len(data))]) {
@@ -254,7 +254,7 @@ func TestOpenErrors(t *testing.T) {
 	if _, err := r.ReadAt(make([]byte, 1), -1); !errors.Is(err, fs.ErrInvalid) {
 		t.Errorf("read at -1: %v", err)
 	}
-	if n, err := r.ReadAt(make([]byte, 20), 5); n != 5 || err != io.EOF {
+	if n, err := r.ReadAt(make([]byte, 20), 5); n != 5 || !errors.Is(err, io.EOF) {
 		t.Errorf("read over the end: %d, %v", n, err)
 	}
 	r.Close()

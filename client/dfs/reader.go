@@ -193,9 +193,11 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*b
 			r.blame(ctx, a, b, node, err)
 		}
 		if a.round == readRounds {
-			return nil, nil, nil, &Error{Op: "read", Path: r.path, Kind: metadata.ErrIO,
+			return nil, nil, nil, &Error{
+				Op: "read", Path: r.path, Kind: metadata.ErrIO,
 				Message: fmt.Sprintf("could not obtain block blk_%d at offset %d from any of %d datanodes: %s",
-					int64(b.block.GetBlockId()), pos, len(b.nodes), strings.Join(a.causes, "; "))}
+					int64(b.block.GetBlockId()), pos, len(b.nodes), strings.Join(a.causes, "; ")),
+			}
 		}
 		wait := time.NewTimer(100 * time.Millisecond << (2 * a.round)) // 0.1, 0.4, 1.6 s
 		select {
@@ -272,7 +274,7 @@ func (r *Reader) chunk() ([]byte, error) {
 			return data, nil
 		}
 		r.stream = nil
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			r.blame(ctx, &a, r.cur, r.node, err)
 		}
 	}
@@ -308,7 +310,7 @@ func (r *Reader) settle() {
 	if r.stream == nil || r.stream.pos < r.stream.end {
 		return
 	}
-	if _, err := r.stream.read(); err != io.EOF {
+	if _, err := r.stream.read(); !errors.Is(err, io.EOF) {
 		r.stream.close()
 	}
 	r.stream = nil
@@ -319,7 +321,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 	var n int64
 	for {
 		data, err := r.chunk()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return n, nil
 		}
 		if err != nil {
@@ -370,7 +372,7 @@ func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, e
 			}
 			n += copy(p[n:], data)
 		}
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			r.blame(ctx, &a, b, node, err)
 		}
 	}

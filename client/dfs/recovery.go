@@ -208,7 +208,8 @@ func (b *blockWriter) setup(ctx context.Context, s stage) error {
 // had the pipeline goes on without.
 func (b *blockWriter) replenish(ctx context.Context) {
 	want, have := b.w.replication, len(b.nodes)
-	if want < 3 || have >= want || len(b.failed) == 0 || !(have <= want/2 || b.appended || b.flushed) {
+	counted := b.appended || b.flushed
+	if want < 3 || have >= want || len(b.failed) == 0 || have > want/2 && !counted {
 		return
 	}
 	if err := b.addNode(ctx); err != nil {

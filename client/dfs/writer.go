@@ -78,8 +78,10 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	blockSize := firstSet(options.BlockSize, c.config.BlockSize, defaults.BlockSize)
 	sum := defaults.checksum()
 	if blockSize%int64(sum.BytesPer) != 0 {
-		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrInvalidArgument,
-			Message: fmt.Sprintf("block size %d is not a multiple of %d, the bytes per checksum", blockSize, sum.BytesPer)}
+		return nil, &Error{
+			Op: "create", Path: name, Kind: metadata.ErrInvalidArgument,
+			Message: fmt.Sprintf("block size %d is not a multiple of %d, the bytes per checksum", blockSize, sum.BytesPer),
+		}
 	}
 	mode := firstSet(options.Mode, 0o666)
 	flags := uint32(flagCreate)
@@ -217,7 +219,7 @@ func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
 		if err := w.filled(m); err != nil {
 			return n, w.fail(err)
 		}
-		if readErr == io.EOF {
+		if errors.Is(readErr, io.EOF) {
 			return n, nil
 		}
 		if readErr != nil {
@@ -475,7 +477,7 @@ func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
 	}
 	defer r.Close()
 	data := make([]byte, r.Size())
-	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && err != io.EOF {
+	if _, err := r.ReadAtContext(ctx, data, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return data, nil

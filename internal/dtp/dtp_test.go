@@ -35,7 +35,7 @@ func TestRequestsComeBack(t *testing.T) {
 			t.Fatalf("got %v %v, %v", op, got, err)
 		}
 	}
-	if _, _, err := ReadOp(r); err != io.EOF {
+	if _, _, err := ReadOp(r); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
@@ -112,7 +112,7 @@ func TestPacketsOfAllSizesComeBack(t *testing.T) {
 					t.Errorf("the raw packet: %+v, %v", again.Header, err)
 				}
 			}
-			if _, err := packets.Next(); err != io.EOF {
+			if _, err := packets.Next(); !errors.Is(err, io.EOF) {
 				t.Errorf("at the end: %v", err)
 			}
 		}

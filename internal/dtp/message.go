@@ -122,7 +122,7 @@ func readGrowing(r io.Reader, buf []byte, n int) ([]byte, error) {
 
 // inside turns the end of the stream into one that came too early.
 func inside(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

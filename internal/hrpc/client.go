@@ -274,7 +274,7 @@ func (c *Client) watch() {
 		c.mu.Unlock()
 		return
 	}
-	var oldest = now
+	oldest := now
 	var late []*pending
 	for id, p := range c.waiting {
 		oldest = min(oldest, p.since)

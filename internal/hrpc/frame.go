@@ -88,7 +88,7 @@ func (f *frames) fill() error {
 	if n > 0 {
 		return nil
 	}
-	if err == io.EOF && f.partial() {
+	if errors.Is(err, io.EOF) && f.partial() {
 		return io.ErrUnexpectedEOF
 	}
 	if err == nil {

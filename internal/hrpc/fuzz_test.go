@@ -3,6 +3,7 @@ package hrpc
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 	"testing"
 
@@ -97,7 +98,7 @@ func FuzzFrames(f *testing.F) {
 			if most := max(2*source.given, busyBuffer); len(fr.buf) > most {
 				t.Fatalf("a buffer of %d bytes after %d have arrived", len(fr.buf), source.given)
 			}
-			if err == io.EOF && len(got) != len(stream) {
+			if errors.Is(err, io.EOF) && len(got) != len(stream) {
 				t.Fatalf("EOF at a boundary after %d of %d bytes", len(got), len(stream))
 			}
 			if err != nil {

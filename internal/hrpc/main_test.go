@@ -3,6 +3,7 @@ package hrpc
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -165,7 +166,7 @@ func readFrame(t testing.TB, conn net.Conn) (responseHeader, []byte) {
 
 func wantClosed(t testing.TB, conn net.Conn) {
 	t.Helper()
-	if n, err := conn.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+	if n, err := conn.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Fatalf("read %d, %v, want the connection closed", n, err)
 	}
 }

@@ -53,7 +53,7 @@ func TestClientSendsHadoopsBytes(t *testing.T) {
 		defer conn.Close()
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, want) {
-			done <- fmt.Errorf("got  %x (%v)\nwant %x", got, err, want)
+			done <- fmt.Errorf("got  %x (%w)\nwant %x", got, err, want)
 			return
 		}
 		_, err = conn.Write(unhex(t, absentHex))

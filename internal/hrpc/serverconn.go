@@ -97,7 +97,7 @@ func (c *serverConn) serve(parent context.Context) {
 	cancel()
 	writer.Wait()
 	switch {
-	case err == nil, err == io.EOF, errors.Is(err, net.ErrClosed):
+	case err == nil, errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.known && !c.frames.partial():
 		c.log.Debug("idle connection closed")
 	default:

@@ -87,17 +87,6 @@ func (f *fields) next() (ok bool, err error) {
 	return true, nil
 }
 
-// is reports whether the field has this number; err if its kind is not the one it must have.
-func (f *fields) is(number uint64, kind uint8) (bool, error) {
-	if f.number != number {
-		return false, nil
-	}
-	if f.kind != kind {
-		return false, errMalformed
-	}
-	return true, nil
-}
-
 // cut returns the length-delimited bytes at the start of b and how much of b they take, 0 if they are not there.
 func cut(b []byte) ([]byte, int) {
 	size, n := binary.Uvarint(b)
