@@ -43,9 +43,6 @@ type Config struct {
 }
 
 // Store is a datanode.BlockStore on disk. It starts no goroutines.
-//
-// Lock order: replica.io, replica.mu, shard.mu. replica.io is held over disk writes, the others only for a moment
-// (replica.mu also over the opening and renaming of its files).
 type Store struct {
 	cfg      Config
 	log      *slog.Logger
@@ -170,9 +167,15 @@ func (r *replica) wakeLocked() {
 func (r *replica) settleLocked() {
 	r.wakeLocked()
 	if r.open != nil {
-		r.vol.expected.Add(-r.open.expect)
+		r.releaseLocked()
 		r.open = nil
 	}
+}
+
+// releaseLocked gives back what the writer had announced and did not write. r.mu is held.
+func (r *replica) releaseLocked() {
+	r.vol.expected.Add(-r.open.expect)
+	r.open.expect = 0
 }
 
 func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {

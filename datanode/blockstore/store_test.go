@@ -494,6 +494,62 @@ func TestReserveRefusesNewReplicasBeforeTheDiskIsFull(t *testing.T) {
 	w.Acked(50_000)
 	must[datanode.Replica](t)(w.Finalize())
 	h.wantContent(2, pattern(50_000))
+
+	check(t, h.Delete(block(2, 1, 0)))
+	for id := int64(5); id < 15; id++ { // what an abandoned writer announced is free again
+		w := must[datanode.Writer](t)(h.Create(block(id, 1, 0), datanode.CreateOptions{Expect: 30_000}))
+		check(t, w.Close())
+	}
+	if n := h.volumes[0].expected.Load(); n != 0 {
+		t.Errorf("%d bytes are still expected", n)
+	}
+}
+
+// Files that nobody wrote are in the directories: the store starts, serves what is good, and never panics.
+func TestForeignAndDamagedFiles(t *testing.T) {
+	for seed := range uint64(200) {
+		fsys := mem.New(1 << 20)
+		h := open(t, fsys)
+		h.put(1, 5, pattern(2000))
+		check(t, h.Shutdown())
+		r := rand.New(rand.NewPCG(seed, 1))
+		dir := "/v/blocks/00/00/"
+		names := []string{
+			"blk_2", "blk_2_7.rbw", "blk_3", "blk_3_7.meta", "blk_4_7.meta", "blk_5", "blk_6", "blk_6_8.tmp", "blk_x", "blk_", "blk_7_.rbw",
+			"blk_1_4.rbw", "blk_1_6.xyz", "blk_9223372036854775808", "blk_70000", "blk_70000_1.meta", "notes.txt", "blk_02", "blk_1_05.meta",
+		}
+		for _, name := range names {
+			if r.IntN(3) == 0 {
+				continue
+			}
+			f := must[vfs.File](t)(fsys.OpenFile(dir+name, os.O_RDWR|os.O_CREATE, 0))
+			b := make([]byte, r.IntN(3000))
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			if r.IntN(2) == 0 {
+				b = append(encodeHeader(2), b...)
+			}
+			_, err := f.WriteAt(b, 0)
+			check(t, err)
+		}
+		h = open(t, fsys)
+		h.wantContent(1, pattern(2000))
+		for _, id := range []metadata.BlockID{2, 3, 4, 5, 6, 7, 70000} {
+			rep, ok := h.Replica(id)
+			switch {
+			case ok && rep.State == datanode.Finalized:
+				if h.Verify(context.Background(), id) == nil && rep.Block.Length > 0 {
+					t.Fatalf("seed %d: garbage is taken for %v", seed, rep)
+				}
+			case ok:
+				must[datanode.Replica](t)(h.InitRecovery(rep.Block, 100))
+				must[datanode.Replica](t)(h.UpdateReplica(rep.Block, 100, rep.Block.Length))
+				h.content(int64(id))
+			}
+		}
+		check(t, h.Shutdown())
+	}
 }
 
 func TestFailedVolumeLeavesAndTheOthersServe(t *testing.T) {

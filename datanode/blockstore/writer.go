@@ -44,6 +44,7 @@ func (r *replica) fenceLocked() {
 	if r.open != nil && r.open.owner != nil {
 		w := r.open.owner
 		r.open.owner = nil
+		r.releaseLocked()
 		w.once.Do(func() { close(w.lost) })
 	}
 }
@@ -328,6 +329,7 @@ func (w *writer) Close() error {
 	w.closeFiles()
 	r.mu.Lock()
 	r.open.owner = nil
+	r.releaseLocked()
 	gen, temporary := r.gen, r.state == datanode.Temporary
 	r.mu.Unlock()
 	if temporary {

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -26,18 +27,23 @@ type handled struct {
 // pipeline receives a client's packets:
 //
 //	upstream ──packets──▶ receive loop ──packets──▶ mirror (the next datanode)
-//	                          │ write, verify, sync
-//	                          ▼ handled
+//	                          │ copies of packets
+//	                          ▼
+//	                        keeper     verify, write, sync
+//	                          │ handled
+//	                          ▼
 //	upstream ◀──acks──── responder ◀──────acks───── mirror
 func (in *receiver) pipeline(ctx context.Context) error {
 	r := &responder{in: in, mirror: in.mirror, queue: make(chan handled, maxUnacknowledged)}
 	if in.mirror != nil {
 		r.behind = len(in.op.Targets)
 	}
+	k := &keeper{in: in, ctx: ctx, out: r.queue, arrivals: make(chan arrival, maxArrivals)}
 	stopped := make(chan struct{})
-	var g sync.WaitGroup
-	g.Go(r.run)
-	g.Go(func() { // a recovery that takes the replica away must not wait for the client
+	var answering, keeping, watching sync.WaitGroup
+	answering.Go(r.run)
+	keeping.Go(k.run)
+	watching.Go(func() { // a recovery that takes the replica away must not wait for the client
 		select {
 		case <-in.w.Lost():
 			r.abandon()
@@ -45,34 +51,37 @@ func (in *receiver) pipeline(ctx context.Context) error {
 		case <-stopped:
 		}
 	})
-	err := in.receive(ctx, r)
-	if err != nil && !in.told {
+	err := in.receive(r, k)
+	if err != nil && !k.failed.Load() {
 		r.abandon() // upstream is gone: those behind must learn it, and nobody waits for their answers
 	}
+	close(k.arrivals)
+	keeping.Wait()
 	close(r.queue)
+	answering.Wait()
 	close(stopped)
-	g.Wait()
+	watching.Wait()
+	if k.err != nil {
+		err = k.err
+	}
 	if err == nil {
 		return errDone
 	}
 	return fmt.Errorf("write of %v: %w", in.block, err)
 }
 
-// receive is the receive loop. It returns nil after the last packet.
-func (in *receiver) receive(ctx context.Context, r *responder) error {
+// receive is the receive loop. It returns nil after the last packet, and an error when there is no more to read: because
+// upstream is gone, or because the keeper failed.
+func (in *receiver) receive(r *responder, k *keeper) error {
 	packets := dtp.NewPacketReader(in.r)
 	defer packets.Done()
-	var next int64
-	first := true
 	for {
 		in.refresh()
+		if k.failed.Load() { // it may have moved the deadline before refresh did
+			return io.ErrUnexpectedEOF
+		}
 		p, err := packets.Next()
 		if err != nil {
-			select {
-			case <-in.w.Lost():
-				return metadata.Errorf(metadata.ErrIO, "the replica was taken over")
-			default:
-			}
 			return unexpected(err)
 		}
 		if in.mirror != nil && !r.broken.Load() {
@@ -81,30 +90,107 @@ func (in *receiver) receive(ctx context.Context, r *responder) error {
 				r.breakMirror(err)
 			}
 		}
-		if p.Heartbeat() {
-			r.queue <- handled{seqno: p.Seqno}
-			continue
-		}
-		if !first && p.Seqno != next {
-			err = metadata.Errorf(metadata.ErrInvalidArgument, "packet %d where %d was due", p.Seqno, next)
-		}
-		first, next = false, p.Seqno+1
-		if err == nil {
-			err = in.storePacket(&p)
-		}
-		if err == nil && p.Last {
-			err = in.finish(ctx, p.Offset)
-		}
-		if err != nil {
-			r.queue <- handled{seqno: p.Seqno, status: statusOf(err)}
-			in.told = true
-			return err
-		}
-		r.queue <- handled{seqno: p.Seqno, end: p.Offset + int64(p.DataLen)}
+		k.take(&p)
 		if p.Last {
 			return nil
 		}
 	}
+}
+
+const (
+	// maxArrivals is how many packets may wait for the disk, and maxCopied up to which size they are copied for that.
+	maxArrivals = 8
+	maxCopied   = 128 << 10
+	// smallPacket is up to which size a packet is handled at once when nothing waits: what hflush sends is small and
+	// its sender waits.
+	smallPacket = 8 << 10
+)
+
+// keeper writes packets to the replica while the receive loop reads the next ones.
+type keeper struct {
+	in       *receiver
+	ctx      context.Context
+	out      chan<- handled
+	arrivals chan arrival
+	waiting  atomic.Int32 // arrivals that are not handled yet
+	failed   atomic.Bool
+	err      error // set before failed
+
+	// Only for handle, which runs in one goroutine at a time.
+	begun bool
+	next  int64 // sequence number that is due
+}
+
+// arrival is a packet for the keeper: a copy, or one that the receive loop keeps until done is closed.
+type arrival struct {
+	packet dtp.Packet
+	copied *[]byte
+	done   chan struct{}
+}
+
+var packetCopies = sync.Pool{New: func() any { return new(make([]byte, maxCopied)) }}
+
+// take hands a packet over; the caller may reuse its memory afterwards.
+func (k *keeper) take(p *dtp.Packet) {
+	if p.DataLen <= smallPacket && k.waiting.Load() == 0 {
+		k.handle(p)
+		return
+	}
+	a := arrival{packet: *p}
+	k.waiting.Add(1)
+	if len(p.Raw) > maxCopied {
+		a.done = make(chan struct{})
+		k.arrivals <- a
+		<-a.done
+		return
+	}
+	a.copied = packetCopies.Get().(*[]byte)
+	b := (*a.copied)[:0]
+	b = append(append(b, p.Sums...), p.Data...)
+	a.packet.Sums, a.packet.Data, a.packet.Raw = b[:len(p.Sums)], b[len(p.Sums):], nil
+	k.arrivals <- a
+}
+
+func (k *keeper) run() {
+	for a := range k.arrivals {
+		k.handle(&a.packet)
+		if a.copied != nil {
+			packetCopies.Put(a.copied)
+		} else {
+			close(a.done)
+		}
+		k.waiting.Add(-1)
+	}
+}
+
+// handle stores a packet and passes it on to be acknowledged. After an error it does nothing any more.
+func (k *keeper) handle(p *dtp.Packet) {
+	if k.failed.Load() {
+		return
+	}
+	if p.Heartbeat() {
+		k.out <- handled{seqno: p.Seqno}
+		return
+	}
+	var err error
+	if k.begun && p.Seqno != k.next {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "packet %d where %d was due", p.Seqno, k.next)
+	}
+	k.begun, k.next = true, p.Seqno+1
+	if err == nil {
+		err = k.in.storePacket(p)
+	}
+	if err == nil && p.Last {
+		err = k.in.finish(k.ctx, p.Offset)
+	}
+	if err != nil {
+		k.out <- handled{seqno: p.Seqno, status: statusOf(err)} // the client is told
+		k.err = err
+		k.failed.Store(true)
+		_ = k.in.nc.SetReadDeadline(time.Unix(1, 0)) // wakes the receive loop
+		return
+	}
+	k.out <- handled{seqno: p.Seqno, end: p.Offset + int64(p.DataLen)}
 }
 
 // finish finalizes the replica after the last packet.

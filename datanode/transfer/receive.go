@@ -79,7 +79,6 @@ type receiver struct {
 	w       datanode.Writer // nil for CLOSE_RECOVERY
 	mirror  *peer           // nil if there is none, or none any more (see responder)
 
-	told      bool      // the client has been, or is being, told why the pipeline ends
 	refreshed time.Time // when the deadlines were last moved
 }
 
