@@ -227,7 +227,10 @@ func TestGoldenMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := summary.Summary
-	m.SnapshotLength, m.SnapshotFileCount, m.SnapshotDirectoryCount, m.SnapshotSpaceConsumed = nil, nil, nil, nil
+	if m.GetErasureCodingPolicy() != "Replicated" {
+		t.Errorf("policy of a file: %q", m.GetErasureCodingPolicy())
+	}
+	m.SnapshotLength, m.SnapshotFileCount, m.SnapshotDirectoryCount, m.SnapshotSpaceConsumed, m.ErasureCodingPolicy = nil, nil, nil, nil, nil
 	got, err := m.MarshalVT()
 	if err != nil {
 		t.Fatal(err)

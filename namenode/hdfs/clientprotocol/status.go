@@ -195,7 +195,8 @@ func storages(r *namenode.NodeReport) []*pb.StorageReportProto {
 		id := string(v.ID)
 		used := uint64(v.Used)
 		out[i] = &pb.StorageReportProto{
-			StorageUuid: &id, Failed: &v.Failed, Capacity: ptr(uint64(v.Capacity)), DfsUsed: &used,
+			StorageUuid: &id, //nolint:staticcheck // deprecated in Hadoop, and required on its wire
+			Failed:      &v.Failed, Capacity: ptr(uint64(v.Capacity)), DfsUsed: &used,
 			Remaining: ptr(uint64(v.Remaining)), BlockPoolUsed: &used,
 			Storage: &pb.DatanodeStorageProto{
 				StorageUuid: &id, State: pb.DatanodeStorageProto_NORMAL.Enum(), StorageType: storageType(v.Type).Enum(),
