@@ -3,6 +3,7 @@ package training
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -19,10 +20,7 @@ func ParseSpec(data []byte, user string) (*Spec, error) {
 	var m Mistakes
 	decodeStruct(data, reflect.ValueOf(&s).Elem(), "", &m)
 	s.SetDefaults(user)
-	var more Mistakes
-	if err := s.Validate(); err != nil {
-		more = err.(Mistakes) // Validate returns nothing else
-	}
+	more, _ := errors.AsType[Mistakes](s.Validate()) // it returns nothing else
 	unread := m
 	for _, p := range more { // a field that could not be read is not told twice
 		if !slices.ContainsFunc(unread, func(q Problem) bool { return q.Field == p.Field || strings.HasPrefix(p.Field, q.Field+".") }) {
@@ -84,7 +82,7 @@ func decodeStruct(data []byte, v reflect.Value, path string, m *Mistakes) {
 
 // plain words a decoding error for people who do not know Go's types.
 func plain(err error) string {
-	if e, ok := err.(*json.UnmarshalTypeError); ok {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		want := e.Type.Kind().String()
 		switch e.Type.Kind() {
 		case reflect.Int, reflect.Int64, reflect.Uint64:

@@ -44,7 +44,9 @@ func benchCommand() *cli.Command {
 		Subcommands: []*cli.Command{
 			phase("meta", "mkdir, create, stat, open, list, rename and delete, each by itself", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(c.Context) }),
 			phase("mix", "the Spotify mix of metadata operations",
-				func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(c.Context, c.Bool("shared")) },
+				func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) {
+					return b.Mix(c.Context, c.Bool("shared"))
+				},
 				&cli.BoolFlag{Name: "shared", Usage: "all workers in the same directories, not each in its own"}),
 			phase("io", "one large file, written and read", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(c.Context) }),
 			phase("smallfiles", "small files, written and read", func(c *cli.Context, b *bench.Bench) ([]bench.Result, error) {

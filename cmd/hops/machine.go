@@ -13,7 +13,8 @@ import (
 func machine() (m struct {
 	memory config.Size
 	cores  int
-}) {
+},
+) {
 	m.cores = max(8, runtime.NumCPU())
 	m.memory = 1 << 30
 	var info unix.Sysinfo_t

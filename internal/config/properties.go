@@ -57,7 +57,8 @@ var properties = []property{
 	size("dfs.blocksize", 512, func(p *Properties) *Size { return &p.BlockSize }),
 	size("dfs.namenode.fs-limits.min-block-size", 0, func(p *Properties) *Size { return &p.MinBlockSize }),
 	number("fs.trash.interval", 0, 1<<30, func(p *Properties) *int { return &p.TrashInterval }),
-	{"dfs.permissions.superusergroup",
+	{
+		"dfs.permissions.superusergroup",
 		func(p *Properties) string { return p.Supergroup },
 		func(p *Properties, v string) error {
 			if v == "" {
@@ -65,13 +66,15 @@ var properties = []property{
 			}
 			p.Supergroup = v
 			return nil
-		}},
+		},
+	},
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
 }
 
 func number(name string, least, most int, field func(*Properties) *int) property {
-	return property{name,
+	return property{
+		name,
 		func(p *Properties) string { return strconv.Itoa(*field(p)) },
 		func(p *Properties, v string) error {
 			n, err := strconv.Atoi(v)
@@ -80,11 +83,13 @@ func number(name string, least, most int, field func(*Properties) *int) property
 			}
 			*field(p) = n
 			return nil
-		}}
+		},
+	}
 }
 
 func size(name string, least Size, field func(*Properties) *Size) property {
-	return property{name,
+	return property{
+		name,
 		func(p *Properties) string { return strconv.FormatInt(int64(*field(p)), 10) },
 		func(p *Properties, v string) error {
 			n, err := ParseSize(v)
@@ -96,7 +101,8 @@ func size(name string, least Size, field func(*Properties) *Size) property {
 			}
 			*field(p) = n
 			return nil
-		}}
+		},
+	}
 }
 
 // Set changes one property. An unknown name is refused with the nearest known one.

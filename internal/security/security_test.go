@@ -128,9 +128,16 @@ func TestWebPagesCannotReachALocalServer(t *testing.T) {
 		host, origin string
 		status       int
 	}{
-		{"127.0.0.1:9870", "", 200}, {"localhost", "", 200}, {"[::1]:1", "", 200}, {"nn1:9870", "", 200},
-		{"evil.example", "", 403}, {"127.0.0.1.evil.example:80", "", 403}, {"", "", 403},
-		{"localhost:1", "http://evil.example", 403}, {"localhost:1", "null", 403}, {"localhost:1", "http://localhost:9870", 200},
+		{"127.0.0.1:9870", "", 200},
+		{"localhost", "", 200},
+		{"[::1]:1", "", 200},
+		{"nn1:9870", "", 200},
+		{"evil.example", "", 403},
+		{"127.0.0.1.evil.example:80", "", 403},
+		{"", "", 403},
+		{"localhost:1", "http://evil.example", 403},
+		{"localhost:1", "null", 403},
+		{"localhost:1", "http://localhost:9870", 200},
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Host = c.host

@@ -32,7 +32,7 @@ type unpacking struct {
 func (u *unpacking) archive(b *blob) error {
 	magic := make([]byte, 262)
 	n, err := b.ReadAt(magic, 0)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	magic = magic[:n]
@@ -107,7 +107,7 @@ func (u *unpacking) tar(in io.Reader) error {
 	t := tar.NewReader(in)
 	for {
 		h, err := t.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -82,7 +82,7 @@ func (s *Server) checkDisk() error {
 	dir := s.store.Dir()
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("1/1 local-dirs have errors: [ %s : %v ]", dir, err)
+		return fmt.Errorf("1/1 local-dirs have errors: [ %s : %w ]", dir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < s.config.Reserve {
 		return fmt.Errorf("1/1 local-dirs usable space is below configured utilization percentage/no more usable space [ %s : %s free, %s must be ]",
@@ -94,7 +94,7 @@ func (s *Server) checkDisk() error {
 	probe := filepath.Join(dir, "probe")
 	err := os.WriteFile(probe, []byte("x"), 0o600)
 	if err = errors.Join(err, os.Remove(probe)); err != nil {
-		return fmt.Errorf("1/1 local-dirs have errors: [ %s : cannot write: %v ]", dir, err)
+		return fmt.Errorf("1/1 local-dirs have errors: [ %s : cannot write: %w ]", dir, err)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func inherit() (ready *os.File, err error) {
 }
 
 // keep holds the lock of a supervisor started by hand against the finalizer until the process ends.
-var keep *os.File
+var keep *os.File //nolint:unused // it is there to be reachable
 
 // cause is why the supervisor ends a container.
 type cause struct {
@@ -247,7 +247,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 			s.reap(pid)
 		}
 	}()
-	if err := <-forked; err == errStopped {
+	if err := <-forked; errors.Is(err, errStopped) {
 		c := s.currentCause()
 		exit := fail(c.status, "Container %s was stopped before its command started: %s", l.Container, c.diagnostics)
 		if exit.Status == 0 {

@@ -264,19 +264,25 @@ func (m *master) ask(ctx context.Context, instances ...*instance) error {
 	amount := m.spec.Resources.Amount()
 	r := Request{Progress: m.progress()}
 	for _, i := range instances {
-		l := m.spec.Launch(map[string]string{"HOPS_INSTANCE": strconv.Itoa(i.number), "HOPS_INSTANCES": strconv.Itoa(len(m.instances)),
-			"HOPS_TRY": strconv.Itoa(i.tries + 1)})
+		l := m.spec.Launch(map[string]string{
+			"HOPS_INSTANCE": strconv.Itoa(i.number), "HOPS_INSTANCES": strconv.Itoa(len(m.instances)),
+			"HOPS_TRY": strconv.Itoa(i.tries + 1),
+		})
 		p := &pb.Launch{Argv: l.Argv, Env: map[string]string{}, GraceMs: l.Grace.Milliseconds()}
 		for _, v := range l.Env {
 			p.Env[v.Name] = v.Value
 		}
 		for _, a := range l.Artifacts {
-			p.Artifacts = append(p.Artifacts, &pb.Artifact{Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256, Timestamp: a.Timestamp,
-				Visibility: a.Visibility, Content: a.Content})
+			p.Artifacts = append(p.Artifacts, &pb.Artifact{
+				Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256, Timestamp: a.Timestamp,
+				Visibility: a.Visibility, Content: a.Content,
+			})
 		}
-		r.Asks = append(r.Asks, &pb.Ask{AskId: askPrefix + strconv.Itoa(i.number), Priority: 1, Count: 1,
+		r.Asks = append(r.Asks, &pb.Ask{
+			AskId: askPrefix + strconv.Itoa(i.number), Priority: 1, Count: 1,
 			Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs)},
-			GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p})
+			GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p,
+		})
 	}
 	return m.session.Allocate(ctx, r)
 }

@@ -14,8 +14,10 @@ func TestTheEnvironmentIsCheckedAtOnce(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	vars := map[string]string{"HOPS_APPLICATION_ID": "application_1_0001", "HOPS_ATTEMPT": "2", "HOPS_RM_GRPC": "127.0.0.1:1, 127.0.0.1:2,", "HOPS_TOKEN": token,
-		"HOPS_WORK_DIR": "/w"}
+	vars := map[string]string{
+		"HOPS_APPLICATION_ID": "application_1_0001", "HOPS_ATTEMPT": "2", "HOPS_RM_GRPC": "127.0.0.1:1, 127.0.0.1:2,", "HOPS_TOKEN": token,
+		"HOPS_WORK_DIR": "/w",
+	}
 	e, err := EnvFrom(func(name string) string { return vars[name] })
 	if err != nil || e.Token != "secret" || len(e.ResourceManagers) != 2 || e.Attempt != 2 || e.WorkDir != "/w" {
 		t.Errorf("%+v %v", e, err)

@@ -12,13 +12,14 @@ import (
 	"sync"
 	"time"
 
-	rm "github.com/gohops/hops/resourcemanager"
-	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 // SessionConfig says whom a master talks to and as whom. ResourceManagers, Application, Attempt and Token are required.
@@ -94,8 +95,10 @@ func (s *Session) client() (pb.ApplicationMastersClient, string, error) {
 		var err error
 		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithPerRPCCredentials(bearer(s.config.Token)), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-				MinConnectTimeout: 2 * time.Second}))
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+				MinConnectTimeout: 2 * time.Second,
+			}))
 		if err != nil {
 			return nil, address, err
 		}
@@ -164,8 +167,10 @@ func (s *Session) call(ctx context.Context, what string, f func(context.Context,
 func (s *Session) Register(ctx context.Context, http, trackingURL string) (*pb.RegisterResponse, error) {
 	var out *pb.RegisterResponse
 	err := s.call(ctx, "register", func(ctx context.Context, c pb.ApplicationMastersClient) (err error) {
-		out, err = c.Register(ctx, &pb.RegisterRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt),
-			HttpAddress: http, TrackingUrl: trackingURL})
+		out, err = c.Register(ctx, &pb.RegisterRequest{
+			ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt),
+			HttpAddress: http, TrackingUrl: trackingURL,
+		})
 		return err
 	})
 	if err != nil {
@@ -189,8 +194,10 @@ type Request struct {
 // the earlier.
 func (s *Session) Allocate(ctx context.Context, r Request) error {
 	s.mu.Lock()
-	q := &pb.AllocateRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, Sequence: s.next,
-		Asks: r.Asks, Cancel: r.Cancel, Release: r.Release, Progress: r.Progress, Acknowledged: s.handled}
+	q := &pb.AllocateRequest{
+		ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, Sequence: s.next,
+		Asks: r.Asks, Cancel: r.Cancel, Release: r.Release, Progress: r.Progress, Acknowledged: s.handled,
+	}
 	s.next++
 	s.mu.Unlock()
 	return s.call(ctx, "allocate", func(ctx context.Context, c pb.ApplicationMastersClient) error {
@@ -244,8 +251,10 @@ func (s *Session) Events(ctx context.Context, handle func(*pb.Event) error) erro
 // Finish ends the application. It is durable when nil is returned.
 func (s *Session) Finish(ctx context.Context, final rm.FinalStatus, diagnostics string) error {
 	s.mu.Lock()
-	q := &pb.FinishRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, FinalStatus: string(final),
-		Diagnostics: diagnostics}
+	q := &pb.FinishRequest{
+		ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch, FinalStatus: string(final),
+		Diagnostics: diagnostics,
+	}
 	s.mu.Unlock()
 	return s.call(ctx, "finish", func(ctx context.Context, c pb.ApplicationMastersClient) error {
 		_, err := c.Finish(ctx, q)

@@ -52,8 +52,10 @@ func (q *request) listNodes() {
 	holders := q.view.Holders()
 	for n := range q.view.Nodes() {
 		live := q.Cluster.Liveness(n.ID)
-		v := NodeView{ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, State: n.State, Open: live.Open,
-			HealthReport: n.HealthReport, Capacity: amountOf(n.Capacity), Used: amountOf(n.Used)}
+		v := NodeView{
+			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, State: n.State, Open: live.Open,
+			HealthReport: n.HealthReport, Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
+		}
 		if !live.Heard.IsZero() {
 			v.LastHeard = live.Heard.UnixMilli()
 		}
@@ -61,8 +63,10 @@ func (q *request) listNodes() {
 			v.Containers = append(v.Containers, c.ID.String())
 		}
 		for _, g := range n.GPUs {
-			d := GPUView{UUID: g.UUID, Model: g.Model, Memory: g.Memory, Minor: g.Minor, PCI: g.PCI, Island: g.Island, Simulated: g.Simulated,
-				Health: g.Health, HealthReason: g.HealthReason}
+			d := GPUView{
+				UUID: g.UUID, Model: g.Model, Memory: g.Memory, Minor: g.Minor, PCI: g.PCI, Island: g.Island, Simulated: g.Simulated,
+				Health: g.Health, HealthReason: g.HealthReason,
+			}
 			if d.Health == "" {
 				d.Health = rm.GPUHealthy
 			}
@@ -96,8 +100,10 @@ func (q *request) listQueues() {
 	var show func(k *rm.Queue) QueueView
 	show = func(k *rm.Queue) QueueView {
 		u := uses[k]
-		v := QueueView{Path: k.Path, State: "RUNNING", Capacity: k.AbsoluteCapacity, Max: k.AbsoluteMax, UsedShare: dominant(u.used, total),
-			Used: amountOf(u.used), Pending: amountOf(u.pending), Applications: u.apps, Submit: k.Submit}
+		v := QueueView{
+			Path: k.Path, State: "RUNNING", Capacity: k.AbsoluteCapacity, Max: k.AbsoluteMax, UsedShare: dominant(u.used, total),
+			Used: amountOf(u.used), Pending: amountOf(u.pending), Applications: u.apps, Submit: k.Submit,
+		}
 		if k.Stopped {
 			v.State = "STOPPED"
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -123,5 +122,3 @@ func (q *request) notOwner() {
 	q.forbidden(fmt.Sprintf("%s belongs to %s: user %s may not change it or read its logs", q.id, q.app.User, q.caller.User))
 }
 
-// anonymous is the user of requests that name none.
-const anonymous = security.DrWho

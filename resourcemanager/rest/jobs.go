@@ -121,8 +121,10 @@ func (q *request) submitJob() {
 	if name == "" {
 		name = string(spec.Kind)
 	}
-	id, existing, err := q.Cluster.Submit(q.r.Context(), q.caller, Submission{Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
-		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Key: key, Digest: hex.EncodeToString(sum[:])})
+	id, existing, err := q.Cluster.Submit(q.r.Context(), q.caller, Submission{
+		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
+		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Key: key, Digest: hex.EncodeToString(sum[:]),
+	})
 	if err != nil {
 		q.fail(err)
 		return
@@ -137,10 +139,12 @@ func (q *request) submitJob() {
 
 func (q *request) job(a *rm.Application, containers bool) Job {
 	spent := q.spent(a, metadata.TimeOf(time.Now()))
-	out := Job{ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
+	out := Job{
+		ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
 		Diagnostics: a.Diagnostics, Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
 		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used),
-		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000}}
+		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000},
+	}
 	if len(out.Pending) > 0 {
 		out.PendingReason = &out.Pending[0].Reason
 	}
@@ -151,9 +155,11 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 		return out
 	}
 	for _, c := range q.view.Containers(a.ID) {
-		k := JobContainer{ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: c.Diagnostics,
+		k := JobContainer{
+			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: c.Diagnostics,
 			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
-			LogDir: path.Join(out.LogDir, c.ID.String())}
+			LogDir: path.Join(out.LogDir, c.ID.String()),
+		}
 		if !c.Live() {
 			exit := int(c.Exit)
 			k.ExitStatus = &exit
@@ -252,8 +258,10 @@ func (q *request) jobLogs() {
 	if list := p.Get("list"); list != "" && list != "false" {
 		out := []map[string]any{}
 		for _, f := range files {
-			out = append(out, map[string]any{"container": path.Base(path.Dir(f.Path)), "file": path.Base(f.Path), "path": f.Path, "size": f.Size,
-				"modified": int64(f.Modified)})
+			out = append(out, map[string]any{
+				"container": path.Base(path.Dir(f.Path)), "file": path.Base(f.Path), "path": f.Path, "size": f.Size,
+				"modified": int64(f.Modified),
+			})
 		}
 		q.json(map[string]any{"logs": out})
 		return

@@ -35,7 +35,8 @@ type fakeCluster struct {
 func newFakeCluster(t *testing.T) *fakeCluster {
 	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{
 		"default": {Capacity: 40}, "stopped": {Capacity: 0, Stopped: true},
-		"prod": {Capacity: 60, Administer: []string{"boss"}, Children: map[string]rm.QueueConfig{"a": {Capacity: 20}, "b": {Capacity: 80, Submit: []string{"bob"}}}}}})
+		"prod": {Capacity: 60, Administer: []string{"boss"}, Children: map[string]rm.QueueConfig{"a": {Capacity: 20}, "b": {Capacity: 80, Submit: []string{"bob"}}}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +65,10 @@ func (c *fakeCluster) NewApplication(context.Context) (rm.ApplicationID, error) 
 }
 
 func (c *fakeCluster) Submit(_ context.Context, caller metadata.Caller, b Submission) (rm.ApplicationID, bool, error) {
-	a := &rm.Application{ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags, Priority: b.Priority,
-		Document: b.Document, MaxAttempts: 1, Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: rm.Resource{Memory: 512 * rm.MiB, VCores: 1}}
+	a := &rm.Application{
+		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags, Priority: b.Priority,
+		Document: b.Document, MaxAttempts: 1, Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: rm.Resource{Memory: 512 * rm.MiB, VCores: 1},
+	}
 	q := c.queues.Find(b.Queue)
 	switch {
 	case q == nil && !b.AcceptAnyQueue:
@@ -94,6 +97,7 @@ func (c *fakeCluster) MasterToken(*rm.Container) string   { return "the-master's
 func (c *fakeCluster) LogDir(a *rm.Application) string {
 	return "/logs/" + a.User + "/" + a.ID.String()
 }
+
 func (c *fakeCluster) Liveness(rm.NodeID) Liveness {
 	return Liveness{Open: true, Heard: time.Now(), Memory: map[rm.ContainerID]int64{{}: 64 << 20}}
 }
@@ -101,8 +105,10 @@ func (c *fakeCluster) Liveness(rm.NodeID) Liveness {
 // fill makes applications in the states that the recorded answers show: one running with a worker, one waiting, one
 // finished.
 func (c *fakeCluster) fill() (running rm.ApplicationID) {
-	n := &rm.Node{ID: "host.example:8041", Incarnation: "i", Host: "host.example", HTTP: "host.example:8042", Rack: "/default-rack", Version: "1",
-		Labels: []string{"h100"}, State: rm.NodeRunning, Capacity: rm.Resource{Memory: 8192 * rm.MiB, VCores: 16, GPUs: 8}}
+	n := &rm.Node{
+		ID: "host.example:8041", Incarnation: "i", Host: "host.example", HTTP: "host.example:8042", Rack: "/default-rack", Version: "1",
+		Labels: []string{"h100"}, State: rm.NodeRunning, Capacity: rm.Resource{Memory: 8192 * rm.MiB, VCores: 16, GPUs: 8},
+	}
 	for i := range 8 {
 		n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint("GPU-", i)})
 	}
@@ -116,13 +122,17 @@ func (c *fakeCluster) fill() (running rm.ApplicationID) {
 		return id
 	}
 	grant := func(id rm.ApplicationID, ask string, r rm.Resource, gpus ...string) rm.ContainerID {
-		g := c.do(&statepb.Command{Op: &statepb.Command_Grant{Grant: &statepb.Grant{Epoch: 1, Groups: []*statepb.Group{{Application: state.ApplicationID(id), Attempt: 1,
-			Ask: ask, Placements: []*statepb.Placement{{Node: string(n.ID), Resource: state.Resource(r), Gpus: gpus}}}}}}}).Groups[0]
+		g := c.do(&statepb.Command{Op: &statepb.Command_Grant{Grant: &statepb.Grant{Epoch: 1, Groups: []*statepb.Group{{
+			Application: state.ApplicationID(id), Attempt: 1,
+			Ask: ask, Placements: []*statepb.Placement{{Node: string(n.ID), Resource: state.Resource(r), Gpus: gpus}},
+		}}}}}).Groups[0]
 		if len(g.Containers) != 1 {
 			c.t.Fatal(g.Reason)
 		}
-		c.do(&statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{Epoch: 1, Node: string(n.ID), Incarnation: "i",
-			Statuses: []*statepb.Status{{Container: state.ContainerID(g.Containers[0]), State: string(rm.ContainerRunning)}}}}})
+		c.do(&statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{
+			Epoch: 1, Node: string(n.ID), Incarnation: "i",
+			Statuses: []*statepb.Status{{Container: state.ContainerID(g.Containers[0]), State: string(rm.ContainerRunning)}},
+		}}})
 		return g.Containers[0]
 	}
 	master := rm.Resource{Memory: 512 * rm.MiB, VCores: 1}
@@ -134,8 +144,10 @@ func (c *fakeCluster) fill() (running rm.ApplicationID) {
 	grant(running, "", master)
 	e = c.register(running, "")
 	worker := rm.Resource{Memory: 128 * rm.MiB, VCores: 1, GPUs: 2}
-	c.do(&statepb.Command{Op: &statepb.Command_Allocate{Allocate: &statepb.Allocate{Application: state.ApplicationID(running), Attempt: 1, Epoch: e, Sequence: 1,
-		Asks: []*statepb.WantedAsk{{Ask: state.Ask(rm.Ask{ID: "w", Resource: worker, Count: 1}), Launch: &statepb.Launch{Argv: []string{"x"}}}}}}})
+	c.do(&statepb.Command{Op: &statepb.Command_Allocate{Allocate: &statepb.Allocate{
+		Application: state.ApplicationID(running), Attempt: 1, Epoch: e, Sequence: 1,
+		Asks: []*statepb.WantedAsk{{Ask: state.Ask(rm.Ask{ID: "w", Resource: worker, Count: 1}), Launch: &statepb.Launch{Argv: []string{"x"}}}},
+	}}})
 	grant(running, "w", worker, "GPU-0", "GPU-1")
 	return running
 }

@@ -106,8 +106,11 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		Timeouts:       timeouts{[]timeoutInfo{{Type: "LIFETIME", Expiry: "UNLIMITED", Remaining: -1}}},
 	}
 	if len(a.Attempts) > 0 {
-		out.ResourceSeconds.Entry = []entry{{rm.MemoryName, strconv.FormatInt(spent.MiB/1000, 10)}, {rm.GPUName, strconv.FormatInt(spent.GPUs/1000, 10)},
-			{rm.VCoresName, strconv.FormatInt(spent.VCores/1000, 10)}}
+		out.ResourceSeconds.Entry = []entry{
+			{rm.MemoryName, strconv.FormatInt(spent.MiB/1000, 10)},
+			{rm.GPUName, strconv.FormatInt(spent.GPUs/1000, 10)},
+			{rm.VCoresName, strconv.FormatInt(spent.VCores/1000, 10)},
+		}
 	}
 	switch {
 	case a.State == rm.StateRunning:
@@ -160,8 +163,10 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		asks = append(asks, rm.Ask{Resource: a.Master, Count: 1})
 	}
 	for _, ask := range asks {
-		out.Requests = append(out.Requests, resourceRequest{Priority: ask.Priority, AllocationID: -1, Name: "*", Capability: resource(ask.Resource),
-			Containers: ask.Count, RelaxLocality: !ask.Strict, Label: ask.Label, Execution: executionType{Type: "GUARANTEED"}})
+		out.Requests = append(out.Requests, resourceRequest{
+			Priority: ask.Priority, AllocationID: -1, Name: "*", Capability: resource(ask.Resource),
+			Containers: ask.Count, RelaxLocality: !ask.Strict, Label: ask.Label, Execution: executionType{Type: "GUARANTEED"},
+		})
 	}
 	return out
 }
@@ -375,8 +380,10 @@ func (q *request) attempts() {
 	}
 	var list []attemptInfo
 	for _, t := range q.app.Attempts {
-		out := attemptInfo{ID: t.Number, Start: int64(t.Started), Finished: int64(t.Finished), State: string(t.State),
-			AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String()}
+		out := attemptInfo{
+			ID: t.Number, Start: int64(t.Started), Finished: int64(t.Finished), State: string(t.State),
+			AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(),
+		}
 		if !t.Container.IsZero() {
 			out.Container, out.Node = t.Container.String(), string(t.Node)
 			out.BySystem, out.ExportPorts = new(string), "null"
@@ -427,9 +434,11 @@ func (q *request) attempt() {
 	if t == nil {
 		return
 	}
-	out := attemptReport{AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(), Host: "N/A", RPCPort: "-1",
+	out := attemptReport{
+		AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(), Host: "N/A", RPCPort: "-1",
 		TrackingURL: "http://" + q.r.Host + "/proxy/" + q.id.String() + "/", OriginalURL: "N/A", Diagnostics: t.Diagnostics, State: string(t.State),
-		Started: strconv.FormatInt(int64(t.Started), 10), Finished: strconv.FormatInt(int64(t.Finished), 10)}
+		Started: strconv.FormatInt(int64(t.Started), 10), Finished: strconv.FormatInt(int64(t.Finished), 10),
+	}
 	if t.TrackingURL != "" {
 		out.OriginalURL = t.TrackingURL
 	}
@@ -463,11 +472,16 @@ type containerInfo struct {
 
 func (q *request) containerInfo(c *rm.Container) containerInfo {
 	text := func(n int64) string { return strconv.FormatInt(n, 10) }
-	out := containerInfo{ID: c.ID.String(), AllocatedMB: text(c.Resource.MemoryMiB()), AllocatedVCores: text(int64(c.Resource.VCores)),
+	out := containerInfo{
+		ID: c.ID.String(), AllocatedMB: text(c.Resource.MemoryMiB()), AllocatedVCores: text(int64(c.Resource.VCores)),
 		AssignedNode: string(c.Node), Priority: text(int64(c.Priority)), Started: text(int64(c.Granted)), Finished: text(int64(c.Finished)),
 		Elapsed: text(time.Now().UnixMilli() - int64(c.Granted)), Exit: "0", State: "RUNNING", Node: string(c.Node),
-		Allocated: entries{[]entry{{rm.MemoryName, text(c.Resource.MemoryMiB())}, {rm.GPUName, text(int64(c.Resource.GPUs))},
-			{rm.VCoresName, text(int64(c.Resource.VCores))}}}}
+		Allocated: entries{[]entry{
+			{rm.MemoryName, text(c.Resource.MemoryMiB())},
+			{rm.GPUName, text(int64(c.Resource.GPUs))},
+			{rm.VCoresName, text(int64(c.Resource.VCores))},
+		}},
+	}
 	if c.State == rm.ContainerGranted {
 		out.State = "NEW"
 	}

@@ -225,10 +225,12 @@ func (f float) MarshalJSON() ([]byte, error) {
 
 func (q *request) nodeInfo(n *rm.Node) nodeInfo {
 	live := q.Cluster.Liveness(n.ID)
-	out := nodeInfo{Rack: n.Rack, State: string(n.State), ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Version: n.Version,
+	out := nodeInfo{
+		Rack: n.Rack, State: string(n.State), ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Version: n.Version,
 		HealthReport: n.HealthReport, Containers: n.Live, UsedMB: n.Used.MemoryMiB(), AvailMB: n.Capacity.Sub(n.Used).MemoryMiB(),
 		UsedVCores: n.Used.VCores, AvailVCores: n.Capacity.VCores - n.Used.VCores, Labels: n.Labels,
-		Used: resource(n.Used), Available: resource(n.Capacity.Sub(n.Used)), Total: resource(n.Capacity)}
+		Used: resource(n.Used), Available: resource(n.Capacity.Sub(n.Used)), Total: resource(n.Capacity),
+	}
 	if !live.Heard.IsZero() {
 		out.LastHealthUpdate = live.Heard.UnixMilli()
 	}

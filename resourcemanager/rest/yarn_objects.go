@@ -35,7 +35,8 @@ func resource(r rm.Resource) resourceInfo {
 		return information{Maximum: math.MaxInt64, Name: name, Type: "COUNTABLE", Units: units, Value: value}
 	}
 	return resourceInfo{r.MemoryMiB(), r.VCores, informations{[]information{
-		item(rm.MemoryName, "Mi", r.MemoryMiB()), item(rm.GPUName, "", int64(r.GPUs)), item(rm.VCoresName, "", int64(r.VCores))}}}
+		item(rm.MemoryName, "Mi", r.MemoryMiB()), item(rm.GPUName, "", int64(r.GPUs)), item(rm.VCoresName, "", int64(r.VCores)),
+	}}}
 }
 
 type entry struct {

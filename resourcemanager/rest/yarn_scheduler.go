@@ -20,8 +20,10 @@ type vectorEntry struct {
 
 func vector(percent float64) capacityVector {
 	v := fmt.Sprint(mustFloat(percent)) + "%"
-	return capacityVector{fmt.Sprintf("[%s=%s,%s=%s,%s=%s]", rm.MemoryName, v, rm.GPUName, v, rm.VCoresName, v),
-		[]vectorEntry{{rm.MemoryName, v}, {rm.GPUName, v}, {rm.VCoresName, v}}}
+	return capacityVector{
+		fmt.Sprintf("[%s=%s,%s=%s,%s=%s]", rm.MemoryName, v, rm.GPUName, v, rm.VCoresName, v),
+		[]vectorEntry{{rm.MemoryName, v}, {rm.GPUName, v}, {rm.VCoresName, v}},
+	}
 }
 
 // mustFloat prints a number as float does.
@@ -284,17 +286,21 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 	}
 	none := resource(rm.Resource{})
 	low, high := resource(part(total, k.AbsoluteCapacity)), resource(part(total, k.AbsoluteMax))
-	out := queueInfo{Path: k.Path, Name: k.Name, Capacity: float(100 * k.Capacity), Used: float(100 * used), Max: float(100 * k.Max),
+	out := queueInfo{
+		Path: k.Path, Name: k.Name, Capacity: float(100 * k.Capacity), Used: float(100 * used), Max: float(100 * k.Max),
 		AbsoluteCapacity: float(100 * k.AbsoluteCapacity), AbsoluteMax: float(100 * k.AbsoluteMax), AbsoluteUsed: float(100 * absolute), Weight: -1,
 		Applications: u.apps, MaxParallelApps: unlimited, State: "RUNNING", ResourcesUsed: resource(u.used), Labels: []string{"*"},
 		Allocated: u.containers, PendingCount: u.pendingContainers, MinEffective: low, MaxEffective: high, MaximumAlloc: resource(largest),
-		ACLs: acls(k), Ordering: "utilization", Mode: "percentage", QueueType: "parent", Creation: "static", AutoCreation: "off"}
+		ACLs: acls(k), Ordering: "utilization", Mode: "percentage", QueueType: "parent", Creation: "static", AutoCreation: "off",
+	}
 	if k.Stopped {
 		out.State = "STOPPED"
 	}
-	out.Capacities.ByPartition = []partitionCapacity{{Vector: vector(100 * k.Capacity), Capacity: out.Capacity, Used: out.Used, Max: out.Max,
+	out.Capacities.ByPartition = []partitionCapacity{{
+		Vector: vector(100 * k.Capacity), Capacity: out.Capacity, Used: out.Used, Max: out.Max,
 		AbsoluteCapacity: out.AbsoluteCapacity, AbsoluteUsed: out.AbsoluteUsed, AbsoluteMax: out.AbsoluteMax, Weight: -1,
-		ConfiguredMin: none, ConfiguredMax: none, EffectiveMin: low, EffectiveMax: high}}
+		ConfiguredMin: none, ConfiguredMax: none, EffectiveMin: low, EffectiveMax: high,
+	}}
 	plain := usagePlain{Used: resource(u.used), Reserved: none, Pending: resource(u.pending)}
 	if !k.Leaf() {
 		out.Resources = usagesPlain{[]usagePlain{plain}}
@@ -308,14 +314,20 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 	out.Type, out.Ordering, out.QueueType = "capacitySchedulerLeafQueueInfo", "fifo", "leaf"
 	out.Capacities.ByPartition[0].MaxAMLimit = 50
 	out.Resources = usages{[]usage{{Used: plain.Used, Reserved: none, Pending: plain.Pending, AMUsed: resource(u.masters), AMLimit: amLimit, UserAMLimit: amLimit}}}
-	out.leafInfo = &leafInfo{Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 10_000,
+	out.leafInfo = &leafInfo{
+		Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 10_000,
 		UserLimit: 100, UserLimitFactor: 1, ConfiguredMaxAM: 0.5, AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
-		NoPreemption: true, NoIntraQueue: true, MaxLifetime: -1, DefaultLifetime: -1}
+		NoPreemption: true, NoIntraQueue: true, MaxLifetime: -1, DefaultLifetime: -1,
+	}
 	for _, name := range sortedKeys(u.users) {
 		v := u.users[name]
-		out.Users.List = append(out.Users.List, userInfo{Name: name, Used: resource(v.used), Pending: v.waiting, Active: v.active, AMUsed: resource(v.masters),
-			Limit: high, Resources: usages{[]usage{{Used: resource(v.used), Reserved: none, Pending: resource(v.pending), AMUsed: resource(v.masters),
-				AMLimit: amLimit, UserAMLimit: amLimit}}}, Weight: 1, IsActive: v.active > 0})
+		out.Users.List = append(out.Users.List, userInfo{
+			Name: name, Used: resource(v.used), Pending: v.waiting, Active: v.active, AMUsed: resource(v.masters),
+			Limit: high, Resources: usages{[]usage{{
+				Used: resource(v.used), Reserved: none, Pending: resource(v.pending), AMUsed: resource(v.masters),
+				AMLimit: amLimit, UserAMLimit: amLimit,
+			}}}, Weight: 1, IsActive: v.active > 0,
+		})
 	}
 	return out
 }
@@ -331,10 +343,12 @@ func (q *request) scheduler() {
 	root := q.Cluster.Queues().Root
 	info := q.queueInfo(root, q.queueUses(), total, largest)
 	none := resource(rm.Resource{})
-	out := rootQueue{Type: "capacityScheduler", Capacity: 100, Used: float(100 * dominant(used, total)), Max: 100, Weight: -1, Vector: vector(100),
+	out := rootQueue{
+		Type: "capacityScheduler", Capacity: 100, Used: float(100 * dominant(used, total)), Max: 100, Weight: -1, Vector: vector(100),
 		Name: "root", Path: "root", MaxParallelApps: unlimited, Queues: *info.Queues, Capacities: info.Capacities,
 		Health: health{LastRun: int64(q.view.Now())}, MaximumAlloc: resource(largest), ACLs: info.ACLs, Ordering: "utilization", Mode: "percentage",
-		QueueType: "parent", Creation: "static", AutoCreation: "off"}
+		QueueType: "parent", Creation: "static", AutoCreation: "off",
+	}
 	for _, op := range []string{"last-allocation", "last-release", "last-preemption", "last-reservation"} {
 		out.Health.Operations = append(out.Health.Operations, lastOperation{op, "N/A", "N/A", "N/A"})
 	}

@@ -189,8 +189,10 @@ func (q *request) submitYARN() {
 var yarnKinds = map[string]string{"": "file", "FILE": "file", "ARCHIVE": "archive"}
 
 func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
-	out := Submission{ID: id, Name: s.Name, Queue: s.Queue, Type: s.Type, Kind: rm.KindCommand, Priority: -1, MaxAttempts: s.Attempts,
-		KeepContainers: s.Keep, AcceptAnyQueue: true}
+	out := Submission{
+		ID: id, Name: s.Name, Queue: s.Queue, Type: s.Type, Kind: rm.KindCommand, Priority: -1, MaxAttempts: s.Attempts,
+		KeepContainers: s.Keep, AcceptAnyQueue: true,
+	}
 	if out.Name == "" {
 		out.Name = "N/A"
 	}
@@ -220,8 +222,10 @@ func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
 	if s.Unmanaged {
 		return out, fmt.Errorf("an unmanaged application master is not supported")
 	}
-	spec := job.Spec{Name: out.Name, Kind: rm.KindCommand, Queue: out.Queue, Env: map[string]string{},
-		Resources: job.Resources{Memory: job.Memory(s.Resource.Memory * rm.MiB), VCores: s.Resource.VCores}}
+	spec := job.Spec{
+		Name: out.Name, Kind: rm.KindCommand, Queue: out.Queue, Env: map[string]string{},
+		Resources: job.Resources{Memory: job.Memory(s.Resource.Memory * rm.MiB), VCores: s.Resource.VCores},
+	}
 	for _, r := range s.Resource.Informations.List {
 		switch r.Name {
 		case rm.GPUName:
@@ -246,8 +250,10 @@ func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
 			if !ok {
 				return out, fmt.Errorf("local resource %s: type %s is not supported", name, f.Type)
 			}
-			spec.Artifacts = append(spec.Artifacts, rm.Artifact{Name: name, URI: f.Resource, Kind: kind, Size: f.Size, Timestamp: f.Timestamp,
-				Visibility: strings.ToLower(f.Visibility)})
+			spec.Artifacts = append(spec.Artifacts, rm.Artifact{
+				Name: name, URI: f.Resource, Kind: kind, Size: f.Size, Timestamp: f.Timestamp,
+				Visibility: strings.ToLower(f.Visibility),
+			})
 		}
 	}
 	document, err := json.Marshal(spec)

@@ -176,8 +176,10 @@ func (p *pass) refuse(w *want, unit, sum int) rm.Reason {
 	}
 	if w.Model != "" && w.Resource.GPUs > 0 {
 		if !keep(func(n *node) bool { return slices.ContainsFunc(n.GPUs, func(g GPU) bool { return model(g, w.Model) }) }) {
-			return rm.Reason{Code: rm.ReasonModel, Resource: rm.GPUName, Need: int64(w.Resource.GPUs),
-				Text: fmt.Sprintf("none of %d nodes has a GPU of model %q", open, w.Model)}
+			return rm.Reason{
+				Code: rm.ReasonModel, Resource: rm.GPUName, Need: int64(w.Resource.GPUs),
+				Text: fmt.Sprintf("none of %d nodes has a GPU of model %q", open, w.Model),
+			}
 		}
 	}
 	possible := left
@@ -188,8 +190,10 @@ func (p *pass) refuse(w *want, unit, sum int) rm.Reason {
 		return rm.Reason{Code: rm.ReasonExcluded, Text: "the application has excluded every node that could hold it"}
 	}
 	if sum > 0 {
-		return rm.Reason{Code: rm.ReasonGang, Need: int64(unit), Have: int64(sum),
-			Text: fmt.Sprintf("a gang of %d needs room at once; there is room for %d of it", unit, sum)}
+		return rm.Reason{
+			Code: rm.ReasonGang, Need: int64(unit), Have: int64(sum),
+			Text: fmt.Sprintf("a gang of %d needs room at once; there is room for %d of it", unit, sum),
+		}
 	}
 	return short(w, left)
 }
@@ -201,16 +205,20 @@ func tooLarge(w *want, nodes []*node) rm.Reason {
 	}
 	for _, d := range dimensions {
 		if need, have := d.of(w.Resource), d.of(best); need > have {
-			return rm.Reason{Code: rm.ReasonTooLarge, Resource: d.name, Need: need, Have: have,
-				Text: fmt.Sprintf("needs %s on one node; the largest node has %s", amount(d.name, need), amount(d.name, have))}
+			return rm.Reason{
+				Code: rm.ReasonTooLarge, Resource: d.name, Need: need, Have: have,
+				Text: fmt.Sprintf("needs %s on one node; the largest node has %s", amount(d.name, need), amount(d.name, have)),
+			}
 		}
 	}
 	what := "together on one node"
 	if w.Resource.GPUs > 0 && w.Island {
 		what = "in one NVLink island"
 	}
-	return rm.Reason{Code: rm.ReasonTooLarge, Resource: rm.GPUName, Need: int64(w.Resource.GPUs),
-		Text: fmt.Sprintf("no node has %v %s", w.Resource, what)}
+	return rm.Reason{
+		Code: rm.ReasonTooLarge, Resource: rm.GPUName, Need: int64(w.Resource.GPUs),
+		Text: fmt.Sprintf("no node has %v %s", w.Resource, what),
+	}
 }
 
 // short names the resource that most nodes lack.
@@ -243,14 +251,18 @@ func short(w *want, nodes []*node) rm.Reason {
 			}
 		}
 		if best < w.Resource.GPUs {
-			return rm.Reason{Code: rm.ReasonIsland, Resource: rm.GPUName, Need: int64(w.Resource.GPUs), Have: int64(best),
-				Text: fmt.Sprintf("needs %s in one NVLink island; the best island has %d free", amount(rm.GPUName, int64(w.Resource.GPUs)), best)}
+			return rm.Reason{
+				Code: rm.ReasonIsland, Resource: rm.GPUName, Need: int64(w.Resource.GPUs), Have: int64(best),
+				Text: fmt.Sprintf("needs %s in one NVLink island; the best island has %d free", amount(rm.GPUName, int64(w.Resource.GPUs)), best),
+			}
 		}
 	}
 	if lacking == 0 { // only islands with enough devices lie on nodes that lack something else
 		return rm.Reason{Code: rm.ReasonResources, Text: "no node has all that it needs at the same time"}
 	}
-	return rm.Reason{Code: rm.ReasonResources, Resource: worst.name, Need: need, Have: most,
+	return rm.Reason{
+		Code: rm.ReasonResources, Resource: worst.name, Need: need, Have: most,
 		Text: fmt.Sprintf("needs %s on one node; %d of %d nodes that could hold it have less free, %s at most",
-			amount(worst.name, need), lacking, len(nodes), amount(worst.name, most))}
+			amount(worst.name, need), lacking, len(nodes), amount(worst.name, most)),
+	}
 }

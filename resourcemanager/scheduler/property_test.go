@@ -6,8 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	rm "github.com/gohops/hops/resourcemanager"
 	"pgregory.net/rapid"
+
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // TestPlansAreSoundAndLeaveNothing draws tiny clusters with a few queues and asks and compares with an oracle that
@@ -166,7 +167,8 @@ func drawWorld(t *rapid.T) *world {
 		{},
 		{Children: map[string]rm.QueueConfig{"default": {Capacity: 50, Max: 60}, "b": {Capacity: 50}}},
 		{Children: map[string]rm.QueueConfig{"default": {Capacity: 0}, "b": {Capacity: 100, Max: 100, Children: map[string]rm.QueueConfig{
-			"c": {Capacity: 30, Max: 40}, "d": {Capacity: 70, Max: 100}}}}},
+			"c": {Capacity: 30, Max: 40}, "d": {Capacity: 70, Max: 100},
+		}}}},
 	}
 	q, err := rm.NewQueues(rapid.SampledFrom(shapes).Draw(t, "queues"))
 	if err != nil {
@@ -182,14 +184,18 @@ func drawWorld(t *rapid.T) *world {
 	small := rapid.IntRange(0, 3)
 	for i := range rapid.IntRange(0, 3).Draw(t, "nodes") {
 		name := string(rune('a' + i))
-		n := &Node{ID: rm.NodeID(name), Host: name, Rack: rapid.SampledFrom([]string{"/1", "/2"}).Draw(t, "rack"),
-			Closed: rapid.IntRange(0, 9).Draw(t, "closed") == 0}
+		n := &Node{
+			ID: rm.NodeID(name), Host: name, Rack: rapid.SampledFrom([]string{"/1", "/2"}).Draw(t, "rack"),
+			Closed: rapid.IntRange(0, 9).Draw(t, "closed") == 0,
+		}
 		if rapid.Bool().Draw(t, "labelled") {
 			n.Labels = []string{"x"}
 		}
 		for m := range rapid.IntRange(0, 5).Draw(t, "gpus") {
-			n.GPUs = append(n.GPUs, GPU{UUID: fmt.Sprintf("%s:%d", name, m), Minor: m, Model: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "model"),
-				Island: rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "island"), Free: small.Draw(t, "free") > 0})
+			n.GPUs = append(n.GPUs, GPU{
+				UUID: fmt.Sprintf("%s:%d", name, m), Minor: m, Model: rapid.SampledFrom([]string{"A", "B"}).Draw(t, "model"),
+				Island: rapid.SampledFrom([]string{"", "0", "1"}).Draw(t, "island"), Free: small.Draw(t, "free") > 0,
+			})
 		}
 		n.Capacity = rm.Resource{Memory: int64(rapid.IntRange(0, 8).Draw(t, "memory")), VCores: rapid.IntRange(0, 6).Draw(t, "vcores"), GPUs: len(n.GPUs)}
 		w.nodes[name] = n
@@ -198,8 +204,10 @@ func drawWorld(t *rapid.T) *world {
 		name := fmt.Sprintf("app%d", i)
 		a := &App{ID: rm.ApplicationID{Cluster: 1, Sequence: int64(i + 1)}, Queue: rapid.SampledFrom(leaves).Draw(t, "queue"), Priority: small.Draw(t, "priority")}
 		for j := range rapid.IntRange(0, 3).Draw(t, "asks") {
-			ask := rm.Ask{ID: fmt.Sprint(j), Priority: small.Draw(t, "askpriority"), Count: rapid.IntRange(1, 4).Draw(t, "count"),
-				Island: rapid.Bool().Draw(t, "inisland"), Strict: small.Draw(t, "strict") == 0}
+			ask := rm.Ask{
+				ID: fmt.Sprint(j), Priority: small.Draw(t, "askpriority"), Count: rapid.IntRange(1, 4).Draw(t, "count"),
+				Island: rapid.Bool().Draw(t, "inisland"), Strict: small.Draw(t, "strict") == 0,
+			}
 			if j == 0 && rapid.Bool().Draw(t, "master") {
 				ask.ID, ask.Count = "", 1
 			}
@@ -241,8 +249,10 @@ func BenchmarkFill(b *testing.B) {
 		s.Nodes = append(s.Nodes, n)
 	}
 	for i := range 200 {
-		s.Apps = append(s.Apps, App{ID: rm.ApplicationID{Sequence: int64(i)}, Queue: fmt.Sprintf("root.q%02d", i%20),
-			Asks: []rm.Ask{{ID: "w", Count: 40, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}}}})
+		s.Apps = append(s.Apps, App{
+			ID: rm.ApplicationID{Sequence: int64(i)}, Queue: fmt.Sprintf("root.q%02d", i%20),
+			Asks: []rm.Ask{{ID: "w", Count: 40, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}}},
+		})
 	}
 	for b.Loop() {
 		if got := len(Schedule(s, 0).Groups); got != 8000 {

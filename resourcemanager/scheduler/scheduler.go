@@ -133,8 +133,10 @@ func newPass(s Snapshot) *pass {
 		q := queues[s.Queues.Find(app.Queue)]
 		if q == nil || !q.Leaf() {
 			for _, a := range app.Asks {
-				p.wait(app, a, rm.Reason{Code: rm.ReasonQueueMissing, Queue: app.Queue,
-					Text: "queue " + app.Queue + " is configured no more, or holds queues instead of applications"})
+				p.wait(app, a, rm.Reason{
+					Code: rm.ReasonQueueMissing, Queue: app.Queue,
+					Text: "queue " + app.Queue + " is configured no more, or holds queues instead of applications",
+				})
 			}
 			continue
 		}

@@ -169,8 +169,10 @@ func (w *world) do(t failer, line string) string {
 		w.apps[names[0]] = a
 		w.order = append(w.order, names[0])
 	case "ask":
-		a := rm.Ask{Priority: num(args["priority"]), Count: max(1, num(args["count"])), Gang: num(args["gang"]), Model: args["model"],
-			Island: args["island"] != "", Nodes: list("near"), Strict: args["only"] != "", Excluded: list("excluded"), Label: args["label"]}
+		a := rm.Ask{
+			Priority: num(args["priority"]), Count: max(1, num(args["count"])), Gang: num(args["gang"]), Model: args["model"],
+			Island: args["island"] != "", Nodes: list("near"), Strict: args["only"] != "", Excluded: list("excluded"), Label: args["label"],
+		}
 		if names[1] != "master" {
 			a.ID = names[1]
 		}

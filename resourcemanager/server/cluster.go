@@ -59,9 +59,11 @@ const maxPriority = 10
 // Errors: metadata.ErrPermission (the queue's list, or it is stopped), metadata.ErrInvalidArgument (no such queue, or one
 // that holds queues), those of the state, and those of the group.
 func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Submission) (rm.ApplicationID, bool, error) {
-	a := &rm.Application{ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
+	a := &rm.Application{
+		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
 		Priority: min(b.Priority, maxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
-		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster}
+		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
+	}
 	if b.Kind == rm.KindExperiment {
 		a.Master = s.config.ExperimentMaster
 	}

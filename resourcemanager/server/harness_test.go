@@ -19,15 +19,16 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/am"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
-	"go.uber.org/goleak"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,8 +54,10 @@ type member struct {
 }
 
 func newTestCluster(t *testing.T, members int, tune func(*Config)) *testCluster {
-	c := &testCluster{t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: 2 * time.Second, tune: tune,
-		live: make([]*member, members)}
+	c := &testCluster{
+		t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: 2 * time.Second, tune: tune,
+		live: make([]*member, members),
+	}
 	for i := range members {
 		var a [3]string
 		for j := range a {
@@ -105,15 +108,19 @@ func (c *testCluster) start(i int) *member {
 	c.t.Helper()
 	log := testLog(c.t)
 	quiet := slog.New(slog.DiscardHandler)
-	host, err := raftstore.NewHost(raftstore.HostConfig{ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Secret: c.secret,
-		Reserve: -1, Logger: quiet, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) }})
+	host, err := raftstore.NewHost(raftstore.HostConfig{
+		ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Secret: c.secret,
+		Reserve: -1, Logger: quiet, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) },
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	config := Config{ID: c.peers[i].ID, HTTP: listen(c.t, c.peers[i].HTTP), GRPC: listen(c.t, c.peers[i].GRPC), Host: host, Members: c.raft,
+	config := Config{
+		ID: c.peers[i].ID, HTTP: listen(c.t, c.peers[i].HTTP), GRPC: listen(c.t, c.peers[i].GRPC), Host: host, Members: c.raft,
 		Bootstrap: true, Peers: c.peers, Secret: c.secret, Door: c.door, Queues: c.queues, NodeLease: c.lease, Executable: "/opt/hops/bin/hops",
 		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log,
-		Timers: raftstore.Timers{Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 200 * time.Millisecond}}
+		Timers: raftstore.Timers{Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 200 * time.Millisecond},
+	}
 	if c.tune != nil {
 		c.tune(&config)
 	}
@@ -331,8 +338,10 @@ type fakeContainer struct {
 }
 
 func (c *testCluster) node(id string, gpus int, program func(context.Context, *pb.ContainerSpec) int) *fakeNode {
-	n := &fakeNode{t: c.t, cluster: c, id: id, gpus: gpus, program: program, incarnation: "one", containers: map[string]*fakeContainer{},
-		starts: map[string]int{}, forgotten: map[string]bool{}, nudge: make(chan struct{}, 1)}
+	n := &fakeNode{
+		t: c.t, cluster: c, id: id, gpus: gpus, program: program, incarnation: "one", containers: map[string]*fakeContainer{},
+		starts: map[string]int{}, forgotten: map[string]bool{}, nudge: make(chan struct{}, 1),
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
 	n.wg.Go(func() { n.speak(ctx) })
@@ -420,8 +429,10 @@ func (n *fakeNode) report() *pb.NodeReport {
 		return nil
 	}
 	n.sequence++
-	r := &pb.NodeReport{NodeId: n.id, Incarnation: n.incarnation, Sequence: n.sequence, Host: "127.0.0.1", HttpAddress: n.id, Healthy: true,
-		Capacity: &pb.Resources{Memory: 16 << 30, Vcores: 16, Gpus: int32(n.gpus)}}
+	r := &pb.NodeReport{
+		NodeId: n.id, Incarnation: n.incarnation, Sequence: n.sequence, Host: "127.0.0.1", HttpAddress: n.id, Healthy: true,
+		Capacity: &pb.Resources{Memory: 16 << 30, Vcores: 16, Gpus: int32(n.gpus)},
+	}
 	for i := range n.gpus {
 		r.Gpus = append(r.Gpus, &pb.GPU{Uuid: fmt.Sprintf("GPU-%s-%d", n.id, i), Model: "Simulated H100", Minor: int32(i), Island: "0", Simulated: true, Health: "HEALTHY"})
 	}
@@ -448,8 +459,10 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 			k.stop = stop
 			k.cancel()
 		case k == nil && !n.forgotten[stop.ContainerId]:
-			n.containers[stop.ContainerId] = &fakeContainer{cancel: func() {}, stop: stop, status: &pb.ContainerStatus{ContainerId: stop.ContainerId,
-				State: pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "never started"}}
+			n.containers[stop.ContainerId] = &fakeContainer{cancel: func() {}, stop: stop, status: &pb.ContainerStatus{
+				ContainerId: stop.ContainerId,
+				State:       pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "never started",
+			}}
 		}
 	}
 	for _, spec := range o.Start {

@@ -64,8 +64,10 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 		spec.Env[name] = value
 	}
 	for _, f := range launch.Artifacts {
-		spec.Artifacts = append(spec.Artifacts, &pb.Artifact{Name: f.Name, Uri: f.URI, Kind: f.Kind, Size: f.Size, Sha256: f.SHA256,
-			Timestamp: f.Timestamp, Visibility: f.Visibility, Content: f.Content})
+		spec.Artifacts = append(spec.Artifacts, &pb.Artifact{
+			Name: f.Name, Uri: f.URI, Kind: f.Kind, Size: f.Size, Sha256: f.SHA256,
+			Timestamp: f.Timestamp, Visibility: f.Visibility, Content: f.Content,
+		})
 	}
 	return spec, nil
 }
@@ -87,8 +89,10 @@ func (s *Server) launch(view *state.View, a *rm.Application, c *rm.Container) (*
 	if a.Kind == rm.KindExperiment {
 		program = "controller"
 	}
-	return &rm.Launch{Argv: []string{s.config.Executable, program},
-		Artifacts: []rm.Artifact{{Name: job.File, Kind: "file", Size: int64(len(document)), Visibility: "application", Content: document}}}, nil
+	return &rm.Launch{
+		Argv:      []string{s.config.Executable, program},
+		Artifacts: []rm.Artifact{{Name: job.File, Kind: "file", Size: int64(len(document)), Visibility: "application", Content: document}},
+	}, nil
 }
 
 // masterDocument is the submitted document with what the resource manager knows better.
@@ -125,8 +129,10 @@ func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]stri
 		"HOPS_RM_GRPC":        strings.Join(grpc, ","),
 		"HADOOP_USER_NAME":    a.User,
 	}
-	for name, value := range map[string]string{"HOPS_FS": s.config.Environment.FS,
-		"HOPS_WEBHDFS": strings.Join(s.config.Environment.WebHDFS, ","), "HADOOP_CONF_DIR": s.config.Environment.HadoopConfDir} {
+	for name, value := range map[string]string{
+		"HOPS_FS":      s.config.Environment.FS,
+		"HOPS_WEBHDFS": strings.Join(s.config.Environment.WebHDFS, ","), "HADOOP_CONF_DIR": s.config.Environment.HadoopConfDir,
+	} {
 		if value != "" {
 			e[name] = value
 		}
@@ -140,8 +146,10 @@ func resourcesOf(r rm.Resource) *pb.Resources {
 
 // containerOf describes a grant to the application's master.
 func (s *Server) containerOf(view *state.View, c *rm.Container) *pb.Container {
-	p := &pb.Container{ContainerId: c.ID.String(), NodeId: string(c.Node), Resources: resourcesOf(c.Resource), AskId: c.Ask,
-		Priority: int32(c.Priority), Token: s.token(c.Salt)}
+	p := &pb.Container{
+		ContainerId: c.ID.String(), NodeId: string(c.Node), Resources: resourcesOf(c.Resource), AskId: c.Ask,
+		Priority: int32(c.Priority), Token: s.token(c.Salt),
+	}
 	n := view.Node(c.Node)
 	if n == nil {
 		return p
@@ -149,8 +157,10 @@ func (s *Server) containerOf(view *state.View, c *rm.Container) *pb.Container {
 	p.Host, p.NodeHttp = n.Host, n.HTTP
 	for _, g := range n.GPUs {
 		if slices.Contains(c.GPUs, g.UUID) {
-			p.Gpus = append(p.Gpus, &pb.GPU{Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
-				Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason})
+			p.Gpus = append(p.Gpus, &pb.GPU{
+				Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
+				Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason,
+			})
 		}
 	}
 	return p

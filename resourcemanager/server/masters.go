@@ -8,15 +8,16 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcmd "google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-	"google.golang.org/grpc/codes"
-	grpcmd "google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 )
 
 // applicationMasters serves the masters. Its methods authenticate by the token of the master's container.
@@ -82,7 +83,8 @@ func (m *applicationMasters) Register(ctx context.Context, q *pb.RegisterRequest
 		return nil, m.s.wire(err)
 	}
 	result, err := m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
-		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Http: http, TrackingUrl: q.TrackingUrl}}})
+		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Http: http, TrackingUrl: q.TrackingUrl,
+	}}})
 	if err != nil {
 		return nil, m.s.wire(err)
 	}
@@ -146,8 +148,10 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 	if err != nil {
 		return nil, err
 	}
-	c := &statepb.Allocate{Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Epoch: q.Epoch, Sequence: q.Sequence,
-		Cancel: q.Cancel, Acknowledged: q.Acknowledged}
+	c := &statepb.Allocate{
+		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Epoch: q.Epoch, Sequence: q.Sequence,
+		Cancel: q.Cancel, Acknowledged: q.Acknowledged,
+	}
 	for _, a := range q.Asks {
 		w, err := wantedAsk(a)
 		if err != nil {
@@ -205,9 +209,11 @@ func wantedAsk(a *pb.Ask) (*statepb.WantedAsk, error) {
 		return bad("there is nothing to run: launch.argv is empty")
 	}
 	out := &statepb.WantedAsk{
-		Ask: state.Ask(rm.Ask{ID: a.AskId, Priority: int(a.Priority), Resource: rm.Resource{Memory: r.Memory, VCores: int(r.Vcores), GPUs: int(r.Gpus)},
+		Ask: state.Ask(rm.Ask{
+			ID: a.AskId, Priority: int(a.Priority), Resource: rm.Resource{Memory: r.Memory, VCores: int(r.Vcores), GPUs: int(r.Gpus)},
 			Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland, Nodes: a.Nodes, Strict: a.StrictLocality,
-			Excluded: a.ExcludedNodes, Label: a.Label}),
+			Excluded: a.ExcludedNodes, Label: a.Label,
+		}),
 	}
 	if a.Launch == nil {
 		return out, nil
@@ -217,8 +223,10 @@ func wantedAsk(a *pb.Ask) (*statepb.WantedAsk, error) {
 		if !job.LocalName(f.Name) {
 			return bad("artifact %.100q is no path inside the work directory", f.Name)
 		}
-		l.Artifacts = append(l.Artifacts, rm.Artifact{Name: f.Name, URI: f.Uri, Kind: f.Kind, Size: f.Size, SHA256: f.Sha256, Timestamp: f.Timestamp,
-			Visibility: f.Visibility, Content: f.Content})
+		l.Artifacts = append(l.Artifacts, rm.Artifact{
+			Name: f.Name, URI: f.Uri, Kind: f.Kind, Size: f.Size, SHA256: f.Sha256, Timestamp: f.Timestamp,
+			Visibility: f.Visibility, Content: f.Content,
+		})
 	}
 	out.Launch = state.Launch(l)
 	return out, nil
@@ -237,8 +245,10 @@ func (m *applicationMasters) Finish(ctx context.Context, q *pb.FinishRequest) (*
 	if len(q.TrackingUrl) > maxWord {
 		return nil, status.Errorf(codes.InvalidArgument, "tracking_url is longer than %d bytes", maxWord)
 	}
-	_, err = m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Finish{Finish: &statepb.Finish{Application: state.ApplicationID(id.Application),
-		Attempt: q.Attempt, Epoch: q.Epoch, Final: string(final), Diagnostics: cut(q.Diagnostics, 4*maxDiagnostics), TrackingUrl: q.TrackingUrl}}})
+	_, err = m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Finish{Finish: &statepb.Finish{
+		Application: state.ApplicationID(id.Application),
+		Attempt:     q.Attempt, Epoch: q.Epoch, Final: string(final), Diagnostics: cut(q.Diagnostics, 4*maxDiagnostics), TrackingUrl: q.TrackingUrl,
+	}}})
 	if err != nil {
 		return nil, m.s.wire(err)
 	}
@@ -255,7 +265,8 @@ func (m *applicationMasters) Events(q *pb.EventsRequest, stream pb.ApplicationMa
 	}
 	// Checks the attempt and its epoch, and records the acknowledgement.
 	if _, err := m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Allocate{Allocate: &statepb.Allocate{
-		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Epoch: q.Epoch, Acknowledged: q.Acknowledged}}}); err != nil {
+		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Epoch: q.Epoch, Acknowledged: q.Acknowledged,
+	}}}); err != nil {
 		return m.s.wire(err)
 	}
 	x := &eventStream{wake: make(chan struct{}, 1)}
@@ -323,8 +334,10 @@ func (r *reign) join(id rm.AttemptID, x *eventStream) func() {
 }
 
 func (s *Server) completedOf(c *rm.Container) *pb.Completed {
-	return &pb.Completed{ContainerId: c.ID.String(), ExitStatus: int32(c.Exit), Diagnostics: c.Diagnostics, NodeId: string(c.Node), AskId: c.Ask,
-		LogDir: s.logDir(c.User, c.ID)}
+	return &pb.Completed{
+		ContainerId: c.ID.String(), ExitStatus: int32(c.Exit), Diagnostics: c.Diagnostics, NodeId: string(c.Node), AskId: c.Ask,
+		LogDir: s.logDir(c.User, c.ID),
+	}
 }
 
 func (s *Server) eventOf(view *state.View, e state.Event) *pb.Event {

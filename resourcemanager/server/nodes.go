@@ -8,13 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 // nodeManagers serves the node managers.
@@ -80,8 +81,10 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			}
 		}
 	}()
-	x := &session{r: r, wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
-		started: map[rm.ContainerID]time.Time{}, stopped: map[rm.ContainerID]time.Time{}, strangers: map[rm.ContainerID]*pb.ContainerStatus{}}
+	x := &session{
+		r: r, wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
+		started: map[rm.ContainerID]time.Time{}, stopped: map[rm.ContainerID]time.Time{}, strangers: map[rm.ContainerID]*pb.ContainerStatus{},
+	}
 	defer x.close()
 	for {
 		var orders *pb.NodeOrders
@@ -229,20 +232,26 @@ func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, er
 			continue
 		}
 		if now.After(c.State) {
-			news = append(news, &statepb.Status{Container: state.ContainerID(id), State: string(now), Exit: st.ExitStatus,
-				Diagnostics: cut(st.Diagnostics, maxDiagnostics), StartedMs: st.StartedMs, FinishedMs: st.FinishedMs})
+			news = append(news, &statepb.Status{
+				Container: state.ContainerID(id), State: string(now), Exit: st.ExitStatus,
+				Diagnostics: cut(st.Diagnostics, maxDiagnostics), StartedMs: st.StartedMs, FinishedMs: st.FinishedMs,
+			})
 		}
 	}
 	for _, c := range view.On(x.node) {
 		if !listed[c.ID] && c.State != rm.ContainerGranted && !x.first {
 			// It was there, and the first report of a session lists all that the node manager knows.
-			news = append(news, &statepb.Status{Container: state.ContainerID(c.ID), State: string(rm.ContainerComplete), Exit: int32(rm.ExitAborted),
-				Diagnostics: fmt.Sprintf("node manager %s does not know the container any more", x.node)})
+			news = append(news, &statepb.Status{
+				Container: state.ContainerID(c.ID), State: string(rm.ContainerComplete), Exit: int32(rm.ExitAborted),
+				Diagnostics: fmt.Sprintf("node manager %s does not know the container any more", x.node),
+			})
 		}
 	}
 	for batch := range slices.Chunk(news, statusesPerEntry) {
-		_, err := x.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{Epoch: x.r.epoch,
-			Node: string(x.node), Incarnation: report.Incarnation, Statuses: batch}}})
+		_, err := x.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{
+			Epoch: x.r.epoch,
+			Node:  string(x.node), Incarnation: report.Incarnation, Statuses: batch,
+		}}})
 		if err != nil {
 			return false, err
 		}
@@ -371,9 +380,11 @@ func checkReport(r *pb.NodeReport) error {
 }
 
 func nodeOf(r *pb.NodeReport) *rm.Node {
-	n := &rm.Node{ID: rm.NodeID(r.NodeId), Incarnation: r.Incarnation, Host: r.Host, HTTP: r.HttpAddress, Rack: r.Rack, Version: r.Version,
+	n := &rm.Node{
+		ID: rm.NodeID(r.NodeId), Incarnation: r.Incarnation, Host: r.Host, HTTP: r.HttpAddress, Rack: r.Rack, Version: r.Version,
 		Datanode: r.DatanodeUuid, State: rm.NodeRunning, HealthReport: cut(r.HealthReport, maxDiagnostics),
-		Capacity: rm.Resource{Memory: r.Capacity.Memory, VCores: int(r.Capacity.Vcores), GPUs: len(r.Gpus)}}
+		Capacity: rm.Resource{Memory: r.Capacity.Memory, VCores: int(r.Capacity.Vcores), GPUs: len(r.Gpus)},
+	}
 	if len(r.Labels) > 0 {
 		n.Labels = slices.Clone(r.Labels)
 	}
@@ -390,8 +401,10 @@ func nodeOf(r *pb.NodeReport) *rm.Node {
 		n.State = rm.NodeUnhealthy
 	}
 	for _, g := range r.Gpus {
-		n.GPUs = append(n.GPUs, rm.GPU{UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
-			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason})
+		n.GPUs = append(n.GPUs, rm.GPU{
+			UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
+			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason,
+		})
 	}
 	return n
 }

@@ -61,9 +61,11 @@ type softMaster struct {
 // begin starts a reign. The returned function ends it and waits for its goroutines.
 func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &reign{s: s, ctx: ctx, term: l.Term, wake: make(chan struct{}, 1), nodes: map[rm.NodeID]*softNode{},
+	r := &reign{
+		s: s, ctx: ctx, term: l.Term, wake: make(chan struct{}, 1), nodes: map[rm.NodeID]*softNode{},
 		streams: map[rm.ApplicationID]map[*eventStream]bool{}, reasons: map[rm.ApplicationID]map[string]rm.Reason{},
-		masters: map[rm.AttemptID]*softMaster{}}
+		masters: map[rm.AttemptID]*softMaster{},
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -175,8 +177,10 @@ func (r *reign) commit(view *state.View, groups []scheduler.Group) (int, error) 
 		p := &statepb.Group{Application: state.ApplicationID(g.App), Attempt: int32(view.Application(g.App).Attempt().Number), Ask: g.Ask}
 		for _, at := range g.Placements {
 			salt, verifier := r.s.newToken()
-			p.Placements = append(p.Placements, &statepb.Placement{Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
-				Salt: salt, Verifier: verifier})
+			p.Placements = append(p.Placements, &statepb.Placement{
+				Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
+				Salt: salt, Verifier: verifier,
+			})
 		}
 		c.Groups = append(c.Groups, p)
 	}
@@ -212,8 +216,10 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 			now.Sub(soft.heard) > r.s.config.NodeLease
 		for _, g := range n.GPUs {
 			_, held := holders[g.UUID]
-			node.GPUs = append(node.GPUs, scheduler.GPU{UUID: g.UUID, Model: g.Model, Island: g.Island, Minor: g.Minor,
-				Free: !held && g.Usable() && (soft == nil || !soft.busy[g.UUID])})
+			node.GPUs = append(node.GPUs, scheduler.GPU{
+				UUID: g.UUID, Model: g.Model, Island: g.Island, Minor: g.Minor,
+				Free: !held && g.Usable() && (soft == nil || !soft.busy[g.UUID]),
+			})
 		}
 		if soft != nil {
 			node.Used = node.Used.Add(soft.taken)

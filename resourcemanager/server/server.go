@@ -12,6 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -19,9 +23,6 @@ import (
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 )
 
 // GroupName is the name of the resource managers' Raft group.
@@ -63,8 +64,10 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 func (s *Server) Run(ctx context.Context) error {
 	defer s.config.HTTP.Close()
 	defer s.config.GRPC.Close()
-	group, err := s.config.Host.Open(raftstore.GroupConfig{Name: GroupName, Members: s.config.Members, Bootstrap: s.config.Bootstrap,
-		Timers: s.config.Timers}, s.state)
+	group, err := s.config.Host.Open(raftstore.GroupConfig{
+		Name: GroupName, Members: s.config.Members, Bootstrap: s.config.Bootstrap,
+		Timers: s.config.Timers,
+	}, s.state)
 	if err != nil {
 		return fmt.Errorf("open the resource manager's group: %w", err)
 	}

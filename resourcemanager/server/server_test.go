@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcmd "google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
 	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
-	"google.golang.org/grpc/codes"
-	grpcmd "google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 )
 
 func TestACommandRunsToItsEnd(t *testing.T) {
@@ -39,8 +40,10 @@ func TestACommandRunsToItsEnd(t *testing.T) {
 			spec.LogDir != "/logs/ann/"+id.String()+"/"+spec.ContainerId {
 			t.Errorf("spec %+v", spec)
 		}
-		for name, want := range map[string]string{"A": "1", "HOPS_USER": "ann", "HOPS_APPLICATION_ID": id.String(), "HOPS_CONTAINER_ID": spec.ContainerId,
-			"HOPS_RM": c.peers[0].HTTP, "HOPS_RM_GRPC": c.peers[0].GRPC, "HOPS_FS": "hdfs://127.0.0.1:8020", "HOPS_WEBHDFS": "127.0.0.1:9870", "HOPS_ATTEMPT": "1"} {
+		for name, want := range map[string]string{
+			"A": "1", "HOPS_USER": "ann", "HOPS_APPLICATION_ID": id.String(), "HOPS_CONTAINER_ID": spec.ContainerId,
+			"HOPS_RM": c.peers[0].HTTP, "HOPS_RM_GRPC": c.peers[0].GRPC, "HOPS_FS": "hdfs://127.0.0.1:8020", "HOPS_WEBHDFS": "127.0.0.1:9870", "HOPS_ATTEMPT": "1",
+		} {
 			if spec.Env[name] != want {
 				t.Errorf("%s=%q, want %q", name, spec.Env[name], want)
 			}
@@ -460,8 +463,10 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := &pb.NodeReport{NodeId: "127.0.0.1:1002", Incarnation: "x", Sequence: 1, Healthy: true, Capacity: &pb.Resources{Memory: 1, Gpus: 1},
-		Gpus: []*pb.GPU{{Uuid: "GPU-127.0.0.1:1001-0"}}}
+	report := &pb.NodeReport{
+		NodeId: "127.0.0.1:1002", Incarnation: "x", Sequence: 1, Healthy: true, Capacity: &pb.Resources{Memory: 1, Gpus: 1},
+		Gpus: []*pb.GPU{{Uuid: "GPU-127.0.0.1:1001-0"}},
+	}
 	if err := stream.Send(report); err != nil {
 		t.Fatal(err)
 	}

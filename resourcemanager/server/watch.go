@@ -114,8 +114,10 @@ func (r *reign) endOverdue(now time.Time) {
 }
 
 func (r *reign) stop(id rm.ContainerID, status rm.ExitStatus, reason string) {
-	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Stop{Stop: &statepb.Stop{Epoch: r.epoch,
-		Containers: []*statepb.ContainerID{state.ContainerID(id)}, Status: int32(status), Reason: reason}}})
+	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Stop{Stop: &statepb.Stop{
+		Epoch:      r.epoch,
+		Containers: []*statepb.ContainerID{state.ContainerID(id)}, Status: int32(status), Reason: reason,
+	}}})
 	if err != nil && r.ctx.Err() == nil {
 		r.s.log.Warn("container is not stopped yet", "container", id, "err", err)
 	}

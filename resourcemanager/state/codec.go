@@ -24,8 +24,10 @@ func ContainerID(id rm.ContainerID) *statepb.ContainerID {
 	if id.IsZero() {
 		return nil
 	}
-	return &statepb.ContainerID{Application: ApplicationID(id.Attempt.Application), Attempt: int32(id.Attempt.Number),
-		Epoch: id.Epoch, Number: id.Number}
+	return &statepb.ContainerID{
+		Application: ApplicationID(id.Attempt.Application), Attempt: int32(id.Attempt.Number),
+		Epoch: id.Epoch, Number: id.Number,
+	}
 }
 
 func containerIDOf(p *statepb.ContainerID) rm.ContainerID {
@@ -56,9 +58,11 @@ func Application(a *rm.Application) *statepb.Application {
 		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended,
 	}
 	for _, t := range a.Attempts {
-		p.Attempts = append(p.Attempts, &statepb.Attempt{Number: int32(t.Number), State: string(t.State), Container: ContainerID(t.Container),
+		p.Attempts = append(p.Attempts, &statepb.Attempt{
+			Number: int32(t.Number), State: string(t.State), Container: ContainerID(t.Container),
 			Node: string(t.Node), StartedMs: int64(t.Started), FinishedMs: int64(t.Finished), Http: t.HTTP, TrackingUrl: t.TrackingURL,
-			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics})
+			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics,
+		})
 	}
 	return p
 }
@@ -74,22 +78,28 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended,
 	}
 	for _, t := range p.Attempts {
-		a.Attempts = append(a.Attempts, rm.Attempt{Number: int(t.Number), State: rm.AttemptState(t.State), Container: containerIDOf(t.Container),
+		a.Attempts = append(a.Attempts, rm.Attempt{
+			Number: int(t.Number), State: rm.AttemptState(t.State), Container: containerIDOf(t.Container),
 			Node: rm.NodeID(t.Node), Started: metadata.Time(t.StartedMs), Finished: metadata.Time(t.FinishedMs), HTTP: t.Http, TrackingURL: t.TrackingUrl,
-			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics})
+			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics,
+		})
 	}
 	return a
 }
 
 // Ask encodes an ask.
 func Ask(a rm.Ask) *statepb.Ask {
-	return &statepb.Ask{Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
-		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch}
+	return &statepb.Ask{
+		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
+		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
+	}
 }
 
 func askOf(p *statepb.Ask) rm.Ask {
-	return rm.Ask{ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
-		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch}
+	return rm.Ask{
+		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
+		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
+	}
 }
 
 // Launch encodes a launch.
@@ -99,8 +109,10 @@ func Launch(l *rm.Launch) *statepb.Launch {
 		p.Env = append(p.Env, &statepb.EnvVar{Name: v.Name, Value: v.Value})
 	}
 	for _, a := range l.Artifacts {
-		p.Artifacts = append(p.Artifacts, &statepb.Artifact{Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256,
-			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content})
+		p.Artifacts = append(p.Artifacts, &statepb.Artifact{
+			Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256,
+			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content,
+		})
 	}
 	return p
 }
@@ -111,65 +123,87 @@ func launchOf(p *statepb.Launch) *rm.Launch {
 		l.Env = append(l.Env, rm.EnvVar{Name: v.Name, Value: v.Value})
 	}
 	for _, a := range p.GetArtifacts() {
-		l.Artifacts = append(l.Artifacts, rm.Artifact{Name: a.Name, URI: a.Uri, Kind: a.Kind, Size: a.Size, SHA256: a.Sha256,
-			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content})
+		l.Artifacts = append(l.Artifacts, rm.Artifact{
+			Name: a.Name, URI: a.Uri, Kind: a.Kind, Size: a.Size, SHA256: a.Sha256,
+			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content,
+		})
 	}
 	return l
 }
 
 // Node encodes a node.
 func Node(n *rm.Node) *statepb.Node {
-	p := &statepb.Node{Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
+	p := &statepb.Node{
+		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
-		RegisteredMs: int64(n.Registered)}
+		RegisteredMs: int64(n.Registered),
+	}
 	for _, g := range n.GPUs {
-		p.Gpus = append(p.Gpus, &statepb.GPU{Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
-			Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason})
+		p.Gpus = append(p.Gpus, &statepb.GPU{
+			Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
+			Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason,
+		})
 	}
 	return p
 }
 
 func nodeOf(p *statepb.Node) *rm.Node {
-	n := &rm.Node{ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
+	n := &rm.Node{
+		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
-		Registered: metadata.Time(p.RegisteredMs)}
+		Registered: metadata.Time(p.RegisteredMs),
+	}
 	for _, g := range p.Gpus {
-		n.GPUs = append(n.GPUs, rm.GPU{UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
-			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason})
+		n.GPUs = append(n.GPUs, rm.GPU{
+			UUID: g.Uuid, Model: g.Model, Memory: g.Memory, Minor: int(g.Minor), PCI: g.Pci, Island: g.Island,
+			Simulated: g.Simulated, Health: rm.GPUHealth(g.Health), HealthReason: g.HealthReason,
+		})
 	}
 	return n
 }
 
 func containerPB(c *rm.Container) *statepb.Container {
-	return &statepb.Container{Id: ContainerID(c.ID), Node: string(c.Node), User: c.User, Resource: Resource(c.Resource), Gpus: c.GPUs, Ask: c.Ask,
+	return &statepb.Container{
+		Id: ContainerID(c.ID), Node: string(c.Node), User: c.User, Resource: Resource(c.Resource), Gpus: c.GPUs, Ask: c.Ask,
 		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt, Verifier: c.Verifier,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
-		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended}
+		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
+	}
 }
 
 func containerOf(p *statepb.Container) *rm.Container {
-	return &rm.Container{ID: containerIDOf(p.Id), Node: rm.NodeID(p.Node), User: p.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus, Ask: p.Ask,
+	return &rm.Container{
+		ID: containerIDOf(p.Id), Node: rm.NodeID(p.Node), User: p.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus, Ask: p.Ask,
 		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt, Verifier: p.Verifier,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
-		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended}
+		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
+	}
 }
 
 func eventPB(e Event) *statepb.Event {
-	return &statepb.Event{Application: ApplicationID(e.Application), Sequence: e.Sequence, Granted: ContainerID(e.Granted),
-		Completed: ContainerID(e.Completed), NodeLost: string(e.NodeLost)}
+	return &statepb.Event{
+		Application: ApplicationID(e.Application), Sequence: e.Sequence, Granted: ContainerID(e.Granted),
+		Completed: ContainerID(e.Completed), NodeLost: string(e.NodeLost),
+	}
 }
 
 func eventOf(p *statepb.Event) Event {
-	return Event{Application: appIDOf(p.Application), Sequence: p.Sequence, Granted: containerIDOf(p.Granted),
-		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost)}
+	return Event{
+		Application: appIDOf(p.Application), Sequence: p.Sequence, Granted: containerIDOf(p.Granted),
+		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost),
+	}
 }
 
 func ledgerPB(l ledgerRow) *statepb.LedgerLine {
-	return &statepb.LedgerLine{Sequence: l.number, Container: ContainerID(l.Container), Node: string(l.Node), Gpus: l.GPUs,
-		FromMs: int64(l.From), ToMs: int64(l.To)}
+	return &statepb.LedgerLine{
+		Sequence: l.number, Container: ContainerID(l.Container), Node: string(l.Node), Gpus: l.GPUs,
+		FromMs: int64(l.From), ToMs: int64(l.To),
+	}
 }
 
 func ledgerOf(p *statepb.LedgerLine) ledgerRow {
-	return ledgerRow{p.Sequence, rm.Grant{Container: containerIDOf(p.Container), Node: rm.NodeID(p.Node), GPUs: p.Gpus,
-		From: metadata.Time(p.FromMs), To: metadata.Time(p.ToMs)}}
+	return ledgerRow{p.Sequence, rm.Grant{
+		Container: containerIDOf(p.Container), Node: rm.NodeID(p.Node), GPUs: p.Gpus,
+		From: metadata.Time(p.FromMs), To: metadata.Time(p.ToMs),
+	}}
 }

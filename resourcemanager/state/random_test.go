@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-	"pgregory.net/rapid"
 )
 
 // TestRandomHistories throws commands of two leaders, who plan from views that are out of date, of masters and of node
@@ -111,8 +112,10 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 	case 0:
 		c.Op = &statepb.Command_Begin{Begin: &statepb.Begin{}}
 	case 1, 3:
-		n := &rm.Node{ID: rm.NodeID(node), State: rm.NodeRunning, Incarnation: rapid.SampledFrom([]string{"i", "i", "i", "i", "i", "i", "j"}).Draw(t, "incarnation"),
-			Capacity: rm.Resource{Memory: 6, VCores: 6, GPUs: 3}}
+		n := &rm.Node{
+			ID: rm.NodeID(node), State: rm.NodeRunning, Incarnation: rapid.SampledFrom([]string{"i", "i", "i", "i", "i", "i", "j"}).Draw(t, "incarnation"),
+			Capacity: rm.Resource{Memory: 6, VCores: 6, GPUs: 3},
+		}
 		for i := range 3 {
 			n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprint(node, i)})
 		}
@@ -133,8 +136,10 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		for _, k := range v.On(rm.NodeID(node)) {
 			if rapid.Bool().Draw(t, "told") {
 				state := rapid.SampledFrom([]rm.ContainerState{rm.ContainerLocalizing, rm.ContainerRunning, rm.ContainerComplete, rm.ContainerComplete}).Draw(t, "state")
-				status.Statuses = append(status.Statuses, &statepb.Status{Container: ContainerID(k.ID), State: string(state),
-					Exit: int32(rapid.SampledFrom([]int{0, 1, 137, -100}).Draw(t, "exit"))})
+				status.Statuses = append(status.Statuses, &statepb.Status{
+					Container: ContainerID(k.ID), State: string(state),
+					Exit: int32(rapid.SampledFrom([]int{0, 1, 137, -100}).Draw(t, "exit")),
+				})
 			}
 		}
 		c.Op = &statepb.Command_Statuses{Statuses: status}
@@ -148,8 +153,10 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			al.Epoch, al.Sequence = at.Epoch, at.Sequence+uint64(rapid.IntRange(0, 1).Draw(t, "next"))
 		}
 		for i := range rapid.IntRange(0, 2).Draw(t, "asks") {
-			al.Asks = append(al.Asks, &statepb.WantedAsk{Ask: Ask(rm.Ask{ID: fmt.Sprint(i), Count: rapid.IntRange(0, 3).Draw(t, "count"),
-				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i}}), Launch: &statepb.Launch{Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "argv")}}})
+			al.Asks = append(al.Asks, &statepb.WantedAsk{Ask: Ask(rm.Ask{
+				ID: fmt.Sprint(i), Count: rapid.IntRange(0, 3).Draw(t, "count"),
+				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i},
+			}), Launch: &statepb.Launch{Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "argv")}}})
 		}
 		for _, k := range v.Containers(a.ID) {
 			if rapid.IntRange(0, 4).Draw(t, "release") == 0 {

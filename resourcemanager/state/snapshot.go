@@ -7,11 +7,12 @@ import (
 	"hash/fnv"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-	"google.golang.org/protobuf/encoding/protodelim"
-	"google.golang.org/protobuf/proto"
 )
 
 // version is that of the snapshot's records.
@@ -44,9 +45,11 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	if t.apps == nil {
 		return 0, errors.New("resource manager snapshot was released")
 	}
-	e.put(&statepb.Record{Item: &statepb.Record_Header{Header: &statepb.Header{Version: version, Index: t.applied, NowMs: int64(t.now),
+	e.put(&statepb.Record{Item: &statepb.Record_Header{Header: &statepb.Header{
+		Version: version, Index: t.applied, NowMs: int64(t.now),
 		ClusterMs: t.cluster, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
-		Ledger: t.lastLedger}}})
+		Ledger: t.lastLedger,
+	}}})
 	for _, n := range t.nodes.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Node{Node: Node(n)}})
 	}
@@ -54,8 +57,10 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 		e.put(&statepb.Record{Item: &statepb.Record_Application{Application: Application(a)}})
 	}
 	for _, l := range t.launches.Items() {
-		e.put(&statepb.Record{Item: &statepb.Record_Launch{Launch: &statepb.LaunchRecord{Application: ApplicationID(l.app),
-			Number: l.number, Launch: Launch(l.launch)}}})
+		e.put(&statepb.Record{Item: &statepb.Record_Launch{Launch: &statepb.LaunchRecord{
+			Application: ApplicationID(l.app),
+			Number:      l.number, Launch: Launch(l.launch),
+		}}})
 	}
 	for _, a := range t.asks.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Ask{Ask: &statepb.AskRecord{Application: ApplicationID(a.app), Ask: Ask(a.Ask)}}})

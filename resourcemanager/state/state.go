@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"sync"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-	"google.golang.org/protobuf/proto"
 )
 
 // Config bounds a State. The zero value is the default. All replicas must have the same limits.

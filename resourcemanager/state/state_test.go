@@ -56,8 +56,10 @@ func (c *cluster) sound() {
 }
 
 func (c *cluster) node(id, incarnation string, gpus int) *Result {
-	n := &rm.Node{ID: rm.NodeID(id), Incarnation: incarnation, Host: id, State: rm.NodeRunning,
-		Capacity: rm.Resource{Memory: 8 << 30, VCores: 8, GPUs: gpus}}
+	n := &rm.Node{
+		ID: rm.NodeID(id), Incarnation: incarnation, Host: id, State: rm.NodeRunning,
+		Capacity: rm.Resource{Memory: 8 << 30, VCores: 8, GPUs: gpus},
+	}
 	for i := range gpus {
 		n.GPUs = append(n.GPUs, rm.GPU{UUID: fmt.Sprintf("%s-%d", id, i)})
 	}
@@ -91,13 +93,16 @@ func (c *cluster) grant(epoch uint64, app rm.ApplicationID, ask string, r rm.Res
 }
 
 func (c *cluster) status(node, incarnation string, id rm.ContainerID, state rm.ContainerState, exit rm.ExitStatus) *Result {
-	return c.do(&statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{Epoch: c.epoch, Node: node, Incarnation: incarnation,
-		Statuses: []*statepb.Status{{Container: ContainerID(id), State: string(state), Exit: int32(exit)}}}}})
+	return c.do(&statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{
+		Epoch: c.epoch, Node: node, Incarnation: incarnation,
+		Statuses: []*statepb.Status{{Container: ContainerID(id), State: string(state), Exit: int32(exit)}},
+	}}})
 }
 
 func (c *cluster) register(app rm.ApplicationID, attempt int32) *Result {
 	return c.do(&statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
-		Application: ApplicationID(app), Attempt: attempt, Http: "127.0.0.1:1"}}})
+		Application: ApplicationID(app), Attempt: attempt, Http: "127.0.0.1:1",
+	}}})
 }
 
 func (c *cluster) allocate(app rm.ApplicationID, attempt int32, epoch, sequence, acknowledged uint64, asks ...rm.Ask) *Result {
@@ -232,7 +237,8 @@ func TestAGangIsGrantedWhole(t *testing.T) {
 	}
 	group := func(p ...*statepb.Placement) GroupResult {
 		r := c.must(&statepb.Command{Op: &statepb.Command_Grant{Grant: &statepb.Grant{Epoch: 1, Groups: []*statepb.Group{{
-			Application: ApplicationID(id), Attempt: 1, Ask: "w", Placements: p}}}}})
+			Application: ApplicationID(id), Attempt: 1, Ask: "w", Placements: p,
+		}}}}})
 		return r.Groups[0]
 	}
 	if g := group(place("n1:1-0"), place("n1:1-0")); g.Reason.Code != rm.ReasonConflict {

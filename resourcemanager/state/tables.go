@@ -3,9 +3,10 @@ package state
 import (
 	"cmp"
 
+	"github.com/tidwall/btree"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
-	"github.com/tidwall/btree"
 )
 
 // tables are the state. Rows are never changed in place: a change sets a changed copy. Trees are copied on write, so

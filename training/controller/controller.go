@@ -37,8 +37,6 @@ import (
 	"github.com/gohops/hops/training"
 )
 
-type fileStatus = metadata.FileStatus
-
 // Env is where a controller runs; FromEnvironment makes it from a container's environment.
 type Env struct {
 	// Application, Attempt and User are those of the container.

@@ -322,12 +322,6 @@ func (f *fakeRM) complete(id string, status int32) {
 	f.pushLocked(&rmpb.Event{Event: &rmpb.Event_Completed{Completed: &rmpb.Completed{ContainerId: id, ExitStatus: status, NodeId: c.NodeId}}})
 }
 
-func (f *fakeRM) push(e *rmpb.Event) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.pushLocked(e)
-}
-
 func (f *fakeRM) Events(ctx context.Context, r *rmpb.EventsRequest, handle func(*rmpb.Event) error) error {
 	at := r.Acknowledged
 	for {

@@ -84,11 +84,11 @@ func (j *journal) read(ctx context.Context, apply func(*entry) error) error {
 	r := bufio.NewReaderSize(in, 64<<10)
 	for {
 		text, err := readLine(r)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("%s at offset %d: %w", j.path, j.size, err)
 		}
 		j.size += int64(len(text))
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			j.torn = len(text) > 0
 			return nil
 		}
@@ -118,7 +118,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	for {
 		part, err := r.ReadSlice('\n')
 		out = append(out, part...)
-		if err != bufio.ErrBufferFull {
+		if !errors.Is(err, bufio.ErrBufferFull) {
 			return out, err
 		}
 		if len(out) > maxLine {

@@ -21,7 +21,7 @@ type refusal struct {
 	ErrorDetail
 }
 
-func refuse(status int, code, format string, args ...any) error {
+func refuse(status int, code, format string, args ...any) *refusal {
 	return &refusal{status, ErrorDetail{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
@@ -247,7 +247,7 @@ func (x *experiment) final(now training.Millis, container string, id training.Tr
 		return Finished{}, nil, err
 	}
 	if f.Seq > t.Seq {
-		r := refuse(409, CodeUnreported, "%d events were made, %d are recorded: report the rest first", f.Seq, t.Seq).(*refusal)
+		r := refuse(409, CodeUnreported, "%d events were made, %d are recorded: report the rest first", f.Seq, t.Seq)
 		r.Ack = t.Seq
 		return Finished{}, nil, r
 	}

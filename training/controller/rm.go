@@ -129,7 +129,7 @@ func (c *rmClient) Events(ctx context.Context, r *rmpb.EventsRequest, handle fun
 		}
 		for {
 			e, err := stream.Recv()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return nil
 			}
 			if err != nil {

@@ -129,11 +129,11 @@ func (c *controller) answerError(w http.ResponseWriter, r *http.Request, err err
 	switch {
 	case ok:
 	case errors.As(err, &tooLarge):
-		re = refuse(413, CodeTooLarge, "the request has more than %d bytes", tooLarge.Limit).(*refusal)
+		re = refuse(413, CodeTooLarge, "the request has more than %d bytes", tooLarge.Limit)
 	case r.Context().Err() != nil:
 		return // nobody listens
 	default:
-		re = refuse(503, CodeNotReady, "%v", err).(*refusal)
+		re = refuse(503, CodeNotReady, "%v", err)
 	}
 	if re.status == 503 {
 		w.Header().Set("Retry-After", "1")

@@ -146,7 +146,7 @@ func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
 	var busy []active
 	w.best = math.Inf(-1)
 	for step := 1; ; step++ {
-		verdict := Suggest
+		var verdict Verdict
 		for len(busy) < w.workers && (w.budget == 0 || w.epochs < w.budget) {
 			var sug Suggestion
 			if sug, verdict = w.o.Next(); verdict != Suggest {
