@@ -119,7 +119,6 @@ type sender struct {
 	// buf begins with what is to be sent first.
 	buf   []byte
 	seqno int64
-	data  []byte
 	// failed is an error of the replica; what Write returns is one of the peer.
 	failed error
 }

@@ -479,8 +479,11 @@ func TestAppendAndCloseRecoveryThroughThePipeline(t *testing.T) {
 		d.wantContent(block(7, 4, 0), data[:9216])
 	}
 	for _, bad := range []setup{
-		{stage: stageAppend, gen: 5, min: 9215}, {stage: stageAppend, gen: 3, min: 9216}, {stage: stageStreamingRecovery, gen: 5, max: 1 << 30},
-		{stage: hadooppb.OpWriteBlockProto_DATA_STREAMING, gen: 5}, {stage: stageCreate},
+		{stage: stageAppend, gen: 5, min: 9215},
+		{stage: stageAppend, gen: 3, min: 9216},
+		{stage: stageStreamingRecovery, gen: 5, max: 1 << 30},
+		{stage: hadooppb.OpWriteBlockProto_DATA_STREAMING, gen: 5},
+		{stage: stageCreate},
 	} {
 		if _, m := begin(t, block(7, 4, 0), bad, nodes[0]); m.GetStatus() != hadooppb.Status_ERROR || m.GetMessage() == "" {
 			t.Errorf("%v: answer %v", bad.stage, m)
