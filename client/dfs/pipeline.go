@@ -241,7 +241,7 @@ func (b *blockWriter) push(p *outPacket, h dtp.Header) error {
 		broken = !b.write(wire)
 	}
 	if broken {
-		return b.recover(context.Background())
+		return b.recover(b.w.life)
 	}
 	return nil
 }

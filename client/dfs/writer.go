@@ -56,10 +56,16 @@ type Writer struct {
 	length  int64                        // of the file, with what is not sent yet
 	exclude []*hadooppb.DatanodeInfoProto
 
+	// life ends with Abort, and with it every wait of a call that hangs.
+	life context.Context
+	kill context.CancelFunc
 	// breakMu guards what abandon needs while mu is held by a call that hangs.
 	breakMu sync.Mutex
 	breakup func()
 }
+
+// abortTimeout bounds what is done about a file that was given up.
+const abortTimeout = 2 * time.Second
 
 // Create makes a file and opens it for writing.
 func (c *Client) Create(ctx context.Context, name string, options CreateOptions) (*Writer, error) {
@@ -111,6 +117,7 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 		blockSize:   blockSize,
 		replication: firstSet(int(status.GetBlockReplication()), replication),
 	}
+	w.life, w.kill = context.WithCancel(context.Background())
 	c.leases.add(w)
 	return w, nil
 }
@@ -144,6 +151,7 @@ func (c *Client) Append(ctx context.Context, name string) (*Writer, error) {
 		replication: int(status.GetBlockReplication()),
 		length:      int64(status.GetLength()),
 	}
+	w.life, w.kill = context.WithCancel(context.Background())
 	c.leases.add(w)
 	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 {
 		w.block = newBlockWriter(w, b, true)
@@ -236,7 +244,7 @@ func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
 // space returns where the next bytes go, at least one, beginning a block if none is being written.
 func (w *Writer) space() ([]byte, error) {
 	if w.block == nil {
-		if err := w.nextBlock(context.Background()); err != nil {
+		if err := w.nextBlock(w.life); err != nil {
 			return nil, err
 		}
 	}
@@ -300,7 +308,7 @@ func (w *Writer) Close() error {
 			return w.fail(err)
 		}
 	}
-	if err := w.complete(context.Background()); err != nil {
+	if err := w.complete(w.life); err != nil {
 		return w.fail(err)
 	}
 	w.end()
@@ -318,15 +326,16 @@ func (w *Writer) Abort() {
 	}
 	w.closed = true
 	_ = w.fail(fmt.Errorf("write %s: aborted", w.path))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	if _, err := w.c.RecoverLease(ctx, w.path); err != nil && !errors.Is(err, metadata.ErrNotExist) {
 		w.c.log.Debug("aborted file stays open until its lease runs out", "path", w.path, "error", err)
 	}
 }
 
-// abandon breaks the pipeline under a call that may be going on.
+// abandon breaks the pipeline under a call that may be going on, and ends its waits.
 func (w *Writer) abandon() {
+	w.kill()
 	w.breakMu.Lock()
 	defer w.breakMu.Unlock()
 	if w.breakup != nil {
@@ -356,7 +365,10 @@ func (w *Writer) fail(err error) error {
 }
 
 // end lets go of the lease.
-func (w *Writer) end() { w.c.leases.remove(w) }
+func (w *Writer) end() {
+	w.kill()
+	w.c.leases.remove(w)
+}
 
 // nextBlock gets a block from the namenode and a pipeline for it. A datanode that cannot be set up is left out of the
 // next try.
@@ -460,7 +472,7 @@ func (w *Writer) insist(ctx context.Context, f func() error) error {
 
 // finishBlock sends what is left of the block and waits until it is stored.
 func (w *Writer) finishBlock() error {
-	if err := w.block.finish(context.Background()); err != nil {
+	if err := w.block.finish(w.life); err != nil {
 		return err
 	}
 	w.last = w.block.block
@@ -484,18 +496,25 @@ func (c *Client) ReadFile(ctx context.Context, name string) ([]byte, error) {
 }
 
 // WriteFile makes a file with the given contents; one that is there is replaced only if overwrite. A file that cannot be
-// finished is removed.
+// finished, or is not when ctx ends, is removed.
 func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwrite bool) error {
 	w, err := c.Create(ctx, name, CreateOptions{Overwrite: overwrite})
 	if err != nil {
 		return err
 	}
+	stop := context.AfterFunc(ctx, w.Abort)
+	defer stop()
 	if _, err = w.Write(data); err == nil {
 		err = w.Close()
 	}
 	if err != nil {
 		w.Abort()
-		_, _ = c.Delete(context.WithoutCancel(ctx), name, false) // err says more
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+		defer cancel()
+		_, _ = c.Delete(after, name, false) // err says more
+		if ctx.Err() != nil {
+			err = wrap("write", name, ctx.Err())
+		}
 	}
 	return err
 }

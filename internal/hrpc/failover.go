@@ -49,7 +49,7 @@ func NewFailover(config FailoverConfig) (*Failover, error) {
 		return nil, errors.New("no server address is given")
 	}
 	if len(config.Addresses) > 1 {
-		setDefault(&config.Silence, 30*time.Second)
+		setDefault(&config.Silence, 10*time.Second)
 	}
 	setDefault(&config.Unreachable, 10*time.Second)
 	config.DialConfig = config.DialConfig.withDefaults()

@@ -1,0 +1,146 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/processes"
+)
+
+// Cluster is a cluster of processes within a test.
+type Cluster struct {
+	*processes.Cluster
+	T testing.TB
+}
+
+// Start lays out a cluster, starts all servers, and waits until files can be written and, if there are node managers,
+// jobs be submitted. At the end of the test it is stopped; a server that ended by itself, or a process that is left, fails
+// the test.
+func Start(t testing.TB, c processes.Config) *Cluster {
+	t.Helper()
+	k := Lay(t, c)
+	k.must(k.StartAll())
+	k.Ready()
+	return k
+}
+
+// Lay is Start without starting anything.
+func Lay(t testing.TB, c processes.Config) *Cluster {
+	t.Helper()
+	c.Binary = Binary(t)
+	if c.Dir == "" {
+		c.Dir = Dir(t)
+	}
+	if c.Name == "" {
+		c.Name = "test"
+	}
+	made, err := processes.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Cluster{made, t}
+	t.Cleanup(func() {
+		if err := k.Died(); err != nil {
+			t.Error(err)
+		}
+		if err := k.Stop(); err != nil {
+			t.Error(err)
+		}
+		for _, pid := range k.Leftovers() {
+			if !t.Failed() {
+				t.Errorf("process %d is left: %s", pid, processes.Command(pid))
+			}
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if t.Failed() {
+			for _, name := range k.Names() {
+				t.Logf("the end of %s's log:\n%s", name, processes.Tail(k.Log(name), 25))
+			}
+		}
+	})
+	return k
+}
+
+func (k *Cluster) must(err error) {
+	k.T.Helper()
+	if err != nil {
+		k.T.Fatal(err)
+	}
+}
+
+// Await is Eventually that ends at once when a server has died.
+func (k *Cluster) Await(what string, check func() error) {
+	k.T.Helper()
+	k.must(k.Cluster.Await(Patience, what, check))
+}
+
+// Ready waits until all servers are there: every datanode registered, no safe mode, every node manager registered.
+func (k *Cluster) Ready() {
+	k.T.Helper()
+	k.Await("the configuration of clients", func() error {
+		_, err := dfs.LoadHadoopConf(k.Conf())
+		return err
+	})
+	c := Dial(k.T, k.Conf(), "")
+	count := map[string]int{}
+	for _, name := range k.Names() {
+		count[name[:2]]++
+	}
+	k.Await("the filesystem", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		live, err := c.FS().Datanodes(ctx, dfs.LiveDatanodes)
+		if err == nil && len(live) < count["dn"] {
+			err = fmt.Errorf("%d of %d datanodes have registered", len(live), count["dn"])
+		}
+		if err == nil {
+			_, err = c.FS().Stat(ctx, "/tmp")
+		}
+		if err == nil {
+			var safe bool
+			if safe, err = c.FS().SafeMode(ctx, dfs.SafeModeGet); err == nil && safe {
+				err = fmt.Errorf("in safe mode")
+			}
+		}
+		return err
+	})
+	if count["nm"] == 0 {
+		return
+	}
+	k.Await("the resource manager", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		nodes, err := c.Jobs().Nodes(ctx)
+		if err == nil && len(nodes) < count["nm"] {
+			err = fmt.Errorf("%d of %d node managers have registered", len(nodes), count["nm"])
+		}
+		return err
+	})
+}
+
+// Hops runs commands against the cluster.
+func (k *Cluster) Hops() Hops { return Hops{T: k.T, Conf: k.Conf()} }
+
+// Leader is the namenode that leads, waited for.
+func (k *Cluster) Leader(c *dfs.Client) string {
+	k.T.Helper()
+	leader := ""
+	k.Await("a leader", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		for _, s := range c.HAState(ctx) {
+			for _, n := range k.File().Namenodes {
+				if s.State == "active" && n.IPC == s.Address {
+					leader = n.ID
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("no namenode leads")
+	})
+	return leader
+}

@@ -1,0 +1,84 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/cmd/processes"
+)
+
+// A workstation that loses power, as far as processes are concerned, in the middle of writes, again and again.
+func TestDevKilledWhileFilesArePutKeepsEveryAcknowledgedFile(t *testing.T) {
+	data := Dir(t)
+	dev := StartDev(t, data)
+	dev.Hops().OK("fs", "-mkdir", "/puts")
+	h := newHistory(t, "/puts")
+	for range 3 {
+		h.start(func(ctx context.Context) { h.puts(ctx, 3, dev.Conf()) })
+		h.more(15)
+		dev.Kill()
+		h.end()
+		dev = StartDev(t, data)
+	}
+	h.verify(dev.Client().FS())
+	dev.Stop(syscall.SIGTERM, 5*time.Second)
+}
+
+// stubborn is a job that ignores polite requests to end and leaves a process of its own session behind.
+const stubborn = `trap "" TERM INT HUP; setsid sh -c 'trap "" TERM INT HUP; while :; do sleep 0.2; done' & while :; do sleep 0.2; done`
+
+func TestDevStopsWithinSecondsAndLeavesNoProcess(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		signal syscall.Signal
+		job    bool
+	}{
+		{"Ctrl-C", syscall.SIGINT, false},
+		{"SIGTERM while containers run", syscall.SIGTERM, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dev := StartDev(t, Dir(t))
+			if c.job {
+				dev.Hops().OK("job", "run", "--detach", "--", "sh", "-c", stubborn)
+				Eventually(t, "the job's processes", func() error {
+					if n := len(processes.Find(dev.Data+"/", "sh -c trap")); n < 2 {
+						return fmt.Errorf("%d of 2", n)
+					}
+					return nil
+				})
+			}
+			t.Logf("took %v", dev.Stop(c.signal, 5*time.Second))
+		})
+	}
+}
+
+func TestEphemeralDevRemovesItsDirectory(t *testing.T) {
+	tmp := Dir(t)
+	cmd := exec.Command(Binary(t), "dev", "--ephemeral", "--ports", "random", "--gpus", "none", "--datanodes", "1")
+	cmd.Env = Environ(t, "", "TMPDIR="+tmp)
+	out := &output{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	Eventually(t, "hops dev is ready", func() error {
+		if !readyLine.MatchString(out.String()) {
+			return fmt.Errorf("it printed %q", out)
+		}
+		return nil
+	})
+	_ = cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,5 @@
+package process
+
+import "testing"
+
+func TestMain(m *testing.M) { Main(m) }

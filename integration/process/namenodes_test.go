@@ -1,0 +1,239 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/metadata"
+)
+
+// One cluster of three namenodes and three datanodes goes through all of this, a fault after the other, as clusters do.
+func TestFilesystemOfProcessesThatDie(t *testing.T) {
+	if testing.Short() {
+		t.Skip("six processes")
+	}
+	k := Start(t, processes.Config{
+		Namenodes: 3, Datanodes: 3,
+		Properties: map[string]string{"dfs.replication": "2", "dfs.blocksize": "1MiB"},
+	})
+	fs := Dial(t, k.Conf(), "").FS()
+	faults := []struct {
+		name string
+		run  func(*testing.T, *Cluster, *dfs.Client)
+	}{
+		{"each namenode killed in turn", eachNamenodeKilled},
+		{"the leader frozen and thawed reads nothing stale", leaderFrozen},
+		{"a datanode killed in the middle of a write", datanodeKilledMidWrite},
+		{"all processes killed at once", allKilled},
+	}
+	for _, f := range faults {
+		ok := t.Run(f.name, func(t *testing.T) { f.run(t, &Cluster{k.Cluster, t}, fs) })
+		if !ok {
+			break // what follows would fail for the same reason
+		}
+	}
+}
+
+func mkdir(t *testing.T, fs *dfs.Client, dir string) {
+	t.Helper()
+	if err := fs.Mkdirs(Context(t), dir, 0o755, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eachNamenodeKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
+	mkdir(t, fs, "/turns")
+	h := newHistory(t, "/turns")
+	h.start(
+		func(ctx context.Context) { h.puts(ctx, 1, k.Conf()) },
+		func(ctx context.Context) { h.calls(ctx, 2, fs) },
+	)
+	for _, n := range k.File().Namenodes {
+		h.more(30)
+		leads := k.Leader(fs) == n.ID
+		k.must(k.Kill(n.ID))
+		t.Logf("%s killed, leader: %v; 10 more operations acknowledged after %v", n.ID, leads, h.more(10))
+		k.must(k.Start(n.ID))
+		k.awaitMember(fs, n.IPC)
+	}
+	h.more(10)
+	h.end()
+	h.verify(fs)
+}
+
+// awaitMember waits until a namenode answers.
+func (k *Cluster) awaitMember(fs *dfs.Client, ipc string) {
+	k.T.Helper()
+	k.Await("namenode "+ipc, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		for _, s := range fs.HAState(ctx) {
+			if s.Address == ipc {
+				return s.Err
+			}
+		}
+		return fmt.Errorf("not among the namenodes")
+	})
+}
+
+// leaderFrozen stops the leader for longer than its followers wait. When it goes on it must not answer from its old state.
+func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
+	ctx := Context(t)
+	leader := k.Leader(fs)
+	var address string
+	for _, n := range k.File().Namenodes {
+		if n.ID == leader {
+			address = n.IPC
+		}
+	}
+	// This client knows no namenode but the frozen one.
+	old, err := dfs.New(dfs.Config{Namenodes: []string{address}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	if err := fs.WriteFile(ctx, "/frozen", []byte("old"), true); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := old.ReadFile(ctx, "/frozen"); err != nil || string(got) != "old" {
+		t.Fatalf("%q, %v", got, err)
+	}
+	k.must(k.Signal(leader, syscall.SIGSTOP))
+	defer func() { _ = k.Signal(leader, syscall.SIGCONT) }()
+	// Reads wait at the frozen leader's door; they are answered when it goes on.
+	type answer struct {
+		data []byte
+		err  error
+	}
+	answers := make(chan answer, 8)
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range cap(answers) {
+		go func() {
+			got, err := old.ReadFile(asking, "/frozen")
+			answers <- answer{got, err}
+		}()
+	}
+	started := time.Now()
+	if err := fs.WriteFile(ctx, "/frozen", []byte("new"), true); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s frozen; next write acknowledged after %v", leader, time.Since(started))
+	time.Sleep(max(0, 5*time.Second-time.Since(started)))
+	k.must(k.Signal(leader, syscall.SIGCONT))
+	time.AfterFunc(time.Second, cancel) // a namenode that leads no more leaves them waiting
+	stale := 0
+	for range cap(answers) {
+		a := <-answers
+		if a.err == nil && string(a.data) != "new" { // before its freeze they could have been answered, but they were sent after it
+			stale++
+		}
+	}
+	if stale > 0 {
+		t.Errorf("%d reads were answered with what had been overwritten", stale)
+	}
+	k.awaitMember(fs, address)
+	if got, err := fs.ReadFile(ctx, "/frozen"); err != nil || string(got) != "new" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// datanodeKilledMidWrite kills each datanode in turn while a file is written; the writer must finish.
+func datanodeKilledMidWrite(t *testing.T, k *Cluster, fs *dfs.Client) {
+	ctx := Context(t)
+	mkdir(t, fs, "/midwrite")
+	for _, name := range []string{"dn1", "dn2", "dn3"} {
+		file := "/midwrite/" + name
+		w, err := fs.Create(ctx, file, dfs.CreateOptions{Replication: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunk := bytes.Repeat([]byte(name+" "), 100<<10/4)
+		var want []byte
+		write := func(n int) {
+			t.Helper()
+			for range n {
+				if _, err := w.Write(chunk); err != nil {
+					t.Fatalf("%s: %v", file, err)
+				}
+				want = append(want, chunk...)
+			}
+		}
+		write(3)
+		if err := w.Hflush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		flushed := len(want)
+		k.must(k.Kill(name))
+		started := time.Now()
+		write(12) // over the end of the block, too
+		if err := w.Close(); err != nil {
+			t.Fatalf("%s: close: %v", file, err)
+		}
+		took := time.Since(started)
+		got, err := fs.ReadFile(ctx, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes that are not the %d written (%d flushed before the kill)", file, len(got), len(want), flushed)
+		}
+		k.must(k.Start(name))
+		k.awaitDatanodes(fs, 3)
+		t.Logf("%s killed after %d bytes; the rest took %v", name, flushed, took)
+	}
+}
+
+// awaitDatanodes waits until so many datanodes take new blocks: a small file gets as many replicas.
+func (k *Cluster) awaitDatanodes(fs *dfs.Client, n int) {
+	k.T.Helper()
+	serial := 0
+	k.Await(fmt.Sprintf("%d datanodes", n), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		serial++
+		name := fmt.Sprintf("/tmp/probe-%s-%d", metadata.TimeOf(time.Now()).Time().Format("150405.000"), serial)
+		w, err := fs.Create(ctx, name, dfs.CreateOptions{Replication: n})
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte("probe")); err != nil {
+			return err
+		}
+		if err := w.Close(); err != nil {
+			return err
+		}
+		blocks, err := fs.BlockLocations(ctx, name, 0, 5)
+		if err == nil && (len(blocks) != 1 || len(blocks[0].Datanodes) != n) {
+			err = fmt.Errorf("a file of %d replicas has %v", n, blocks)
+		}
+		return err
+	})
+}
+
+// allKilled ends every process at once, in the middle of writes, as a power cut would (the kernel keeps what was written).
+func allKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
+	mkdir(t, fs, "/cut")
+	h := newHistory(t, "/cut")
+	h.start(
+		func(ctx context.Context) { h.puts(ctx, 1, k.Conf()) },
+		func(ctx context.Context) { h.calls(ctx, 2, fs) },
+	)
+	t.Logf("60 operations took %v", h.more(60))
+	k.must(k.Kill(k.Names()...))
+	h.end()
+	k.must(k.StartAll())
+	started := time.Now()
+	k.Ready()
+	t.Logf("all there again after %v", time.Since(started))
+	h.verify(fs)
+	if safe, err := fs.SafeMode(Context(t), dfs.SafeModeGet); err != nil || safe {
+		t.Errorf("safe mode: %v, %v", safe, err)
+	}
+}
