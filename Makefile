@@ -8,7 +8,7 @@ GOLANGCI_VERSION := v2.15.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint bench bench-micro cover gen gen-check fmt compat fault train clean
+.PHONY: help build build-static demo test race lint bench bench-quick bench-micro cover gen gen-check fmt compat fault train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,8 +34,11 @@ lint: $(TOOLS)/golangci-lint ## static checks, import rules, race-enabled tests
 	@$(GO) test ./integration/archtest
 	@$(MAKE) --no-print-directory race
 
-bench: build ## measure this machine and hops on it (integration/bench)
-	@$(GO) run ./integration/bench -hops $(BIN)/hops
+bench: build ## measure hops beside Apache HDFS on this machine: all rows, within an hour
+	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops
+
+bench-quick: build ## the main rows of one server, 3 rounds, within 15 minutes
+	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops -quick
 
 bench-micro: ## run the Go benchmarks of the engines
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...

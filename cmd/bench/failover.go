@@ -101,10 +101,10 @@ func (b *Bench) Failover(ctx context.Context, config FailoverConfig) (Failover, 
 	}
 	defer end()
 	pause(ctx, config.Before)
-	at := time.Now()
 	if err := config.Kill(); err != nil {
 		return Failover{}, fmt.Errorf("kill: %w", err)
 	}
+	at := time.Now()
 	close(killed)
 	patience := time.After(config.Patience)
 	for _, w := range writers {
@@ -177,10 +177,10 @@ func (b *Bench) Outage(ctx context.Context, kill func() error) (float64, error) 
 	if err := b.create(ctx, c, path.Join(dir, "before"), nil); err != nil {
 		return 0, err
 	}
-	started := time.Now()
 	if err := kill(); err != nil {
 		return 0, err
 	}
+	started := time.Now()
 	for n := 0; ; n++ {
 		err := b.create(ctx, c, path.Join(dir, fmt.Sprint(n)), nil)
 		if err == nil {

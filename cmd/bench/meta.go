@@ -83,6 +83,23 @@ func (b *Bench) Meta(ctx context.Context) ([]Result, error) {
 	return results, err
 }
 
+// CreateAndStat measures two operations only: empty files, created and completed, and their status.
+func (b *Bench) CreateAndStat(ctx context.Context) ([]Result, error) {
+	made := make([]int, b.Outstanding)
+	create, err := b.measure(ctx, "create+close", 0, func(ctx context.Context, c *dfs.Client, w, n int) error {
+		made[w] = n + 1
+		return b.create(ctx, c, b.file(w, n), nil)
+	})
+	if err != nil {
+		return nil, err
+	}
+	stat, err := b.measure(ctx, "stat", 0, func(ctx context.Context, c *dfs.Client, w, _ int) error {
+		_, err := c.Stat(ctx, b.file(w, rand.IntN(max(1, made[w]))))
+		return err
+	})
+	return []Result{create, stat}, err
+}
+
 func (b *Bench) create(ctx context.Context, c *dfs.Client, name string, data []byte) error {
 	w, err := c.Create(ctx, name, dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
 	if err != nil {

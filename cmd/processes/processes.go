@@ -255,6 +255,14 @@ func (k *Cluster) Died() error {
 	return nil
 }
 
+// PID is the process of a server, 0 when none was started.
+func (k *Cluster) PID(name string) int {
+	if s := k.server(name); s != nil {
+		return s.cmd.Process.Pid
+	}
+	return 0
+}
+
 // Signal sends a signal to a server. One that ends a process is meant to.
 func (k *Cluster) Signal(name string, signal syscall.Signal) error {
 	k.mu.Lock()

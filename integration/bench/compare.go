@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/cmd/bench"
+)
+
+// plan is a comparison: one kind of cluster, and what is done on it.
+type plan struct {
+	group, title string
+	hops, hdfs   shape
+	replication  int
+	phases       []phase
+}
+
+// phase is a part of a round; it gives one or more rows.
+type phase struct {
+	name string
+	// full: left out of a quick run.
+	full bool
+	// closes: files with data are closed, so that HDFS also runs with dfs.datanode.synconclose.
+	closes bool
+	run    func(ctx context.Context, b *bench.Bench) ([]bench.Result, error)
+	change func(*bench.Options)
+}
+
+func small(size int) func(context.Context, *bench.Bench) ([]bench.Result, error) {
+	return func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Small(ctx, size) }
+}
+
+func metadataPhases() []phase {
+	return []phase{
+		{name: "metadata", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(ctx) }},
+		{name: "mix", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, false) }},
+		{name: "shared mix", full: true, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, true) }},
+	}
+}
+
+func dataPhases(replication int) []phase {
+	x := func(o *bench.Options) { o.Replication = replication }
+	return []phase{
+		{name: "1 KiB files", full: true, closes: true, run: small(1 << 10), change: x},
+		{name: "4 KiB files", closes: true, run: small(4 << 10), change: x},
+		{name: "32 KiB files", full: true, closes: true, run: small(32 << 10), change: x},
+		{name: "1 GiB file", closes: true, change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
+			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) }},
+		{name: "hflush", change: x, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(ctx, 16) }},
+	}
+}
+
+var single = plan{
+	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1}, replication: 1,
+	phases: append(metadataPhases(), dataPhases(1)...),
+}
+
+var replicated = plan{
+	group: "replicated", title: "Replicated three ways: hops with 3 namenodes, HDFS with 2 NameNodes, 3 JournalNodes and ZooKeeper; 3 datanodes",
+	hops: shape{3, 3}, hdfs: shape{2, 3}, replication: 3,
+	phases: append(metadataPhases(), dataPhases(3)...),
+}
+
+const (
+	labelHops   = "hops"
+	labelHDFS   = "HDFS"
+	labelSynced = "HDFS, synconclose"
+)
+
+// compare runs a plan: both sides up, warm, then rounds in which the sides take turns at every phase.
+func (r *runner) compare(ctx context.Context, p plan) (err error) {
+	var sides []side
+	defer func() {
+		for _, s := range sides {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	add := func(s side, failed error) error {
+		if failed == nil {
+			sides = append(sides, s)
+		}
+		return failed
+	}
+	r.say("%s: starting hops", p.group)
+	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, nil)
+	if err := add(o, err); err != nil {
+		return err
+	}
+	if r.jars != "" {
+		r.say("%s: starting Apache HDFS", p.group)
+		h, err := r.startHadoop(ctx, p.group+"-hdfs", labelHDFS, p.hdfs, false)
+		if err == nil {
+			err = add(h, nil)
+			if p.hdfs.namenodes == 1 {
+				var synced *hadoop
+				if synced, err = r.startHadoop(ctx, p.group+"-hdfs-sync", labelSynced, p.hdfs, true); err == nil {
+					sides = append(sides, synced)
+				}
+			}
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			r.say("%s: Apache HDFS does not run: %v", p.group, err)
+			r.report.PeerMissing = err.Error()
+		}
+	}
+	var phases []phase
+	for _, ph := range p.phases {
+		if !ph.full || !r.quick {
+			phases = append(phases, ph)
+		}
+	}
+	t := &table{Group: p.group, Title: p.title}
+	for _, s := range sides {
+		t.Sides = append(t.Sides, s.label())
+		if err := r.warmUp(ctx, s, phases); err != nil {
+			return err
+		}
+	}
+	for round := range r.rounds {
+		for _, ph := range phases {
+			turn := slices.Clone(sides)
+			if round%2 == 1 {
+				slices.Reverse(turn)
+			}
+			for _, s := range turn {
+				if s.label() == labelSynced && !ph.closes {
+					continue
+				}
+				results, err := r.phaseOn(ctx, s, ph, 0)
+				if err != nil {
+					return fmt.Errorf("%s on %s: %w", ph.name, s.label(), err)
+				}
+				for _, res := range results {
+					t.add(s.label(), res)
+				}
+			}
+		}
+		r.say("%s: round %d of %d done", p.group, round+1, r.rounds)
+	}
+	r.report.Tables = append(r.report.Tables, t)
+	return nil
+}
+
+// phaseOn runs one phase on one side, in a directory of its own. A time of 0 means the run's.
+func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Duration) ([]bench.Result, error) {
+	b, err := r.load(ctx, s, func(o *bench.Options) {
+		if ph.change != nil {
+			ph.change(o)
+		}
+		if each > 0 {
+			o.Time, o.Progress = each, nil
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	results, err := ph.run(ctx, b)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	err = errors.Join(err, b.Close(closing))
+	for _, res := range results {
+		if res.Errors > 0 && err == nil {
+			r.say("%s on %s: %d of %d failed: %s", res.Name, s.label(), res.Errors, res.Ops, res.FirstError)
+		}
+	}
+	time.Sleep(300 * time.Millisecond) // what was deleted goes from the datanodes
+	return results, err
+}
+
+// warmUp loads a side as the rounds will: hops once over all phases, HDFS until the time for it is over, because a JVM
+// needs minutes to compile what it runs.
+func (r *runner) warmUp(ctx context.Context, s side, phases []phase) error {
+	patience, each := r.warm, r.phase
+	if strings.HasPrefix(s.label(), labelSynced) {
+		patience /= 3
+	}
+	started := time.Now()
+	for pass := 0; ; pass++ {
+		for _, ph := range phases {
+			if s.label() == labelSynced && !ph.closes {
+				continue
+			}
+			if s.label() != labelHops && pass > 0 && time.Since(started) > patience {
+				return nil
+			}
+			if _, err := r.phaseOn(ctx, s, ph, each); err != nil {
+				return fmt.Errorf("%s on %s: %w", ph.name, s.label(), err)
+			}
+		}
+		if pass == 0 {
+			r.say("%s: first warm-up pass took %v", s.label(), time.Since(started).Round(time.Second))
+		}
+		if s.label() == labelHops || time.Since(started) > patience {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/cmd/bench"
+)
+
+// report is everything that a run found out.
+type report struct {
+	Quick       bool      `json:"quick"`
+	Started     time.Time `json:"started"`
+	Seconds     float64   `json:"seconds"`
+	Version     string    `json:"version"`
+	Groups      []string  `json:"groups"`
+	Rounds      int       `json:"rounds"`
+	Phase       float64   `json:"phase_seconds"`
+	Machine     machine   `json:"machine"`
+	PeerMissing string    `json:"peer_missing,omitempty"`
+	Promises    []promise `json:"promises,omitempty"`
+	Tables      []*table  `json:"tables,omitempty"`
+	Failovers   []failed  `json:"failovers,omitempty"`
+	Large       []large   `json:"large,omitempty"`
+}
+
+// promise is one of hops's own.
+type promise struct {
+	What     string  `json:"what"`
+	Unit     string  `json:"unit"`
+	Measured float64 `json:"measured"`
+	Low      float64 `json:"low"`
+	High     float64 `json:"high"`
+	N        int     `json:"n"`
+	Goal     string  `json:"goal"`
+	Kept     bool    `json:"kept"`
+	Note     string  `json:"note,omitempty"`
+}
+
+// table is the rows of one comparison.
+type table struct {
+	Group string   `json:"group"`
+	Title string   `json:"title"`
+	Sides []string `json:"sides"`
+	Rows  []*row   `json:"rows"`
+}
+
+// row is one operation with the results of all rounds by side.
+type row struct {
+	Name   string                    `json:"name"`
+	Unit   string                    `json:"unit"`
+	Rounds map[string][]bench.Result `json:"rounds"`
+}
+
+func (t *table) add(side string, res bench.Result) {
+	for _, w := range t.Rows {
+		if w.Name == res.Name {
+			w.Rounds[side] = append(w.Rounds[side], res)
+			return
+		}
+	}
+	t.Rows = append(t.Rows, &row{Name: res.Name, Unit: res.Unit, Rounds: map[string][]bench.Result{side: {res}}})
+}
+
+// spread is a median with its range.
+type spread struct{ median, low, high float64 }
+
+func spreadOf(values []float64) spread {
+	if len(values) == 0 {
+		return spread{}
+	}
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
+	return spread{sorted[len(sorted)/2], sorted[0], sorted[len(sorted)-1]}
+}
+
+func (w *row) of(side string, value func(bench.Result) float64) spread {
+	var all []float64
+	for _, res := range w.Rounds[side] {
+		all = append(all, value(res))
+	}
+	return spreadOf(all)
+}
+
+func rate(r bench.Result) float64      { return r.PerSecond }
+func serverCPU(r bench.Result) float64 { return r.ServerCPU }
+func clientCPU(r bench.Result) float64 { return r.ClientCPU }
+func half(r bench.Result) float64      { return r.P50 }
+func tail(r bench.Result) float64      { return r.P99 }
+func others(r bench.Result) float64    { return r.Others }
+
+// goals are the server CPU in microseconds an operation (per megabyte: as megabytes per CPU second) that this project set
+// itself as the least to reach, by group.
+var goals = map[string]map[string]float64{
+	"single": {
+		"mkdir": 18, "create+close": 40, "stat": 9, "open": 9, "list of 16": 11, "rename": 18, "delete": 18, "spotify mix": 15,
+		"write 4 KiB x1": 150, "read 4 KiB x1": 50, "write seq x1": 1e6 / 1000, "read seq x1": 1e6 / 3000,
+	},
+	"replicated": {
+		"mkdir": 35, "create+close": 70, "rename": 35, "delete": 35, "spotify mix": 20,
+		"write 4 KiB x3": 300, "read 4 KiB x3": 50, "write seq x3": 1e6 / 420, "read seq x3": 1e6 / 3000,
+	},
+}
+
+// number prints three digits that count.
+func number(v float64) string {
+	switch {
+	case v >= 100000:
+		return fmt.Sprintf("%.0fk", v/1000)
+	case v >= 10000:
+		return fmt.Sprintf("%.1fk", v/1000)
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func (s spread) String() string {
+	return fmt.Sprintf("%s (%s-%s)", number(s.median), number(s.low), number(s.high))
+}
+
+func ratio(a, b float64) string {
+	if a <= 0 || b <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}
+
+// markdown is the report for people.
+func (r *report) markdown(name string) string {
+	var b strings.Builder
+	title := "Benchmark"
+	if r.Quick {
+		title = "Quick benchmark: main rows of one server, few rounds"
+	}
+	m := r.Machine
+	fmt.Fprintf(&b, "# %s\n\n%s, %s, %d cores (%s), %.0f GiB, %s, Linux %s, %s, %s. Took %.0f minutes. Load average before: %s.\n\n",
+		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Load)
+	fmt.Fprintf(&b, "Median (lowest-highest) of %d rounds of %.0f s an operation, the sides taking turns, after warm-up. Clients and servers share the cores. "+
+		"CPU is user + system time of all servers, or of the client, per operation. *Others* is what the rest of the machine used meanwhile: rates fall with it, CPU per operation hardly. "+
+		"64 clients with a connection each, one request at a time; the same Go client on both sides. How it is measured: [benchmarks](../../../docs/explanation/benchmarks.md).\n", r.Rounds, r.Phase)
+	if r.PeerMissing != "" {
+		fmt.Fprintf(&b, "\n**Apache HDFS was not measured, or not in all parts**, so there are no ratios there: %s\n", r.PeerMissing)
+	}
+	if len(r.Promises) > 0 {
+		b.WriteString("\n## Promises\n\n| what | measured | n | goal | kept |\n| --- | --- | --- | --- | --- |\n")
+		for _, p := range r.Promises {
+			kept := "yes"
+			if !p.Kept {
+				kept = "**no**"
+			}
+			what := p.What
+			if p.Note != "" {
+				what += " (" + p.Note + ")"
+			}
+			fmt.Fprintf(&b, "| %s | %s %s | %d | %s | %s |\n", what, spread{p.Measured, p.Low, p.High}, p.Unit, p.N, p.Goal, kept)
+		}
+	}
+	for _, t := range r.Tables {
+		r.table(&b, t)
+		fmt.Fprintf(&b, "\n![%s](%s-%s.svg)\n", t.Title, name, t.Group)
+	}
+	if len(r.Failovers) > 0 {
+		b.WriteString("\n## Failover under load\n\n16 clients create files, a server is killed, every acknowledged file is looked for afterwards.\n\n" +
+			"| side | what dies | seconds to the first success, by run | last writer | acknowledged | lost |\n| --- | --- | --- | --- | --- | --- |\n")
+		for _, f := range r.Failovers {
+			var first, last []string
+			acknowledged, lost := int64(0), int64(0)
+			for _, run := range f.Runs {
+				first, last = append(first, fmt.Sprintf("%.2f", run.Seconds)), append(last, fmt.Sprintf("%.2f", run.Last))
+				acknowledged += run.Acknowledged
+				lost += run.Lost
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d |\n", f.Side, f.What, strings.Join(first, " · "), strings.Join(last, " · "), acknowledged, lost)
+		}
+	}
+	if len(r.Large) > 0 {
+		b.WriteString("\n## A large namespace\n\n| side | files | filled at /s, CPU us each | resident | restart to the first answer | shell `-ls /` | rename: acknowledged, others' longest wait | delete: the same |\n" +
+			"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+		for _, l := range r.Large {
+			var trees []string
+			for _, s := range l.Subtrees {
+				trees = append(trees, fmt.Sprintf("%.3f s, %.0f ms (quiet %.0f)", s.Seconds, s.Stall, s.Quiet))
+			}
+			for len(trees) < 2 {
+				trees = append(trees, "")
+			}
+			fmt.Fprintf(&b, "| %s | %d | %s, %s | %.2f GB | %.2f s | %.3f s | %s | %s |\n", l.Side, l.Files, number(l.Fill.PerSecond), number(l.Fill.ServerCPU),
+				float64(l.Resident)/1e9, l.Restart, l.Shell, trees[0], trees[1])
+		}
+		b.WriteString("\nHDFS restarts from a checkpoint made just before, hops after kill -9.\n")
+	}
+	return b.String()
+}
+
+func (r *report) table(b *strings.Builder, t *table) {
+	fmt.Fprintf(b, "\n## %s\n\n", t.Title)
+	both := slices.Contains(t.Sides, labelHDFS)
+	if both {
+		b.WriteString("| operation | hops, per second | HDFS, per second | hops / HDFS | hops p50, p99 ms | HDFS p50, p99 ms | hops servers, CPU us | HDFS servers, CPU us | HDFS / hops | client CPU us, hops; HDFS | others, cores | goal, CPU us |\n")
+		b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	} else {
+		b.WriteString("| operation | hops, per second | p50, p99 ms | servers, CPU us | client CPU us | others, cores | goal, CPU us |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	}
+	for _, w := range t.Rows {
+		name, unit := w.Name, ""
+		if w.Unit != "ops/s" {
+			unit = " MB"
+			name += ", per MB"
+		}
+		goal := ""
+		h := w.of(labelHops, serverCPU)
+		if g, ok := goals[t.Group][w.Name]; ok {
+			goal = fmt.Sprintf("≤ %s: reached", number(g))
+			if h.median > g {
+				goal = fmt.Sprintf("≤ %s: **missed**", number(g))
+			}
+		}
+		latency := func(side string) string {
+			return fmt.Sprintf("%s, %s", number(w.of(side, half).median), number(w.of(side, tail).median))
+		}
+		if !both {
+			fmt.Fprintf(b, "| %s | %s%s | %s | %s | %s | %s | %s |\n", name, w.of(labelHops, rate), unit, latency(labelHops), h, number(w.of(labelHops, clientCPU).median), number(w.of(labelHops, others).median), goal)
+			continue
+		}
+		peers := []string{labelHDFS}
+		if len(w.Rounds[labelSynced]) > 0 {
+			peers = append(peers, labelSynced)
+		}
+		for i, peer := range peers {
+			label := name
+			if peer == labelSynced {
+				label += ", HDFS with synconclose"
+			}
+			if i > 0 {
+				goal = ""
+			}
+			p := w.of(peer, serverCPU)
+			fmt.Fprintf(b, "| %s | %s%s | %s%s | %s | %s | %s | %s | %s | %s | %s; %s | %s; %s | %s |\n", label,
+				w.of(labelHops, rate), unit, w.of(peer, rate), unit, ratio(w.of(labelHops, rate).median, w.of(peer, rate).median),
+				latency(labelHops), latency(peer), h, p, ratio(p.median, h.median),
+				number(w.of(labelHops, clientCPU).median), number(w.of(peer, clientCPU).median),
+				number(w.of(labelHops, others).median), number(w.of(peer, others).median), goal)
+		}
+	}
+	if both && t.Group == "single" {
+		b.WriteString("\nhops fsyncs a block before close returns; HDFS does only with `dfs.datanode.synconclose`, so rows with data stand there twice.\n")
+	} else if both {
+		b.WriteString("\nhops fsyncs every replica of a block before close returns; HDFS as configured here leaves that to the page cache.\n")
+	}
+}
+
+// write stores the report: JSON, Markdown and plots.
+func (r *runner) write() error {
+	name := "full"
+	if r.quick {
+		name = "quick"
+	}
+	if r.groups != "" {
+		name = "part"
+	}
+	if err := os.MkdirAll(r.options.out, 0o755); err != nil {
+		return err
+	}
+	raw, err := json.MarshalIndent(r.report, "", " ")
+	if err != nil {
+		return err
+	}
+	text := r.report.markdown(name)
+	files := map[string][]byte{name + ".json": append(raw, '\n'), name + ".md": []byte(text)}
+	for _, t := range r.report.Tables {
+		files[name+"-"+t.Group+".svg"] = []byte(plot(t))
+	}
+	for file, data := range files {
+		if err := os.WriteFile(filepath.Join(r.options.out, file), data, 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(r.screen, "\n%s\nwritten to %s\n", text, filepath.Join(r.options.out, name+".md"))
+	if r.quick {
+		fmt.Fprintln(r.screen, "This was the quick run: one server, few rounds. `make bench` does all rows.")
+	}
+	return nil
+}

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/bench"
+	"github.com/gohops/hops/cmd/processes"
+)
+
+// side is one running filesystem that is measured.
+type side interface {
+	// label names it in tables.
+	label() string
+	// addresses are the namenodes' for Hadoop's protocol.
+	addresses() []string
+	// servers are the process ids of all servers by name.
+	servers() map[string]int
+	// killLeader ends the namenode that leads with SIGKILL and returns what brings the killed back; host: with all that
+	// a lost machine would take along.
+	killLeader(ctx context.Context, host bool) (revive func(ctx context.Context) error, err error)
+	// stop ends all servers.
+	stop() error
+}
+
+// shape is what servers a filesystem consists of.
+type shape struct {
+	namenodes, datanodes int
+}
+
+// client is a client of a side; each has a connection of its own.
+func client(s side) (*dfs.Client, error) {
+	return dfs.New(dfs.Config{Namenodes: s.addresses(), Logger: slog.New(slog.DiscardHandler)})
+}
+
+// load makes a bench on a side.
+func (r *runner) load(ctx context.Context, s side, change func(*bench.Options)) (*bench.Bench, error) {
+	o := bench.Options{
+		Clients:     func(int) (*dfs.Client, error) { return client(s) },
+		Connections: 64, Outstanding: 64, Time: r.phase, Servers: s.servers(), Live: r.live, Progress: r.screen,
+		Root: fmt.Sprintf("/benchmarks/%d", time.Now().UnixNano()),
+	}
+	if !r.live {
+		o.Progress = nil
+	}
+	if change != nil {
+		change(&o)
+	}
+	return bench.New(ctx, o)
+}
+
+// ready waits until a side answers, accepts changes and has its datanodes.
+func ready(ctx context.Context, s side, datanodes int, patience time.Duration, died func() error) error {
+	c, err := client(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	deadline := time.Now().Add(patience)
+	for {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := c.Mkdirs(attempt, "/benchmarks", 0o755, true)
+		if err == nil {
+			var live []dfs.Datanode
+			if live, err = c.Datanodes(attempt, dfs.LiveDatanodes); err == nil && len(live) < datanodes {
+				err = fmt.Errorf("%d of %d datanodes have registered", len(live), datanodes)
+			}
+		}
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().After(deadline):
+			return fmt.Errorf("%s is not ready after %v: %w", s.label(), patience, err)
+		}
+		if died != nil {
+			if err := died(); err != nil {
+				return err
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// leader is the index of the namenode that leads.
+func leader(ctx context.Context, s side) (int, error) {
+	c, err := client(s)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	for range 100 {
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		states := c.HAState(attempt)
+		cancel()
+		for i, st := range states {
+			if st.State == "active" {
+				return i, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return 0, fmt.Errorf("%s has no leader", s.label())
+}
+
+// standing waits until all namenodes answer, one of them as the leader.
+func standing(ctx context.Context, s side) error {
+	c, err := client(s)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var last error
+	for range 600 {
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		states := c.HAState(attempt)
+		cancel()
+		active, standby := 0, 0
+		for _, st := range states {
+			switch {
+			case st.State == "active":
+				active++
+			case st.State == "standby":
+				standby++
+			case st.Err != nil:
+				last = st.Err
+			}
+		}
+		if active == 1 && active+standby == len(states) {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return errors.Join(fmt.Errorf("%s: not all namenodes came back within a minute", s.label()), last)
+}
+
+// ours is a hops cluster of processes.
+type ours struct {
+	cluster *processes.Cluster
+}
+
+func (r *runner) startOurs(ctx context.Context, name string, sh shape, properties map[string]string) (*ours, error) {
+	dir := filepath.Join(r.dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, err
+	}
+	all := map[string]string{"dfs.replication": "1"}
+	for k, v := range properties {
+		all[k] = v
+	}
+	k, err := processes.New(processes.Config{Binary: r.hops, Dir: dir, Name: "bench", Namenodes: sh.namenodes, Datanodes: sh.datanodes, Properties: all})
+	if err != nil {
+		return nil, err
+	}
+	o := &ours{k}
+	err = k.StartAll()
+	if err == nil {
+		err = ready(ctx, o, sh.datanodes, 30*time.Second, k.Died)
+	}
+	if err != nil {
+		return nil, errors.Join(err, o.stop())
+	}
+	return o, nil
+}
+
+func (o *ours) label() string { return "hops" }
+
+func (o *ours) addresses() []string {
+	var out []string
+	for _, n := range o.cluster.File().Namenodes {
+		out = append(out, n.IPC)
+	}
+	return out
+}
+
+func (o *ours) servers() map[string]int {
+	out := map[string]int{}
+	for _, name := range o.cluster.Names() {
+		if pid := o.cluster.PID(name); pid != 0 {
+			out[name] = pid
+		}
+	}
+	return out
+}
+
+func (o *ours) killLeader(ctx context.Context, _ bool) (func(context.Context) error, error) {
+	i, err := leader(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	name := o.cluster.File().Namenodes[i].ID
+	if err := o.cluster.Kill(name); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		if err := o.cluster.Start(name); err != nil {
+			return err
+		}
+		return standing(ctx, o)
+	}, nil
+}
+
+func (o *ours) stop() error {
+	err := o.cluster.Stop()
+	for _, pid := range o.cluster.Leftovers() {
+		err = errors.Join(err, fmt.Errorf("process %d was left running: %s", pid, processes.Command(pid)), syscall.Kill(pid, syscall.SIGKILL))
+	}
+	return err
+}
+
+// sum adds up numbers by server.
+func sum[N int64 | float64](by map[string]N, prefixes ...string) N {
+	var total N
+	for name, v := range by {
+		if len(prefixes) == 0 {
+			total += v
+		}
+		for _, p := range prefixes {
+			if strings.HasPrefix(name, p) {
+				total += v
+			}
+		}
+	}
+	return total
+}
