@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"syscall"
 	"testing"
 	"time"
@@ -87,17 +88,23 @@ func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 	ctx := Context(t)
 	leader := k.Leader(fs)
 	var address string
+	var others []string
 	for _, n := range k.File().Namenodes {
 		if n.ID == leader {
 			address = n.IPC
+		} else {
+			others = append(others, n.IPC)
 		}
 	}
-	// This client knows no namenode but the frozen one.
-	old, err := dfs.New(dfs.Config{Namenodes: []string{address}})
-	if err != nil {
-		t.Fatal(err)
+	dial := func(namenodes ...string) *dfs.Client {
+		c, err := dfs.New(dfs.Config{Namenodes: namenodes, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
 	}
-	defer old.Close()
+	old, fresh := dial(address), dial(others...)
 	if err := fs.WriteFile(ctx, "/frozen", []byte("old"), true); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +128,7 @@ func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 		}()
 	}
 	started := time.Now()
-	if err := fs.WriteFile(ctx, "/frozen", []byte("new"), true); err != nil {
+	if err := fresh.WriteFile(ctx, "/frozen", []byte("new"), true); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%s frozen; next write acknowledged after %v", leader, time.Since(started))
@@ -227,9 +234,13 @@ func allKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
 	)
 	t.Logf("60 operations took %v", h.more(60))
 	k.must(k.Kill(k.Names()...))
-	h.end()
-	k.must(k.StartAll())
 	started := time.Now()
+	h.end()
+	if took := time.Since(started); took > 10*time.Second {
+		t.Errorf("clients whose cluster is gone took %v to be stopped", took)
+	}
+	k.must(k.StartAll())
+	started = time.Now()
 	k.Ready()
 	t.Logf("all there again after %v", time.Since(started))
 	h.verify(fs)

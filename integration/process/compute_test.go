@@ -1,0 +1,245 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/config"
+)
+
+// One cluster with two simulated GPUs on one node goes through all of this.
+func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
+	if testing.Short() {
+		t.Skip("four processes")
+	}
+	k := Start(t, processes.Config{
+		Namenodes: 1, Datanodes: 1, NodeManagers: 1, GPUs: 2,
+		Properties: map[string]string{"dfs.replication": "1"},
+		Adjust: func(_ string, f *config.File) {
+			if f.NodeManager != nil {
+				f.NodeManager.Lease = 30 * time.Second // longer than a machine under load takes to start a process
+			}
+			if f.ResourceManager != nil {
+				f.ResourceManager.Lease = 30 * time.Second
+			}
+		},
+	})
+	c := Dial(t, k.Conf(), "")
+	for _, fault := range []struct {
+		name string
+		run  func(*testing.T, *Cluster, *client.Client)
+	}{
+		{"the resource manager killed", resourceManagerKilled},
+		{"the node manager killed", nodeManagerKilled},
+		{"both killed at once", bothManagersKilled},
+	} {
+		if !t.Run(fault.name, func(t *testing.T) { fault.run(t, &Cluster{k.Cluster, t}, c) }) {
+			break
+		}
+	}
+	grantsDoNotOverlap(t, c)
+}
+
+// worker is a job whose one container writes its process id to a file and runs until another file is there, whose text is
+// its exit status.
+type worker struct {
+	t       *testing.T
+	c       *client.Client
+	id, dir string
+}
+
+func submitWorker(t *testing.T, c *client.Client, gpus int) *worker {
+	t.Helper()
+	w := &worker{t: t, c: c, dir: t.TempDir()}
+	script := fmt.Sprintf(`cd %s; echo "$CUDA_VISIBLE_DEVICES" > gpus; echo $$ >> pids; while [ ! -e end ]; do sleep 0.05; done; exit $(cat end)`, w.dir)
+	var err error
+	w.id, err = c.Jobs().Submit(Context(t), client.Job{
+		Name: "worker", Argv: []string{"sh", "-c", script}, Resources: client.JobResources{Memory: "64MiB", VCores: 1, GPUs: gpus},
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func startWorker(t *testing.T, c *client.Client, gpus int) *worker {
+	t.Helper()
+	w := submitWorker(t, c, gpus)
+	Eventually(t, "the container's process", func() error {
+		if len(w.pids()) == 0 {
+			s, err := c.Jobs().Get(Context(t), w.id)
+			return fmt.Errorf("job %s %s %v", s.State, s.Diagnostics, err)
+		}
+		return nil
+	})
+	return w
+}
+
+// pids are the processes that its container has had.
+func (w *worker) pids() []string {
+	text, _ := os.ReadFile(filepath.Join(w.dir, "pids"))
+	return strings.Fields(string(text))
+}
+
+// alive fails the test unless the one process that the container ever had runs.
+func (w *worker) alive() {
+	w.t.Helper()
+	pids := w.pids()
+	if len(pids) != 1 {
+		w.t.Fatalf("the container was started %d times", len(pids))
+	}
+	pid, err := strconv.Atoi(pids[0])
+	if err == nil {
+		err = syscall.Kill(pid, 0)
+	}
+	if err != nil {
+		w.t.Fatalf("process %s: %v", pids[0], err)
+	}
+}
+
+// finish lets it end with a status and waits until its job has ended.
+func (w *worker) finish(status string) client.JobStatus {
+	w.t.Helper()
+	w.exit(status)
+	return w.wait()
+}
+
+func (w *worker) exit(status string) {
+	w.t.Helper()
+	writeFile(w.t, filepath.Join(w.dir, "end.tmp"), status)
+	if err := os.Rename(filepath.Join(w.dir, "end.tmp"), filepath.Join(w.dir, "end")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *worker) wait() client.JobStatus {
+	w.t.Helper()
+	var s client.JobStatus
+	Eventually(w.t, "the end of "+w.id, func() (err error) {
+		if s, err = w.c.Jobs().Get(Context(w.t), w.id); err == nil && !s.Ended() {
+			err = fmt.Errorf("%s", s.State)
+		}
+		return err
+	})
+	return s
+}
+
+// grantsDoNotOverlap checks the ledger: no device is in two containers at a time.
+func grantsDoNotOverlap(t *testing.T, c *client.Client) {
+	t.Helper()
+	grants, err := c.Jobs().Grants(Context(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func(g client.Grant) int64 {
+		if g.To == 0 {
+			return 1<<63 - 1
+		}
+		return g.To
+	}
+	for i, a := range grants {
+		for _, b := range grants[:i] {
+			shared := slices.ContainsFunc(a.GPUs, func(gpu string) bool { return slices.Contains(b.GPUs, gpu) })
+			if shared && a.Container != b.Container && a.From < end(b) && b.From < end(a) {
+				t.Errorf("%v and %v were granted at once: %+v, %+v", a.Container, b.Container, a, b)
+			}
+		}
+	}
+	if len(grants) == 0 {
+		t.Error("the ledger is empty")
+	}
+}
+
+// managed waits until the resource manager answers and has its node.
+func (k *Cluster) managed(c *client.Client) {
+	k.T.Helper()
+	k.Await("a node of the resource manager", func() error {
+		nodes, err := c.Jobs().Nodes(Context(k.T))
+		if err == nil && len(nodes) != 1 {
+			err = errors.New("none")
+		}
+		return err
+	})
+}
+
+func resourceManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
+	one := startWorker(t, c, 1)
+	waits := submitWorker(t, c, 2) // both GPUs: it must wait for the one that is taken
+	k.must(k.Kill("rm1"))
+	one.alive()
+	k.must(k.Start("rm1"))
+	k.managed(c)
+	one.alive()
+	three := startWorker(t, c, 1) // the free GPU still is given out
+	if a, b := one.gpus(), three.gpus(); a == b || a == "" || b == "" {
+		t.Errorf("GPU %q is in one container, %q in another", a, b)
+	}
+	if n := len(waits.pids()); n != 0 {
+		t.Errorf("a job of two GPUs runs beside one that has one of the two")
+	}
+	grantsDoNotOverlap(t, c)
+	for _, w := range []*worker{one, three} {
+		if s := w.finish("0"); !s.Succeeded() {
+			t.Errorf("%s: %s %s: %s", w.id, s.State, s.FinalStatus, s.Diagnostics)
+		}
+	}
+	Eventually(t, "the job of two GPUs", func() error {
+		if len(waits.pids()) == 0 {
+			return errors.New("it does not run")
+		}
+		return nil
+	})
+	if s := waits.finish("0"); !s.Succeeded() {
+		t.Errorf("%s: %s", waits.id, s.Diagnostics)
+	}
+}
+
+func (w *worker) gpus() string {
+	text, _ := os.ReadFile(filepath.Join(w.dir, "gpus"))
+	return strings.TrimSpace(string(text))
+}
+
+func nodeManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
+	stays, ends := startWorker(t, c, 1), startWorker(t, c, 1)
+	k.must(k.Kill("nm1"))
+	ends.exit("7") // while nobody looks
+	Eventually(t, "the end of the container's process", func() error {
+		pid, _ := strconv.Atoi(ends.pids()[0])
+		if syscall.Kill(pid, 0) == nil {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	stays.alive()
+	k.must(k.Start("nm1"))
+	if s := ends.wait(); s.Succeeded() || !strings.Contains(s.Diagnostics, "7") {
+		t.Errorf("a container ended with status 7 while its node manager was down; the job: %s %s %q", s.State, s.FinalStatus, s.Diagnostics)
+	}
+	stays.alive()
+	if s := stays.finish("0"); !s.Succeeded() {
+		t.Errorf("%s: %s %s: %s", stays.id, s.State, s.FinalStatus, s.Diagnostics)
+	}
+}
+
+func bothManagersKilled(t *testing.T, k *Cluster, c *client.Client) {
+	w := startWorker(t, c, 2)
+	k.must(k.Kill("rm1", "nm1"))
+	w.alive()
+	k.must(k.Start("rm1"))
+	k.must(k.Start("nm1"))
+	k.managed(c)
+	w.alive()
+	if s := w.finish("0"); !s.Succeeded() {
+		t.Errorf("%s: %s %s: %s", w.id, s.State, s.FinalStatus, s.Diagnostics)
+	}
+}
