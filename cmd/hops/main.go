@@ -101,11 +101,13 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		EnableBashCompletion:   true,
 		Suggest:                true,
 		UseShortOptionHandling: true,
-		Reader:                 stdin,
-		Writer:                 stdout,
-		ErrWriter:              stderr,
-		ExitErrHandler:         func(*cli.Context, error) {},
-		OnUsageError:           usageError,
+		// Values hold commas: -D hadoop.proxyuser.hue.hosts=a,b
+		DisableSliceFlagSeparator: true,
+		Reader:                    stdin,
+		Writer:                    stdout,
+		ErrWriter:                 stderr,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		OnUsageError:              usageError,
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), logsCommand(),

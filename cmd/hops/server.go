@@ -60,7 +60,10 @@ func runServer(c *cli.Context) error {
 		"resourcemanager": {file.ResourceManager != nil, b.ResourceManager},
 		"nodemanager":     {file.NodeManager != nil, b.NodeManager},
 	}
-	roleNames := c.StringSlice("role")
+	var roleNames []string
+	for _, list := range c.StringSlice("role") {
+		roleNames = append(roleNames, strings.Split(list, ",")...)
+	}
 	for _, name := range roleNames {
 		role, ok := names[name]
 		if !ok {
