@@ -18,7 +18,7 @@ const Newest uint64 = math.MaxUint64
 // Limits on what a store takes. Longer keys and values are errors of Put.
 const (
 	MaxKey   = 16 << 10
-	MaxValue = 1 << 20
+	MaxValue = 512 << 10
 )
 
 // ErrNotFound is returned by Get for a key that has no value at the view's timestamp.

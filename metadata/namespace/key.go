@@ -20,6 +20,15 @@ const (
 
 var markerKey = []byte{classMarker}
 
+// classKnown reports whether records of a class are part of a snapshot's stream.
+func classKnown(class byte) bool {
+	switch class {
+	case classEntry, classINode, classBlock, classLease, classOpen, classRetry:
+		return true
+	}
+	return false
+}
+
 func appendID(b []byte, class byte, id uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, class), id)
 }

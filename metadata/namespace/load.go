@@ -102,8 +102,11 @@ func (ns *Namespace) readEntry(parent metadata.INodeID, name string) (*inode, er
 	return decodeEntry(name, []byte(key), value)
 }
 
-// install puts a loaded inode into memory.
-func (ns *Namespace) install(parent, n *inode) {
+// install puts a loaded inode into memory. An inode that is there already means that the checkpoint is no tree.
+func (ns *Namespace) install(parent, n *inode) error {
+	if other := ns.inodes[n.id]; other != nil {
+		return fmt.Errorf("inode %d is entry %q of %d and entry %q: %w", n.id, n.name, parent.id, other.name, metadata.ErrCorrupt)
+	}
 	n.parent = parent
 	ns.inodes[n.id] = n
 	if n.file != nil {
@@ -112,6 +115,7 @@ func (ns *Namespace) install(parent, n *inode) {
 		}
 	}
 	parent.dir.children.Set(n.name, n)
+	return nil
 }
 
 // lookup finds the entry name of the directory dir; nil when there is none.
@@ -129,7 +133,9 @@ func (ns *Namespace) lookup(dir *inode, name string, load bool) (*inode, error) 
 	if err != nil || n == nil {
 		return nil, err
 	}
-	ns.install(dir, n)
+	if err := ns.install(dir, n); err != nil {
+		return nil, err
+	}
 	return n, nil
 }
 
@@ -149,12 +155,11 @@ func (ns *Namespace) loadAll(dir *inode, load bool) error {
 			return true
 		}
 		n, err := decodeEntry(name, key, value)
-		if err != nil {
-			bad = err
-			return false
+		if err == nil {
+			err = ns.install(dir, n)
 		}
-		ns.install(dir, n)
-		return true
+		bad = err
+		return err == nil
 	})
 	if err = errors.Join(err, bad); err != nil {
 		return err

@@ -160,7 +160,7 @@ func (s *streamReader) next() (key, value []byte, err error) {
 	if value, err = s.field(); err != nil {
 		return nil, nil, err
 	}
-	if len(key) == 0 || key[0] == classMarker {
+	if len(key) == 0 || !classKnown(key[0]) {
 		return nil, nil, corrupt("record %d: key %q", s.count, key)
 	}
 	if bytes.Compare(key, s.lastKey) <= 0 {
