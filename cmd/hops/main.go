@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/internal/config"
 )
 
 // version is set at link time.
@@ -146,15 +148,15 @@ func usageError(_ *cli.Context, err error, _ bool) error { return &statusError{e
 
 func unknownCommand(c *cli.Context) error {
 	word := c.Args().First()
-	hint := ""
 	commands := c.App.Commands
 	if c.Command != nil && len(c.Command.Subcommands) > 0 {
 		commands = c.Command.Subcommands
 	}
-	if near := cli.SuggestCommand(commands, word); near != "" {
-		hint = fmt.Sprintf(" (did you mean %s?)", strings.Trim(near, "\n"))
+	var names []string
+	for _, command := range commands {
+		names = append(names, command.Names()...)
 	}
-	return fail(exitUsage, "unknown command %q%s; `hops help` lists them", word, hint)
+	return fail(exitUsage, "unknown command %q%s; `hops help` lists them", word, config.DidYouMean(word, names))
 }
 
 // outputFlag is -o of the commands that people script.

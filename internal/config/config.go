@@ -306,7 +306,7 @@ func unknownKeys(where string, node any, t reflect.Type) error {
 			for key, child := range node {
 				ft, ok := known[key]
 				if !ok {
-					return fmt.Errorf("unknown key %s%s", join(where, key), didYouMean(key, names))
+					return fmt.Errorf("unknown key %s%s", join(where, key), DidYouMean(key, names))
 				}
 				if err := unknownKeys(join(where, key), child, ft); err != nil {
 					return err

@@ -2,8 +2,8 @@ package config
 
 import "fmt"
 
-// didYouMean suggests the known name nearest to a mistyped one, if any is near.
-func didYouMean(name string, known []string) string {
+// DidYouMean suggests the known name nearest to a mistyped one, if any is near.
+func DidYouMean(name string, known []string) string {
 	best, distance := "", len(name)/2+1
 	for _, k := range known {
 		if d := editDistance(name, k); d < distance {

@@ -123,7 +123,7 @@ func (p *Properties) Set(name, value string) error {
 	for _, known := range properties {
 		names = append(names, known.name)
 	}
-	return fmt.Errorf("unknown property %s%s", name, didYouMean(name, append(names, proxyUser+"USER.hosts")))
+	return fmt.Errorf("unknown property %s%s", name, DidYouMean(name, append(names, proxyUser+"USER.hosts")))
 }
 
 func (p *Properties) setProxy(name, rest, value string) error {
@@ -147,7 +147,7 @@ func (p *Properties) setProxy(name, rest, value string) error {
 	case "users":
 		rule.Users = list
 	default:
-		return fmt.Errorf("unknown property %s%s", name, didYouMean(what, []string{"hosts", "groups", "users"}))
+		return fmt.Errorf("unknown property %s%s", name, DidYouMean(what, []string{"hosts", "groups", "users"}))
 	}
 	p.ProxyUsers = maps.Clone(p.ProxyUsers)
 	if p.ProxyUsers == nil {
