@@ -38,6 +38,9 @@ func runServer(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := profiler(logger); err != nil {
+		return err
+	}
 	file, err := config.Load(c.String("config"))
 	if err != nil {
 		return err

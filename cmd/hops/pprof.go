@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+
+	"github.com/gohops/hops/internal/security"
+)
+
+// profiler serves net/http/pprof at the address in HOPS_PPROF, host:port on loopback, for who looks for CPU time; without
+// the variable nothing listens. The address is logged, because a port of 0 lets the system choose.
+func profiler(logger *slog.Logger) error {
+	addr := os.Getenv("HOPS_PPROF")
+	if addr == "" {
+		return nil
+	}
+	if err := security.CheckBind(addr); err != nil {
+		return fmt.Errorf("HOPS_PPROF: %w", err)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("HOPS_PPROF: %w", err)
+	}
+	logger.Info("profiles are served", "url", "http://"+l.Addr().String()+"/debug/pprof/")
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	server := &http.Server{Handler: security.GuardHTTP(mux, nil)}
+	go func() { _ = server.Serve(l) }()
+	return nil
+}
