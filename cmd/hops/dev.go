@@ -133,12 +133,12 @@ func devData(c *cli.Context) (dir string, cleanup func(), err error) {
 		}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", nil, fmt.Errorf("data directory: %w", err)
+		return "", nil, fmt.Errorf("data directory %s cannot be made (%w): choose another one with --data, or --ephemeral", dir, err)
 	}
 	lock := flock.New(filepath.Join(dir, "lock"))
 	locked, err := lock.TryLock()
 	if err != nil {
-		return "", nil, fmt.Errorf("data directory %s: %w", dir, err)
+		return "", nil, fmt.Errorf("data directory %s cannot be used (%w): choose another one with --data, or --ephemeral", dir, err)
 	}
 	if !locked {
 		return "", nil, fmt.Errorf("data directory %s is in use by another hops dev: end it, or choose another one with --data or --ephemeral", dir)

@@ -77,7 +77,10 @@ func runServer(c *cli.Context) error {
 		}
 		parts, err := role.make()
 		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			if !strings.HasPrefix(err.Error(), name) {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			return err
 		}
 		p.Add(parts...)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -88,7 +89,7 @@ func (p *Program) Run(ctx context.Context, ready func()) error {
 		select {
 		case <-r.done:
 			if r.err != nil && !errors.Is(r.err, context.Canceled) && err == nil {
-				err = fmt.Errorf("%s: %w", r.Name, r.err)
+				err = r.named()
 			}
 		case <-time.After(timeout):
 			log.Warn("part does not stop", "part", r.Name, "after", timeout)
@@ -100,6 +101,14 @@ func (p *Program) Run(ctx context.Context, ready func()) error {
 func endedEarly(r *running) error {
 	if r.err == nil {
 		return fmt.Errorf("%s ended", r.Name)
+	}
+	return r.named()
+}
+
+// named is the part's error with its name in front, once.
+func (r *running) named() error {
+	if strings.HasPrefix(r.err.Error(), r.Name+": ") {
+		return r.err
 	}
 	return fmt.Errorf("%s: %w", r.Name, r.err)
 }

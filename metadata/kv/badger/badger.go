@@ -74,15 +74,20 @@ func Open(dir string, opt Options) (*Store, error) {
 		db, err = s.open(s.path(current))
 	}
 	if err != nil {
+		if held(err) {
+			return nil, fmt.Errorf("checkpoint %s is in use by another process", dir)
+		}
 		return nil, fmt.Errorf("checkpoint %s: %w", dir, err)
 	}
 	s.db = db
 	return s, nil
 }
 
-func locked(err error) bool {
-	return strings.Contains(err.Error(), "Cannot acquire directory lock") || errors.Is(err, fs.ErrPermission)
-}
+// locked: the database may be sound, but it is not ours to open.
+func locked(err error) bool { return held(err) || errors.Is(err, fs.ErrPermission) }
+
+// held: another process has the database open. Badger has no error of its own for it.
+func held(err error) bool { return strings.Contains(err.Error(), "Cannot acquire directory lock") }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
