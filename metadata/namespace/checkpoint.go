@@ -335,7 +335,7 @@ func (ns *Namespace) restore(r io.Reader) error {
 	err = ns.cfg.Store.Replace(index, func(put func(key, value []byte) error) error {
 		for {
 			key, value, err := in.next()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				break
 			}
 			if err != nil {

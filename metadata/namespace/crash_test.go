@@ -201,7 +201,7 @@ func TestSnapshotsGivenUp(t *testing.T) {
 // The same with the real store, whose folder is copied in the middle as a kill would leave it.
 func TestBadgerFolderCopiedMidway(t *testing.T) {
 	dir := t.TempDir()
-	quiet := badger.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
 	inner, err := badger.Open(dir, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestBadgerFolderCopiedMidway(t *testing.T) {
 // A namespace on badger is stopped and started, and loads what it needs.
 func TestRestartOnBadger(t *testing.T) {
 	dir := t.TempDir()
-	quiet := badger.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
 	var w *world
 	r := rand.New(rand.NewPCG(3, 3))
 	for round := range 4 {

@@ -106,14 +106,21 @@ func TestFileOfTooManyBlocks(t *testing.T) {
 	v := w.do(super, &logpb.ReserveIDs{Blocks: MaxBlocks + 1, Generations: MaxBlocks + 1}).Reserved
 	id := uint64(w.do(super, create("/f", "c")).Status.ID)
 	var previous *logpb.Block
+	var entry [][]byte
 	for i := range int64(MaxBlocks + 1) {
 		next := &logpb.Block{Id: int64(v.FirstBlock) + i, Generation: uint64(v.FirstGeneration) + uint64(i)}
-		r := w.do(super, &logpb.AddBlock{Inode: id, ClientName: "c", Previous: previous, Block: next})
-		if i < MaxBlocks && r.Err != nil || i == MaxBlocks && !errors.Is(r.Err, metadata.ErrIO) {
-			t.Fatalf("block %d: %v", i, r.Err)
+		data, err := command(super, &logpb.AddBlock{Inode: id, ClientName: "c", Previous: previous, Block: next}).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
 		}
-		if next.Length = 1; i < MaxBlocks {
-			previous = next
+		entry = append(entry, data)
+		next.Length = 1
+		previous = next
+	}
+	for i, r := range w.entry(entry...) {
+		err := r.(*Result).Err
+		if i < MaxBlocks && err != nil || i == MaxBlocks && !errors.Is(err, metadata.ErrIO) {
+			t.Fatalf("block %d: %v", i, err)
 		}
 	}
 	w.reopen()

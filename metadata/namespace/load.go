@@ -275,7 +275,7 @@ func (ns *Namespace) read(fn func(load bool) error) error {
 		err = fn(false)
 	}
 	ns.mu.RUnlock()
-	if err != errCold {
+	if !errors.Is(err, errCold) {
 		return err
 	}
 	ns.mu.Lock()

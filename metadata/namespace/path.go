@@ -142,11 +142,6 @@ func (p *place) push(name string, n *inode) {
 	p.nodes = append(p.nodes, n)
 }
 
-func (p *place) copyFrom(q *place) {
-	p.names = append(p.names[:0], q.names...)
-	p.nodes = append(p.nodes[:0], q.nodes...)
-}
-
 // intent is why a path is resolved.
 type intent uint8
 

@@ -3,7 +3,6 @@ package namespace
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -323,4 +322,4 @@ func (r rapidTB) Helper()                   {}
 func (r rapidTB) Fatal(args ...any)         { r.T.Fatal(args...) }
 func (r rapidTB) Errorf(f string, a ...any) { r.T.Errorf(f, a...) }
 func (r rapidTB) Fatalf(f string, a ...any) { r.T.Fatalf(f, a...) }
-func (r rapidTB) Name() string              { return fmt.Sprint("rapid") }
+func (r rapidTB) Name() string              { return "rapid" }

@@ -106,7 +106,6 @@ type story struct {
 	names   map[string]string // $name -> inode
 	next    int               // reserved blocks used
 	effects []Effects
-	call    int32
 }
 
 type arguments struct {
