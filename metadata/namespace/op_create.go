@@ -108,7 +108,7 @@ func from(client string) string {
 	if client == "" {
 		return ""
 	}
-	return " from " + client
+	return ", clientName=" + client
 }
 
 // checkClient bounds the names that a file keeps of its writer.
