@@ -103,8 +103,8 @@ func readScenarios(path string) (head string, scenarios []scenario, err error) {
 
 func addLine(text, line string) string {
 	line = strings.TrimPrefix(line, " ")
-	if line == noNewline {
-		return strings.TrimSuffix(text, "\n")
+	if last, open := strings.CutSuffix(line, noNewline); open {
+		return text + last
 	}
 	return text + line + "\n"
 }
@@ -189,6 +189,6 @@ func writeLines(b *strings.Builder, prefix, text string) {
 		fmt.Fprintf(b, "%s %s\n", prefix, l)
 	}
 	if last := lines[len(lines)-1]; last != "" {
-		fmt.Fprintf(b, "%s %s\n%s %s\n", prefix, last, prefix, noNewline)
+		fmt.Fprintf(b, "%s %s%s\n", prefix, last, noNewline)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
 )
 
 // shellRun runs scenarios with one shell against one cluster.
@@ -19,13 +18,12 @@ type shellRun struct {
 	// api answers the @ lines, for which a shell has no command.
 	api runner
 	// dir holds the local files.
-	dir       string
-	fullUsage string
+	dir string
 }
 
 // run returns the masked outcomes of every step of a scenario.
 func (r *shellRun) run(ctx context.Context, sc scenario) ([]outcome, error) {
-	m := &masker{cluster: r.cluster, home: "/t/" + sc.name, local: filepath.Join(r.dir, sc.name), fullUsage: r.fullUsage}
+	m := &masker{cluster: r.cluster, home: "/t/" + sc.name, local: filepath.Join(r.dir, sc.name)}
 	if err := r.prepare(ctx, m); err != nil {
 		return nil, fmt.Errorf("%s: preparing %s: %w", r.cluster.name, sc.name, err)
 	}
@@ -149,12 +147,6 @@ func localVerb(verb, path string) (outcome, error) {
 	return outcome{stdout: out.String()}, nil
 }
 
-// usage asks a shell for the text that it prints for no command.
-func usage(ctx context.Context, c *cluster, shell runner) (string, error) {
-	o, err := shell(ctx, c, superuser(), "", nil)
-	return o.stderr + o.stdout, err
-}
-
 // difference describes how two outcomes differ, or is empty.
 func difference(want, got outcome) string {
 	var b strings.Builder
@@ -176,4 +168,3 @@ func shorten(s string) string {
 	}
 	return q
 }
-

@@ -4,18 +4,18 @@ import (
 	"regexp"
 	"sort"
 	"strings"
-	"time"
 )
 
 // masker turns what one command printed into what testdata holds: without times, ids, hosts and folders of this run.
 type masker struct {
-	cluster   *cluster
-	home      string // $H
-	local     string // $L
-	fullUsage string // what FsShell prints for no command
+	cluster *cluster
+	home    string // $H
+	local   string // $L
 }
 
 var (
+	// fullUsage is what FsShell prints of all its commands; the last line is that of Hadoop's generic options.
+	fullUsage    = regexp.MustCompile(`(?s)Usage: hadoop fs \[generic options\]\n\t\[-append.*?\n(command \[genericOptions\] \[commandOptions\]|Generic options: [^\n]*)\n`)
 	recentDate   = regexp.MustCompile(`\b20(2[4-9]|[3-9]\d)-\d\d-\d\d \d\d:\d\d(:\d\d(\.\d+)?)?\b`)
 	recentMillis = regexp.MustCompile(`\b(1[7-9]|[2-9]\d)\d{11}\b`)
 	recentTouch  = regexp.MustCompile(`\b20(2[4-9]|[3-9]\d)\d{4}:?\d{6}\b`)
@@ -24,8 +24,9 @@ var (
 	poolID       = regexp.MustCompile(`\bBP-\d+-[\d.]+-\d+\b`)
 	leaseHolder  = regexp.MustCompile(`\bDFSClient_[A-Z]+_-?\d+_\d+\b`)
 	inodeID      = regexp.MustCompile(`\b(inode|fileId) \d+\b`)
-	waitDots     = regexp.MustCompile(`(?m)^((?:Waiting for .* \.\.\.)?)[ .]*( ?done)$`)
+	waitDots     = regexp.MustCompile(`(?m)(^| \.\.\.)[ .]* done$`)
 	loopback     = regexp.MustCompile(`\b127\.0\.0\.1:\d+\b`)
+	callFrom     = regexp.MustCompile(`\bFrom \S+/127\.0\.0\.1 to (localhost|127\.0\.0\.1)\b`)
 	dfFigures    = regexp.MustCompile(`(?m)^(hdfs://\S+) +[\d.]+( [KMGTP])? +[\d.]+( [KMGTP])? +[\d.]+( [KMGTP])? +\d+%`)
 	dfHead       = regexp.MustCompile(`(?m)^Filesystem +Size +Used +Available +Use%$`)
 	stackFrame   = regexp.MustCompile(`(?m)^\tat .*\n|^\t\.\.\. \d+ more\n`)
@@ -38,13 +39,12 @@ func (m *masker) outcome(o outcome, verb string) outcome {
 }
 
 func (m *masker) text(s, verb string) string {
-	if m.fullUsage != "" {
-		s = strings.ReplaceAll(s, m.fullUsage, "<FULL USAGE>\n")
-	}
+	s = fullUsage.ReplaceAllString(s, "<FULL USAGE>\n")
 	s = strings.NewReplacer("\r", "<CR>", "\x00", "<NUL>").Replace(s)
 	s = strings.ReplaceAll(s, m.local, "$L")
 	s = strings.ReplaceAll(s, m.home, "$H")
 	s = strings.ReplaceAll(s, m.cluster.authority, "$NN")
+	s = strings.ReplaceAll(s, "/user/"+superuser(), "/user/$USER")
 	for _, l := range longNames {
 		s = strings.ReplaceAll(s, l[1], l[0])
 	}
@@ -57,8 +57,9 @@ func (m *masker) text(s, verb string) string {
 	s = poolID.ReplaceAllString(s, "<ID>")
 	s = leaseHolder.ReplaceAllString(s, "<ID>")
 	s = inodeID.ReplaceAllString(s, "$1 <ID>")
+	s = callFrom.ReplaceAllString(s, "From <HOST> to <HOST>")
 	s = loopback.ReplaceAllString(s, "<HOST>")
-	s = waitDots.ReplaceAllString(s, "$1$2")
+	s = waitDots.ReplaceAllString(s, "$1 done")
 	s = dfHead.ReplaceAllString(s, "Filesystem Size Used Available Use%")
 	s = dfFigures.ReplaceAllString(s, "$1 <N> <N> <N> <N>")
 	if verb == "getfattr" {
@@ -75,7 +76,7 @@ func (m *masker) expand(arg string) string {
 	for _, l := range longNames {
 		arg = strings.ReplaceAll(arg, l[0], l[1])
 	}
-	return strings.NewReplacer("$H", m.home, "$L", m.local, "$NN", m.cluster.authority, "$YEAR", time.Now().UTC().Format("2006")).Replace(arg)
+	return strings.NewReplacer("$H", m.home, "$L", m.local, "$NN", m.cluster.authority, "$USER", superuser()).Replace(arg)
 }
 
 // sortAttributes sorts the attributes of each file of -getfattr, whose order means nothing.

@@ -82,7 +82,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 		c.stop()
 		return nil, err
 	}
-	if err := addToSite(filepath.Join(c.conf, "core-site.xml"), clientSettings); err != nil {
+	if err := addToSite(filepath.Join(c.conf, "hdfs-site.xml"), clientSettings); err != nil {
 		c.stop()
 		return nil, err
 	}
@@ -92,4 +92,3 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 	}
 	return c, nil
 }
-

@@ -58,9 +58,6 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 	if err != nil {
 		return err
 	}
-	if r.fullUsage, err = usage(ctx, r.cluster, r.shell); err != nil {
-		return err
-	}
 	say("FsShell on Apache HDFS: what the others are compared with")
 	s.oracle = map[string][]outcome{}
 	drift := 0

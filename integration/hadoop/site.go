@@ -19,12 +19,21 @@ log4j.appender.console.layout=org.apache.log4j.PatternLayout
 log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
 `
 
-// writeSite writes a folder of Hadoop configuration.
+// writeSite writes a folder of Hadoop configuration. Settings of HDFS go into hdfs-site.xml: in core-site.xml HDFS's
+// defaults would win over them.
 func writeSite(dir string, pairs [][2]string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"core-site.xml": siteXML(pairs), "hdfs-site.xml": siteXML(nil), "log4j.properties": log4j} {
+	var core, hdfs [][2]string
+	for _, p := range pairs {
+		if strings.HasPrefix(p[0], "dfs.") {
+			hdfs = append(hdfs, p)
+		} else {
+			core = append(core, p)
+		}
+	}
+	for name, text := range map[string]string{"core-site.xml": siteXML(core), "hdfs-site.xml": siteXML(hdfs), "log4j.properties": log4j} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return err
 		}

@@ -84,4 +84,3 @@ func startStock(ctx context.Context, classPath, dir string) (*cluster, error) {
 	}
 	return c, nil
 }
-

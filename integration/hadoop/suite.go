@@ -151,9 +151,6 @@ func (s *suite) shellRow(ctx context.Context, name, title string, r *shellRun) e
 	if err != nil {
 		return err
 	}
-	if r.fullUsage, err = usage(ctx, r.cluster, r.shell); err != nil {
-		return err
-	}
 	say("%s", title)
 	row := &row{name: name, title: title}
 	s.rows = append(s.rows, row)

@@ -113,6 +113,8 @@ public class ShellDriver {
       return ToolRunner.run(shell, argv.toArray(new String[0]));
     } finally {
       shell.close();
+      // A process of its own would have no file system from the command before, with its options.
+      FileSystem.closeAllForUGI(UserGroupInformation.getCurrentUser());
     }
   }
 
