@@ -154,6 +154,14 @@ func (k *Cluster) path(name string) string { return filepath.Join(k.config.Dir, 
 // File is the part of the configuration that all servers share.
 func (k *Cluster) File() *config.File { return &k.shared }
 
+// Server is the configuration of one server.
+func (k *Cluster) Server(name string) (*config.File, error) {
+	return config.Load(k.path(name + ".yaml"))
+}
+
+// Pid is the process of a server that was started.
+func (k *Cluster) Pid(name string) int { return k.server(name).cmd.Process.Pid }
+
 // Names are all servers, in the order in which StartAll starts them.
 func (k *Cluster) Names() []string { return slices.Clone(k.names) }
 

@@ -61,6 +61,9 @@ func build() (string, error) {
 	if built.dir, err = os.MkdirTemp("", "hops-test-"); err != nil {
 		return "", err
 	}
+	if err := os.Chmod(built.dir, 0o755); err != nil { // a test runs it as nobody
+		return "", err
+	}
 	path := filepath.Join(built.dir, "hops")
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=test", "-o", path, "./cmd/hops")
 	cmd.Dir = root
