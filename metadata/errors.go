@@ -56,6 +56,8 @@ var (
 	// ErrNamespaceQuota and ErrSpaceQuota: a directory's quota would be exceeded.
 	ErrNamespaceQuota = &Kind{"name quota exceeded", nil}
 	ErrSpaceQuota     = &Kind{"space quota exceeded", nil}
+	// ErrACL: an access control list that cannot be one.
+	ErrACL = &Kind{"invalid access control list", nil}
 	// ErrNameTooLong: a path component is longer than MaxNameLength.
 	ErrNameTooLong = &Kind{"path component too long", nil}
 	// ErrDirectoryFull: a directory has MaxDirectory entries.

@@ -130,6 +130,8 @@ type FileStatus struct {
 	Children int
 	// UnderConstruction: a writer has the file open.
 	UnderConstruction bool
+	// ACL: there are access control entries beside the mode.
+	ACL bool
 	// Path is the absolute path that was asked for or listed; filled in by clients.
 	Path string
 }

@@ -30,6 +30,10 @@ const (
 	opUpdatePipeline = 17
 	opRename         = 18
 	opDelete         = 19
+	opSetXAttr       = 29
+	opRemoveXAttr    = 30
+	opTruncate       = 33
+	opConcat         = 34
 )
 
 // commandsPerTurn is how many commands are applied before waiting readers get a turn.
@@ -134,6 +138,18 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.CommitRecovery
 	case *logpb.Command_Reclaim:
 		return c.Reclaim
+	case *logpb.Command_SetXattr:
+		return c.SetXattr
+	case *logpb.Command_RemoveXattr:
+		return c.RemoveXattr
+	case *logpb.Command_SetAcl:
+		return c.SetAcl
+	case *logpb.Command_SetQuota:
+		return c.SetQuota
+	case *logpb.Command_Truncate:
+		return c.Truncate
+	case *logpb.Command_Concat:
+		return c.Concat
 	}
 	return nil
 }
@@ -161,6 +177,14 @@ func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 		op = opRename
 	case *logpb.Command_Delete:
 		op = opDelete
+	case *logpb.Command_SetXattr:
+		op = opSetXAttr
+	case *logpb.Command_RemoveXattr:
+		op = opRemoveXAttr
+	case *logpb.Command_Truncate:
+		op = opTruncate
+	case *logpb.Command_Concat:
+		op = opConcat
 	}
 	key, cached := retryKeyOf(cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
@@ -215,6 +239,18 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.startRecovery(t, c.StartRecovery)
 	case *logpb.Command_CommitRecovery:
 		ns.commitRecovery(t, c.CommitRecovery)
+	case *logpb.Command_SetXattr:
+		ns.setXAttr(t, c.SetXattr)
+	case *logpb.Command_RemoveXattr:
+		ns.removeXAttr(t, c.RemoveXattr)
+	case *logpb.Command_SetAcl:
+		ns.setACL(t, c.SetAcl)
+	case *logpb.Command_SetQuota:
+		ns.setQuota(t, c.SetQuota)
+	case *logpb.Command_Truncate:
+		ns.truncate(t, c.Truncate)
+	case *logpb.Command_Concat:
+		ns.concat(t, c.Concat)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

@@ -85,6 +85,9 @@ func (ns *Namespace) bury(n *inode) {
 		ns.meta.files--
 	} else {
 		ns.meta.directories--
+		if n.quota() != nil {
+			ns.meta.quotas--
+		}
 	}
 	n.dead = true
 	ns.hash -= n.hash
@@ -105,6 +108,14 @@ func (ns *Namespace) appendBlock(n *inode, b metadata.Block) {
 	ns.blocks[b.ID] = n
 	ns.pending[idKey(classBlock, uint64(b.ID))] = binary.BigEndian.AppendUint64(nil, uint64(n.id))
 	ns.meta.blocks++
+}
+
+// adoptBlock moves a block, whose file goes, to a touched file.
+func (ns *Namespace) adoptBlock(n *inode, b metadata.Block) {
+	n.file.blocks = append(n.file.blocks, b)
+	n.file.length += b.Length
+	ns.blocks[b.ID] = n
+	ns.pending[idKey(classBlock, uint64(b.ID))] = binary.BigEndian.AppendUint64(nil, uint64(n.id))
 }
 
 // removeLast takes the last block off a touched file.

@@ -34,6 +34,7 @@ func (ns *Namespace) Check() []error {
 		c.report("reading the checkpoint: %w", err)
 	}
 	c.tree()
+	c.quotaUsage()
 	c.open()
 	c.retries()
 	c.derived()
@@ -52,6 +53,8 @@ type seen struct {
 	open     bool
 	visiting bool
 	rooted   bool
+	usage    usage  // by itself
+	quota    *quota // nil: none
 }
 
 type checker struct {
@@ -62,6 +65,7 @@ type checker struct {
 	enc      encoder
 	files    uint64
 	dirs     uint64
+	quotas   uint64
 	findings []error
 }
 
@@ -87,6 +91,7 @@ func (c *checker) visit(n *inode, parent metadata.INodeID) bool {
 	if n.mode > modeMask {
 		c.report("inode %d has mode %o", n.id, uint16(n.mode))
 	}
+	c.visitExtra(n, s)
 	c.enc.entry(n)
 	// entry takes the parent's id from n, which an inode from the checkpoint does not have.
 	key := appendEntryKey(nil, parent, n.name)
@@ -331,6 +336,9 @@ func (c *checker) derived() {
 
 func (c *checker) totals() {
 	m := &c.ns.meta
+	if m.quotas != c.quotas {
+		c.report("%d directories have a quota, %d are counted", c.quotas, m.quotas)
+	}
 	if m.files != c.files || m.directories != c.dirs || m.blocks != uint64(len(c.blocks)) {
 		c.report("%d files, %d directories, %d blocks are there; %d, %d, %d are counted",
 			c.files, c.dirs, len(c.blocks), m.files, m.directories, m.blocks)

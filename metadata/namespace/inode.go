@@ -21,6 +21,7 @@ type inode struct {
 	atime  metadata.Time
 	dir    *directory // exactly one of dir and file is set
 	file   *file
+	extra  *extra // what few inodes have; nil for the others
 	mode   metadata.Mode
 
 	// Of the side that writes; readers do not look.
@@ -63,6 +64,7 @@ type construction struct {
 	clientHost string
 	state      BlockState // of the last block
 	recovery   metadata.Generation
+	truncate   int64 // 1 + the length that the recovery is to leave of the last block; 0: no truncation
 }
 
 // BlockState is how far a block of a file is.
@@ -159,6 +161,7 @@ func (n *inode) status() metadata.FileStatus {
 		Owner: n.owner.Value(),
 		Group: n.group.Value(),
 		MTime: n.mtime,
+		ACL:   n.extra.hasACL(),
 	}
 	if n.isDir() {
 		s.Type = metadata.TypeDirectory
@@ -199,6 +202,9 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 	r.Owner, r.Group = n.owner.Value(), n.group.Value()
 	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
 	r.Directory, r.File = nil, nil
+	if r.Xattrs, r.Acl, r.Quota = nil, nil, nil; n.extra != nil {
+		n.extra.encode(r)
+	}
 	if n.dir != nil {
 		e.dir.Entries = uint64(n.dir.entries)
 		r.Directory = &e.dir
@@ -215,7 +221,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 		if o := n.file.open; o != nil {
 			e.open.Holder, e.open.ClientNode, e.open.ClientHost = o.holder, o.clientNode, o.clientHost
 			e.open.LastBlock = logpb.Construction_LastBlock(o.state)
-			e.open.RecoveryId = uint64(o.recovery)
+			e.open.RecoveryId, e.open.Truncate = uint64(o.recovery), uint64(o.truncate)
 			f.Construction = &e.open
 		}
 		r.File = f
@@ -265,6 +271,10 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 		entryStored: true,
 		idStored:    true,
 	}
+	var err error
+	if n.extra, err = decodeExtra(&r); err != nil {
+		return nil, fmt.Errorf("record of inode %d: %w: %w", r.Id, err, metadata.ErrCorrupt)
+	}
 	switch {
 	case r.Directory != nil && r.File == nil:
 		n.dir = &directory{entries: int(r.Directory.Entries)}
@@ -288,7 +298,7 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 		if c := f.Construction; c != nil {
 			n.file.open = &construction{
 				holder: c.Holder, clientNode: c.ClientNode, clientHost: c.ClientHost,
-				state: BlockState(c.LastBlock), recovery: metadata.Generation(c.RecoveryId),
+				state: BlockState(c.LastBlock), recovery: metadata.Generation(c.RecoveryId), truncate: int64(c.Truncate),
 			}
 		}
 	default:

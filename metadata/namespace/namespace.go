@@ -113,6 +113,7 @@ type meta struct {
 	files          uint64
 	directories    uint64
 	blocks         uint64
+	quotas         uint64 // directories with a quota
 }
 
 const (
@@ -207,6 +208,7 @@ func (m *meta) marker() logpb.Marker {
 		Files:          m.files,
 		Directories:    m.directories,
 		Blocks:         m.blocks,
+		Quotas:         m.quotas,
 	}
 }
 
@@ -222,6 +224,7 @@ func metaOf(r *logpb.Marker) meta {
 		files:          r.Files,
 		directories:    r.Directories,
 		blocks:         r.Blocks,
+		quotas:         r.Quotas,
 	}
 }
 

@@ -20,7 +20,9 @@ func (ns *Namespace) abandonBlock(t *txn, op *logpb.AbandonBlock) {
 	if last == nil || int64(last.ID) != op.Block.GetId() || n.file.lastState() != UnderConstruction {
 		return
 	}
+	before := ns.metered(n)
 	ns.touch(n)
 	ns.removeLast(n)
 	n.file.open.state = Complete
+	ns.recharge(n, before)
 }

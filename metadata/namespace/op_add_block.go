@@ -42,6 +42,18 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 		t.fail(err)
 		return
 	}
+	before := ns.metered(n)
+	if ns.meta.quotas > 0 {
+		// What the block before turned out not to need is free by then.
+		free := usage{}
+		if previous != nil && f.lastState() == UnderConstruction && previous.Length <= f.blockSize {
+			free.space = (f.blockSize - previous.Length) * int64(f.replication)
+		}
+		if err := ns.checkQuota(n.parent, nil, free, usage{space: f.blockSize * int64(f.replication)}); err != nil {
+			t.fail(err)
+			return
+		}
+	}
 	if previous != nil {
 		if err := ns.commitLast(n, *previous); err != nil {
 			t.fail(err)
@@ -52,6 +64,7 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 	offset := f.length
 	ns.appendBlock(n, block)
 	f.open.state, f.open.recovery = UnderConstruction, 0
+	ns.recharge(n, before)
 	ns.lastAdded(n)
 	t.result.Block, t.result.Offset = &block, offset
 }

@@ -40,10 +40,19 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 		t.result.Expired = ns.checkTakeover(t, n, "APPEND_FILE", p.String(), op.ClientName)
 		return
 	}
+	last := f.last()
+	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize
+	if reopen {
+		u := usage{space: (f.blockSize - last.Length) * int64(f.replication)}
+		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {
+			t.fail(err)
+			return
+		}
+	}
+	before := ns.metered(n)
 	ns.touch(n)
 	ns.openFile(n, &construction{holder: op.ClientName, clientNode: op.ClientNode, clientHost: t.caller.host})
-	if last := f.last(); last != nil {
-		reopen := !op.NewBlock && last.Length < f.blockSize
+	if last != nil {
 		if reopen {
 			f.open.state = UnderConstruction
 			ns.lastChanged(n)
@@ -52,6 +61,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 			t.result.Block, t.result.Offset = new(*last), f.length-last.Length
 		}
 	}
+	ns.recharge(n, before)
 	t.result.OK = true
 	t.result.Status = new(n.status())
 	t.result.File = n.info()

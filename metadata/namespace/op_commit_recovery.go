@@ -44,6 +44,11 @@ func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 		t.failf(metadata.ErrInvalidArgument, "Length of block %s: %d", blockName(block), op.Length)
 		return
 	}
+	if cut := f.open.truncate; cut > 0 && (op.DeleteBlock || op.Length != cut-1) {
+		t.failf(metadata.ErrIO, "Block %s is being truncated to %d bytes, its recovery ended with %d", blockName(block), cut-1, op.Length)
+		return
+	}
+	before := ns.metered(n)
 	ns.touch(n)
 	if op.DeleteBlock {
 		ns.removeLast(n)
@@ -51,7 +56,8 @@ func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 		last.Generation = f.open.recovery
 		f.setLastLength(op.Length)
 	}
-	f.open.state, f.open.recovery = Complete, 0
+	f.open.state, f.open.recovery, f.open.truncate = Complete, 0, 0
+	ns.recharge(n, before)
 	if op.Close {
 		ns.finish(n)
 	}

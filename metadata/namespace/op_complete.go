@@ -28,10 +28,12 @@ func (ns *Namespace) completeFile(t *txn, op *logpb.Complete) {
 		return
 	}
 	if last != nil {
+		before := ns.metered(n)
 		if err := ns.commitLast(n, *last); err != nil {
 			t.fail(err)
 			return
 		}
+		ns.recharge(n, before)
 	}
 	if n.file.lastState() != Complete {
 		return

@@ -30,16 +30,24 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 			t.failf(metadata.ErrExist, "%s for client %s already exists", p, t.caller.host)
 			return
 		}
+		gone := usage{names: -1, space: -ns.metered(old)}
+		ns.charge(old.parent, gone)
 		ns.detach(old)
 		ns.bury(old)
 		p.nodes[len(p.nodes)-1] = nil
-	} else if err := ns.checkMake(t, p); err != nil {
-		t.fail(err)
-		return
+	} else {
+		err := ns.checkMake(t, p)
+		if err == nil {
+			err = ns.checkRoomFor(p.nodes[p.existing()], len(p.nodes)-1-p.existing(), usage{})
+		}
+		if err != nil {
+			t.fail(err)
+			return
+		}
 	}
 	end := len(p.nodes) - 1
-	ns.makeAncestors(t, p, p.nodes[p.existing()].mode)
-	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask,
+	ns.makeAncestors(t, p, p.nodes[p.existing()].mode, nil)
+	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask, op.Unmasked,
 		&inode{file: &file{blockSize: op.BlockSize, replication: uint16(op.Replication)}})
 	n := p.nodes[end]
 	ns.openFile(n, &construction{holder: op.ClientName, clientNode: op.ClientNode, clientHost: t.caller.host})

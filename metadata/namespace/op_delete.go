@@ -36,6 +36,14 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 		return
 	}
 	parent := n.parent
+	if ns.limited(parent, nil) {
+		u, err := ns.usageOf(n, true)
+		if err != nil {
+			t.fail(err)
+			return
+		}
+		ns.charge(parent, usage{}.minus(u))
+	}
 	ns.detach(n)
 	ns.modified(parent)
 	if full {

@@ -38,9 +38,13 @@ func (ns *Namespace) mkdirs(t *txn, op *logpb.Mkdirs) {
 		t.fail(err)
 		return
 	}
+	if err := ns.checkRoomFor(p.nodes[p.existing()], len(p.nodes)-1-p.existing(), usage{}); err != nil {
+		t.fail(err)
+		return
+	}
 	mode := metadata.Mode(op.Mode) & modeMask
-	ns.makeAncestors(t, p, mode)
-	ns.makeDirectory(t, p, len(p.nodes)-1, mode)
+	ns.makeAncestors(t, p, mode, op.Unmasked)
+	ns.makeDirectory(t, p, len(p.nodes)-1, mode, op.Unmasked)
 	t.result.OK = true
 }
 
@@ -66,21 +70,21 @@ func (ns *Namespace) checkMake(t *txn, p *place) error {
 
 // makeAncestors makes what is missing above the last name of p. The directories can be entered and written by their
 // owner whatever the mode says (FSDirMkdirOp.addImplicitUwx).
-func (ns *Namespace) makeAncestors(t *txn, p *place, mode metadata.Mode) {
+func (ns *Namespace) makeAncestors(t *txn, p *place, mode metadata.Mode, unmasked *uint32) {
 	for i := p.existing() + 1; i < len(p.nodes)-1; i++ {
-		ns.makeDirectory(t, p, i, mode&0o777|0o300)
+		ns.makeDirectory(t, p, i, mode&0o777|0o300, unmasked)
 	}
 }
 
 // makeDirectory makes p.nodes[i] below p.nodes[i-1].
-func (ns *Namespace) makeDirectory(t *txn, p *place, i int, mode metadata.Mode) {
-	ns.makeINode(t, p, i, mode, &inode{dir: &directory{}})
+func (ns *Namespace) makeDirectory(t *txn, p *place, i int, mode metadata.Mode, unmasked *uint32) {
+	ns.makeINode(t, p, i, mode, unmasked, &inode{dir: &directory{}})
 	ns.meta.directories++
 }
 
 // makeINode completes n, of which the caller has made dir or file, and enters it as p.nodes[i]. Its group is the
-// directory's, as in BSD.
-func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, n *inode) {
+// directory's, as in BSD. unmasked is the mode before the client's umask, nil if it did not say.
+func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, unmasked *uint32, n *inode) {
 	parent := p.nodes[i-1]
 	n.id = ns.meta.nextINode
 	ns.meta.nextINode++
@@ -90,9 +94,11 @@ func (ns *Namespace) makeINode(t *txn, p *place, i int, mode metadata.Mode, n *i
 	if n.file != nil {
 		n.atime = ns.meta.now
 	}
+	n.inherit(parent, unmasked)
 	ns.born(n)
 	ns.attach(parent, cloneName(p.names[i-1]), n)
 	ns.modified(parent)
+	ns.charge(parent, usage{names: 1})
 	p.nodes[i] = n
 }
 

@@ -64,6 +64,10 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place) {
 		t.fail(err)
 		return
 	}
+	if err := ns.moveQuota(n, nil, dst.parent()); err != nil {
+		t.fail(err)
+		return
+	}
 	ns.move(n, dst)
 	t.result.OK = true
 }
@@ -120,6 +124,10 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename) {
 		t.fail(err)
 		return
 	}
+	if err := ns.moveQuota(n, old, dst.parent()); err != nil {
+		t.fail(err)
+		return
+	}
 	if old != nil {
 		ns.detach(old)
 		ns.bury(old)
@@ -145,6 +153,49 @@ func checkRenameLimits(src, dst *place) error {
 		return nil
 	}
 	return dst.checkRoom(parent)
+}
+
+// moveQuota checks the quotas that n comes under when it moves into the directory to, in place of old, and charges them,
+// and those that it leaves.
+func (ns *Namespace) moveQuota(n, old, to *inode) error {
+	if ns.meta.quotas == 0 {
+		return nil
+	}
+	from := n.parent
+	var free usage
+	if old != nil { // a file or an empty directory
+		u, err := ns.usageOf(old, true)
+		if err != nil {
+			return err
+		}
+		free = u
+	}
+	common := commonAncestor(from, to)
+	if ns.limited(from, common) || ns.limited(to, common) {
+		u, err := ns.usageOf(n, true)
+		if err != nil {
+			return err
+		}
+		more := u.minus(free)
+		if err := ns.checkQuota(to, common, usage{}, more); err != nil {
+			return err
+		}
+		ns.charge(from, usage{}.minus(u))
+		ns.charge(to, u)
+	}
+	ns.charge(to, usage{}.minus(free))
+	return nil
+}
+
+// commonAncestor is the deepest directory that is at or above both.
+func commonAncestor(a, b *inode) *inode {
+	above := map[*inode]bool{}
+	for ; a != nil; a = a.parent {
+		above[a] = true
+	}
+	for ; b != nil && !above[b]; b = b.parent {
+	}
+	return b
 }
 
 func (ns *Namespace) move(n *inode, dst *place) {

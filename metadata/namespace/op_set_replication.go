@@ -27,12 +27,20 @@ func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	if n == nil || n.file == nil {
 		return
 	}
-	t.result.OK = true
 	if n.file.replication == uint16(op.Replication) {
+		t.result.OK = true
 		return
 	}
+	more := n.file.space() / int64(n.file.replication) * (int64(op.Replication) - int64(n.file.replication))
+	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: more}); err != nil {
+		t.fail(err)
+		return
+	}
+	t.result.OK = true
+	before := ns.metered(n)
 	ns.touch(n)
 	n.file.replication = uint16(op.Replication)
+	ns.recharge(n, before)
 	for i := range n.file.blocks {
 		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
 	}

@@ -35,6 +35,9 @@ func (c *caller) may(n *inode, want metadata.Access) bool {
 	if c.superuser {
 		return true
 	}
+	if n.extra != nil && len(n.extra.access) > 0 {
+		return c.mayByACL(n, want)
+	}
 	shift := 0
 	switch {
 	case c.owns(n):
@@ -105,7 +108,11 @@ func checkMode(c *caller, p *place, i int, want metadata.Access) error {
 }
 
 func denied(c *caller, n *inode, path string, want metadata.Access) error {
-	return metadata.Errorf(metadata.ErrPermission, "Permission denied: user=%s, access=%s, inode=\"%s\":%s", c.user, want, path, rights(n))
+	plus := ""
+	if n.extra != nil && len(n.extra.access) > 0 {
+		plus = "+"
+	}
+	return metadata.Errorf(metadata.ErrPermission, "Permission denied: user=%s, access=%s, inode=\"%s\":%s%s", c.user, want, path, rights(n), plus)
 }
 
 // rights is owner:group:drwxr-xr-x.

@@ -52,6 +52,9 @@ type FileInfo struct {
 	ClientHost        string
 	LastState         BlockState
 	RecoveryID        metadata.Generation
+	// Truncating: the recovery is to leave TruncateTo bytes of the last block.
+	Truncating bool
+	TruncateTo int64
 }
 
 // BlockOwner is a block with the file that it belongs to.
@@ -93,6 +96,9 @@ func (n *inode) info() *FileInfo {
 		f.UnderConstruction = true
 		f.Holder, f.ClientNode, f.ClientHost = o.holder, o.clientNode, o.clientHost
 		f.LastState, f.RecoveryID = o.state, o.recovery
+		if o.truncate > 0 {
+			f.Truncating, f.TruncateTo = true, o.truncate-1
+		}
 	}
 	return f
 }

@@ -134,7 +134,7 @@ func (e *encoder) retry(key retryKey, op uint32, now metadata.Time, r *Result) [
 		t := &e.status
 		t.Id, t.Length, t.Mode, t.Owner, t.Group = uint64(s.ID), s.Length, uint32(s.Mode), s.Owner, s.Group
 		t.Mtime, t.Atime, t.Replication = int64(s.MTime), int64(s.ATime), uint32(s.Replication)
-		t.BlockSize, t.UnderConstruction = s.BlockSize, s.UnderConstruction
+		t.BlockSize, t.UnderConstruction, t.Acl = s.BlockSize, s.UnderConstruction, s.ACL
 		record.Status = t
 	}
 	if b := r.Block; b != nil {
@@ -195,7 +195,7 @@ func (ns *Namespace) replay(key retryKey, op uint32) *Result {
 		r.Status = &metadata.FileStatus{
 			ID: metadata.INodeID(s.Id), Type: metadata.TypeFile, Length: s.Length, Mode: metadata.Mode(s.Mode),
 			Owner: s.Owner, Group: s.Group, MTime: metadata.Time(s.Mtime), ATime: metadata.Time(s.Atime),
-			Replication: uint16(s.Replication), BlockSize: s.BlockSize, UnderConstruction: s.UnderConstruction,
+			Replication: uint16(s.Replication), BlockSize: s.BlockSize, UnderConstruction: s.UnderConstruction, ACL: s.Acl,
 		}
 	}
 	if b := record.Block; b != nil {

@@ -128,7 +128,7 @@ func (a arguments) number(name string, otherwise int64) int64 {
 		return otherwise
 	}
 	base := 10
-	if name == "mode" {
+	if name == "mode" || name == "unmasked" {
 		base = 8
 	}
 	n, err := strconv.ParseInt(s, base, 64)
@@ -206,7 +206,7 @@ func (s *story) operation(verb string, a arguments) any {
 	client := a.text("client", "c1")
 	switch verb {
 	case "mkdirs":
-		return &logpb.Mkdirs{Target: path(0), Mode: uint32(a.number("mode", 0o755)), CreateParent: !a.has("noparent")}
+		return &logpb.Mkdirs{Target: path(0), Mode: uint32(a.number("mode", 0o755)), CreateParent: !a.has("noparent"), Unmasked: a.unmasked()}
 	case "create":
 		c := create(a.word(0), client)
 		c.Mode = uint32(a.number("mode", 0o644))
@@ -214,6 +214,7 @@ func (s *story) operation(verb string, a arguments) any {
 		c.Replication = uint32(a.number("replication", 3))
 		c.BlockSize = a.number("blocksize", 1<<20)
 		c.ClientNode = a.text("node", "")
+		c.Unmasked = a.unmasked()
 		return c
 	case "addblock":
 		return &logpb.AddBlock{Inode: inode(), ClientName: client, Previous: s.block(a, "previous"), Block: s.newBlock()}
@@ -255,6 +256,8 @@ func (s *story) operation(verb string, a arguments) any {
 			Block: s.block(a, "block"), RecoveryId: uint64(1000 + a.number("id", 0)), Length: a.number("length", 0),
 			Close: a.has("close"), DeleteBlock: a.has("delete"),
 		}
+	case "setfattr", "removefattr", "setfacl", "setquota", "truncate", "concat":
+		return s.extraOperation(verb, a)
 	case "reclaim":
 		return &logpb.Reclaim{Limit: uint32(a.number("limit", 0))}
 	}
@@ -344,6 +347,10 @@ func kindName(err error) string {
 }
 
 func show(st metadata.FileStatus) string {
+	if st.ACL {
+		st.ACL = false
+		return show(st) + " +"
+	}
 	if st.IsDir() {
 		return strings.TrimSpace(fmt.Sprintf("d%v %s:%s entries=%d mtime=%d %s", st.Mode, st.Owner, st.Group, st.Children, st.MTime/1000, st.Name))
 	}
@@ -360,6 +367,9 @@ func failure(err error) string { return kindName(err) + ": " + err.Error() }
 // read runs the commands that do not go through the log.
 func (s *story) read(verb string, a arguments) (string, bool) {
 	ns := s.w.ns
+	if out, ok := s.readExtra(verb, a); ok {
+		return out, true
+	}
 	switch verb {
 	case "as":
 		s.who = metadata.Caller{User: a.word(0), Groups: a.words[1:], Superuser: a.word(0) == "hops", Host: "127.0.0.1"}

@@ -17,7 +17,8 @@ func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.C
 		if n == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
 		}
-		sum, stack = metadata.ContentSummary{Quota: -1, SpaceQuota: -1}, nil
+		sum, stack = metadata.ContentSummary{}, nil
+		sum.Quota, sum.SpaceQuota = n.limits()
 		if n.isDir() {
 			stack = append(stack, n.id)
 		} else {
@@ -49,7 +50,7 @@ func (ns *Namespace) ContentSummary(c metadata.Caller, path string) (*metadata.C
 func count(sum *metadata.ContentSummary, n *inode) {
 	sum.Files++
 	sum.Length += n.file.length
-	sum.SpaceConsumed += n.file.length * int64(n.file.replication)
+	sum.SpaceConsumed += n.file.space()
 }
 
 // summarize counts the files of a directory whose names come after a name, up to entriesPerTurn entries, and pushes its

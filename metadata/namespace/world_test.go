@@ -112,6 +112,18 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_CommitRecovery{CommitRecovery: op}
 	case *logpb.Reclaim:
 		cmd.Op = &logpb.Command_Reclaim{Reclaim: op}
+	case *logpb.SetXAttr:
+		cmd.Op = &logpb.Command_SetXattr{SetXattr: op}
+	case *logpb.RemoveXAttr:
+		cmd.Op = &logpb.Command_RemoveXattr{RemoveXattr: op}
+	case *logpb.SetACL:
+		cmd.Op = &logpb.Command_SetAcl{SetAcl: op}
+	case *logpb.SetQuota:
+		cmd.Op = &logpb.Command_SetQuota{SetQuota: op}
+	case *logpb.Truncate:
+		cmd.Op = &logpb.Command_Truncate{Truncate: op}
+	case *logpb.Concat:
+		cmd.Op = &logpb.Command_Concat{Concat: op}
 	default:
 		panic(fmt.Sprintf("no command for %T", op))
 	}

@@ -24,6 +24,173 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type XAttr_Namespace int32
+
+const (
+	XAttr_USER     XAttr_Namespace = 0
+	XAttr_TRUSTED  XAttr_Namespace = 1
+	XAttr_SECURITY XAttr_Namespace = 2
+	XAttr_SYSTEM   XAttr_Namespace = 3
+	XAttr_RAW      XAttr_Namespace = 4
+)
+
+// Enum value maps for XAttr_Namespace.
+var (
+	XAttr_Namespace_name = map[int32]string{
+		0: "USER",
+		1: "TRUSTED",
+		2: "SECURITY",
+		3: "SYSTEM",
+		4: "RAW",
+	}
+	XAttr_Namespace_value = map[string]int32{
+		"USER":     0,
+		"TRUSTED":  1,
+		"SECURITY": 2,
+		"SYSTEM":   3,
+		"RAW":      4,
+	}
+)
+
+func (x XAttr_Namespace) Enum() *XAttr_Namespace {
+	p := new(XAttr_Namespace)
+	*p = x
+	return p
+}
+
+func (x XAttr_Namespace) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (XAttr_Namespace) Descriptor() protoreflect.EnumDescriptor {
+	return file_metadata_logpb_v1_log_proto_enumTypes[0].Descriptor()
+}
+
+func (XAttr_Namespace) Type() protoreflect.EnumType {
+	return &file_metadata_logpb_v1_log_proto_enumTypes[0]
+}
+
+func (x XAttr_Namespace) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use XAttr_Namespace.Descriptor instead.
+func (XAttr_Namespace) EnumDescriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23, 0}
+}
+
+type ACLEntry_Type int32
+
+const (
+	ACLEntry_USER  ACLEntry_Type = 0
+	ACLEntry_GROUP ACLEntry_Type = 1
+	ACLEntry_MASK  ACLEntry_Type = 2
+	ACLEntry_OTHER ACLEntry_Type = 3
+)
+
+// Enum value maps for ACLEntry_Type.
+var (
+	ACLEntry_Type_name = map[int32]string{
+		0: "USER",
+		1: "GROUP",
+		2: "MASK",
+		3: "OTHER",
+	}
+	ACLEntry_Type_value = map[string]int32{
+		"USER":  0,
+		"GROUP": 1,
+		"MASK":  2,
+		"OTHER": 3,
+	}
+)
+
+func (x ACLEntry_Type) Enum() *ACLEntry_Type {
+	p := new(ACLEntry_Type)
+	*p = x
+	return p
+}
+
+func (x ACLEntry_Type) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ACLEntry_Type) Descriptor() protoreflect.EnumDescriptor {
+	return file_metadata_logpb_v1_log_proto_enumTypes[1].Descriptor()
+}
+
+func (ACLEntry_Type) Type() protoreflect.EnumType {
+	return &file_metadata_logpb_v1_log_proto_enumTypes[1]
+}
+
+func (x ACLEntry_Type) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ACLEntry_Type.Descriptor instead.
+func (ACLEntry_Type) EnumDescriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26, 0}
+}
+
+type SetACL_Change int32
+
+const (
+	// Replace the list, scope by scope; no entries: remove all but the mode.
+	SetACL_SET SetACL_Change = 0
+	// Add entries or give them other rights.
+	SetACL_MODIFY SetACL_Change = 1
+	// Remove the entries named; their rights do not matter.
+	SetACL_REMOVE_ENTRIES SetACL_Change = 2
+	// Remove the default entries.
+	SetACL_REMOVE_DEFAULT SetACL_Change = 3
+	// Remove all but the mode.
+	SetACL_REMOVE SetACL_Change = 4
+)
+
+// Enum value maps for SetACL_Change.
+var (
+	SetACL_Change_name = map[int32]string{
+		0: "SET",
+		1: "MODIFY",
+		2: "REMOVE_ENTRIES",
+		3: "REMOVE_DEFAULT",
+		4: "REMOVE",
+	}
+	SetACL_Change_value = map[string]int32{
+		"SET":            0,
+		"MODIFY":         1,
+		"REMOVE_ENTRIES": 2,
+		"REMOVE_DEFAULT": 3,
+		"REMOVE":         4,
+	}
+)
+
+func (x SetACL_Change) Enum() *SetACL_Change {
+	p := new(SetACL_Change)
+	*p = x
+	return p
+}
+
+func (x SetACL_Change) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SetACL_Change) Descriptor() protoreflect.EnumDescriptor {
+	return file_metadata_logpb_v1_log_proto_enumTypes[2].Descriptor()
+}
+
+func (SetACL_Change) Type() protoreflect.EnumType {
+	return &file_metadata_logpb_v1_log_proto_enumTypes[2]
+}
+
+func (x SetACL_Change) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SetACL_Change.Descriptor instead.
+func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27, 0}
+}
+
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
 type Command struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -54,6 +221,12 @@ type Command struct {
 	//	*Command_StartRecovery
 	//	*Command_CommitRecovery
 	//	*Command_Reclaim
+	//	*Command_SetXattr
+	//	*Command_RemoveXattr
+	//	*Command_SetAcl
+	//	*Command_SetQuota
+	//	*Command_Truncate
+	//	*Command_Concat
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -295,6 +468,60 @@ func (x *Command) GetReclaim() *Reclaim {
 	return nil
 }
 
+func (x *Command) GetSetXattr() *SetXAttr {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetXattr); ok {
+			return x.SetXattr
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRemoveXattr() *RemoveXAttr {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RemoveXattr); ok {
+			return x.RemoveXattr
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetAcl() *SetACL {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetAcl); ok {
+			return x.SetAcl
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetQuota() *SetQuota {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetQuota); ok {
+			return x.SetQuota
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetTruncate() *Truncate {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Truncate); ok {
+			return x.Truncate
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetConcat() *Concat {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Concat); ok {
+			return x.Concat
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -375,6 +602,30 @@ type Command_Reclaim struct {
 	Reclaim *Reclaim `protobuf:"bytes,28,opt,name=reclaim,proto3,oneof"`
 }
 
+type Command_SetXattr struct {
+	SetXattr *SetXAttr `protobuf:"bytes,29,opt,name=set_xattr,json=setXattr,proto3,oneof"`
+}
+
+type Command_RemoveXattr struct {
+	RemoveXattr *RemoveXAttr `protobuf:"bytes,30,opt,name=remove_xattr,json=removeXattr,proto3,oneof"`
+}
+
+type Command_SetAcl struct {
+	SetAcl *SetACL `protobuf:"bytes,31,opt,name=set_acl,json=setAcl,proto3,oneof"`
+}
+
+type Command_SetQuota struct {
+	SetQuota *SetQuota `protobuf:"bytes,32,opt,name=set_quota,json=setQuota,proto3,oneof"`
+}
+
+type Command_Truncate struct {
+	Truncate *Truncate `protobuf:"bytes,33,opt,name=truncate,proto3,oneof"`
+}
+
+type Command_Concat struct {
+	Concat *Concat `protobuf:"bytes,34,opt,name=concat,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -412,6 +663,18 @@ func (*Command_StartRecovery) isCommand_Op() {}
 func (*Command_CommitRecovery) isCommand_Op() {}
 
 func (*Command_Reclaim) isCommand_Op() {}
+
+func (*Command_SetXattr) isCommand_Op() {}
+
+func (*Command_RemoveXattr) isCommand_Op() {}
+
+func (*Command_SetAcl) isCommand_Op() {}
+
+func (*Command_SetQuota) isCommand_Op() {}
+
+func (*Command_Truncate) isCommand_Op() {}
+
+func (*Command_Concat) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -598,10 +861,12 @@ func (x *Block) GetLength() int64 {
 }
 
 type Mkdirs struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	Mode          uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
-	CreateParent  bool                   `protobuf:"varint,3,opt,name=create_parent,json=createParent,proto3" json:"create_parent,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Target       *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Mode         uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"`
+	CreateParent bool                   `protobuf:"varint,3,opt,name=create_parent,json=createParent,proto3" json:"create_parent,omitempty"`
+	// The mode before the client's umask, for a directory below one with a default ACL. Absent: the client did not say.
+	Unmasked      *uint32 `protobuf:"varint,4,opt,name=unmasked,proto3,oneof" json:"unmasked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -657,6 +922,13 @@ func (x *Mkdirs) GetCreateParent() bool {
 	return false
 }
 
+func (x *Mkdirs) GetUnmasked() uint32 {
+	if x != nil && x.Unmasked != nil {
+		return *x.Unmasked
+	}
+	return 0
+}
+
 type Create struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -673,7 +945,9 @@ type Create struct {
 	ClientNode string `protobuf:"bytes,9,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
 	// Smallest block size allowed, from the proposer's configuration, so that members that are configured differently
 	// decide alike. 0: the member's own.
-	MinBlockSize  int64 `protobuf:"varint,10,opt,name=min_block_size,json=minBlockSize,proto3" json:"min_block_size,omitempty"`
+	MinBlockSize int64 `protobuf:"varint,10,opt,name=min_block_size,json=minBlockSize,proto3" json:"min_block_size,omitempty"`
+	// The mode before the client's umask, for a file below a directory with a default ACL. Absent: the client did not say.
+	Unmasked      *uint32 `protobuf:"varint,11,opt,name=unmasked,proto3,oneof" json:"unmasked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +1048,13 @@ func (x *Create) GetClientNode() string {
 func (x *Create) GetMinBlockSize() int64 {
 	if x != nil {
 		return x.MinBlockSize
+	}
+	return 0
+}
+
+func (x *Create) GetUnmasked() uint32 {
+	if x != nil && x.Unmasked != nil {
+		return *x.Unmasked
 	}
 	return 0
 }
@@ -1821,12 +2102,517 @@ func (x *Reclaim) GetLimit() uint32 {
 	return 0
 }
 
+// XAttr is an extended attribute.
+type XAttr struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace XAttr_Namespace        `protobuf:"varint,1,opt,name=namespace,proto3,enum=hops.metadata.log.v1.XAttr_Namespace" json:"namespace,omitempty"`
+	// Without the prefix of the namespace.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *XAttr) Reset() {
+	*x = XAttr{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *XAttr) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*XAttr) ProtoMessage() {}
+
+func (x *XAttr) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use XAttr.ProtoReflect.Descriptor instead.
+func (*XAttr) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *XAttr) GetNamespace() XAttr_Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return XAttr_USER
+}
+
+func (x *XAttr) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *XAttr) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+type SetXAttr struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Target    *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Attribute *XAttr                 `protobuf:"bytes,2,opt,name=attribute,proto3" json:"attribute,omitempty"`
+	// Whether it may be made, and whether an existing one may be replaced.
+	Create        bool `protobuf:"varint,3,opt,name=create,proto3" json:"create,omitempty"`
+	Replace       bool `protobuf:"varint,4,opt,name=replace,proto3" json:"replace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetXAttr) Reset() {
+	*x = SetXAttr{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetXAttr) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetXAttr) ProtoMessage() {}
+
+func (x *SetXAttr) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetXAttr.ProtoReflect.Descriptor instead.
+func (*SetXAttr) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SetXAttr) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SetXAttr) GetAttribute() *XAttr {
+	if x != nil {
+		return x.Attribute
+	}
+	return nil
+}
+
+func (x *SetXAttr) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *SetXAttr) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+type RemoveXAttr struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Namespace     XAttr_Namespace        `protobuf:"varint,2,opt,name=namespace,proto3,enum=hops.metadata.log.v1.XAttr_Namespace" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveXAttr) Reset() {
+	*x = RemoveXAttr{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveXAttr) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveXAttr) ProtoMessage() {}
+
+func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveXAttr.ProtoReflect.Descriptor instead.
+func (*RemoveXAttr) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RemoveXAttr) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *RemoveXAttr) GetNamespace() XAttr_Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return XAttr_USER
+}
+
+func (x *RemoveXAttr) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// ACLEntry is one line of an access control list. It lies in the records too.
+type ACLEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the list that new entries of a directory inherit, not of the one that is checked.
+	Default bool          `protobuf:"varint,1,opt,name=default,proto3" json:"default,omitempty"`
+	Type    ACLEntry_Type `protobuf:"varint,2,opt,name=type,proto3,enum=hops.metadata.log.v1.ACLEntry_Type" json:"type,omitempty"`
+	// Empty: the owner, or the owning group.
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// A mode's digit.
+	Rights        uint32 `protobuf:"varint,4,opt,name=rights,proto3" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ACLEntry) Reset() {
+	*x = ACLEntry{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ACLEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ACLEntry) ProtoMessage() {}
+
+func (x *ACLEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
+func (*ACLEntry) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ACLEntry) GetDefault() bool {
+	if x != nil {
+		return x.Default
+	}
+	return false
+}
+
+func (x *ACLEntry) GetType() ACLEntry_Type {
+	if x != nil {
+		return x.Type
+	}
+	return ACLEntry_USER
+}
+
+func (x *ACLEntry) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ACLEntry) GetRights() uint32 {
+	if x != nil {
+		return x.Rights
+	}
+	return 0
+}
+
+type SetACL struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Change        SetACL_Change          `protobuf:"varint,2,opt,name=change,proto3,enum=hops.metadata.log.v1.SetACL_Change" json:"change,omitempty"`
+	Entries       []*ACLEntry            `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetACL) Reset() {
+	*x = SetACL{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetACL) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetACL) ProtoMessage() {}
+
+func (x *SetACL) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
+func (*SetACL) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *SetACL) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SetACL) GetChange() SetACL_Change {
+	if x != nil {
+		return x.Change
+	}
+	return SetACL_SET
+}
+
+func (x *SetACL) GetEntries() []*ACLEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+// SetQuota limits a directory. -1: no limit, 2^63-1: unchanged.
+type SetQuota struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Names         int64                  `protobuf:"varint,2,opt,name=names,proto3" json:"names,omitempty"`
+	Space         int64                  `protobuf:"varint,3,opt,name=space,proto3" json:"space,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQuota) Reset() {
+	*x = SetQuota{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQuota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQuota) ProtoMessage() {}
+
+func (x *SetQuota) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQuota.ProtoReflect.Descriptor instead.
+func (*SetQuota) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SetQuota) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SetQuota) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *SetQuota) GetSpace() int64 {
+	if x != nil {
+		return x.Space
+	}
+	return 0
+}
+
+// Truncate makes a closed file shorter. Inside a block the last block goes into recovery with the generation given.
+type Truncate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Length        int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	ClientName    string                 `protobuf:"bytes,3,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	RecoveryId    uint64                 `protobuf:"varint,4,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Truncate) Reset() {
+	*x = Truncate{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Truncate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Truncate) ProtoMessage() {}
+
+func (x *Truncate) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Truncate.ProtoReflect.Descriptor instead.
+func (*Truncate) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Truncate) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Truncate) GetLength() int64 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *Truncate) GetClientName() string {
+	if x != nil {
+		return x.ClientName
+	}
+	return ""
+}
+
+func (x *Truncate) GetRecoveryId() uint64 {
+	if x != nil {
+		return x.RecoveryId
+	}
+	return 0
+}
+
+// Concat moves the blocks of the sources, in order, to the end of the target and removes the sources.
+type Concat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Sources       []*Target              `protobuf:"bytes,2,rep,name=sources,proto3" json:"sources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Concat) Reset() {
+	*x = Concat{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Concat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Concat) ProtoMessage() {}
+
+func (x *Concat) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Concat.ProtoReflect.Descriptor instead.
+func (*Concat) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Concat) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *Concat) GetSources() []*Target {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf4\n" +
-	"\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xe9\r\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -1853,7 +2639,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"reserveIds\x12L\n" +
 	"\x0estart_recovery\x18\x1a \x01(\v2#.hops.metadata.log.v1.StartRecoveryH\x00R\rstartRecovery\x12O\n" +
 	"\x0fcommit_recovery\x18\x1b \x01(\v2$.hops.metadata.log.v1.CommitRecoveryH\x00R\x0ecommitRecovery\x129\n" +
-	"\areclaim\x18\x1c \x01(\v2\x1d.hops.metadata.log.v1.ReclaimH\x00R\areclaimB\x04\n" +
+	"\areclaim\x18\x1c \x01(\v2\x1d.hops.metadata.log.v1.ReclaimH\x00R\areclaim\x12=\n" +
+	"\tset_xattr\x18\x1d \x01(\v2\x1e.hops.metadata.log.v1.SetXAttrH\x00R\bsetXattr\x12F\n" +
+	"\fremove_xattr\x18\x1e \x01(\v2!.hops.metadata.log.v1.RemoveXAttrH\x00R\vremoveXattr\x127\n" +
+	"\aset_acl\x18\x1f \x01(\v2\x1c.hops.metadata.log.v1.SetACLH\x00R\x06setAcl\x12=\n" +
+	"\tset_quota\x18  \x01(\v2\x1e.hops.metadata.log.v1.SetQuotaH\x00R\bsetQuota\x12<\n" +
+	"\btruncate\x18! \x01(\v2\x1e.hops.metadata.log.v1.TruncateH\x00R\btruncate\x126\n" +
+	"\x06concat\x18\" \x01(\v2\x1c.hops.metadata.log.v1.ConcatH\x00R\x06concatB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -1868,11 +2660,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x16\n" +
-	"\x06length\x18\x03 \x01(\x03R\x06length\"w\n" +
+	"\x06length\x18\x03 \x01(\x03R\x06length\"\xa5\x01\n" +
 	"\x06Mkdirs\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12#\n" +
-	"\rcreate_parent\x18\x03 \x01(\bR\fcreateParent\"\xd6\x02\n" +
+	"\rcreate_parent\x18\x03 \x01(\bR\fcreateParent\x12\x1f\n" +
+	"\bunmasked\x18\x04 \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
+	"\t_unmasked\"\x84\x03\n" +
 	"\x06Create\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x1f\n" +
@@ -1887,7 +2681,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\vclient_node\x18\t \x01(\tR\n" +
 	"clientNode\x12$\n" +
 	"\x0emin_block_size\x18\n" +
-	" \x01(\x03R\fminBlockSize\"\xad\x01\n" +
+	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
+	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
+	"\t_unmasked\"\xad\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -1969,7 +2765,63 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05close\x18\x04 \x01(\bR\x05close\x12!\n" +
 	"\fdelete_block\x18\x05 \x01(\bR\vdeleteBlock\"\x1f\n" +
 	"\aReclaim\x12\x14\n" +
-	"\x05limit\x18\x01 \x01(\rR\x05limitB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x05limit\x18\x01 \x01(\rR\x05limit\"\xbd\x01\n" +
+	"\x05XAttr\x12C\n" +
+	"\tnamespace\x18\x01 \x01(\x0e2%.hops.metadata.log.v1.XAttr.NamespaceR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"E\n" +
+	"\tNamespace\x12\b\n" +
+	"\x04USER\x10\x00\x12\v\n" +
+	"\aTRUSTED\x10\x01\x12\f\n" +
+	"\bSECURITY\x10\x02\x12\n" +
+	"\n" +
+	"\x06SYSTEM\x10\x03\x12\a\n" +
+	"\x03RAW\x10\x04\"\xad\x01\n" +
+	"\bSetXAttr\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x129\n" +
+	"\tattribute\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.XAttrR\tattribute\x12\x16\n" +
+	"\x06create\x18\x03 \x01(\bR\x06create\x12\x18\n" +
+	"\areplace\x18\x04 \x01(\bR\areplace\"\x9c\x01\n" +
+	"\vRemoveXAttr\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12C\n" +
+	"\tnamespace\x18\x02 \x01(\x0e2%.hops.metadata.log.v1.XAttr.NamespaceR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\xbb\x01\n" +
+	"\bACLEntry\x12\x18\n" +
+	"\adefault\x18\x01 \x01(\bR\adefault\x127\n" +
+	"\x04type\x18\x02 \x01(\x0e2#.hops.metadata.log.v1.ACLEntry.TypeR\x04type\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
+	"\x06rights\x18\x04 \x01(\rR\x06rights\"0\n" +
+	"\x04Type\x12\b\n" +
+	"\x04USER\x10\x00\x12\t\n" +
+	"\x05GROUP\x10\x01\x12\b\n" +
+	"\x04MASK\x10\x02\x12\t\n" +
+	"\x05OTHER\x10\x03\"\x88\x02\n" +
+	"\x06SetACL\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12;\n" +
+	"\x06change\x18\x02 \x01(\x0e2#.hops.metadata.log.v1.SetACL.ChangeR\x06change\x128\n" +
+	"\aentries\x18\x03 \x03(\v2\x1e.hops.metadata.log.v1.ACLEntryR\aentries\"Q\n" +
+	"\x06Change\x12\a\n" +
+	"\x03SET\x10\x00\x12\n" +
+	"\n" +
+	"\x06MODIFY\x10\x01\x12\x12\n" +
+	"\x0eREMOVE_ENTRIES\x10\x02\x12\x12\n" +
+	"\x0eREMOVE_DEFAULT\x10\x03\x12\n" +
+	"\n" +
+	"\x06REMOVE\x10\x04\"l\n" +
+	"\bSetQuota\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x14\n" +
+	"\x05names\x18\x02 \x01(\x03R\x05names\x12\x14\n" +
+	"\x05space\x18\x03 \x01(\x03R\x05space\"\x9a\x01\n" +
+	"\bTruncate\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +
+	"\vclient_name\x18\x03 \x01(\tR\n" +
+	"clientName\x12\x1f\n" +
+	"\vrecovery_id\x18\x04 \x01(\x04R\n" +
+	"recoveryId\"v\n" +
+	"\x06Concat\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
+	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asourcesB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -1983,75 +2835,106 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 	return file_metadata_logpb_v1_log_proto_rawDescData
 }
 
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
-	(*Command)(nil),        // 0: hops.metadata.log.v1.Command
-	(*Caller)(nil),         // 1: hops.metadata.log.v1.Caller
-	(*Target)(nil),         // 2: hops.metadata.log.v1.Target
-	(*Block)(nil),          // 3: hops.metadata.log.v1.Block
-	(*Mkdirs)(nil),         // 4: hops.metadata.log.v1.Mkdirs
-	(*Create)(nil),         // 5: hops.metadata.log.v1.Create
-	(*AddBlock)(nil),       // 6: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),   // 7: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),       // 8: hops.metadata.log.v1.Complete
-	(*Append)(nil),         // 9: hops.metadata.log.v1.Append
-	(*Fsync)(nil),          // 10: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil), // 11: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),         // 12: hops.metadata.log.v1.Rename
-	(*Delete)(nil),         // 13: hops.metadata.log.v1.Delete
-	(*SetPermission)(nil),  // 14: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),       // 15: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),       // 16: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil), // 17: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),     // 18: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),     // 19: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),  // 20: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil), // 21: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),        // 22: hops.metadata.log.v1.Reclaim
+	(XAttr_Namespace)(0),   // 0: hops.metadata.log.v1.XAttr.Namespace
+	(ACLEntry_Type)(0),     // 1: hops.metadata.log.v1.ACLEntry.Type
+	(SetACL_Change)(0),     // 2: hops.metadata.log.v1.SetACL.Change
+	(*Command)(nil),        // 3: hops.metadata.log.v1.Command
+	(*Caller)(nil),         // 4: hops.metadata.log.v1.Caller
+	(*Target)(nil),         // 5: hops.metadata.log.v1.Target
+	(*Block)(nil),          // 6: hops.metadata.log.v1.Block
+	(*Mkdirs)(nil),         // 7: hops.metadata.log.v1.Mkdirs
+	(*Create)(nil),         // 8: hops.metadata.log.v1.Create
+	(*AddBlock)(nil),       // 9: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),   // 10: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),       // 11: hops.metadata.log.v1.Complete
+	(*Append)(nil),         // 12: hops.metadata.log.v1.Append
+	(*Fsync)(nil),          // 13: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil), // 14: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),         // 15: hops.metadata.log.v1.Rename
+	(*Delete)(nil),         // 16: hops.metadata.log.v1.Delete
+	(*SetPermission)(nil),  // 17: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),       // 18: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),       // 19: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil), // 20: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),     // 21: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),     // 22: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),  // 23: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil), // 24: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),        // 25: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),          // 26: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),       // 27: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),    // 28: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),       // 29: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),         // 30: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),       // 31: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),       // 32: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),         // 33: hops.metadata.log.v1.Concat
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
-	1,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
-	4,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
-	5,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
-	6,  // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
-	7,  // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
-	8,  // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
-	9,  // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
-	10, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
-	11, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
-	12, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
-	13, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	14, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	15, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	16, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	17, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	18, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	19, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	20, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	21, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	22, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	2,  // 20: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 21: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 22: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	3,  // 23: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	3,  // 24: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	3,  // 25: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	2,  // 26: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 27: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	3,  // 28: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	2,  // 29: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	2,  // 30: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 31: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 32: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 33: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 34: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 35: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	3,  // 36: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
+	7,  // 1: hops.metadata.log.v1.Command.mkdirs:type_name -> hops.metadata.log.v1.Mkdirs
+	8,  // 2: hops.metadata.log.v1.Command.create:type_name -> hops.metadata.log.v1.Create
+	9,  // 3: hops.metadata.log.v1.Command.add_block:type_name -> hops.metadata.log.v1.AddBlock
+	10, // 4: hops.metadata.log.v1.Command.abandon_block:type_name -> hops.metadata.log.v1.AbandonBlock
+	11, // 5: hops.metadata.log.v1.Command.complete:type_name -> hops.metadata.log.v1.Complete
+	12, // 6: hops.metadata.log.v1.Command.append:type_name -> hops.metadata.log.v1.Append
+	13, // 7: hops.metadata.log.v1.Command.fsync:type_name -> hops.metadata.log.v1.Fsync
+	14, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
+	15, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
+	16, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
+	17, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	18, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	19, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	20, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	21, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	22, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	23, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	24, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	25, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	27, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	28, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	30, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	31, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	32, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	33, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	5,  // 26: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 27: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 28: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 29: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 30: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 31: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 32: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 33: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 34: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 35: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 36: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 37: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 38: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 39: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 40: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 41: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 42: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 43: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 44: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	26, // 45: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 46: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 47: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 48: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 49: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 50: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	29, // 51: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 52: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 53: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 54: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 55: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -2079,19 +2962,28 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_StartRecovery)(nil),
 		(*Command_CommitRecovery)(nil),
 		(*Command_Reclaim)(nil),
+		(*Command_SetXattr)(nil),
+		(*Command_RemoveXattr)(nil),
+		(*Command_SetAcl)(nil),
+		(*Command_SetQuota)(nil),
+		(*Command_Truncate)(nil),
+		(*Command_Concat)(nil),
 	}
+	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
+	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   23,
+			NumEnums:      3,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_metadata_logpb_v1_log_proto_goTypes,
 		DependencyIndexes: file_metadata_logpb_v1_log_proto_depIdxs,
+		EnumInfos:         file_metadata_logpb_v1_log_proto_enumTypes,
 		MessageInfos:      file_metadata_logpb_v1_log_proto_msgTypes,
 	}.Build()
 	File_metadata_logpb_v1_log_proto = out.File

@@ -74,7 +74,7 @@ func (x Construction_LastBlock) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Construction_LastBlock.Descriptor instead.
 func (Construction_LastBlock) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3, 0}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4, 0}
 }
 
 // INode is a file or a directory. Its parent and its name are in the record's key.
@@ -89,8 +89,14 @@ type INode struct {
 	Mtime int64 `protobuf:"varint,5,opt,name=mtime,proto3" json:"mtime,omitempty"`
 	Atime int64 `protobuf:"varint,6,opt,name=atime,proto3" json:"atime,omitempty"`
 	// Exactly one of the two is set.
-	Directory     *DirectoryState `protobuf:"bytes,7,opt,name=directory,proto3" json:"directory,omitempty"`
-	File          *FileState      `protobuf:"bytes,8,opt,name=file,proto3" json:"file,omitempty"`
+	Directory *DirectoryState `protobuf:"bytes,7,opt,name=directory,proto3" json:"directory,omitempty"`
+	File      *FileState      `protobuf:"bytes,8,opt,name=file,proto3" json:"file,omitempty"`
+	// In the order of namespace and name.
+	Xattrs []*XAttr `protobuf:"bytes,9,rep,name=xattrs,proto3" json:"xattrs,omitempty"`
+	// What of the access control lists is not in the mode: the access entries of named users, the group and named groups,
+	// then all default entries, each in the order of type and name. With access entries, the mode's group digit is the mask.
+	Acl           []*ACLEntry `protobuf:"bytes,10,rep,name=acl,proto3" json:"acl,omitempty"`
+	Quota         *Quota      `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -181,6 +187,98 @@ func (x *INode) GetFile() *FileState {
 	return nil
 }
 
+func (x *INode) GetXattrs() []*XAttr {
+	if x != nil {
+		return x.Xattrs
+	}
+	return nil
+}
+
+func (x *INode) GetAcl() []*ACLEntry {
+	if x != nil {
+		return x.Acl
+	}
+	return nil
+}
+
+func (x *INode) GetQuota() *Quota {
+	if x != nil {
+		return x.Quota
+	}
+	return nil
+}
+
+// Quota limits what lies below a directory, the directory included.
+type Quota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many inodes, and how many bytes in all replicas; 0 is no limit, n is a limit of n - 1.
+	Names uint64 `protobuf:"varint,1,opt,name=names,proto3" json:"names,omitempty"`
+	Space uint64 `protobuf:"varint,2,opt,name=space,proto3" json:"space,omitempty"`
+	// What is used. A block that is not complete counts as a full one.
+	UsedNames     int64 `protobuf:"varint,3,opt,name=used_names,json=usedNames,proto3" json:"used_names,omitempty"`
+	UsedSpace     int64 `protobuf:"varint,4,opt,name=used_space,json=usedSpace,proto3" json:"used_space,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Quota) GetNames() uint64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *Quota) GetSpace() uint64 {
+	if x != nil {
+		return x.Space
+	}
+	return 0
+}
+
+func (x *Quota) GetUsedNames() int64 {
+	if x != nil {
+		return x.UsedNames
+	}
+	return 0
+}
+
+func (x *Quota) GetUsedSpace() int64 {
+	if x != nil {
+		return x.UsedSpace
+	}
+	return 0
+}
+
 type DirectoryState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many entries the directory has.
@@ -191,7 +289,7 @@ type DirectoryState struct {
 
 func (x *DirectoryState) Reset() {
 	*x = DirectoryState{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -203,7 +301,7 @@ func (x *DirectoryState) String() string {
 func (*DirectoryState) ProtoMessage() {}
 
 func (x *DirectoryState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[1]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -216,7 +314,7 @@ func (x *DirectoryState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirectoryState.ProtoReflect.Descriptor instead.
 func (*DirectoryState) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{1}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *DirectoryState) GetEntries() uint64 {
@@ -242,7 +340,7 @@ type FileState struct {
 
 func (x *FileState) Reset() {
 	*x = FileState{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +352,7 @@ func (x *FileState) String() string {
 func (*FileState) ProtoMessage() {}
 
 func (x *FileState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[2]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +365,7 @@ func (x *FileState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileState.ProtoReflect.Descriptor instead.
 func (*FileState) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FileState) GetBlockSize() int64 {
@@ -322,14 +420,17 @@ type Construction struct {
 	ClientHost string                 `protobuf:"bytes,3,opt,name=client_host,json=clientHost,proto3" json:"client_host,omitempty"`
 	LastBlock  Construction_LastBlock `protobuf:"varint,4,opt,name=last_block,json=lastBlock,proto3,enum=hops.metadata.log.v1.Construction_LastBlock" json:"last_block,omitempty"`
 	// The generation under which the last block is being recovered (HDFS-265).
-	RecoveryId    uint64 `protobuf:"varint,5,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	RecoveryId uint64 `protobuf:"varint,5,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	// The last block is being recovered to lose its end: 1 + the length that it is to have. 0: it keeps what all replicas
+	// have.
+	Truncate      uint64 `protobuf:"varint,6,opt,name=truncate,proto3" json:"truncate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Construction) Reset() {
 	*x = Construction{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -341,7 +442,7 @@ func (x *Construction) String() string {
 func (*Construction) ProtoMessage() {}
 
 func (x *Construction) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[3]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -354,7 +455,7 @@ func (x *Construction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Construction.ProtoReflect.Descriptor instead.
 func (*Construction) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Construction) GetHolder() string {
@@ -392,6 +493,13 @@ func (x *Construction) GetRecoveryId() uint64 {
 	return 0
 }
 
+func (x *Construction) GetTruncate() uint64 {
+	if x != nil {
+		return x.Truncate
+	}
+	return 0
+}
+
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Replicated time of the last renewal.
@@ -404,7 +512,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +524,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[4]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +537,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Lease) GetRenewed() int64 {
@@ -466,7 +574,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +586,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[5]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +599,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Retry) GetClient() []byte {
@@ -562,13 +670,14 @@ type FileStatus struct {
 	Replication       uint32                 `protobuf:"varint,8,opt,name=replication,proto3" json:"replication,omitempty"`
 	BlockSize         int64                  `protobuf:"varint,9,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
 	UnderConstruction bool                   `protobuf:"varint,10,opt,name=under_construction,json=underConstruction,proto3" json:"under_construction,omitempty"`
+	Acl               bool                   `protobuf:"varint,11,opt,name=acl,proto3" json:"acl,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *FileStatus) Reset() {
 	*x = FileStatus{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -580,7 +689,7 @@ func (x *FileStatus) String() string {
 func (*FileStatus) ProtoMessage() {}
 
 func (x *FileStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -593,7 +702,7 @@ func (x *FileStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileStatus.ProtoReflect.Descriptor instead.
 func (*FileStatus) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FileStatus) GetId() uint64 {
@@ -666,6 +775,13 @@ func (x *FileStatus) GetUnderConstruction() bool {
 	return false
 }
 
+func (x *FileStatus) GetAcl() bool {
+	if x != nil {
+		return x.Acl
+	}
+	return false
+}
+
 // Marker closes a checkpoint: everything at its timestamp is there. It is written last.
 type Marker struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -685,14 +801,16 @@ type Marker struct {
 	Directories uint64 `protobuf:"varint,11,opt,name=directories,proto3" json:"directories,omitempty"`
 	Blocks      uint64 `protobuf:"varint,12,opt,name=blocks,proto3" json:"blocks,omitempty"`
 	// Sum of the hashes of all records that are not derived from others.
-	Hash          uint64 `protobuf:"fixed64,13,opt,name=hash,proto3" json:"hash,omitempty"`
+	Hash uint64 `protobuf:"fixed64,13,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Directories with a quota.
+	Quotas        uint64 `protobuf:"varint,14,opt,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +822,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +835,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Marker) GetVersion() uint32 {
@@ -811,11 +929,18 @@ func (x *Marker) GetHash() uint64 {
 	return 0
 }
 
+func (x *Marker) GetQuotas() uint64 {
+	if x != nil {
+		return x.Quotas
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xfc\x01\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\x96\x03\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -824,7 +949,18 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05mtime\x18\x05 \x01(\x03R\x05mtime\x12\x14\n" +
 	"\x05atime\x18\x06 \x01(\x03R\x05atime\x12B\n" +
 	"\tdirectory\x18\a \x01(\v2$.hops.metadata.log.v1.DirectoryStateR\tdirectory\x123\n" +
-	"\x04file\x18\b \x01(\v2\x1f.hops.metadata.log.v1.FileStateR\x04file\"*\n" +
+	"\x04file\x18\b \x01(\v2\x1f.hops.metadata.log.v1.FileStateR\x04file\x123\n" +
+	"\x06xattrs\x18\t \x03(\v2\x1b.hops.metadata.log.v1.XAttrR\x06xattrs\x120\n" +
+	"\x03acl\x18\n" +
+	" \x03(\v2\x1e.hops.metadata.log.v1.ACLEntryR\x03acl\x121\n" +
+	"\x05quota\x18\v \x01(\v2\x1b.hops.metadata.log.v1.QuotaR\x05quota\"q\n" +
+	"\x05Quota\x12\x14\n" +
+	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
+	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +
+	"\n" +
+	"used_names\x18\x03 \x01(\x03R\tusedNames\x12\x1d\n" +
+	"\n" +
+	"used_space\x18\x04 \x01(\x03R\tusedSpace\"*\n" +
 	"\x0eDirectoryState\x12\x18\n" +
 	"\aentries\x18\x01 \x01(\x04R\aentries\"\xfd\x01\n" +
 	"\tFileState\x12\x1d\n" +
@@ -834,7 +970,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bblock_id\x18\x03 \x03(\x03R\ablockId\x12)\n" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
-	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\x9d\x02\n" +
+	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xb9\x02\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -844,7 +980,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"last_block\x18\x04 \x01(\x0e2,.hops.metadata.log.v1.Construction.LastBlockR\tlastBlock\x12\x1f\n" +
 	"\vrecovery_id\x18\x05 \x01(\x04R\n" +
-	"recoveryId\"E\n" +
+	"recoveryId\x12\x1a\n" +
+	"\btruncate\x18\x06 \x01(\x04R\btruncate\"E\n" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +
@@ -861,7 +998,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x02ok\x18\x04 \x01(\bR\x02ok\x128\n" +
 	"\x06status\x18\x05 \x01(\v2 .hops.metadata.log.v1.FileStatusR\x06status\x121\n" +
 	"\x05block\x18\x06 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\x12\x16\n" +
-	"\x06offset\x18\a \x01(\x03R\x06offset\"\x90\x02\n" +
+	"\x06offset\x18\a \x01(\x03R\x06offset\"\xa2\x02\n" +
 	"\n" +
 	"FileStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
@@ -875,7 +1012,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"block_size\x18\t \x01(\x03R\tblockSize\x12-\n" +
 	"\x12under_construction\x18\n" +
-	" \x01(\bR\x11underConstruction\"\xe9\x02\n" +
+	" \x01(\bR\x11underConstruction\x12\x10\n" +
+	"\x03acl\x18\v \x01(\bR\x03acl\"\x81\x03\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -894,7 +1032,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	" \x01(\x04R\x05files\x12 \n" +
 	"\vdirectories\x18\v \x01(\x04R\vdirectories\x12\x16\n" +
 	"\x06blocks\x18\f \x01(\x04R\x06blocks\x12\x12\n" +
-	"\x04hash\x18\r \x01(\x06R\x04hashB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x04hash\x18\r \x01(\x06R\x04hash\x12\x16\n" +
+	"\x06quotas\x18\x0e \x01(\x04R\x06quotasB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_state_proto_rawDescOnce sync.Once
@@ -909,31 +1048,37 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
-	(*DirectoryState)(nil),      // 2: hops.metadata.log.v1.DirectoryState
-	(*FileState)(nil),           // 3: hops.metadata.log.v1.FileState
-	(*Construction)(nil),        // 4: hops.metadata.log.v1.Construction
-	(*Lease)(nil),               // 5: hops.metadata.log.v1.Lease
-	(*Retry)(nil),               // 6: hops.metadata.log.v1.Retry
-	(*FileStatus)(nil),          // 7: hops.metadata.log.v1.FileStatus
-	(*Marker)(nil),              // 8: hops.metadata.log.v1.Marker
-	(*Block)(nil),               // 9: hops.metadata.log.v1.Block
+	(*Quota)(nil),               // 2: hops.metadata.log.v1.Quota
+	(*DirectoryState)(nil),      // 3: hops.metadata.log.v1.DirectoryState
+	(*FileState)(nil),           // 4: hops.metadata.log.v1.FileState
+	(*Construction)(nil),        // 5: hops.metadata.log.v1.Construction
+	(*Lease)(nil),               // 6: hops.metadata.log.v1.Lease
+	(*Retry)(nil),               // 7: hops.metadata.log.v1.Retry
+	(*FileStatus)(nil),          // 8: hops.metadata.log.v1.FileStatus
+	(*Marker)(nil),              // 9: hops.metadata.log.v1.Marker
+	(*XAttr)(nil),               // 10: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 11: hops.metadata.log.v1.ACLEntry
+	(*Block)(nil),               // 12: hops.metadata.log.v1.Block
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
-	2, // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
-	3, // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	4, // 2: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
-	0, // 3: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	7, // 4: hops.metadata.log.v1.Retry.status:type_name -> hops.metadata.log.v1.FileStatus
-	9, // 5: hops.metadata.log.v1.Retry.block:type_name -> hops.metadata.log.v1.Block
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
+	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
+	10, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	11, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
+	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
+	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
+	8,  // 7: hops.metadata.log.v1.Retry.status:type_name -> hops.metadata.log.v1.FileStatus
+	12, // 8: hops.metadata.log.v1.Retry.block:type_name -> hops.metadata.log.v1.Block
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -948,7 +1093,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

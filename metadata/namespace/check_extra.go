@@ -1,0 +1,82 @@
+package namespace
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// visitExtra looks at what few inodes have, and notes what n counts for quotas.
+func (c *checker) visitExtra(n *inode, s *seen) {
+	s.usage = usage{names: 1}
+	if n.file != nil {
+		s.usage.space = n.file.space()
+	}
+	x := n.extra
+	if x == nil {
+		return
+	}
+	if len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil {
+		c.report("inode %d has an empty extra", n.id)
+	}
+	if !slices.IsSortedFunc(x.xattrs, compareXAttrs) || visible(x.xattrs) > metadata.MaxXAttrs {
+		c.report("inode %d has %d extended attributes, or not in order", n.id, len(x.xattrs))
+	}
+	if list, err := validACL(n.logicalACL()); err != nil {
+		c.report("inode %d: %w", n.id, err)
+	} else if !slices.Equal(list, n.logicalACL()) {
+		c.report("inode %d has an access control list that is not in order", n.id)
+	}
+	if len(x.inherited) > 0 && !n.isDir() {
+		c.report("inode %d is a file and has default entries", n.id)
+	}
+	if x.quota != nil {
+		c.quotas++
+		s.quota = x.quota
+		if !n.isDir() || x.quota.names < 0 && x.quota.space < 0 {
+			c.report("inode %d has the quota %d, %d", n.id, x.quota.names, x.quota.space)
+		}
+	}
+}
+
+// quotaUsage counts what lies below directories with a quota.
+func (c *checker) quotaUsage() {
+	if c.quotas == 0 {
+		return
+	}
+	used := map[metadata.INodeID]usage{}
+	for id, s := range c.inodes {
+		at := id
+		for range 2 * metadata.MaxPathDepth {
+			a := c.inodes[at]
+			if a == nil {
+				break
+			}
+			if a.quota != nil {
+				u := used[at]
+				used[at] = usage{u.names + s.usage.names, u.space + s.usage.space}
+			}
+			at = a.parent
+		}
+	}
+	for id, s := range c.inodes {
+		if s.quota != nil && used[id] != s.quota.used && c.attached(id) {
+			c.report("directory %d has %+v below it, its quota says %+v", id, used[id], s.quota.used)
+		}
+	}
+}
+
+// attached reports whether an inode is below the root.
+func (c *checker) attached(id metadata.INodeID) bool {
+	for range 2 * metadata.MaxPathDepth {
+		s := c.inodes[id]
+		if s == nil {
+			return false
+		}
+		if s.parent == 0 {
+			return id == metadata.RootID
+		}
+		id = s.parent
+	}
+	return false
+}

@@ -1,0 +1,82 @@
+package namespace
+
+import (
+	"errors"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// extra is what few inodes have. An inode without any of it has none, and costs one nil pointer.
+type extra struct {
+	xattrs []metadata.XAttr // in the order of namespace and name
+	// access are the entries of the access control list that the mode does not hold, inherited the default entries; both
+	// in the order of type and name. With access entries the mode's group digit is the mask.
+	access, inherited []metadata.ACLEntry
+	quota             *quota
+}
+
+func (x *extra) hasACL() bool { return x != nil && len(x.access)+len(x.inherited) > 0 }
+
+// own makes sure that a touched inode has extra, before something is put there.
+func (n *inode) own() *extra {
+	if n.extra == nil {
+		n.extra = &extra{}
+	}
+	return n.extra
+}
+
+// tidy drops an extra that holds nothing any more.
+func (n *inode) tidy() {
+	if x := n.extra; x != nil && len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil {
+		n.extra = nil
+	}
+}
+
+func (x *extra) encode(r *logpb.INode) {
+	for _, a := range x.xattrs {
+		r.Xattrs = append(r.Xattrs, &logpb.XAttr{Namespace: logpb.XAttr_Namespace(a.Namespace), Name: a.Name, Value: a.Value})
+	}
+	for _, list := range [][]metadata.ACLEntry{x.access, x.inherited} {
+		for _, e := range list {
+			r.Acl = append(r.Acl, &logpb.ACLEntry{Default: e.Default, Type: logpb.ACLEntry_Type(e.Type), Name: e.Name, Rights: uint32(e.Rights)})
+		}
+	}
+	if q := x.quota; q != nil {
+		r.Quota = &logpb.Quota{
+			Names: uint64(q.names + 1), Space: uint64(q.space + 1), UsedNames: q.used.names, UsedSpace: q.used.space,
+		}
+	}
+}
+
+func decodeExtra(r *logpb.INode) (*extra, error) {
+	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil {
+		return nil, nil
+	}
+	x := &extra{}
+	for _, a := range r.Xattrs {
+		x.xattrs = append(x.xattrs, metadata.XAttr{Namespace: metadata.XAttrNamespace(a.Namespace), Name: a.Name, Value: a.Value})
+	}
+	for _, e := range r.Acl {
+		entry := entryOf(e)
+		if e.Rights > 7 || e.Type > logpb.ACLEntry_OTHER || e.Type < 0 {
+			return nil, errors.New("damaged access control list")
+		}
+		if entry.Default {
+			x.inherited = append(x.inherited, entry)
+		} else {
+			x.access = append(x.access, entry)
+		}
+	}
+	if q := r.Quota; q != nil {
+		x.quota = &quota{
+			names: int64(q.Names - 1), space: int64(q.Space - 1),
+			used: usage{names: q.UsedNames, space: q.UsedSpace},
+		}
+	}
+	return x, nil
+}
+
+func entryOf(e *logpb.ACLEntry) metadata.ACLEntry {
+	return metadata.ACLEntry{Default: e.Default, Type: metadata.ACLType(e.Type), Name: e.Name, Rights: metadata.Access(e.Rights & 7)}
+}

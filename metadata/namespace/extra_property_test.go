@@ -1,0 +1,113 @@
+package namespace
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// TestQuotasAndListsKeepTheirBooks runs random operations that quotas count or that attributes and lists follow, on a
+// namespace and on one that has hardly anything in memory. After each the two have one hash; in the end the quotas hold
+// what a count of the trees gives, and every list is one.
+func TestQuotasAndListsKeepTheirBooks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &machine{w: newWorldIn(t), m: newModel(), store: mem.New()}
+		s.cold = openCold(t, s.store)
+		path := func(label string) string { return drawPath(t, label) }
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			s.extraStep(t, path)
+			if a, b := s.w.ns.Hash(), s.cold.Hash(); a != b {
+				t.Fatalf("hashes differ: %016x, %016x", a, b)
+			}
+			if errs := s.w.ns.Check(); len(errs) > 0 {
+				t.Fatal(errors.Join(errs...))
+			}
+		}
+		if errs := s.cold.Check(); len(errs) > 0 {
+			t.Fatal(errors.Join(errs...))
+		}
+	})
+}
+
+func (s *machine) extraStep(t *rapid.T, path func(string) string) {
+	c := drawCaller(t)
+	one := path("path")
+	generation := func() uint64 { return s.block(t).Generation }
+	switch rapid.SampledFrom([]string{
+		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "rename", "rename2", "delete", "setrep",
+		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl",
+	}).Draw(t, "operation") {
+	case "mkdirs":
+		s.do(t, c, &logpb.Mkdirs{Target: to(one), Mode: uint32(drawMode(t)), CreateParent: true, Unmasked: new(uint32(0o777))})
+	case "create":
+		op := create(one, "c1")
+		op.Overwrite, op.CreateParent, op.Unmasked = true, true, new(uint32(0o666))
+		op.Replication = rapid.Uint32Range(1, 3).Draw(t, "replication")
+		s.do(t, c, op)
+	case "write", "recovered":
+		for _, l := range s.w.ns.Leases() {
+			f, ok := s.w.ns.FileByID(l.Files[0])
+			if !ok {
+				continue
+			}
+			var last *logpb.Block
+			if n := len(f.Blocks); n > 0 {
+				b := f.Blocks[n-1]
+				last = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: max(b.Length, rapid.Int64Range(0, 1<<20).Draw(t, "length"))}
+			}
+			switch {
+			case f.Truncating:
+				s.do(t, super, &logpb.CommitRecovery{Block: last, RecoveryId: uint64(f.RecoveryID), Length: f.TruncateTo, Close: true})
+			case rapid.Bool().Draw(t, "close"):
+				s.do(t, super, &logpb.Complete{Inode: uint64(f.Status.ID), ClientName: f.Holder, Last: last})
+			default:
+				s.do(t, super, &logpb.AddBlock{Inode: uint64(f.Status.ID), ClientName: f.Holder, Previous: last, Block: s.block(t)})
+			}
+			return
+		}
+	case "append":
+		s.do(t, c, &logpb.Append{Target: to(one), ClientName: "c1"})
+	case "quota":
+		s.do(t, super, &logpb.SetQuota{
+			Target: to(one), Names: rapid.SampledFrom([]int64{-1, 1, 3, 6, 100}).Draw(t, "names"),
+			Space: rapid.SampledFrom([]int64{-1, -1, 0, 3 << 20, 9 << 20}).Draw(t, "space"),
+		})
+	case "rename":
+		s.do(t, c, &logpb.Rename{Source: to(one), Target: to(path("to")), Legacy: true})
+	case "rename2":
+		s.do(t, c, &logpb.Rename{Source: to(one), Target: to(path("to")), Overwrite: true})
+	case "delete":
+		s.do(t, c, &logpb.Delete{Target: to(one), Recursive: true})
+	case "setrep":
+		s.do(t, c, &logpb.SetReplication{Target: to(one), Replication: rapid.Uint32Range(1, 4).Draw(t, "replication")})
+	case "truncate":
+		length := int64(0)
+		if st, err := s.w.ns.Stat(super, one); err == nil && st != nil {
+			length = rapid.Int64Range(0, st.Length).Draw(t, "length")
+		}
+		s.do(t, c, &logpb.Truncate{Target: to(one), Length: length, ClientName: "c1", RecoveryId: generation()})
+	case "concat":
+		s.do(t, c, &logpb.Concat{Target: to(one), Sources: []*logpb.Target{to(path("first")), to(path("second"))}})
+	case "xattr":
+		s.do(t, c, &logpb.SetXAttr{
+			Target: to(one), Create: true, Replace: true,
+			Attribute: &logpb.XAttr{Name: rapid.SampledFrom(testNames).Draw(t, "name"), Value: []byte("v")},
+		})
+	case "no xattr":
+		s.do(t, c, &logpb.RemoveXAttr{Target: to(one), Name: rapid.SampledFrom(testNames).Draw(t, "name")})
+	case "acl", "no acl":
+		var entries []*logpb.ACLEntry
+		for range rapid.IntRange(0, 5).Draw(t, "entries") {
+			entries = append(entries, &logpb.ACLEntry{
+				Default: rapid.Bool().Draw(t, "default"), Type: logpb.ACLEntry_Type(rapid.Int32Range(0, 3).Draw(t, "type")),
+				Name:   rapid.SampledFrom([]string{"", "", "alice", "staff"}).Draw(t, "who"),
+				Rights: rapid.Uint32Range(0, 7).Draw(t, "rights"),
+			})
+		}
+		s.do(t, c, &logpb.SetACL{Target: to(one), Change: logpb.SetACL_Change(rapid.Int32Range(0, 4).Draw(t, "change")), Entries: entries})
+	}
+}

@@ -1,0 +1,121 @@
+package namespace
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// concat moves the blocks of the sources, in order, to the end of the target, and removes the sources. Nothing is copied.
+//
+// Errors: ErrInvalidArgument for no source, one twice, the target among them, one in another directory, open or empty,
+// one with larger blocks than the target's, and an open target; ErrNotExist; ErrIO for too many blocks;
+// ErrPermission without WRITE on the target, READ on a source, WRITE on the directory; ErrSpaceQuota when the target
+// wants more replicas than the sources.
+func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
+	target := newPlace()
+	defer target.release()
+	bad := func(format string, args ...any) { t.failf(metadata.ErrInvalidArgument, format, args...) }
+	if len(op.Sources) == 0 {
+		bad("No sources given")
+		return
+	}
+	if err := ns.resolveTarget(target, t, op.Target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.check(target, &t.caller, checks{last: metadata.Write}, true); err != nil {
+		t.fail(err)
+		return
+	}
+	n, err := fileAt(target)
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	if n.file.open != nil {
+		bad("concat: target file %s is under construction", target)
+		return
+	}
+	sources := ns.concatSources(t, op, target, n)
+	if t.result.Err != nil {
+		return
+	}
+	var free, more usage
+	blocks := len(n.file.blocks)
+	for _, s := range sources {
+		free.names++
+		blocks += len(s.file.blocks)
+		more.space += s.file.length * (int64(n.file.replication) - int64(s.file.replication))
+	}
+	if blocks > MaxBlocks {
+		t.failf(metadata.ErrIO, "File has reached the limit on maximum number of blocks "+
+			"(dfs.namenode.fs-limits.max-blocks-per-file): %d >= %d", blocks, MaxBlocks)
+		return
+	}
+	if err := ns.checkQuota(n.parent, nil, usage{}, more); err != nil {
+		t.fail(err)
+		return
+	}
+	ns.touch(n)
+	for _, s := range sources {
+		moved := s.file.blocks
+		ns.detach(s)
+		s.file.blocks, s.file.length = nil, 0
+		ns.bury(s)
+		for _, b := range moved {
+			ns.adoptBlock(n, b)
+		}
+	}
+	for i := range n.file.blocks {
+		ns.effects.Changed = append(ns.effects.Changed, n.blockOwner(i))
+	}
+	n.mtime = ns.meta.now
+	ns.modified(n.parent)
+	ns.charge(n.parent, usage{names: -free.names, space: more.space})
+	t.result.OK = true
+}
+
+// concatSources are the sources of a concat, checked in the order in which HDFS checks them.
+func (ns *Namespace) concatSources(t *txn, op *logpb.Concat, target *place, n *inode) []*inode {
+	p := newPlace()
+	defer p.release()
+	bad := func(format string, args ...any) { t.failf(metadata.ErrInvalidArgument, format, args...) }
+	var sources []*inode
+	repeated := false
+	for _, source := range op.Sources {
+		err := ns.resolveTarget(p, t, source, toUse)
+		if err == nil {
+			err = ns.check(p, &t.caller, checks{last: metadata.Read, parent: metadata.Write}, true)
+		}
+		var s *inode
+		if err == nil {
+			s, err = fileAt(p)
+		}
+		if err != nil {
+			t.fail(err)
+			return nil
+		}
+		switch {
+		case s.parent != n.parent:
+			bad("Source file %s is not in the same directory with the target %s", p, target)
+		case s == n:
+			bad("concat: the src file %s is the same with the target file %s", p, target)
+		case s.file.open != nil || len(s.file.blocks) == 0:
+			bad("concat: source file %s is invalid or empty or underConstruction", p)
+		case s.file.blockSize > n.file.blockSize:
+			bad("concat: source file %s has preferred block size %d which is greater than the target file's preferred block size %d",
+				p, s.file.blockSize, n.file.blockSize)
+		}
+		if t.result.Err != nil {
+			return nil
+		}
+		repeated = repeated || slices.Contains(sources, s)
+		sources = append(sources, s)
+	}
+	if repeated {
+		bad("concat: at least two of the source files are the same")
+	}
+	return sources
+}

@@ -1,0 +1,116 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// setQuota limits a directory, which may use more already. Counting what it uses takes time with its size.
+//
+// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrIO for a file; ErrInvalidArgument for a negative
+// limit, and for no limit of names on the root.
+func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
+	p := newPlace()
+	defer p.release()
+	if !t.caller.superuser {
+		t.failf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", t.caller.user)
+		return
+	}
+	if op.Names < metadata.QuotaUnset || op.Space < metadata.QuotaUnset {
+		t.failf(metadata.ErrInvalidArgument, "Illegal value for nsQuota or ssQuota : %d and %d", op.Names, op.Space)
+		return
+	}
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	n := p.last()
+	switch {
+	case n == nil:
+		t.failf(metadata.ErrNotExist, "Directory does not exist: %s", p)
+		return
+	case !n.isDir():
+		t.failf(metadata.ErrIO, "`%s': Is not a directory", p)
+		return
+	case p.isRoot() && op.Names == metadata.QuotaUnset:
+		t.failf(metadata.ErrInvalidArgument, "Cannot clear namespace quota on root.")
+		return
+	}
+	next := quota{names: metadata.QuotaUnset, space: metadata.QuotaUnset}
+	if q := n.quota(); q != nil {
+		next = *q
+	}
+	if op.Names != metadata.QuotaKeep {
+		next.names = op.Names
+	}
+	if op.Space != metadata.QuotaKeep {
+		next.space = op.Space
+	}
+	t.result.OK = true
+	set := next.names >= 0 || next.space >= 0
+	switch old := n.quota(); {
+	case old == nil && !set, old != nil && *old == next:
+	case old == nil:
+		u, err := ns.usageOf(n, true)
+		if err != nil {
+			t.fail(err)
+			return
+		}
+		next.used = u
+		ns.touch(n)
+		n.own().quota = &next
+		ns.meta.quotas++
+	case !set:
+		ns.touch(n)
+		n.extra.quota = nil
+		n.tidy()
+		ns.meta.quotas--
+	default:
+		ns.touch(n)
+		*old = next
+	}
+}
+
+// limits are the quotas of an inode as HDFS reports them.
+func (n *inode) limits() (names, space int64) {
+	names, space = metadata.QuotaUnset, metadata.QuotaUnset
+	if q := n.quota(); q != nil {
+		names, space = q.names, q.space
+	}
+	if n.id == metadata.RootID && names < 0 {
+		names = metadata.QuotaKeep
+	}
+	return names, space
+}
+
+// QuotaUsage returns what path uses of its quotas. A directory with a quota knows; anything else is counted.
+//
+// Errors: ErrNotExist; ErrPermission without READ and EXECUTE on a directory.
+func (ns *Namespace) QuotaUsage(c metadata.Caller, path string) (*metadata.QuotaUsage, error) {
+	var u *metadata.QuotaUsage
+	err := ns.find(c, path, func(p *place, c *caller, _ bool) error {
+		u = nil
+		n := p.last()
+		if n == nil {
+			return metadata.Errorf(metadata.ErrNotExist, "File/Directory does not exist: %s", p)
+		}
+		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil && n.isDir() {
+			return err
+		}
+		if q := n.quota(); q != nil {
+			u = &metadata.QuotaUsage{Names: q.used.names, NameQuota: q.names, Space: q.used.space, SpaceQuota: q.space}
+			u.NameQuota, u.SpaceQuota = n.limits()
+		}
+		return nil
+	})
+	if err != nil || u != nil {
+		return u, err
+	}
+	sum, err := ns.ContentSummary(c, path)
+	if err != nil {
+		return nil, err
+	}
+	return &metadata.QuotaUsage{
+		Names: sum.Files + sum.Directories, NameQuota: sum.Quota, Space: sum.SpaceConsumed, SpaceQuota: sum.SpaceQuota,
+	}, nil
+}

@@ -1,0 +1,92 @@
+package namespace
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// truncate makes a closed file shorter. OK when it is so already or the cut is between blocks. Otherwise the last block
+// that stays is under recovery, for which File says how long it becomes; the file is open, by RecoveryHolder, until then.
+// Not OK and without File: that very cut is under way already.
+//
+// Errors: ErrNotExist, also for a directory; ErrInvalidArgument for a length that is negative or beyond the end;
+// ErrBeingCreated and ErrRecoveryInProgress for an open file (with Result.Expired when its writer is silent);
+// ErrPermission without WRITE.
+func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
+	p := newPlace()
+	defer p.release()
+	if op.Length < 0 {
+		t.failf(metadata.ErrInvalidArgument, "Cannot truncate to a negative file size: %d.", op.Length)
+		return
+	}
+	if err := checkClient(op.ClientName, t.caller.host); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+		t.fail(err)
+		return
+	}
+	n, err := fileAt(p)
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	f := n.file
+	if o := f.open; o != nil {
+		if o.truncate > 0 && f.length-f.last().Length+o.truncate-1 == op.Length {
+			return
+		}
+		t.result.Expired = ns.checkTakeover(t, n, "TRUNCATE_FILE", p.String(), op.ClientName)
+		return
+	}
+	switch id := metadata.Generation(op.RecoveryId); {
+	case op.Length == f.length:
+		t.result.OK = true
+		return
+	case op.Length > f.length:
+		t.failf(metadata.ErrInvalidArgument, "Cannot truncate to a larger file size. Current size: %d, truncate size: %d.", f.length, op.Length)
+		return
+	case id >= ns.meta.nextGeneration || slices.ContainsFunc(f.blocks, func(b metadata.Block) bool { return b.Generation >= id }):
+		t.failf(metadata.ErrInvalidArgument, "Generation %d is not of a reserved range", id)
+		return
+	}
+	before := ns.metered(n)
+	ns.touch(n)
+	for last := f.last(); last != nil && f.length-last.Length >= op.Length; last = f.last() {
+		ns.removeLast(n)
+	}
+	n.mtime = ns.meta.now
+	if f.length > op.Length {
+		last := f.last()
+		ns.openFile(n, &construction{
+			holder: RecoveryHolder, clientHost: strings.Clone(t.caller.host),
+			state: UnderRecovery, recovery: metadata.Generation(op.RecoveryId),
+			truncate: 1 + last.Length - (f.length - op.Length),
+		})
+		ns.lastChanged(n)
+		t.result.File = n.info()
+	} else {
+		t.result.OK = true
+	}
+	ns.recharge(n, before)
+}
+
+// fileAt is the file that a path names (INodeFile.valueOf).
+func fileAt(p *place) (*inode, error) {
+	n := p.last()
+	switch {
+	case n == nil:
+		return nil, metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
+	case n.file == nil:
+		return nil, metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", p)
+	}
+	return n, nil
+}

@@ -1,0 +1,172 @@
+package namespace
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// quota limits what lies below a directory, the directory included. What is used is kept up to date by every command;
+// nobody counts a tree but setQuota, and commands that move or delete a directory across the border of a quota.
+type quota struct {
+	names, space int64 // metadata.QuotaUnset: no limit
+	used         usage
+}
+
+// usage is what counts for quotas: inodes, and bytes in all replicas. A block that is not complete counts as a full one.
+type usage struct{ names, space int64 }
+
+func (u usage) minus(v usage) usage { return usage{u.names - v.names, u.space - v.space} }
+
+func (n *inode) quota() *quota {
+	if n.extra == nil {
+		return nil
+	}
+	return n.extra.quota
+}
+
+// space is what a file uses of a space quota.
+func (f *file) space() int64 {
+	size := f.length
+	if last := f.last(); last != nil && f.lastState() != Complete {
+		size += f.blockSize - last.Length
+	}
+	return size * int64(f.replication)
+}
+
+// usageOf counts a tree. Directories with a quota know theirs.
+func (ns *Namespace) usageOf(top *inode, load bool) (usage, error) {
+	var sum usage
+	stack := []*inode{top}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if n.file != nil {
+			sum.names++
+			sum.space += n.file.space()
+			continue
+		}
+		if q := n.quota(); q != nil {
+			sum.names += q.used.names
+			sum.space += q.used.space
+			continue
+		}
+		sum.names++
+		if err := ns.loadAll(n, load); err != nil {
+			return sum, err
+		}
+		n.dir.children.Scan(func(_ string, child *inode) bool {
+			stack = append(stack, child)
+			return true
+		})
+	}
+	return sum, nil
+}
+
+// charge adds u to what the quotas at and above dir have counted.
+func (ns *Namespace) charge(dir *inode, u usage) {
+	if ns.meta.quotas == 0 || u == (usage{}) {
+		return
+	}
+	for ; dir != nil; dir = dir.parent {
+		if q := dir.quota(); q != nil {
+			ns.touch(dir)
+			q.used.names += u.names
+			q.used.space += u.space
+		}
+	}
+}
+
+// metered returns what a file uses now; recharge tells the quotas above it what became of that.
+func (ns *Namespace) metered(n *inode) int64 {
+	if ns.meta.quotas == 0 {
+		return 0
+	}
+	return n.file.space()
+}
+
+func (ns *Namespace) recharge(n *inode, before int64) {
+	if ns.meta.quotas == 0 {
+		return
+	}
+	ns.charge(n.parent, usage{space: n.file.space() - before})
+}
+
+// limited reports whether there is a quota at or above dir, and below stop.
+func (ns *Namespace) limited(dir, stop *inode) bool {
+	if ns.meta.quotas == 0 {
+		return false
+	}
+	for ; dir != nil && dir != stop; dir = dir.parent {
+		if dir.quota() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// checkQuota checks that the quotas at and above dir, and below stop, allow more, after free has been given back.
+//
+// Errors: ErrNamespaceQuota, ErrSpaceQuota of the deepest directory that does not.
+func (ns *Namespace) checkQuota(dir, stop *inode, free, more usage) error {
+	if ns.meta.quotas == 0 {
+		return nil
+	}
+	for ; dir != nil && dir != stop; dir = dir.parent {
+		q := dir.quota()
+		if q == nil {
+			continue
+		}
+		used := q.used.minus(free)
+		if q.names >= 0 && more.names > 0 && used.names+more.names > q.names {
+			return metadata.Errorf(metadata.ErrNamespaceQuota,
+				"The NameSpace quota (directories and files) of directory %s is exceeded: quota=%d file count=%d",
+				dir.path(), q.names, used.names+more.names)
+		}
+		if q.space >= 0 && more.space > 0 && used.space+more.space > q.space {
+			return metadata.Errorf(metadata.ErrSpaceQuota,
+				"The DiskSpace quota of %s is exceeded: quota = %d B = %s but diskspace consumed = %d B = %s",
+				dir.path(), q.space, humanBytes(q.space), used.space+more.space, humanBytes(used.space+more.space))
+		}
+	}
+	return nil
+}
+
+// checkRoomFor checks that count inodes can be made below dir one after the other, as HDFS does.
+func (ns *Namespace) checkRoomFor(dir *inode, count int, free usage) error {
+	if ns.meta.quotas == 0 {
+		return nil
+	}
+	for i := 1; i <= count; i++ {
+		if err := ns.checkQuota(dir, nil, free, usage{names: int64(i)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// humanBytes is Hadoop's TraditionalBinaryPrefix.long2String with two decimals.
+func humanBytes(n int64) string {
+	sign := ""
+	if n < 0 {
+		sign, n = "-", -n
+	}
+	if n < 1024 {
+		return fmt.Sprintf("%s%d B", sign, n)
+	}
+	const prefixes = "KMGTPE"
+	i := 0
+	for i+1 < len(prefixes) && n >= 1<<(10*(i+2)) {
+		i++
+	}
+	shift := 10 * (i + 1)
+	if n&(1<<shift-1) == 0 {
+		return fmt.Sprintf("%s%d %cB", sign, n>>shift, prefixes[i])
+	}
+	s := fmt.Sprintf("%.2f", float64(n)/float64(int64(1)<<shift))
+	if strings.HasPrefix(s, "1024") && i+1 < len(prefixes) {
+		s, i = "1.00", i+1
+	}
+	return fmt.Sprintf("%s%s %cB", sign, s, prefixes[i])
+}
