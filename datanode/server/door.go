@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -25,6 +26,9 @@ const bodySilence = 2 * time.Minute
 
 // route serves the datanode's HTTP port. It is no ServeMux: that would redirect paths it finds unclean.
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 { // also one that nobody asked for is waited for, but not for ever
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodySilence))
+	}
 	switch {
 	case strings.HasPrefix(r.URL.Path, webhdfsPrefix+"/") || r.URL.Path == webhdfsPrefix:
 		s.door(w, r)
@@ -55,6 +59,11 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 		caller, err := s.cfg.Door.HTTPCaller(r)
 		if err != nil {
 			return err
+		}
+		if r.Method != http.MethodGet {
+			if err := security.MayWrite(caller); err != nil {
+				return err
+			}
 		}
 		c, done, err := s.clients.get(caller.User)
 		if err != nil {

@@ -289,6 +289,9 @@ func TestDoorErrors(t *testing.T) {
 		{"PUT", "/c?op=CREATE&user.name=ann&overwrite=perhaps", 400, `Invalid value for webhdfs parameter \"overwrite\"`},
 		{"GET", "/a?op=LISTSTATUS&user.name=ann", 400, `Invalid value for webhdfs parameter \"op\"`},
 		{"PUT", "/a?op=OPEN&user.name=ann", 400, `IllegalArgumentException`},
+		{"PUT", "/c?op=CREATE", 403, `a request without user.name may read, and nothing else`},
+		{"POST", "/a?op=APPEND", 403, `a request without user.name may read, and nothing else`},
+		{"GET", "/a?op=OPEN&user.name=ann&user.NAME=bob", 403, `the request has user.name more than once`},
 	} {
 		resp, text := ask(t, d, c.method, c.url, strings.NewReader("x"))
 		if resp.StatusCode != c.code || !strings.Contains(text, c.text) || !strings.HasPrefix(text, `{"RemoteException":{`) {

@@ -129,7 +129,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		stop := context.AfterFunc(ctx, rpc.Stop)
 		defer stop()
-		if err := rpc.Serve(s.cfg.GRPC); err != nil && ctx.Err() == nil {
+		if err := rpc.Serve(security.LimitConnections(s.cfg.GRPC, 0)); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("datanode gRPC listener: %w", err)
 		}
 		return nil
@@ -175,7 +175,7 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 			srv.Close()
 		}
 	})
-	err := srv.Serve(s.cfg.HTTP)
+	err := srv.Serve(security.LimitConnections(s.cfg.HTTP, 0))
 	if !stop() {
 		<-done
 		return nil

@@ -31,7 +31,9 @@ func loopback(host string) bool {
 }
 
 // GuardHTTP keeps web pages away from a local server: the Host header must be a loopback name or one that allowedHosts
-// accepts (DNS rebinding), and an Origin, if there is one, likewise (cross-site requests). allowedHosts may be nil.
+// accepts (DNS rebinding), and an Origin, if there is one, likewise (cross-site requests). Requests without an Origin that
+// a browser says a page of another site made (images, scripts, forms) are refused too; following a link is not one of
+// these. allowedHosts may be nil.
 func GuardHTTP(next http.Handler, allowedHosts func(host string) bool) http.Handler {
 	allowed := func(hostport string) bool {
 		host, _, err := net.SplitHostPort(hostport)
@@ -52,6 +54,20 @@ func GuardHTTP(next http.Handler, allowedHosts func(host string) bool) http.Hand
 				return
 			}
 		}
+		if crossSite(r) {
+			http.Error(w, "requests of pages of other sites are not served here", http.StatusForbidden)
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// crossSite reports whether a browser says that a page of another site made the request (Fetch Metadata, W3C), other than
+// by sending its user here to read.
+func crossSite(r *http.Request) bool {
+	if r.Header.Get("Sec-Fetch-Site") != "cross-site" {
+		return false
+	}
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return !reads || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }

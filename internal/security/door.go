@@ -11,12 +11,17 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gohops/hops/metadata"
 )
 
 // DrWho is the user of an HTTP request that names none, as in Hadoop (hadoop.http.staticuser.user).
 const DrWho = "dr.who"
+
+// MaxUserName is the length of the longest name of a user, in bytes: that of Linux, with room for a domain.
+const MaxUserName = 256
 
 // groupTTL is how long a user's groups are remembered.
 const groupTTL = 5 * time.Minute
@@ -97,6 +102,11 @@ func (d *Door) Claim(conn ConnAddrs, claimed, real string) (metadata.Caller, err
 	if claimed == "" {
 		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the request names no user")
 	}
+	for _, name := range []string{claimed, real} {
+		if err := checkName(name); err != nil {
+			return metadata.Caller{}, err
+		}
+	}
 	if real == claimed {
 		real = ""
 	}
@@ -135,8 +145,10 @@ func (d *Door) Caller(name string) metadata.Caller {
 
 // HTTPCaller answers who acts in an HTTP request: user.name, for whom doas may name another, or DrWho.
 func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
-	query := r.URL.Query()
-	name, as := queryFold(query, "user.name"), queryFold(query, "doas")
+	name, as, err := claims(r)
+	if err != nil {
+		return metadata.Caller{}, err
+	}
 	if name == "" || name == DrWho {
 		if as != "" {
 			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", DrWho, as)
@@ -240,14 +252,58 @@ func shortName(name string) string {
 	return name
 }
 
-// queryFold finds a parameter whatever the case of its name, as WebHDFS does.
-func queryFold(query map[string][]string, name string) string {
-	for k, v := range query {
-		if strings.EqualFold(k, name) && len(v) > 0 {
-			return v[0]
+// checkName refuses what no user is called: names come into logs, caches, paths and the metadata log.
+func checkName(name string) error {
+	if len(name) > MaxUserName {
+		return metadata.Errorf(metadata.ErrUnauthorized, "the name of the user has %d bytes, %d are allowed", len(name), MaxUserName)
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return metadata.Errorf(metadata.ErrUnauthorized, "%q is no name of a user", name)
+	}
+	return nil
+}
+
+// MayWrite refuses callers who have not said who they are: they may read what others may, and nothing else.
+func MayWrite(c metadata.Caller) error {
+	if c.User == DrWho {
+		return metadata.Errorf(metadata.ErrPermission, "a request without user.name may read, and nothing else: add ?user.name=YOU")
+	}
+	return nil
+}
+
+// The parameters of a request that say who it is from.
+const (
+	userParameter = "user.name"
+	asParameter   = "doas"
+)
+
+// IsClaim reports whether a parameter of a query says who the request is from.
+func IsClaim(parameter string) bool {
+	return strings.EqualFold(parameter, userParameter) || strings.EqualFold(parameter, asParameter)
+}
+
+// claims finds the user names of a request, whatever the case of the parameters, as WebHDFS does. Two that differ are
+// refused: whoever reads the query next might take the other one.
+func claims(r *http.Request) (name, as string, err error) {
+	for parameter, values := range r.URL.Query() {
+		into := &name
+		switch {
+		case strings.EqualFold(parameter, userParameter):
+		case strings.EqualFold(parameter, asParameter):
+			into = &as
+		default:
+			continue
+		}
+		for _, v := range values {
+			if *into != "" && v != "" && v != *into {
+				return "", "", metadata.Errorf(metadata.ErrUnauthorized, "the request has %s more than once", strings.ToLower(parameter))
+			}
+			if v != "" {
+				*into = v
+			}
 		}
 	}
-	return ""
+	return name, as, nil
 }
 
 func tcpAddr(hostport string) (*net.TCPAddr, error) {

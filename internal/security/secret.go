@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	grpcmd "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 )
 
 const (
@@ -103,35 +103,27 @@ func (s Secret) proof(purpose string, parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// GRPCServerOptions refuse calls of those who lack the secret. Services named in exempt (full names, without methods)
-// authenticate their callers themselves.
+// maxGRPCHeaders bounds the headers of a gRPC call, in bytes.
+const maxGRPCHeaders = 64 << 10
+
+// GRPCServerOptions refuse calls of those who lack the secret, before anything of the message is read. Services named in
+// exempt (full names, without methods) authenticate their callers themselves.
 func (s Secret) GRPCServerOptions(exempt ...string) []grpc.ServerOption {
 	want := hex.EncodeToString(s.proof("grpc"))
-	check := func(ctx context.Context, method string) error {
-		for _, service := range exempt {
-			if strings.HasPrefix(method, "/"+service+"/") {
-				return nil
-			}
-		}
-		md, _ := grpcmd.FromIncomingContext(ctx)
-		got := md.Get(secretHeader)
-		if len(s.key) == 0 || len(got) != 1 || subtle.ConstantTimeCompare([]byte(got[0]), []byte(want)) != 1 {
-			return status.Error(codes.Unauthenticated, "the caller does not know this cluster's secret")
-		}
-		return nil
-	}
 	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := check(ctx, info.FullMethod); err != nil {
-				return nil, err
+		grpc.MaxHeaderListSize(maxGRPCHeaders),
+		// A tap sees a call when its headers have come; interceptors would see it with its message decoded.
+		grpc.InTapHandle(func(ctx context.Context, call *tap.Info) (context.Context, error) {
+			for _, service := range exempt {
+				if strings.HasPrefix(call.FullMethodName, "/"+service+"/") {
+					return ctx, nil
+				}
 			}
-			return next(ctx, req)
-		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := check(stream.Context(), info.FullMethod); err != nil {
-				return err
+			got := call.Header.Get(secretHeader)
+			if len(s.key) == 0 || len(got) != 1 || subtle.ConstantTimeCompare([]byte(got[0]), []byte(want)) != 1 {
+				return nil, status.Error(codes.Unauthenticated, "the caller does not know this cluster's secret")
 			}
-			return next(srv, stream)
+			return ctx, nil
 		}),
 	}
 }
@@ -152,9 +144,11 @@ func (c secretCredentials) GetRequestMetadata(context.Context, ...string) (map[s
 
 func (secretCredentials) RequireTransportSecurity() bool { return false }
 
-// WrapListener makes accepted connections prove the secret before their first byte is read or written. Accept itself
-// does not wait for the proof.
-func (s Secret) WrapListener(l net.Listener) net.Listener { return secretListener{l, s} }
+// WrapListener makes accepted connections prove the secret before their first byte is read or written, and bounds their
+// number. Accept itself does not wait for the proof.
+func (s Secret) WrapListener(l net.Listener) net.Listener {
+	return secretListener{LimitConnections(l, 0), s}
+}
 
 type secretListener struct {
 	net.Listener

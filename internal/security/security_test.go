@@ -12,6 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
 	"github.com/gohops/hops/metadata"
 )
 
@@ -117,6 +122,22 @@ func TestHTTPCaller(t *testing.T) {
 	if get(""); err != nil || got.User != DrWho || got.Superuser {
 		t.Errorf("unnamed: %+v, %v", got, err)
 	}
+	if get("?User.Name=ann&user.name=ann&doas="); err != nil || got.User != "ann" {
+		t.Errorf("named twice alike: %+v, %v", got, err)
+	}
+	for range 20 { // a map of parameters has no order
+		if get("?user.name=ann&USER.NAME=root"); !errors.Is(err, metadata.ErrUnauthorized) {
+			t.Fatalf("two names: %+v, %v", got, err)
+		}
+		if get("?user.name=ann&doas=bob&DoAs=root"); !errors.Is(err, metadata.ErrUnauthorized) {
+			t.Fatalf("two names to act for: %+v, %v", got, err)
+		}
+	}
+	for _, name := range []string{strings.Repeat("x", MaxUserName+1), "a%00b", "a%0Ab", "%ff"} {
+		if get("?user.name=" + name); !errors.Is(err, metadata.ErrUnauthorized) {
+			t.Errorf("the name %.10s: %+v, %v", name, got, err)
+		}
+	}
 	if get("?doas=root"); !errors.Is(err, metadata.ErrUnauthorized) {
 		t.Errorf("dr.who acts for others: %+v, %v", got, err)
 	}
@@ -148,6 +169,122 @@ func TestWebPagesCannotReachALocalServer(t *testing.T) {
 		h.ServeHTTP(w, r)
 		if w.Code != c.status {
 			t.Errorf("host %q origin %q: %d, want %d", c.host, c.origin, w.Code, c.status)
+		}
+	}
+}
+
+func TestPagesOfOtherSitesCannotEvenLoadImages(t *testing.T) {
+	h := GuardHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
+	for _, c := range []struct {
+		method, site, mode, dest string
+		status                   int
+	}{
+		{"GET", "", "", "", 200}, // not a browser
+		{"GET", "none", "navigate", "document", 200},
+		{"GET", "same-origin", "cors", "empty", 200},
+		{"GET", "cross-site", "navigate", "document", 200}, // a link was followed
+		{"GET", "cross-site", "navigate", "iframe", 403},
+		{"GET", "cross-site", "no-cors", "image", 403},
+		{"GET", "cross-site", "no-cors", "script", 403},
+		{"POST", "cross-site", "navigate", "document", 403}, // a form
+	} {
+		r := httptest.NewRequest(c.method, "/", nil)
+		r.Host = "localhost:1"
+		for name, v := range map[string]string{"Site": c.site, "Mode": c.mode, "Dest": c.dest} {
+			if v != "" {
+				r.Header.Set("Sec-Fetch-"+name, v)
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.status {
+			t.Errorf("%+v: %d", c, w.Code)
+		}
+	}
+}
+
+func TestConnectionsAreLimited(t *testing.T) {
+	raw, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	l := LimitConnections(raw, 1)
+	accepted := make(chan net.Conn)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", raw.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	dial()
+	first := <-accepted
+	if _, err := dial().Read(make([]byte, 1)); err == nil {
+		t.Error("one too many was not closed")
+	}
+	first.Close()
+	first.Close() // frees one place, not two
+	dial()
+	defer (<-accepted).Close()
+	if _, err := dial().Read(make([]byte, 1)); err == nil {
+		t.Error("one too many was not closed after another had gone")
+	}
+}
+
+// greedy fails when a message is read that nobody has shown the secret for.
+type greedy struct{ t *testing.T }
+
+func (g greedy) Unmarshal([]byte, any) error {
+	g.t.Error("the message of a stranger was read")
+	return nil
+}
+func (g greedy) Marshal(any) ([]byte, error) { return make([]byte, 100), nil }
+func (g greedy) Name() string                { return "greedy" }
+
+func TestGRPCWithoutTheSecret(t *testing.T) {
+	secret := NewSecret()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := 0
+	handler := func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		called++
+		return "", decode(new(string))
+	}
+	s := grpc.NewServer(append(secret.GRPCServerOptions("test.Open"), grpc.ForceServerCodec(greedy{t}))...)
+	for _, name := range []string{"test.Closed", "test.Open", "test.OpenNot"} {
+		s.RegisterService(&grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do", Handler: handler}}}, nil)
+	}
+	go s.Serve(l)
+	defer s.Stop()
+	call := func(service string, options ...grpc.DialOption) error {
+		c, err := grpc.NewClient(l.Addr().String(), append(options, grpc.WithDefaultCallOptions(grpc.ForceCodec(greedy{t})))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.Invoke(t.Context(), "/"+service+"/Do", "", nil)
+	}
+	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
+	for name, options := range map[string][]grpc.DialOption{
+		"no secret": {plain}, "another secret": NewSecret().GRPCDialOptions(), "no key": Secret{}.GRPCDialOptions(),
+	} {
+		for _, service := range []string{"test.Closed", "test.OpenNot"} {
+			if err := call(service, options...); status.Code(err) != codes.Unauthenticated || called != 0 {
+				t.Errorf("%s, %s: %v", name, service, err)
+			}
 		}
 	}
 }

@@ -299,7 +299,7 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 		}
 	})
 	defer stop()
-	if err := s.http.Serve(s.config.HTTP); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := s.http.Serve(security.LimitConnections(s.config.HTTP, 0)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("HTTP door: %w", err)
 	}
 	return nil
@@ -308,7 +308,7 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 func (s *Server) serveGRPC(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.grpc.Stop) // heartbeat streams have no end to wait for
 	defer stop()
-	if err := s.grpc.Serve(s.config.GRPC); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+	if err := s.grpc.Serve(security.LimitConnections(s.config.GRPC, 0)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("gRPC door: %w", err)
 	}
 	return nil

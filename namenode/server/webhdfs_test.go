@@ -334,6 +334,12 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"PUT", "/h/d?op=SETREPLICATION&replication=2&user.name=" + user, 200, `{"boolean":false}`},
 		{"PUT", "/h/d?op=MKDIRS&user.name=" + user, 200, `{"boolean":true}`},
 		{"PUT", "/x?op=MKDIRS", 403, `"exception":"AccessControlException"`}, // dr.who
+		{"PUT", "/h/d?op=SETPERMISSION&permission=1777&user.name=alice", 200, ""},
+		{"PUT", "/h/d/x?op=MKDIRS", 403, `a request without user.name may read, and nothing else`},
+		{"PUT", "/h/d/x?op=MKDIRS&user.name=dr.who", 403, `a request without user.name may read, and nothing else`},
+		{"PUT", "/h/d/x?op=MKDIRS&user.name=bob&User.Name=alice", 403, `the request has user.name more than once`},
+		{"PUT", "/h/d/x?op=MKDIRS&user.name=" + strings.Repeat("u", 257), 403, `the name of the user has 257 bytes`},
+		{"PUT", "/h/d/x?op=MKDIRS&user.name=a%0Ab", 403, `is no name of a user`},
 		{"PUT", "/h?op=CREATESNAPSHOT&user.name=" + user, 400, `"exception":"UnsupportedOperationException"`},
 		{"PUT", "/h?op=SETXATTR&user.name=" + user, 400, `extended attributes are not supported`},
 		{"POST", "/h?op=CONCAT&user.name=" + user, 400, `"exception":"UnsupportedOperationException"`},

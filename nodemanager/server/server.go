@@ -233,6 +233,7 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           security.GuardHTTP(s.handler(), func(host string) bool { return host == s.config.Host }),
 		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second, // nothing here takes a body
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
@@ -246,7 +247,7 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 		}
 	})
 	defer stop()
-	if err := server.Serve(s.config.HTTP); err != nil && err != http.ErrServerClosed {
+	if err := server.Serve(security.LimitConnections(s.config.HTTP, 0)); err != nil && err != http.ErrServerClosed {
 		return fmt.Errorf("node manager: http: %w", err)
 	}
 	<-ctx.Done()

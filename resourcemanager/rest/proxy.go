@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -57,6 +58,20 @@ var transport = &http.Transport{
 	DisableCompression:  true,
 }
 
+// withoutClaims drops from a query who it is from: this process has checked that and says so in a header. Behind the
+// address of a master may be anything, a namenode too, and that would believe this process every name.
+func withoutClaims(query string) string {
+	var rest []string
+	for pair := range strings.SplitSeq(query, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		if plain, err := url.QueryUnescape(name); err != nil || pair == "" || security.IsClaim(plain) {
+			continue
+		}
+		rest = append(rest, pair)
+	}
+	return strings.Join(rest, "&")
+}
+
 func (q *request) forward(t *rm.Attempt, c *rm.Container) {
 	prefix := "/proxy/" + q.id.String()
 	p := &httputil.ReverseProxy{
@@ -66,6 +81,7 @@ func (q *request) forward(t *rm.Attempt, c *rm.Container) {
 			r.SetURL(&url.URL{Scheme: "http", Host: t.HTTP})
 			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, prefix)
 			r.Out.URL.RawPath = strings.TrimPrefix(r.In.URL.RawPath, prefix)
+			r.Out.URL.RawQuery = withoutClaims(r.In.URL.RawQuery)
 			r.Out.Host = t.HTTP
 			for name := range r.Out.Header {
 				if strings.HasPrefix(name, "X-Hops-") || strings.HasPrefix(name, "X-Forwarded-") {

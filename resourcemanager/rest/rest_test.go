@@ -649,11 +649,11 @@ func TestProxy(t *testing.T) {
 		t.Errorf("a master without HTTP: %d %s", code, body)
 	}
 	c.register(running, strings.TrimPrefix(master.URL, "http://"))
-	code, _, body := call(t, s, "POST", prefix+"/v1/a%2Fb?user.name=alice&x=1", "hello", "X-Hops-User", "root", "X-Hops-Forged", "1", "Authorization", "Bearer forged")
+	code, _, body := call(t, s, "POST", prefix+"/v1/a%2Fb?user.name=alice&x=1&&doas=&User%2EName=alice&y=a%26b", "hello", "X-Hops-User", "root", "X-Hops-Forged", "1", "Authorization", "Bearer forged")
 	if code != http.StatusTeapot || body != "POST hello" {
 		t.Errorf("%d %s", code, body)
 	}
-	if got := <-requests; got != (seen{"/v1/a%2Fb", "user.name=alice&x=1", "Bearer the-master's-token", "alice", prefix, ""}) {
+	if got := <-requests; got != (seen{"/v1/a%2Fb", "x=1&y=a%26b", "Bearer the-master's-token", "alice", prefix, ""}) {
 		t.Errorf("the master saw %+v", got)
 	}
 	if code, _, _ := call(t, s, "POST", prefix+"/v1/stop?user.name=eve", "{}"); code != 403 {

@@ -99,9 +99,9 @@ func (s *Server) Run(ctx context.Context) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
-	g.Go(func() error { return rpc.Serve(s.config.GRPC) })
+	g.Go(func() error { return rpc.Serve(security.LimitConnections(s.config.GRPC, 0)) })
 	g.Go(func() error {
-		if err := web.Serve(s.config.HTTP); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.Serve(security.LimitConnections(s.config.HTTP, 0)); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

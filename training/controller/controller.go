@@ -191,7 +191,7 @@ func Run(ctx context.Context, env Env) error {
 	server.BaseContext = func(net.Listener) context.Context { return inner }
 	g, inner2 := errgroup.WithContext(inner)
 	g.Go(func() error {
-		if err := server.Serve(env.Listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(security.LimitConnections(env.Listener, 0)); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve executors: %w", err)
 		}
 		return nil

@@ -140,6 +140,11 @@ func (h *Handler) answer(r *http.Request) (response, error) {
 	if q.caller, err = h.door.HTTPCaller(r); err != nil {
 		return response{}, err
 	}
+	if method != http.MethodGet {
+		if err := security.MayWrite(q.caller); err != nil {
+			return response{}, err
+		}
+	}
 	if !h.service.Active() {
 		return response{}, namenode.ErrStandbyRead
 	}
