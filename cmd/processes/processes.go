@@ -285,6 +285,15 @@ func (k *Cluster) Signal(name string, signal syscall.Signal) error {
 	return s.cmd.Process.Signal(signal)
 }
 
+// MayEnd says that a server's end by itself is no failure from now on, until it is started again.
+func (k *Cluster) MayEnd(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s := k.servers[name]; s != nil {
+		s.expected = true
+	}
+}
+
 // Kill ends servers at once with SIGKILL, as a power cut would end their processes, and returns when they are gone.
 func (k *Cluster) Kill(names ...string) error {
 	for _, name := range names {

@@ -2,7 +2,10 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -82,7 +85,13 @@ func (k *Cluster) Await(what string, check func() error) {
 func (k *Cluster) Ready() {
 	k.T.Helper()
 	k.Await("the configuration of clients", func() error {
-		_, err := dfs.LoadHadoopConf(k.Conf())
+		conf, err := dfs.LoadHadoopConf(k.Conf())
+		if err == nil && conf.DefaultFS() == "" {
+			err = errors.New("not written yet")
+		}
+		if err == nil {
+			_, err = os.Stat(filepath.Join(k.Conf(), "yarn-site.xml"))
+		}
 		return err
 	})
 	c := Dial(k.T, k.Conf(), "")

@@ -31,6 +31,7 @@ func TestFilesystemOfProcessesThatDie(t *testing.T) {
 		{"each namenode killed in turn", eachNamenodeKilled},
 		{"the leader frozen and thawed reads nothing stale", leaderFrozen},
 		{"a datanode killed in the middle of a write", datanodeKilledMidWrite},
+		{"the leader's disk takes no more", leaderCannotWrite},
 		{"all processes killed at once", allKilled},
 	}
 	for _, f := range faults {
@@ -247,4 +248,28 @@ func allKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
 	if safe, err := fs.SafeMode(Context(t), dfs.SafeModeGet); err != nil || safe {
 		t.Errorf("safe mode: %v, %v", safe, err)
 	}
+}
+
+// leaderCannotWrite makes every write of the leader fail. It must acknowledge nothing from then on; the others go on.
+func leaderCannotWrite(t *testing.T, k *Cluster, fs *dfs.Client) {
+	mkdir(t, fs, "/nodisk")
+	h := newHistory(t, "/nodisk")
+	h.start(func(ctx context.Context) { h.calls(ctx, 2, fs) })
+	h.more(20)
+	leader := k.Leader(fs)
+	k.MayEnd(leader)
+	limitFiles(t, k.Pid(leader), 0)
+	t.Logf("%s cannot write; 10 more operations acknowledged after %v", leader, h.more(10))
+	select {
+	case <-k.Ended(leader):
+		t.Logf("it has ended itself, saying:\n%s", processes.Tail(k.Log(leader), 1))
+	default:
+		t.Logf("it runs on")
+		k.must(k.Kill(leader))
+	}
+	k.must(k.Start(leader))
+	h.more(10)
+	h.end()
+	h.verify(fs)
+	k.Ready()
 }
