@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
 )
 
@@ -83,11 +84,10 @@ func early(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	if len(args) < 2 {
 		return 0, false
 	}
+	if status, ok := roles.Container(ctx, args[1:], stderr); ok {
+		return status, true
+	}
 	switch args[1] {
-	case "supervisor":
-		return supervisorMain(args[2:]), true
-	case "am", "controller":
-		return masterMain(ctx, args[1], stderr), true
 	case "fs", "dfs":
 		return fsMain(ctx, args[2:], stdin, stdout, stderr), true
 	}
