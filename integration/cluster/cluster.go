@@ -1,0 +1,372 @@
+// Package cluster runs a whole cluster in the process of a test: the servers are those of the program, made by
+// cmd/roles, each with a listener of its own on loopback; only the containers are processes, whose supervisor is the
+// test's own binary. It is up within a fraction of a second. Faults that need a process to die are in
+// integration/process.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/metadata/raftstore"
+)
+
+// Main runs the tests of a package that starts clusters with node managers: TestMain calls it. In a container it runs
+// what the container is for instead.
+func Main(m *testing.M) {
+	if status, ok := roles.Container(context.Background(), os.Args[1:], os.Stderr); ok {
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
+}
+
+// Config describes a cluster. Servers are named nn1.., dn1.., rm1 and nm1.
+type Config struct {
+	// Namenodes is 1 or 3, default 1; Datanodes default 1.
+	Namenodes, Datanodes int
+	// NodeManager adds a resource manager and a node manager, with GPUs as in hops.yaml (default none).
+	NodeManager bool
+	GPUs        string
+	// Properties are server settings under Hadoop's names. The replication is the number of datanodes, 3 at most, unless
+	// they say otherwise.
+	Properties map[string]string
+	// Executable is the program that containers are started with; default the test's binary, which must call Main.
+	Executable string
+}
+
+// Cluster is a running cluster. Its methods are for one goroutine at a time.
+type Cluster struct {
+	// Dir holds everything.
+	Dir string
+
+	t       testing.TB
+	config  Config
+	shared  config.File
+	own     map[string]*config.File // by server
+	names   []string
+	ports   processes.Ports
+	log     lockedBuffer
+	servers map[string]*server
+}
+
+// server is one running server.
+type server struct {
+	stop context.CancelFunc
+	done chan struct{}
+	err  error
+}
+
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// Patience is how long a test waits for what takes less than a second on an idle machine.
+const Patience = 60 * time.Second
+
+// Start makes and starts a cluster and waits until files can be written and, with a node manager, jobs be submitted. It
+// is stopped at the end of the test; a process that is left then fails the test.
+func Start(t testing.TB, c Config) *Cluster {
+	t.Helper()
+	c.Namenodes, c.Datanodes = max(c.Namenodes, 1), max(c.Datanodes, 1)
+	k := &Cluster{t: t, config: c, own: map[string]*config.File{}, servers: map[string]*server{}}
+	var err error
+	if k.Dir, err = os.MkdirTemp(t.TempDir(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.close)
+	if err := k.lay(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range k.names {
+		k.Start(name)
+	}
+	k.Ready()
+	return k
+}
+
+// lay makes the configuration of every server.
+func (k *Cluster) lay() error {
+	c := k.config
+	managers := 0
+	if c.NodeManager {
+		managers = 1
+	}
+	free, err := k.ports.Take(c.Namenodes*4 + managers*4 + c.Datanodes*4)
+	if err != nil {
+		return err
+	}
+	next := func() string {
+		a := free[0]
+		free = free[1:]
+		return a
+	}
+	properties := map[string]string{"dfs.replication": fmt.Sprint(min(c.Datanodes, 3))}
+	for name, value := range c.Properties {
+		properties[name] = value
+	}
+	k.shared = config.File{
+		Cluster:    config.Cluster{Name: "test", SecretFile: filepath.Join(k.Dir, "secret"), Conf: filepath.Join(k.Dir, "conf")},
+		Properties: properties,
+	}
+	for i := range c.Namenodes {
+		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
+	}
+	for range managers {
+		k.shared.ResourceManagers = append(k.shared.ResourceManagers, config.ManagerMember{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next()})
+	}
+	var errs []error
+	add := func(name string, set func(f *config.File, dir string)) {
+		f := k.shared
+		set(&f, filepath.Join(k.Dir, name))
+		errs = append(errs, f.Validate())
+		k.own[name] = &f
+		k.names = append(k.names, name)
+	}
+	const reserve = 1 << 20
+	for _, n := range k.shared.Namenodes {
+		add(n.ID, func(f *config.File, dir string) {
+			f.Namenode = &config.Namenode{ID: n.ID, Data: dir, Reserve: reserve, Heartbeat: time.Second, StaleAfter: 4 * time.Second, DeadAfter: 10 * time.Second}
+		})
+	}
+	for i := range c.Datanodes {
+		add(fmt.Sprintf("dn%d", i+1), func(f *config.File, dir string) {
+			f.Datanode = &config.Datanode{Volumes: []config.Volume{{Path: dir, Type: "DISK"}}, Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: reserve}
+		})
+	}
+	for range managers {
+		add("rm1", func(f *config.File, dir string) {
+			f.ResourceManager = &config.ResourceManager{ID: "rm1", Data: dir, Reserve: reserve, Lease: 30 * time.Second}
+		})
+		add("nm1", func(f *config.File, dir string) {
+			f.NodeManager = &config.NodeManager{Work: dir, HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: c.GPUs, Lease: 30 * time.Second}
+			if f.NodeManager.GPUs == "" {
+				f.NodeManager.GPUs = "none"
+			}
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// Start starts a server that does not run.
+func (k *Cluster) Start(name string) {
+	k.t.Helper()
+	if err := k.start(name); err != nil {
+		k.t.Fatalf("%s: %v", name, err)
+	}
+}
+
+func (k *Cluster) start(name string) error {
+	f := k.own[name]
+	if f == nil || k.servers[name] != nil {
+		return errors.New("there is no such server, or it runs")
+	}
+	executable := k.config.Executable
+	if executable == "" {
+		var err error
+		if executable, err = os.Executable(); err != nil {
+			return err
+		}
+	}
+	logger := slog.New(slog.NewTextHandler(&k.log, nil)).With("server", name)
+	b, err := roles.New(f, true, executable, "test", logger)
+	if err != nil {
+		return err
+	}
+	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
+	role := map[string]func() ([]program.Part, error){"nn": b.Namenode, "dn": b.Datanode, "rm": b.ResourceManager, "nm": b.NodeManager}[name[:2]]
+	parts, err := role()
+	if err != nil {
+		return err
+	}
+	p := program.Program{Logger: logger}
+	p.Add(parts...)
+	ctx, stop := context.WithCancel(context.Background())
+	s := &server{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		s.err = p.Run(ctx, nil)
+	}()
+	k.servers[name] = s
+	return nil
+}
+
+// Stop ends a server, as SIGTERM does, and returns when it is gone.
+func (k *Cluster) Stop(name string) {
+	k.t.Helper()
+	s := k.servers[name]
+	if s == nil {
+		k.t.Fatalf("%s does not run", name)
+	}
+	delete(k.servers, name)
+	s.stop()
+	select {
+	case <-s.done:
+		if s.err != nil {
+			k.t.Errorf("%s: %v", name, s.err)
+		}
+	case <-time.After(Patience):
+		k.t.Errorf("%s does not stop", name)
+	}
+}
+
+// close ends everything.
+func (k *Cluster) close() {
+	for i := len(k.names) - 1; i >= 0; i-- {
+		if k.servers[k.names[i]] != nil {
+			k.Stop(k.names[i])
+		}
+	}
+	for _, pid := range processes.Find(k.Dir+"/", "") {
+		if !k.t.Failed() && k.config.NodeManager { // node managers leave containers to their successor; the test is to end them
+			k.t.Errorf("process %d is left: %s", pid, processes.Command(pid))
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err := k.ports.Close(); err != nil {
+		k.t.Error(err)
+	}
+	if k.t.Failed() {
+		text := k.log.text.Bytes()
+		k.t.Logf("the end of the servers' log:\n%s", text[max(0, len(text)-20000):])
+	}
+}
+
+// Conf is the directory that HADOOP_CONF_DIR of clients should name.
+func (k *Cluster) Conf() string { return k.shared.Cluster.Conf }
+
+// File is the part of the configuration that all servers share.
+func (k *Cluster) File() *config.File { return &k.shared }
+
+// Server is the configuration of one server.
+func (k *Cluster) Server(name string) *config.File { return k.own[name] }
+
+// Client is a client for a user; empty: who runs the test. It is closed with the test.
+func (k *Cluster) Client(user string) *client.Client {
+	k.t.Helper()
+	c, err := client.New(client.Config{
+		FS:               &dfs.Config{Namenodes: k.namenodes(), User: user, Logger: slog.New(slog.DiscardHandler)},
+		ResourceManagers: k.managers(), User: user,
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (k *Cluster) namenodes() []string {
+	var out []string
+	for _, n := range k.shared.Namenodes {
+		out = append(out, n.IPC)
+	}
+	return out
+}
+
+func (k *Cluster) managers() []string {
+	var out []string
+	for _, m := range k.shared.ResourceManagers {
+		out = append(out, m.HTTP)
+	}
+	if out == nil { // a client is made all the same; it finds nobody
+		out = []string{"127.0.0.1:1"}
+	}
+	return out
+}
+
+// Ready waits until every server that runs is there.
+func (k *Cluster) Ready() {
+	k.t.Helper()
+	datanodes := 0
+	for name := range k.servers {
+		if name[:2] == "dn" {
+			datanodes++
+		}
+	}
+	c := k.Client("")
+	k.Await("the filesystem", func(ctx context.Context) error {
+		live, err := c.FS().Datanodes(ctx, dfs.LiveDatanodes)
+		if err == nil && len(live) < datanodes {
+			err = fmt.Errorf("%d of %d datanodes have registered", len(live), datanodes)
+		}
+		if err == nil {
+			_, err = c.FS().Stat(ctx, "/tmp")
+		}
+		return err
+	})
+	if k.servers["nm1"] == nil {
+		return
+	}
+	k.Await("the resource manager", func(ctx context.Context) error {
+		nodes, err := c.Jobs().Nodes(ctx)
+		if err == nil && len(nodes) == 0 {
+			err = errors.New("the node manager is not there")
+		}
+		return err
+	})
+}
+
+// Leader is the namenode that leads, waited for.
+func (k *Cluster) Leader() string {
+	k.t.Helper()
+	leader := ""
+	c := k.Client("")
+	k.Await("a leader", func(ctx context.Context) error {
+		for _, s := range c.FS().HAState(ctx) {
+			for _, n := range k.shared.Namenodes {
+				if s.State == "active" && s.Address == n.IPC {
+					leader = n.ID
+					return nil
+				}
+			}
+		}
+		return errors.New("no namenode leads")
+	})
+	return leader
+}
+
+// Await polls until check returns nil. It fails the test when that does not come, or when a server has ended by itself.
+func (k *Cluster) Await(what string, check func(context.Context) error) {
+	k.t.Helper()
+	deadline := time.Now().Add(Patience)
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		err := check(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		for name, s := range k.servers {
+			select {
+			case <-s.done:
+				k.t.Fatalf("%s has ended: %v", name, s.err)
+			default:
+			}
+		}
+		if time.Now().After(deadline) {
+			k.t.Fatalf("%s: not within %v: %v", what, Patience, err)
+		}
+		time.Sleep(pause)
+	}
+}

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/dfs"
+)
+
+func TestMain(m *testing.M) { Main(m) }
+
+func TestAClusterInOneProcessRunsAJob(t *testing.T) {
+	started := time.Now()
+	k := Start(t, Config{NodeManager: true, GPUs: "sim:2"})
+	t.Logf("ready after %v", time.Since(started))
+	c := k.Client("")
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	id, err := c.Jobs().Submit(ctx, client.Job{Argv: []string{"sh", "-c", "echo on $CUDA_VISIBLE_DEVICES"}, Resources: client.JobResources{GPUs: 1}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Jobs().Wait(ctx, id, nil)
+	if err != nil || !s.Succeeded() {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	k.Await("the log", func(ctx context.Context) error {
+		r, err := c.Jobs().Logs(ctx, id)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		var text bytes.Buffer
+		if _, err := text.ReadFrom(r); err == nil && !strings.Contains(text.String(), "on GPU-") {
+			err = fmt.Errorf("%s", text.String())
+		}
+		return err
+	})
+}
+
+func TestAClusterOfThreeNamenodesOutlivesItsLeaderAndADatanode(t *testing.T) {
+	k := Start(t, Config{Namenodes: 3, Datanodes: 3, Properties: map[string]string{"dfs.replication": "2"}})
+	fs := k.Client("").FS()
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	write := func(name string) {
+		t.Helper()
+		if err := fs.WriteFile(ctx, name, []byte(name), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/tmp/a")
+	leader := k.Leader()
+	k.Stop(leader)
+	k.Stop("dn2")
+	write("/tmp/b")
+	k.Start(leader)
+	k.Start("dn2")
+	k.Ready()
+	write("/tmp/c")
+	for _, name := range []string{"/tmp/a", "/tmp/b", "/tmp/c"} {
+		if got, err := fs.ReadFile(ctx, name); err != nil || string(got) != name {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	k.Await("two live replicas of everything", func(ctx context.Context) error {
+		stats, err := fs.FsStats(ctx)
+		if err == nil && (stats.UnderReplicated != 0 || stats.MissingBlocks != 0) {
+			err = fmt.Errorf("%+v", stats)
+		}
+		return err
+	})
+	if live, err := fs.Datanodes(ctx, dfs.LiveDatanodes); err != nil || len(live) != 3 {
+		t.Errorf("%d datanodes, %v", len(live), err)
+	}
+}
