@@ -30,6 +30,8 @@ func settings() [][2]string {
 		{"dfs.replication", "1"},
 		{"dfs.namenode.fs-limits.min-block-size", "0"},
 		{"fs.trash.interval", "0"},
+		// Listings come in pages of so many entries, so that everybody's paging is used.
+		{"dfs.ls.limit", "7"},
 		{"hadoop.proxyuser." + superuser() + ".hosts", "*"},
 		{"hadoop.proxyuser." + superuser() + ".users", "*"},
 	}

@@ -51,18 +51,26 @@ type options struct {
 	verbose bool
 	keep    bool
 	record  bool
+	strict  bool
 }
 
 func (o *options) wants(row string) bool { return len(o.only) == 0 || o.only[row] }
 
 func run(ctx context.Context, args []string) error {
 	o := options{only: map[string]bool{}}
+	fuzz := len(args) > 0 && args[0] == "fuzz"
+	if fuzz {
+		args = args[1:]
+	}
 	flags := flag.NewFlagSet("compat", flag.ContinueOnError)
 	flags.StringVar(&o.binary, "hops", "bin/hops", "the hops `program`")
 	only := flags.String("only", "", "`rows` to run, with commas; default all")
 	flags.StringVar(&o.cases, "cases", "", "run only scenarios whose name contains `text`")
 	flags.BoolVar(&o.verbose, "v", false, "print every difference in full")
 	flags.BoolVar(&o.keep, "keep", false, "keep the data and logs of the clusters")
+	flags.BoolVar(&o.strict, "strict", false, "random operations: compare the messages of exceptions too")
+	seconds := flags.Int("seconds", 600, "fuzz: how long, in `seconds`")
+	seed := flags.Uint64("seed", 1, "fuzz: `seed` of the sequences")
 	flags.BoolVar(&o.record, "record", false, "write the answers of the stock HDFS into testdata/fsshell.txt")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
@@ -103,5 +111,8 @@ func run(ctx context.Context, args []string) error {
 	}()
 	s := &suite{options: o, cache: c, dir: dir, started: time.Now()}
 	defer s.stop()
+	if fuzz {
+		return s.fuzz(ctx, *seconds, *seed)
+	}
 	return s.run(ctx)
 }

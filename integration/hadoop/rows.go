@@ -12,6 +12,11 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("differ") {
+		if err := s.differRow(ctx); err != nil {
+			return err
+		}
+	}
 	return s.report()
 }
 

@@ -1,0 +1,460 @@
+package differ
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// kind is a kind of operation.
+type kind struct {
+	weight int
+	// group names a feature that a side may lack as a whole; empty: every file system has it.
+	group string
+	make  func(g *generator) Operation
+	run   func(ctx context.Context, s *Side, root string, o Operation) (string, error)
+}
+
+// the features that a side may lack.
+const (
+	quotas  = "quotas"
+	concats = "concat"
+	cuts    = "truncate"
+	xattrs  = "extended attributes"
+	acls    = "ACLs"
+)
+
+// kindNames are the kinds in a fixed order, on which sequences depend.
+var kindNames []string
+
+// kinds of operations.
+var kinds map[string]kind
+
+func init() {
+	kinds = map[string]kind{
+		"mkdirs":       {14, "", makeMkdirs, mkdirs},
+		"create":       {12, "", makeCreate, create},
+		"complete":     {4, "", makeComplete, complete},
+		"write":        {7, "", makeWrite, write},
+		"append":       {5, "", makeAppend, appendData},
+		"rename":       {10, "", makeRename, rename},
+		"rename2":      {9, "", makeRename2, rename2},
+		"delete":       {8, "", makeDelete, remove},
+		"permission":   {6, "", makePermission, setPermission},
+		"owner":        {5, "", makeOwner, setOwner},
+		"times":        {4, "", makeTimes, setTimes},
+		"replication":  {4, "", makeReplication, setReplication},
+		"stat":         {4, "", makePath("stat"), stat},
+		"list":         {4, "", makeList, list},
+		"summary":      {3, "", makePath("summary"), summary},
+		"access":       {3, "", makeAccess, access},
+		"locate":       {3, "", makeLocate, locate},
+		"read":         {3, "", makePath("read"), read},
+		"closed":       {1, "", makePath("closed"), closed},
+		"recoverlease": {2, "", makeRecoverLease, recoverLease},
+		"renewlease":   {1, "", makeRenewLease, renewLease},
+		"quota":        {5, quotas, makeQuota, setQuota},
+		"usage":        {2, "", makePath("usage"), usage},
+		"concat":       {4, concats, makeConcat, concat},
+		"truncate":     {5, cuts, makeTruncate, truncate},
+		"setxattr":     {4, xattrs, makeSetXAttr, setXAttr},
+		"getxattrs":    {3, xattrs, makeGetXAttrs, getXAttrs},
+		"removexattr":  {2, xattrs, makeRemoveXAttr, removeXAttr},
+		"listxattrs":   {1, xattrs, makePath("listxattrs"), listXAttrs},
+		"acl":          {7, acls, makeACL, changeACL},
+		"getacl":       {3, acls, makePath("getacl"), getACL},
+		"symlink":      {1, "", makeSymlink, symlink},
+	}
+	for name := range kinds {
+		kindNames = append(kindNames, name)
+	}
+	slices.Sort(kindNames)
+}
+
+// in puts the root of the sequence into a path.
+func in(root, path string) string { return strings.ReplaceAll(path, "$R", root) }
+
+func ptr[T any](v T) *T { return &v }
+
+func perm(o Operation) *pb.FsPermissionProto {
+	return &pb.FsPermissionProto{Perm: ptr(uint32(o.number("mode")))}
+}
+
+func makePath(kind string) func(g *generator) Operation {
+	return func(g *generator) Operation { return op(kind, "src", g.path()) }
+}
+
+func makeMkdirs(g *generator) Operation {
+	return op("mkdirs", "src", g.path(), "mode", g.mode(), "parents", g.chance(60))
+}
+
+func mkdirs(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.MkdirsResponseProto
+	err := s.call(ctx, o.User, "mkdirs", &pb.MkdirsRequestProto{
+		Src: ptr(in(root, o.text("src"))), Masked: perm(o), CreateParent: ptr(o.flag("parents")),
+	}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func makeCreate(g *generator) Operation {
+	flags := pick(g, 1, 1, 3, 3, 3, 2)
+	if g.chance(8) {
+		flags = pick(g, 0, 4, 5, 6, 7, 9, 17, 33)
+	}
+	return op("create", "src", g.path(), "mode", g.mode(), "parents", g.chance(50), "flags", flags,
+		"replication", g.replication(), "blocksize", g.blockSize(), "holder", g.holder(), "open", g.chance(25))
+}
+
+// create makes an empty file, and leaves it open if so asked.
+func create(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.CreateResponseProto
+	src, holder := in(root, o.text("src")), o.text("holder")
+	err := s.call(ctx, o.User, "create", &pb.CreateRequestProto{
+		Src: &src, Masked: perm(o), ClientName: &holder, CreateFlag: ptr(uint32(o.number("flags"))), CreateParent: ptr(o.flag("parents")),
+		Replication: ptr(uint32(o.number("replication"))), BlockSize: ptr(uint64(o.number("blocksize"))),
+		// What Java sends: the versions of encryption that it knows.
+		CryptoProtocolVersion: []pb.CryptoProtocolVersionProto{pb.CryptoProtocolVersionProto_ENCRYPTION_ZONES},
+	}, &answer)
+	if err != nil || o.flag("open") {
+		return s.status(answer.GetFs()), err
+	}
+	var done pb.CompleteResponseProto
+	err = s.call(ctx, o.User, "complete", &pb.CompleteRequestProto{Src: &src, ClientName: &holder, FileId: ptr(answer.GetFs().GetFileId())}, &done)
+	return fmt.Sprint(s.status(answer.GetFs()), done.GetResult()), err
+}
+
+func makeComplete(g *generator) Operation {
+	return op("complete", "src", g.path(), "holder", g.holder())
+}
+
+func complete(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.CompleteResponseProto
+	err := s.call(ctx, o.User, "complete", &pb.CompleteRequestProto{Src: ptr(in(root, o.text("src"))), ClientName: ptr(o.text("holder"))}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+// content is n bytes that say where they stand.
+func content(n int64, from int64) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = 'a' + byte((int64(i)+from)%26)
+	}
+	return data
+}
+
+func makeWrite(g *generator) Operation {
+	return op("write", "src", g.path(), "length", pick(g, 1, 5, 100, 511, 512, 513, 1024, 1025, 3000), "overwrite", g.chance(60),
+		"parents", g.chance(40), "blocksize", pick(g, 512, 1024, 1024, 2048))
+}
+
+// write makes a file with data.
+func write(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	c, err := s.client(o.User)
+	if err != nil {
+		return "", err
+	}
+	w, err := c.Create(ctx, in(root, o.text("src")), dfs.CreateOptions{
+		Overwrite: o.flag("overwrite"), Parents: o.flag("parents"), Replication: 1, BlockSize: o.number("blocksize"),
+	})
+	return "", finish(w, err, content(o.number("length"), 0))
+}
+
+func finish(w *dfs.Writer, err error, data []byte) error {
+	if err != nil {
+		return err
+	}
+	if _, err = w.Write(data); err != nil {
+		w.Abort()
+		return err
+	}
+	if err = w.Close(); err != nil {
+		w.Abort()
+	}
+	return err
+}
+
+func makeAppend(g *generator) Operation {
+	return op("append", "src", g.path(), "length", pick(g, 1, 5, 100, 512, 1500))
+}
+
+func appendData(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	c, err := s.client(o.User)
+	if err != nil {
+		return "", err
+	}
+	w, err := c.Append(ctx, in(root, o.text("src")))
+	return "", finish(w, err, content(o.number("length"), 7))
+}
+
+func makeRename(g *generator) Operation { return op("rename", "src", g.path(), "dst", g.path()) }
+
+func rename(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.RenameResponseProto
+	err := s.call(ctx, o.User, "rename", &pb.RenameRequestProto{Src: ptr(in(root, o.text("src"))), Dst: ptr(in(root, o.text("dst")))}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func makeRename2(g *generator) Operation {
+	o := op("rename2", "src", g.path(), "dst", g.path(), "overwrite", g.chance(50))
+	if g.chance(10) {
+		o.Args["totrash"] = "true"
+	}
+	return o
+}
+
+func rename2(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	request := &pb.Rename2RequestProto{Src: ptr(in(root, o.text("src"))), Dst: ptr(in(root, o.text("dst"))), OverwriteDest: ptr(o.flag("overwrite"))}
+	if o.flag("totrash") {
+		request.MoveToTrash = ptr(true)
+	}
+	return "", s.call(ctx, o.User, "rename2", request, new(pb.Rename2ResponseProto))
+}
+
+func makeDelete(g *generator) Operation {
+	return op("delete", "src", g.path(), "recursive", g.chance(60))
+}
+
+func remove(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.DeleteResponseProto
+	err := s.call(ctx, o.User, "delete", &pb.DeleteRequestProto{Src: ptr(in(root, o.text("src"))), Recursive: ptr(o.flag("recursive"))}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func makePermission(g *generator) Operation {
+	return op("permission", "src", g.path(), "mode", g.mode())
+}
+
+func setPermission(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	return "", s.call(ctx, o.User, "setPermission",
+		&pb.SetPermissionRequestProto{Src: ptr(in(root, o.text("src"))), Permission: perm(o)}, new(pb.SetPermissionResponseProto))
+}
+
+func makeOwner(g *generator) Operation {
+	o := op("owner", "src", g.path())
+	if g.chance(70) {
+		o.Args["owner"] = g.owner()
+	}
+	if g.chance(60) {
+		o.Args["group"] = g.group()
+	}
+	return o
+}
+
+func setOwner(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	request := &pb.SetOwnerRequestProto{Src: ptr(in(root, o.text("src")))}
+	if v, ok := o.Args["owner"]; ok {
+		request.Username = &v
+	}
+	if v, ok := o.Args["group"]; ok {
+		request.Groupname = &v
+	}
+	return "", s.call(ctx, o.User, "setOwner", request, new(pb.SetOwnerResponseProto))
+}
+
+func makeTimes(g *generator) Operation {
+	times := []int{-1, -1, 0, 1, 981173106000, 4102444800000, -2}
+	return op("times", "src", g.path(), "mtime", pick(g, times...), "atime", pick(g, times...))
+}
+
+func setTimes(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	return "", s.call(ctx, o.User, "setTimes", &pb.SetTimesRequestProto{
+		Src: ptr(in(root, o.text("src"))), Mtime: ptr(uint64(o.number("mtime"))), Atime: ptr(uint64(o.number("atime"))),
+	}, new(pb.SetTimesResponseProto))
+}
+
+func makeReplication(g *generator) Operation {
+	return op("replication", "src", g.path(), "replication", g.replication())
+}
+
+func setReplication(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.SetReplicationResponseProto
+	err := s.call(ctx, o.User, "setReplication",
+		&pb.SetReplicationRequestProto{Src: ptr(in(root, o.text("src"))), Replication: ptr(uint32(o.number("replication")))}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func stat(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.GetFileInfoResponseProto
+	err := s.call(ctx, o.User, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr(in(root, o.text("src")))}, &answer)
+	return s.status(answer.GetFs()), err
+}
+
+func makeList(g *generator) Operation {
+	return op("list", "src", g.path(), "after", pick(g, "", "", "", "a", "b", "bb", "z", "ü"), "locations", g.chance(30))
+}
+
+func list(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.GetListingResponseProto
+	err := s.call(ctx, o.User, "getListing", &pb.GetListingRequestProto{
+		Src: ptr(in(root, o.text("src"))), StartAfter: []byte(o.text("after")), NeedLocation: ptr(o.flag("locations")),
+	}, &answer)
+	if answer.DirList == nil {
+		return "none", err
+	}
+	var b strings.Builder
+	for _, e := range answer.DirList.GetPartialListing() {
+		fmt.Fprintf(&b, "%q %s\n", e.GetPath(), s.status(e))
+		if o.flag("locations") && e.GetFileType() == pb.HdfsFileStatusProto_IS_FILE {
+			b.WriteString("  " + blocksOf(e.GetLocations()) + "\n")
+		}
+	}
+	fmt.Fprintf(&b, "%d more", answer.DirList.GetRemainingEntries())
+	return b.String(), err
+}
+
+func summary(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.GetContentSummaryResponseProto
+	err := s.call(ctx, o.User, "getContentSummary", &pb.GetContentSummaryRequestProto{Path: ptr(in(root, o.text("src")))}, &answer)
+	c := answer.GetSummary()
+	return fmt.Sprintf("length=%d files=%d directories=%d quota=%d consumed=%d spacequota=%d policy=%q", int64(c.GetLength()), c.GetFileCount(),
+		c.GetDirectoryCount(), int64(c.GetQuota()), int64(c.GetSpaceConsumed()), int64(c.GetSpaceQuota()), c.GetErasureCodingPolicy()), err
+}
+
+func usage(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.GetQuotaUsageResponseProto
+	err := s.call(ctx, o.User, "getQuotaUsage", &pb.GetQuotaUsageRequestProto{Path: ptr(in(root, o.text("src")))}, &answer)
+	u := answer.GetUsage()
+	return fmt.Sprintf("names=%d quota=%d consumed=%d spacequota=%d",
+		u.GetFileAndDirectoryCount(), int64(u.GetQuota()), int64(u.GetSpaceConsumed()), int64(u.GetSpaceQuota())), err
+}
+
+func makeAccess(g *generator) Operation { return op("access", "src", g.path(), "access", g.IntN(8)) }
+
+func access(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	return "", s.call(ctx, o.User, "checkAccess", &pb.CheckAccessRequestProto{
+		Path: ptr(in(root, o.text("src"))), Mode: pb.AclEntryProto_FsActionProto(o.number("access")).Enum(),
+	}, new(pb.CheckAccessResponseProto))
+}
+
+func makeLocate(g *generator) Operation {
+	return op("locate", "src", g.path(), "offset", pick(g, 0, 0, 1, 512, 1024, 100000), "length", pick(g, 0, 1, 1024, 1<<40))
+}
+
+func locate(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.GetBlockLocationsResponseProto
+	err := s.call(ctx, o.User, "getBlockLocations", &pb.GetBlockLocationsRequestProto{
+		Src: ptr(in(root, o.text("src"))), Offset: ptr(uint64(o.number("offset"))), Length: ptr(uint64(o.number("length"))),
+	}, &answer)
+	if answer.Locations == nil {
+		return "none", err
+	}
+	return blocksOf(answer.Locations), err
+}
+
+// blocksOf describes the blocks of a file, but not where they lie.
+func blocksOf(l *pb.LocatedBlocksProto) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "length=%d open=%v lastcomplete=%v", l.GetFileLength(), l.GetUnderConstruction(), l.GetIsLastBlockComplete())
+	for _, block := range l.GetBlocks() {
+		fmt.Fprintf(&b, " %d+%d", block.GetOffset(), block.GetB().GetNumBytes())
+	}
+	if last := l.LastBlock; last != nil {
+		fmt.Fprintf(&b, " last=%d+%d", last.GetOffset(), last.GetB().GetNumBytes())
+	}
+	return b.String()
+}
+
+// read reads a file by the Go client, as a reader would.
+func read(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	c, err := s.client(o.User)
+	if err != nil {
+		return "", err
+	}
+	r, err := c.Open(ctx, in(root, o.text("src")))
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	return string(data), err
+}
+
+func closed(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.IsFileClosedResponseProto
+	err := s.call(ctx, o.User, "isFileClosed", &pb.IsFileClosedRequestProto{Src: ptr(in(root, o.text("src")))}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func makeRecoverLease(g *generator) Operation {
+	return op("recoverlease", "src", g.path(), "holder", g.holder())
+}
+
+func recoverLease(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.RecoverLeaseResponseProto
+	err := s.call(ctx, o.User, "recoverLease", &pb.RecoverLeaseRequestProto{Src: ptr(in(root, o.text("src"))), ClientName: ptr(o.text("holder"))}, &answer)
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func makeRenewLease(g *generator) Operation { return op("renewlease", "holder", g.holder()) }
+
+func renewLease(ctx context.Context, s *Side, _ string, o Operation) (string, error) {
+	return "", s.call(ctx, o.User, "renewLease", &pb.RenewLeaseRequestProto{ClientName: ptr(o.text("holder"))}, new(pb.RenewLeaseResponseProto))
+}
+
+const (
+	dontSet  = 1<<63 - 1 // HdfsConstants.QUOTA_DONT_SET
+	resetIt  = -1        // HdfsConstants.QUOTA_RESET
+	tinySize = 2048
+)
+
+func makeQuota(g *generator) Operation {
+	return op("quota", "src", g.path(), "names", pick(g, 1, 2, 3, 5, 20, resetIt, resetIt, dontSet, 0, -2),
+		"space", pick(g, tinySize, 10*tinySize, resetIt, resetIt, dontSet, dontSet, 0))
+}
+
+func setQuota(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	return "", s.call(ctx, o.User, "setQuota", &pb.SetQuotaRequestProto{
+		Path: ptr(in(root, o.text("src"))), NamespaceQuota: ptr(uint64(o.number("names"))), StoragespaceQuota: ptr(uint64(o.number("space"))),
+	}, new(pb.SetQuotaResponseProto))
+}
+
+func makeConcat(g *generator) Operation {
+	return op("concat", "dst", "$R/"+pick(g, names...), "srcs", g.several())
+}
+
+func concat(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	request := &pb.ConcatRequestProto{Trg: ptr(in(root, o.text("dst")))}
+	for _, src := range o.list("srcs") {
+		request.Srcs = append(request.Srcs, in(root, src))
+	}
+	return "", s.call(ctx, o.User, "concat", request, new(pb.ConcatResponseProto))
+}
+
+func makeTruncate(g *generator) Operation {
+	return op("truncate", "src", g.path(), "length", pick(g, 0, 0, 1, 5, 100, 512, 1024, 1100, 100000, -1), "holder", g.holder())
+}
+
+// truncate cuts a file and waits until the datanodes have done so.
+func truncate(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	var answer pb.TruncateResponseProto
+	src := in(root, o.text("src"))
+	err := s.call(ctx, o.User, "truncate",
+		&pb.TruncateRequestProto{Src: &src, NewLength: ptr(uint64(o.number("length"))), ClientName: ptr(o.text("holder"))}, &answer)
+	for err == nil && !answer.GetResult() {
+		var closed pb.IsFileClosedResponseProto
+		if s.call(ctx, "", "isFileClosed", &pb.IsFileClosedRequestProto{Src: &src}, &closed) != nil || closed.GetResult() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return "", fmt.Errorf("the cut of %s does not end: %w", src, metadata.ErrRecoveryInProgress)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return fmt.Sprint(answer.GetResult()), err
+}
+
+func makeSymlink(g *generator) Operation { return op("symlink", "target", g.path(), "link", g.path()) }
+
+func symlink(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+	return "", s.call(ctx, o.User, "createSymlink", &pb.CreateSymlinkRequestProto{
+		Target: ptr(in(root, o.text("target"))), Link: ptr(in(root, o.text("link"))), DirPerm: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(false),
+	}, new(pb.CreateSymlinkResponseProto))
+}
