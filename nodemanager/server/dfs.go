@@ -39,6 +39,13 @@ func (d distributed) Open(ctx context.Context, path string) (io.ReadCloser, erro
 	return d.client.Open(ctx, path)
 }
 
+// Who may read the logs of a container: its user, and the group of the directory for logs, which is that of superusers.
+// Others see them through the resource manager, which knows who administers a queue.
+const (
+	logDirMode  metadata.Mode = 0o750
+	logFileMode metadata.Mode = 0o640
+)
+
 // OpenLog appends to what is there. A file that a node manager left open when it was killed is taken away from it; that
 // takes a moment, so the first try may fail with ErrRecoveryInProgress.
 func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) {
@@ -57,10 +64,10 @@ func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) 
 	case !errors.Is(err, metadata.ErrNotExist):
 		return nil, err
 	}
-	if err := d.client.Mkdirs(ctx, path.Dir(name), 0o755, true); err != nil {
+	if err := d.client.Mkdirs(ctx, path.Dir(name), logDirMode, true); err != nil {
 		return nil, err
 	}
-	if w, err = d.client.Create(ctx, name, dfs.CreateOptions{Mode: 0o644}); err != nil {
+	if w, err = d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode}); err != nil {
 		return nil, err
 	}
 	return logWriter{w}, nil

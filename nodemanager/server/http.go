@@ -184,7 +184,9 @@ var yarnStates = map[nodemanager.State]string{
 	nodemanager.Complete: "DONE",
 }
 
-func (s *Server) describe(c *container) containerInfo {
+// describe hides the lines of the diagnostics behind the first, which quote what the program printed, from those who may
+// not read its logs.
+func (s *Server) describe(c *container, caller metadata.Caller) containerInfo {
 	r, memory, stuck := c.view()
 	i := containerInfo{
 		ID: string(c.id), State: yarnStates[r.State], ExitCode: int(nodemanager.Invalid), User: string(r.Spec.User),
@@ -195,6 +197,9 @@ func (s *Server) describe(c *container) containerInfo {
 	}
 	if r.Exit != nil {
 		i.ExitCode, i.Diagnostics = int(r.Exit.Status), r.Exit.Diagnostics
+		if !caller.Superuser && caller.User != string(r.Spec.User) {
+			i.Diagnostics, _, _ = strings.Cut(i.Diagnostics, "\n")
+		}
 	}
 	if root, err := os.OpenRoot(c.logsPath()); err == nil {
 		i.ContainerLogFiles = append(i.ContainerLogFiles, logNames(root)...)
@@ -211,12 +216,13 @@ func (s *Server) shown() []*container {
 	return all
 }
 
-func (s *Server) allContainers(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) allContainers(w http.ResponseWriter, r *http.Request) {
+	caller, _ := s.config.Door.HTTPCaller(r) // of no right when the connection has gone meanwhile
 	list := struct {
 		Container []containerInfo `json:"container,omitempty"`
 	}{}
 	for _, c := range s.shown() {
-		list.Container = append(list.Container, s.describe(c))
+		list.Container = append(list.Container, s.describe(c, caller))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"containers": list})
 }
@@ -237,7 +243,8 @@ func (s *Server) named(w http.ResponseWriter, r *http.Request) *container {
 
 func (s *Server) oneContainer(w http.ResponseWriter, r *http.Request) {
 	if c := s.named(w, r); c != nil {
-		writeJSON(w, http.StatusOK, map[string]any{"container": s.describe(c)})
+		caller, _ := s.config.Door.HTTPCaller(r)
+		writeJSON(w, http.StatusOK, map[string]any{"container": s.describe(c, caller)})
 	}
 }
 

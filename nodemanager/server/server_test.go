@@ -461,6 +461,17 @@ func TestContainerRunsFromOrderToOblivion(t *testing.T) {
 		got.StartedMs == 0 || got.FinishedMs < got.StartedMs || got.LogDir != "/logs/app/"+s.ContainerId || !slices.Equal(got.GpuUuids, s.GpuUuids) {
 		t.Errorf("status %v", got)
 	}
+	for who, sees := range map[string]bool{"": false, "?user.name=eve": false, "?user.name=" + me(): true} {
+		r, err := http.Get("http://" + c.HTTP.Addr().String() + "/ws/v1/node/containers/" + s.ContainerId + who)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(r.Body)
+		r.Body.Close()
+		if !strings.Contains(string(text), "non-zero exit code 3") || strings.Contains(string(text), "bye") != sees {
+			t.Errorf("what the program printed, shown to %q: %s", who, text)
+		}
+	}
 	dir := filepath.Join(work, "containers", s.ContainerId)
 	stdout := "/logs/app/" + s.ContainerId + "/stdout"
 	eventually(t, "logs arrive", func() bool { return strings.HasSuffix(files.get(stdout), dir+"/work\n") })

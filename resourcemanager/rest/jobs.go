@@ -141,7 +141,7 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	spent := q.spent(a, metadata.TimeOf(time.Now()))
 	out := Job{
 		ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
-		Diagnostics: a.Diagnostics, Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
+		Diagnostics: q.shown(a, a.Diagnostics), Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
 		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used),
 		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000},
 	}
@@ -156,7 +156,7 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	}
 	for _, c := range q.view.Containers(a.ID) {
 		k := JobContainer{
-			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: c.Diagnostics,
+			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: q.shown(a, c.Diagnostics),
 			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
 			LogDir: path.Join(out.LogDir, c.ID.String()),
 		}

@@ -29,7 +29,7 @@ func (q *request) proxy() {
 	}
 	t := q.app.Attempt()
 	if q.app.State.Final() || t == nil {
-		q.text(http.StatusNotFound, fmt.Sprintf("%v has ended (%s, %s): nobody answers for it any more. %s\n", q.id, q.app.State, q.app.Final, q.app.Diagnostics))
+		q.text(http.StatusNotFound, fmt.Sprintf("%v has ended (%s, %s): nobody answers for it any more. %s\n", q.id, q.app.State, q.app.Final, q.shown(q.app, q.app.Diagnostics)))
 		return
 	}
 	c := q.view.Master(q.app)

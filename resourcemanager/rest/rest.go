@@ -295,6 +295,16 @@ func (q *request) mayModify(a *rm.Application) bool {
 	return q.Cluster.Queues().Find(a.Queue).MayAdminister(q.caller.User)
 }
 
+// shown is what the caller gets to see of an application's diagnostics: those who may not read its logs see the first
+// line, because behind it stands what the program printed last.
+func (q *request) shown(a *rm.Application, diagnostics string) string {
+	first, _, more := strings.Cut(diagnostics, "\n")
+	if more && !q.mayModify(a) {
+		return first
+	}
+	return diagnostics
+}
+
 // redirect sends the caller to the leader, as a standby of YARN does.
 func (a *API) redirect(w http.ResponseWriter, r *http.Request) {
 	leader := a.Cluster.LeaderHTTP()

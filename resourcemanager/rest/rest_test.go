@@ -510,6 +510,24 @@ func TestJobsAnswerProblems(t *testing.T) {
 	}
 }
 
+func TestWhatAProgramPrintedIsForThoseWhoMayReadItsLogs(t *testing.T) {
+	c := newFakeCluster(t)
+	s := serve(t, c, nil)
+	id, _, err := c.Submit(t.Context(), metadata.Caller{User: "alice"}, Submission{Name: "j", Queue: "default", Kind: rm.KindCommand, Document: []byte("{}")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Kill(t.Context(), id, "exit code 3\nLast bytes of stderr:\npassword=42")
+	for _, path := range []string{"/api/v1/jobs", "/api/v1/jobs/" + id.String(), "/ws/v1/cluster/apps", "/ws/v1/cluster/apps/" + id.String(),
+		"/ws/v1/cluster/apps/" + id.String() + "/appattempts", "/proxy/" + id.String() + "/"} {
+		for who, sees := range map[string]bool{"": false, "?user.name=eve": false, "?user.name=alice": !strings.HasSuffix(path, "appattempts")} {
+			if _, _, body := call(t, s, "GET", path+who, ""); strings.Contains(body, "password") != sees || sees && !strings.Contains(body, "exit code 3") {
+				t.Errorf("%s%s: %s", path, who, body)
+			}
+		}
+	}
+}
+
 func TestIdempotencyKey(t *testing.T) {
 	c := newFakeCluster(t)
 	s := serve(t, c, nil)

@@ -198,9 +198,9 @@ func (q *request) spent(a *rm.Application, now metadata.Time) rm.Spent {
 // diagnostics says what an application waits for, in YARN's words where it has some.
 func (q *request) diagnostics(a *rm.Application) string {
 	if a.State.Final() || a.State == rm.StateRunning {
-		return a.Diagnostics
+		return q.shown(a, a.Diagnostics)
 	}
-	text := a.Diagnostics
+	text := q.shown(a, a.Diagnostics)
 	if t := a.Attempt(); t != nil && t.State == rm.AttemptLaunched {
 		text = join(text, "AM container is launched, waiting for AM container to Register with RM")
 	}
@@ -436,7 +436,7 @@ func (q *request) attempt() {
 	}
 	out := attemptReport{
 		AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(), Host: "N/A", RPCPort: "-1",
-		TrackingURL: "http://" + q.r.Host + "/proxy/" + q.id.String() + "/", OriginalURL: "N/A", Diagnostics: t.Diagnostics, State: string(t.State),
+		TrackingURL: "http://" + q.r.Host + "/proxy/" + q.id.String() + "/", OriginalURL: "N/A", Diagnostics: q.shown(q.app, t.Diagnostics), State: string(t.State),
 		Started: strconv.FormatInt(int64(t.Started), 10), Finished: strconv.FormatInt(int64(t.Finished), 10),
 	}
 	if t.TrackingURL != "" {

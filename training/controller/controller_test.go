@@ -239,7 +239,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	if result.State != ExperimentFinished || result.NumTrials != 24 || result.BestID == nil || len(result.Metrics) != 24 {
 		t.Fatalf("result %+v", result)
 	}
-	if result.Counters.Lost < 2 || result.Counters.Promotions != 10 || result.Counters.EpochsWasted == 0 || result.Counters.EpochsResumed == 0 {
+	if result.Counters.Lost < 2 || result.Counters.Promotions < 10 || result.Counters.EpochsWasted == 0 || result.Counters.EpochsResumed == 0 {
 		t.Errorf("counters %+v", result.Counters)
 	}
 	if rm.finished.GetFinalStatus() != "SUCCEEDED" {
