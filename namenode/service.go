@@ -14,6 +14,7 @@ import (
 type Service interface {
 	Reader
 	Writer
+	Attributes
 	Cluster
 }
 
@@ -35,7 +36,7 @@ type Reader interface {
 
 // Writer are the calls that change the namespace. They are durable on a majority of namenodes when they succeed.
 type Writer interface {
-	Mkdirs(c metadata.Caller, path string, mode metadata.Mode, parents bool, done func(error))
+	Mkdirs(c metadata.Caller, r MkdirsRequest, done func(error))
 	Create(c metadata.Caller, r CreateRequest, done func(*metadata.FileStatus, error))
 	AddBlock(c metadata.Caller, r AddBlockRequest, done func(*LocatedBlock, error))
 	AbandonBlock(c metadata.Caller, f FileRef, client string, b metadata.Block, done func(error))
@@ -126,10 +127,12 @@ type Listing struct {
 
 // CreateRequest asks for a new file.
 type CreateRequest struct {
-	Retry  Retry
-	Path   string
-	Mode   metadata.Mode
-	Client string
+	Retry Retry
+	Path  string
+	Mode  metadata.Mode
+	// Unmasked is as in MkdirsRequest.
+	Unmasked *metadata.Mode
+	Client   string
 	// Create: the file may be made. Overwrite: an existing one is replaced.
 	Create, Overwrite bool
 	Parents           bool

@@ -47,6 +47,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.fs.ParentNotDirectoryException":                                    metadata.ErrParentNotDirectory,
 	"org.apache.hadoop.fs.PathIsNotDirectoryException":                                    metadata.ErrParentNotDirectory,
 	"org.apache.hadoop.fs.PathIsNotEmptyDirectoryException":                               metadata.ErrNotEmpty,
+	"org.apache.hadoop.hdfs.protocol.AclException":                                        metadata.ErrACL,
 	"org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException":                        metadata.ErrBeingCreated,
 	"org.apache.hadoop.hdfs.protocol.DSQuotaExceededException":                            metadata.ErrSpaceQuota,
 	"org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException": metadata.ErrDirectoryFull,

@@ -23,6 +23,7 @@ func statusOf(p *hadooppb.HdfsFileStatusProto, name string) metadata.FileStatus 
 		BlockSize:   int64(p.GetBlocksize()),
 		Children:    max(int(p.GetChildrenNum()), 0),
 		Path:        name,
+		ACL:         p.GetFlags()&uint32(hadooppb.HdfsFileStatusProto_HAS_ACL) != 0,
 	}
 	if p.GetFileType() == hadooppb.HdfsFileStatusProto_IS_DIR {
 		s.Type = metadata.TypeDirectory

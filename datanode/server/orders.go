@@ -60,7 +60,7 @@ func (n *session) obey(o *pb.Orders) {
 		b := blockOf(r.Block)
 		n.recovers.add(job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context) {
 			if valid() {
-				n.recoverBlock(ctx, b, metadata.Generation(r.RecoveryId), r.Replicas)
+				n.recoverBlock(ctx, b, metadata.Generation(r.RecoveryId), r.Replicas, r.Truncate)
 			}
 		})
 	}

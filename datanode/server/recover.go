@@ -38,8 +38,10 @@ type offer struct {
 //  3. they are cut to that, restamped with the recovery id and finalized;
 //  4. the leader is told.
 //
+// With truncate, 1 + a length, the block is cut to that length in step 2: the file is being truncated.
+//
 // A recovery that fails is tried again by the namenode under a higher id.
-func (s *Server) recoverBlock(ctx context.Context, b metadata.Block, recovery metadata.Generation, nodes []*pb.DatanodeID) {
+func (s *Server) recoverBlock(ctx context.Context, b metadata.Block, recovery metadata.Generation, nodes []*pb.DatanodeID, truncate int64) {
 	log := s.log.With("block", b.String(), "recovery", uint64(recovery))
 	offers, silent, err := s.collect(ctx, b, recovery, nodes)
 	if err != nil {
@@ -50,6 +52,12 @@ func (s *Server) recoverBlock(ctx context.Context, b metadata.Block, recovery me
 	if err == nil && len(part) == 0 && len(silent) > 0 {
 		// Somebody who does not answer may have the bytes that everybody else lacks.
 		err = fmt.Errorf("no replica among those that answer, and some do not: %w", errors.Join(silent...))
+	}
+	if cut := truncate - 1; err == nil && truncate > 0 {
+		if len(part) == 0 || length < cut {
+			err = fmt.Errorf("the replicas have %d bytes, %d are to stay", length, cut)
+		}
+		length = cut
 	}
 	if err != nil {
 		log.Warn("block recovery failed", "err", err)

@@ -432,7 +432,7 @@ func TestBlockRecoveryThroughThePrimary(t *testing.T) {
 
 	// But not while somebody who may have bytes does not answer.
 	gone := &pb.DatanodeID{Uuid: "gone", Ip: "127.0.0.1", GrpcPort: 1}
-	nodes[0].recoverBlock(context.Background(), metadata.Block{ID: 9, Generation: 1001}, 1012, append([]*pb.DatanodeID{gone}, ids...))
+	nodes[0].recoverBlock(context.Background(), metadata.Block{ID: 9, Generation: 1001}, 1012, append([]*pb.DatanodeID{gone}, ids...), 0)
 	if len(n.commits) != 2 {
 		t.Errorf("committed %v", n.commits[2])
 	}

@@ -66,6 +66,8 @@ type BlockOwner struct {
 	UnderConstruction bool
 	// RecoveryID is the generation under which the block is being recovered; 0 when it is not.
 	RecoveryID metadata.Generation
+	// Truncate: the recovery is to leave Truncate - 1 bytes of the block; 0: it is no truncation.
+	Truncate int64
 }
 
 // Effects is what a log entry did to blocks. A block may be in several lists: they are to be taken in this order.
@@ -109,7 +111,7 @@ func (n *inode) blockOwner(i int) BlockOwner {
 	if o := n.file.open; o != nil && i == len(n.file.blocks)-1 && o.state != Complete {
 		b.UnderConstruction = true
 		if o.state == UnderRecovery {
-			b.RecoveryID = o.recovery
+			b.RecoveryID, b.Truncate = o.recovery, o.truncate
 		}
 	}
 	return b

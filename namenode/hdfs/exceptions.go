@@ -30,6 +30,7 @@ const (
 	Retriable            = "org.apache.hadoop.ipc.RetriableException"
 	NSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException"
 	DSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException"
+	ACLInvalid           = "org.apache.hadoop.hdfs.protocol.AclException"
 	PathComponentTooLong = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
 	MaxDirectoryItems    = "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException"
 	StartAfterNotFound   = "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException"
@@ -65,6 +66,7 @@ var table = []struct {
 	{metadata.ErrRetriable, Retriable},
 	{metadata.ErrNamespaceQuota, NSQuotaExceeded},
 	{metadata.ErrSpaceQuota, DSQuotaExceeded},
+	{metadata.ErrACL, ACLInvalid},
 	{metadata.ErrNameTooLong, PathComponentTooLong},
 	{metadata.ErrDirectoryFull, MaxDirectoryItems},
 	{metadata.ErrCursor, StartAfterNotFound},
@@ -76,7 +78,8 @@ var table = []struct {
 
 // also lists classes that other servers say for a kind of ours.
 var also = map[string]*metadata.Kind{
-	JavaIllegalArgument:   metadata.ErrInvalidArgument,
+	JavaIllegalArgument: metadata.ErrInvalidArgument,
+	"org.apache.hadoop.hdfs.protocol.XAttrNotFoundException": metadata.ErrIO,
 	ObserverRetryOnActive: metadata.ErrStandby,
 	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":      metadata.ErrSpaceQuota,
 	"org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException":           metadata.ErrPermission,

@@ -174,7 +174,7 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 		m.Delete = append(m.Delete, wireBlock(x))
 	}
 	for _, x := range o.Recover {
-		m.Recover = append(m.Recover, &pb.Recover{Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas)})
+		m.Recover = append(m.Recover, &pb.Recover{Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas), Truncate: s.truncation(x.Block.ID, x.RecoveryID)})
 	}
 	return m, !o.Empty()
 }

@@ -137,7 +137,7 @@ func TestDeletedTreesAreTakenApart(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 4000 {
 		wg.Add(1)
-		m.Mkdirs(m.caller(), fmt.Sprintf("/d/%d/%d", i%10, i), 0o755, true, func(err error) {
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: fmt.Sprintf("/d/%d/%d", i%10, i), Mode: 0o755, Parents: true}, func(err error) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -277,7 +277,7 @@ func TestPathLimitsAreErrorsWithAName(t *testing.T) {
 		string(long): hdfs.InvalidPath, "relative": hdfs.InvalidPath, "/a/../b": hdfs.InvalidPath, "/ordinary": "",
 	} {
 		got := make(chan error, 1)
-		m.Mkdirs(m.caller(), path, 0o755, true, func(err error) { got <- err })
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: path, Mode: 0o755, Parents: true}, func(err error) { got <- err })
 		err := <-got
 		if class == "" {
 			if err != nil {

@@ -20,14 +20,14 @@ func (s *Server) yesNo(c *metadata.Caller, retry namenode.Retry, e *envelope, do
 }
 
 // Mkdirs implements namenode.Writer.
-func (s *Server) Mkdirs(c metadata.Caller, path string, mode metadata.Mode, parents bool, done func(error)) {
-	t, err := target(path)
+func (s *Server) Mkdirs(c metadata.Caller, r namenode.MkdirsRequest, done func(error)) {
+	t, err := target(r.Path)
 	if err != nil {
 		done(err)
 		return
 	}
 	e := &envelope{}
-	e.command.Op = &logpb.Command_Mkdirs{Mkdirs: &logpb.Mkdirs{Target: t, Mode: uint32(mode), CreateParent: parents}}
+	e.command.Op = &logpb.Command_Mkdirs{Mkdirs: &logpb.Mkdirs{Target: t, Mode: uint32(r.Mode), CreateParent: r.Parents, Unmasked: unmasked(r.Unmasked)}}
 	s.simple(&c, namenode.Retry{}, e, done)
 }
 
@@ -40,7 +40,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 	}
 	e := &envelope{}
 	e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
-		Target: t, Mode: uint32(r.Mode), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
+		Target: t, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,
 		Replication: uint32(max(r.Replication, 0)), BlockSize: r.BlockSize, ClientNode: string(namenode.WriterNode(r.Client)),
 		MinBlockSize: max(1, int64(s.config.Properties.MinBlockSize)), // 0 there means no minimum, here HDFS's
 	}}

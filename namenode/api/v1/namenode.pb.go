@@ -725,7 +725,9 @@ type Recover struct {
 	// The new generation stamp.
 	RecoveryId uint64 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
 	// All datanodes that may hold a replica, the receiver too.
-	Replicas      []*DatanodeID `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Replicas []*DatanodeID `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// The recovery cuts the block: 1 + the length that it is to have. 0: it keeps what all replicas have.
+	Truncate      int64 `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,6 +781,13 @@ func (x *Recover) GetReplicas() []*DatanodeID {
 		return x.Replicas
 	}
 	return nil
+}
+
+func (x *Recover) GetTruncate() int64 {
+	if x != nil {
+		return x.Truncate
+	}
+	return 0
 }
 
 type Replica struct {
@@ -1268,12 +1277,13 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x06report\x18\x06 \x01(\bR\x06report\"r\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
-	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\"\x93\x01\n" +
+	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\"\xaf\x01\n" +
 	"\aRecover\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
 	"recoveryId\x128\n" +
-	"\breplicas\x18\x03 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\breplicas\"n\n" +
+	"\breplicas\x18\x03 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\breplicas\x12\x1a\n" +
+	"\btruncate\x18\x04 \x01(\x03R\btruncate\"n\n" +
 	"\aReplica\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.hops.namenode.v1.ReplicaStateR\x05state\"\xb7\x01\n" +

@@ -36,6 +36,7 @@ var statusTable = []struct {
 	{metadata.ErrRetriable, codes.Unavailable},
 	{metadata.ErrNamespaceQuota, codes.ResourceExhausted},
 	{metadata.ErrSpaceQuota, codes.ResourceExhausted},
+	{metadata.ErrACL, codes.InvalidArgument},
 	{metadata.ErrNameTooLong, codes.InvalidArgument},
 	{metadata.ErrDirectoryFull, codes.ResourceExhausted},
 	{metadata.ErrCursor, codes.NotFound},

@@ -182,3 +182,11 @@ func client(name string) error {
 }
 
 func mode(p *pb.FsPermissionProto) metadata.Mode { return metadata.Mode(p.GetPerm() & 0o1777) }
+
+// unmasked is a mode before the umask; nil if the client did not say.
+func unmasked(p *pb.FsPermissionProto) *metadata.Mode {
+	if p == nil {
+		return nil
+	}
+	return ptr(mode(p))
+}

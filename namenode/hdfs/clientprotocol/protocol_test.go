@@ -147,10 +147,10 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	_, client := serve(t, &scripted{})
 	ctx := t.Context()
 	for method, want := range map[string]string{
-		"truncate":       "truncate: truncating is not supported",
-		"setXAttr":       "setXAttr: extended attributes are not supported",
-		"createSnapshot": "createSnapshot: snapshots are not supported",
-		"setQuota":       "setQuota: quotas are not supported",
+		"allowSnapshot":          "allowSnapshot: snapshots are not supported",
+		"createSnapshot":         "createSnapshot: snapshots are not supported",
+		"createSymlink":          "createSymlink: symlinks are not supported",
+		"setErasureCodingPolicy": "setErasureCodingPolicy: erasure coding is not supported",
 	} {
 		// Whatever the request is.
 		remote := failure(t, client.Call(ctx, Name, method, &pb.TruncateRequestProto{Src: ptr("/f"), NewLength: ptr(uint64(1)), ClientName: ptr("c")}, discard{}))

@@ -91,15 +91,6 @@ func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryReques
 	}))
 }
 
-func (p *protocol) getQuotaUsage(c *hrpc.Call, r *pb.GetQuotaUsageRequestProto) {
-	p.service.ContentSummary(c.Caller, r.GetPath(), result(c, func(s *metadata.ContentSummary) hrpc.Message {
-		return &pb.GetQuotaUsageResponseProto{Usage: &pb.QuotaUsageProto{
-			FileAndDirectoryCount: ptr(uint64(s.Files + s.Directories)), Quota: ptr(uint64(s.Quota)),
-			SpaceConsumed: ptr(uint64(s.SpaceConsumed)), SpaceQuota: ptr(uint64(s.SpaceQuota)),
-		}}
-	}))
-}
-
 func (p *protocol) checkAccess(c *hrpc.Call, r *pb.CheckAccessRequestProto) {
 	p.service.CheckAccess(c.Caller, r.GetPath(), metadata.Access(r.GetMode()), done(c))
 }
@@ -118,31 +109,6 @@ func (p *protocol) getPreferredBlockSize(c *hrpc.Call, r *pb.GetPreferredBlockSi
 	p.existing(c, r.GetFilename(), func(f *metadata.FileStatus) {
 		c.Reply(&pb.GetPreferredBlockSizeResponseProto{Bsize: ptr(uint64(f.BlockSize))})
 	})
-}
-
-// getAclStatus is the truth about paths without ACLs, which are all.
-func (p *protocol) getAclStatus(c *hrpc.Call, r *pb.GetAclStatusRequestProto) {
-	p.existing(c, r.GetSrc(), func(f *metadata.FileStatus) {
-		c.Reply(&pb.GetAclStatusResponseProto{Result: &pb.AclStatusProto{
-			Owner: &f.Owner, Group: &f.Group, Sticky: ptr(f.Mode&metadata.Sticky != 0),
-			Permission: &pb.FsPermissionProto{Perm: ptr(uint32(f.Mode))},
-		}})
-	})
-}
-
-// getXAttrs is the truth about paths without attributes, which are all.
-func (p *protocol) getXAttrs(c *hrpc.Call, r *pb.GetXAttrsRequestProto) {
-	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) {
-		if len(r.XAttrs) > 0 {
-			c.Fail(metadata.Errorf(metadata.ErrIO, "At least one of the attributes provided was not found."))
-			return
-		}
-		c.Reply(&pb.GetXAttrsResponseProto{})
-	})
-}
-
-func (p *protocol) listXAttrs(c *hrpc.Call, r *pb.ListXAttrsRequestProto) {
-	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Reply(&pb.ListXAttrsResponseProto{}) })
 }
 
 func (p *protocol) getEZForPath(c *hrpc.Call, r *pb.GetEZForPathRequestProto) {

@@ -13,6 +13,7 @@ var (
 	isDir  = pb.HdfsFileStatusProto_IS_DIR.Enum()
 	isFile = pb.HdfsFileStatusProto_IS_FILE.Enum()
 	zero32 = new(uint32)
+	hasACL = ptr(uint32(pb.HdfsFileStatusProto_HAS_ACL))
 	yes    = ptr(true)
 	no     = ptr(false)
 	empty  = ptr("")
@@ -55,6 +56,9 @@ func (s *status) set(f *metadata.FileStatus, name []byte) *pb.HdfsFileStatusProt
 	m.BlockReplication, m.Blocksize, m.FileId, m.ChildrenNum = &s.replication, &s.blockSize, &s.id, &s.children
 	// Absent flags make Java look for them in the high bits of the permission.
 	m.StoragePolicy, m.Flags = zero32, zero32
+	if f.ACL {
+		m.Flags = hasACL
+	}
 	m.Locations = nil
 	return m
 }

@@ -33,7 +33,7 @@ func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
 	}
 	flags := r.GetCreateFlag()
 	p.service.Create(c.Caller, namenode.CreateRequest{
-		Retry: retry(c), Path: r.GetSrc(), Mode: mode(r.Masked), Client: r.GetClientName(),
+		Retry: retry(c), Path: r.GetSrc(), Mode: mode(r.Masked), Client: r.GetClientName(), Unmasked: unmasked(r.Unmasked),
 		Create: flags&flagCreate != 0, Overwrite: flags&flagOverwrite != 0, Parents: r.GetCreateParent(),
 		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()),
 	}, result(c, func(f *metadata.FileStatus) hrpc.Message { return &pb.CreateResponseProto{Fs: fileStatus(f)} }))
@@ -201,7 +201,9 @@ func (p *protocol) delete(c *hrpc.Call, r *pb.DeleteRequestProto) {
 }
 
 func (p *protocol) mkdirs(c *hrpc.Call, r *pb.MkdirsRequestProto) {
-	p.service.Mkdirs(c.Caller, r.GetSrc(), mode(r.Masked), r.GetCreateParent(), func(err error) {
+	p.service.Mkdirs(c.Caller, namenode.MkdirsRequest{
+		Path: r.GetSrc(), Mode: mode(r.Masked), Unmasked: unmasked(r.Unmasked), Parents: r.GetCreateParent(),
+	}, func(err error) {
 		if err != nil {
 			c.Fail(err)
 			return

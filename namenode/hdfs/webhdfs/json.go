@@ -13,6 +13,7 @@ import (
 
 type fileStatus struct {
 	AccessTime       int64  `json:"accessTime"`
+	ACLBit           bool   `json:"aclBit,omitempty"`
 	BlockSize        int64  `json:"blockSize"`
 	ChildrenNum      int    `json:"childrenNum"`
 	FileID           uint64 `json:"fileId"`
@@ -31,7 +32,7 @@ func octal(m metadata.Mode) string { return strconv.FormatUint(uint64(m), 8) }
 
 func statusOf(f *metadata.FileStatus) fileStatus {
 	s := fileStatus{
-		AccessTime: int64(f.ATime), BlockSize: f.BlockSize, ChildrenNum: f.Children, FileID: uint64(f.ID), Group: f.Group,
+		AccessTime: int64(f.ATime), ACLBit: f.ACL, BlockSize: f.BlockSize, ChildrenNum: f.Children, FileID: uint64(f.ID), Group: f.Group,
 		Length: f.Length, ModificationTime: int64(f.MTime), Owner: f.Owner, PathSuffix: f.Name, Permission: octal(f.Mode),
 		Replication: f.Replication, Type: "FILE",
 	}

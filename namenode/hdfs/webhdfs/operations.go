@@ -55,16 +55,18 @@ var operations = map[string]map[string]operation{
 		"SETPERMISSION":  (*request).setPermission,
 		"SETTIMES":       (*request).setTimes,
 
+		"MODIFYACLENTRIES": setACL(namenode.ACLModify),
+		"REMOVEACLENTRIES": setACL(namenode.ACLRemoveEntries),
+		"REMOVEDEFAULTACL": setACL(namenode.ACLRemoveDefault),
+		"REMOVEACL":        setACL(namenode.ACLRemove),
+		"SETACL":           setACL(namenode.ACLSet),
+		"SETXATTR":         (*request).setXAttr,
+		"REMOVEXATTR":      (*request).removeXAttr,
+		"SETQUOTA":         (*request).setQuota,
+
 		"CREATESYMLINK":         unsupported("symlinks are"),
 		"RENEWDELEGATIONTOKEN":  unsupported("delegation tokens are"),
 		"CANCELDELEGATIONTOKEN": unsupported("delegation tokens are"),
-		"MODIFYACLENTRIES":      unsupported("ACLs are"),
-		"REMOVEACLENTRIES":      unsupported("ACLs are"),
-		"REMOVEDEFAULTACL":      unsupported("ACLs are"),
-		"REMOVEACL":             unsupported("ACLs are"),
-		"SETACL":                unsupported("ACLs are"),
-		"SETXATTR":              unsupported("extended attributes are"),
-		"REMOVEXATTR":           unsupported("extended attributes are"),
 		"ALLOWSNAPSHOT":         unsupported("snapshots are"),
 		"DISALLOWSNAPSHOT":      unsupported("snapshots are"),
 		"CREATESNAPSHOT":        unsupported("snapshots are"),
@@ -74,14 +76,13 @@ var operations = map[string]map[string]operation{
 		"SETECPOLICY":           unsupported("erasure coding is"),
 		"ENABLEECPOLICY":        unsupported("erasure coding is"),
 		"DISABLEECPOLICY":       unsupported("erasure coding is"),
-		"SETQUOTA":              unsupported("quotas are"),
 		"SETQUOTABYSTORAGETYPE": unsupported("quotas are"),
 	},
 	http.MethodPost: {
-		"APPEND": (*request).append,
+		"APPEND":   (*request).append,
+		"CONCAT":   (*request).concat,
+		"TRUNCATE": (*request).truncate,
 
-		"CONCAT":             unsupported("concatenating files is"),
-		"TRUNCATE":           unsupported("truncating is"),
 		"UNSETSTORAGEPOLICY": unsupported("storage policies other than HOT are"),
 		"UNSETECPOLICY":      unsupported("erasure coding is"),
 	},
@@ -157,7 +158,15 @@ func (q *request) mkdirs() (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	err = finish(q, func(done func(error)) { q.service.Mkdirs(q.caller, q.path, mode, true, done) })
+	r := namenode.MkdirsRequest{Path: q.path, Mode: mode, Parents: true}
+	if q.params["unmaskedpermission"] != "" {
+		unmasked, err := q.params.permission("unmaskedpermission", mode)
+		if err != nil {
+			return response{}, err
+		}
+		r.Unmasked = &unmasked
+	}
+	err = finish(q, func(done func(error)) { q.service.Mkdirs(q.caller, r, done) })
 	return boolean(err == nil, err)
 }
 
@@ -290,19 +299,6 @@ func (q *request) summary() (response, error) {
 	return body(struct{ ContentSummary contentSummary }{summaryOf(s)}), nil
 }
 
-func (q *request) quotaUsage() (response, error) {
-	if _, err := q.stat(func(path string) string { return "File/Directory does not exist: " + path }); err != nil {
-		return response{}, err
-	}
-	s, err := q.content()
-	if err != nil {
-		return response{}, err
-	}
-	return body(struct{ QuotaUsage quotaUsage }{quotaUsage{
-		FileAndDirectoryCount: s.Files + s.Directories, Quota: s.Quota, SpaceConsumed: s.SpaceConsumed, SpaceQuota: s.SpaceQuota,
-	}}), nil
-}
-
 func (q *request) home() (response, error) {
 	return body(struct{ Path string }{"/user/" + q.caller.User}), nil
 }
@@ -368,33 +364,6 @@ func (q *request) locatedBlocks() (response, error) {
 		return response{}, err
 	}
 	return body(struct{ LocatedBlocks locatedBlocks }{locatedBlocksOf(q.service.BlockPool(), f)}), nil
-}
-
-func (q *request) aclStatus() (response, error) {
-	f, err := q.stat(func(path string) string { return "cannot find " + path })
-	if err != nil {
-		return response{}, err
-	}
-	return body(struct{ AclStatus aclStatus }{aclStatus{
-		Entries: []string{}, Group: f.Group, Owner: f.Owner, Permission: octal(f.Mode), StickyBit: f.Mode&metadata.Sticky != 0,
-	}}), nil
-}
-
-func (q *request) xattrs() (response, error) {
-	if _, err := q.stat(func(path string) string { return "cannot find " + path }); err != nil {
-		return response{}, err
-	}
-	if q.params["xattr.name"] != "" {
-		return response{}, metadata.Errorf(metadata.ErrIO, "At least one of the attributes provided was not found.")
-	}
-	return body(struct{ XAttrs []string }{[]string{}}), nil
-}
-
-func (q *request) xattrNames() (response, error) {
-	if _, err := q.stat(func(path string) string { return "cannot find " + path }); err != nil {
-		return response{}, err
-	}
-	return body(struct{ XAttrNames string }{"[]"}), nil
 }
 
 func (q *request) storagePolicy() (response, error) {

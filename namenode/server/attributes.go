@@ -1,0 +1,202 @@
+package server
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+)
+
+// unmasked is the form in which commands carry a mode that may be absent.
+func unmasked(mode *metadata.Mode) *uint32 {
+	if mode == nil {
+		return nil
+	}
+	return new(uint32(*mode))
+}
+
+// SetXAttr implements namenode.Attributes.
+func (s *Server) SetXAttr(c metadata.Caller, r namenode.SetXAttrRequest, done func(error)) {
+	t, err := target(r.Path)
+	if err != nil {
+		done(err)
+		return
+	}
+	a := r.Attribute
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetXattr{SetXattr: &logpb.SetXAttr{
+		Target: t, Create: r.Create, Replace: r.Replace,
+		Attribute: &logpb.XAttr{Namespace: logpb.XAttr_Namespace(a.Namespace), Name: a.Name, Value: a.Value},
+	}}
+	s.simple(&c, r.Retry, e, done)
+}
+
+// RemoveXAttr implements namenode.Attributes.
+func (s *Server) RemoveXAttr(c metadata.Caller, retry namenode.Retry, path string, a metadata.XAttr, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_RemoveXattr{RemoveXattr: &logpb.RemoveXAttr{
+		Target: t, Namespace: logpb.XAttr_Namespace(a.Namespace), Name: a.Name,
+	}}
+	s.simple(&c, retry, e, done)
+}
+
+// ask answers a read from the namespace.
+func ask[T any](s *Server, done func(T, error), read func() (T, error)) {
+	s.read(func(err error) {
+		if err != nil {
+			var none T
+			done(none, err)
+			return
+		}
+		done(read())
+	})
+}
+
+// XAttrs implements namenode.Attributes.
+func (s *Server) XAttrs(c metadata.Caller, path string, names []metadata.XAttr, done func([]metadata.XAttr, error)) {
+	ask(s, done, func() ([]metadata.XAttr, error) { return s.ns.XAttrs(c, path, names) })
+}
+
+// ListXAttrs implements namenode.Attributes.
+func (s *Server) ListXAttrs(c metadata.Caller, path string, done func([]metadata.XAttr, error)) {
+	ask(s, done, func() ([]metadata.XAttr, error) { return s.ns.ListXAttrs(c, path) })
+}
+
+var aclChanges = [...]logpb.SetACL_Change{
+	namenode.ACLSet:           logpb.SetACL_SET,
+	namenode.ACLModify:        logpb.SetACL_MODIFY,
+	namenode.ACLRemoveEntries: logpb.SetACL_REMOVE_ENTRIES,
+	namenode.ACLRemoveDefault: logpb.SetACL_REMOVE_DEFAULT,
+	namenode.ACLRemove:        logpb.SetACL_REMOVE,
+}
+
+// maxSpec bounds a request's list of ACL entries; a valid list has fewer.
+const maxSpec = 4 * metadata.MaxACLEntries
+
+// SetACL implements namenode.Attributes.
+func (s *Server) SetACL(c metadata.Caller, path string, change namenode.ACLChange, entries []metadata.ACLEntry, done func(error)) {
+	t, err := target(path)
+	if err == nil && len(entries) > maxSpec {
+		err = metadata.Errorf(metadata.ErrACL, "Invalid ACL: ACL has %d access entries, which exceeds maximum of %d. Path: %s",
+			len(entries), metadata.MaxACLEntries, path)
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	op := &logpb.SetACL{Target: t, Change: aclChanges[change], Entries: make([]*logpb.ACLEntry, len(entries))}
+	for i, x := range entries {
+		op.Entries[i] = &logpb.ACLEntry{Default: x.Default, Type: logpb.ACLEntry_Type(x.Type), Name: x.Name, Rights: uint32(x.Rights)}
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetAcl{SetAcl: op}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// ACL implements namenode.Attributes.
+func (s *Server) ACL(c metadata.Caller, path string, done func(*metadata.ACL, error)) {
+	ask(s, done, func() (*metadata.ACL, error) { return s.ns.ACL(c, path) })
+}
+
+// SetQuota implements namenode.Attributes.
+func (s *Server) SetQuota(c metadata.Caller, path string, names, space int64, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetQuota{SetQuota: &logpb.SetQuota{Target: t, Names: names, Space: space}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
+// QuotaUsage implements namenode.Attributes.
+func (s *Server) QuotaUsage(c metadata.Caller, path string, done func(*metadata.QuotaUsage, error)) {
+	s.readLong(func(err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		done(s.ns.QuotaUsage(c, path))
+	})
+}
+
+// Truncate implements namenode.Writer.
+func (s *Server) Truncate(c metadata.Caller, retry namenode.Retry, path string, length int64, client string, done func(bool, error)) {
+	t, err := target(path)
+	var r *reign
+	if err == nil {
+		r, err = s.leading()
+	}
+	if err == nil {
+		err = s.safe.check(s)
+	}
+	if err != nil {
+		done(false, err)
+		return
+	}
+	s.newGeneration(r, func(id metadata.Generation, err error) {
+		if err != nil {
+			done(false, err)
+			return
+		}
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Truncate{Truncate: &logpb.Truncate{
+			Target: t, Length: length, ClientName: client, RecoveryId: uint64(id),
+		}}
+		s.change(&c, retry, e, func(result *namespace.Result, err error) {
+			switch {
+			case err != nil:
+				if result != nil {
+					s.expired(result.Expired)
+				}
+				done(false, err)
+			case result.OK || result.File == nil:
+				done(result.OK, nil)
+			default:
+				s.recoverBlock(r, result.File, func(bool, error) { done(false, nil) })
+			}
+		})
+	})
+}
+
+// truncation is what a block recovery is to leave of the block, as orders carry it: 1 + bytes; 0: it is no truncation.
+func (s *Server) truncation(id metadata.BlockID, recovery metadata.Generation) int64 {
+	owner, ok := s.ns.BlockOwner(id)
+	if !ok || owner.RecoveryID != recovery || owner.Truncate <= 0 {
+		return 0
+	}
+	return owner.Truncate
+}
+
+// maxSources is how many files one concat takes; more blocks than that a file cannot have.
+const maxSources = namespace.MaxBlocks
+
+// Concat implements namenode.Writer.
+func (s *Server) Concat(c metadata.Caller, retry namenode.Retry, path string, sources []string, done func(error)) {
+	t, err := target(path)
+	if err == nil && len(sources) > maxSources {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "concat: %d sources are more than %d", len(sources), maxSources)
+	}
+	op := &logpb.Concat{Target: t}
+	for _, source := range sources {
+		if err != nil {
+			break
+		}
+		var one *logpb.Target
+		one, err = target(source)
+		op.Sources = append(op.Sources, one)
+	}
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_Concat{Concat: op}
+	s.simple(&c, retry, e, done)
+}
