@@ -144,6 +144,8 @@ type Group struct {
 	// reign is set while this member leads and is ready.
 	reign      atomic.Pointer[reign]
 	leadership atomic.Pointer[Leadership]
+	// solo: this member is the only voter, and was when the group was opened; the first AddMember ends it.
+	solo atomic.Bool
 	// joining: see identity.Joining.
 	joining atomic.Bool
 	// over: the group failed or is being closed; nothing new is taken.
@@ -367,6 +369,7 @@ func (g *Group) start() error {
 	h.groups[g.name] = g
 	h.mu.Unlock()
 	if alone(g.raft.GetConfiguration().Configuration(), conf.LocalID) {
+		g.solo.Store(true)
 		g.wire.electNow()
 	}
 	return nil

@@ -134,6 +134,7 @@ func (g *Group) AddMember(ctx context.Context, m Member) error {
 	if reign == nil {
 		return g.notLeader()
 	}
+	g.solo.Store(false) // before anybody else can lead
 	id, at := raft.ServerID(m.ID), raft.ServerAddress(m.Address)
 	voter := false
 	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
