@@ -200,10 +200,16 @@ func (c *Client) SetReplication(ctx context.Context, name string, replication in
 	if err != nil {
 		return false, err
 	}
-	if replication < 1 || replication > metadata.MaxReplication {
+	if replication > metadata.MaxReplication { // HDFS's words, which do not travel when the number does not fit
 		return false, &Error{
 			Op: "set replication of", Path: name, Kind: metadata.ErrInvalidArgument,
-			Message: fmt.Sprintf("replication %d is not in 1..%d", replication, metadata.MaxReplication),
+			Message: fmt.Sprintf("Requested replication factor of %d exceeds maximum of %d for %s", replication, metadata.MaxReplication, name),
+		}
+	}
+	if replication < 1 {
+		return false, &Error{
+			Op: "set replication of", Path: name, Kind: metadata.ErrInvalidArgument,
+			Message: fmt.Sprintf("replication %d is less than 1", replication),
 		}
 	}
 	var answer hadooppb.SetReplicationResponseProto

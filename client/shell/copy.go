@@ -207,9 +207,9 @@ func runGet(ctx context.Context, s *Shell, args []string) error {
 	}
 	info, err := os.Stat(dst)
 	isDir := err == nil && info.IsDir()
-	items := s.expand(ctx, sources, false)
+	items, wrong := s.expand(ctx, sources, false)
 	if len(items) == 0 {
-		return nil
+		return wrong
 	}
 	switch {
 	case len(items) > 1 && err != nil:
@@ -309,6 +309,63 @@ func (s *Shell) preserveLocal(it item, target string) error {
 		return err
 	}
 	return os.Chmod(target, it.status.FSMode().Perm())
+}
+
+func runMoveToLocal(_ context.Context, s *Shell, _ []string) error {
+	return fmt.Errorf("Option '-%s' is not implemented yet.", s.verb) //nolint:staticcheck // Hadoop's words
+}
+
+// runGetmerge writes the files in directories, which are not gone down further, one after the other into a local file;
+// -nl puts a newline behind each.
+func runGetmerge(ctx context.Context, s *Shell, args []string) error {
+	items, err := s.expand(ctx, args[:len(args)-1], false)
+	if err != nil || len(items) == 0 || s.errors > 0 {
+		return err
+	}
+	dst := strings.TrimPrefix(args[len(args)-1], "file://")
+	if info, err := os.Stat(dst); err == nil && info.IsDir() {
+		return isDirectory(dst)
+	}
+	var files []item
+	for _, it := range items {
+		if !it.isDir() {
+			files = append(files, it)
+			continue
+		}
+		children, err := s.children(ctx, it)
+		if err != nil {
+			return err
+		}
+		files = append(files, slices.DeleteFunc(children, item.isDir)...)
+	}
+	f, err := os.Create(dst)
+	if err != nil {
+		return err
+	}
+	for _, it := range files {
+		if s.option("skip-empty-file") && it.status.Length == 0 {
+			continue
+		}
+		if err = s.merge(ctx, it, f); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (s *Shell) merge(ctx context.Context, it item, f *os.File) error {
+	r, err := s.client.Open(ctx, it.path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if _, err := io.Copy(f, r); err != nil {
+		return err
+	}
+	if s.option("nl") {
+		_, err = f.WriteString("\n")
+	}
+	return err
 }
 
 // crcWriter makes the checksum file of Hadoop's local filesystem: "crc\0", bytes per checksum (int32), one CRC-32 per 512

@@ -1,10 +1,12 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
@@ -34,6 +36,10 @@ func (s *Shell) glob(ctx context.Context, word string) ([]item, error) {
 			return nil, err
 		}
 		found = append(found, more...)
+	}
+	if len(alternatives) > 1 {
+		slices.SortStableFunc(found, func(a, b item) int { return cmp.Compare(a.path, b.path) })
+		found = slices.CompactFunc(found, func(a, b item) bool { return a.path == b.path })
 	}
 	return found, nil
 }

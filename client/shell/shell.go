@@ -303,21 +303,22 @@ func (s *Shell) look(ctx context.Context, word string) (item, error) {
 }
 
 // expand finds what the words of a command line mean. What is not found is reported; creating verbs get it with status
-// nil instead.
-func (s *Shell) expand(ctx context.Context, words []string, creating bool) []item {
+// nil instead. An error is one of usage.
+func (s *Shell) expand(ctx context.Context, words []string, creating bool) ([]item, error) {
 	var items []item
 	for _, word := range words {
 		found, err := s.glob(ctx, word)
+		if err == nil && len(found) == 0 && creating && !isGlob(word) {
+			var it item
+			it, err = s.look(ctx, word)
+			found = []item{it}
+		}
+		var wrong usageError
 		switch {
+		case errors.As(err, &wrong):
+			return nil, err
 		case err != nil:
 			s.report(err)
-		case len(found) == 0 && creating && !isGlob(word):
-			it, err := s.look(ctx, word)
-			if err != nil {
-				s.report(err)
-				continue
-			}
-			items = append(items, it)
 		case len(found) == 0:
 			if !s.option("f") || s.verb != "rm" {
 				s.report(notFound(shownForm(word)))
@@ -326,12 +327,25 @@ func (s *Shell) expand(ctx context.Context, words []string, creating bool) []ite
 			items = append(items, found...)
 		}
 	}
-	return items
+	return items, nil
 }
 
 // each runs a function on what the words mean and reports its errors path by path.
 func (s *Shell) each(ctx context.Context, words []string, f func(item) error) error {
-	for _, it := range s.expand(ctx, words, false) {
+	return s.eachOf(ctx, words, false, f)
+}
+
+// eachNew is each for verbs that make what is not there.
+func (s *Shell) eachNew(ctx context.Context, words []string, f func(item) error) error {
+	return s.eachOf(ctx, words, true, f)
+}
+
+func (s *Shell) eachOf(ctx context.Context, words []string, creating bool, f func(item) error) error {
+	items, err := s.expand(ctx, words, creating)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
 		if err := ctx.Err(); err != nil {
 			return err
 		}

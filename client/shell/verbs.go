@@ -33,11 +33,13 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"df":            {"-df [-h] [<path> ...]", "Show capacity and free space.", []string{"h"}, nil, 0, 0, runDf},
 		"du":            {"-du [-s] [-h] [-v] [-x] <path> ...", "Show the space that paths use.", []string{"s", "h", "v", "x"}, nil, 0, 0, runDu},
 		"get":           {"-get [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "Copy files to the local filesystem.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
+		"getmerge":      {"-getmerge [-nl] [-skip-empty-file] <src> <localdst>", "Put the files of directories into one local file.", []string{"nl", "skip-empty-file"}, nil, 2, 0, runGetmerge},
 		"head":          {"-head <file>", "Print the first kilobyte of a file.", nil, nil, 1, 1, runHead},
 		"help":          {"-help [cmd ...]", "Say what commands do.", nil, nil, 0, 0, runHelp},
 		"ls":            {"-ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]", "List directories and files.", []string{"C", "d", "h", "q", "R", "t", "S", "r", "u", "e"}, nil, 0, 0, runLs},
 		"mkdir":         {"-mkdir [-p] <path> ...", "Make directories.", []string{"p"}, nil, 1, 0, runMkdir},
 		"moveFromLocal": {"-moveFromLocal [-f] [-p] [-l] [-d] <localsrc> ... <dst>", "Copy local files and remove them.", []string{"f", "p", "l", "d"}, nil, 1, 0, runMoveFromLocal},
+		"moveToLocal":   {"-moveToLocal [-crc] <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
 		"mv":            {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
 		"put":           {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
 		"rm":            {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
@@ -235,37 +237,26 @@ func human(n int64) string {
 }
 
 func runMkdir(ctx context.Context, s *Shell, args []string) error {
-	for _, it := range s.expand(ctx, args, true) {
-		err := func() error {
-			switch {
-			case it.status == nil && s.option("p"):
-				return s.client.Mkdirs(ctx, it.path, 0o777, true)
-			case it.status == nil:
-				if ok, err := s.parentExists(ctx, it.path); err != nil || !ok {
-					return cmp.Or(err, notFound(s.qualified(path.Dir(it.path))))
-				}
-				return s.client.Mkdirs(ctx, it.path, 0o777, true)
-			case !it.isDir():
-				return notDirectory(it.shown)
-			case !s.option("p"):
-				return exists(it.shown)
+	return s.eachNew(ctx, args, func(it item) error {
+		switch {
+		case it.status == nil && s.option("p"):
+			return s.client.Mkdirs(ctx, it.path, 0o777, true)
+		case it.status == nil:
+			if ok, err := s.parentExists(ctx, it.path); err != nil || !ok {
+				return cmp.Or(err, notFound(s.qualified(path.Dir(it.path))))
 			}
-			return nil
-		}()
-		if err != nil {
-			s.report(err)
+			return s.client.Mkdirs(ctx, it.path, 0o777, true)
+		case !it.isDir():
+			return notDirectory(it.shown)
+		case !s.option("p"):
+			return exists(it.shown)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func runTouchz(ctx context.Context, s *Shell, args []string) error {
-	for _, it := range s.expand(ctx, args, true) {
-		if err := s.touchz(ctx, it); err != nil {
-			s.report(err)
-		}
-	}
-	return nil
+	return s.eachNew(ctx, args, func(it item) error { return s.touchz(ctx, it) })
 }
 
 func (s *Shell) touchz(ctx context.Context, it item) error {
@@ -301,23 +292,17 @@ func runTouch(ctx context.Context, s *Shell, args []string) error {
 	if s.option("m") && !s.option("a") {
 		atime = -1
 	}
-	for _, it := range s.expand(ctx, args, true) {
-		err := func() error {
-			if it.status == nil {
-				if s.option("c") {
-					return nil
-				}
-				if err := s.touchz(ctx, it); err != nil {
-					return err
-				}
+	return s.eachNew(ctx, args, func(it item) error {
+		if it.status == nil {
+			if s.option("c") {
+				return nil
 			}
-			return s.client.SetTimes(ctx, it.path, mtime, atime)
-		}()
-		if err != nil {
-			s.report(err)
+			if err := s.touchz(ctx, it); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return s.client.SetTimes(ctx, it.path, mtime, atime)
+	})
 }
 
 func runRm(ctx context.Context, s *Shell, args []string) error {
