@@ -36,8 +36,9 @@ type QueueConfig struct {
 	Capacity Percent `yaml:"capacity" json:"capacity"`
 	// Max is the most it may use, in percent of the parent; 0 means 100.
 	Max Percent `yaml:"max" json:"max"`
-	// Submit lists the users that may submit, "*" anyone. Empty: as the parent; for the root anyone. (In YARN a queue
-	// cannot be closed to those whom its parent lets in.)
+	// Submit lists the users that may submit, "*" anyone. Empty: as the parent; for the root anyone who comes from a process
+	// of the user who runs the servers: containers run as that user, so letting other local users in is a decision. (In
+	// YARN a queue cannot be closed to those whom its parent lets in.)
 	Submit []string `yaml:"acl_submit" json:"acl_submit"`
 	// Administer lists the users that may see logs of and end any application in it, besides those of the parent.
 	Administer []string `yaml:"acl_administer" json:"acl_administer"`
@@ -72,6 +73,16 @@ func (q *Queue) MaySubmit(user string) bool {
 		}
 	}
 	return true
+}
+
+// Invites reports whether user may submit to q because a list says so, not because there is none.
+func (q *Queue) Invites(user string) bool {
+	for up := q; up != nil; up = up.Parent {
+		if len(up.Submit) > 0 {
+			return q.MaySubmit(user)
+		}
+	}
+	return false
 }
 
 // MayAdminister reports whether user is an administrator of q or of a queue above it.

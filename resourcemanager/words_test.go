@@ -67,6 +67,11 @@ func TestQueues(t *testing.T) {
 			t.Errorf("%s may submit to default, a, b: %v", user, got)
 		}
 	}
+	for user, want := range map[string][3]bool{"ann": {false, true, true}, "bob": {false, false, true}} {
+		if got := [3]bool{q.Find("default").Invites(user), a.Invites(user), q.Find("b").Invites(user)}; got != want {
+			t.Errorf("default, a, b invite %s: %v", user, got)
+		}
+	}
 	if !a.MayAdminister("boss") || a.MayAdminister("ann") {
 		t.Error("administrators")
 	}

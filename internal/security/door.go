@@ -156,15 +156,33 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		return metadata.Caller{User: DrWho, Host: host}, nil
 	}
+	conn, err := addrsOfRequest(r)
+	if err != nil {
+		return metadata.Caller{}, err
+	}
+	if as == "" {
+		return d.Claim(conn, name, "")
+	}
+	return d.Claim(conn, as, name)
+}
+
+// Own reports whether a request comes from this process's own user or root, whatever name it carries.
+func (d *Door) Own(r *http.Request) bool {
+	conn, err := addrsOfRequest(r)
+	if err != nil {
+		return false
+	}
+	uid, err := d.config.Owner(conn)
+	return err == nil && (uid == 0 || uid == d.uid)
+}
+
+func addrsOfRequest(r *http.Request) (ConnAddrs, error) {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	remote, err := tcpAddr(r.RemoteAddr)
 	if err != nil || local == nil {
-		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "cannot tell where the request comes from")
+		return ConnAddrs{}, metadata.Errorf(metadata.ErrUnauthorized, "cannot tell where the request comes from")
 	}
-	if as == "" {
-		return d.Claim(ConnAddrs{local, remote}, name, "")
-	}
-	return d.Claim(ConnAddrs{local, remote}, as, name)
+	return ConnAddrs{local, remote}, nil
 }
 
 // checkOwner refuses a name that the owner of the peer's socket may not use, and returns the peer's host.

@@ -123,7 +123,7 @@ func (q *request) submitJob() {
 	}
 	id, existing, err := q.Cluster.Submit(q.r.Context(), q.caller, Submission{
 		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
-		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Key: key, Digest: hex.EncodeToString(sum[:]),
+		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
 	})
 	if err != nil {
 		q.fail(err)

@@ -60,6 +60,8 @@ type Submission struct {
 	Key, Digest string
 	// AcceptAnyQueue: an unknown queue fails the application after it was accepted, as YARN does, not the submission.
 	AcceptAnyQueue bool
+	// Foreign: the request came from a process of another local user than the one who runs the servers.
+	Foreign bool
 	// Failure other than empty fails the application at once, for the reason given.
 	Failure string
 }

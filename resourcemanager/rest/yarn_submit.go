@@ -172,6 +172,7 @@ func (q *request) submitYARN() {
 		badRequest(q.w, "java.lang.Exception: "+err.Error())
 		return
 	}
+	submission.Foreign = !q.Door.Own(q.r)
 	if _, _, err := q.Cluster.Submit(q.r.Context(), q.caller, submission); err != nil {
 		if errors.Is(err, metadata.ErrPermission) {
 			badRequest(q.w, "java.lang.Exception: org.apache.hadoop.security.AccessControlException: "+err.Error())

@@ -82,6 +82,8 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		return a.ID, false, refusal(caller, b, "which is stopped")
 	case !q.MaySubmit(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "")
+	case b.Foreign && !q.Invites(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+		return a.ID, false, refusal(caller, b, "whose acl_submit does not name them: containers run as the user of the servers, so other users of this machine need to be let in by name")
 	default:
 		a.Queue = q.Path
 	}
