@@ -64,5 +64,5 @@ func ExampleNew() {
 	}
 	defer c.Close()
 	fmt.Println(c.User(), c.ResourceManagers())
-	// Output: ann [127.0.0.1:8088]
+	// Output: ann [http://127.0.0.1:8088]
 }
