@@ -17,6 +17,24 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("webhdfs") {
+		ours, err := s.ours(ctx, 1)
+		if err != nil {
+			return err
+		}
+		if err := s.webHDFSRow(ctx, "webhdfs", "recorded WebHDFS exchanges", ours); err != nil {
+			return err
+		}
+	}
+	if s.only["webhdfs-stock"] { // a control of the recording
+		stock, err := s.stock(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.webHDFSRow(ctx, "webhdfs-stock", "recorded exchanges, Apache HDFS", stock); err != nil {
+			return err
+		}
+	}
 	return s.report()
 }
 
