@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/gpu/nvml"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // finding is one line of the doctor: what was looked at, whether it is well, and what to do if not.
@@ -31,10 +34,23 @@ func doctorCommand() *cli.Command {
 		Name:        "doctor",
 		Usage:       "look at this machine and the cluster; every problem comes with what to do",
 		Description: "Exits with 1 if something that hops needs is missing. Warnings do not count.",
-		Flags:       []cli.Flag{userFlag()},
+		Flags:       []cli.Flag{userFlag(), outputFlag()},
 		Action: func(c *cli.Context) error {
-			bad := false
-			for _, f := range examine(c) {
+			asJSON, err := wantJSON(c)
+			if err != nil {
+				return err
+			}
+			bad, found := false, examine(c)
+			if asJSON {
+				for _, f := range found {
+					bad = bad || !f.ok && f.remedy != ""
+				}
+				if err := printFindings(c.App.Writer, found); err != nil || !bad {
+					return err
+				}
+				return &statusError{code: exitFailed}
+			}
+			for _, f := range found {
 				mark := "ok  "
 				if !f.ok {
 					mark = "warn"
@@ -53,6 +69,21 @@ func doctorCommand() *cli.Command {
 			return nil
 		},
 	}
+}
+
+// printFindings prints what was found as JSON.
+func printFindings(w io.Writer, found []finding) error {
+	type line struct {
+		What   string `json:"what"`
+		OK     bool   `json:"ok"`
+		Detail string `json:"detail"`
+		Remedy string `json:"remedy,omitempty"`
+	}
+	lines := make([]line, 0, len(found))
+	for _, f := range found {
+		lines = append(lines, line{f.what, f.ok, f.detail, f.remedy})
+	}
+	return json.NewEncoder(w).Encode(map[string]any{"findings": lines})
 }
 
 func examine(c *cli.Context) []finding {
@@ -114,6 +145,25 @@ func space(dir string) finding {
 	}
 }
 
+// examineNodes counts the nodes that take work; others are named.
+func examineNodes(nodes []client.Node) finding {
+	running, gpus := 0, 0
+	var others []string
+	for _, n := range nodes {
+		if n.State == rm.NodeRunning {
+			running++
+			gpus += len(n.GPUs)
+		} else {
+			others = append(others, fmt.Sprintf("%s is %s", n.ID, n.State))
+		}
+	}
+	text := fmt.Sprintf("nodes: %d, GPUs: %d", running, gpus)
+	if len(others) > 0 {
+		text += "; " + strings.Join(others[:min(5, len(others))], ", ")
+	}
+	return finding{what: "resource manager", ok: running > 0, detail: text}
+}
+
 func examineCluster(c *cli.Context) []finding {
 	cl, err := dial(c)
 	if err != nil {
@@ -163,11 +213,7 @@ func examineCluster(c *cli.Context) []finding {
 	case err != nil:
 		found = append(found, finding{what: "resource manager", detail: err.Error()})
 	default:
-		gpus := 0
-		for _, n := range nodes {
-			gpus += len(n.GPUs)
-		}
-		found = append(found, finding{what: "resource manager", ok: len(nodes) > 0, detail: fmt.Sprintf("%d nodes, %d GPUs", len(nodes), gpus)})
+		found = append(found, examineNodes(nodes))
 	}
 	return found
 }

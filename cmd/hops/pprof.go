@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"time"
 
 	"github.com/gohops/hops/internal/security"
 )
@@ -31,7 +32,15 @@ func profiler(logger *slog.Logger) error {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	server := &http.Server{Handler: security.GuardHTTP(mux, nil)}
+	door := security.NewDoor(security.Config{})
+	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !door.Own(r) { // profiles tell what the process does, and cost it time
+			http.Error(w, "profiles are for the user who runs this process", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+	server := &http.Server{Handler: security.GuardHTTP(own, nil), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	return nil
 }

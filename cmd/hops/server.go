@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +39,18 @@ func runServer(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	steadyHeap()
 	if err := profiler(logger); err != nil {
 		return err
+	}
+	var roleNames []string
+	for _, list := range c.StringSlice("role") {
+		roleNames = append(roleNames, strings.Split(list, ",")...)
+	}
+	for _, name := range roleNames {
+		if !slices.Contains([]string{"namenode", "datanode", "resourcemanager", "nodemanager"}, name) {
+			return fail(exitUsage, "unknown role %q: namenode, datanode, resourcemanager or nodemanager", name)
+		}
 	}
 	file, err := config.Load(c.String("config"))
 	if err != nil {
@@ -63,15 +74,8 @@ func runServer(c *cli.Context) error {
 		"resourcemanager": {file.ResourceManager != nil, b.ResourceManager},
 		"nodemanager":     {file.NodeManager != nil, b.NodeManager},
 	}
-	var roleNames []string
-	for _, list := range c.StringSlice("role") {
-		roleNames = append(roleNames, strings.Split(list, ",")...)
-	}
 	for _, name := range roleNames {
-		role, ok := names[name]
-		if !ok {
-			return fail(exitUsage, "unknown role %q: namenode, datanode, resourcemanager or nodemanager", name)
-		}
+		role := names[name]
 		if !role.configured {
 			return fail(exitUsage, "%s has no section %q, which says where this machine's %s keeps its data", c.String("config"), name, name)
 		}

@@ -128,7 +128,7 @@ type NodeManager struct {
 func Load(path string) (*File, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("configuration: %w (name another file with -c; docs/reference/configuration.md shows one)", err)
 	}
 	f, err := Parse(text)
 	if err != nil {
