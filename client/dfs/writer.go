@@ -86,7 +86,7 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	if blockSize%int64(sum.BytesPer) != 0 {
 		return nil, &Error{
 			Op: "create", Path: name, Kind: metadata.ErrInvalidArgument,
-			Message: fmt.Sprintf("block size %d is not a multiple of %d, the bytes per checksum", blockSize, sum.BytesPer),
+			Message: fmt.Sprintf("Invalid values: dfs.bytes-per-checksum (=%d) must divide block size (=%d).", sum.BytesPer, blockSize),
 		}
 	}
 	mode := firstSet(options.Mode, 0o666)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -319,8 +320,10 @@ func (d *doorRequest) checksum() error {
 		return err
 	}
 	allow(d.w, "GET")
+	// Java prints the whole buffer of 32 bytes, of which length counts.
+	padded := append(slices.Clone(sum.Bytes), make([]byte, max(0, 32-len(sum.Bytes)))...)
 	writeJSON(d.w, http.StatusOK, map[string]any{"FileChecksum": map[string]any{
-		"algorithm": sum.Algorithm, "bytes": hex.EncodeToString(sum.Bytes), "length": len(sum.Bytes),
+		"algorithm": sum.Algorithm, "bytes": hex.EncodeToString(padded), "length": len(sum.Bytes),
 	}})
 	return nil
 }
@@ -331,7 +334,7 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", "application/json;charset=utf-8") // a namenode leaves the character set out
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(code)
 	_, _ = w.Write(b)
@@ -364,8 +367,11 @@ func writeException(w http.ResponseWriter, err error) {
 	kind := metadata.KindOf(err)
 	class, message := kindClass[kind], err.Error()
 	if e, ok := errors.AsType[*dfs.Error](err); ok {
-		if e.Class != "" {
+		switch {
+		case e.Class != "":
 			class = e.Class
+		case kind == metadata.ErrInvalidArgument: // the client's own opinion, as Java's client would have it
+			class = "org.apache.hadoop.HadoopIllegalArgumentException"
 		}
 		if e.Message != "" {
 			message = e.Message
