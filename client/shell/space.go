@@ -78,32 +78,80 @@ func runDu(ctx context.Context, s *Shell, args []string) error {
 	return err
 }
 
+// quotaColumns are the quotas of a directory and what is left of them.
+func (s *Shell) quotaColumns(names, usedNames, space, usedSpace int64) string {
+	columns := func(limit, used int64) (string, string) {
+		if limit < 0 {
+			return "none", "inf"
+		}
+		return s.size(limit), s.size(limit - used)
+	}
+	n, left := columns(names, usedNames)
+	b, free := columns(space, usedSpace)
+	return fmt.Sprintf("%12s %15s %15s %15s ", n, left, b, free)
+}
+
+// storageTypes is whether a word is the value of -count -t, which may be absent.
+func storageTypes(word string) bool {
+	for one := range strings.SplitSeq(word, ",") {
+		switch strings.ToLower(one) {
+		case "", "all", "ram_disk", "ssd", "disk", "archive", "nvdimm", "provided":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 func runCount(ctx context.Context, s *Shell, args []string) error {
+	if s.option("t") && storageTypes(args[0]) {
+		if args = args[1:]; len(args) == 0 {
+			args = []string{"."}
+		}
+	}
 	if s.option("v") {
-		header := fmt.Sprintf("%12s %12s %18s ", "DIR_COUNT", "FILE_COUNT", "CONTENT_SIZE")
-		if s.option("q") {
-			header = fmt.Sprintf("%12s %15s %15s %15s ", "QUOTA", "REM_QUOTA", "SPACE_QUOTA", "REM_SPACE_QUOTA") + header
+		header := ""
+		if s.option("q") || s.option("u") {
+			header = fmt.Sprintf("%12s %15s %15s %15s ", "QUOTA", "REM_QUOTA", "SPACE_QUOTA", "REM_SPACE_QUOTA")
+		}
+		if !s.option("u") {
+			header += fmt.Sprintf("%12s %12s %18s ", "DIR_COUNT", "FILE_COUNT", "CONTENT_SIZE")
+			if s.option("e") {
+				header += "ERASURECODING_POLICY "
+			}
+			if s.option("s") {
+				header += fmt.Sprintf("%18s %24s %24s %28s ", "SNAPSHOT_LENGTH", "SNAPSHOT_FILE_COUNT", "SNAPSHOT_DIR_COUNT", "SNAPSHOT_SPACE_CONSUMED")
+			}
 		}
 		s.printf("%sPATHNAME\n", header)
 	}
 	return s.each(ctx, args, func(it item) error {
+		if s.option("u") {
+			u, err := s.client.QuotaUsage(ctx, it.path)
+			if err == nil {
+				s.printf("%s%s\n", s.quotaColumns(u.NameQuota, u.Names, u.SpaceQuota, u.Space), it.shown)
+			}
+			return err
+		}
 		sum, err := s.client.ContentSummary(ctx, it.path)
 		if err != nil {
 			return err
 		}
-		count := func(n int64) string { return s.size(n) }
 		if s.option("q") {
-			quota := func(limit, used int64) (string, string) {
-				if limit < 0 {
-					return "none", "inf"
-				}
-				return count(limit), count(limit - used)
-			}
-			names, left := quota(sum.Quota, sum.Files+sum.Directories)
-			space, spaceLeft := quota(sum.SpaceQuota, sum.SpaceConsumed)
-			s.printf("%12s %15s %15s %15s ", names, left, space, spaceLeft)
+			s.printf("%s", s.quotaColumns(sum.Quota, sum.Files+sum.Directories, sum.SpaceQuota, sum.SpaceConsumed))
 		}
-		s.printf("%12s %12s %18s %s\n", count(sum.Directories), count(sum.Files), count(sum.Length), it.shown)
+		s.printf("%12s %12s %18s ", s.size(sum.Directories), s.size(sum.Files), s.size(sum.Length))
+		if s.option("e") {
+			policy := "Replicated"
+			if it.isDir() {
+				policy = "EC:"
+			}
+			s.printf("%20s ", policy)
+		}
+		if s.option("s") {
+			s.printf("%18s %24s %24s %28s ", "0", "0", "0", "0")
+		}
+		s.printf("%s\n", it.shown)
 		return nil
 	})
 }

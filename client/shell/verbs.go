@@ -21,36 +21,49 @@ var verbs map[string]verb
 
 func init() { // a literal would be an initialization cycle: help lists the table
 	verbs = map[string]verb{
-		"appendToFile":  {"-appendToFile <localsrc> ... <dst>", "Append local files, or standard input (-), to a file.", nil, nil, 2, 0, runAppend},
-		"cat":           {"-cat [-ignoreCrc] <src> ...", "Print files.", []string{"ignoreCrc"}, nil, 1, 0, runCat},
-		"chgrp":         {"-chgrp [-R] GROUP PATH...", "Change the group of files.", []string{"R"}, nil, 2, 0, runChgrp},
-		"chmod":         {"-chmod [-R] <MODE[,MODE]... | OCTALMODE> PATH...", "Change the mode of files.", []string{"R"}, nil, 2, 0, runChmod},
-		"chown":         {"-chown [-R] [OWNER][:[GROUP]] PATH...", "Change owner and group of files.", []string{"R"}, nil, 2, 0, runChown},
-		"copyFromLocal": {"-copyFromLocal [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "The same as put.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
-		"copyToLocal":   {"-copyToLocal [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "The same as get.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
-		"count":         {"-count [-q] [-h] [-v] <path> ...", "Count directories, files and bytes below paths.", []string{"q", "h", "v"}, nil, 1, 0, runCount},
-		"cp":            {"-cp [-f] [-d] <src> ... <dst>", "Copy files within the filesystem.", []string{"f", "d"}, nil, 2, 0, runCp},
-		"df":            {"-df [-h] [<path> ...]", "Show capacity and free space.", []string{"h"}, nil, 0, 0, runDf},
-		"du":            {"-du [-s] [-h] [-v] [-x] <path> ...", "Show the space that paths use.", []string{"s", "h", "v", "x"}, nil, 0, 0, runDu},
-		"get":           {"-get [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "Copy files to the local filesystem.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
-		"getmerge":      {"-getmerge [-nl] [-skip-empty-file] <src> <localdst>", "Put the files of directories into one local file.", []string{"nl", "skip-empty-file"}, nil, 2, 0, runGetmerge},
-		"head":          {"-head <file>", "Print the first kilobyte of a file.", nil, nil, 1, 1, runHead},
-		"help":          {"-help [cmd ...]", "Say what commands do.", nil, nil, 0, 0, runHelp},
-		"ls":            {"-ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]", "List directories and files.", []string{"C", "d", "h", "q", "R", "t", "S", "r", "u", "e"}, nil, 0, 0, runLs},
-		"mkdir":         {"-mkdir [-p] <path> ...", "Make directories.", []string{"p"}, nil, 1, 0, runMkdir},
-		"moveFromLocal": {"-moveFromLocal [-f] [-p] [-l] [-d] <localsrc> ... <dst>", "Copy local files and remove them.", []string{"f", "p", "l", "d"}, nil, 1, 0, runMoveFromLocal},
-		"moveToLocal":   {"-moveToLocal [-crc] <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
-		"mv":            {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
-		"put":           {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
-		"rm":            {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
-		"rmdir":         {"-rmdir [--ignore-fail-on-non-empty] <dir> ...", "Remove empty directories.", []string{"-ignore-fail-on-non-empty"}, nil, 1, 0, runRmdir},
-		"setrep":        {"-setrep [-R] [-w] <rep> <path> ...", "Set the replication of files.", []string{"R", "w"}, nil, 2, 0, runSetrep},
-		"stat":          {"-stat [format] <path> ...", "Print facts about files by a format.", nil, nil, 1, 0, runStat},
-		"tail":          {"-tail [-f] [-s <sleep interval>] <file>", "Print the last kilobyte of a file.", []string{"f"}, []string{"s"}, 1, 1, runTail},
-		"test":          {"-test -[defswrz] <path>", "Answer questions about a path by exit status.", []string{"d", "e", "f", "s", "w", "r", "z"}, nil, 1, 1, runTest},
-		"touch":         {"-touch [-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...", "Set the times of files, which are made if missing.", []string{"a", "m", "c"}, []string{"t"}, 1, 0, runTouch},
-		"touchz":        {"-touchz <path> ...", "Make empty files.", nil, nil, 1, 0, runTouchz},
-		"usage":         {"-usage [cmd ...]", "Print the usage of commands.", nil, nil, 0, 0, runUsage},
+		"appendToFile":   {"-appendToFile <localsrc> ... <dst>", "Append local files, or standard input (-), to a file.", nil, nil, 2, 0, runAppend},
+		"cat":            {"-cat [-ignoreCrc] <src> ...", "Print files.", []string{"ignoreCrc"}, nil, 1, 0, runCat},
+		"chgrp":          {"-chgrp [-R] GROUP PATH...", "Change the group of files.", []string{"R"}, nil, 2, 0, runChgrp},
+		"chmod":          {"-chmod [-R] <MODE[,MODE]... | OCTALMODE> PATH...", "Change the mode of files.", []string{"R"}, nil, 2, 0, runChmod},
+		"chown":          {"-chown [-R] [OWNER][:[GROUP]] PATH...", "Change owner and group of files.", []string{"R"}, nil, 2, 0, runChown},
+		"checksum":       {"-checksum [-v] <src> ...", "Print the checksums of files.", []string{"v"}, nil, 1, 0, runChecksum},
+		"concat":         {"-concat <target path> <src path> <src path> ...", "Move the blocks of files to the end of another.", nil, nil, 0, 0, runConcat},
+		"createSnapshot": {"-createSnapshot <snapshotDir> [<snapshotName>]", "Make a snapshot of a directory.", nil, nil, 0, 0, runCreateSnapshot},
+		"deleteSnapshot": {"-deleteSnapshot <snapshotDir> <snapshotName>", "Remove a snapshot.", nil, nil, 0, 0, runDeleteSnapshot},
+		"expunge":        {"-expunge [-immediate] [-fs <path>]", "Remove what has been in the trash for long.", []string{"immediate"}, []string{"fs"}, 0, 0, runExpunge},
+		"find":           {"-find <path> ... <expression> ...", "Find files by expressions.", []string{"L", "H"}, nil, 0, 0, runFind},
+		"getfacl":        {"-getfacl [-R] <path>", "Print access control lists.", []string{"R"}, nil, 0, 0, runGetfacl},
+		"getfattr":       {"-getfattr [-R] {-n name | -d} [-e en] <path>", "Print extended attributes.", []string{"R", "d"}, []string{"n", "e"}, 0, 0, runGetfattr},
+		"renameSnapshot": {"-renameSnapshot <snapshotDir> <oldName> <newName>", "Rename a snapshot.", nil, nil, 0, 0, runRenameSnapshot},
+		"setfacl":        {"-setfacl [-R] [{-b|-k} {-m|-x <acl_spec>} <path>]|[--set <acl_spec> <path>]", "Change access control lists.", []string{"R", "b", "k", "m", "x", "-set"}, nil, 0, 0, runSetfacl},
+		"setfattr":       {"-setfattr {-n name [-v value] | -x name} <path>", "Set or remove an extended attribute.", nil, []string{"n", "v", "x"}, 0, 0, runSetfattr},
+		"text":           {"-text [-ignoreCrc] <src> ...", "Print files, compressed ones unpacked.", []string{"ignoreCrc"}, nil, 1, 0, runText},
+		"truncate":       {"-truncate [-w] <length> <path> ...", "Cut files to a length.", []string{"w"}, nil, 2, 0, runTruncate},
+		"copyFromLocal":  {"-copyFromLocal [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "The same as put.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
+		"copyToLocal":    {"-copyToLocal [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "The same as get.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
+		"count":          {"-count [-q] [-h] [-v] [-t [<storage type>]] [-u] [-x] [-e] [-s] <path> ...", "Count directories, files and bytes below paths.", []string{"q", "h", "v", "t", "u", "x", "e", "s"}, nil, 1, 0, runCount},
+		"cp":             {"-cp [-f] [-d] <src> ... <dst>", "Copy files within the filesystem.", []string{"f", "d"}, nil, 2, 0, runCp},
+		"df":             {"-df [-h] [<path> ...]", "Show capacity and free space.", []string{"h"}, nil, 0, 0, runDf},
+		"du":             {"-du [-s] [-h] [-v] [-x] <path> ...", "Show the space that paths use.", []string{"s", "h", "v", "x"}, nil, 0, 0, runDu},
+		"get":            {"-get [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "Copy files to the local filesystem.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
+		"getmerge":       {"-getmerge [-nl] [-skip-empty-file] <src> <localdst>", "Put the files of directories into one local file.", []string{"nl", "skip-empty-file"}, nil, 2, 0, runGetmerge},
+		"head":           {"-head <file>", "Print the first kilobyte of a file.", nil, nil, 1, 1, runHead},
+		"help":           {"-help [cmd ...]", "Say what commands do.", nil, nil, 0, 0, runHelp},
+		"ls":             {"-ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]", "List directories and files.", []string{"C", "d", "h", "q", "R", "t", "S", "r", "u", "e"}, nil, 0, 0, runLs},
+		"mkdir":          {"-mkdir [-p] <path> ...", "Make directories.", []string{"p"}, nil, 1, 0, runMkdir},
+		"moveFromLocal":  {"-moveFromLocal [-f] [-p] [-l] [-d] <localsrc> ... <dst>", "Copy local files and remove them.", []string{"f", "p", "l", "d"}, nil, 1, 0, runMoveFromLocal},
+		"moveToLocal":    {"-moveToLocal [-crc] <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
+		"mv":             {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
+		"put":            {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
+		"rm":             {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
+		"rmdir":          {"-rmdir [--ignore-fail-on-non-empty] <dir> ...", "Remove empty directories.", []string{"-ignore-fail-on-non-empty"}, nil, 1, 0, runRmdir},
+		"setrep":         {"-setrep [-R] [-w] <rep> <path> ...", "Set the replication of files.", []string{"R", "w"}, nil, 2, 0, runSetrep},
+		"stat":           {"-stat [format] <path> ...", "Print facts about files by a format.", nil, nil, 1, 0, runStat},
+		"tail":           {"-tail [-f] [-s <sleep interval>] <file>", "Print the last kilobyte of a file.", []string{"f"}, []string{"s"}, 1, 1, runTail},
+		"test":           {"-test -[defswrz] <path>", "Answer questions about a path by exit status.", []string{"d", "e", "f", "s", "w", "r", "z"}, nil, 1, 1, runTest},
+		"touch":          {"-touch [-a] [-m] [-t TIMESTAMP (yyyyMMdd:HHmmss) ] [-c] <path> ...", "Set the times of files, which are made if missing.", []string{"a", "m", "c"}, []string{"t"}, 1, 0, runTouch},
+		"touchz":         {"-touchz <path> ...", "Make empty files.", nil, nil, 1, 0, runTouchz},
+		"usage":          {"-usage [cmd ...]", "Print the usage of commands.", nil, nil, 0, 0, runUsage},
 	}
 }
 
@@ -168,11 +181,14 @@ func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
 			after(it)
 			continue
 		}
-		kind := "-"
+		kind, plus := "-", " "
 		if it.isDir() {
 			kind = "d"
 		}
-		s.printf("%s%s %*s %-*s %-*s ", kind+it.status.Mode.String(), " ", columns.replication-1, replicationOf(it), columns.owner, it.status.Owner, columns.group, it.status.Group)
+		if it.status.ACL {
+			plus = "+"
+		}
+		s.printf("%s%s %*s %-*s %-*s ", kind+it.status.Mode.String(), plus, columns.replication-1, replicationOf(it), columns.owner, it.status.Owner, columns.group, it.status.Group)
 		if s.option("e") {
 			policy := "Replicated"
 			if it.isDir() {

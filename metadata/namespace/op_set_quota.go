@@ -7,8 +7,7 @@ import (
 
 // setQuota limits a directory, which may use more already. Counting what it uses takes time with its size.
 //
-// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrIO for a file; ErrInvalidArgument for a negative
-// limit, and for no limit of names on the root.
+// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrIO for a file; ErrInvalidArgument for a negative limit.
 func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 	p := newPlace()
 	defer p.release()
@@ -31,9 +30,6 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		return
 	case !n.isDir():
 		t.failf(metadata.ErrIO, "`%s': Is not a directory", p)
-		return
-	case p.isRoot() && op.Names == metadata.QuotaUnset:
-		t.failf(metadata.ErrInvalidArgument, "Cannot clear namespace quota on root.")
 		return
 	}
 	next := quota{names: metadata.QuotaUnset, space: metadata.QuotaUnset}
