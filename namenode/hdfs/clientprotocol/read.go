@@ -52,12 +52,15 @@ func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequ
 
 func (p *protocol) getListing(c *hrpc.Call, r *pb.GetListingRequestProto) {
 	request := namenode.ListRequest{Path: r.GetSrc(), After: string(r.GetStartAfter()), Locations: r.GetNeedLocation()}
-	p.service.List(c.Caller, request, result(c, func(l *namenode.Listing) hrpc.Message {
-		if l == nil {
-			return &pb.GetListingResponseProto{}
+	p.service.List(c.Caller, request, func(l *namenode.Listing, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
 		}
-		return &pb.GetListingResponseProto{DirList: p.encode.listing(l)}
-	}))
+		reply := listReplies.Get().(*listReply)
+		c.Reply(reply.set(&p.encode, l))
+		reply.release()
+	})
 }
 
 func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsRequestProto) {

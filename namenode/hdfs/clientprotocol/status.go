@@ -151,26 +151,63 @@ func (e *encoder) locatedFile(f *namenode.LocatedFile) *pb.LocatedBlocksProto {
 	return m
 }
 
-func (e *encoder) listing(l *namenode.Listing) *pb.DirectoryListingProto {
-	m := &pb.DirectoryListingProto{
-		PartialListing:   make([]*pb.HdfsFileStatusProto, len(l.Entries)),
-		RemainingEntries: ptr(uint32(l.Remaining)),
+// listReply is the answer of getListing with room for its entries; it is reused.
+type listReply struct {
+	message   pb.GetListingResponseProto
+	list      pb.DirectoryListingProto
+	remaining uint32
+	entries   []*pb.HdfsFileStatusProto
+	slots     []status
+	names     []byte
+}
+
+var listReplies = sync.Pool{New: func() any { return new(listReply) }}
+
+// keepEntries is how large a reused listing may be.
+const keepEntries = 1024
+
+// set fills in the message; l is nil when there is no such path.
+func (r *listReply) set(e *encoder, l *namenode.Listing) *pb.GetListingResponseProto {
+	r.message.DirList = nil
+	if l == nil {
+		return &r.message
 	}
-	slots := make([]status, len(l.Entries))
-	names := 0
+	n := len(l.Entries)
+	if cap(r.slots) < n {
+		r.slots, r.entries = make([]status, n), make([]*pb.HdfsFileStatusProto, n)
+	}
+	slots, entries, names := r.slots[:n], r.entries[:n], 0
 	for i := range l.Entries {
 		names += len(l.Entries[i].Name)
 	}
-	all := make([]byte, 0, names)
+	if cap(r.names) < names {
+		r.names = make([]byte, 0, names)
+	}
+	all := r.names[:0]
 	for i := range l.Entries {
 		start := len(all)
 		all = append(all, l.Entries[i].Name...)
-		m.PartialListing[i] = slots[i].set(&l.Entries[i], all[start:len(all):len(all)])
+		entries[i] = slots[i].set(&l.Entries[i], all[start:len(all):len(all)])
 		if l.Files != nil && l.Files[i] != nil {
-			m.PartialListing[i].Locations = e.locatedFile(l.Files[i])
+			entries[i].Locations = e.locatedFile(l.Files[i])
 		}
 	}
-	return m
+	r.remaining = uint32(l.Remaining)
+	r.list.PartialListing, r.list.RemainingEntries = entries, &r.remaining
+	r.message.DirList = &r.list
+	return &r.message
+}
+
+// release keeps the reply for another listing, without what belongs to this one.
+func (r *listReply) release() {
+	if cap(r.slots) > keepEntries {
+		return
+	}
+	for i := range r.list.PartialListing {
+		s := &r.slots[i]
+		s.owner, s.group, s.message.Locations = "", "", nil
+	}
+	listReplies.Put(r)
 }
 
 // report is a datanode with its figures.
