@@ -26,6 +26,24 @@ func (s *suite) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.wants("gohdfs") {
+		ours, err := s.ours(ctx, 1)
+		if err != nil {
+			return err
+		}
+		if err := s.gohdfsRow(ctx, "gohdfs", "colinmarc/hdfs: its own tests", ours); err != nil {
+			return err
+		}
+	}
+	if s.only["gohdfs-stock"] { // a control of the tests
+		stock, err := s.stock(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.gohdfsRow(ctx, "gohdfs-stock", "colinmarc/hdfs, Apache HDFS", stock); err != nil {
+			return err
+		}
+	}
 	if s.only["webhdfs-stock"] { // a control of the recording
 		stock, err := s.stock(ctx)
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 // javaFlags keep a Java virtual machine small and cheap to start.
 var javaFlags = []string{
 	"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true",
+	// WebHDFS's XML library reaches into the class loader.
+	"--add-opens=java.base/java.lang=ALL-UNNAMED",
 	"-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8",
 }
 
