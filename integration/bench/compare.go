@@ -38,6 +38,14 @@ func metadataPhases() []phase {
 	return []phase{
 		{name: "metadata", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(ctx) }},
 		{name: "mix", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, false) }},
+		{name: "pipelined", change: func(o *bench.Options) { o.Connections, o.Outstanding = 4, 256 },
+			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) {
+				results, err := b.CreateAndStat(ctx)
+				for i := range results {
+					results[i].Name += ", 4 x 64"
+				}
+				return results, err
+			}},
 		{name: "shared mix", full: true, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, true) }},
 	}
 }

@@ -146,7 +146,7 @@ func (r *report) markdown(name string) string {
 		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Load)
 	fmt.Fprintf(&b, "Median (lowest-highest) of %d rounds of %.0f s an operation, the sides taking turns, after warm-up. Clients and servers share the cores. "+
 		"CPU is user + system time of all servers, or of the client, per operation. *Others* is what the rest of the machine used meanwhile: rates fall with it, CPU per operation hardly. "+
-		"64 clients with a connection each, one request at a time; the same Go client on both sides. How it is measured: [benchmarks](../../../docs/explanation/benchmarks.md).\n", r.Rounds, r.Phase)
+		"64 clients with a connection each, one request at a time; rows with \"4 x 64\": 4 connections with 64 requests at a time each. The same Go client on both sides. How it is measured: [benchmarks](../../../docs/explanation/benchmarks.md).\n", r.Rounds, r.Phase)
 	if r.PeerMissing != "" {
 		fmt.Fprintf(&b, "\n**Apache HDFS was not measured, or not in all parts**, so there are no ratios there: %s\n", r.PeerMissing)
 	}
