@@ -58,6 +58,8 @@ var (
 	ErrSpaceQuota     = &Kind{"space quota exceeded", nil}
 	// ErrACL: an access control list that cannot be one.
 	ErrACL = &Kind{"invalid access control list", nil}
+	// ErrSnapshot: a snapshot cannot be, or cannot be made, where it is asked for.
+	ErrSnapshot = &Kind{"not snapshottable", nil}
 	// ErrNameTooLong: a path component is longer than MaxNameLength.
 	ErrNameTooLong = &Kind{"path component too long", nil}
 	// ErrDirectoryFull: a directory has MaxDirectory entries.

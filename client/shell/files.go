@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -162,8 +163,8 @@ func runText(ctx context.Context, s *Shell, args []string) error {
 	})
 }
 
-// test is a primary of find: it decides whether the next one is asked, and may print.
-type test func(it item) bool
+// primary is one of find's: it decides whether the next one is asked, and may print.
+type primary func(it item) bool
 
 func runFind(ctx context.Context, s *Shell, args []string) error {
 	n := 0
@@ -189,10 +190,10 @@ func runFind(ctx context.Context, s *Shell, args []string) error {
 	})
 }
 
-func (s *Shell) findTests(words []string) ([]test, error) {
-	var tests []test
+func (s *Shell) findTests(words []string) ([]primary, error) {
+	var tests []primary
 	printing := false
-	print := func(end string) test {
+	print := func(end string) primary {
 		printing = true
 		return func(it item) bool {
 			s.printf("%s%s", it.shown, end)
@@ -288,6 +289,19 @@ func runRenameSnapshot(ctx context.Context, s *Shell, args []string) error {
 	})
 }
 
+// trashInterval is how long removed files stay in the trash: as the cluster says, else as the command line does. 0: there
+// is no trash.
+func (s *Shell) trashInterval(d dfs.ServerDefaults) time.Duration {
+	if d.TrashInterval > 0 {
+		return d.TrashInterval
+	}
+	minutes, err := strconv.Atoi(s.properties["fs.trash.interval"])
+	if err != nil || minutes < 0 || minutes > 1<<30 {
+		return 0
+	}
+	return time.Duration(minutes) * time.Minute
+}
+
 // checkpointForm is the name of a trash checkpoint: yyMMddHHmmss, local time.
 const checkpointForm = "060102150405"
 
@@ -305,7 +319,7 @@ func runExpunge(ctx context.Context, s *Shell, _ []string) error {
 		}
 		return s.expireTrash(ctx, root, 0, true)
 	}
-	if err := s.expireTrash(ctx, root, defaults.TrashInterval, false); err != nil {
+	if err := s.expireTrash(ctx, root, s.trashInterval(defaults), false); err != nil {
 		return err
 	}
 	return s.checkpointTrash(ctx, root)

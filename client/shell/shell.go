@@ -39,8 +39,10 @@ type Shell struct {
 	uri     string // of the filesystem, as messages show it
 	out     *bufio.Writer
 	options map[string]string
-	errors  int
-	verb    string
+	// properties are the Hadoop settings of the command line.
+	properties map[string]string
+	errors     int
+	verb       string
 }
 
 type verb struct {
@@ -125,7 +127,7 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		s.printUsage()
 		return ExitUsage
 	}
-	s.verb = name
+	s.verb, s.properties = name, properties
 	s.options = map[string]string{}
 	rest, err := s.parse(v, args[1:])
 	if err == nil && (name == "help" || name == "usage") {

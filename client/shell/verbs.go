@@ -332,7 +332,7 @@ func runRm(ctx context.Context, s *Shell, args []string) error {
 		if err != nil {
 			return err
 		}
-		trash = int64(defaults.TrashInterval)
+		trash = int64(s.trashInterval(defaults))
 	}
 	return s.each(ctx, args, func(it item) error {
 		if it.isDir() && !recursive {

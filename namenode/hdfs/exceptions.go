@@ -31,6 +31,7 @@ const (
 	NSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException"
 	DSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException"
 	ACLInvalid           = "org.apache.hadoop.hdfs.protocol.AclException"
+	Snapshot             = "org.apache.hadoop.hdfs.protocol.SnapshotException"
 	PathComponentTooLong = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
 	MaxDirectoryItems    = "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException"
 	StartAfterNotFound   = "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException"
@@ -67,6 +68,7 @@ var table = []struct {
 	{metadata.ErrNamespaceQuota, NSQuotaExceeded},
 	{metadata.ErrSpaceQuota, DSQuotaExceeded},
 	{metadata.ErrACL, ACLInvalid},
+	{metadata.ErrSnapshot, Snapshot},
 	{metadata.ErrNameTooLong, PathComponentTooLong},
 	{metadata.ErrDirectoryFull, MaxDirectoryItems},
 	{metadata.ErrCursor, StartAfterNotFound},

@@ -378,6 +378,9 @@ func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 		if mine != nil {
 			d.mu.Lock()
 			mine.State, mine.Block.Generation = pb.ReplicaState_FINALIZED, r.RecoveryId
+			if r.Truncate > 0 {
+				mine.Block.Length = r.Truncate - 1
+			}
 			done.DeleteBlock, done.Length, done.Locations = false, mine.Block.Length, []*pb.DatanodeID{d.id()}
 			d.mu.Unlock()
 			d.tell(pb.BlockChange_RECEIVED, mine.Block)

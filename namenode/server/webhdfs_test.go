@@ -340,7 +340,7 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"PUT", "/h/d/x?op=MKDIRS&user.name=bob&User.Name=alice", 403, `the request has user.name more than once`},
 		{"PUT", "/h/d/x?op=MKDIRS&user.name=" + strings.Repeat("u", 257), 403, `the name of the user has 257 bytes`},
 		{"PUT", "/h/d/x?op=MKDIRS&user.name=a%0Ab", 403, `is no name of a user`},
-		{"PUT", "/h?op=CREATESNAPSHOT&user.name=" + user, 400, `"exception":"UnsupportedOperationException"`},
+		{"PUT", "/h?op=CREATESNAPSHOT&user.name=" + user, 403, `Directory is not a snapshottable directory: /h`},
 		{"PUT", "/h?op=SETXATTR&user.name=" + user, 400, `Required param xattr.name for op: SETXATTR is null or empty`},
 		{"PUT", "/h?op=SETXATTR&xattr.name=a&flag=CREATE&user.name=" + user, 400, `An XAttr name must be prefixed with user/trusted/security/system/raw`},
 		{"PUT", "/h?op=SETXATTR&xattr.name=user.&flag=CREATE&user.name=" + user, 400, `XAttr name cannot be empty.`},

@@ -37,6 +37,7 @@ var statusTable = []struct {
 	{metadata.ErrNamespaceQuota, codes.ResourceExhausted},
 	{metadata.ErrSpaceQuota, codes.ResourceExhausted},
 	{metadata.ErrACL, codes.InvalidArgument},
+	{metadata.ErrSnapshot, codes.FailedPrecondition},
 	{metadata.ErrNameTooLong, codes.InvalidArgument},
 	{metadata.ErrDirectoryFull, codes.ResourceExhausted},
 	{metadata.ErrCursor, codes.NotFound},

@@ -148,7 +148,6 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	ctx := t.Context()
 	for method, want := range map[string]string{
 		"allowSnapshot":          "allowSnapshot: snapshots are not supported",
-		"createSnapshot":         "createSnapshot: snapshots are not supported",
 		"createSymlink":          "createSymlink: symlinks are not supported",
 		"setErasureCodingPolicy": "setErasureCodingPolicy: erasure coding is not supported",
 	} {

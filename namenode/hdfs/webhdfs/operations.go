@@ -69,8 +69,8 @@ var operations = map[string]map[string]operation{
 		"CANCELDELEGATIONTOKEN": unsupported("delegation tokens are"),
 		"ALLOWSNAPSHOT":         unsupported("snapshots are"),
 		"DISALLOWSNAPSHOT":      unsupported("snapshots are"),
-		"CREATESNAPSHOT":        unsupported("snapshots are"),
-		"RENAMESNAPSHOT":        unsupported("snapshots are"),
+		"CREATESNAPSHOT":        (*request).noSnapshots,
+		"RENAMESNAPSHOT":        (*request).noSnapshots,
 		"SETSTORAGEPOLICY":      unsupported("storage policies other than HOT are"),
 		"SATISFYSTORAGEPOLICY":  unsupported("storage policies other than HOT are"),
 		"SETECPOLICY":           unsupported("erasure coding is"),
@@ -88,7 +88,7 @@ var operations = map[string]map[string]operation{
 	},
 	http.MethodDelete: {
 		"DELETE":         (*request).delete,
-		"DELETESNAPSHOT": unsupported("snapshots are"),
+		"DELETESNAPSHOT": (*request).noSnapshots,
 	},
 }
 
