@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/cmd/bench"
+)
+
+func sample(sides ...string) *table {
+	t := &table{Group: "single", Title: "One <server>", Sides: sides}
+	for _, s := range sides {
+		for _, rate := range []float64{300, 100, 200} {
+			if s != labelSynced {
+				t.add(s, bench.Result{Name: "stat", Unit: "ops/s", PerSecond: rate * 1000, ServerCPU: 20000 / rate / 10, P50: 1, P99: 2})
+			}
+			t.add(s, bench.Result{Name: "write 4 KiB x1", Unit: "ops/s", PerSecond: rate, ServerCPU: 20000 / rate})
+		}
+	}
+	return t
+}
+
+func TestRatiosStandOnlyWhereBothSidesRan(t *testing.T) {
+	r := report{Tables: []*table{sample(labelHops, labelHDFS, labelSynced)}}
+	text := r.markdown("x")
+	for _, want := range []string{"| stat | 200k (100k-300k) | 200k (100k-300k) | 1.00 |", "write 4 KiB x1, HDFS with synconclose", "≤ 9.00: **missed**"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "stat, HDFS with synconclose") {
+		t.Error("a side that did not run has a row")
+	}
+	alone := report{PeerMissing: "no Java", Tables: []*table{sample(labelHops)}}
+	text = alone.markdown("x")
+	if strings.Contains(text, "hops / HDFS") || !strings.Contains(text, "no Java") {
+		t.Errorf("a table without a peer shows ratios, or not why:\n%s", text)
+	}
+}
+
+func TestPlotIsWellFormed(t *testing.T) {
+	for _, table := range []*table{sample(labelHops, labelHDFS, labelSynced), sample(labelHops)} {
+		d := xml.NewDecoder(strings.NewReader(plot(table)))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestNumbersKeepThreeDigits(t *testing.T) {
+	for v, want := range map[float64]string{0.1234: "0.12", 9.876: "9.88", 12.34: "12.3", 123.4: "123", 9999: "9999", 12345: "12.3k", 123456: "123k"} {
+		if got := number(v); got != want {
+			t.Errorf("number(%v) = %q, want %q", v, got, want)
+		}
+	}
+}
