@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gohops/hops/internal/size"
 )
 
 // Limits of a specification; beyond them a spec is refused by name.
@@ -469,31 +471,20 @@ func (d *Duration) UnmarshalJSON(data []byte) error {
 // Size is a number of bytes; JSON has it as a number or as people write it ("512MiB", "2GB").
 type Size int64
 
-var sizeForm = regexp.MustCompile(`^\s*([0-9]+(?:\.[0-9]+)?)\s*([kKmMgGtT]?)(i?)[bB]?\s*$`)
-
 // UnmarshalJSON reads either form.
 func (z *Size) UnmarshalJSON(data []byte) error {
 	if i, err := strconv.ParseInt(string(data), 10, 64); err == nil {
 		*z = Size(i)
 		return nil
 	}
-	var s string
-	parts := []string(nil)
-	if json.Unmarshal(data, &s) == nil {
-		parts = sizeForm.FindStringSubmatch(s)
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return fmt.Errorf(`%s is not a size (examples: 134217728, 128MiB, 1g)`, truncate(string(data), 40))
 	}
-	if parts == nil {
-		return fmt.Errorf(`%s is not a size like "512MiB"`, truncate(string(data), 40))
+	n, err := size.Parse(text)
+	if err != nil {
+		return err
 	}
-	f, err := strconv.ParseFloat(parts[1], 64)
-	unit := 1000.0
-	if parts[3] != "" {
-		unit = 1024
-	}
-	f *= math.Pow(unit, float64(strings.Index(" kmgt", strings.ToLower(parts[2] + " ")[:1])))
-	if err != nil || f > 1<<62 {
-		return fmt.Errorf("size %s is too large", truncate(s, 40))
-	}
-	*z = Size(f)
+	*z = Size(n)
 	return nil
 }

@@ -42,7 +42,7 @@ func TestAllMistakesOfASpecAreToldAtOnce(t *testing.T) {
 		`optimizer.r_mim: unknown key; did you mean "r_min"?`,
 		`early_stop.interval: is string, want a whole number`,
 		`trials: is number 2.5, want a whole number`,
-		`resources.memory: "lots" is not a size like "512MiB"`,
+		`resources.memory: "lots" is not a size (examples: 134217728, 128MiB, 1g)`,
 		`timeout: "soon" is not a duration like "90s" or "2h"`,
 		`project: "../etc" cannot be a directory name`,
 		`entry: "train" is not "module:function"`,

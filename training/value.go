@@ -95,18 +95,18 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 	if len(data) == 0 {
 		return fmt.Errorf("empty value")
 	}
-	switch c := data[0]; {
-	case c == 'n':
+	switch c := data[0]; c {
+	case 'n':
 		*v = Value{}
-	case c == 't' || c == 'f':
+	case 't', 'f':
 		*v = Bool(c == 't')
-	case c == '"':
+	case '"':
 		var s string
 		if err := json.Unmarshal(data, &s); err != nil {
 			return err
 		}
 		*v = String(s)
-	case c == '[' || c == '{':
+	case '[', '{':
 		return fmt.Errorf("a parameter's value is a number, text, true, false or null, not %s", truncate(string(data), 40))
 	default:
 		if i, err := strconv.ParseInt(string(data), 10, 64); err == nil {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -278,9 +279,13 @@ func (c *HadoopConf) config() (Config, error) {
 		config.Replication, err = strconv.Atoi(v)
 		return err
 	})
-	get("dfs.blocksize", func(v string) (err error) {
-		config.BlockSize, err = parseSize(v)
-		return err
+	get("dfs.blocksize", func(v string) error {
+		n, err := size.Parse(v)
+		if err != nil {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "%v", err)
+		}
+		config.BlockSize = n
+		return nil
 	})
 	get("fs.permissions.umask-mode", func(v string) error {
 		umask, err := parseUmask(v)
@@ -299,21 +304,6 @@ func (c *HadoopConf) config() (Config, error) {
 		return err
 	})
 	return config, errors.Join(problems...)
-}
-
-// parseSize reads a size with Hadoop's suffixes: k, m, g, t, p, e are powers of 1024.
-func parseSize(v string) (int64, error) {
-	v = strings.ToLower(strings.TrimSpace(v))
-	shift := 0
-	if i := strings.IndexByte("kmgtpe", v[len(v)-1]); i >= 0 {
-		shift = 10 * (i + 1)
-		v = v[:len(v)-1]
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
-	if err != nil || n < 0 || n > (1<<63-1)>>shift {
-		return 0, fmt.Errorf("not a size: %w", metadata.ErrInvalidArgument)
-	}
-	return n << shift, nil
 }
 
 // parseUmask reads an octal or, like "u=rwx,g=rx,o=", a symbolic umask; the symbolic one names what is left.

@@ -4,6 +4,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -209,10 +210,10 @@ func (f *File) Validate() error {
 		if !ids[n.ID] {
 			wrong("namenode.id: %q is not in the list of namenodes", n.ID)
 		}
-		setDefault(&n.Reserve, 256<<20)
-		setDefault(&n.DeadAfter, 90*time.Second)
-		setDefault(&n.StaleAfter, 10*time.Second)
-		setDefault(&n.Heartbeat, 3*time.Second)
+		n.Reserve = cmp.Or(n.Reserve, 256<<20)
+		n.DeadAfter = cmp.Or(n.DeadAfter, 90*time.Second)
+		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)
+		n.Heartbeat = cmp.Or(n.Heartbeat, 3*time.Second)
 		if n.DeadAfter <= n.Heartbeat {
 			wrong("namenode.dead_after: %v is not above the heartbeat of %v", n.DeadAfter, n.Heartbeat)
 		}
@@ -223,7 +224,7 @@ func (f *File) Validate() error {
 		}
 		for i := range d.Volumes {
 			need(fmt.Sprintf("datanode.volumes[%d].path", i), d.Volumes[i].Path)
-			setDefault(&d.Volumes[i].Type, "DISK")
+			d.Volumes[i].Type = cmp.Or(d.Volumes[i].Type, "DISK")
 			if types := []string{"DISK", "SSD", "ARCHIVE", "RAM_DISK", "NVDIMM"}; !slices.Contains(types, d.Volumes[i].Type) {
 				wrong("datanode.volumes[%d].type: %q is none of %s", i, d.Volumes[i].Type, strings.Join(types, " "))
 			}
@@ -233,18 +234,18 @@ func (f *File) Validate() error {
 			addr *string
 			port string
 		}{{"transfer", &d.Transfer, "9866"}, {"http", &d.HTTP, "9864"}, {"ipc", &d.IPC, "9867"}, {"grpc", &d.GRPC, "9868"}} {
-			setDefault(a.addr, "127.0.0.1:"+a.port)
+			*a.addr = cmp.Or(*a.addr, "127.0.0.1:"+a.port)
 			address("datanode."+a.name, *a.addr)
 		}
-		setDefault(&d.Reserve, 256<<20)
+		d.Reserve = cmp.Or(d.Reserve, 256<<20)
 	}
 	if r := f.ResourceManager; r != nil {
 		need("resourcemanager.data", r.Data)
 		if !managers[r.ID] {
 			wrong("resourcemanager.id: %q is not in the list of resourcemanagers", r.ID)
 		}
-		setDefault(&r.Lease, 10*time.Second)
-		setDefault(&r.Reserve, 256<<20)
+		r.Lease = cmp.Or(r.Lease, 10*time.Second)
+		r.Reserve = cmp.Or(r.Reserve, 256<<20)
 		if r.Queues == nil {
 			r.Queues = DefaultQueues()
 		}
@@ -254,10 +255,10 @@ func (f *File) Validate() error {
 	}
 	if n := f.NodeManager; n != nil {
 		need("nodemanager.work", n.Work)
-		setDefault(&n.HTTP, "127.0.0.1:8042")
+		n.HTTP = cmp.Or(n.HTTP, "127.0.0.1:8042")
 		address("nodemanager.http", n.HTTP)
-		setDefault(&n.GPUs, "auto")
-		setDefault(&n.Lease, 10*time.Second)
+		n.GPUs = cmp.Or(n.GPUs, "auto")
+		n.Lease = cmp.Or(n.Lease, 10*time.Second)
 		if n.Memory <= 0 {
 			wrong("nodemanager.memory is missing: how much may containers use, as 60GiB")
 		}
@@ -277,13 +278,6 @@ func (f *File) Validate() error {
 // DefaultQueues is a root with the one child default.
 func DefaultQueues() Queues {
 	return Queues{"root": {Children: Queues{"default": {Capacity: "100%"}}}}
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // unknownKeys walks a parsed document along the type it is meant for.

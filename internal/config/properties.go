@@ -54,8 +54,8 @@ type property struct {
 
 var properties = []property{
 	number("dfs.replication", 1, 512, func(p *Properties) *int { return &p.Replication }),
-	size("dfs.blocksize", 512, func(p *Properties) *Size { return &p.BlockSize }),
-	size("dfs.namenode.fs-limits.min-block-size", 0, func(p *Properties) *Size { return &p.MinBlockSize }),
+	bytes("dfs.blocksize", 512, func(p *Properties) *Size { return &p.BlockSize }),
+	bytes("dfs.namenode.fs-limits.min-block-size", 0, func(p *Properties) *Size { return &p.MinBlockSize }),
 	number("fs.trash.interval", 0, 1<<30, func(p *Properties) *int { return &p.TrashInterval }),
 	{
 		"dfs.permissions.superusergroup",
@@ -87,7 +87,7 @@ func number(name string, least, most int, field func(*Properties) *int) property
 	}
 }
 
-func size(name string, least Size, field func(*Properties) *Size) property {
+func bytes(name string, least Size, field func(*Properties) *Size) property {
 	return property{
 		name,
 		func(p *Properties) string { return strconv.FormatInt(int64(*field(p)), 10) },

@@ -1,6 +1,7 @@
 package hrpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,10 +46,10 @@ type DialConfig struct {
 }
 
 func (c DialConfig) withDefaults() DialConfig {
-	setDefault(&c.DialTimeout, 3*time.Second)
-	setDefault(&c.CallTimeout, 60*time.Second)
-	setDefault(&c.Silence, c.CallTimeout)
-	setDefault(&c.MaxFrame, DefaultMaxFrame)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 3*time.Second)
+	c.CallTimeout = cmp.Or(c.CallTimeout, 60*time.Second)
+	c.Silence = cmp.Or(c.Silence, c.CallTimeout)
+	c.MaxFrame = cmp.Or(c.MaxFrame, DefaultMaxFrame)
 	if c.ClientID == (ClientID{}) {
 		c.ClientID = NewClientID()
 	}

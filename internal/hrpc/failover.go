@@ -1,6 +1,7 @@
 package hrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +50,9 @@ func NewFailover(config FailoverConfig) (*Failover, error) {
 		return nil, errors.New("no server address is given")
 	}
 	if len(config.Addresses) > 1 {
-		setDefault(&config.Silence, 10*time.Second)
+		config.Silence = cmp.Or(config.Silence, 10*time.Second)
 	}
-	setDefault(&config.Unreachable, 10*time.Second)
+	config.Unreachable = cmp.Or(config.Unreachable, 10*time.Second)
 	config.DialConfig = config.DialConfig.withDefaults()
 	f := &Failover{config: config, log: config.Logger, closed: make(chan struct{})}
 	if f.log == nil {

@@ -1,6 +1,7 @@
 package hrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,14 +83,14 @@ type ServerConfig struct {
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
-	setDefault(&c.MaxConnections, 10000)
-	setDefault(&c.MaxInFlight, 4096)
-	setDefault(&c.MaxFrame, DefaultMaxFrame)
-	setDefault(&c.FirstByte, 20*time.Second)
-	setDefault(&c.FrameTime, 2*time.Minute)
-	setDefault(&c.Idle, 10*time.Minute)
-	setDefault(&c.WriteTime, time.Minute)
-	setDefault(&c.Drain, time.Second)
+	c.MaxConnections = cmp.Or(c.MaxConnections, 10000)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
+	c.MaxFrame = cmp.Or(c.MaxFrame, DefaultMaxFrame)
+	c.FirstByte = cmp.Or(c.FirstByte, 20*time.Second)
+	c.FrameTime = cmp.Or(c.FrameTime, 2*time.Minute)
+	c.Idle = cmp.Or(c.Idle, 10*time.Minute)
+	c.WriteTime = cmp.Or(c.WriteTime, time.Minute)
+	c.Drain = cmp.Or(c.Drain, time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -97,13 +98,6 @@ func (c ServerConfig) withDefaults() ServerConfig {
 		c.Exception = func(err error) (string, string) { return classIOException, err.Error() }
 	}
 	return c
-}
-
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
 }
 
 type protocol struct {

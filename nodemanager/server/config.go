@@ -11,6 +11,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,27 +150,20 @@ func (c *Config) complete() error {
 	if c.GPUs == nil {
 		c.GPUs = gpu.None{}
 	}
-	setDefault(&c.Memory, machineMemory())
-	setDefault(&c.VCores, runtime.NumCPU())
-	setDefault(&c.Rack, "/default-rack")
-	setDefault(&c.Heartbeat, time.Second)
-	setDefault(&c.Lease, 10*time.Second)
-	setDefault(&c.LogInterval, 3*time.Second)
-	setDefault(&c.LogLimit, 10<<30)
-	setDefault(&c.Reserve, 256<<20)
-	setDefault(&c.Pids, 32768)
-	setDefault(&c.Poll, 500*time.Millisecond)
+	c.Memory = cmp.Or(c.Memory, machineMemory())
+	c.VCores = cmp.Or(c.VCores, runtime.NumCPU())
+	c.Rack = cmp.Or(c.Rack, "/default-rack")
+	c.Heartbeat = cmp.Or(c.Heartbeat, time.Second)
+	c.Lease = cmp.Or(c.Lease, 10*time.Second)
+	c.LogInterval = cmp.Or(c.LogInterval, 3*time.Second)
+	c.LogLimit = cmp.Or(c.LogLimit, 10<<30)
+	c.Reserve = cmp.Or(c.Reserve, 256<<20)
+	c.Pids = cmp.Or(c.Pids, 32768)
+	c.Poll = cmp.Or(c.Poll, 500*time.Millisecond)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	return nil
-}
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // machineMemory is the machine's memory less a tenth, which the system and we need.

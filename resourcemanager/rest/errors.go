@@ -121,4 +121,3 @@ func (q *request) notOwner() {
 	}
 	q.forbidden(fmt.Sprintf("%s belongs to %s: user %s may not change it or read its logs", q.id, q.app.User, q.caller.User))
 }
-

@@ -353,18 +353,19 @@ func TestAnswersHaveTheRecordedShape(t *testing.T) {
 		{"066-queue", "GET", apps + running.String() + "/queue", nil},
 		{"081-new-application-nouser", "POST", "/ws/v1/cluster/apps/new-application?user.name=alice", nil},
 	} {
-		status, want := recorded(t, test.vector)
-		code, header, have := call(t, s, test.method, test.path, "")
-		if fmt.Sprint(code) != status {
-			t.Errorf("%s %s: %d, recorded %s: %s", test.method, test.path, code, status, have)
-			continue
-		}
-		if got := header.Get("Content-Type"); got != "application/json;charset=utf-8" {
-			t.Errorf("%s: content type %q", test.path, got)
-		}
-		for _, l := range lacks("", shape(parse(t, want)), shape(parse(t, have)), test.optional) {
-			t.Errorf("%s %s against %s: %s", test.method, test.path, test.vector, l)
-		}
+		t.Run(test.vector, func(t *testing.T) {
+			status, want := recorded(t, test.vector)
+			code, header, have := call(t, s, test.method, test.path, "")
+			if fmt.Sprint(code) != status {
+				t.Fatalf("%s %s: %d, recorded %s: %s", test.method, test.path, code, status, have)
+			}
+			if got := header.Get("Content-Type"); got != "application/json;charset=utf-8" {
+				t.Errorf("%s: content type %q", test.path, got)
+			}
+			for _, l := range lacks("", shape(parse(t, want)), shape(parse(t, have)), test.optional) {
+				t.Errorf("%s %s: %s", test.method, test.path, l)
+			}
+		})
 	}
 }
 
@@ -393,14 +394,16 @@ func TestErrorsAreTheRecordedOnes(t *testing.T) {
 		{"110-state-404", "GET", "/ws/v1/cluster/apps/application_1_9999/state?user.name=alice", ""},
 		{"055-appattempt-404", "GET", app + "/appattempts/" + rm.AttemptID{Application: running, Number: 9}.String(), ""},
 	} {
-		status, want := recorded(t, test.vector)
-		code, _, have := call(t, s, test.method, test.path, test.body)
-		if fmt.Sprint(code) != status {
-			t.Errorf("%s %s: %d, recorded %s: %s", test.method, test.path, code, status, have)
-		}
-		if ids(have) != ids(want) {
-			t.Errorf("%s %s:\nhave %s\nwant %s", test.method, test.path, have, want)
-		}
+		t.Run(test.vector, func(t *testing.T) {
+			status, want := recorded(t, test.vector)
+			code, _, have := call(t, s, test.method, test.path, test.body)
+			if fmt.Sprint(code) != status {
+				t.Errorf("%s %s: %d, recorded %s: %s", test.method, test.path, code, status, have)
+			}
+			if ids(have) != ids(want) {
+				t.Errorf("%s %s:\nhave %s\nwant %s", test.method, test.path, have, want)
+			}
+		})
 	}
 	if code, _, body := call(t, s, "GET", "/ws/v1/cluster/nosuch", ""); code != 404 || !strings.Contains(body, "<html") {
 		t.Errorf("unknown path: %d %s", code, body)
@@ -518,8 +521,10 @@ func TestWhatAProgramPrintedIsForThoseWhoMayReadItsLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Kill(t.Context(), id, "exit code 3\nLast bytes of stderr:\npassword=42")
-	for _, path := range []string{"/api/v1/jobs", "/api/v1/jobs/" + id.String(), "/ws/v1/cluster/apps", "/ws/v1/cluster/apps/" + id.String(),
-		"/ws/v1/cluster/apps/" + id.String() + "/appattempts", "/proxy/" + id.String() + "/"} {
+	for _, path := range []string{
+		"/api/v1/jobs", "/api/v1/jobs/" + id.String(), "/ws/v1/cluster/apps", "/ws/v1/cluster/apps/" + id.String(),
+		"/ws/v1/cluster/apps/" + id.String() + "/appattempts", "/proxy/" + id.String() + "/",
+	} {
 		for who, sees := range map[string]bool{"": false, "?user.name=eve": false, "?user.name=alice": !strings.HasSuffix(path, "appattempts")} {
 			if _, _, body := call(t, s, "GET", path+who, ""); strings.Contains(body, "password") != sees || sees && !strings.Contains(body, "exit code 3") {
 				t.Errorf("%s%s: %s", path, who, body)

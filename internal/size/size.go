@@ -1,0 +1,51 @@
+// Package size reads and writes numbers of bytes as people do: 128MiB, 64k, 1g. Units are powers of 1024, as Hadoop
+// reads them, with B or without: everywhere in hops, so that the same words mean the same memory in a job, a study and
+// a configuration.
+package size
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+var units = []struct {
+	suffix string
+	bytes  int64
+}{{"E", 1 << 60}, {"P", 1 << 50}, {"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}}
+
+// Parse reads a size: a number that is not negative, whole or not, with a unit or without.
+func Parse(text string) (int64, error) {
+	s := strings.ToUpper(strings.TrimSpace(text))
+	if rest, ok := strings.CutSuffix(s, "IB"); ok {
+		s = rest
+	} else {
+		s = strings.TrimSuffix(s, "B")
+	}
+	factor := int64(1)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, factor = strings.TrimSpace(rest), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(n >= 0 && n*float64(factor) < math.MaxInt64) { // NaN is neither
+		return 0, fmt.Errorf("%.40q is not a size (examples: 134217728, 128MiB, 1g)", text)
+	}
+	if whole, err := strconv.ParseInt(s, 10, 64); err == nil {
+		return whole * factor, nil
+	}
+	return int64(n * float64(factor)), nil
+}
+
+// Format is the shortest exact form: 128MiB, 1000.
+func Format(bytes int64) string {
+	for _, u := range units {
+		if bytes >= u.bytes && bytes%u.bytes == 0 {
+			return fmt.Sprintf("%d%siB", bytes/u.bytes, u.suffix)
+		}
+	}
+	return strconv.FormatInt(bytes, 10)
+}
