@@ -90,7 +90,7 @@ func (s *suite) gohdfsRow(ctx context.Context, name, title string, c *cluster) e
 	if len(out) == 0 {
 		return fmt.Errorf("the tests of %s did not run: %w", gohdfsModule, err)
 	}
-	results, err := readTests(out)
+	results, err := readTests(out, false)
 	if err != nil {
 		return err
 	}
@@ -149,9 +149,10 @@ type testResult struct {
 	name, verdict, output string
 }
 
-// readTests reads what test2json prints. A test that did not end, because the program died, has failed.
-func readTests(out []byte) ([]testResult, error) {
-	byName := map[string]*testResult{}
+// readTests reads what test2json prints: the top-level tests, or with leaves their parts in place of those that have some.
+// A test that did not end, because the program died, has failed.
+func readTests(out []byte, leaves bool) ([]testResult, error) {
+	byName, hasParts := map[string]*testResult{}, map[string]bool{}
 	var order []string
 	lines := bufio.NewReader(bytes.NewReader(out))
 	for {
@@ -168,6 +169,10 @@ func readTests(out []byte) ([]testResult, error) {
 		name, _, sub := strings.Cut(event.Test, "/")
 		if name == "" {
 			continue
+		}
+		if leaves && sub {
+			hasParts[name] = true
+			name, sub = event.Test, false
 		}
 		r := byName[name]
 		if r == nil {
@@ -187,7 +192,9 @@ func readTests(out []byte) ([]testResult, error) {
 	slices.Sort(order)
 	var results []testResult
 	for _, name := range order {
-		results = append(results, *byName[name])
+		if !hasParts[name] {
+			results = append(results, *byName[name])
+		}
 	}
 	return results, nil
 }

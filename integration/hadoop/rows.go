@@ -5,51 +5,77 @@ import (
 	"path/filepath"
 )
 
-// run does the rows that are asked for, in an order in which no more servers run at once than needed.
+// run does the rows that are asked for. Those named ...-stock are controls, which run only when they are asked for.
 func (s *suite) run(ctx context.Context) error {
 	if s.wants("fsshell") || s.wants("fsshell-ha") || s.wants("hopsfs") || s.wants("hopsfs-stock") {
 		if err := s.shells(ctx); err != nil {
 			return err
 		}
 	}
+	onOurs := func(row string, run func(c *cluster) error) error {
+		if !s.wants(row) {
+			return nil
+		}
+		ours, err := s.ours(ctx, 1)
+		if err != nil {
+			return err
+		}
+		return run(ours)
+	}
+	onStock := func(row string, run func(c *cluster) error) error {
+		if !s.only[row] {
+			return nil
+		}
+		stock, err := s.stock(ctx)
+		if err != nil {
+			return err
+		}
+		return run(stock)
+	}
+	for _, step := range []func() error{
+		func() error {
+			return onOurs("webhdfs", func(c *cluster) error { return s.webHDFSRow(ctx, "webhdfs", "recorded WebHDFS exchanges", c) })
+		},
+		func() error {
+			return onStock("webhdfs-stock", func(c *cluster) error {
+				return s.webHDFSRow(ctx, "webhdfs-stock", "recorded WebHDFS exchanges, Apache HDFS", c)
+			})
+		},
+		func() error { return onOurs("curl", func(c *cluster) error { return s.curlRow(ctx, c) }) },
+		func() error { return onOurs("fsspec", func(c *cluster) error { return s.fsspecRow(ctx, c) }) },
+		func() error {
+			return onOurs("gohdfs", func(c *cluster) error { return s.gohdfsRow(ctx, "gohdfs", "colinmarc/hdfs: its own tests", c) })
+		},
+		func() error {
+			return onStock("gohdfs-stock", func(c *cluster) error {
+				return s.gohdfsRow(ctx, "gohdfs-stock", "colinmarc/hdfs: its own tests, Apache HDFS", c)
+			})
+		},
+		func() error {
+			return onOurs("across", func(c *cluster) error {
+				stock, err := s.stock(ctx)
+				if err != nil {
+					return err
+				}
+				fsShell, err := s.driver(ctx, stock, c)
+				if err != nil {
+					return err
+				}
+				return s.acrossRow(ctx, stock, c, fsShell.run)
+			})
+		},
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if s.wants("yarn") {
+		if err := s.yarnRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("differ") {
 		if err := s.differRow(ctx); err != nil {
-			return err
-		}
-	}
-	if s.wants("webhdfs") {
-		ours, err := s.ours(ctx, 1)
-		if err != nil {
-			return err
-		}
-		if err := s.webHDFSRow(ctx, "webhdfs", "recorded WebHDFS exchanges", ours); err != nil {
-			return err
-		}
-	}
-	if s.wants("gohdfs") {
-		ours, err := s.ours(ctx, 1)
-		if err != nil {
-			return err
-		}
-		if err := s.gohdfsRow(ctx, "gohdfs", "colinmarc/hdfs: its own tests", ours); err != nil {
-			return err
-		}
-	}
-	if s.only["gohdfs-stock"] { // a control of the tests
-		stock, err := s.stock(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.gohdfsRow(ctx, "gohdfs-stock", "colinmarc/hdfs, Apache HDFS", stock); err != nil {
-			return err
-		}
-	}
-	if s.only["webhdfs-stock"] { // a control of the recording
-		stock, err := s.stock(ctx)
-		if err != nil {
-			return err
-		}
-		if err := s.webHDFSRow(ctx, "webhdfs-stock", "recorded exchanges, Apache HDFS", stock); err != nil {
 			return err
 		}
 	}

@@ -253,7 +253,7 @@ func (w *webClient) send(ctx context.Context, method, address string, body *stri
 		if err != nil {
 			return r, "", err
 		}
-		r.query = strings.ReplaceAll(u.RawQuery, url.QueryEscape(w.cluster.authority), "<NN>")
+		r.query = strings.NewReplacer(url.QueryEscape(w.cluster.authority), "<NN>", w.cluster.authority, "<NN>").Replace(u.RawQuery)
 		if op := u.Query().Get("op"); op != "" {
 			u.RawQuery = "op=" + op
 		}
