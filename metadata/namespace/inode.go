@@ -22,11 +22,12 @@ type inode struct {
 	dir    *directory // exactly one of dir and file is set
 	file   *file
 	extra  *extra // what few inodes have; nil for the others
-	mode   metadata.Mode
 
 	// Of the side that writes; readers do not look.
 	hash  uint64 // of the record as it is in the state's hash; 0 before the first
 	epoch uint32 // the last epoch with a change
+	// mode is everybody's; it stands here because the record is a size class smaller so.
+	mode metadata.Mode
 	// touched: changed by the entry that is being applied.
 	touched bool
 	// dead: not part of the namespace any more.

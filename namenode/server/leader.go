@@ -19,6 +19,9 @@ type reign struct {
 	ids   ids
 	// reclaiming: a Reclaim command is under way.
 	reclaiming atomic.Bool
+	// trashAt is when the trash was emptied last, or the reign began; only the duties look. emptying: it is being done.
+	trashAt  time.Time
+	emptying atomic.Bool
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -86,6 +89,7 @@ func (s *Server) duties(ctx context.Context) error {
 		if r := s.reign.Load(); r != nil && time.Since(leasesAt) >= leasesEvery {
 			leasesAt = time.Now()
 			s.checkLeases(r)
+			s.checkTrash(r, leasesAt)
 		}
 		if l.LeaderID != "" && s.cluster.Load() != nil && (l.Leader == (s.reign.Load() != nil)) {
 			s.readyOnce.Do(func() { close(s.ready) })
@@ -95,7 +99,7 @@ func (s *Server) duties(ctx context.Context) error {
 
 // stepUp begins a reign. A new cluster gets its name before anybody is served.
 func (s *Server) stepUp(ctx context.Context, term uint64) bool {
-	r := &reign{term: term, began: time.Now()}
+	r := &reign{term: term, began: time.Now(), trashAt: time.Now()}
 	if s.ns.ClusterID() == "" {
 		named := make(chan error, 1)
 		s.newGeneration(r, func(_ metadata.Generation, err error) { named <- err })
