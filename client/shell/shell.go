@@ -37,6 +37,7 @@ type Shell struct {
 
 	client  *dfs.Client
 	uri     string // of the filesystem, as messages show it
+	foreign bool   // it was named by the paths and is not the default one
 	out     *bufio.Writer
 	options map[string]string
 	// properties are the Hadoop settings of the command line.
@@ -133,7 +134,7 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 	if err == nil && (name == "help" || name == "usage") {
 		err = v.run(ctx, s, rest)
 	} else if err == nil {
-		if s.client, s.uri, err = s.Dial(uri, properties); err == nil {
+		if err = s.dial(uri, rest, properties); err == nil {
 			defer s.client.Close()
 			err = v.run(ctx, s, rest)
 		}
@@ -157,6 +158,29 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		return ExitError
 	}
 	return ExitOK
+}
+
+// dial connects to the filesystem that -fs names, else to the one that the arguments name, else to the default one.
+func (s *Shell) dial(uri string, args []string, properties map[string]string) (err error) {
+	if uri == "" {
+		for _, a := range args {
+			if rest, ok := strings.CutPrefix(a, "hdfs://"); ok && rest != "" && rest[0] != '/' {
+				authority, _, _ := strings.Cut(rest, "/")
+				uri = "hdfs://" + authority
+				break
+			}
+		}
+		s.client, s.uri, err = s.Dial("", properties)
+		if uri == "" || err == nil && s.uri == uri {
+			return err
+		}
+		if err == nil {
+			s.client.Close()
+		}
+		s.foreign = true
+	}
+	s.client, s.uri, err = s.Dial(uri, properties)
+	return err
 }
 
 // report prints an error of one path and remembers that there was one.
@@ -264,6 +288,9 @@ func (s *Shell) resolve(word string) (string, error) {
 		return "", &pathError{path: word, text: "Does not match target filesystem"}
 	} else if scheme, rest, ok := strings.Cut(word, ":/"); ok && scheme == "hdfs" {
 		p = "/" + strings.TrimLeft(rest, "/")
+	}
+	if s.foreign && !strings.Contains(word, "://") {
+		return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
 	}
 	if base := p[strings.LastIndexByte(p, '/')+1:]; strings.Contains(base, ":") && !strings.ContainsAny(base, "*?[{") {
 		return "", usageError{"java.net.URISyntaxException: Relative path in absolute URI: " + base}

@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/client/shell"
 	"github.com/gohops/hops/integration/cluster"
+	"github.com/gohops/hops/integration/process"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -107,7 +108,7 @@ func words(text string) []string {
 
 // unsupported are verbs that the shell does not have yet; their commands are left out.
 var unsupported = []string{
-	"getfacl", "setfacl", "getfattr", "setfattr", "createSnapshot", "concat", "find", "truncate", "checksum",
+	"getfacl", "setfacl", "getfattr", "setfattr", "createSnapshot", "concat", "find", "truncate",
 }
 
 // leftOut are scenarios of which too little would remain.
@@ -326,5 +327,5 @@ func (r *recorded) helper(t *testing.T, args []string) string {
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC // as the recordings
-	cluster.Main(m)
+	process.Main(m)
 }
