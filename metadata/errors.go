@@ -27,6 +27,8 @@ var (
 	ErrExist = &Kind{"file exists", fs.ErrExist}
 	// ErrParentNotDirectory: an ancestor of the path is a file.
 	ErrParentNotDirectory = &Kind{"parent is not a directory", nil}
+	// ErrNotDirectory: the path itself is a file, and a directory was asked for.
+	ErrNotDirectory = &Kind{"not a directory", nil}
 	// ErrNotEmpty: a directory with entries was to go without recursion.
 	ErrNotEmpty = &Kind{"directory is not empty", nil}
 	// ErrPermission: the caller lacks a right.

@@ -45,7 +45,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.fs.FileAlreadyExistsException":                                     metadata.ErrExist,
 	"org.apache.hadoop.fs.InvalidPathException":                                           metadata.ErrInvalidPath,
 	"org.apache.hadoop.fs.ParentNotDirectoryException":                                    metadata.ErrParentNotDirectory,
-	"org.apache.hadoop.fs.PathIsNotDirectoryException":                                    metadata.ErrParentNotDirectory,
+	"org.apache.hadoop.fs.PathIsNotDirectoryException":                                    metadata.ErrNotDirectory,
 	"org.apache.hadoop.fs.PathIsNotEmptyDirectoryException":                               metadata.ErrNotEmpty,
 	"org.apache.hadoop.hdfs.protocol.AclException":                                        metadata.ErrACL,
 	"org.apache.hadoop.hdfs.protocol.AlreadyBeingCreatedException":                        metadata.ErrBeingCreated,

@@ -7,7 +7,7 @@ import (
 
 // setQuota limits a directory, which may use more already. Counting what it uses takes time with its size.
 //
-// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrIO for a file; ErrInvalidArgument for a negative limit.
+// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrNotDirectory; ErrInvalidArgument for a negative limit.
 func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 	p := newPlace()
 	defer p.release()
@@ -29,7 +29,7 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		t.failf(metadata.ErrNotExist, "Directory does not exist: %s", p)
 		return
 	case !n.isDir():
-		t.failf(metadata.ErrIO, "`%s': Is not a directory", p)
+		t.failf(metadata.ErrNotDirectory, "`%s': Is not a directory", p)
 		return
 	}
 	next := quota{names: metadata.QuotaUnset, space: metadata.QuotaUnset}

@@ -17,6 +17,7 @@ const (
 	Authorization        = "org.apache.hadoop.security.authorize.AuthorizationException"
 	FileAlreadyExists    = "org.apache.hadoop.fs.FileAlreadyExistsException"
 	ParentNotDirectory   = "org.apache.hadoop.fs.ParentNotDirectoryException"
+	PathIsNotDirectory   = "org.apache.hadoop.fs.PathIsNotDirectoryException"
 	PathIsNotEmpty       = "org.apache.hadoop.fs.PathIsNotEmptyDirectoryException"
 	InvalidPath          = "org.apache.hadoop.fs.InvalidPathException"
 	IllegalArgument      = "org.apache.hadoop.HadoopIllegalArgumentException"
@@ -52,6 +53,7 @@ var table = []struct {
 	{metadata.ErrNotExist, FileNotFound},
 	{metadata.ErrExist, FileAlreadyExists},
 	{metadata.ErrParentNotDirectory, ParentNotDirectory},
+	{metadata.ErrNotDirectory, PathIsNotDirectory},
 	{metadata.ErrNotEmpty, PathIsNotEmpty},
 	{metadata.ErrPermission, AccessControl},
 	{metadata.ErrUnauthorized, Authorization},

@@ -21,6 +21,7 @@ var statusTable = []struct {
 	{metadata.ErrNotExist, codes.NotFound},
 	{metadata.ErrExist, codes.AlreadyExists},
 	{metadata.ErrParentNotDirectory, codes.FailedPrecondition},
+	{metadata.ErrNotDirectory, codes.FailedPrecondition},
 	{metadata.ErrNotEmpty, codes.FailedPrecondition},
 	{metadata.ErrPermission, codes.PermissionDenied},
 	{metadata.ErrUnauthorized, codes.Unauthenticated},

@@ -148,7 +148,6 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	ctx := t.Context()
 	for method, want := range map[string]string{
 		"allowSnapshot":          "allowSnapshot: snapshots are not supported",
-		"createSymlink":          "createSymlink: symlinks are not supported",
 		"setErasureCodingPolicy": "setErasureCodingPolicy: erasure coding is not supported",
 	} {
 		// Whatever the request is.
@@ -156,6 +155,10 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 		if remote.Class != hdfs.UnsupportedOperation || remote.Text() != want {
 			t.Errorf("%s: %v", method, remote)
 		}
+	}
+	link := &pb.CreateSymlinkRequestProto{Target: ptr("/a"), Link: ptr("/b"), DirPerm: &pb.FsPermissionProto{Perm: zero32}, CreateParent: no}
+	if remote := failure(t, client.Call(ctx, Name, "createSymlink", link, discard{})); remote.Class != hdfs.UnsupportedOperation || remote.Text() != "Symlinks not supported" {
+		t.Errorf("createSymlink: %v", remote)
 	}
 	remote := failure(t, client.Call(ctx, Name, "getEnclosingRoot", &pb.MsyncRequestProto{}, discard{}))
 	if remote.Class != "org.apache.hadoop.ipc.RpcNoSuchMethodException" || !strings.HasPrefix(remote.Message, "Unknown method getEnclosingRoot called on "+Name) {

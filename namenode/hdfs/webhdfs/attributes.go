@@ -306,3 +306,7 @@ func (q *request) noSnapshots() (response, error) {
 	}
 	return response{}, err
 }
+
+func (q *request) noSymlinks() (response, error) {
+	return response{}, metadata.Errorf(metadata.ErrUnsupported, "Symlinks not supported")
+}

@@ -64,7 +64,7 @@ var operations = map[string]map[string]operation{
 		"REMOVEXATTR":      (*request).removeXAttr,
 		"SETQUOTA":         (*request).setQuota,
 
-		"CREATESYMLINK":         unsupported("symlinks are"),
+		"CREATESYMLINK":         (*request).noSymlinks,
 		"RENEWDELEGATIONTOKEN":  unsupported("delegation tokens are"),
 		"CANCELDELEGATIONTOKEN": unsupported("delegation tokens are"),
 		"ALLOWSNAPSHOT":         unsupported("snapshots are"),
