@@ -28,7 +28,7 @@ const truncatePoll = 100 * time.Millisecond
 func runTruncate(ctx context.Context, s *Shell, args []string) error {
 	length, err := strconv.ParseInt(args[0], 10, 64)
 	if err != nil {
-		s.report(errors.New("Illegal length, a non-negative integer expected")) //nolint:staticcheck // Hadoop's words
+		s.report(errors.New("Illegal length, a non-negative integer expected"))
 		return usageError{fmt.Sprintf("For input string: %q", args[0])}
 	}
 	var waiting []item
@@ -85,7 +85,7 @@ func (s *Shell) awaitLength(ctx context.Context, it item, length int64) error {
 
 func runConcat(ctx context.Context, s *Shell, args []string) error {
 	if len(args) == 0 {
-		return errors.New("Target path not specified. <target path> <src path> <src path> ...") //nolint:staticcheck // Hadoop's words
+		return errors.New("Target path not specified. <target path> <src path> <src path> ...")
 	}
 	if len(args) < 3 {
 		return errors.New("The number of source paths is less than 2. <target path> <src path> <src path> ...") //nolint:staticcheck // Hadoop's words
