@@ -116,7 +116,20 @@ func (s *suite) shells(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	if !s.wants("fsshell-ha") {
+		return nil
+	}
+	three, err := s.ours(ctx, 3)
+	if err != nil {
+		return err
+	}
+	fsShell, err = s.driver(ctx, three)
+	if err != nil {
+		return err
+	}
+	err = s.shellRow(ctx, "fsshell-ha", "FsShell on hops with 3 namenodes", &shellRun{cluster: three, shell: fsShell.run, api: fsShell.run, dir: local("hops-ha")})
+	s.end(3) // nothing else needs so many servers
+	return err
 }
 
 // askOracle runs the cases with FsShell on the stock HDFS: what all others are compared with.

@@ -69,6 +69,12 @@ func (s *suite) stop() {
 	s.drivers, s.oursBy, s.stockCluster = nil, nil, nil
 }
 
+// end stops a cluster of ours before the end of the run.
+func (s *suite) end(namenodes int) {
+	s.oursBy[namenodes].stop()
+	delete(s.oursBy, namenodes)
+}
+
 // hadoop is the class path of Apache Hadoop.
 func (s *suite) hadoop() (string, error) {
 	var err error

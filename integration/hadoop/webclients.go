@@ -66,7 +66,7 @@ func (s *suite) curlRow(ctx context.Context, c *cluster) error {
 		{"GETFILECHECKSUM", []string{"-L", base + "/d/f" + as("GETFILECHECKSUM", root)}, "", `"algorithm":"MD5-of-0MD5-of-512CRC32C"`},
 		{"GETHOMEDIRECTORY", []string{base + as("GETHOMEDIRECTORY", "alice")}, "", `{"Path":"/user/alice"}200`},
 		{"CREATE as another user", []string{"-L", "-X", "PUT", "-T", body, base + "/d/alice" + as("CREATE", "alice")}, "hers\n", "201"},
-		{"CREATE without the right", []string{"-L", "-X", "PUT", "-T", body, base + "/no" + as("CREATE", "alice")}, "x", `"exception":"AccessControlException"`},
+		{"CREATE without the right", []string{"-L", "-X", "PUT", "-T", body, base + "-no" + as("CREATE", "alice")}, "x", `"exception":"AccessControlException"`},
 		{"APPEND", []string{"-L", "-X", "POST", "--data-binary", "@" + body, base + "/d/alice" + as("APPEND", "alice")}, "more\n", "200"},
 		{"OPEN what was appended", []string{"-L", base + "/d/alice" + as("OPEN", "bob")}, "", "hers\nmore\n200"},
 		{"SETPERMISSION", []string{"-X", "PUT", base + "/d/alice" + as("SETPERMISSION&permission=600", "alice")}, "", "200"},
