@@ -72,7 +72,7 @@ func (p *process) stop() {
 func (p *process) ended() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended by itself (%v); the end of %s:\n%s", p.name, p.err, p.log, lastLines(p.log, 8))
+		return fmt.Errorf("%s ended by itself (%w); the end of %s:\n%s", p.name, p.err, p.log, lastLines(p.log, 8))
 	default:
 		return nil
 	}

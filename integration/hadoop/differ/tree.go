@@ -1,9 +1,11 @@
 package differ
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gohops/hops/internal/hrpc"
@@ -20,7 +22,7 @@ func (s *Side) status(f *pb.HdfsFileStatusProto) string {
 		s.when(f.GetModificationTime()), s.when(f.GetAccessTime()), f.GetChildrenNum(), f.GetStoragePolicy(), f.GetFlags())
 }
 
-// tree prints everything below a directory, as the superuser sees it: one line a file, in the order of the listings.
+// tree prints everything below a directory, as the superuser sees it: one line a file.
 func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (string, error) {
 	var b strings.Builder
 	fail := func(what, path string, err error) error {
@@ -68,28 +70,33 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 	var walk func(path string) error
 	walk = func(path string) error {
 		after := []byte{}
+		var all []*pb.HdfsFileStatusProto
 		for {
 			var answer pb.GetListingResponseProto
 			if err := s.call(ctx, "", "getListing", &pb.GetListingRequestProto{Src: &path, StartAfter: after, NeedLocation: ptr(false)}, &answer); err != nil {
 				return fail("list", path, err)
 			}
 			list := answer.GetDirList().GetPartialListing()
-			for _, f := range list {
-				child := path + "/" + string(f.GetPath())
-				if err := show(child, f); err != nil {
-					return err
-				}
-				if f.GetFileType() == pb.HdfsFileStatusProto_IS_DIR {
-					if err := walk(child); err != nil {
-						return err
-					}
-				}
-			}
+			all = append(all, list...)
 			if answer.GetDirList().GetRemainingEntries() == 0 || len(list) == 0 {
-				return nil
+				break
 			}
 			after = list[len(list)-1].GetPath()
 		}
+		// HDFS compares the bytes of names with a sign, so names beyond ASCII come first there.
+		slices.SortFunc(all, func(a, b *pb.HdfsFileStatusProto) int { return bytes.Compare(a.GetPath(), b.GetPath()) })
+		for _, f := range all {
+			child := path + "/" + string(f.GetPath())
+			if err := show(child, f); err != nil {
+				return err
+			}
+			if f.GetFileType() == pb.HdfsFileStatusProto_IS_DIR {
+				if err := walk(child); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 	var top pb.GetFileInfoResponseProto
 	if err := s.call(ctx, "", "getFileInfo", &pb.GetFileInfoRequestProto{Src: &root}, &top); err != nil {

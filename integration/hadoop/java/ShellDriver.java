@@ -87,7 +87,7 @@ public class ShellDriver {
             argv.get(0).startsWith("@") ? api(conf, argv) : shell(conf, argv));
       } catch (Throwable t) {
         Throwable cause = t.getCause() != null && t instanceof java.lang.reflect.UndeclaredThrowableException ? t.getCause() : t;
-        err.println(cause.getMessage());
+        err.println(String.valueOf(cause.getMessage()).split("\n", 2)[0]);
         status[0] = 1;
       }
     }, "command");
@@ -97,7 +97,7 @@ public class ShellDriver {
     if (worker.isAlive()) {
       err.println("no end within " + PATIENCE_MS + " ms; it is at");
       for (StackTraceElement frame : worker.getStackTrace()) {
-        err.println("\tat " + frame);
+        err.println("  in " + frame);
       }
       worker.interrupt();
       status[0] = -1000;
