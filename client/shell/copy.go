@@ -312,7 +312,7 @@ func (s *Shell) preserveLocal(it item, target string) error {
 }
 
 func runMoveToLocal(_ context.Context, s *Shell, _ []string) error {
-	return fmt.Errorf("Option '-%s' is not implemented yet.", s.verb) //nolint:staticcheck // Hadoop's words
+	return fmt.Errorf("Option '-%s' is not implemented yet.", s.verb)
 }
 
 // runGetmerge writes the files in directories, which are not gone down further, one after the other into a local file;

@@ -88,7 +88,7 @@ func runConcat(ctx context.Context, s *Shell, args []string) error {
 		return errors.New("Target path not specified. <target path> <src path> <src path> ...")
 	}
 	if len(args) < 3 {
-		return errors.New("The number of source paths is less than 2. <target path> <src path> <src path> ...") //nolint:staticcheck // Hadoop's words
+		return errors.New("The number of source paths is less than 2. <target path> <src path> <src path> ...")
 	}
 	var paths []string
 	for i, word := range args {
@@ -101,7 +101,7 @@ func runConcat(ctx context.Context, s *Shell, args []string) error {
 			if i == 0 {
 				target = "Target path "
 			}
-			return fmt.Errorf("%s%s does not exist or is not file.", target, s.qualified(it.path)) //nolint:staticcheck // Hadoop's words
+			return fmt.Errorf("%s%s does not exist or is not file.", target, s.qualified(it.path))
 		}
 		paths = append(paths, it.path)
 	}
@@ -224,7 +224,7 @@ func (s *Shell) findTests(words []string) ([]primary, error) {
 			}
 			tests = append(tests, func(it item) bool { return match.MatchString(fold(path.Base(it.path))) })
 		default:
-			return nil, errors.New("Unexpected argument: " + word) //nolint:staticcheck // Hadoop's words
+			return nil, errors.New("Unexpected argument: " + word)
 		}
 	}
 	if !printing {

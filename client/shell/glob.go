@@ -137,12 +137,12 @@ func compile(component string) (*regexp.Regexp, error) {
 		}
 	}
 	if class {
-		return nil, fmt.Errorf("Illegal file pattern: Expecting set closure character or end of range, or } for glob %s", component) //nolint:staticcheck // Hadoop's words
+		return nil, fmt.Errorf("Illegal file pattern: Expecting set closure character or end of range, or } for glob %s", component)
 	}
 	b.WriteString(`\z`)
 	re, err := regexp.Compile(b.String())
 	if err != nil {
-		return nil, fmt.Errorf("Illegal file pattern: %v for glob %s", err, component) //nolint:staticcheck // Hadoop's words
+		return nil, fmt.Errorf("Illegal file pattern: %w for glob %s", err, component)
 	}
 	return re, nil
 }
@@ -188,7 +188,7 @@ func braces(pattern string) ([]string, error) {
 		}
 	}
 	if depth > 0 {
-		return nil, fmt.Errorf("Illegal file pattern: Unclosed group near index %d %s", len(pattern), pattern) //nolint:staticcheck // Hadoop's words
+		return nil, fmt.Errorf("Illegal file pattern: Unclosed group near index %d %s", len(pattern), pattern)
 	}
 	return []string{pattern}, nil
 }

@@ -187,7 +187,7 @@ func (s *Shell) dial(uri string, args []string, properties map[string]string) (e
 func (s *Shell) report(err error) {
 	s.errors++
 	s.out.Flush()
-	if err == errSilent {
+	if errors.Is(err, errSilent) {
 		return
 	}
 	fmt.Fprintf(s.Stderr, "%s: %s\n", s.verb, text(err))

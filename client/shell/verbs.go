@@ -707,7 +707,7 @@ func statFormat(format string, it item) string {
 func runSetrep(ctx context.Context, s *Shell, args []string) error {
 	n, err := strconv.Atoi(args[0])
 	if err != nil {
-		s.report(errors.New("Illegal replication, a positive integer expected")) //nolint:staticcheck // Hadoop's words
+		s.report(errors.New("Illegal replication, a positive integer expected"))
 		return usageError{fmt.Sprintf("For input string: %q", args[0])}
 	}
 	if n < 1 {

@@ -121,8 +121,19 @@ type mixed struct {
 }
 
 var spotify = []mixed{
-	{"read", 6873}, {"stat file", 1304}, {"ls dir", 852}, {"stat dir", 396}, {"create", 270}, {"rename", 130}, {"delete", 75},
-	{"ls file", 49}, {"chown dir", 32}, {"setrep", 14}, {"chmod file", 2}, {"mkdir", 2}, {"chmod dir", 1},
+	{"read", 6873},
+	{"stat file", 1304},
+	{"ls dir", 852},
+	{"stat dir", 396},
+	{"create", 270},
+	{"rename", 130},
+	{"delete", 75},
+	{"ls file", 49},
+	{"chown dir", 32},
+	{"setrep", 14},
+	{"chmod file", 2},
+	{"mkdir", 2},
+	{"chmod dir", 1},
 }
 
 // Mix measures the Spotify mix on empty files, operations drawn by their share: each worker on 100 files of its own, in a

@@ -255,7 +255,7 @@ func (k *Cluster) Died() error {
 		select {
 		case <-s.done:
 			if !s.expected {
-				return fmt.Errorf("%s ended by itself (%v); the end of its log:\n%s", s.name, s.err, Tail(k.Log(s.name), 5))
+				return fmt.Errorf("%s ended by itself (%w); the end of its log:\n%s", s.name, s.err, Tail(k.Log(s.name), 5))
 			}
 		default:
 		}

@@ -38,14 +38,16 @@ func metadataPhases() []phase {
 	return []phase{
 		{name: "metadata", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Meta(ctx) }},
 		{name: "mix", run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, false) }},
-		{name: "pipelined", change: func(o *bench.Options) { o.Connections, o.Outstanding = 4, 256 },
+		{
+			name: "pipelined", change: func(o *bench.Options) { o.Connections, o.Outstanding = 4, 256 },
 			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) {
 				results, err := b.CreateAndStat(ctx)
 				for i := range results {
 					results[i].Name += ", 4 x 64"
 				}
 				return results, err
-			}},
+			},
+		},
 		{name: "shared mix", full: true, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, true) }},
 	}
 }
@@ -56,8 +58,10 @@ func dataPhases(replication int) []phase {
 		{name: "1 KiB files", full: true, closes: true, run: small(1 << 10), change: x},
 		{name: "4 KiB files", closes: true, run: small(4 << 10), change: x},
 		{name: "32 KiB files", full: true, closes: true, run: small(32 << 10), change: x},
-		{name: "1 GiB file", closes: true, change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
-			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) }},
+		{
+			name: "1 GiB file", closes: true, change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
+			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) },
+		},
 		{name: "hflush", change: x, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Flush(ctx, 16) }},
 	}
 }

@@ -146,9 +146,14 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 	data := func(name string) string { return filepath.Join(h.dir, "data", name) }
 	core := [][2]string{{"fs.defaultFS", "hdfs://peer"}, {"hadoop.tmp.dir", data("tmp")}, {"ipc.server.listen.queue.size", "1024"}}
 	hdfs := [][2]string{
-		{"dfs.replication", "1"}, {"dfs.namenode.handler.count", "64"}, {"dfs.datanode.handler.count", "32"},
-		{"dfs.datanode.max.transfer.threads", "8192"}, {"dfs.namenode.safemode.extension", "0"}, {"dfs.namenode.fs-limits.min-block-size", "0"},
-		{"dfs.namenode.fs-limits.max-directory-items", "6400000"}, {"dfs.namenode.datanode.registration.ip-hostname-check", "false"},
+		{"dfs.replication", "1"},
+		{"dfs.namenode.handler.count", "64"},
+		{"dfs.datanode.handler.count", "32"},
+		{"dfs.datanode.max.transfer.threads", "8192"},
+		{"dfs.namenode.safemode.extension", "0"},
+		{"dfs.namenode.fs-limits.min-block-size", "0"},
+		{"dfs.namenode.fs-limits.max-directory-items", "6400000"},
+		{"dfs.namenode.datanode.registration.ip-hostname-check", "false"},
 		{"dfs.datanode.synconclose", strconv.FormatBool(sync)},
 	}
 	var zookeeper string
@@ -162,10 +167,12 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 		}
 		core = append(core, [2]string{"ha.zookeeper.quorum", zookeeper})
 		hdfs = append(hdfs, [][2]string{
-			{"dfs.nameservices", "peer"}, {"dfs.ha.namenodes.peer", "nn1,nn2"},
+			{"dfs.nameservices", "peer"},
+			{"dfs.ha.namenodes.peer", "nn1,nn2"},
 			{"dfs.namenode.shared.edits.dir", "qjournal://" + strings.Join(quorum, ";") + "/peer"},
 			{"dfs.client.failover.proxy.provider.peer", "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"},
-			{"dfs.ha.automatic-failover.enabled", "true"}, {"dfs.ha.fencing.methods", "shell(/bin/true)"},
+			{"dfs.ha.automatic-failover.enabled", "true"},
+			{"dfs.ha.fencing.methods", "shell(/bin/true)"},
 		}...)
 		for i := range 2 {
 			id := fmt.Sprintf("nn%d", i+1)

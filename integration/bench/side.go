@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -222,20 +221,4 @@ func (o *ours) stop() error {
 		err = errors.Join(err, fmt.Errorf("process %d was left running: %s", pid, processes.Command(pid)), syscall.Kill(pid, syscall.SIGKILL))
 	}
 	return err
-}
-
-// sum adds up numbers by server.
-func sum[N int64 | float64](by map[string]N, prefixes ...string) N {
-	var total N
-	for name, v := range by {
-		if len(prefixes) == 0 {
-			total += v
-		}
-		for _, p := range prefixes {
-			if strings.HasPrefix(name, p) {
-				total += v
-			}
-		}
-	}
-	return total
 }

@@ -36,10 +36,13 @@ func TestAClusterInOneProcessRunsAJob(t *testing.T) {
 		}
 		defer r.Close()
 		var text bytes.Buffer
-		if _, err := text.ReadFrom(r); err == nil && !strings.Contains(text.String(), "on GPU-") {
-			err = fmt.Errorf("%s", text.String())
+		if _, err := text.ReadFrom(r); err != nil {
+			return err
 		}
-		return err
+		if !strings.Contains(text.String(), "on GPU-") {
+			return fmt.Errorf("the log is %q", text.String())
+		}
+		return nil
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -237,16 +236,6 @@ func (h *history) recover(ctx context.Context, fs *dfs.Client, name string) {
 		}
 	}
 	h.t.Errorf("%s, which its writer has left, cannot be closed", name)
-}
-
-// readAll reads a stream whole, for comparison.
-func readAll(t testing.TB, r io.Reader) []byte {
-	t.Helper()
-	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
 }
 
 // writeFile writes a local file of a test.

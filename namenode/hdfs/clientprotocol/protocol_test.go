@@ -34,6 +34,7 @@ func (s *scripted) BlockPool() string { return "BP-1" }
 func (s *scripted) Defaults() namenode.Defaults {
 	return namenode.Defaults{BlockSize: 128 << 20, Replication: 3, BytesPerChecksum: 512, PacketSize: 65536, FileBufferSize: 4096}
 }
+
 func (s *scripted) Statistics() namenode.Statistics {
 	return namenode.Statistics{Capacity: 100, Used: 7}
 }
@@ -43,15 +44,19 @@ func (s *scripted) Healthy() error                   { return errors.New("no lea
 func (s *scripted) Stat(_ metadata.Caller, _ string, done func(*metadata.FileStatus, error)) {
 	done(s.stat, nil)
 }
+
 func (s *scripted) ContentSummary(_ metadata.Caller, _ string, done func(*metadata.ContentSummary, error)) {
 	done(s.summary, nil)
 }
+
 func (s *scripted) Locate(_ metadata.Caller, _ string, _, _ int64, done func(*namenode.LocatedFile, error)) {
 	done(s.located, nil)
 }
+
 func (s *scripted) List(_ metadata.Caller, _ namenode.ListRequest, done func(*namenode.Listing, error)) {
 	done(s.listing, nil)
 }
+
 func (s *scripted) Create(_ metadata.Caller, r namenode.CreateRequest, done func(*metadata.FileStatus, error)) {
 	s.created = r
 	done(s.stat, nil)
