@@ -259,7 +259,7 @@ func (b *Bench) usage() usage {
 		u.self = float64(self.Utime.Nano()+self.Stime.Nano()) / 1e3
 	}
 	for name, pid := range b.Servers {
-		u.byServer[name] = processCPU(pid)
+		u.byServer[name] = ProcessCPU(pid)
 	}
 	u.machine = machineCPU()
 	return u
@@ -268,8 +268,8 @@ func (b *Bench) usage() usage {
 // tick is a clock tick of /proc in microseconds: USER_HZ is 100 on every Linux.
 const tick = 1e4
 
-// processCPU is what a process and its threads have used, in microseconds.
-func processCPU(pid int) float64 {
+// ProcessCPU is what a process and its threads have used, in microseconds; 0 when there is none.
+func ProcessCPU(pid int) float64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0

@@ -145,6 +145,7 @@ func (r *runner) compare(ctx context.Context, p plan) (err error) {
 				if s.label() == labelSynced && !ph.closes {
 					continue
 				}
+				quiet(sides, s)
 				results, err := r.phaseOn(ctx, s, ph, 0)
 				if err != nil {
 					return fmt.Errorf("%s on %s: %w", ph.name, s.label(), err)
@@ -158,6 +159,35 @@ func (r *runner) compare(ctx context.Context, p plan) (err error) {
 	}
 	r.report.Tables = append(r.report.Tables, t)
 	return nil
+}
+
+// quiet waits, for some seconds at most, until the other sides have done what their last turn left behind: a JVM that
+// still compiles, a checkpoint, blocks that go. It would slow down the side whose turn it is.
+func quiet(sides []side, next side) {
+	var pids []int
+	for _, s := range sides {
+		if s == next {
+			continue
+		}
+		for _, pid := range s.servers() {
+			pids = append(pids, pid)
+		}
+	}
+	used := func() float64 {
+		total := 0.0
+		for _, pid := range pids {
+			total += bench.ProcessCPU(pid)
+		}
+		return total
+	}
+	const look, calm, patience = 250 * time.Millisecond, 0.06, 20
+	for range patience {
+		before := used()
+		time.Sleep(look)
+		if used()-before <= calm*float64(look.Microseconds()) {
+			return
+		}
+	}
 }
 
 // phaseOn runs one phase on one side, in a directory of its own. A time of 0 means the run's.
