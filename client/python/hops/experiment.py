@@ -3,6 +3,7 @@
 A call sends the function to the cluster, waits, shows a line of progress and returns what the decks promise. One
 experiment runs at a time per process.
 """
+import difflib
 import json
 import os
 import secrets
@@ -117,12 +118,14 @@ def _run(fn, spec, name, description, local_logdir, options):
 class _Submission:
     """A submitted experiment that is waited for."""
 
-    OPTIONS = {"executors", "memory", "vcores", "gpus", "queue", "env", "arguments", "preload", "seed", "timeout", "project", "priority", "quiet"}
+    # These go into the specification as they are.
+    SPEC = ("env", "arguments", "preload", "seed", "timeout", "trial_timeout", "report_timeout", "stop_grace", "max_epochs", "executor_mode", "retention")
+    OPTIONS = {"executors", "memory", "vcores", "gpus", "queue", "project", "priority", "quiet", *SPEC}
 
     def __init__(self, fn, spec, name, description, options):
-        unknown = set(options) - self.OPTIONS
-        if unknown:
-            raise TypeError("unknown option %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(sorted(self.OPTIONS))))
+        for name in sorted(set(options) - self.OPTIONS):
+            near = difflib.get_close_matches(name, self.OPTIONS, 1)
+            raise TypeError("unknown option %s%s; there are %s" % (name, " (did you mean %s?)" % near[0] if near else "", ", ".join(sorted(self.OPTIONS))))
         options = {**defaults, **options}
         self.fs = _webhdfs.WebHDFS()
         self.jobs = _jobs.Jobs()
@@ -136,7 +139,7 @@ class _Submission:
         spec.setdefault("executors", options["executors"])
         spec.setdefault("resources", {"memory": options["memory"], "vcores": options["vcores"], "gpus": options["gpus"]})
         spec.setdefault("project", options.get("project") or os.environ.get("HOPS_PROJECT") or _cluster.user())
-        for key in ("env", "arguments", "preload", "seed", "timeout"):
+        for key in self.SPEC:
             if key in options:
                 spec.setdefault(key, options[key])
         job = {"name": spec["name"], "queue": options["queue"], "kind": "experiment", "experiment": spec}
@@ -175,7 +178,7 @@ class _Submission:
             result = {}
         if job.get("state") != "FINISHED" or job.get("final_status", "SUCCEEDED") != "SUCCEEDED":
             raise ExperimentError("%s %s: %s (directory: %s)" % (
-                self.id, job.get("state"), result.get("reason") or job.get("diagnostics") or "no reason given", self.directory))
+                self.id, job.get("final_status") if job.get("state") == "FINISHED" else job.get("state"), result.get("reason") or job.get("diagnostics") or "no reason given", self.directory))
         result["directory"] = self.directory
         return result
 

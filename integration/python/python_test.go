@@ -1,0 +1,171 @@
+// Package python tests experiments as people write them: Python scripts that import the package of client/python and
+// search on a running cluster.
+package python
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gohops/hops/integration/cluster"
+	"github.com/gohops/hops/integration/process"
+	"github.com/gohops/hops/training/tensorboard"
+)
+
+func TestMain(m *testing.M) { process.Main(m) }
+
+// start makes a cluster for scripts.
+func start(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("trials are processes")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3")
+	}
+	return cluster.Start(t, cluster.Config{NodeManager: true, Executable: process.Binary(t)})
+}
+
+// command runs a script of testdata as a user of the cluster would.
+func command(t *testing.T, k *cluster.Cluster, script string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	path, err := filepath.Abs("../../client/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(process.Context(t), "python3", append([]string{filepath.Join("testdata", script)}, args...)...)
+	cmd.Env = process.Environ(t, k.Conf(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")
+	out := &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	return cmd, out
+}
+
+func TestSearchesFromAScript(t *testing.T) {
+	k := start(t)
+	cmd, out := command(t, k, "searches.py")
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Event files that the trials wrote can be read by others.
+	_, line, _ := strings.Cut(out.String(), "EVENTS ")
+	line, _, _ = strings.Cut(line, "\n")
+	var files []string
+	if err := json.Unmarshal([]byte(line), &files); err != nil {
+		t.Fatal(err)
+	}
+	tags := map[string]int{}
+	for _, name := range files {
+		data, err := k.Client("").FS().ReadFile(process.Context(t), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := tensorboard.NewReader(bytes.NewReader(data)); ; {
+			e, err := r.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, s := range e.Scalars {
+				tags[s.Tag]++
+			}
+		}
+	}
+	if tags["metric"] != 3 || tags["mine"] != 3 {
+		t.Errorf("the event files have %v, want three steps each of metric and mine", tags)
+	}
+}
+
+func TestFunctionsThatGoWrongEndWithOneClearError(t *testing.T) {
+	k := start(t)
+	cmd, out := command(t, k, "failures.py")
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Log(out)
+	noneRuns(t, k)
+}
+
+// noneRuns waits until no job runs and no process of one is left.
+func noneRuns(t *testing.T, k *cluster.Cluster) {
+	t.Helper()
+	c := k.Client("")
+	process.Eventually(t, "the end of all jobs", func() error {
+		jobs, err := c.Jobs().List(process.Context(t))
+		for _, j := range jobs {
+			if !j.Ended() {
+				err = fmt.Errorf("%s is %s", j.ID, j.State)
+			}
+		}
+		return err
+	})
+}
+
+func TestInterruptingAScriptStopsItsSearch(t *testing.T) {
+	k := start(t)
+	cmd, out := command(t, k, "interrupted.py")
+	locked := &lines{}
+	cmd.Stdout, cmd.Stderr = locked, locked
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := k.Client("")
+	process.Eventually(t, "the job", func() error {
+		jobs, err := c.Jobs().List(process.Context(t))
+		if err == nil && (len(jobs) == 0 || jobs[0].State != "RUNNING") {
+			err = fmt.Errorf("%v %s", jobs, out)
+		}
+		return err
+	})
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	if err := cmd.Wait(); err == nil {
+		t.Error("an interrupted script ends with status 0")
+	}
+	noneRuns(t, k)
+}
+
+// lines drops what a script prints; it is there so that a pipe is read.
+type lines struct{}
+
+func (*lines) Write(p []byte) (int, error) { return len(p), nil }
+
+// Without Python an experiment cannot run; that is said where the experiment is waited for.
+func TestAnExperimentOnANodeWithoutPython(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a process")
+	}
+	bin := t.TempDir()
+	for _, name := range []string{"sh", "sleep"} { // a machine has some programs
+		if path, err := exec.LookPath(name); err == nil {
+			_ = os.Symlink(path, filepath.Join(bin, name))
+		}
+	}
+	t.Setenv("PATH", bin+":"+filepath.Join(filepath.Dir(process.Binary(t))))
+	dev := process.StartDev(t, process.Dir(t))
+	study := filepath.Join(t.TempDir(), "study.yaml")
+	for name, text := range map[string]string{
+		study: "name: none\nproject: p\nentry: train.py:train\nmetric: m\noptimizer: {type: none}\nresources: {memory: 128MiB, vcores: 1}\n",
+		filepath.Join(filepath.Dir(study), "train.py"): "def train():\n    return {'m': 1}\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := dev.Hops().Run("experiment", "run", "-f", study)
+	if r.Status != 1 || !strings.Contains(r.Stderr, "python3") {
+		t.Errorf("status %d\n%s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	t.Run("and the demo", func(t *testing.T) {
+		process.Hops{T: t}.Fails(1, []string{"python3 is not installed", "install Python 3.9 or newer"}, "demo")
+	})
+	dev.Stop(syscall.SIGTERM, process.Patience)
+}
