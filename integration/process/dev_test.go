@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -81,4 +82,29 @@ func TestEphemeralDevRemovesItsDirectory(t *testing.T) {
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// The containers of a workstation outlive a crash of everything else, as those of a cluster do.
+func TestDevKilledTakesItsContainersUpAgain(t *testing.T) {
+	var ports processes.Ports
+	t.Cleanup(func() { ports.Close() })
+	free, err := ports.Take(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, base, _ := strings.Cut(free[0], ":")
+	data := Dir(t)
+	args := []string{"--gpus", "sim:1", "--ports", base} // the same ports again: the master in its container knows them
+	dev := StartDev(t, data, args...)
+	w := startWorker(t, dev.Client(), 1)
+	dev.Kill()
+	w.alive()
+	dev = StartDev(t, data, args...)
+	w.c = dev.Client()
+	w.alive()
+	if s := w.finish("0"); !s.Succeeded() {
+		t.Errorf("%s %s: %s", s.State, s.FinalStatus, s.Diagnostics)
+	}
+	grantsDoNotOverlap(t, dev.Client())
+	dev.Stop(syscall.SIGTERM, 5*time.Second)
 }

@@ -114,7 +114,13 @@ func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 	}
 	k.must(k.Signal(leader, syscall.SIGSTOP))
 	defer func() { _ = k.Signal(leader, syscall.SIGCONT) }()
-	// Reads wait at the frozen leader's door; they are answered when it goes on.
+	started := time.Now()
+	if err := fresh.WriteFile(ctx, "/frozen", []byte("new"), true); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s frozen; next write acknowledged after %v", leader, time.Since(started))
+	// Reads that begin after the write was acknowledged wait at the frozen leader's door. They are answered when it goes
+	// on, and none may be answered with what was there before.
 	type answer struct {
 		data []byte
 		err  error
@@ -128,18 +134,13 @@ func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 			answers <- answer{got, err}
 		}()
 	}
-	started := time.Now()
-	if err := fresh.WriteFile(ctx, "/frozen", []byte("new"), true); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%s frozen; next write acknowledged after %v", leader, time.Since(started))
 	time.Sleep(max(0, 5*time.Second-time.Since(started)))
 	k.must(k.Signal(leader, syscall.SIGCONT))
 	time.AfterFunc(time.Second, cancel) // a namenode that leads no more leaves them waiting
 	stale := 0
 	for range cap(answers) {
 		a := <-answers
-		if a.err == nil && string(a.data) != "new" { // before its freeze they could have been answered, but they were sent after it
+		if a.err == nil && string(a.data) != "new" {
 			stale++
 		}
 	}
