@@ -60,6 +60,8 @@ var (
 	ErrSpaceQuota     = &Kind{"space quota exceeded", nil}
 	// ErrACL: an access control list that cannot be one.
 	ErrACL = &Kind{"invalid access control list", nil}
+	// ErrNoAttribute: an extended attribute that was asked for is not there.
+	ErrNoAttribute = &Kind{"attribute not found", nil}
 	// ErrSnapshot: a snapshot cannot be, or cannot be made, where it is asked for.
 	ErrSnapshot = &Kind{"not snapshottable", nil}
 	// ErrNameTooLong: a path component is longer than MaxNameLength.

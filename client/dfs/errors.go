@@ -55,6 +55,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.hdfs.protocol.NSQuotaExceededException":                            metadata.ErrNamespaceQuota,
 	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":                 metadata.ErrSpaceQuota,
 	"org.apache.hadoop.hdfs.protocol.RecoveryInProgressException":                         metadata.ErrRecoveryInProgress,
+	"org.apache.hadoop.hdfs.protocol.XAttrNotFoundException":                              metadata.ErrNoAttribute,
 	"org.apache.hadoop.hdfs.protocol.SnapshotException":                                   metadata.ErrSnapshot,
 	"org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException":                      metadata.ErrPermission,
 	"org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException":                     metadata.ErrReplicaNotFound,

@@ -57,24 +57,10 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 }
 
 func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
-	minimum := op.MinBlockSize
-	if minimum == 0 {
-		minimum = ns.cfg.MinBlockSize
-	}
-	if op.BlockSize < minimum {
-		return metadata.Errorf(metadata.ErrIO, "Specified block size is less than configured minimum value "+
-			"(dfs.namenode.fs-limits.min-block-size): %d < %d", op.BlockSize, minimum)
-	}
-	if op.BlockSize > maxLength {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "Specified block size is too large: %d > %d", op.BlockSize, maxLength)
-	}
 	if err := checkClient(op.ClientName, op.ClientNode, t.caller.host); err != nil {
 		return err
 	}
 	if err := ns.resolveTarget(p, t, op.Target, toMake); err != nil {
-		return err
-	}
-	if err := checkReplication(op.Replication, p.String, t.caller.host); err != nil {
 		return err
 	}
 	if err := ns.check(p, &t.caller, checks{ancestor: metadata.Write}, true); err != nil {
@@ -91,7 +77,27 @@ func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
 	case n.isDir():
 		return metadata.Errorf(metadata.ErrExist, "%s already exists as a directory", p)
 	case op.Overwrite:
-		return ns.check(p, &t.caller, checks{last: metadata.Write}, true)
+		if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+			return err
+		}
+	}
+	if err := ns.checkBlockSize(op); err != nil {
+		return err
+	}
+	return checkReplication(op.Replication, p.String, t.caller.host)
+}
+
+func (ns *Namespace) checkBlockSize(op *logpb.Create) error {
+	minimum := op.MinBlockSize
+	if minimum == 0 {
+		minimum = ns.cfg.MinBlockSize
+	}
+	if op.BlockSize < minimum {
+		return metadata.Errorf(metadata.ErrIO, "Specified block size is less than configured minimum value "+
+			"(dfs.namenode.fs-limits.min-block-size): %d < %d", op.BlockSize, minimum)
+	}
+	if op.BlockSize > maxLength {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Specified block size is too large: %d > %d", op.BlockSize, maxLength)
 	}
 	return nil
 }

@@ -204,4 +204,7 @@ func (ns *Namespace) move(n *inode, dst *place) {
 	ns.attach(to, cloneName(dst.name()), n)
 	ns.modified(from)
 	ns.modified(to)
+	if n.mtime > to.mtime { // as HDFS has it: a directory is not older than what is put into it
+		to.mtime = n.mtime
+	}
 }

@@ -15,12 +15,12 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		t.failf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", t.caller.user)
 		return
 	}
-	if op.Names < metadata.QuotaUnset || op.Space < metadata.QuotaUnset {
-		t.failf(metadata.ErrInvalidArgument, "Illegal value for nsQuota or ssQuota : %d and %d", op.Names, op.Space)
-		return
-	}
 	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
 		t.fail(err)
+		return
+	}
+	if op.Names < metadata.QuotaUnset || op.Space < metadata.QuotaUnset {
+		t.failf(metadata.ErrInvalidArgument, "Illegal value for nsQuota or ssQuota : %d and %d", op.Names, op.Space)
 		return
 	}
 	n := p.last()

@@ -11,11 +11,11 @@ import (
 func (ns *Namespace) setReplication(t *txn, op *logpb.SetReplication) {
 	p := newPlace()
 	defer p.release()
-	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+	if err := checkReplication(op.Replication, func() string { return "/" + printable(op.Target.GetPath()) }, ""); err != nil {
 		t.fail(err)
 		return
 	}
-	if err := checkReplication(op.Replication, p.String, ""); err != nil {
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
 		t.fail(err)
 		return
 	}

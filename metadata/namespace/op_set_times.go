@@ -5,7 +5,8 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// setTimes sets modification and access time, each unless negative. A directory has no access time.
+// setTimes sets modification and access time, each unless negative. A directory
+// has an access time only if it was set.
 //
 // Errors: ErrNotExist; ErrPermission without WRITE on the path.
 func (ns *Namespace) setTimes(t *txn, op *logpb.SetTimes) {
@@ -13,7 +14,7 @@ func (ns *Namespace) setTimes(t *txn, op *logpb.SetTimes) {
 		if op.Mtime >= 0 {
 			n.mtime = metadata.Time(op.Mtime)
 		}
-		if op.Atime >= 0 && n.file != nil {
+		if op.Atime >= 0 {
 			n.atime = metadata.Time(op.Atime)
 		}
 	})

@@ -163,7 +163,8 @@ func (ns *Namespace) removeXAttr(t *txn, op *logpb.RemoveXAttr) {
 
 // XAttrs returns the extended attributes of path that c may see; with names those, in their order.
 //
-// Errors: ErrNotExist; ErrPermission without READ on path, or for names that are not for c; ErrIO when one is not there.
+// Errors: ErrNotExist; ErrPermission without READ on path, or for names that are not for c; ErrNoAttribute when one is not
+// there.
 func (ns *Namespace) XAttrs(c metadata.Caller, path string, names []metadata.XAttr) ([]metadata.XAttr, error) {
 	who := callerOf(c)
 	for _, a := range names {
@@ -183,12 +184,15 @@ func (ns *Namespace) XAttrs(c metadata.Caller, path string, names []metadata.XAt
 	return out, err
 }
 
-// ListXAttrs returns the extended attributes of path that c may see. It needs no right on path itself, and is for names.
+// ListXAttrs returns the extended attributes of path that c may see, for their names.
 //
-// Errors: ErrNotExist; those of Stat.
+// Errors: ErrNotExist; ErrPermission without READ on path; those of Stat.
 func (ns *Namespace) ListXAttrs(c metadata.Caller, path string) ([]metadata.XAttr, error) {
 	var out []metadata.XAttr
-	err := ns.find(c, path, func(p *place, c *caller, _ bool) error {
+	err := ns.find(c, path, func(p *place, c *caller, load bool) error {
+		if err := ns.check(p, c, checks{last: metadata.Read}, load); err != nil {
+			return err
+		}
 		var err error
 		out, err = visibleXAttrs(p, c, nil)
 		return err
@@ -216,7 +220,7 @@ func visibleXAttrs(p *place, c *caller, names []metadata.XAttr) (out []metadata.
 	for _, want := range names {
 		i, found := slices.BinarySearchFunc(have, want, compareXAttrs)
 		if !found {
-			return nil, metadata.Errorf(metadata.ErrIO, "At least one of the attributes provided was not found.")
+			return nil, metadata.Errorf(metadata.ErrNoAttribute, "At least one of the attributes provided was not found.")
 		}
 		out = append(out, have[i])
 	}

@@ -142,13 +142,21 @@ func (p *place) push(name string, n *inode) {
 	p.nodes = append(p.nodes, n)
 }
 
+// prefix is the path so far, with nothing for the root.
+func (p *place) prefix() string {
+	if p.isRoot() {
+		return ""
+	}
+	return p.String()
+}
+
 // intent is why a path is resolved.
 type intent uint8
 
 const (
 	// existing paths only are of interest: a file as an ancestor is a refusal.
 	toUse intent = iota
-	// the path may be made: its names must be valid, a file as an ancestor is named as such.
+	// the path may be made: its names must be valid, none of them empty, and a file as an ancestor is named as such.
 	toMake
 )
 
@@ -183,6 +191,9 @@ func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path st
 			name, path = path, ""
 		}
 		if name == "" {
+			if why == toMake && strings.Trim(path, "/") != "" {
+				return metadata.Errorf(metadata.ErrInvalidPath, "Invalid file name: %s", printable(p.prefix()+"//"+path))
+			}
 			continue
 		}
 		if len(p.names) == metadata.MaxPathDepth {

@@ -201,7 +201,8 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 	for i, b := range f.blocks {
 		last := i == len(f.blocks)-1
 		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete}
-		if one.Offset < end && (at+b.Length > offset || !one.Complete) {
+		// HDFS gives the block at the offset even for no bytes.
+		if (one.Offset < end || one.Offset == offset) && (at+b.Length > offset || !one.Complete) {
 			r.Blocks = append(r.Blocks, one)
 		}
 		if last {
@@ -218,7 +219,7 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 // Blocks returns the blocks of a file that overlap [offset, offset+length).
 //
 // Errors: ErrNotExist for a missing path and for a directory; ErrInvalidArgument for a negative offset or length;
-// ErrPermission without READ on the file.
+// ErrPermission without READ on the file. As in HDFS 3.4, what is missing is told before rights are looked at.
 func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64) (*FileBlocks, error) {
 	if offset < 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Negative offset is not supported. File: %s", printable(path))
@@ -227,7 +228,9 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", printable(path))
 	}
 	var blocks *FileBlocks
-	err := ns.find(c, path, func(p *place, c *caller, _ bool) error {
+	anybody := metadata.Caller{Superuser: true}
+	err := ns.find(anybody, path, func(p *place, _ *caller, _ bool) error {
+		who := callerOf(c)
 		n := p.last()
 		if n == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", p)
@@ -235,7 +238,10 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 		if n.file == nil {
 			return metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", p)
 		}
-		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read); err != nil {
+		if err := p.checkTraverse(&who, toUse); err != nil {
+			return err
+		}
+		if err := checkMode(&who, p, len(p.nodes)-1, metadata.Read); err != nil {
 			return err
 		}
 		blocks = n.blocks(offset, length)

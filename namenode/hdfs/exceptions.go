@@ -36,6 +36,7 @@ const (
 	PathComponentTooLong = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
 	MaxDirectoryItems    = "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException"
 	StartAfterNotFound   = "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException"
+	XAttrNotFound        = "org.apache.hadoop.hdfs.protocol.XAttrNotFoundException"
 	ReplicaNotFound      = "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException"
 	ChecksumFailure      = "org.apache.hadoop.fs.ChecksumException"
 	DiskOutOfSpace       = "org.apache.hadoop.util.DiskChecker$DiskOutOfSpaceException"
@@ -70,6 +71,7 @@ var table = []struct {
 	{metadata.ErrNamespaceQuota, NSQuotaExceeded},
 	{metadata.ErrSpaceQuota, DSQuotaExceeded},
 	{metadata.ErrACL, ACLInvalid},
+	{metadata.ErrNoAttribute, XAttrNotFound},
 	{metadata.ErrSnapshot, Snapshot},
 	{metadata.ErrNameTooLong, PathComponentTooLong},
 	{metadata.ErrDirectoryFull, MaxDirectoryItems},
@@ -82,8 +84,7 @@ var table = []struct {
 
 // also lists classes that other servers say for a kind of ours.
 var also = map[string]*metadata.Kind{
-	JavaIllegalArgument: metadata.ErrInvalidArgument,
-	"org.apache.hadoop.hdfs.protocol.XAttrNotFoundException": metadata.ErrIO,
+	JavaIllegalArgument:   metadata.ErrInvalidArgument,
 	ObserverRetryOnActive: metadata.ErrStandby,
 	"org.apache.hadoop.hdfs.protocol.QuotaByStorageTypeExceededException":      metadata.ErrSpaceQuota,
 	"org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException":           metadata.ErrPermission,

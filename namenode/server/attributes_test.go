@@ -31,7 +31,7 @@ func TestAttributesTravelOverTheWire(t *testing.T) {
 	if err := fs.RemoveXAttr(ctx, "/d", colour); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fs.XAttrs(ctx, "/d", colour); !errors.Is(err, metadata.ErrIO) {
+	if _, err := fs.XAttrs(ctx, "/d", colour); !errors.Is(err, metadata.ErrNoAttribute) {
 		t.Errorf("read after removal: %v", err)
 	}
 

@@ -226,9 +226,6 @@ func (s *Server) RecoverLease(c metadata.Caller, path, client string, done func(
 		return
 	}
 	s.read(func(err error) {
-		if err == nil {
-			err = s.ns.CheckAccess(c, path, metadata.Write)
-		}
 		var id metadata.INodeID
 		if err == nil {
 			id, err = s.ns.Resolve(c, path)
@@ -243,6 +240,8 @@ func (s *Server) RecoverLease(c metadata.Caller, path, client string, done func(
 			done(false, metadata.Errorf(metadata.ErrNotExist, "Path is not a file: %s", path))
 		case !f.UnderConstruction:
 			done(true, nil)
+		case s.ns.CheckAccess(c, path, metadata.Write) != nil:
+			done(false, s.ns.CheckAccess(c, path, metadata.Write))
 		case f.Holder == namespace.RecoveryHolder && s.recovering(f):
 			done(false, nil) // it is on its way
 		default:

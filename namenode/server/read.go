@@ -30,11 +30,11 @@ func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*name
 			return
 		}
 		st, err := s.ns.Stat(c, r.Path)
-		if err != nil || st == nil {
+		if err != nil {
 			done(nil, err)
 			return
 		}
-		if st.Children <= shortList && !r.Locations {
+		if st == nil || st.Children <= shortList && !r.Locations {
 			done(s.list(c, r))
 			return
 		}

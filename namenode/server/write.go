@@ -38,6 +38,9 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 		done(nil, err)
 		return
 	}
+	if s.config.Properties.MinBlockSize == 0 && r.BlockSize == 0 {
+		r.BlockSize = 1 // HDFS's header of a file has no smaller one
+	}
 	e := &envelope{}
 	e.command.Op = &logpb.Command_Create{Create: &logpb.Create{
 		Target: t, Mode: uint32(r.Mode), Unmasked: unmasked(r.Unmasked), ClientName: r.Client, Overwrite: r.Overwrite, Create: r.Create, CreateParent: r.Parents,

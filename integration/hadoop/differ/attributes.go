@@ -10,7 +10,8 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-var attributes = []string{"USER:k", "USER:k", "USER:l", "USER:k2", "TRUSTED:t", "SECURITY:s", "SYSTEM:y", "USER:", "RAW:r"}
+// attributes to draw from; none without a name, which HDFS takes from a client that does not check.
+var attributes = []string{"USER:k", "USER:k", "USER:l", "USER:k2", "TRUSTED:t", "SECURITY:s", "SYSTEM:y", "RAW:r"}
 
 // attribute reads NAMESPACE:name.
 func attribute(s string) *pb.XAttrProto {

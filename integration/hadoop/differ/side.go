@@ -115,6 +115,16 @@ func (a answer) unsupported() bool {
 	return strings.HasSuffix(a.class, ".UnsupportedOperationException") || strings.HasSuffix(a.class, ".RpcNoSuchMethodException")
 }
 
+// absolute reports whether all paths of an operation are. To others HDFS says whatever it stumbles over first.
+func (o Operation) absolute() bool {
+	for _, name := range []string{"src", "dst", "target", "link"} {
+		if path, ok := o.Args[name]; ok && !strings.HasPrefix(path, "$R") && !strings.HasPrefix(path, "/") {
+			return false
+		}
+	}
+	return true
+}
+
 // accepts compares results and classes; messages only if strict. Where HDFS stumbles over an odd argument, which it tells
 // by an exception of the language, any refusal is as good.
 func (a answer) accepts(b answer, strict bool) bool {

@@ -38,6 +38,7 @@ var statusTable = []struct {
 	{metadata.ErrNamespaceQuota, codes.ResourceExhausted},
 	{metadata.ErrSpaceQuota, codes.ResourceExhausted},
 	{metadata.ErrACL, codes.InvalidArgument},
+	{metadata.ErrNoAttribute, codes.NotFound},
 	{metadata.ErrSnapshot, codes.FailedPrecondition},
 	{metadata.ErrNameTooLong, codes.InvalidArgument},
 	{metadata.ErrDirectoryFull, codes.ResourceExhausted},

@@ -134,8 +134,13 @@ func (p *protocol) existing(c *hrpc.Call, path string, fn func(*metadata.FileSta
 		switch {
 		case err != nil:
 			c.Fail(err)
-		case f == nil:
-			c.Fail(metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", path))
+		case f == nil: // a file above it is another matter, of which Stat does not tell the superuser
+			p.service.CheckAccess(c.Caller, path, 0, func(err error) {
+				if metadata.KindOf(err) != metadata.ErrPermission {
+					err = metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s", path)
+				}
+				c.Fail(err)
+			})
 		default:
 			fn(f)
 		}

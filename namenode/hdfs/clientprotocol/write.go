@@ -24,8 +24,6 @@ func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
 		err = metadata.Errorf(metadata.ErrInvalidArgument, "SHOULD_REPLICATE flag and ecPolicyName are exclusive parameters. Set both is not allowed!")
 	case r.GetEcPolicyName() != "":
 		err = metadata.Errorf(metadata.ErrInvalidArgument, "Policy '%s' does not match any enabled erasure coding policies: []. An erasure coding policy can be enabled by enableErasureCodingPolicy API.", r.GetEcPolicyName())
-	case int64(r.GetBlockSize()) < 0:
-		err = metadata.Errorf(metadata.ErrIO, "Invalid block size %d for %s", int64(r.GetBlockSize()), r.GetSrc())
 	}
 	if err != nil {
 		c.Fail(err)
