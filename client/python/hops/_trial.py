@@ -45,6 +45,8 @@ def run_and_exit(sock, output, problem):
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
+        for stream in (sys.stdout, sys.stderr):  # a print is one write, whatever the interpreter was started with
+            stream.reconfigure(line_buffering=True, write_through=False)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         code = run(sock, problem)
         sys.stdout.flush()

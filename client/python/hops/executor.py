@@ -24,6 +24,8 @@ PATIENCE = 600.0
 # How often logs and event files are appended to in the filesystem.
 FLUSH_SECONDS = 2.0
 MAX_REPORT_EVENTS = 500
+# What is printed without an end of the line is kept back up to so many bytes.
+MAX_LINE = 16384
 
 
 class Stale(Exception):
@@ -338,12 +340,22 @@ class Trial:
         self.log_bytes += len(data)
 
     def _read_log(self):
+        """Take what the process prints, by whole lines, so that the reporter's lines do not fall into them."""
+        rest = b""
         while True:
             data = os.read(self._log_read, 65536)
             if not data:
                 os.close(self._log_read)
-                return
-            self._take_log(data)
+                break
+            rest += data
+            end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+            if not end and len(rest) > MAX_LINE:
+                end = len(rest)
+            if end:
+                self._take_log(rest[:end])
+                rest = rest[end:]
+        if rest:
+            self._take_log(rest)
 
     def _flush_files(self):
         while not self._ended:

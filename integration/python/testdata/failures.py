@@ -17,11 +17,13 @@ def raises(x):
     raise KeyError("a column that is not there")
 
 
+def never_reports(x):
+    time.sleep(600)
+
+
 def goes_wrong(how, reporter):
     if how == "raises":
         raise ValueError("a bad idea")
-    if how == "hangs":
-        time.sleep(600)
     if how == "text":
         reporter.broadcast("much", 1)
     if how == "diverges":
@@ -46,7 +48,6 @@ def goes_wrong(how, reporter):
 # What the trial of each must end with.
 WRONG = {
     "raises": ("FAILED", "ValueError", "a bad idea"),
-    "hangs": ("FAILED", "ReportTimeout", "nothing was reported for 1s"),
     "text": ("FAILED", "MetricNotNumber", "'much', not a number"),
     "diverges": ("FAILED", "MetricNotFinite", "NaN"),
     "backwards": ("FAILED", "ValueError", "must not go backwards"),
@@ -98,6 +99,8 @@ class Model:
 
 CASES = {
     "raises": lambda: fails(["FAILED", "KeyError", "a column that is not there", "log: /Projects/failures/"], one, raises),
+    "never_reports": lambda: fails(["ReportTimeout", "nothing was reported for 1s", "raise report_timeout"], one, never_reports,
+                                   report_timeout="1s", stop_grace="100ms"),
     "wants_more": lambda: fails(["y"], one, wants_more),
     "closure": lambda: fails(["'outside'"], one, closure(), kind=Exception),
     "lambda": lambda: fails(["lambda"], one, lambda x: x, kind=Exception),
@@ -117,7 +120,7 @@ CASES = {
 def each_its_own():
     """In one search every function goes wrong in its own way; what goes well is the result."""
     result = experiment.search(goes_wrong, {"optimizer": {"type": "grid"}, "space": {"how": {"type": "CATEGORICAL", "values": list(WRONG)}}},
-                               name="wrong", report_timeout="1s", stop_grace="100ms", **{**options, "executors": 3})
+                               name="wrong", **{**options, "executors": 3})
     assert result["best_config"] == {"how": "well"} and result["best_val"] == 1.5, result
     seen = {}
     for trial in result["trials"]:
