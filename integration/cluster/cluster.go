@@ -231,8 +231,13 @@ func (k *Cluster) Stop(name string) {
 	}
 }
 
-// close ends everything.
+// close ends everything, once the containers of jobs that have ended are gone.
 func (k *Cluster) close() {
+	if k.servers["nm1"] != nil && !k.t.Failed() {
+		for deadline := time.Now().Add(Patience / 3); len(processes.Find(k.Dir+"/", "")) > 0 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 	for i := len(k.names) - 1; i >= 0; i-- {
 		if k.servers[k.names[i]] != nil {
 			k.Stop(k.names[i])
