@@ -162,6 +162,7 @@ func (n *inode) status() metadata.FileStatus {
 		Owner: n.owner.Value(),
 		Group: n.group.Value(),
 		MTime: n.mtime,
+		ATime: n.atime,
 		ACL:   n.extra.hasACL(),
 	}
 	if n.isDir() {
@@ -170,7 +171,6 @@ func (n *inode) status() metadata.FileStatus {
 		return s
 	}
 	s.Type = metadata.TypeFile
-	s.ATime = n.atime
 	s.Length = n.file.length
 	s.Replication = n.file.replication
 	s.BlockSize = n.file.blockSize

@@ -5,8 +5,8 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// setTimes sets modification and access time, each unless negative. A directory
-// has an access time only if it was set.
+// setTimes sets modification and access time, each unless negative. A directory has an access time only if it
+// was set.
 //
 // Errors: ErrNotExist; ErrPermission without WRITE on the path.
 func (ns *Namespace) setTimes(t *txn, op *logpb.SetTimes) {
