@@ -161,7 +161,8 @@ type listReply struct {
 	names     []byte
 }
 
-var listReplies = sync.Pool{New: func() any { return new(listReply) }}
+// names is never nil, because the empty name of a file that was listed itself is a required field.
+var listReplies = sync.Pool{New: func() any { return &listReply{names: make([]byte, 0, 64)} }}
 
 // keepEntries is how large a reused listing may be.
 const keepEntries = 1024
