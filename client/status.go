@@ -25,6 +25,26 @@ type JobStatus struct {
 	LogDir string `json:"log_dir"`
 	// PendingReason says what the job waits for.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	// Containers that the job has had, as far as they are remembered. List leaves them out.
+	Containers []JobContainer `json:"containers,omitempty"`
+}
+
+// JobContainer is one container of a job.
+type JobContainer struct {
+	ID     string            `json:"id"`
+	Master bool              `json:"master,omitempty"`
+	Node   string            `json:"node"`
+	State  rm.ContainerState `json:"state"`
+	// ExitStatus is there when the container has ended.
+	ExitStatus  *int     `json:"exit_status,omitempty"`
+	Diagnostics string   `json:"diagnostics,omitempty"`
+	GPUs        []string `json:"gpus,omitempty"`
+	// Times in milliseconds since 1970; 0: not yet.
+	Granted  int64 `json:"granted"`
+	Started  int64 `json:"started"`
+	Finished int64 `json:"finished"`
+	// LogDir is where its logs lie in the filesystem.
+	LogDir string `json:"log_dir"`
 }
 
 // Ended reports whether the job has ended.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,6 +99,9 @@ func readDocument(name string, stdin io.Reader, into any) error {
 	return nil
 }
 
+// logPatience is how long `hops job run` waits for the last of the logs.
+const logPatience = 5 * time.Second
+
 func runJob(c *cli.Context) error {
 	var job client.Job
 	if f := c.String("file"); f != "" {
@@ -175,8 +179,15 @@ func runJob(c *cli.Context) error {
 		if err := json.NewEncoder(c.App.Writer).Encode(s); err != nil {
 			return err
 		}
-	} else if err := printLogs(c, cl, id); err != nil {
-		fmt.Fprintf(c.App.ErrWriter, "logs: %v\n", err)
+	} else {
+		complete, cancel := context.WithTimeout(c.Context, logPatience)
+		if err := cl.AwaitLogs(complete, id); err != nil {
+			fmt.Fprintf(c.App.ErrWriter, "logs may lack their end: %v\n", err)
+		}
+		cancel()
+		if err := printLogs(c, cl, id); err != nil {
+			fmt.Fprintf(c.App.ErrWriter, "logs: %v\n", err)
+		}
 	}
 	if !s.Succeeded() {
 		return fail(exitFailed, "%s %s: %s", id, s.FinalStatus, s.Diagnostics)
