@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -70,7 +71,11 @@ func (s *suite) differ(ctx context.Context, c differ.Config) (*differ.Result, er
 			say("%d sequences, %d operations", sequences, steps)
 		}
 	}
-	return differ.Run(ctx, c)
+	result, err := differ.Run(ctx, c)
+	if err != nil {
+		err = errors.Join(err, stock.died(), ours.died())
+	}
+	return result, err
 }
 
 // fuzz is the differential test alone, for a time.

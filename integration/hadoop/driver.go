@@ -47,7 +47,6 @@ func startDriver(classPath, dir string, clusters ...*cluster) (*driver, error) {
 	d := &driver{process: exec.Command("java", argv...)}
 	d.process.Env = append(os.Environ(), javaEnv()...)
 	d.process.Stderr = log
-	d.process.SysProcAttr = ownGroup()
 	if d.in, err = d.process.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -56,7 +55,7 @@ func startDriver(classPath, dir string, clusters ...*cluster) (*driver, error) {
 		return nil, err
 	}
 	d.out = bufio.NewReaderSize(out, 1<<20)
-	return d, d.process.Start()
+	return d, spawn(d.process)
 }
 
 // run is a runner.

@@ -85,8 +85,7 @@ func (s *suite) gohdfsRow(ctx context.Context, name, title string, c *cluster) e
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", binary, "-test.v=test2json", "-test.timeout", "300s")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HADOOP_CONF_DIR="+c.conf, "HADOOP_USER_NAME="+superuser())
-	cmd.SysProcAttr = ownGroup()
-	out, err := cmd.Output()
+	out, err := output(cmd)
 	if len(out) == 0 {
 		return fmt.Errorf("the tests of %s did not run: %w", gohdfsModule, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -35,8 +38,7 @@ func start(name, dir string, env []string, argv ...string) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Dir = dir
-	p.cmd.SysProcAttr = ownGroup()
-	if err := p.cmd.Start(); err != nil {
+	if err := spawn(p.cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {
@@ -44,6 +46,38 @@ func start(name, dir string, env []string, argv ...string) (*process, error) {
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// spawner has a thread of its own that lives as long as the suite: the kernel ends children with Pdeathsig when the thread
+// ends that has started them, and Go ends threads that are idle.
+var spawner = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+// spawn starts a program as a child that ends with the suite.
+func spawn(cmd *exec.Cmd) error {
+	cmd.SysProcAttr = ownGroup()
+	done := make(chan error)
+	spawner() <- func() { done <- cmd.Start() }
+	return <-done
+}
+
+// output runs a program to its end and returns what it wrote to standard output.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := spawn(cmd); err != nil {
+		return nil, err
+	}
+	err := cmd.Wait()
+	return out.Bytes(), err
 }
 
 // ownGroup puts a child into a process group, which a Ctrl-C at the terminal does not reach, and ends it when the suite is
@@ -127,15 +161,19 @@ func tool(dir string, env []string, argv ...string) (string, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = ownGroup()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		lines := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
-		exit := new(exec.ExitError)
-		if errors.As(err, &exit) && len(out) > 0 {
-			return string(out), fmt.Errorf("%s: %w\n%s", filepath.Base(argv[0]), err, strings.Join(lines[max(0, len(lines)-12):], "\n"))
-		}
-		return string(out), fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := spawn(cmd)
+	if err == nil {
+		err = cmd.Wait()
 	}
-	return string(out), nil
+	if err != nil {
+		lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+		exit := new(exec.ExitError)
+		if errors.As(err, &exit) && out.Len() > 0 {
+			return out.String(), fmt.Errorf("%s: %w\n%s", filepath.Base(argv[0]), err, strings.Join(lines[max(0, len(lines)-12):], "\n"))
+		}
+		return out.String(), fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
+	}
+	return out.String(), nil
 }

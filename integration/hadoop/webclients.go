@@ -25,10 +25,9 @@ func command(ctx context.Context, stdin []byte, argv ...string) ([]byte, error) 
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(os.Environ(), "TZ=UTC")
-	cmd.SysProcAttr = ownGroup()
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := output(cmd)
 	if err != nil {
 		return out, fmt.Errorf("%s: %w: %s", filepath.Base(argv[0]), err, strings.TrimSpace(stderr.String()))
 	}

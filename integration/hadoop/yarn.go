@@ -18,8 +18,7 @@ func (s *suite) yarnRow(ctx context.Context) error {
 	s.rows = append(s.rows, row)
 	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-run", yarnTests, "./resourcemanager/rest")
 	cmd.Env = os.Environ()
-	cmd.SysProcAttr = ownGroup()
-	out, err := cmd.Output()
+	out, err := output(cmd)
 	if len(out) == 0 {
 		return fmt.Errorf("the tests of resourcemanager/rest did not run: %w", err)
 	}
