@@ -6,7 +6,7 @@ VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unk
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 GOLANGCI_VERSION := v2.15.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
-RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/server ./nodemanager/state ./training/...
+RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
 .PHONY: help build build-static demo test race lint bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fault train clean
 

@@ -212,8 +212,11 @@ func TestCommandDoesNotInheritTheSupervisor(t *testing.T) {
 	c.start()
 	c.end()
 	out, _ := os.ReadFile(c.launch.Stdout)
-	if !strings.Contains(string(out), "SigIgn:\t0000000000000000") {
-		t.Errorf("ignored signals are inherited: %s", out)
+	// Signals 32 and 33 are the C library's own; posix_spawn (of make, for one) has its children ignore them.
+	const internal = 1<<31 | 1<<32
+	var ignored uint64
+	if _, err := fmt.Sscanf(string(out), "SigIgn: %x", &ignored); err != nil || ignored&^internal != 0 {
+		t.Errorf("ignored signals are inherited: %v: %s", err, out)
 	}
 	if !strings.Contains(string(out), "GIVEN=1") || strings.Contains(string(out), "HOME=") {
 		t.Errorf("environment: %s", out)

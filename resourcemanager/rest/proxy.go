@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httputil"
@@ -93,10 +92,8 @@ func (q *request) forward(t *rm.Attempt, c *rm.Container) {
 			r.Out.Header.Set(UserHeader, q.caller.User)
 			r.Out.Header.Set(PrefixHeader, prefix)
 		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() != nil || errors.Is(err, http.ErrAbortHandler) {
-				return
-			}
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
+			// Also when this server is ending: no answer would be an empty 200, which reads as success.
 			q.w.Header().Set("Retry-After", "1")
 			q.text(http.StatusServiceUnavailable, fmt.Sprintf("The master of %v at %s does not answer: %v\n", q.id, t.HTTP, err))
 		},

@@ -12,6 +12,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -903,4 +904,24 @@ type staleRM struct{ *fakeRM }
 
 func (staleRM) Allocate(context.Context, *rmpb.AllocateRequest) (*rmpb.AllocateResponse, error) {
 	return nil, errStaleAttempt
+}
+
+// A request that a controller could not take in before it ended gets an error: no answer at all would arrive as an empty
+// 200, and an executor would take its checkpoint or its result for recorded.
+func TestEndingControllerAcknowledgesNothing(t *testing.T) {
+	c := &controller{proposals: make(chan *proposal)} // no loop takes them
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", "/v1/trials/0001/1/final", strings.NewReader(`{"status": "COMPLETED"}`)).WithContext(ctx)
+	r.SetPathValue("trial", "0001")
+	r.SetPathValue("attempt", "1")
+	err := c.serveFinal(w, r, "container")
+	if err == nil {
+		t.Fatal("a controller without a loop took a final in")
+	}
+	c.answerError(w, err)
+	if w.Code != 503 || !strings.Contains(w.Body.String(), CodeNotReady) {
+		t.Errorf("answered %d %s", w.Code, w.Body)
+	}
 }

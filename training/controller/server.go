@@ -65,12 +65,12 @@ func (c *controller) handler() http.Handler {
 				err = t.serve(c, w, r, container)
 			}
 			if err != nil {
-				c.answerError(w, r, err)
+				c.answerError(w, err)
 			}
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		c.answerError(w, r, refuse(404, CodeNotFound, "no call %s %s", r.Method, r.URL.Path))
+		c.answerError(w, refuse(404, CodeNotFound, "no call %s %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
@@ -123,16 +123,14 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 
 func hashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
-func (c *controller) answerError(w http.ResponseWriter, r *http.Request, err error) {
+func (c *controller) answerError(w http.ResponseWriter, err error) {
 	var tooLarge *http.MaxBytesError
 	re, ok := errors.AsType[*refusal](err)
 	switch {
 	case ok:
 	case errors.As(err, &tooLarge):
 		re = refuse(413, CodeTooLarge, "the request has more than %d bytes", tooLarge.Limit)
-	case r.Context().Err() != nil:
-		return // nobody listens
-	default:
+	default: // also when the controller is ending: no answer would be an empty 200, which reads as an acknowledgement
 		re = refuse(503, CodeNotReady, "%v", err)
 	}
 	if re.status == 503 {
