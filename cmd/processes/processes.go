@@ -198,8 +198,7 @@ func (k *Cluster) Start(name string) error {
 	s := &server{name: name, cmd: exec.Command(k.config.Binary, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = append(os.Environ(), mark+"="+k.config.Dir+"/")
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
+	if err := Spawn(s.cmd, syscall.SIGTERM); err != nil {
 		return err
 	}
 	go func() {
