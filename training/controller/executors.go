@@ -1,0 +1,150 @@
+package controller
+
+import (
+	"fmt"
+
+	"github.com/gohops/hops/training"
+)
+
+// The comings and goings of executors.
+
+// drain tells an executor to end after what it does.
+func (x *experiment) drain(w *executor, reason string) {
+	if !w.alive() || w.State == executorDraining {
+		return
+	}
+	x.setExecutor(w, executorDraining, reason)
+	x.logf("%s drains: %s", w.ID, reason)
+	x.out.wake = true
+	x.emit(EventExecutor, x.executorRow(w))
+}
+
+// setExecutor changes a state and counts the time spent in the old one.
+func (x *experiment) setExecutor(w *executor, s, reason string) {
+	d := int64(x.Now - w.Since)
+	switch {
+	case w.State == executorBusy || w.State == executorDraining && w.Trial != 0:
+		x.Counters.BusyMS += d
+	case w.State == executorIdle:
+		x.Counters.IdleMS += d
+	}
+	w.State, w.Reason, w.Since = s, reason, x.Now
+}
+
+// free takes the trial from an executor whose attempt has ended.
+func (x *experiment) free(w *executor) {
+	if w == nil || w.Trial == 0 {
+		return
+	}
+	w.Ended++
+	if w.State == executorBusy {
+		x.setExecutor(w, executorIdle, "")
+	} else {
+		x.setExecutor(w, w.State, w.Reason)
+	}
+	w.Trial = 0
+	x.emit(EventExecutor, x.executorRow(w))
+}
+
+// lose takes an executor out.
+func (x *experiment) lose(l *lost) {
+	w := x.executor(l.Executor)
+	if w == nil || !w.alive() {
+		return
+	}
+	if l.Told {
+		x.giveUp(w, executorGone, w.Reason, false)
+		return
+	}
+	x.giveUp(w, executorLost, l.Reason, l.Blame)
+}
+
+// giveUp ends an executor; what it held is done again from the last checkpoint.
+func (x *experiment) giveUp(w *executor, s, reason string, blame bool) {
+	x.setExecutor(w, s, reason)
+	x.out.release = append(x.out.release, w.Container)
+	if s == executorLost {
+		x.logf("%s is lost: %s", w.ID, reason)
+	}
+	t := x.trial(w.Trial)
+	w.Trial = 0
+	x.emit(EventExecutor, x.executorRow(w))
+	if blame {
+		id := training.TrialID(0)
+		if t != nil {
+			id = t.ID
+		}
+		x.strike(w.Node, id)
+	}
+	if t == nil {
+		return
+	}
+	w.Ended++
+	x.Counters.Lost++
+	if d := t.Stopping; d != nil {
+		x.carryOut(t, d, nil) // what was decided holds, whoever was to carry it out
+		return
+	}
+	t.Error = &training.TrialError{Type: training.CodeExecutorLost, Message: fmt.Sprintf("%s on %s: %s", w.ID, w.Host, reason), Log: x.logPath(t)}
+	if !blame {
+		x.again(t, t.Error.Error())
+		return
+	}
+	t.Failures++
+	if t.Failures >= trialFailures {
+		t.Error.Remedy = "see whether the trial needs more memory than its executor has"
+		x.conclude(t, training.Failed, fmt.Sprintf("failed %d times, last: %s", t.Failures, t.Error.Error()))
+		x.early(t, t.Error)
+		return
+	}
+	x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", t.Error.Error(), t.Failures, trialFailures))
+}
+
+func (x *experiment) expire(e *expired) {
+	if e.Trial == 0 {
+		x.end(ExperimentFinished, fmt.Sprintf("its time of %s is over", x.spec.Timeout.D()))
+		return
+	}
+	t := x.trial(e.Trial)
+	if t == nil || t.Attempt != e.Attempt || !t.State.Held() || t.Stopping != nil {
+		return
+	}
+	err := &training.TrialError{Type: e.Code, Log: x.logPath(t)}
+	if e.Code == training.CodeNoReport {
+		err.Message = fmt.Sprintf("nothing was reported for %s", x.spec.ReportTimeout.D())
+		err.Remedy = "call reporter.broadcast each epoch, or raise report_timeout"
+	} else {
+		err.Message = fmt.Sprintf("the trial took longer than %s", x.spec.TrialTimeout.D())
+		err.Remedy = "raise trial_timeout or do fewer epochs"
+	}
+	t.Stopping = &stopping{Op: OpStop, State: training.Failed, Error: err, Reason: err.Error(), Since: x.Now}
+	x.logf("%v/%d is stopped: %s", t.ID, t.Attempt, err.Error())
+	x.touch(t)
+}
+
+func (x *experiment) stillborn(s *notStarted) {
+	x.Stillborn++
+	x.strikeStillborn(s.Node)
+	x.logf("container %s ended before its executor began: %s", s.Container, s.Reason)
+	if x.Stillborn >= stillbornAllowed && !x.ending() {
+		where := ""
+		if s.Log != "" {
+			where = " (log: " + s.Log + ")"
+		}
+		x.end(ExperimentFailed, fmt.Sprintf("%d containers in a row ended before their executor began, last: %s%s; is python3 3.9 or later on the nodes?", x.Stillborn, s.Reason, where))
+	}
+}
+
+func (x *experiment) strikeStillborn(name string) {
+	if name != "" && x.Nodes[name] == nil {
+		x.Nodes[name] = &node{}
+	}
+	x.strike(name, 0)
+}
+
+func (x *experiment) stopReason() string {
+	if x.Ending == ExperimentKilled {
+		return x.Reason
+	}
+	return "the experiment ended: " + x.Reason
+}

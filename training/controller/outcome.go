@@ -1,0 +1,263 @@
+package controller
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/search"
+)
+
+// How attempts and trials end, and what follows from it for the trial, the optimizer and the nodes.
+
+// ended takes an executor's word for the end of its attempt.
+func (x *experiment) ended(f *ended) error {
+	t := x.trial(f.Trial)
+	if t == nil || t.Attempt != f.Attempt || !t.State.Held() {
+		return fmt.Errorf("trial %v/%d does not run", f.Trial, f.Attempt)
+	}
+	t.LogBytes = max(t.LogBytes, f.LogBytes)
+	t.Outputs = f.Outputs
+	w := x.executor(t.Executor)
+	if s := t.Stopping; s != nil {
+		x.carryOut(t, s, f.Metric)
+	} else {
+		switch f.Status {
+		case training.Failed:
+			err := f.Error
+			if err == nil {
+				err = &training.TrialError{Type: training.CodeProcessDied, Message: "the executor did not say why"}
+			}
+			err.Log = x.logPath(t)
+			x.fail(t, err, w)
+		case training.Invalid:
+			message := "the function refused its parameters"
+			if f.Error != nil && f.Error.Message != "" {
+				message = f.Error.Message
+			}
+			t.Error = &training.TrialError{Type: training.CodeInvalid, Message: message, Log: x.logPath(t), Remedy: "exclude them from the space"}
+			x.conclude(t, training.Invalid, t.Error.Error())
+		default:
+			x.succeed(t, f.Metric)
+		}
+	}
+	t.Answer = &finalAnswer{t.Attempt, Finished{t.State, t.Reason}}
+	x.free(w)
+	return nil
+}
+
+// carryOut ends an attempt whose end was decided before.
+func (x *experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
+	switch s.State {
+	case training.Failed:
+		x.fail(t, s.Error, x.executor(t.Executor))
+	case training.Stopped:
+		if s.Early {
+			x.Counters.EarlyStopped++
+		}
+		t.Metric = x.lastValue(t, metric)
+		x.conclude(t, training.Stopped, s.Reason)
+	default: // its budget is used
+		to := min(t.Budget.To, t.Curve.Len())
+		_, v := t.Curve.At(to - 1) // judge saw more epochs than the budget has
+		x.reach(t, v, s.Reason)
+	}
+}
+
+// lastValue is the metric returned if it is a number, else the last reported.
+func (x *experiment) lastValue(t *trial, metric *training.Metric) *float64 {
+	if metric != nil && metric.Finite() {
+		return new(metric.Value)
+	}
+	if _, v, ok := t.Curve.Last(); ok {
+		return new(v)
+	}
+	return nil
+}
+
+// succeed ends an attempt whose function returned.
+func (x *experiment) succeed(t *trial, metric *training.Metric) {
+	mistake := func(code, message, remedy string) {
+		x.mistake(t, code, message, remedy)
+		x.fail(t, t.Stopping.Error, nil)
+	}
+	switch {
+	case metric != nil && metric.Text != "":
+		mistake(training.CodeNotNumber, fmt.Sprintf("the function returned %s as %s", metric, x.spec.Metric), "return a number, or a dict with a number under that key")
+		return
+	case metric != nil && !metric.Finite():
+		mistake(training.CodeNotFinite, fmt.Sprintf("the function returned %s as %s", metric, x.spec.Metric), "the same parameters are not tried again")
+		return
+	}
+	v := x.lastValue(t, metric)
+	if v == nil {
+		if x.spec.Optimizer.Type != training.None {
+			mistake(training.CodeMissing, fmt.Sprintf("the function neither reported nor returned %q", x.spec.Metric), "return a number, or a dict with it under that key, or call reporter.broadcast")
+			return
+		}
+		x.Worked = true
+		x.conclude(t, training.Completed, "")
+		return
+	}
+	x.reach(t, *v, "")
+}
+
+// reach ends an attempt at the end of its budget with a value.
+func (x *experiment) reach(t *trial, v float64, reason string) {
+	x.Worked, x.Early, x.EarlyType = true, nil, ""
+	t.Metric = &v
+	if t.Last {
+		x.Completed = append(x.Completed, t.ID)
+		x.finished = append(x.finished, finishedView(t))
+		x.conclude(t, training.Completed, reason)
+		return
+	}
+	t.State, t.Reason, t.Ended, t.Stopping = training.Paused, fmt.Sprintf("rung of %d epochs", t.Budget.To), x.Now, nil
+	x.observe(t, search.Finished, v)
+	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Budget.To, x.spec.Metric, v)
+	x.touch(t)
+}
+
+func finishedView(t *trial) search.TrialView {
+	return search.TrialView{Trial: t.ID, Curve: &t.Curve}
+}
+
+// conclude ends a trial for good.
+func (x *experiment) conclude(t *trial, s training.State, reason string) {
+	t.State, t.Reason, t.Ended, t.Stopping = s, reason, x.Now, nil
+	value := 0.0
+	kind := search.Failed
+	switch s {
+	case training.Completed:
+		kind = search.Finished
+	case training.Stopped:
+		kind = search.Stopped
+	}
+	text := ""
+	if t.Metric != nil {
+		value = *t.Metric
+		text = fmt.Sprintf(" with %s %.6g", x.spec.Metric, value)
+	}
+	x.observe(t, kind, value)
+	if reason != "" {
+		text += ": " + reason
+	}
+	x.logf("%v/%d %s after %d epochs%s", t.ID, t.Attempt, s, t.Curve.Len(), text)
+	x.touch(t)
+}
+
+// observe tells the optimizer and keeps the best.
+func (x *experiment) observe(t *trial, kind search.Kind, v float64) {
+	x.optimizer.Observe(search.Event{Kind: kind, Trial: t.ID, Epochs: t.Curve.Len(), Value: v})
+	b := x.trial(x.Best)
+	switch {
+	case b == t:
+		x.Best = x.findBest() // its own value may have become worse
+	case t.Metric == nil || t.State == training.Failed || t.State == training.Invalid:
+	case b == nil || x.spec.Direction.Better(*t.Metric, *b.Metric):
+		x.Best = t.ID
+	}
+}
+
+// findBest looks at all trials with a final value.
+func (x *experiment) findBest() training.TrialID {
+	var best *trial
+	for _, t := range x.Trials {
+		if t.Metric != nil && t.State != training.Failed && t.State != training.Invalid && (best == nil || x.spec.Direction.Better(*t.Metric, *best.Metric)) {
+			best = t
+		}
+	}
+	if best == nil {
+		return 0
+	}
+	return best.ID
+}
+
+// fail ends an attempt that went wrong. w is the executor to blame, nil if the function alone is.
+func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
+	t.Error = err
+	t.Stopping = nil
+	x.Counters.Failed++
+	if err.Repeats() {
+		x.conclude(t, training.Failed, err.Error())
+		x.early(t, err)
+		return
+	}
+	t.Failures++
+	if w != nil {
+		if w.Node != "" && !slices.Contains(t.FailedOn, w.Node) {
+			t.FailedOn = append(t.FailedOn, w.Node)
+		}
+		x.strike(w.Node, t.ID)
+		if w.alive() {
+			x.drain(w, "excluded after a failure of trial "+t.ID.String())
+		}
+	}
+	switch {
+	case len(t.FailedOn) >= invalidNodes:
+		x.pardon(t.ID)
+		x.conclude(t, training.Invalid, fmt.Sprintf("failed on %d nodes (%s), last: %s", len(t.FailedOn), strings.Join(t.FailedOn, ", "), err.Error()))
+	case t.Failures >= trialFailures:
+		x.conclude(t, training.Failed, fmt.Sprintf("failed %d times, last: %s", t.Failures, err.Error()))
+	default:
+		x.again(t, fmt.Sprintf("%s; attempt %d of %d that may fail", err.Error(), t.Failures, trialFailures))
+	}
+	x.early(t, err)
+}
+
+// again puts a trial back into the queue.
+func (x *experiment) again(t *trial, reason string) {
+	x.logf("%v/%d ends and waits for another executor: %s", t.ID, t.Attempt, reason)
+	if x.ending() {
+		x.conclude(t, training.Stopped, x.stopReason())
+		return
+	}
+	t.State, t.Reason, t.Stopping = training.Pending, reason, nil
+	x.Queue = append(x.Queue, t.ID)
+	x.touch(t)
+}
+
+// early ends the experiment when trials fail alike and nothing ever worked: the function is wrong, not its parameters.
+func (x *experiment) early(t *trial, err *training.TrialError) {
+	if x.Worked || x.ending() {
+		return
+	}
+	if x.EarlyType != err.Type {
+		x.Early, x.EarlyType = nil, err.Type
+	}
+	if !slices.Contains(x.Early, t.ID) {
+		x.Early = append(x.Early, t.ID)
+	}
+	if len(x.Early) >= earlyFailures {
+		x.end(ExperimentFailed, fmt.Sprintf("the first %d trials failed alike and none has reported anything: %s", len(x.Early), err.Error()))
+	}
+}
+
+func (x *experiment) strike(name string, id training.TrialID) {
+	n := x.Nodes[name]
+	if n == nil || n.Excluded || slices.Contains(n.Strikes, id) && id != 0 {
+		return
+	}
+	n.Strikes = append(n.Strikes, id)
+	if len(n.Strikes) >= nodeStrikes {
+		n.Excluded = true
+		x.logf("node %s is excluded after %d failures", name, len(n.Strikes))
+		for _, w := range x.Executors {
+			if w.Node == name && (w.State == executorIdle || w.State == executorBusy) {
+				x.drain(w, "its node is excluded")
+			}
+		}
+	}
+}
+
+// pardon takes back the strikes that a bad configuration gave to nodes.
+func (x *experiment) pardon(id training.TrialID) {
+	for name, n := range x.Nodes {
+		n.Strikes = slices.DeleteFunc(n.Strikes, func(s training.TrialID) bool { return s == id })
+		if n.Excluded && len(n.Strikes) < nodeStrikes {
+			n.Excluded = false
+			x.logf("node %s is used again: trial %v fails everywhere", name, id)
+		}
+	}
+}
