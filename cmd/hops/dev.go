@@ -59,6 +59,10 @@ func runDev(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	steadyHeap()
+	if err := profiler(logger); err != nil {
+		return err
+	}
 	dir, cleanup, err := devData(c)
 	if err != nil {
 		return err
