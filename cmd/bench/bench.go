@@ -40,6 +40,8 @@ type Options struct {
 	// Progress, if not nil, gets a line per phase; Live: a line that counts too, for terminals.
 	Progress io.Writer
 	Live     bool
+	// Label stands before the line that counts.
+	Label string
 }
 
 // Result is one measured phase.
@@ -79,6 +81,8 @@ func (r Result) String() string {
 type Bench struct {
 	Options
 	clients []*dfs.Client
+	// moved counts the bytes of a large file, for progress.
+	moved *atomic.Int64
 }
 
 // New connects the clients and makes the working directory.
@@ -90,7 +94,7 @@ func New(ctx context.Context, o Options) (*Bench, error) {
 	setDefault(&o.Root, "/benchmarks/hops-"+strconv.Itoa(os.Getpid()))
 	setDefault(&o.Replication, 1)
 	setDefault(&o.Bytes, 1<<30)
-	b := &Bench{Options: o}
+	b := &Bench{Options: o, moved: new(atomic.Int64)}
 	for i := range o.Connections {
 		c, err := o.Clients(i)
 		if err != nil {
@@ -139,7 +143,16 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 	before := b.usage()
 	started := time.Now()
 	deadline := started.Add(b.Time)
-	hide := b.show(name, unit, units, started, &count)
+	hide := b.show(name, unit, func() (part, perSecond float64) {
+		passed, n := time.Since(started), count.Load()
+		done := float64(n) * units
+		part = max(float64(passed)/float64(b.Time), float64(n)/float64(b.Ops))
+		if moved := b.moved.Load(); moved > 0 { // one operation of many bytes
+			done = float64(moved) / 1e6
+			part = float64(moved) / float64(b.Bytes)
+		}
+		return part, done / passed.Seconds()
+	})
 	defer hide()
 	var group sync.WaitGroup
 	for w := range b.Outstanding {
@@ -198,8 +211,8 @@ func (b *Bench) measureUnits(ctx context.Context, name, unit string, units float
 	return r, nil
 }
 
-// show keeps a line up to date while a phase runs; the function it returns removes the line.
-func (b *Bench) show(name, unit string, units float64, started time.Time, count *atomic.Int64) (hide func()) {
+// show keeps a line up to date while a phase runs, with the part that is done; the function it returns removes the line.
+func (b *Bench) show(name, unit string, state func() (part, perSecond float64)) (hide func()) {
 	if b.Progress == nil || !b.Live {
 		return func() {}
 	}
@@ -217,11 +230,10 @@ func (b *Bench) show(name, unit string, units float64, started time.Time, count 
 				return
 			case <-t.C:
 			}
-			passed, n := time.Since(started), count.Load()
-			part := max(float64(passed)/float64(b.Time), float64(n)/float64(b.Ops))
-			full := min(width, int(part*width))
-			fmt.Fprintf(b.Progress, "\r%-14s [%s%s] %.0f %s\x1b[K", name, strings.Repeat("#", full), strings.Repeat("-", width-full),
-				float64(n)*units/passed.Seconds(), unit)
+			part, perSecond := state()
+			full := max(0, min(width, int(part*width)))
+			line := fmt.Sprintf("%s %-14s [%s%s] %.0f %s", b.Label, name, strings.Repeat("#", full), strings.Repeat("-", width-full), perSecond, unit)
+			fmt.Fprintf(b.Progress, "\r%s\x1b[K", strings.TrimSpace(line))
 		}
 	}()
 	return sync.OnceFunc(func() {
@@ -261,7 +273,7 @@ func (b *Bench) usage() usage {
 	for name, pid := range b.Servers {
 		u.byServer[name] = ProcessCPU(pid)
 	}
-	u.machine = machineCPU()
+	u.machine = MachineCPU()
 	return u
 }
 
@@ -283,8 +295,8 @@ func ProcessCPU(pid int) float64 {
 	return (user + system) * tick
 }
 
-// machineCPU is the busy time of all cores, in microseconds.
-func machineCPU() float64 {
+// MachineCPU is the busy time of all cores, in microseconds.
+func MachineCPU() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		return 0

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -58,9 +59,11 @@ func (b *Bench) Sequential(ctx context.Context) ([]Result, error) {
 				w.Abort()
 				return err
 			}
+			b.moved.Add(int64(len(pattern)))
 		}
 		return w.Close()
 	})
+	b.moved.Store(0)
 	if err != nil {
 		return nil, err
 	}
@@ -70,23 +73,36 @@ func (b *Bench) Sequential(ctx context.Context) ([]Result, error) {
 			return err
 		}
 		defer r.Close()
-		n, err := io.Copy(io.Discard, r)
+		n, err := io.Copy(counter{b.moved}, r)
 		if err == nil && n != b.Bytes {
 			err = fmt.Errorf("%d bytes in place of %d", n, b.Bytes)
 		}
 		return err
 	})
+	b.moved.Store(0)
 	return []Result{write, read}, err
 }
 
-// Flush measures appends of 200 bytes with hflush after each, one file a worker.
+// counter throws away what is written to it, and counts it.
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// Flush measures writes of 200 bytes at the end of a file that was opened for append, with hflush after each, one file a
+// worker.
 func (b *Bench) Flush(ctx context.Context, writers int) ([]Result, error) {
 	some := *b
 	some.Options.Outstanding = writers
 	open := make([]*dfs.Writer, writers)
 	for w := range open {
-		var err error
-		open[w], err = b.clients[w%len(b.clients)].Create(ctx, path.Join(b.Root, fmt.Sprintf("flush%d", w)), dfs.CreateOptions{Parents: true, Overwrite: true, Replication: b.Replication})
+		c, name := b.clients[w%len(b.clients)], path.Join(b.Root, fmt.Sprintf("flush%d", w))
+		err := b.create(ctx, c, name, pattern[:200])
+		if err == nil {
+			open[w], err = c.Append(ctx, name)
+		}
 		if err != nil {
 			return nil, err
 		}

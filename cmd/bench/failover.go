@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -66,6 +67,7 @@ func (b *Bench) Failover(ctx context.Context, config FailoverConfig) (Failover, 
 	defer stop()
 	var group sync.WaitGroup
 	killed := make(chan struct{})
+	var count atomic.Int64
 	for w := range writers {
 		writers[w] = &writer{recovered: make(chan struct{})}
 		group.Go(func() {
@@ -88,6 +90,7 @@ func (b *Bench) Failover(ctx context.Context, config FailoverConfig) (Failover, 
 				}
 				own.acknowledged = append(own.acknowledged, name)
 				own.times = append(own.times, time.Now())
+				count.Add(1)
 				if after && !recovered {
 					recovered = true
 					close(own.recovered)
@@ -100,6 +103,12 @@ func (b *Bench) Failover(ctx context.Context, config FailoverConfig) (Failover, 
 		group.Wait()
 	}
 	defer end()
+	began := time.Now()
+	hide := b.show("failover", "creates/s", func() (part, perSecond float64) {
+		passed := time.Since(began)
+		return float64(passed) / float64(config.Before+config.After+time.Second), float64(count.Load()) / passed.Seconds()
+	})
+	defer hide()
 	pause(ctx, config.Before)
 	if err := config.Kill(); err != nil {
 		return Failover{}, fmt.Errorf("kill: %w", err)
@@ -118,6 +127,7 @@ func (b *Bench) Failover(ctx context.Context, config FailoverConfig) (Failover, 
 	}
 	pause(ctx, config.After)
 	end()
+	hide()
 	if err := ctx.Err(); err != nil {
 		return Failover{}, err
 	}
@@ -131,20 +141,28 @@ func (b *Bench) Failover(ctx context.Context, config FailoverConfig) (Failover, 
 	}
 	slices.SortFunc(all, time.Time.Compare)
 	f.Seconds = resumed(all, at)
-	for _, w := range writers {
-		for _, name := range w.acknowledged {
-			_, err := b.clients[0].Stat(ctx, name)
-			switch {
-			case err == nil:
-			case errors.Is(err, metadata.ErrNotExist):
-				if f.Lost == 0 {
-					f.FirstLost = name
+	missing := make([][]string, len(writers))
+	errs := make([]error, len(writers))
+	var looking sync.WaitGroup
+	for i, w := range writers {
+		looking.Go(func() {
+			for _, name := range w.acknowledged {
+				_, err := b.clients[i%len(b.clients)].Stat(ctx, name)
+				if errors.Is(err, metadata.ErrNotExist) {
+					missing[i] = append(missing[i], name)
+				} else if err != nil {
+					errs[i] = err
+					return
 				}
-				f.Lost++
-			default:
-				return f, err
 			}
-		}
+		})
+	}
+	looking.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return f, err
+	}
+	if lost := slices.Concat(missing...); len(lost) > 0 {
+		f.Lost, f.FirstLost = int64(len(lost)), lost[0]
 	}
 	if b.Progress != nil {
 		fmt.Fprintln(b.Progress, f)

@@ -13,11 +13,11 @@ import (
 	"github.com/gohops/hops/client/dfs"
 )
 
-// Fill creates n empty files in one directory, b.Root/big/..., a thousand a directory, and says how that went. They stay
-// until Subtree or Close.
-func (b *Bench) Fill(ctx context.Context, n int) (Result, error) {
+// Fill creates n empty files in one directory, b.Root/big/..., a thousand a directory, as many of them as the time allows,
+// and says how that went. They stay until Subtrees or Close.
+func (b *Bench) Fill(ctx context.Context, n int, within time.Duration) (Result, error) {
 	all := *b
-	all.Ops, all.Time = n, 24*time.Hour
+	all.Ops, all.Time = n, within
 	var next atomic.Int64
 	return all.measure(ctx, fmt.Sprintf("fill %d", n), 0, func(ctx context.Context, c *dfs.Client, _, _ int) error {
 		i := next.Add(1) - 1
@@ -66,20 +66,24 @@ func (s Subtree) String() string {
 	return fmt.Sprintf("%-14s acknowledged after %.3f s; another client's stat took %.1f ms at most (%.1f ms before)", s.Name, s.Seconds, s.Stall, s.Quiet)
 }
 
-// Subtrees renames and then deletes the directory that Fill filled, while another client asks for the status of a file
-// all the time.
-func (b *Bench) Subtrees(ctx context.Context) ([]Subtree, error) {
+// Subtrees renames the directory that Fill filled, some times, and then deletes it, while another client asks for the
+// status of a file all the time.
+func (b *Bench) Subtrees(ctx context.Context, renames int) ([]Subtree, error) {
 	if err := b.create(ctx, b.clients[0], path.Join(b.Root, "watched"), nil); err != nil {
 		return nil, err
 	}
-	moved := b.big() + "-renamed"
-	work := []struct {
+	type step struct {
 		name string
 		do   func() (bool, error)
-	}{
-		{"rename", func() (bool, error) { return b.clients[0].Rename(ctx, b.big(), moved) }},
-		{"delete", func() (bool, error) { return b.clients[0].Delete(ctx, moved, true) }},
 	}
+	var work []step
+	at := b.big()
+	for i := range renames {
+		from, to := at, fmt.Sprintf("%s-%d", b.big(), i)
+		work = append(work, step{"rename", func() (bool, error) { return b.clients[0].Rename(ctx, from, to) }})
+		at = to
+	}
+	work = append(work, step{"delete", func() (bool, error) { return b.clients[0].Delete(ctx, at, true) }})
 	var out []Subtree
 	for _, w := range work {
 		s := Subtree{Name: w.name + " large"}

@@ -64,11 +64,11 @@ func benchCommand() *cli.Command {
 				&cli.StringFlag{Name: "kill-command", Usage: "shell `COMMAND` that ends a server, in place of --kill-pid"}),
 			command("subtree", "fill a directory, rename and delete it, and measure what other clients feel",
 				func(c *cli.Context, b *bench.Bench) (any, error) {
-					filled, err := b.Fill(c.Context, c.Int("files"))
+					filled, err := b.Fill(c.Context, c.Int("files"), 24*time.Hour)
 					if err != nil {
 						return nil, err
 					}
-					trees, err := b.Subtrees(c.Context)
+					trees, err := b.Subtrees(c.Context, 1)
 					return struct {
 						Fill     bench.Result     `json:"fill"`
 						Subtrees []bench.Subtree  `json:"subtrees"`
@@ -137,8 +137,12 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 		Connections: c.Int("connections"), Outstanding: c.Int("outstanding"), Time: c.Duration("time"),
 		Replication: c.Int("replication"), Bytes: int64(size), Servers: servers,
 	}
-	if !asJSON {
-		o.Progress, o.Live = c.App.Writer, isTerminal(c.App.Writer)
+	o.Progress, o.Live = c.App.Writer, isTerminal(c.App.Writer)
+	if asJSON { // the output gets results alone
+		o.Progress, o.Live = nil, isTerminal(c.App.ErrWriter)
+		if o.Live {
+			o.Progress = c.App.ErrWriter
+		}
 	}
 	b, err := bench.New(c.Context, o)
 	if err != nil {

@@ -22,8 +22,8 @@ type plan struct {
 // phase is a part of a round; it gives one or more rows.
 type phase struct {
 	name string
-	// full: left out of a quick run.
-	full bool
+	// full: left out of a quick run. seldom: in every second round only, for time.
+	full, seldom bool
 	// closes: files with data are closed, so that HDFS also runs with dfs.datanode.synconclose.
 	closes bool
 	run    func(ctx context.Context, b *bench.Bench) ([]bench.Result, error)
@@ -48,16 +48,16 @@ func metadataPhases() []phase {
 				return results, err
 			},
 		},
-		{name: "shared mix", full: true, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, true) }},
+		{name: "shared mix", full: true, seldom: true, run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Mix(ctx, true) }},
 	}
 }
 
 func dataPhases(replication int) []phase {
 	x := func(o *bench.Options) { o.Replication = replication }
 	return []phase{
-		{name: "1 KiB files", full: true, closes: true, run: small(1 << 10), change: x},
+		{name: "1 KiB files", full: true, seldom: true, closes: true, run: small(1 << 10), change: x},
 		{name: "4 KiB files", closes: true, run: small(4 << 10), change: x},
-		{name: "32 KiB files", full: true, closes: true, run: small(32 << 10), change: x},
+		{name: "32 KiB files", full: true, seldom: true, closes: true, run: small(32 << 10), change: x},
 		{
 			name: "1 GiB file", closes: true, change: func(o *bench.Options) { x(o); o.Connections, o.Outstanding = 1, 1 },
 			run: func(ctx context.Context, b *bench.Bench) ([]bench.Result, error) { return b.Sequential(ctx) },
@@ -83,44 +83,34 @@ const (
 	labelSynced = "HDFS, synconclose"
 )
 
-// compare runs a plan: both sides up, warm, then rounds in which the sides take turns at every phase.
-func (r *runner) compare(ctx context.Context, p plan) (err error) {
+// compare runs a plan: both sides up, warm, then rounds in which the sides take turns at every phase; then, if not nil,
+// gets the sides of the first comparison, without the one that runs with synconclose.
+func (r *runner) compare(ctx context.Context, p plan, then func(context.Context, []side) error) (err error) {
 	var sides []side
 	defer func() {
 		for _, s := range sides {
 			err = errors.Join(err, s.stop())
 		}
 	}()
-	add := func(s side, failed error) error {
-		if failed == nil {
-			sides = append(sides, s)
-		}
-		return failed
-	}
 	r.say("%s: starting hops", p.group)
 	o, err := r.startOurs(ctx, p.group+"-hops", p.hops, nil)
-	if err := add(o, err); err != nil {
+	if err != nil {
 		return err
 	}
+	sides = append(sides, o)
 	if r.jars != "" {
 		r.say("%s: starting Apache HDFS", p.group)
 		h, err := r.startHadoop(ctx, p.group+"-hdfs", labelHDFS, p.hdfs, false)
-		if err == nil {
-			err = add(h, nil)
-			if p.hdfs.namenodes == 1 {
-				var synced *hadoop
-				if synced, err = r.startHadoop(ctx, p.group+"-hdfs-sync", labelSynced, p.hdfs, true); err == nil {
-					sides = append(sides, synced)
-				}
-			}
-		}
 		if err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			r.say("%s: Apache HDFS does not run: %v", p.group, err)
-			r.report.PeerMissing = err.Error()
+			return fmt.Errorf("Apache HDFS does not run: %w", err)
 		}
+		sides = append(sides, h)
+		// One NameNode is enough for this one, whose rows are those with data.
+		synced, err := r.startHadoop(ctx, p.group+"-hdfs-sync", labelSynced, shape{1, p.hdfs.datanodes}, true)
+		if err != nil {
+			return fmt.Errorf("Apache HDFS with synconclose does not run: %w", err)
+		}
+		sides = append(sides, synced)
 	}
 	var phases []phase
 	for _, ph := range p.phases {
@@ -131,33 +121,53 @@ func (r *runner) compare(ctx context.Context, p plan) (err error) {
 	t := &table{Group: p.group, Title: p.title}
 	for _, s := range sides {
 		t.Sides = append(t.Sides, s.label())
+		r.label = p.group + ", warm-up"
 		if err := r.warmUp(ctx, s, phases); err != nil {
 			return err
 		}
 	}
 	for round := range r.rounds {
-		for _, ph := range phases {
-			turn := slices.Clone(sides)
-			if round%2 == 1 {
-				slices.Reverse(turn)
-			}
-			for _, s := range turn {
-				if s.label() == labelSynced && !ph.closes {
-					continue
-				}
-				quiet(sides, s)
-				results, err := r.phaseOn(ctx, s, ph, 0)
-				if err != nil {
-					return fmt.Errorf("%s on %s: %w", ph.name, s.label(), err)
-				}
-				for _, res := range results {
-					t.add(s.label(), res)
-				}
-			}
+		r.label = fmt.Sprintf("%s, round %d of %d", p.group, round+1, r.rounds)
+		if err := r.space(); err != nil {
+			return err
 		}
-		r.say("%s: round %d of %d done", p.group, round+1, r.rounds)
+		if err := r.round(ctx, round, sides, phases, t); err != nil {
+			return err
+		}
+		r.say("%s done", r.label)
 	}
 	r.report.Tables = append(r.report.Tables, t)
+	if then == nil {
+		return nil
+	}
+	return then(ctx, sides[:min(2, len(sides))])
+}
+
+// round lets the sides take turns at every phase, in every second round in the other order.
+func (r *runner) round(ctx context.Context, round int, sides []side, phases []phase, t *table) error {
+	odd := round%2 == 1
+	turn := slices.Clone(sides)
+	if odd {
+		slices.Reverse(turn)
+	}
+	for _, ph := range phases {
+		if ph.seldom && odd {
+			continue
+		}
+		for _, s := range turn {
+			if s.label() == labelSynced && (!ph.closes || odd) {
+				continue
+			}
+			quiet(sides, s)
+			results, err := r.phaseOn(ctx, s, ph, 0)
+			if err != nil {
+				return err
+			}
+			for _, res := range results {
+				t.add(s.label(), res)
+			}
+		}
+	}
 	return nil
 }
 
@@ -197,23 +207,28 @@ func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Durati
 			ph.change(o)
 		}
 		if each > 0 {
-			o.Time, o.Progress = each, nil
+			o.Time = each
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	results, err := ph.run(ctx, b)
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-	defer cancel()
-	err = errors.Join(err, b.Close(closing))
+	err = errors.Join(err, end(ctx, b))
 	for _, res := range results {
-		if res.Errors > 0 && err == nil {
+		switch {
+		case res.Errors == 0 || err != nil:
+		case res.Errors*100 > res.Ops:
+			err = fmt.Errorf("%s: %d of %d operations failed: %s", res.Name, res.Errors, res.Ops, res.FirstError)
+		default:
 			r.say("%s on %s: %d of %d failed: %s", res.Name, s.label(), res.Errors, res.Ops, res.FirstError)
 		}
 	}
+	if err != nil {
+		return nil, fmt.Errorf("%s on %s: %w", ph.name, s.label(), errors.Join(err, r.space(), s.died()))
+	}
 	time.Sleep(300 * time.Millisecond) // what was deleted goes from the datanodes
-	return results, err
+	return results, nil
 }
 
 // warmUp loads a side as the rounds will: hops once over all phases, HDFS until the time for it is over, because a JVM
@@ -233,7 +248,7 @@ func (r *runner) warmUp(ctx context.Context, s side, phases []phase) error {
 				return nil
 			}
 			if _, err := r.phaseOn(ctx, s, ph, each); err != nil {
-				return fmt.Errorf("%s on %s: %w", ph.name, s.label(), err)
+				return err
 			}
 		}
 		if pass == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gohops/hops/cmd/bench"
 )
@@ -15,56 +16,82 @@ type failed struct {
 	Runs []bench.Failover `json:"runs"`
 }
 
-// failover kills the leading namenode of replicated clusters under load, the sides one after the other.
-func (r *runner) failover(ctx context.Context) error {
-	runs := max(5, r.rounds)
-	measure := func(s side, what string, host bool, runs int) error {
-		f := failed{Side: s.label(), What: what}
-		for i := range runs {
-			b, err := r.load(ctx, s, func(o *bench.Options) { o.Connections, o.Outstanding = 16, 16 })
-			if err != nil {
-				return err
-			}
-			var revive func(context.Context) error
-			result, err := b.Failover(ctx, bench.FailoverConfig{Kill: func() (err error) {
-				revive, err = s.killLeader(ctx, host)
-				return err
-			}})
-			if err == nil && revive != nil {
-				err = revive(ctx)
-			}
-			if err = errors.Join(err, b.Close(context.WithoutCancel(ctx))); err != nil {
-				return fmt.Errorf("%s, %s: %w", s.label(), what, err)
-			}
-			r.say("failover of %s, %s, run %d of %d: %.2f s, %d of %d lost", s.label(), what, i+1, runs, result.Seconds, result.Lost, result.Acknowledged)
-			f.Runs = append(f.Runs, result)
+// failoverAlone starts replicated clusters for nothing but failovers.
+func (r *runner) failoverAlone(ctx context.Context) (err error) {
+	var sides []side
+	defer func() {
+		for _, s := range sides {
+			err = errors.Join(err, s.stop())
 		}
-		r.report.Failovers = append(r.report.Failovers, f)
-		return nil
-	}
+	}()
 	o, err := r.startOurs(ctx, "failover-hops", shape{3, 1}, nil)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(measure(o, "namenode (process or machine)", true, runs), o.stop())
-	if err != nil || r.jars == "" {
-		return err
-	}
-	h, err := r.startHadoop(ctx, "failover-hdfs", labelHDFS, shape{2, 1}, false)
-	if err != nil {
-		if ctx.Err() != nil {
+	sides = append(sides, o)
+	if r.jars != "" {
+		h, err := r.startHadoop(ctx, "failover-hdfs", labelHDFS, shape{2, 1}, false)
+		if err != nil {
+			return fmt.Errorf("Apache HDFS does not run: %w", err)
+		}
+		sides = append(sides, h)
+		if err := r.warmUp(ctx, h, metadataPhases()[:1]); err != nil {
 			return err
 		}
-		r.say("failover: Apache HDFS does not run: %v", err)
-		r.report.PeerMissing = err.Error()
-		return nil
 	}
-	err = r.warmUp(ctx, h, metadataPhases()[:1])
-	if err == nil {
-		err = measure(h, "NameNode process", false, runs)
+	return r.failover(ctx, sides)
+}
+
+// failover kills the leading namenode of replicated clusters under load, the sides one after the other.
+func (r *runner) failover(ctx context.Context, sides []side) error {
+	began := time.Now()
+	runs := r.rounds
+	var all []failed
+	for _, s := range sides {
+		type death struct {
+			what string
+			host bool
+			runs int
+		}
+		deaths := []death{{"namenode (process or machine)", true, runs}}
+		if s.label() != labelHops {
+			deaths = []death{{"NameNode process", false, runs}, {"NameNode and its failover controller (machine)", true, (runs + 1) / 2}}
+		}
+		for _, d := range deaths {
+			f := failed{Side: s.label(), What: d.what}
+			for i := range d.runs {
+				r.label = fmt.Sprintf("failover, %s, run %d of %d", d.what, i+1, d.runs)
+				result, err := r.killed(ctx, s, d.host)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", s.label(), d.what, err)
+				}
+				r.say("failover of %s, %s, run %d of %d: %.2f s, %d of %d lost", s.label(), d.what, i+1, d.runs, result.Seconds, result.Lost, result.Acknowledged)
+				f.Runs = append(f.Runs, result)
+			}
+			all = append(all, f)
+		}
 	}
-	if err == nil {
-		err = measure(h, "NameNode and its failover controller (machine)", true, max(3, runs/2))
+	r.report.Failovers = all
+	r.say("failover done in %.1f minutes", time.Since(began).Minutes())
+	return nil
+}
+
+// killed is one failover, after which all servers run again.
+func (r *runner) killed(ctx context.Context, s side, host bool) (bench.Failover, error) {
+	if err := r.space(); err != nil {
+		return bench.Failover{}, err
 	}
-	return errors.Join(err, h.stop())
+	b, err := r.load(ctx, s, func(o *bench.Options) { o.Connections, o.Outstanding = 16, 16 })
+	if err != nil {
+		return bench.Failover{}, err
+	}
+	var revive func(context.Context) error
+	result, err := b.Failover(ctx, bench.FailoverConfig{Kill: func() (err error) {
+		revive, err = s.killLeader(ctx, host)
+		return err
+	}})
+	if err == nil && revive != nil {
+		err = revive(ctx)
+	}
+	return result, errors.Join(err, end(ctx, b))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -230,6 +231,8 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 	heap := "4g"
 	if ha {
 		heap = "3g"
+	} else if sh.datanodes > 1 {
+		heap = "2g" // it serves rows with data only, beside a whole replicated HDFS
 	}
 	start("nn1", heap, classNamenode, id(1)...)
 	step(func() error { return h.listening(ctx, h.nodes[0]) })
@@ -283,8 +286,7 @@ func (h *hadoop) start(name string) error {
 	defer log.Close()
 	cmd := exec.Command("java", h.args(h.heap[name], h.argv[name][0], h.argv[name][1:])...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := processes.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return err
 	}
 	j := &java{cmd: cmd, done: make(chan struct{})}
@@ -299,8 +301,14 @@ func (h *hadoop) start(name string) error {
 // once runs a program to its end.
 func (h *hadoop) once(ctx context.Context, class string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "java", h.args("", class, args)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s %s: %w: %s", class[strings.LastIndexByte(class, '.')+1:], strings.Join(args, " "), err, lastLine(out))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := processes.Spawn(cmd, syscall.SIGKILL)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", class[strings.LastIndexByte(class, '.')+1:], strings.Join(args, " "), err, lastLine(out.Bytes()))
 	}
 	return nil
 }

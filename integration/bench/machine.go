@@ -6,9 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/cmd/bench"
 )
 
 // machine is what numbers depend on.
@@ -20,8 +24,9 @@ type machine struct {
 	Filesystem string  `json:"filesystem"`
 	Go         string  `json:"go"`
 	Java       string  `json:"java,omitempty"`
-	// Load is the load average before the run.
-	Load string `json:"load_before"`
+	// Load is the load average before the run, Busy how many cores others used then.
+	Load string  `json:"load_before"`
+	Busy float64 `json:"busy_cores_before"`
 }
 
 func describeMachine(dir string) machine {
@@ -44,6 +49,10 @@ func describeMachine(dir string) machine {
 	}
 	m.Filesystem = filesystemOf(dir)
 	m.Load = loadAverage()
+	const look = 2 * time.Second
+	before := bench.MachineCPU()
+	time.Sleep(look)
+	m.Busy = (bench.MachineCPU() - before) / float64(look.Microseconds())
 	if out, err := exec.Command("java", "-version").CombinedOutput(); err == nil {
 		m.Java, _, _ = strings.Cut(string(out), "\n")
 	}
@@ -56,6 +65,21 @@ func loadAverage() string {
 		return "unknown"
 	}
 	return strings.Join(strings.Fields(string(text))[:3], " ")
+}
+
+// memoryAvailable is in GiB what programs can still get.
+func memoryAvailable() float64 {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 1 << 20
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			kib, _ := strconv.ParseFloat(strings.Fields(value)[0], 64)
+			return kib / (1 << 20)
+		}
+	}
+	return 1 << 20
 }
 
 func filesystemOf(dir string) string {

@@ -61,6 +61,71 @@ func plot(t *table) string {
 	return b.String()
 }
 
+// bar is one value with its range; bars of one line share a scale.
+type bar struct {
+	side string
+	spread
+}
+
+// bars draws lines of bars, each line scaled to its longest one.
+func bars(title string, names []string, lines [][]bar) string {
+	const left, height, gap, width, top = 300, 15, 14, 360, 52
+	const right = 300
+	total := top
+	for _, line := range lines {
+		total += len(line)*height + gap
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" font-family="sans-serif" font-size="11">`+"\n", left+width+right, total, left+width+right, total)
+	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", left+width+right, total)
+	fmt.Fprintf(&b, `<text x="10" y="18" font-size="13" font-weight="bold">%s</text>`+"\n", html.EscapeString(title))
+	fmt.Fprintf(&b, `<text x="10" y="36">Shorter is better unless per second; each line has its own scale.</text>`+"\n")
+	y := top
+	for i, line := range lines {
+		longest := 0.0
+		for _, v := range line {
+			longest = max(longest, v.high)
+		}
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", left-8, y+len(line)*height/2+4, html.EscapeString(names[i]))
+		for _, v := range line {
+			scale := func(x float64) float64 { return x / max(longest, 1e-9) * width }
+			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`, left, y, scale(v.median), height-2, colours[strings.SplitN(v.side, ",", 2)[0]])
+			fmt.Fprintf(&b, `<path d="M%.1f %.1fH%.1f" stroke="#111827"/>`, left+scale(v.low), float64(y)+float64(height-2)/2, left+scale(v.high))
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s  %s</text>`+"\n", left+scale(v.high)+4, y+height-4, number(v.median), html.EscapeString(v.side))
+			y += height
+		}
+		y += gap
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+func plotFailovers(all []failed) string {
+	var line []bar
+	for _, f := range all {
+		var seconds []float64
+		for _, run := range f.Runs {
+			seconds = append(seconds, run.Seconds)
+		}
+		line = append(line, bar{f.Side + ", " + f.What, spreadOf(seconds)})
+	}
+	return bars("Failover under load", []string{"seconds to the first success"}, [][]bar{line})
+}
+
+func plotLarge(all []large) string {
+	var names []string
+	var lines [][]bar
+	for _, f := range largeFigures {
+		var line []bar
+		for _, l := range all {
+			s, _ := f.of(l)
+			line = append(line, bar{fmt.Sprintf("%s, %s files", l.Side, millions(l.Files)), s})
+		}
+		names, lines = append(names, f.name), append(lines, line)
+	}
+	return bars("A large namespace", names, lines)
+}
+
 // sidesOf are the sides that a row has results of, in the table's order.
 func sidesOf(t *table, w *row) []string {
 	var out []string

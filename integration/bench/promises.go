@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/cmd/bench"
+	"github.com/gohops/hops/cmd/processes"
 )
 
 // keep notes a promise, whose goal bounds the median: at least, or at most.
@@ -51,7 +52,6 @@ type devProcess struct {
 func (r *runner) startDev(ctx context.Context, data string, args ...string) (*devProcess, error) {
 	d := &devProcess{done: make(chan struct{})}
 	d.cmd = exec.Command(r.hops, append([]string{"dev", "--data", data, "--ports", "random", "--gpus", "none"}, args...)...)
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	out, err := d.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (r *runner) startDev(ctx context.Context, data string, args ...string) (*de
 	var complaint bytes.Buffer
 	d.cmd.Stderr = &complaint
 	started := time.Now()
-	if err := d.cmd.Start(); err != nil {
+	if err := processes.Spawn(d.cmd, syscall.SIGTERM); err != nil {
 		return nil, err
 	}
 	lines := bufio.NewScanner(out)
@@ -241,10 +241,7 @@ func (r *runner) threeNamenodes(ctx context.Context) (err error) {
 			return err
 		}
 		results, err := b.CreateAndStat(ctx)
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		err = errors.Join(err, b.Close(closing))
-		cancel()
-		if err != nil {
+		if err = errors.Join(err, end(ctx, b)); err != nil {
 			return err
 		}
 		if round > 0 {
@@ -259,11 +256,7 @@ func (r *runner) threeNamenodes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		err = errors.Join(err, b.Close(closing))
-	}()
+	defer func() { err = errors.Join(err, end(ctx, b)) }()
 	var outages []float64
 	for range 20 {
 		var revive func(context.Context) error

@@ -15,19 +15,24 @@ import (
 
 // report is everything that a run found out.
 type report struct {
-	Quick       bool      `json:"quick"`
-	Started     time.Time `json:"started"`
-	Seconds     float64   `json:"seconds"`
-	Version     string    `json:"version"`
-	Groups      []string  `json:"groups"`
-	Rounds      int       `json:"rounds"`
-	Phase       float64   `json:"phase_seconds"`
-	Machine     machine   `json:"machine"`
-	PeerMissing string    `json:"peer_missing,omitempty"`
-	Promises    []promise `json:"promises,omitempty"`
-	Tables      []*table  `json:"tables,omitempty"`
-	Failovers   []failed  `json:"failovers,omitempty"`
-	Large       []large   `json:"large,omitempty"`
+	Quick     bool      `json:"quick"`
+	Alone     bool      `json:"alone,omitempty"`
+	Started   time.Time `json:"started"`
+	Seconds   float64   `json:"seconds"`
+	Version   string    `json:"version"`
+	Rounds    int       `json:"rounds"`
+	Phase     float64   `json:"phase_seconds"`
+	Machine   machine   `json:"machine"`
+	LoadAfter string    `json:"load_after"`
+	// Took is the minutes of each group.
+	Took map[string]float64 `json:"group_minutes"`
+	// Missing are groups that could not be measured, Cut those that were left out for time.
+	Missing   []string  `json:"missing,omitempty"`
+	Cut       []string  `json:"cut,omitempty"`
+	Promises  []promise `json:"promises,omitempty"`
+	Tables    []*table  `json:"tables,omitempty"`
+	Failovers []failed  `json:"failovers,omitempty"`
+	Large     []large   `json:"large,omitempty"`
 }
 
 // promise is one of hops's own.
@@ -141,15 +146,25 @@ func (r *report) markdown(name string) string {
 	if r.Quick {
 		title = "Quick benchmark: main rows of one server, few rounds"
 	}
-	m := r.Machine
-	fmt.Fprintf(&b, "# %s\n\n%s, %s, %d cores (%s), %.0f GiB, %s, Linux %s, %s, %s. Took %.0f minutes. Load average before: %s.\n\n",
-		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Load)
-	fmt.Fprintf(&b, "Median (lowest-highest) of %d rounds of %.0f s an operation, the sides taking turns, after warm-up. Clients and servers share the cores. "+
-		"CPU is user + system time of all servers, or of the client, per operation. *Others* is what the rest of the machine used meanwhile: rates fall with it, CPU per operation hardly. "+
-		"64 clients with a connection each, one request at a time; rows with \"4 x 64\": 4 connections with 64 requests at a time each. The same Go client on both sides. How it is measured: [benchmarks](../../../docs/explanation/benchmarks.md).\n", r.Rounds, r.Phase)
-	if r.PeerMissing != "" {
-		fmt.Fprintf(&b, "\n**Apache HDFS was not measured, or not in all parts**, so there are no ratios there: %s\n", r.PeerMissing)
+	if len(r.Missing) > 0 {
+		title = "INCOMPLETE: " + title
 	}
+	m := r.Machine
+	fmt.Fprintf(&b, "# %s\n\n%s, %s, %d cores (%s), %.0f GiB, %s, Linux %s, %s, %s. Took %.0f minutes. Before, others used %.2f cores, load average %s; after, load average %s.\n\n",
+		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Busy, m.Load, r.LoadAfter)
+	for _, what := range r.Missing {
+		fmt.Fprintf(&b, "**Missing, because it failed:** %s\n\n", what)
+	}
+	for _, what := range r.Cut {
+		fmt.Fprintf(&b, "**Left out for time:** %s\n\n", what)
+	}
+	if r.Alone {
+		b.WriteString("**Apache HDFS was not measured**, so there are no ratios.\n\n")
+	}
+	fmt.Fprintf(&b, "Median (lowest-highest) of %d rounds of %.3g s an operation, the sides taking turns, after warm-up. Clients and servers share the cores. "+
+		"CPU is user + system time of all servers, or of the client, per operation. *Others* is what the rest of the machine used meanwhile: rates fall with it, CPU per operation hardly. "+
+		"64 clients with a connection each, one request at a time; rows with \"4 x 64\": 4 connections with 64 requests at a time each. The same Go client on both sides. "+
+		"Minor rows have every second round only, and say how many. How it is measured: [benchmarks](../../../docs/explanation/benchmarks.md).\n", r.Rounds, r.Phase)
 	if len(r.Promises) > 0 {
 		b.WriteString("\n## Promises\n\n| what | measured | n | goal | kept |\n| --- | --- | --- | --- | --- |\n")
 		for _, p := range r.Promises {
@@ -182,24 +197,89 @@ func (r *report) markdown(name string) string {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %d | %d |\n", f.Side, f.What, strings.Join(first, " · "), strings.Join(last, " · "), acknowledged, lost)
 		}
 	}
+	if len(r.Failovers) > 0 {
+		fmt.Fprintf(&b, "\n![Failover](%s-failover.svg)\n", name)
+	}
 	if len(r.Large) > 0 {
-		b.WriteString("\n## A large namespace\n\n| side | files | filled at /s, CPU us each | resident | restart to the first answer | shell `-ls /` | rename: acknowledged, others' longest wait | delete: the same |\n" +
-			"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
-		for _, l := range r.Large {
-			var trees []string
-			for _, s := range l.Subtrees {
-				trees = append(trees, fmt.Sprintf("%.3f s, %.0f ms (quiet %.0f)", s.Seconds, s.Stall, s.Quiet))
+		r.largeTable(&b)
+		fmt.Fprintf(&b, "\n![A large namespace](%s-large.svg)\n", name)
+	}
+	if len(r.Took) > 0 {
+		var took []string
+		for _, g := range groups {
+			if minutes, ok := r.Took[g.name]; ok {
+				took = append(took, fmt.Sprintf("%s %.1f", g.name, minutes))
 			}
-			for len(trees) < 2 {
-				trees = append(trees, "")
-			}
-			fmt.Fprintf(&b, "| %s | %d | %s, %s | %.2f GB | %.2f s | %.3f s | %s | %s |\n", l.Side, l.Files, number(l.Fill.PerSecond), number(l.Fill.ServerCPU),
-				float64(l.Resident)/1e9, l.Restart, l.Shell, trees[0], trees[1])
 		}
-		b.WriteString("\nHDFS restarts from a checkpoint made just before, hops after kill -9.\n")
+		fmt.Fprintf(&b, "\nMinutes: %s.\n", strings.Join(took, ", "))
 	}
 	return b.String()
 }
+
+// millions prints a number of files.
+func millions(n int64) string { return fmt.Sprintf("%.3g M", float64(n)/1e6) }
+
+// largeTable has a row per figure and a column per side, because sides may have different numbers of files.
+func (r *report) largeTable(b *strings.Builder) {
+	b.WriteString("\n## A large namespace\n\nEmpty files, a thousand a directory, filled over 4 connections with 64 requests at a time each. The namenode is killed with kill -9 and started again; " +
+		"HDFS has a checkpoint made just before, hops what it has made by itself. Waits are the longest of another client's stats, in a loop.\n\n| figure |")
+	for _, l := range r.Large {
+		fmt.Fprintf(b, " %s, %s files |", l.Side, millions(l.Files))
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(r.Large)) + "\n")
+	for _, f := range largeFigures {
+		fmt.Fprintf(b, "| %s |", f.name)
+		for _, l := range r.Large {
+			s, n := f.of(l)
+			if n == 1 {
+				fmt.Fprintf(b, " %s |", number(s.median))
+			} else {
+				fmt.Fprintf(b, " %s, n=%d |", s, n)
+			}
+		}
+		b.WriteString("\n")
+	}
+}
+
+// figure is one property of a large namespace.
+type figure struct {
+	name string
+	of   func(large) (spread, int)
+}
+
+var largeFigures = func() []figure {
+	one := func(value func(large) float64) func(large) (spread, int) {
+		return func(l large) (spread, int) { return spreadOf([]float64{value(l)}), 1 }
+	}
+	many := func(values func(large) []float64) func(large) (spread, int) {
+		return func(l large) (spread, int) { return spreadOf(values(l)), len(values(l)) }
+	}
+	tree := func(name string, value func(bench.Subtree) float64) func(large) (spread, int) {
+		return many(func(l large) []float64 {
+			var out []float64
+			for _, s := range l.Subtrees {
+				if strings.HasPrefix(s.Name, name) {
+					out = append(out, value(s))
+				}
+			}
+			return out
+		})
+	}
+	took := func(s bench.Subtree) float64 { return s.Seconds * 1000 }
+	return []figure{
+		{"filled, files/s", one(func(l large) float64 { return l.Fill.PerSecond })},
+		{"servers' CPU per file, us", one(func(l large) float64 { return l.Fill.ServerCPU })},
+		{"namenode resident, filled, GB", one(func(l large) float64 { return float64(l.Resident) / 1e9 })},
+		{"the same after the restart, GB", one(func(l large) float64 { return float64(l.Restarted) / 1e9 })},
+		{"restart to the first answer, s", many(func(l large) []float64 { return l.Restart })},
+		{"shell, `-ls /`, s", many(func(l large) []float64 { return l.Shell })},
+		{"rename of the directory, ms", tree("rename", took)},
+		{"others' longest wait meanwhile, ms", tree("rename", func(s bench.Subtree) float64 { return s.Stall })},
+		{"delete of the directory, ms", tree("delete", took)},
+		{"others' longest wait meanwhile and 1 s later, ms", tree("delete", func(s bench.Subtree) float64 { return s.Stall })},
+		{"others' longest wait while nothing happens, ms", tree("", func(s bench.Subtree) float64 { return s.Quiet })},
+	}
+}()
 
 func (r *report) table(b *strings.Builder, t *table) {
 	fmt.Fprintf(b, "\n## %s\n\n", t.Title)
@@ -228,6 +308,7 @@ func (r *report) table(b *strings.Builder, t *table) {
 			return fmt.Sprintf("%s, %s", number(w.of(side, half).median), number(w.of(side, tail).median))
 		}
 		if !both {
+			name += failures(w, labelHops)
 			fmt.Fprintf(b, "| %s | %s%s | %s | %s | %s | %s | %s |\n", name, w.of(labelHops, rate), unit, latency(labelHops), h, number(w.of(labelHops, clientCPU).median), number(w.of(labelHops, others).median), goal)
 			continue
 		}
@@ -243,6 +324,10 @@ func (r *report) table(b *strings.Builder, t *table) {
 			if i > 0 {
 				goal = ""
 			}
+			if n := len(w.Rounds[peer]); n < r.Rounds {
+				label += fmt.Sprintf(" (%d rounds)", n)
+			}
+			label += failures(w, labelHops, peer)
 			p := w.of(peer, serverCPU)
 			fmt.Fprintf(b, "| %s | %s%s | %s%s | %s | %s | %s | %s | %s | %s | %s; %s | %s; %s | %s |\n", label,
 				w.of(labelHops, rate), unit, w.of(peer, rate), unit, ratio(w.of(labelHops, rate).median, w.of(peer, rate).median),
@@ -254,8 +339,23 @@ func (r *report) table(b *strings.Builder, t *table) {
 	if both && t.Group == "single" {
 		b.WriteString("\nhops fsyncs a block before close returns; HDFS does only with `dfs.datanode.synconclose`, so rows with data stand there twice.\n")
 	} else if both {
-		b.WriteString("\nhops fsyncs every replica of a block before close returns; HDFS as configured here leaves that to the page cache.\n")
+		b.WriteString("\nhops fsyncs every replica of a block before close returns; HDFS does only with `dfs.datanode.synconclose`, so rows with data stand there twice; that second HDFS has one NameNode.\n")
 	}
+}
+
+// failures says how many operations of a row failed.
+func failures(w *row, sides ...string) string {
+	var out string
+	for _, side := range sides {
+		failed, done := int64(0), int64(0)
+		for _, res := range w.Rounds[side] {
+			failed, done = failed+res.Errors, done+res.Ops
+		}
+		if failed > 0 {
+			out += fmt.Sprintf(" (%s: %d of %d FAILED)", side, failed, done)
+		}
+	}
+	return out
 }
 
 // write stores the report: JSON, Markdown and plots.
@@ -264,8 +364,11 @@ func (r *runner) write() error {
 	if r.quick {
 		name = "quick"
 	}
-	if r.groups != "" {
+	if r.groups != "" || r.alone {
 		name = "part"
+	}
+	if len(r.report.Missing) > 0 {
+		name = "incomplete"
 	}
 	if err := os.MkdirAll(r.options.out, 0o755); err != nil {
 		return err
@@ -279,12 +382,21 @@ func (r *runner) write() error {
 	for _, t := range r.report.Tables {
 		files[name+"-"+t.Group+".svg"] = []byte(plot(t))
 	}
+	if len(r.report.Failovers) > 0 {
+		files[name+"-failover.svg"] = []byte(plotFailovers(r.report.Failovers))
+	}
+	if len(r.report.Large) > 0 {
+		files[name+"-large.svg"] = []byte(plotLarge(r.report.Large))
+	}
 	for file, data := range files {
 		if err := os.WriteFile(filepath.Join(r.options.out, file), data, 0o644); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(r.screen, "\n%s\nwritten to %s\n", text, filepath.Join(r.options.out, name+".md"))
+	if len(r.report.Missing) > 0 {
+		return fmt.Errorf("INCOMPLETE, what there is stands in %s; missing: %s", filepath.Join(r.options.out, name+".md"), strings.Join(r.report.Missing, "; "))
+	}
 	if r.quick {
 		fmt.Fprintln(r.screen, "This was the quick run: one server, few rounds. `make bench` does all rows.")
 	}

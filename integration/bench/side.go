@@ -26,6 +26,8 @@ type side interface {
 	// killLeader ends the namenode that leads with SIGKILL and returns what brings the killed back; host: with all that
 	// a lost machine would take along.
 	killLeader(ctx context.Context, host bool) (revive func(ctx context.Context) error, err error)
+	// died names a server that ended by itself.
+	died() error
 	// stop ends all servers.
 	stop() error
 }
@@ -44,8 +46,9 @@ func client(s side) (*dfs.Client, error) {
 func (r *runner) load(ctx context.Context, s side, change func(*bench.Options)) (*bench.Bench, error) {
 	o := bench.Options{
 		Clients:     func(int) (*dfs.Client, error) { return client(s) },
-		Connections: 64, Outstanding: 64, Time: r.phase, Servers: s.servers(), Live: r.live, Progress: r.screen,
-		Root: fmt.Sprintf("/benchmarks/%d", time.Now().UnixNano()),
+		Connections: 64, Outstanding: 64, Time: r.phase, Bytes: r.bytes, Servers: s.servers(), Live: r.live, Progress: r.screen,
+		Label: fmt.Sprintf("[%.0f of %.0f min] %s, %s:", time.Since(r.started).Minutes(), r.estimate, r.label, s.label()),
+		Root:  fmt.Sprintf("/benchmarks/%d", time.Now().UnixNano()),
 	}
 	if !r.live {
 		o.Progress = nil
@@ -54,6 +57,16 @@ func (r *runner) load(ctx context.Context, s side, change func(*bench.Options)) 
 		change(&o)
 	}
 	return bench.New(ctx, o)
+}
+
+// end closes a bench; after an interruption what it made stays, because it goes with the servers.
+func end(ctx context.Context, b *bench.Bench) error {
+	if ctx.Err() == nil {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+	}
+	return b.Close(ctx)
 }
 
 // ready waits until a side answers, accepts changes and has its datanodes.
@@ -178,7 +191,9 @@ func (r *runner) startOurs(ctx context.Context, name string, sh shape, propertie
 	return o, nil
 }
 
-func (o *ours) label() string { return "hops" }
+func (o *ours) label() string { return labelHops }
+
+func (o *ours) died() error { return o.cluster.Died() }
 
 func (o *ours) addresses() []string {
 	var out []string
