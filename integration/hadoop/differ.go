@@ -107,6 +107,12 @@ func (s *suite) fuzz(ctx context.Context, seconds int, seed uint64) error {
 	if len(result.Unsupported) > 0 {
 		fmt.Printf("not compared, because hops does not have them: %s\n", strings.Join(result.Unsupported, ", "))
 	}
+	fmt.Print(result.Table())
+	for _, a := range differ.Accidents {
+		if n := result.Accidents[a.Name]; n > 0 {
+			fmt.Printf("not compared further, %d times: %s: %s\n", n, a.Name, a.Reason)
+		}
+	}
 	fmt.Printf("%d operations of %d kinds in %d sequences, seed %d, %.0f s: %d kinds of differences, %d of them not known\n",
 		result.Steps, result.Kinds, result.Sequences, seed, time.Since(started).Seconds(), len(result.Differences), bad)
 	if bad > 0 {

@@ -16,7 +16,10 @@ type clock struct {
 	now  int64     // nanoseconds since 1970, what was given at last
 }
 
-func (c *clock) read() metadata.Time { return c.at(time.Now(), time.Now().UnixNano()) }
+func (c *clock) read() metadata.Time {
+	now := time.Now() // one reading of both clocks: between two of them a busy machine may let milliseconds pass
+	return c.at(now, now.UnixNano())
+}
 
 // at is read at a point of monotonic time when the wall clock shows wall.
 func (c *clock) at(now time.Time, wall int64) metadata.Time {

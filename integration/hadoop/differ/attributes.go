@@ -11,7 +11,7 @@ import (
 )
 
 // attributes to draw from; none without a name, which HDFS takes from a client that does not check.
-var attributes = []string{"USER:k", "USER:k", "USER:l", "USER:k2", "TRUSTED:t", "SECURITY:s", "SYSTEM:y", "RAW:r"}
+var attributes = []string{"USER:k", "USER:k", "USER:k", "USER:l", "USER:k2", "TRUSTED:t", "SECURITY:s", "SYSTEM:y", "RAW:r", "SECURITY:hdfs.unreadable.by.superuser"}
 
 // attribute reads NAMESPACE:name.
 func attribute(s string) *pb.XAttrProto {
@@ -20,14 +20,14 @@ func attribute(s string) *pb.XAttrProto {
 }
 
 func makeSetXAttr(g *generator) Operation {
-	return op("setxattr", "src", g.path(), "name", pick(g, attributes...), "value", pick(g, "v", "w", "", strings.Repeat("x", 100)), "flag", pick(g, 1, 2, 3, 3, 3, 0))
+	return op("setxattr", "src", g.path(), "name", pick(g, attributes...), "value", pick(g, "v", "w", "", strings.Repeat("x", 100), strings.Repeat("x", 20000)), "flag", pick(g, 1, 2, 3, 3, 3, 0))
 }
 
-func setXAttr(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func setXAttr(ctx context.Context, s *Side, o Operation) (string, error) {
 	x := attribute(o.text("name"))
 	x.Value = []byte(o.text("value"))
 	return "", s.call(ctx, o.User, "setXAttr",
-		&pb.SetXAttrRequestProto{Src: ptr(in(root, o.text("src"))), XAttr: x, Flag: ptr(uint32(o.number("flag")))}, new(pb.SetXAttrResponseProto))
+		&pb.SetXAttrRequestProto{Src: ptr(o.text("src")), XAttr: x, Flag: ptr(uint32(o.number("flag")))}, new(pb.SetXAttrResponseProto))
 }
 
 func makeGetXAttrs(g *generator) Operation {
@@ -41,8 +41,8 @@ func makeGetXAttrs(g *generator) Operation {
 	return o
 }
 
-func getXAttrs(ctx context.Context, s *Side, root string, o Operation) (string, error) {
-	request := &pb.GetXAttrsRequestProto{Src: ptr(in(root, o.text("src")))}
+func getXAttrs(ctx context.Context, s *Side, o Operation) (string, error) {
+	request := &pb.GetXAttrsRequestProto{Src: ptr(o.text("src"))}
 	for _, name := range o.list("names") {
 		request.XAttrs = append(request.XAttrs, attribute(name))
 	}
@@ -51,9 +51,9 @@ func getXAttrs(ctx context.Context, s *Side, root string, o Operation) (string, 
 	return xattrsOf(answer.GetXAttrs()), err
 }
 
-func listXAttrs(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func listXAttrs(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.ListXAttrsResponseProto
-	err := s.call(ctx, o.User, "listXAttrs", &pb.ListXAttrsRequestProto{Src: ptr(in(root, o.text("src")))}, &answer)
+	err := s.call(ctx, o.User, "listXAttrs", &pb.ListXAttrsRequestProto{Src: ptr(o.text("src"))}, &answer)
 	return xattrsOf(answer.GetXAttrs()), err
 }
 
@@ -71,9 +71,9 @@ func makeRemoveXAttr(g *generator) Operation {
 	return op("removexattr", "src", g.path(), "name", pick(g, attributes...))
 }
 
-func removeXAttr(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func removeXAttr(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "removeXAttr",
-		&pb.RemoveXAttrRequestProto{Src: ptr(in(root, o.text("src"))), XAttr: attribute(o.text("name"))}, new(pb.RemoveXAttrResponseProto))
+		&pb.RemoveXAttrRequestProto{Src: ptr(o.text("src")), XAttr: attribute(o.text("name"))}, new(pb.RemoveXAttrResponseProto))
 }
 
 // aclEntry reads [default:]type:name:permissions, permissions a digit.
@@ -101,7 +101,7 @@ func (g *generator) acl(whole bool) string {
 		entries = append(entries, "user::7", fmt.Sprintf("group::%d", g.IntN(8)), fmt.Sprintf("other::%d", g.IntN(8)))
 	}
 	for range g.IntN(4) {
-		e := fmt.Sprintf("%s:%s:%d", pick(g, "user", "user", "group", "mask", "other"), pick(g, "alice", "bob", "staff", ""), g.IntN(8))
+		e := fmt.Sprintf("%s:%s:%d", pick(g, "user", "user", "group", "mask", "other"), pick(g, "alice", "bob", "daemon", "staff", ""), g.IntN(8))
 		if g.chance(35) {
 			e = "default:" + e
 		}
@@ -122,8 +122,8 @@ func makeACL(g *generator) Operation {
 	return o
 }
 
-func changeACL(ctx context.Context, s *Side, root string, o Operation) (string, error) {
-	src := ptr(in(root, o.text("src")))
+func changeACL(ctx context.Context, s *Side, o Operation) (string, error) {
+	src := ptr(o.text("src"))
 	var entries []*pb.AclEntryProto
 	for _, e := range o.list("entries") {
 		entries = append(entries, aclEntry(e))
@@ -142,9 +142,9 @@ func changeACL(ctx context.Context, s *Side, root string, o Operation) (string, 
 	}
 }
 
-func getACL(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func getACL(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.GetAclStatusResponseProto
-	err := s.call(ctx, o.User, "getAclStatus", &pb.GetAclStatusRequestProto{Src: ptr(in(root, o.text("src")))}, &answer)
+	err := s.call(ctx, o.User, "getAclStatus", &pb.GetAclStatusRequestProto{Src: ptr(o.text("src"))}, &answer)
 	a := answer.GetResult()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s %v %o", a.GetOwner(), a.GetGroup(), a.GetSticky(), a.GetPermission().GetPerm())

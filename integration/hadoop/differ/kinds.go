@@ -6,11 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/gohops/hops/client/dfs"
-	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -20,7 +17,7 @@ type kind struct {
 	// group names a feature that a side may lack as a whole; empty: every file system has it.
 	group string
 	make  func(g *generator) Operation
-	run   func(ctx context.Context, s *Side, root string, o Operation) (string, error)
+	run   func(ctx context.Context, s *Side, o Operation) (string, error)
 }
 
 // the features that a side may lack.
@@ -41,10 +38,14 @@ var kinds map[string]kind
 func init() {
 	kinds = map[string]kind{
 		"mkdirs":       {14, "", makeMkdirs, mkdirs},
+		"fill":         {2, "", makeFill, fill},
 		"create":       {12, "", makeCreate, create},
 		"complete":     {4, "", makeComplete, complete},
-		"write":        {7, "", makeWrite, write},
+		"write":        {9, "", makeWrite, write},
 		"append":       {5, "", makeAppend, appendData},
+		"hold":         {2, "", makeHold, hold},
+		"resume":       {2, "", makeResume, resume},
+		"reopen":       {3, "", makeReopen, reopen},
 		"rename":       {10, "", makeRename, rename},
 		"rename2":      {9, "", makeRename2, rename2},
 		"delete":       {8, "", makeDelete, remove},
@@ -54,22 +55,23 @@ func init() {
 		"replication":  {4, "", makeReplication, setReplication},
 		"stat":         {4, "", makePath("stat"), stat},
 		"list":         {4, "", makeList, list},
-		"summary":      {3, "", makePath("summary"), summary},
+		"walk":         {3, "", makeWalk, walk},
+		"summary":      {3, "", makeDirectory("summary"), summary},
 		"access":       {3, "", makeAccess, access},
 		"locate":       {3, "", makeLocate, locate},
-		"read":         {3, "", makePath("read"), read},
-		"closed":       {1, "", makePath("closed"), closed},
-		"recoverlease": {2, "", makeRecoverLease, recoverLease},
+		"read":         {3, "", makeFile("read"), read},
+		"closed":       {1, "", makeFile("closed"), closed},
+		"recoverlease": {3, "", makeRecoverLease, recoverLease},
 		"renewlease":   {1, "", makeRenewLease, renewLease},
-		"quota":        {5, quotas, makeQuota, setQuota},
-		"usage":        {2, "", makePath("usage"), usage},
-		"concat":       {4, concats, makeConcat, concat},
-		"truncate":     {5, cuts, makeTruncate, truncate},
-		"setxattr":     {4, xattrs, makeSetXAttr, setXAttr},
+		"quota":        {6, quotas, makeQuota, setQuota},
+		"usage":        {2, "", makeDirectory("usage"), usage},
+		"concat":       {5, concats, makeConcat, concat},
+		"truncate":     {6, cuts, makeTruncate, truncate},
+		"setxattr":     {5, xattrs, makeSetXAttr, setXAttr},
 		"getxattrs":    {3, xattrs, makeGetXAttrs, getXAttrs},
-		"removexattr":  {2, xattrs, makeRemoveXAttr, removeXAttr},
+		"removexattr":  {3, xattrs, makeRemoveXAttr, removeXAttr},
 		"listxattrs":   {1, xattrs, makePath("listxattrs"), listXAttrs},
-		"acl":          {7, acls, makeACL, changeACL},
+		"acl":          {8, acls, makeACL, changeACL},
 		"getacl":       {3, acls, makePath("getacl"), getACL},
 		"symlink":      {1, "", makeSymlink, symlink},
 	}
@@ -78,9 +80,6 @@ func init() {
 	}
 	slices.Sort(kindNames)
 }
-
-// in puts the root of the sequence into a path.
-func in(root, path string) string { return strings.ReplaceAll(path, "$R", root) }
 
 func ptr[T any](v T) *T { return &v }
 
@@ -92,33 +91,79 @@ func makePath(kind string) func(g *generator) Operation {
 	return func(g *generator) Operation { return op(kind, "src", g.path()) }
 }
 
-func makeMkdirs(g *generator) Operation {
-	return op("mkdirs", "src", g.path(), "mode", g.mode(), "parents", g.chance(60))
+func makeFile(kind string) func(g *generator) Operation {
+	return func(g *generator) Operation { return op(kind, "src", g.file()) }
 }
 
-func mkdirs(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func makeDirectory(kind string) func(g *generator) Operation {
+	return func(g *generator) Operation { return op(kind, "src", g.directory()) }
+}
+
+// created is how new inodes get their mode: sometimes the client tells what it was before its umask, for ACLs to inherit.
+func (g *generator) created(o Operation) Operation {
+	if g.chance(40) {
+		o.Args["unmasked"] = o.Args["mode"]
+		o.Args["mode"] = pick(g, o.Args["mode"], "0700", "0750", "0000")
+	}
+	return o
+}
+
+func unmasked(o Operation) *pb.FsPermissionProto {
+	if o.Args["unmasked"] == "" {
+		return nil
+	}
+	return &pb.FsPermissionProto{Perm: ptr(uint32(o.number("unmasked")))}
+}
+
+func makeMkdirs(g *generator) Operation {
+	src := g.path()
+	g.directories.add(src)
+	return g.created(op("mkdirs", "src", src, "mode", g.mode(), "parents", g.chance(60)))
+}
+
+func mkdirs(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.MkdirsResponseProto
 	err := s.call(ctx, o.User, "mkdirs", &pb.MkdirsRequestProto{
-		Src: ptr(in(root, o.text("src"))), Masked: perm(o), CreateParent: ptr(o.flag("parents")),
+		Src: ptr(o.text("src")), Masked: perm(o), Unmasked: unmasked(o), CreateParent: ptr(o.flag("parents")),
 	}, &answer)
 	return fmt.Sprint(answer.GetResult()), err
 }
 
+func makeFill(g *generator) Operation { return op("fill", "src", g.directory()) }
+
+// fill makes more directories than a page of a listing has.
+func fill(ctx context.Context, s *Side, o Operation) (string, error) {
+	for i := range 9 {
+		var answer pb.MkdirsResponseProto
+		if err := s.call(ctx, o.User, "mkdirs", &pb.MkdirsRequestProto{
+			Src: ptr(fmt.Sprintf("%s/m%d", o.text("src"), i)), Masked: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(false),
+		}, &answer); err != nil {
+			return fmt.Sprint(i), err
+		}
+	}
+	return "9", nil
+}
+
 func makeCreate(g *generator) Operation {
 	flags := pick(g, 1, 1, 3, 3, 3, 2)
-	if g.chance(8) {
-		flags = pick(g, 0, 4, 5, 6, 7, 9, 33) // not 16, lazy persist, which sets a storage policy
+	if g.chance(10) {
+		flags = pick(g, 0, 4, 5, 6, 7, 9, 33, 65, 129, 257, 513, 1025) // not 16, lazy persist, which sets a storage policy
 	}
-	return op("create", "src", g.path(), "mode", g.mode(), "parents", g.chance(50), "flags", flags,
-		"replication", g.replication(), "blocksize", g.blockSize(), "holder", g.holder(), "open", g.chance(25))
+	src := g.path()
+	if g.chance(20) {
+		src = g.file()
+	}
+	g.files.add(src)
+	return g.created(op("create", "src", src, "mode", g.mode(), "parents", g.chance(50), "flags", flags,
+		"replication", g.replication(), "blocksize", g.blockSize(), "holder", g.holder(), "open", g.chance(25)))
 }
 
 // create makes an empty file, and leaves it open if so asked.
-func create(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func create(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.CreateResponseProto
-	src, holder := in(root, o.text("src")), o.text("holder")
+	src, holder := o.text("src"), o.text("holder")
 	err := s.call(ctx, o.User, "create", &pb.CreateRequestProto{
-		Src: &src, Masked: perm(o), ClientName: &holder, CreateFlag: ptr(uint32(o.number("flags"))), CreateParent: ptr(o.flag("parents")),
+		Src: &src, Masked: perm(o), Unmasked: unmasked(o), ClientName: &holder, CreateFlag: ptr(uint32(o.number("flags"))), CreateParent: ptr(o.flag("parents")),
 		Replication: ptr(uint32(o.number("replication"))), BlockSize: ptr(uint64(o.number("blocksize"))),
 		// What Java sends: the versions of encryption that it knows.
 		CryptoProtocolVersion: []pb.CryptoProtocolVersionProto{pb.CryptoProtocolVersionProto_ENCRYPTION_ZONES},
@@ -132,12 +177,12 @@ func create(ctx context.Context, s *Side, root string, o Operation) (string, err
 }
 
 func makeComplete(g *generator) Operation {
-	return op("complete", "src", g.path(), "holder", g.holder())
+	return op("complete", "src", g.file(), "holder", g.holder())
 }
 
-func complete(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func complete(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.CompleteResponseProto
-	err := s.call(ctx, o.User, "complete", &pb.CompleteRequestProto{Src: ptr(in(root, o.text("src"))), ClientName: ptr(o.text("holder"))}, &answer)
+	err := s.call(ctx, o.User, "complete", &pb.CompleteRequestProto{Src: ptr(o.text("src")), ClientName: ptr(o.text("holder"))}, &answer)
 	return fmt.Sprint(answer.GetResult()), err
 }
 
@@ -151,17 +196,22 @@ func content(n int64, from int64) []byte {
 }
 
 func makeWrite(g *generator) Operation {
-	return op("write", "src", g.path(), "length", pick(g, 1, 5, 100, 511, 512, 513, 1024, 1025, 3000), "overwrite", g.chance(60),
+	src := g.path()
+	if g.chance(30) {
+		src = g.file()
+	}
+	g.files.add(src)
+	return op("write", "src", src, "length", pick(g, 1, 5, 100, 511, 512, 513, 1024, 1025, 3000), "overwrite", g.chance(60),
 		"parents", g.chance(40), "blocksize", pick(g, 512, 1024, 1024, 2048))
 }
 
 // write makes a file with data.
-func write(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func write(ctx context.Context, s *Side, o Operation) (string, error) {
 	c, err := s.client(o.User)
 	if err != nil {
 		return "", err
 	}
-	w, err := c.Create(ctx, in(root, o.text("src")), dfs.CreateOptions{
+	w, err := c.Create(ctx, o.text("src"), dfs.CreateOptions{
 		Overwrite: o.flag("overwrite"), Parents: o.flag("parents"), Replication: 1, BlockSize: o.number("blocksize"),
 	})
 	return "", finish(w, err, content(o.number("length"), 0))
@@ -182,23 +232,23 @@ func finish(w *dfs.Writer, err error, data []byte) error {
 }
 
 func makeAppend(g *generator) Operation {
-	return op("append", "src", g.path(), "length", pick(g, 1, 5, 100, 512, 1500))
+	return op("append", "src", g.file(), "length", pick(g, 1, 5, 100, 512, 1500))
 }
 
-func appendData(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func appendData(ctx context.Context, s *Side, o Operation) (string, error) {
 	c, err := s.client(o.User)
 	if err != nil {
 		return "", err
 	}
-	w, err := c.Append(ctx, in(root, o.text("src")))
+	w, err := c.Append(ctx, o.text("src"))
 	return "", finish(w, err, content(o.number("length"), 7))
 }
 
 func makeRename(g *generator) Operation { return op("rename", "src", g.path(), "dst", g.path()) }
 
-func rename(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func rename(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.RenameResponseProto
-	err := s.call(ctx, o.User, "rename", &pb.RenameRequestProto{Src: ptr(in(root, o.text("src"))), Dst: ptr(in(root, o.text("dst")))}, &answer)
+	err := s.call(ctx, o.User, "rename", &pb.RenameRequestProto{Src: ptr(o.text("src")), Dst: ptr(o.text("dst"))}, &answer)
 	return fmt.Sprint(answer.GetResult()), err
 }
 
@@ -210,8 +260,8 @@ func makeRename2(g *generator) Operation {
 	return o
 }
 
-func rename2(ctx context.Context, s *Side, root string, o Operation) (string, error) {
-	request := &pb.Rename2RequestProto{Src: ptr(in(root, o.text("src"))), Dst: ptr(in(root, o.text("dst"))), OverwriteDest: ptr(o.flag("overwrite"))}
+func rename2(ctx context.Context, s *Side, o Operation) (string, error) {
+	request := &pb.Rename2RequestProto{Src: ptr(o.text("src")), Dst: ptr(o.text("dst")), OverwriteDest: ptr(o.flag("overwrite"))}
 	if o.flag("totrash") {
 		request.MoveToTrash = ptr(true)
 	}
@@ -222,9 +272,9 @@ func makeDelete(g *generator) Operation {
 	return op("delete", "src", g.path(), "recursive", g.chance(60))
 }
 
-func remove(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func remove(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.DeleteResponseProto
-	err := s.call(ctx, o.User, "delete", &pb.DeleteRequestProto{Src: ptr(in(root, o.text("src"))), Recursive: ptr(o.flag("recursive"))}, &answer)
+	err := s.call(ctx, o.User, "delete", &pb.DeleteRequestProto{Src: ptr(o.text("src")), Recursive: ptr(o.flag("recursive"))}, &answer)
 	return fmt.Sprint(answer.GetResult()), err
 }
 
@@ -232,9 +282,9 @@ func makePermission(g *generator) Operation {
 	return op("permission", "src", g.path(), "mode", g.mode())
 }
 
-func setPermission(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func setPermission(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "setPermission",
-		&pb.SetPermissionRequestProto{Src: ptr(in(root, o.text("src"))), Permission: perm(o)}, new(pb.SetPermissionResponseProto))
+		&pb.SetPermissionRequestProto{Src: ptr(o.text("src")), Permission: perm(o)}, new(pb.SetPermissionResponseProto))
 }
 
 func makeOwner(g *generator) Operation {
@@ -248,8 +298,8 @@ func makeOwner(g *generator) Operation {
 	return o
 }
 
-func setOwner(ctx context.Context, s *Side, root string, o Operation) (string, error) {
-	request := &pb.SetOwnerRequestProto{Src: ptr(in(root, o.text("src")))}
+func setOwner(ctx context.Context, s *Side, o Operation) (string, error) {
+	request := &pb.SetOwnerRequestProto{Src: ptr(o.text("src"))}
 	if v, ok := o.Args["owner"]; ok {
 		request.Username = &v
 	}
@@ -264,45 +314,45 @@ func makeTimes(g *generator) Operation {
 	return op("times", "src", g.path(), "mtime", pick(g, times...), "atime", pick(g, times...))
 }
 
-func setTimes(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func setTimes(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "setTimes", &pb.SetTimesRequestProto{
-		Src: ptr(in(root, o.text("src"))), Mtime: ptr(uint64(o.number("mtime"))), Atime: ptr(uint64(o.number("atime"))),
+		Src: ptr(o.text("src")), Mtime: ptr(uint64(o.number("mtime"))), Atime: ptr(uint64(o.number("atime"))),
 	}, new(pb.SetTimesResponseProto))
 }
 
 func makeReplication(g *generator) Operation {
-	return op("replication", "src", g.path(), "replication", g.replication())
+	return op("replication", "src", g.file(), "replication", g.replication())
 }
 
-func setReplication(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func setReplication(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.SetReplicationResponseProto
 	err := s.call(ctx, o.User, "setReplication",
-		&pb.SetReplicationRequestProto{Src: ptr(in(root, o.text("src"))), Replication: ptr(uint32(o.number("replication")))}, &answer)
+		&pb.SetReplicationRequestProto{Src: ptr(o.text("src")), Replication: ptr(uint32(o.number("replication")))}, &answer)
 	return fmt.Sprint(answer.GetResult()), err
 }
 
-func stat(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func stat(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.GetFileInfoResponseProto
-	err := s.call(ctx, o.User, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr(in(root, o.text("src")))}, &answer)
+	err := s.call(ctx, o.User, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr(o.text("src"))}, &answer)
 	return s.status(answer.GetFs()), err
 }
 
 func makeList(g *generator) Operation {
-	return op("list", "src", g.path(), "after", pick(g, "", "", "", "a", "b", "bb", "z"), "locations", g.chance(30))
+	return op("list", "src", g.directory(), "after", pick(g, "", "", "", "a", "b", "bb", "m3", "z", "/.reserved/.inodes/$ID($R/a)", "/.reserved/.inodes/$ID($R/b)"), "locations", g.chance(30))
 }
 
-func list(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func list(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.GetListingResponseProto
 	err := s.call(ctx, o.User, "getListing", &pb.GetListingRequestProto{
-		Src: ptr(in(root, o.text("src"))), StartAfter: []byte(o.text("after")), NeedLocation: ptr(o.flag("locations")),
+		Src: ptr(o.text("src")), StartAfter: []byte(o.text("after")), NeedLocation: ptr(o.flag("locations")),
 	}, &answer)
 	if answer.DirList == nil {
 		return "none", err
 	}
 	var lines []string
 	for _, e := range answer.DirList.GetPartialListing() {
-		if len(e.GetPath()) > 0 && e.GetPath()[0] >= utf8.RuneSelf {
-			continue // HDFS compares bytes with a sign, so such a name may be on another page
+		if !ascii(e.GetPath()) {
+			continue // HDFS may have it on another page
 		}
 		line := fmt.Sprintf("%q %s", e.GetPath(), s.status(e))
 		if o.flag("locations") && e.GetFileType() == pb.HdfsFileStatusProto_IS_FILE {
@@ -313,17 +363,17 @@ func list(ctx context.Context, s *Side, root string, o Operation) (string, error
 	return strings.Join(lines, "\n"), err
 }
 
-func summary(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func summary(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.GetContentSummaryResponseProto
-	err := s.call(ctx, o.User, "getContentSummary", &pb.GetContentSummaryRequestProto{Path: ptr(in(root, o.text("src")))}, &answer)
+	err := s.call(ctx, o.User, "getContentSummary", &pb.GetContentSummaryRequestProto{Path: ptr(o.text("src"))}, &answer)
 	c := answer.GetSummary()
 	return fmt.Sprintf("length=%d files=%d directories=%d quota=%d consumed=%d spacequota=%d policy=%q", int64(c.GetLength()), c.GetFileCount(),
 		c.GetDirectoryCount(), int64(c.GetQuota()), int64(c.GetSpaceConsumed()), int64(c.GetSpaceQuota()), c.GetErasureCodingPolicy()), err
 }
 
-func usage(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func usage(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.GetQuotaUsageResponseProto
-	err := s.call(ctx, o.User, "getQuotaUsage", &pb.GetQuotaUsageRequestProto{Path: ptr(in(root, o.text("src")))}, &answer)
+	err := s.call(ctx, o.User, "getQuotaUsage", &pb.GetQuotaUsageRequestProto{Path: ptr(o.text("src"))}, &answer)
 	u := answer.GetUsage()
 	return fmt.Sprintf("names=%d quota=%d consumed=%d spacequota=%d",
 		u.GetFileAndDirectoryCount(), int64(u.GetQuota()), int64(u.GetSpaceConsumed()), int64(u.GetSpaceQuota())), err
@@ -331,20 +381,20 @@ func usage(ctx context.Context, s *Side, root string, o Operation) (string, erro
 
 func makeAccess(g *generator) Operation { return op("access", "src", g.path(), "access", g.IntN(8)) }
 
-func access(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func access(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "checkAccess", &pb.CheckAccessRequestProto{
-		Path: ptr(in(root, o.text("src"))), Mode: pb.AclEntryProto_FsActionProto(o.number("access")).Enum(),
+		Path: ptr(o.text("src")), Mode: pb.AclEntryProto_FsActionProto(o.number("access")).Enum(),
 	}, new(pb.CheckAccessResponseProto))
 }
 
 func makeLocate(g *generator) Operation {
-	return op("locate", "src", g.path(), "offset", pick(g, 0, 0, 1, 512, 1024, 100000), "length", pick(g, 0, 1, 1024, 1<<40))
+	return op("locate", "src", g.file(), "offset", pick(g, 0, 0, 1, 512, 1024, 100000), "length", pick(g, 0, 1, 1024, 1<<40))
 }
 
-func locate(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func locate(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.GetBlockLocationsResponseProto
 	err := s.call(ctx, o.User, "getBlockLocations", &pb.GetBlockLocationsRequestProto{
-		Src: ptr(in(root, o.text("src"))), Offset: ptr(uint64(o.number("offset"))), Length: ptr(uint64(o.number("length"))),
+		Src: ptr(o.text("src")), Offset: ptr(uint64(o.number("offset"))), Length: ptr(uint64(o.number("length"))),
 	}, &answer)
 	if answer.Locations == nil {
 		return "none", err
@@ -366,12 +416,12 @@ func blocksOf(l *pb.LocatedBlocksProto) string {
 }
 
 // read reads a file by the Go client, as a reader would.
-func read(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func read(ctx context.Context, s *Side, o Operation) (string, error) {
 	c, err := s.client(o.User)
 	if err != nil {
 		return "", err
 	}
-	r, err := c.Open(ctx, in(root, o.text("src")))
+	r, err := c.Open(ctx, o.text("src"))
 	if err != nil {
 		return "", err
 	}
@@ -380,25 +430,29 @@ func read(ctx context.Context, s *Side, root string, o Operation) (string, error
 	return string(data), err
 }
 
-func closed(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func closed(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.IsFileClosedResponseProto
-	err := s.call(ctx, o.User, "isFileClosed", &pb.IsFileClosedRequestProto{Src: ptr(in(root, o.text("src")))}, &answer)
+	err := s.call(ctx, o.User, "isFileClosed", &pb.IsFileClosedRequestProto{Src: ptr(o.text("src"))}, &answer)
 	return fmt.Sprint(answer.GetResult()), err
 }
 
 func makeRecoverLease(g *generator) Operation {
-	return op("recoverlease", "src", g.path(), "holder", g.holder())
+	return op("recoverlease", "src", g.file(), "holder", g.holder())
 }
 
-func recoverLease(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+// recoverLease takes an open file from its writer, and waits until the datanodes have agreed on its end.
+func recoverLease(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.RecoverLeaseResponseProto
-	err := s.call(ctx, o.User, "recoverLease", &pb.RecoverLeaseRequestProto{Src: ptr(in(root, o.text("src"))), ClientName: ptr(o.text("holder"))}, &answer)
+	err := s.call(ctx, o.User, "recoverLease", &pb.RecoverLeaseRequestProto{Src: ptr(o.text("src")), ClientName: ptr(o.text("holder"))}, &answer)
+	if err == nil && !answer.GetResult() {
+		s.settled(ctx, o.text("src"))
+	}
 	return fmt.Sprint(answer.GetResult()), err
 }
 
 func makeRenewLease(g *generator) Operation { return op("renewlease", "holder", g.holder()) }
 
-func renewLease(ctx context.Context, s *Side, _ string, o Operation) (string, error) {
+func renewLease(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "renewLease", &pb.RenewLeaseRequestProto{ClientName: ptr(o.text("holder"))}, new(pb.RenewLeaseResponseProto))
 }
 
@@ -409,56 +463,49 @@ const (
 )
 
 func makeQuota(g *generator) Operation {
-	return op("quota", "src", g.path(), "names", pick(g, 1, 2, 3, 5, 20, resetIt, resetIt, dontSet, 0, -2),
+	return op("quota", "src", g.directory(), "names", pick(g, 1, 2, 3, 5, 20, resetIt, resetIt, dontSet, 0, -2),
 		"space", pick(g, tinySize, 10*tinySize, resetIt, resetIt, dontSet, dontSet, 0))
 }
 
-func setQuota(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func setQuota(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "setQuota", &pb.SetQuotaRequestProto{
-		Path: ptr(in(root, o.text("src"))), NamespaceQuota: ptr(uint64(o.number("names"))), StoragespaceQuota: ptr(uint64(o.number("space"))),
+		Path: ptr(o.text("src")), NamespaceQuota: ptr(uint64(o.number("names"))), StoragespaceQuota: ptr(uint64(o.number("space"))),
 	}, new(pb.SetQuotaResponseProto))
 }
 
 func makeConcat(g *generator) Operation {
-	return op("concat", "dst", "$R/"+pick(g, names...), "srcs", g.several())
+	dst := g.file()
+	return op("concat", "dst", dst, "srcs", g.several(dst))
 }
 
-func concat(ctx context.Context, s *Side, root string, o Operation) (string, error) {
-	request := &pb.ConcatRequestProto{Trg: ptr(in(root, o.text("dst")))}
+func concat(ctx context.Context, s *Side, o Operation) (string, error) {
+	request := &pb.ConcatRequestProto{Trg: ptr(o.text("dst"))}
 	for _, src := range o.list("srcs") {
-		request.Srcs = append(request.Srcs, in(root, src))
+		request.Srcs = append(request.Srcs, src)
 	}
 	return "", s.call(ctx, o.User, "concat", request, new(pb.ConcatResponseProto))
 }
 
 func makeTruncate(g *generator) Operation {
-	return op("truncate", "src", g.path(), "length", pick(g, 0, 0, 1, 5, 100, 512, 1024, 1100, 100000, -1), "holder", g.holder())
+	return op("truncate", "src", g.file(), "length", pick(g, 0, 0, 1, 5, 100, 512, 1024, 1100, 100000, -1), "holder", g.holder())
 }
 
 // truncate cuts a file and waits until the datanodes have done so.
-func truncate(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func truncate(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.TruncateResponseProto
-	src := in(root, o.text("src"))
+	src := o.text("src")
 	err := s.call(ctx, o.User, "truncate",
 		&pb.TruncateRequestProto{Src: &src, NewLength: ptr(uint64(o.number("length"))), ClientName: ptr(o.text("holder"))}, &answer)
-	for err == nil && !answer.GetResult() {
-		var closed pb.IsFileClosedResponseProto
-		if s.call(ctx, "", "isFileClosed", &pb.IsFileClosedRequestProto{Src: &src}, &closed) != nil || closed.GetResult() {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return "", fmt.Errorf("the cut of %s does not end: %w", src, metadata.ErrRecoveryInProgress)
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err == nil && !answer.GetResult() {
+		s.settled(ctx, src)
 	}
 	return fmt.Sprint(answer.GetResult()), err
 }
 
 func makeSymlink(g *generator) Operation { return op("symlink", "target", g.path(), "link", g.path()) }
 
-func symlink(ctx context.Context, s *Side, root string, o Operation) (string, error) {
+func symlink(ctx context.Context, s *Side, o Operation) (string, error) {
 	return "", s.call(ctx, o.User, "createSymlink", &pb.CreateSymlinkRequestProto{
-		Target: ptr(in(root, o.text("target"))), Link: ptr(in(root, o.text("link"))), DirPerm: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(false),
+		Target: ptr(o.text("target")), Link: ptr(o.text("link")), DirPerm: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(false),
 	}, new(pb.CreateSymlinkResponseProto))
 }

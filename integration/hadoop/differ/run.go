@@ -1,13 +1,13 @@
 package differ
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // Config describes a run.
@@ -61,6 +61,28 @@ type Result struct {
 	Unsupported []string
 	// Kinds of operations that were drawn.
 	Kinds int
+	// Outcomes counts what both sides answered, by kind: ok, false, nothing, or an exception.
+	Outcomes map[string]map[string]int
+	// Accidents counts where sequences met what HDFS does by accident, by name.
+	Accidents map[string]int
+}
+
+// Table says how often each kind of operation was tried, and what it came to.
+func (r *Result) Table() string {
+	var b strings.Builder
+	for _, kind := range slices.Sorted(maps.Keys(r.Outcomes)) {
+		outcomes, all := r.Outcomes[kind], 0
+		order := slices.SortedFunc(maps.Keys(outcomes), func(x, y string) int {
+			return cmp.Or(cmp.Compare(outcomes[y], outcomes[x]), cmp.Compare(x, y))
+		})
+		var parts []string
+		for _, what := range order {
+			all += outcomes[what]
+			parts = append(parts, fmt.Sprintf("%s %d", what, outcomes[what]))
+		}
+		fmt.Fprintf(&b, "%-12s %6d: %s\n", kind, all, strings.Join(parts, ", "))
+	}
+	return b.String()
 }
 
 // Features are those that a side may lack as a whole.
@@ -74,7 +96,7 @@ const tries = 120
 
 // Run compares until the sequences or the time have run out. Its error is that of a side which does not answer.
 func Run(ctx context.Context, c Config) (*Result, error) {
-	r := &runner{Config: c, result: &Result{}, byName: map[string]*Difference{}, without: map[string]bool{}}
+	r := newRunner(c, c.Want, c.Got)
 	defer c.Want.close()
 	defer c.Got.close()
 	if err := r.probe(ctx); err != nil {
@@ -91,12 +113,31 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return r.result, nil
 }
 
+// system is a side as the runner sees it.
+type system interface {
+	name() string
+	begin(ctx context.Context, root string) error
+	do(ctx context.Context, root string, o Operation) answer
+	tree(ctx context.Context, root string, without map[string]bool) (string, error)
+	exists(ctx context.Context, path string) bool
+	end(ctx context.Context, root string)
+}
+
 type runner struct {
 	Config
+	want, got system
+
 	result  *Result
 	byName  map[string]*Difference
 	without map[string]bool
 	roots   int
+}
+
+func newRunner(c Config, want, got system) *runner {
+	return &runner{
+		Config: c, want: want, got: got, byName: map[string]*Difference{}, without: map[string]bool{},
+		result: &Result{Outcomes: map[string]map[string]int{}, Accidents: map[string]int{}},
+	}
 }
 
 // probe finds out which features Got has.
@@ -109,8 +150,8 @@ func (r *runner) probe(ctx context.Context) error {
 		op("write", "src", "$R/f", "length", 1024, "blocksize", 1024),
 		op("write", "src", "$R/g", "length", 10, "blocksize", 1024),
 	} {
-		if a := r.Got.do(ctx, root, o); a.broken != nil || a.class != "" {
-			return fmt.Errorf("%s: %s answers %s", o, r.Got.Name, a)
+		if a := r.got.do(ctx, root, o); a.broken != nil || a.class != "" {
+			return fmt.Errorf("%s: %s answers %s", o, r.got.name(), a)
 		}
 	}
 	for _, p := range []struct {
@@ -123,7 +164,7 @@ func (r *runner) probe(ctx context.Context) error {
 		{xattrs, op("setxattr", "src", "$R/f", "name", "USER:k", "value", "v", "flag", 3)},
 		{acls, op("acl", "src", "$R/f", "how", "modify", "entries", "user:alice:7")},
 	} {
-		if r.Got.do(ctx, root, p.o).unsupported() {
+		if r.got.do(ctx, root, p.o).unsupported() {
 			r.without[p.group] = true
 			r.result.Unsupported = append(r.result.Unsupported, p.group)
 		}
@@ -140,24 +181,10 @@ func (r *runner) probe(ctx context.Context) error {
 func (r *runner) root(ctx context.Context) (string, error) {
 	r.roots++
 	root := fmt.Sprintf("/differ/%d-%d", time.Now().UnixNano()/1e6, r.roots)
-	for _, s := range []*Side{r.Want, r.Got} {
-		s.clock = nil
-		var made pb.MkdirsResponseProto
-		if err := s.call(ctx, "", "mkdirs", &pb.MkdirsRequestProto{Src: &root, Masked: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true)}, &made); err != nil {
-			return "", fmt.Errorf("%s: %w", s.Name, err)
-		}
-		if err := s.call(ctx, "", "setPermission", &pb.SetPermissionRequestProto{Src: &root, Permission: &pb.FsPermissionProto{Perm: ptr(uint32(0o777))}}, new(pb.SetPermissionResponseProto)); err != nil {
-			return "", fmt.Errorf("%s: %w", s.Name, err)
-		}
+	if err := r.want.begin(ctx, root); err != nil {
+		return "", err
 	}
-	return root, nil
-}
-
-func (r *runner) clear(ctx context.Context, root string) {
-	for _, s := range []*Side{r.Want, r.Got} {
-		s.clock = nil
-		_, _ = remove(ctx, s, root, op("delete", "src", root, "recursive", true))
-	}
+	return root, r.got.begin(ctx, root)
 }
 
 // found is a difference at the end of a sequence of operations.
@@ -167,38 +194,67 @@ type found struct {
 	at int
 }
 
-// replay runs operations on a fresh root until something differs.
-func (r *runner) replay(ctx context.Context, script []Operation, trees bool) (*found, error) {
+// replay runs operations on a fresh root until something differs. With count the outcomes are counted.
+func (r *runner) replay(ctx context.Context, script []Operation, trees, count bool) (*found, error) {
 	root, err := r.root(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer r.clear(ctx, root)
+	defer r.want.end(ctx, root)
+	defer r.got.end(ctx, root)
 	for i, o := range script {
-		want, got := r.Want.do(ctx, root, o), r.Got.do(ctx, root, o)
+		want, got := r.want.do(ctx, root, o), r.got.do(ctx, root, o)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		if count {
+			r.result.Steps++
+			r.count(o, want)
+		}
+		if name := r.accident(ctx, root, o, want, got); name != "" {
+			if count {
+				r.result.Accidents[name]++
+			}
+			return nil, nil
+		}
 		refused := !o.absolute() && want.class != "" && got.class != ""
 		if !refused && !want.accepts(got, r.Strict) {
-			return &found{signature(o, want, got), detail(want.String(), got.String(), r.Want.Name, r.Got.Name), i + 1}, nil
+			return &found{signature(o, want, got), detail(want.String(), got.String(), r.want.name(), r.got.name()), i + 1}, nil
 		}
 		if (trees && (i+1)%checkpoint == 0) || i == len(script)-1 {
-			want, err := r.Want.tree(ctx, root, r.without)
+			want, err := r.want.tree(ctx, root, r.without)
 			if err != nil {
 				want = err.Error()
 			}
-			got, err := r.Got.tree(ctx, root, r.without)
+			got, err := r.got.tree(ctx, root, r.without)
 			if err != nil {
 				got = err.Error()
 			}
 			if want != got {
-				what, lines := treeDifference(want, got, r.Want.Name, r.Got.Name)
+				what, lines := treeDifference(want, got, r.want.name(), r.got.name())
 				return &found{"tree: " + what, lines, i + 1}, nil
 			}
 		}
 	}
 	return nil, nil
+}
+
+func (r *runner) count(o Operation, a answer) {
+	outcomes := r.result.Outcomes[o.Kind]
+	if outcomes == nil {
+		outcomes = map[string]int{}
+		r.result.Outcomes[o.Kind] = outcomes
+	}
+	switch {
+	case a.broken != nil:
+		outcomes["no answer"]++
+	case a.class != "":
+		outcomes[a.class[strings.LastIndexAny(a.class, ".$")+1:]]++
+	case a.result == "false", a.result == "none":
+		outcomes[a.result]++
+	default:
+		outcomes["ok"]++
+	}
 }
 
 // sequence makes and runs sequence i, and shrinks what it comes upon.
@@ -208,17 +264,15 @@ func (r *runner) sequence(ctx context.Context, i int) error {
 	for k := range script {
 		script[k] = g.next()
 	}
-	f, err := r.replay(ctx, script, true)
+	f, err := r.replay(ctx, script, true, true)
 	if err != nil {
 		return err
 	}
 	r.result.Sequences++
 	if f == nil {
-		r.result.Steps += len(script)
 		r.result.Of = append(r.result.Of, "")
 		return nil
 	}
-	r.result.Steps += f.at
 	if d := r.byName[f.signature]; d != nil {
 		d.Times++
 		r.result.Of = append(r.result.Of, f.signature)
@@ -242,8 +296,30 @@ func (r *runner) sequence(ctx context.Context, i int) error {
 	return nil
 }
 
-// shrink leaves out operations as long as the same difference remains.
+// shrink leaves out operations as long as the same difference remains. Comparing the tree on the way may be part of it:
+// reading changes times. What does not come again is left as it is, and said to be so.
 func (r *runner) shrink(ctx context.Context, script []Operation, f *found) ([]Operation, *found, error) {
+	again := func(script []Operation, trees bool) (*found, error) {
+		g, err := r.replay(ctx, script, trees, false)
+		if err != nil || g == nil || g.signature != f.signature {
+			return nil, err
+		}
+		return g, nil
+	}
+	trees := false
+	g, err := again(script, trees)
+	if err == nil && g == nil {
+		trees = true
+		g, err = again(script, trees)
+	}
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case g == nil:
+		f.detail += "  (the same operations did not show it again)\n"
+		return script, f, nil
+	}
+	script, f = script[:g.at], g
 	left := tries
 	for size := max(1, len(script)/2); ; size /= 2 {
 		for from := 0; from < len(script) && left > 0; {
@@ -253,12 +329,12 @@ func (r *runner) shrink(ctx context.Context, script []Operation, f *found) ([]Op
 				break
 			}
 			left--
-			again, err := r.replay(ctx, shorter, false)
+			g, err := again(shorter, trees)
 			if err != nil {
 				return nil, nil, err
 			}
-			if again != nil && again.signature == f.signature {
-				script, f = shorter[:again.at], again
+			if g != nil {
+				script, f = shorter[:g.at], g
 				continue
 			}
 			from = to

@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // Protocol is what both sides are asked in.
@@ -28,7 +30,11 @@ type Side struct {
 	clients map[string]*dfs.Client
 	// clock holds when each operation of the sequence began, in milliseconds; the end of the last one behind it.
 	clock []int64
+	// held are the files that are being written.
+	held []*dfs.Writer
 }
+
+func (s *Side) name() string { return s.Name }
 
 func (s *Side) user(name string) string {
 	if name == "" {
@@ -141,8 +147,58 @@ func (a answer) accepts(b answer, strict bool) bool {
 	return a.result == b.result && a.class == b.class && (!strict || a.message == b.message)
 }
 
+// begin makes root, for anybody to write into.
+func (s *Side) begin(ctx context.Context, root string) error {
+	s.clock = nil
+	var made pb.MkdirsResponseProto
+	if err := s.call(ctx, "", "mkdirs", &pb.MkdirsRequestProto{Src: &root, Masked: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true)}, &made); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if err := s.call(ctx, "", "setPermission", &pb.SetPermissionRequestProto{Src: &root, Permission: &pb.FsPermissionProto{Perm: ptr(uint32(0o777))}}, new(pb.SetPermissionResponseProto)); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// end removes root and what else a sequence has left.
+func (s *Side) end(ctx context.Context, root string) {
+	_, _ = remove(ctx, s, op("delete", "src", root, "recursive", true))
+	for _, w := range s.held {
+		w.Abort()
+	}
+	s.held = nil
+}
+
+// exists tells whether there is something, to the superuser.
+func (s *Side) exists(ctx context.Context, path string) bool { return s.inode(ctx, path) != 0 }
+
+func (s *Side) inode(ctx context.Context, path string) uint64 {
+	var answer pb.GetFileInfoResponseProto
+	_ = s.call(ctx, "", "getFileInfo", &pb.GetFileInfoRequestProto{Src: &path}, &answer)
+	return answer.GetFs().GetFileId()
+}
+
+var inodeOf = regexp.MustCompile(`\$ID\(([^()]*)\)`)
+
+// located writes out $R, the root, and $ID(path), the number of an inode: one that does not exist if the path does not.
+func (s *Side) located(ctx context.Context, root string, o Operation) Operation {
+	args := make(map[string]string, len(o.Args))
+	for name, value := range o.Args {
+		value = strings.ReplaceAll(value, "$R", root)
+		for strings.Contains(value, "$ID(") {
+			value = inodeOf.ReplaceAllStringFunc(value, func(match string) string {
+				return fmt.Sprint(cmp.Or(s.inode(ctx, inodeOf.FindStringSubmatch(match)[1]), 9876543210))
+			})
+		}
+		args[name] = value
+	}
+	o.Args = args
+	return o
+}
+
 // do runs an operation below root. The clock has moved on since the one before.
 func (s *Side) do(ctx context.Context, root string, o Operation) answer {
+	o = s.located(ctx, root, o)
 	now := time.Now().UnixMilli()
 	for n := len(s.clock); n > 0 && now <= s.clock[n-1]; now = time.Now().UnixMilli() {
 		time.Sleep(200 * time.Microsecond)
@@ -154,7 +210,7 @@ func (s *Side) do(ctx context.Context, root string, o Operation) answer {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	result, err := kinds[o.Kind].run(ctx, s, root, o)
+	result, err := kinds[o.Kind].run(ctx, s, o)
 	s.clock = append(s.clock, time.Now().UnixMilli())
 	return answerOf(root, result, err)
 }

@@ -34,14 +34,14 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 	show := func(path string, f *pb.HdfsFileStatusProto) error {
 		fmt.Fprintf(&b, "%s %s\n", strings.Replace(path, root, "$R", 1), s.status(f))
 		if !without[acls] {
-			text, err := getACL(ctx, s, root, op("getacl", "src", path))
+			text, err := getACL(ctx, s, op("getacl", "src", path))
 			if err != nil {
 				return fail("ACL", path, err)
 			}
 			b.WriteString("  acl " + text + "\n")
 		}
 		if !without[xattrs] {
-			text, err := getXAttrs(ctx, s, root, op("getxattrs", "src", path))
+			text, err := getXAttrs(ctx, s, op("getxattrs", "src", path))
 			if err != nil {
 				return fail("attributes", path, err)
 			}
@@ -50,9 +50,16 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 			}
 		}
 		if f.GetFileType() != pb.HdfsFileStatusProto_IS_FILE {
+			if !without[quotas] {
+				text, err := usage(ctx, s, op("usage", "src", path))
+				if err != nil {
+					return fail("usage", path, err)
+				}
+				b.WriteString("  usage " + text + "\n")
+			}
 			return nil
 		}
-		blocks, err := locate(ctx, s, root, op("locate", "src", path, "offset", 0, "length", 1<<50))
+		blocks, err := locate(ctx, s, op("locate", "src", path, "offset", 0, "length", 1<<50))
 		if err != nil {
 			return fail("blocks", path, err)
 		}
@@ -60,7 +67,7 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 		if strings.Contains(blocks, "open=true") || f.GetLength() == 0 {
 			return nil
 		}
-		data, err := read(ctx, s, root, op("read", "src", path))
+		data, err := read(ctx, s, op("read", "src", path))
 		if err != nil {
 			return fail("content", path, err)
 		}
@@ -114,7 +121,7 @@ func (s *Side) tree(ctx context.Context, root string, without map[string]bool) (
 	if err := walk(root); err != nil {
 		return "", err
 	}
-	count, err := summary(ctx, s, root, op("summary", "src", root))
+	count, err := summary(ctx, s, op("summary", "src", root))
 	if err != nil {
 		return "", fail("summary", root, err)
 	}

@@ -1,0 +1,46 @@
+package differ
+
+import (
+	"context"
+	"strings"
+)
+
+// Accident is what HDFS does and nobody can want, and where hops does otherwise on purpose. A sequence that meets one ends
+// there, without a difference: what follows would not compare.
+type Accident struct {
+	Name, Reason string
+	// met tells whether the operation that has just answered so is one.
+	met func(ctx context.Context, r *runner, root string, o Operation, want, got answer) bool
+}
+
+// Accidents are all that are known.
+var Accidents = []Accident{
+	{
+		"ancestors of what could not be made",
+		"HDFS makes missing directories one by one and leaves them behind when a quota or the length of the last name stops it; here what fails changes nothing",
+		func(ctx context.Context, r *runner, root string, o Operation, want, got answer) bool {
+			if !o.flag("parents") || want.class != got.class || !strings.HasSuffix(want.class, "NSQuotaExceededException") && !strings.HasSuffix(want.class, "PathComponentTooLongException") {
+				return false
+			}
+			path := "/" + strings.Trim(strings.ReplaceAll(o.text("src"), "$R", root), "/")
+			return strings.Contains(path, "$ID(") || !r.got.exists(ctx, path[:strings.LastIndexByte(path, '/')])
+		},
+	},
+	{
+		"sticky bit and overwriting rename",
+		"HDFS lets anybody replace the files of others in a sticky directory by a rename; POSIX does not, and it would make /tmp unsafe",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "rename2" && o.flag("overwrite") && want.class == "" && want.broken == nil && strings.HasPrefix(got.message, "Permission denied by sticky bit")
+		},
+	},
+}
+
+// accident names the accident that an operation met.
+func (r *runner) accident(ctx context.Context, root string, o Operation, want, got answer) string {
+	for _, a := range Accidents {
+		if a.met(ctx, r, root, o, want, got) {
+			return a.Name
+		}
+	}
+	return ""
+}
