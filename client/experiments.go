@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/gohops/hops/client/code"
 	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/controller"
 )
@@ -86,10 +88,36 @@ func (e *Experiments) Status(ctx context.Context, job string) (*controller.Exper
 		return nil, live
 	}
 	dir, err := e.directory(ctx, job)
+	if errors.Is(err, metadata.ErrNotExist) {
+		return nil, live // which says why: it waits, it never began, nobody knows it
+	}
 	if err != nil {
 		return nil, errors.Join(live, err)
 	}
-	return e.history(ctx, dir)
+	if s, err = e.history(ctx, dir); err != nil || s.State != controller.ExperimentRunning {
+		return s, err
+	}
+	j, err := e.c.jobs.Get(ctx, job)
+	if err != nil || !j.Ended() {
+		return s, nil
+	}
+	return e.after(ctx, s, j)
+}
+
+// after completes what an experiment's directory said before its job had ended.
+func (e *Experiments) after(ctx context.Context, s *controller.ExperimentStatus, job JobStatus) (*controller.ExperimentStatus, error) {
+	s, err := e.history(ctx, s.Directory) // the result may have come between the two looks
+	if err != nil || s.State != controller.ExperimentRunning {
+		return s, err
+	}
+	s.State, s.Reason, s.Finished = controller.ExperimentFailed, "its controller left no result", training.Millis(job.Finished)
+	if job.State == rm.StateKilled {
+		s.State = controller.ExperimentKilled
+	}
+	if job.Diagnostics != "" {
+		s.Reason = job.Diagnostics
+	}
+	return s, nil
 }
 
 // directory finds an experiment that has ended.
@@ -129,6 +157,7 @@ func (e *Experiments) history(ctx context.Context, dir string) (*controller.Expe
 	s.Application = strings.TrimSuffix(s.ID, "_1")
 	if text, err := e.c.fs.ReadFile(ctx, path.Join(dir, "experiment.json")); err == nil && json.Unmarshal(text, &about) == nil {
 		s.Name, s.Project, s.User, s.Optimizer, s.Planned = about.Spec.Name, about.Spec.Project, about.User, about.Spec.Optimizer.Type, about.Spec.Trials
+		s.Metric, s.Direction = about.Spec.Metric, about.Spec.Direction
 	}
 	text, err := e.c.fs.ReadFile(ctx, path.Join(dir, "result.json"))
 	if errors.Is(err, metadata.ErrNotExist) {
@@ -161,7 +190,7 @@ func (e *Experiments) List(ctx context.Context, project string) ([]*controller.E
 			names = append(names, p.Name)
 		}
 	}
-	var out []*controller.ExperimentStatus
+	out := []*controller.ExperimentStatus{}
 	for _, name := range names {
 		runs, err := e.c.fs.List(ctx, path.Join("/Projects", name, "Experiments"))
 		if errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrPermission) {
@@ -180,6 +209,26 @@ func (e *Experiments) List(ctx context.Context, project string) ([]*controller.E
 			}
 			s.Trials = nil
 			out = append(out, s)
+		}
+	}
+	if !slices.ContainsFunc(out, func(s *controller.ExperimentStatus) bool { return s.State == controller.ExperimentRunning }) {
+		return out, nil
+	}
+	jobs, err := e.c.jobs.List(ctx)
+	if err != nil {
+		return out, nil // what the directories say is all that can be known
+	}
+	for i, s := range out {
+		k := slices.IndexFunc(jobs, func(j JobStatus) bool { return j.ID == s.Application })
+		switch {
+		case s.State != controller.ExperimentRunning || k < 0:
+		case !jobs[k].Ended():
+			s.Reason = ""
+		default:
+			if out[i], err = e.after(ctx, s, jobs[k]); err != nil {
+				return nil, err
+			}
+			out[i].Trials = nil
 		}
 	}
 	return out, nil

@@ -82,12 +82,13 @@ func (j *Jobs) List(ctx context.Context) ([]JobStatus, error) {
 
 // Stop ends a job; one that has ended stays as it is.
 func (j *Jobs) Stop(ctx context.Context, id string) error {
-	return j.rest.call(ctx, http.MethodDelete, "/api/v1/jobs/"+url.PathEscape(id), nil, nil, nil)
+	var answer struct{ ID string }
+	return j.rest.call(ctx, http.MethodDelete, "/api/v1/jobs/"+url.PathEscape(id), nil, nil, &answer)
 }
 
 // Logs opens what the job's containers have written so far. The caller closes it.
 func (j *Jobs) Logs(ctx context.Context, id string) (io.ReadCloser, error) {
-	answer, err := j.rest.open(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/logs", nil, nil)
+	answer, err := j.rest.open(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/logs")
 	if err != nil {
 		return nil, err
 	}

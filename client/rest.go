@@ -55,34 +55,54 @@ func (r *rest) target(address, path string) string {
 	return address + path + joiner + "user.name=" + url.QueryEscape(r.user)
 }
 
-// call makes one request. Refused connections and 503 are tried again, at all addresses, for ten seconds; other answers
-// that are not 2xx are an *Error.
+// patience is how long a call looks for a resource manager that answers.
+const patience = 10 * time.Second
+
+// call makes one request, which may be repeated: connections that are refused or break, also in the middle of an answer,
+// and answers by which a server says "not now" (unavailable) are tried again, at all addresses, for ten seconds. Other
+// answers that are not 2xx are an *Error. An answer without the document that was asked for is no success.
 func (r *rest) call(ctx context.Context, method, path string, body any, header http.Header, into any) error {
-	answer, err := r.open(ctx, method, path, body, header)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if into == nil {
-		_, err = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
-		return err
-	}
-	if err := json.NewDecoder(io.LimitReader(answer.Body, maxAnswer)).Decode(into); err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	return nil
+	return r.each(ctx, method, path, body, header, func(answer *http.Response) error {
+		defer answer.Body.Close()
+		text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+		if err != nil {
+			return err
+		}
+		if len(text) == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			return &Error{Status: answer.StatusCode, Title: http.StatusText(answer.StatusCode), Message: fmt.Sprintf("%s %s: the answer cannot be read: %v", method, path, err)}
+		}
+		return nil
+	})
 }
 
 // open is call for an answer that is read as it comes. The caller closes its body.
-func (r *rest) open(ctx context.Context, method, path string, body any, header http.Header) (*http.Response, error) {
+func (r *rest) open(ctx context.Context, method, path string) (answer *http.Response, err error) {
+	err = r.each(ctx, method, path, nil, nil, func(a *http.Response) error {
+		answer = a
+		return nil
+	})
+	return answer, err
+}
+
+// unavailable are the answers after which asking again may help: the server leads no more, or does not know what became
+// of the request.
+func unavailable(status int) bool {
+	return status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+}
+
+// each makes a request until take is content with a good answer.
+func (r *rest) each(ctx context.Context, method, path string, body any, header http.Header, take func(*http.Response) error) error {
 	var data []byte
 	if body != nil {
 		var err error
 		if data, err = json.Marshal(body); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	pause := 20 * time.Millisecond
 	for {
 		var problem error
@@ -90,7 +110,7 @@ func (r *rest) open(ctx context.Context, method, path string, body any, header h
 			n := (int(r.active.Load()) + i) % len(r.addresses)
 			request, err := http.NewRequestWithContext(ctx, method, r.target(r.addresses[n], path), bytes.NewReader(data))
 			if err != nil {
-				return nil, err
+				return err
 			}
 			for k, v := range header {
 				request.Header[k] = v
@@ -99,29 +119,32 @@ func (r *rest) open(ctx context.Context, method, path string, body any, header h
 				request.Header.Set("Content-Type", "application/json")
 			}
 			answer, err := r.http.Do(request)
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil, ctx.Err()
+			if err == nil && answer.StatusCode >= 300 {
+				e := readError(answer)
+				if !unavailable(e.Status) || strings.HasPrefix(path, "/proxy/") {
+					return e
 				}
-				problem = err
+				problem = e
 				continue
 			}
-			if answer.StatusCode < 300 {
+			if err == nil {
+				err = take(answer)
+			}
+			if _, final := errors.AsType[*Error](err); err == nil || final {
 				r.active.Store(int32(n))
-				return answer, nil
+				return err
 			}
-			e := readError(answer)
-			if e.Status != http.StatusServiceUnavailable || strings.HasPrefix(path, "/proxy/") {
-				return nil, e
+			if ctx.Err() != nil {
+				return ctx.Err()
 			}
-			problem = e
+			problem = err
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("%w: %w", ErrUnreachable, problem)
+			return fmt.Errorf("%w: %w", ErrUnreachable, problem)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		case <-time.After(pause):
 		}
 		pause = min(2*pause, time.Second)

@@ -1,0 +1,97 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+)
+
+// manager is a resource manager that answers each request as the next step says, and the last step for ever.
+func manager(t *testing.T, steps ...http.HandlerFunc) (*Jobs, *[]*http.Request) {
+	t.Helper()
+	var seen []*http.Request
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		step := steps[min(len(seen), len(steps)-1)]
+		seen = append(seen, r)
+		step(w, r)
+	}))
+	t.Cleanup(s.Close)
+	c, err := New(Config{ResourceManagers: []string{s.URL}, User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c.Jobs(), &seen
+}
+
+func says(status int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+func nothing(http.ResponseWriter, *http.Request) {} // net/http makes an empty 200 of it
+
+func half(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Length", strconv.Itoa(1000))
+	_, _ = io.WriteString(w, `{"id": "application_1_00`)
+	panic(http.ErrAbortHandler)
+}
+
+func TestOnlyAWholeAnswerIsSuccess(t *testing.T) {
+	for name, step := range map[string]http.HandlerFunc{
+		"an empty answer": nothing, "half an answer": half, "a leader that resigns": says(503, ""), "an outcome that nobody knows": says(504, `{"detail": "unknown"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			jobs, seen := manager(t, step, says(200, `{"id": "application_1_0001", "state": "KILLED"}`))
+			id, err := jobs.Submit(context.Background(), Job{Argv: []string{"true"}}, "")
+			if err != nil || id != "application_1_0001" {
+				t.Errorf("%q, %v", id, err)
+			}
+			if n := len(*seen); n != 2 {
+				t.Fatalf("%d requests", n)
+			}
+			if a, b := (*seen)[0].Header.Get("Idempotency-Key"), (*seen)[1].Header.Get("Idempotency-Key"); a == "" || a != b {
+				t.Errorf("the repeat has key %q, the first %q", b, a)
+			}
+			jobs, seen = manager(t, step, says(202, `{"id": "application_1_0001", "state": "KILLED"}`))
+			if err := jobs.Stop(context.Background(), "application_1_0001"); err != nil || len(*seen) != 2 {
+				t.Errorf("stopped by %d requests: %v", len(*seen), err)
+			}
+		})
+	}
+}
+
+func TestRefusalsAreNotTriedAgain(t *testing.T) {
+	for _, c := range []struct {
+		status     int
+		text, want string
+	}{
+		{400, `{"title": "Bad Request", "status": 400, "detail": "there is no such queue"}`, "there is no such queue"},
+		{403, `{"RemoteException": {"message": "not yours"}}`, "not yours"},
+		{500, "", "500 Internal Server Error"},
+		{200, `<html>`, `GET /api/v1/jobs/x: the answer cannot be read: invalid character '<' looking for beginning of value`},
+	} {
+		jobs, seen := manager(t, says(c.status, c.text))
+		_, err := jobs.Get(context.Background(), "x")
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Status != c.status || e.Error() != c.want || len(*seen) != 1 {
+			t.Errorf("%d %s: %v after %d requests, want %q", c.status, c.text, err, len(*seen), c.want)
+		}
+	}
+}
+
+// A caller that gives up is not kept waiting.
+func TestACallEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	jobs, _ := manager(t, func(w http.ResponseWriter, r *http.Request) { cancel(); nothing(w, r) })
+	if _, err := jobs.Get(ctx, "x"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
