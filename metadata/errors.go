@@ -64,6 +64,8 @@ var (
 	ErrNoAttribute = &Kind{"attribute not found", nil}
 	// ErrSnapshot: a snapshot cannot be, or cannot be made, where it is asked for.
 	ErrSnapshot = &Kind{"not snapshottable", nil}
+	// ErrNoErasureCoding: the erasure coding of a directory was to be taken away, and it has none.
+	ErrNoErasureCoding = &Kind{"no erasure coding policy", nil}
 	// ErrNameTooLong: a path component is longer than MaxNameLength.
 	ErrNameTooLong = &Kind{"path component too long", nil}
 	// ErrDirectoryFull: a directory has MaxDirectory entries.

@@ -132,6 +132,8 @@ type FileStatus struct {
 	UnderConstruction bool
 	// ACL: there are access control entries beside the mode.
 	ACL bool
+	// StoragePolicy is HDFS's number of the storage policy, its own or that of a directory above. 0: none was set.
+	StoragePolicy uint8
 	// Path is the absolute path that was asked for or listed; filled in by clients.
 	Path string
 }

@@ -20,6 +20,9 @@ type Attributes interface {
 	SetQuota(c metadata.Caller, path string, names, space int64, done func(error))
 	QuotaUsage(c metadata.Caller, path string, done func(*metadata.QuotaUsage, error))
 
+	// SetStoragePolicy says by HDFS's number on what kind of volumes files are to lie; 0: on those of the directory above.
+	SetStoragePolicy(c metadata.Caller, path string, policy uint8, done func(error))
+
 	// Truncate makes a file shorter. False: the cut goes through a block, which datanodes are cutting; the file is open
 	// until they have.
 	Truncate(c metadata.Caller, retry Retry, path string, length int64, client string, done func(bool, error))

@@ -24,6 +24,8 @@ func statusOf(p *hadooppb.HdfsFileStatusProto, name string) metadata.FileStatus 
 		Children:    max(int(p.GetChildrenNum()), 0),
 		Path:        name,
 		ACL:         p.GetFlags()&uint32(hadooppb.HdfsFileStatusProto_HAS_ACL) != 0,
+
+		StoragePolicy: uint8(p.GetStoragePolicy()),
 	}
 	if p.GetFileType() == hadooppb.HdfsFileStatusProto_IS_DIR {
 		s.Type = metadata.TypeDirectory

@@ -150,6 +150,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.Truncate
 	case *logpb.Command_Concat:
 		return c.Concat
+	case *logpb.Command_SetStoragePolicy:
+		return c.SetStoragePolicy
 	}
 	return nil
 }
@@ -251,6 +253,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.truncate(t, c.Truncate)
 	case *logpb.Command_Concat:
 		ns.concat(t, c.Concat)
+	case *logpb.Command_SetStoragePolicy:
+		ns.setStoragePolicy(t, c.SetStoragePolicy)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

@@ -14,6 +14,8 @@ type extra struct {
 	// in the order of type and name. With access entries the mode's group digit is the mask.
 	access, inherited []metadata.ACLEntry
 	quota             *quota
+	// policy is HDFS's number of a storage policy; 0: that of the directory above.
+	policy uint8
 }
 
 func (x *extra) hasACL() bool { return x != nil && len(x.access)+len(x.inherited) > 0 }
@@ -28,7 +30,7 @@ func (n *inode) own() *extra {
 
 // tidy drops an extra that holds nothing any more.
 func (n *inode) tidy() {
-	if x := n.extra; x != nil && len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil {
+	if x := n.extra; x != nil && len(x.xattrs) == 0 && !x.hasACL() && x.quota == nil && x.policy == 0 {
 		n.extra = nil
 	}
 }
@@ -42,6 +44,7 @@ func (x *extra) encode(r *logpb.INode) {
 			r.Acl = append(r.Acl, &logpb.ACLEntry{Default: e.Default, Type: logpb.ACLEntry_Type(e.Type), Name: e.Name, Rights: uint32(e.Rights)})
 		}
 	}
+	r.StoragePolicy = uint32(x.policy)
 	if q := x.quota; q != nil {
 		r.Quota = &logpb.Quota{
 			Names: uint64(q.names + 1), Space: uint64(q.space + 1), UsedNames: q.used.names, UsedSpace: q.used.space,
@@ -50,10 +53,13 @@ func (x *extra) encode(r *logpb.INode) {
 }
 
 func decodeExtra(r *logpb.INode) (*extra, error) {
-	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil {
+	if len(r.Xattrs) == 0 && len(r.Acl) == 0 && r.Quota == nil && r.StoragePolicy == 0 {
 		return nil, nil
 	}
-	x := &extra{}
+	if r.StoragePolicy > maxPolicy {
+		return nil, errors.New("damaged storage policy")
+	}
+	x := &extra{policy: uint8(r.StoragePolicy)}
 	for _, a := range r.Xattrs {
 		x.xattrs = append(x.xattrs, metadata.XAttr{Namespace: metadata.XAttrNamespace(a.Namespace), Name: a.Name, Value: a.Value})
 	}

@@ -39,7 +39,7 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 	generation := func() uint64 { return s.block(t).Generation }
 	switch rapid.SampledFrom([]string{
 		"mkdirs", "mkdirs", "create", "write", "write", "append", "quota", "rename", "rename2", "delete", "setrep",
-		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl",
+		"truncate", "recovered", "concat", "xattr", "no xattr", "acl", "no acl", "policy",
 	}).Draw(t, "operation") {
 	case "mkdirs":
 		s.do(t, c, &logpb.Mkdirs{Target: to(one), Mode: uint32(drawMode(t)), CreateParent: true, Unmasked: new(uint32(0o777))})
@@ -76,6 +76,8 @@ func (s *machine) extraStep(t *rapid.T, path func(string) string) {
 			Target: to(one), Names: rapid.SampledFrom([]int64{-1, 1, 3, 6, 100}).Draw(t, "names"),
 			Space: rapid.SampledFrom([]int64{-1, -1, 0, 3 << 20, 9 << 20}).Draw(t, "space"),
 		})
+	case "policy":
+		s.do(t, c, &logpb.SetStoragePolicy{Target: to(one), Policy: rapid.SampledFrom([]uint32{0, 2, 7}).Draw(t, "policy")})
 	case "rename":
 		s.do(t, c, &logpb.Rename{Source: to(one), Target: to(path("to")), Legacy: true})
 	case "rename2":

@@ -164,6 +164,8 @@ func (n *inode) status() metadata.FileStatus {
 		MTime: n.mtime,
 		ATime: n.atime,
 		ACL:   n.extra.hasACL(),
+
+		StoragePolicy: n.policy(),
 	}
 	if n.isDir() {
 		s.Type = metadata.TypeDirectory
@@ -203,7 +205,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 	r.Owner, r.Group = n.owner.Value(), n.group.Value()
 	r.Mtime, r.Atime = int64(n.mtime), int64(n.atime)
 	r.Directory, r.File = nil, nil
-	if r.Xattrs, r.Acl, r.Quota = nil, nil, nil; n.extra != nil {
+	if r.Xattrs, r.Acl, r.Quota, r.StoragePolicy = nil, nil, nil, 0; n.extra != nil {
 		n.extra.encode(r)
 	}
 	if n.dir != nil {

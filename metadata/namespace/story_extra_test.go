@@ -77,6 +77,8 @@ func (s *story) extraOperation(verb string, a arguments) any {
 		}
 	case "setquota":
 		return &logpb.SetQuota{Target: target, Names: a.number("names", metadata.QuotaKeep), Space: a.number("space", metadata.QuotaKeep)}
+	case "setpolicy":
+		return &logpb.SetStoragePolicy{Target: target, Policy: uint32(a.number("number", 0))}
 	case "truncate":
 		return &logpb.Truncate{Target: target, Length: a.number("length", 0), ClientName: a.text("client", "c1"), RecoveryId: uint64(1000 + a.number("id", 0))}
 	}
@@ -124,6 +126,12 @@ func (s *story) readExtra(verb string, a arguments) (string, bool) {
 			out = append(out, e.String())
 		}
 		return strings.Join(out, "\n"), true
+	case "policy":
+		st, err := ns.Stat(s.who, a.word(0))
+		if err != nil {
+			return failure(err), true
+		}
+		return fmt.Sprint(st.StoragePolicy), true
 	case "quota":
 		u, err := ns.QuotaUsage(s.who, a.word(0))
 		if err != nil {

@@ -256,7 +256,7 @@ func (s *story) operation(verb string, a arguments) any {
 			Block: s.block(a, "block"), RecoveryId: uint64(1000 + a.number("id", 0)), Length: a.number("length", 0),
 			Close: a.has("close"), DeleteBlock: a.has("delete"),
 		}
-	case "setfattr", "removefattr", "setfacl", "setquota", "truncate", "concat":
+	case "setfattr", "removefattr", "setfacl", "setquota", "setpolicy", "truncate", "concat":
 		return s.extraOperation(verb, a)
 	case "reclaim":
 		return &logpb.Reclaim{Limit: uint32(a.number("limit", 0))}

@@ -33,6 +33,7 @@ const (
 	DSQuotaExceeded      = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException"
 	ACLInvalid           = "org.apache.hadoop.hdfs.protocol.AclException"
 	Snapshot             = "org.apache.hadoop.hdfs.protocol.SnapshotException"
+	NoECPolicySet        = "org.apache.hadoop.hdfs.protocol.NoECPolicySetException"
 	PathComponentTooLong = "org.apache.hadoop.hdfs.protocol.FSLimitException$PathComponentTooLongException"
 	MaxDirectoryItems    = "org.apache.hadoop.hdfs.protocol.FSLimitException$MaxDirectoryItemsExceededException"
 	StartAfterNotFound   = "org.apache.hadoop.fs.DirectoryListingStartAfterNotFoundException"
@@ -73,6 +74,7 @@ var table = []struct {
 	{metadata.ErrACL, ACLInvalid},
 	{metadata.ErrNoAttribute, XAttrNotFound},
 	{metadata.ErrSnapshot, Snapshot},
+	{metadata.ErrNoErasureCoding, NoECPolicySet},
 	{metadata.ErrNameTooLong, PathComponentTooLong},
 	{metadata.ErrDirectoryFull, MaxDirectoryItems},
 	{metadata.ErrCursor, StartAfterNotFound},
@@ -114,7 +116,6 @@ func init() {
 }
 
 // Exception is the Java class and message that tell err to a Hadoop client; an error without kind is an IOException.
-
 func Exception(err error) (class, message string) {
 	message = err.Error()
 	if kind, ok := errors.AsType[*metadata.Kind](err); ok {

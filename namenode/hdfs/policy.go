@@ -1,6 +1,9 @@
 package hdfs
 
-import "github.com/gohops/hops/namenode"
+import (
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
 
 // Policy is one of HDFS's storage policies.
 type Policy struct {
@@ -11,7 +14,7 @@ type Policy struct {
 	ReplicationFallback []namenode.StorageType
 }
 
-// Policies are HDFS's, in the order in which it lists them. Every file here is Hot.
+// Policies are HDFS's, in the order in which it lists them.
 var Policies = []Policy{
 	{1, "PROVIDED", types(namenode.Provided, namenode.Disk), types(namenode.Provided, namenode.Disk), types(namenode.Provided, namenode.Disk)},
 	{2, "COLD", types(namenode.Archive), nil, nil},
@@ -25,5 +28,39 @@ var Policies = []Policy{
 
 // Hot is the default policy.
 var Hot = &Policies[3]
+
+// PolicyByName finds a policy by its name, as HDFS does: in its own letters.
+func PolicyByName(name string) (*Policy, error) {
+	for i := range Policies {
+		if Policies[i].Name == name {
+			return &Policies[i], nil
+		}
+	}
+	return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Cannot find a block policy with the name %s", name)
+}
+
+// PolicyOf is the policy of a file or directory, Hot where none was set.
+func PolicyOf(f *metadata.FileStatus) *Policy {
+	for i := range Policies {
+		if Policies[i].ID == f.StoragePolicy {
+			return &Policies[i]
+		}
+	}
+	return Hot
+}
+
+// NoErasureCoding is the answer to setting a policy of erasure coding: none is enabled.
+func NoErasureCoding(policy string) error {
+	if policy == "" {
+		policy = "RS-6-3-1024k" // HDFS's default
+	}
+	return metadata.Errorf(metadata.ErrInvalidArgument, "Policy '%s' does not match any enabled erasure coding policies: []. "+
+		"An erasure coding policy can be enabled by enableErasureCodingPolicy API.", policy)
+}
+
+// NoErasureCodingSet is the answer to taking a policy of erasure coding away.
+func NoErasureCodingSet(path string) error {
+	return metadata.Errorf(metadata.ErrNoErasureCoding, "No erasure coding policy explicitly set on %s", path)
+}
 
 func types(ts ...namenode.StorageType) []namenode.StorageType { return ts }

@@ -115,6 +115,18 @@ func (s *Server) SetQuota(c metadata.Caller, path string, names, space int64, do
 	s.simple(&c, namenode.Retry{}, e, done)
 }
 
+// SetStoragePolicy implements namenode.Attributes.
+func (s *Server) SetStoragePolicy(c metadata.Caller, path string, policy uint8, done func(error)) {
+	t, err := target(path)
+	if err != nil {
+		done(err)
+		return
+	}
+	e := &envelope{}
+	e.command.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: &logpb.SetStoragePolicy{Target: t, Policy: uint32(policy)}}
+	s.simple(&c, namenode.Retry{}, e, done)
+}
+
 // QuotaUsage implements namenode.Attributes.
 func (s *Server) QuotaUsage(c metadata.Caller, path string, done func(*metadata.QuotaUsage, error)) {
 	s.readLong(func(err error) {

@@ -40,6 +40,9 @@ func main() {
 func run(plugins string) error {
 	var names []string
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
+			return filepath.SkipDir // caches, which hold others' sources
+		}
 		if err == nil && strings.HasSuffix(path, ".proto") {
 			names = append(names, filepath.ToSlash(path))
 		}

@@ -227,6 +227,7 @@ type Command struct {
 	//	*Command_SetQuota
 	//	*Command_Truncate
 	//	*Command_Concat
+	//	*Command_SetStoragePolicy
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -522,6 +523,15 @@ func (x *Command) GetConcat() *Concat {
 	return nil
 }
 
+func (x *Command) GetSetStoragePolicy() *SetStoragePolicy {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetStoragePolicy); ok {
+			return x.SetStoragePolicy
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -626,6 +636,10 @@ type Command_Concat struct {
 	Concat *Concat `protobuf:"bytes,34,opt,name=concat,proto3,oneof"`
 }
 
+type Command_SetStoragePolicy struct {
+	SetStoragePolicy *SetStoragePolicy `protobuf:"bytes,35,opt,name=set_storage_policy,json=setStoragePolicy,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -675,6 +689,8 @@ func (*Command_SetQuota) isCommand_Op() {}
 func (*Command_Truncate) isCommand_Op() {}
 
 func (*Command_Concat) isCommand_Op() {}
+
+func (*Command_SetStoragePolicy) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -2608,11 +2624,65 @@ func (x *Concat) GetSources() []*Target {
 	return nil
 }
 
+// SetStoragePolicy says on what kind of volumes a file's blocks, or those below a directory, are to lie.
+type SetStoragePolicy struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// HDFS's number of the policy. 0: that of the directory above.
+	Policy        uint32 `protobuf:"varint,2,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetStoragePolicy) Reset() {
+	*x = SetStoragePolicy{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStoragePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStoragePolicy) ProtoMessage() {}
+
+func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
+func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SetStoragePolicy) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SetStoragePolicy) GetPolicy() uint32 {
+	if x != nil {
+		return x.Policy
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xe9\r\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xc1\x0e\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -2645,7 +2715,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\aset_acl\x18\x1f \x01(\v2\x1c.hops.metadata.log.v1.SetACLH\x00R\x06setAcl\x12=\n" +
 	"\tset_quota\x18  \x01(\v2\x1e.hops.metadata.log.v1.SetQuotaH\x00R\bsetQuota\x12<\n" +
 	"\btruncate\x18! \x01(\v2\x1e.hops.metadata.log.v1.TruncateH\x00R\btruncate\x126\n" +
-	"\x06concat\x18\" \x01(\v2\x1c.hops.metadata.log.v1.ConcatH\x00R\x06concatB\x04\n" +
+	"\x06concat\x18\" \x01(\v2\x1c.hops.metadata.log.v1.ConcatH\x00R\x06concat\x12V\n" +
+	"\x12set_storage_policy\x18# \x01(\v2&.hops.metadata.log.v1.SetStoragePolicyH\x00R\x10setStoragePolicyB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -2821,7 +2892,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"recoveryId\"v\n" +
 	"\x06Concat\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x126\n" +
-	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asourcesB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +
+	"\x10SetStoragePolicy\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\rR\x06policyB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -2836,42 +2910,43 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
-	(XAttr_Namespace)(0),   // 0: hops.metadata.log.v1.XAttr.Namespace
-	(ACLEntry_Type)(0),     // 1: hops.metadata.log.v1.ACLEntry.Type
-	(SetACL_Change)(0),     // 2: hops.metadata.log.v1.SetACL.Change
-	(*Command)(nil),        // 3: hops.metadata.log.v1.Command
-	(*Caller)(nil),         // 4: hops.metadata.log.v1.Caller
-	(*Target)(nil),         // 5: hops.metadata.log.v1.Target
-	(*Block)(nil),          // 6: hops.metadata.log.v1.Block
-	(*Mkdirs)(nil),         // 7: hops.metadata.log.v1.Mkdirs
-	(*Create)(nil),         // 8: hops.metadata.log.v1.Create
-	(*AddBlock)(nil),       // 9: hops.metadata.log.v1.AddBlock
-	(*AbandonBlock)(nil),   // 10: hops.metadata.log.v1.AbandonBlock
-	(*Complete)(nil),       // 11: hops.metadata.log.v1.Complete
-	(*Append)(nil),         // 12: hops.metadata.log.v1.Append
-	(*Fsync)(nil),          // 13: hops.metadata.log.v1.Fsync
-	(*UpdatePipeline)(nil), // 14: hops.metadata.log.v1.UpdatePipeline
-	(*Rename)(nil),         // 15: hops.metadata.log.v1.Rename
-	(*Delete)(nil),         // 16: hops.metadata.log.v1.Delete
-	(*SetPermission)(nil),  // 17: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),       // 18: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),       // 19: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil), // 20: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),     // 21: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),     // 22: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),  // 23: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil), // 24: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),        // 25: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),          // 26: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),       // 27: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),    // 28: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),       // 29: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),         // 30: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),       // 31: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),       // 32: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),         // 33: hops.metadata.log.v1.Concat
+	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
+	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
+	(SetACL_Change)(0),       // 2: hops.metadata.log.v1.SetACL.Change
+	(*Command)(nil),          // 3: hops.metadata.log.v1.Command
+	(*Caller)(nil),           // 4: hops.metadata.log.v1.Caller
+	(*Target)(nil),           // 5: hops.metadata.log.v1.Target
+	(*Block)(nil),            // 6: hops.metadata.log.v1.Block
+	(*Mkdirs)(nil),           // 7: hops.metadata.log.v1.Mkdirs
+	(*Create)(nil),           // 8: hops.metadata.log.v1.Create
+	(*AddBlock)(nil),         // 9: hops.metadata.log.v1.AddBlock
+	(*AbandonBlock)(nil),     // 10: hops.metadata.log.v1.AbandonBlock
+	(*Complete)(nil),         // 11: hops.metadata.log.v1.Complete
+	(*Append)(nil),           // 12: hops.metadata.log.v1.Append
+	(*Fsync)(nil),            // 13: hops.metadata.log.v1.Fsync
+	(*UpdatePipeline)(nil),   // 14: hops.metadata.log.v1.UpdatePipeline
+	(*Rename)(nil),           // 15: hops.metadata.log.v1.Rename
+	(*Delete)(nil),           // 16: hops.metadata.log.v1.Delete
+	(*SetPermission)(nil),    // 17: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),         // 18: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),         // 19: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),   // 20: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),       // 21: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),       // 22: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),    // 23: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),   // 24: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),          // 25: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),            // 26: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),         // 27: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),      // 28: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),         // 29: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),           // 30: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),         // 31: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),         // 32: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),           // 33: hops.metadata.log.v1.Concat
+	(*SetStoragePolicy)(nil), // 34: hops.metadata.log.v1.SetStoragePolicy
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -2900,41 +2975,43 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	31, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
 	32, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
 	33, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	5,  // 26: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 27: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 28: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 29: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 30: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 31: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 32: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 33: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 34: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 35: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 36: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 37: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 38: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 39: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 40: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 41: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 42: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 43: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 44: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	26, // 45: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 46: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 47: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 48: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 49: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 50: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	29, // 51: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 52: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 53: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 54: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 55: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	34, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	5,  // 27: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 28: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 29: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 30: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 31: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 32: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 33: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 34: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 35: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 36: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 37: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 38: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 39: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 40: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 41: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 42: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 43: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 44: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 45: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	26, // 46: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 47: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 48: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 49: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 50: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 51: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	29, // 52: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 53: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 54: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 55: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 56: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	5,  // 57: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -2968,6 +3045,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_SetQuota)(nil),
 		(*Command_Truncate)(nil),
 		(*Command_Concat)(nil),
+		(*Command_SetStoragePolicy)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -2977,7 +3055,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -95,8 +95,10 @@ type INode struct {
 	Xattrs []*XAttr `protobuf:"bytes,9,rep,name=xattrs,proto3" json:"xattrs,omitempty"`
 	// What of the access control lists is not in the mode: the access entries of named users, the group and named groups,
 	// then all default entries, each in the order of type and name. With access entries, the mode's group digit is the mask.
-	Acl           []*ACLEntry `protobuf:"bytes,10,rep,name=acl,proto3" json:"acl,omitempty"`
-	Quota         *Quota      `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`
+	Acl   []*ACLEntry `protobuf:"bytes,10,rep,name=acl,proto3" json:"acl,omitempty"`
+	Quota *Quota      `protobuf:"bytes,11,opt,name=quota,proto3" json:"quota,omitempty"`
+	// HDFS's number of a storage policy. 0: that of the directory above.
+	StoragePolicy uint32 `protobuf:"varint,12,opt,name=storage_policy,json=storagePolicy,proto3" json:"storage_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -206,6 +208,13 @@ func (x *INode) GetQuota() *Quota {
 		return x.Quota
 	}
 	return nil
+}
+
+func (x *INode) GetStoragePolicy() uint32 {
+	if x != nil {
+		return x.StoragePolicy
+	}
+	return 0
 }
 
 // Quota limits what lies below a directory, the directory included.
@@ -940,7 +949,7 @@ var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\x96\x03\n" +
+	"\x1dmetadata/logpb/v1/state.proto\x12\x14hops.metadata.log.v1\x1a\x1bmetadata/logpb/v1/log.proto\"\xbd\x03\n" +
 	"\x05INode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -953,7 +962,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x06xattrs\x18\t \x03(\v2\x1b.hops.metadata.log.v1.XAttrR\x06xattrs\x120\n" +
 	"\x03acl\x18\n" +
 	" \x03(\v2\x1e.hops.metadata.log.v1.ACLEntryR\x03acl\x121\n" +
-	"\x05quota\x18\v \x01(\v2\x1b.hops.metadata.log.v1.QuotaR\x05quota\"q\n" +
+	"\x05quota\x18\v \x01(\v2\x1b.hops.metadata.log.v1.QuotaR\x05quota\x12%\n" +
+	"\x0estorage_policy\x18\f \x01(\rR\rstoragePolicy\"q\n" +
 	"\x05Quota\x12\x14\n" +
 	"\x05names\x18\x01 \x01(\x04R\x05names\x12\x14\n" +
 	"\x05space\x18\x02 \x01(\x04R\x05space\x12\x1d\n" +

@@ -49,6 +49,11 @@ func (m *INode) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.StoragePolicy != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.StoragePolicy))
+		i--
+		dAtA[i] = 0x60
+	}
 	if m.Quota != nil {
 		size, err := m.Quota.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -813,6 +818,9 @@ func (m *INode) SizeVT() (n int) {
 		l = m.Quota.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.StoragePolicy != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.StoragePolicy))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1421,6 +1429,25 @@ func (m *INode) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 12:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field StoragePolicy", wireType)
+			}
+			m.StoragePolicy = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.StoragePolicy |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

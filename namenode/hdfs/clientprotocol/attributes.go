@@ -4,6 +4,7 @@ import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -126,6 +127,29 @@ func (p *protocol) getQuotaUsage(c *hrpc.Call, r *pb.GetQuotaUsageRequestProto) 
 			SpaceConsumed: ptr(uint64(u.Space)), SpaceQuota: ptr(uint64(u.SpaceQuota)),
 		}}
 	}))
+}
+
+func (p *protocol) setStoragePolicy(c *hrpc.Call, r *pb.SetStoragePolicyRequestProto) {
+	policy, err := hdfs.PolicyByName(r.GetPolicyName())
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.SetStoragePolicy(c.Caller, r.GetSrc(), policy.ID, done(c))
+}
+
+func (p *protocol) unsetStoragePolicy(c *hrpc.Call, r *pb.UnsetStoragePolicyRequestProto) {
+	p.service.SetStoragePolicy(c.Caller, r.GetSrc(), 0, done(c))
+}
+
+// Without erasure coding no policy of it is enabled, and none is set anywhere: HDFS has words for both.
+
+func (p *protocol) setErasureCodingPolicy(c *hrpc.Call, r *pb.SetErasureCodingPolicyRequestProto) {
+	c.Fail(hdfs.NoErasureCoding(r.GetEcPolicyName()))
+}
+
+func (p *protocol) unsetErasureCodingPolicy(c *hrpc.Call, r *pb.UnsetErasureCodingPolicyRequestProto) {
+	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Fail(hdfs.NoErasureCodingSet(r.GetSrc())) })
 }
 
 func (p *protocol) truncate(c *hrpc.Call, r *pb.TruncateRequestProto) {

@@ -152,8 +152,8 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	_, client := serve(t, &scripted{})
 	ctx := t.Context()
 	for method, want := range map[string]string{
-		"allowSnapshot":          "allowSnapshot: snapshots are not supported",
-		"setErasureCodingPolicy": "setErasureCodingPolicy: erasure coding is not supported",
+		"allowSnapshot":            "allowSnapshot: snapshots are not supported",
+		"addErasureCodingPolicies": "addErasureCodingPolicies: erasure coding is not supported",
 	} {
 		// Whatever the request is.
 		remote := failure(t, client.Call(ctx, Name, method, &pb.TruncateRequestProto{Src: ptr("/f"), NewLength: ptr(uint64(1)), ClientName: ptr("c")}, discard{}))

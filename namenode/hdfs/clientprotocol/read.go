@@ -123,8 +123,8 @@ func (p *protocol) getErasureCodingPolicy(c *hrpc.Call, r *pb.GetErasureCodingPo
 }
 
 func (p *protocol) getStoragePolicy(c *hrpc.Call, r *pb.GetStoragePolicyRequestProto) {
-	p.existing(c, r.GetPath(), func(*metadata.FileStatus) {
-		c.Reply(&pb.GetStoragePolicyResponseProto{StoragePolicy: policyMessage(hdfs.Hot)})
+	p.existing(c, r.GetPath(), func(f *metadata.FileStatus) {
+		c.Reply(&pb.GetStoragePolicyResponseProto{StoragePolicy: policyMessage(hdfs.PolicyOf(f))})
 	})
 }
 

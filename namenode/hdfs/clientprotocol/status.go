@@ -28,6 +28,7 @@ type status struct {
 	message              pb.HdfsFileStatusProto
 	permission           pb.FsPermissionProto
 	perm, replication    uint32
+	policy               uint32
 	length, mtime, atime uint64
 	blockSize, id        uint64
 	children             int32
@@ -55,7 +56,8 @@ func (s *status) set(f *metadata.FileStatus, name []byte) *pb.HdfsFileStatusProt
 	m.Permission, m.Owner, m.Group = &s.permission, &s.owner, &s.group
 	m.BlockReplication, m.Blocksize, m.FileId, m.ChildrenNum = &s.replication, &s.blockSize, &s.id, &s.children
 	// Absent flags make Java look for them in the high bits of the permission.
-	m.StoragePolicy, m.Flags = zero32, zero32
+	s.policy = uint32(f.StoragePolicy)
+	m.StoragePolicy, m.Flags = &s.policy, zero32
 	if f.ACL {
 		m.Flags = hasACL
 	}

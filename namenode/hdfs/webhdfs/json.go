@@ -24,7 +24,7 @@ type fileStatus struct {
 	PathSuffix       string `json:"pathSuffix"`
 	Permission       string `json:"permission"`
 	Replication      uint16 `json:"replication"`
-	StoragePolicy    int    `json:"storagePolicy"`
+	StoragePolicy    uint8  `json:"storagePolicy"`
 	Type             string `json:"type"`
 }
 
@@ -34,12 +34,33 @@ func statusOf(f *metadata.FileStatus) fileStatus {
 	s := fileStatus{
 		AccessTime: int64(f.ATime), ACLBit: f.ACL, BlockSize: f.BlockSize, ChildrenNum: f.Children, FileID: uint64(f.ID), Group: f.Group,
 		Length: f.Length, ModificationTime: int64(f.MTime), Owner: f.Owner, PathSuffix: f.Name, Permission: octal(f.Mode),
-		Replication: f.Replication, Type: "FILE",
+		Replication: f.Replication, StoragePolicy: f.StoragePolicy, Type: "FILE",
 	}
 	if f.IsDir() {
 		s.Type = "DIRECTORY"
 	}
 	return s
+}
+
+// trashRoot is a file as Hadoop's own JSON has it, which only GETTRASHROOTS uses.
+type trashRoot struct {
+	AccessTime       int64  `json:"access_time"`
+	BlockReplication uint16 `json:"block_replication"`
+	BlockSize        int64  `json:"blocksize"`
+	Group            string `json:"group"`
+	IsDir            bool   `json:"isdir"`
+	Length           int64  `json:"length"`
+	ModificationTime int64  `json:"modification_time"`
+	Owner            string `json:"owner"`
+	Path             string `json:"path"`
+	Permission       string `json:"permission"`
+}
+
+func trashRootOf(path string, f *metadata.FileStatus) trashRoot {
+	return trashRoot{
+		AccessTime: int64(f.ATime), BlockReplication: f.Replication, BlockSize: f.BlockSize, Group: f.Group, IsDir: f.IsDir(),
+		Length: f.Length, ModificationTime: int64(f.MTime), Owner: f.Owner, Path: path, Permission: octal(f.Mode),
+	}
 }
 
 type fileStatuses struct {

@@ -24,6 +24,7 @@ var operations = map[string]map[string]operation{
 		"GETQUOTAUSAGE":         (*request).quotaUsage,
 		"GETHOMEDIRECTORY":      (*request).home,
 		"GETTRASHROOT":          (*request).trashRoot,
+		"GETTRASHROOTS":         (*request).trashRoots,
 		"GETSERVERDEFAULTS":     (*request).serverDefaults,
 		"GETSTATUS":             (*request).fsStatus,
 		"CHECKACCESS":           (*request).checkAccess,
@@ -35,16 +36,15 @@ var operations = map[string]map[string]operation{
 		"GETSTORAGEPOLICY":      (*request).storagePolicy,
 		"GETALLSTORAGEPOLICY":   (*request).storagePolicies,
 		"GETECPOLICY":           (*request).ecPolicy,
+		"GETECPOLICIES":         (*request).ecPolicies,
+		"GETECCODECS":           (*request).ecCodecs,
 		"GETDELEGATIONTOKEN":    (*request).delegationToken,
 		"GETLINKTARGET":         (*request).linkTarget,
 
 		"GETSNAPSHOTDIFF":               unsupported("snapshots are"),
 		"GETSNAPSHOTDIFFLISTING":        unsupported("snapshots are"),
-		"GETSNAPSHOTTABLEDIRECTORYLIST": unsupported("snapshots are"),
 		"GETSNAPSHOTLIST":               unsupported("snapshots are"),
-		"GETECPOLICIES":                 unsupported("erasure coding is"),
-		"GETECCODECS":                   unsupported("erasure coding is"),
-		"GETTRASHROOTS":                 unsupported("listing the trash of all users is"),
+		"GETSNAPSHOTTABLEDIRECTORYLIST": (*request).snapshottable,
 	},
 	http.MethodPut: {
 		"CREATE":         (*request).create,
@@ -71,20 +71,20 @@ var operations = map[string]map[string]operation{
 		"DISALLOWSNAPSHOT":      unsupported("snapshots are"),
 		"CREATESNAPSHOT":        (*request).noSnapshots,
 		"RENAMESNAPSHOT":        (*request).noSnapshots,
-		"SETSTORAGEPOLICY":      unsupported("storage policies other than HOT are"),
-		"SATISFYSTORAGEPOLICY":  unsupported("storage policies other than HOT are"),
-		"SETECPOLICY":           unsupported("erasure coding is"),
+		"SETSTORAGEPOLICY":      (*request).setStoragePolicy,
+		"SATISFYSTORAGEPOLICY":  unsupported("moving blocks to where a storage policy wants them is"),
+		"SETECPOLICY":           (*request).setECPolicy,
 		"ENABLEECPOLICY":        unsupported("erasure coding is"),
 		"DISABLEECPOLICY":       unsupported("erasure coding is"),
-		"SETQUOTABYSTORAGETYPE": unsupported("quotas are"),
+		"SETQUOTABYSTORAGETYPE": unsupported("quotas by storage type are"),
 	},
 	http.MethodPost: {
 		"APPEND":   (*request).append,
 		"CONCAT":   (*request).concat,
 		"TRUNCATE": (*request).truncate,
 
-		"UNSETSTORAGEPOLICY": unsupported("storage policies other than HOT are"),
-		"UNSETECPOLICY":      unsupported("erasure coding is"),
+		"UNSETSTORAGEPOLICY": (*request).unsetStoragePolicy,
+		"UNSETECPOLICY":      (*request).unsetECPolicy,
 	},
 	http.MethodDelete: {
 		"DELETE":         (*request).delete,
@@ -261,16 +261,21 @@ func (q *request) page(after string) (*namenode.Listing, error) {
 }
 
 func (q *request) list() (response, error) {
-	var all []metadata.FileStatus
+	all, err := q.entries()
+	return body(statusesOf(all)), err
+}
+
+// entries are those of the whole directory.
+func (q *request) entries() (all []metadata.FileStatus, err error) {
 	after := ""
 	for {
 		l, err := q.page(after)
 		if err != nil {
-			return response{}, err
+			return nil, err
 		}
 		all = append(all, l.Entries...)
 		if l.Remaining == 0 || len(l.Entries) == 0 {
-			return body(statusesOf(all)), nil
+			return all, nil
 		}
 		after = l.Entries[len(l.Entries)-1].Name
 	}
@@ -305,6 +310,44 @@ func (q *request) home() (response, error) {
 
 func (q *request) trashRoot() (response, error) {
 	return body(struct{ Path string }{"/user/" + q.caller.User + "/.Trash"}), nil
+}
+
+// trashRoots lists the trash of the caller, or with allusers all that is below /user; null: there is none.
+func (q *request) trashRoots() (response, error) {
+	all, err := q.params.boolean("allusers", false)
+	if err != nil {
+		return response{}, err
+	}
+	users := []string{q.caller.User}
+	if all {
+		users = nil
+		home := *q
+		home.path = "/user"
+		entries, err := home.entries()
+		if err != nil && metadata.KindOf(err) != metadata.ErrNotExist {
+			return response{}, err
+		}
+		for i := range entries {
+			users = append(users, entries[i].Name)
+		}
+	}
+	var out struct{ Paths []trashRoot }
+	for _, user := range users {
+		path := "/user/" + user + "/.Trash"
+		f, err := wait(q, func(done func(*metadata.FileStatus, error)) { q.service.Stat(q.caller, path, done) })
+		if err != nil {
+			return response{}, err
+		}
+		if f != nil {
+			out.Paths = append(out.Paths, trashRootOf(path, f))
+		}
+	}
+	return body(out), nil
+}
+
+// snapshottable lists the directories with snapshots: none.
+func (q *request) snapshottable() (response, error) {
+	return body(struct{ SnapshottableDirectoryList []struct{} }{}), nil
 }
 
 func (q *request) serverDefaults() (response, error) {
@@ -367,10 +410,27 @@ func (q *request) locatedBlocks() (response, error) {
 }
 
 func (q *request) storagePolicy() (response, error) {
-	if _, err := q.stat(func(path string) string { return "File/Directory does not exist: " + path }); err != nil {
+	f, err := q.stat(func(path string) string { return "File/Directory does not exist: " + path })
+	if err != nil {
 		return response{}, err
 	}
-	return body(struct{ BlockStoragePolicy storagePolicy }{policyOf(hdfs.Hot)}), nil
+	return body(struct{ BlockStoragePolicy storagePolicy }{policyOf(hdfs.PolicyOf(f))}), nil
+}
+
+func (q *request) setStoragePolicy() (response, error) {
+	name := q.params["storagepolicy"]
+	if name == "" {
+		return response{}, &parameterError{"Storage policy name is empty."}
+	}
+	policy, err := hdfs.PolicyByName(name)
+	if err != nil {
+		return response{}, err
+	}
+	return nothing(finish(q, func(done func(error)) { q.service.SetStoragePolicy(q.caller, q.path, policy.ID, done) }))
+}
+
+func (q *request) unsetStoragePolicy() (response, error) {
+	return nothing(finish(q, func(done func(error)) { q.service.SetStoragePolicy(q.caller, q.path, 0, done) }))
 }
 
 func (q *request) storagePolicies() (response, error) {
@@ -386,6 +446,32 @@ func (q *request) storagePolicies() (response, error) {
 func (q *request) ecPolicy() (response, error) {
 	_, err := q.stat(doesNotExist)
 	return body(nil), err
+}
+
+func (q *request) setECPolicy() (response, error) {
+	return response{}, hdfs.NoErasureCoding(q.params["ecpolicy"])
+}
+
+func (q *request) unsetECPolicy() (response, error) {
+	_, err := q.stat(doesNotExist)
+	if err == nil {
+		err = hdfs.NoErasureCodingSet(q.path)
+	}
+	return response{}, err
+}
+
+// ecPolicies and ecCodecs list what there is of erasure coding: nothing.
+func (q *request) ecPolicies() (response, error) {
+	var out struct {
+		ErasureCodingPolicies struct{ ErasureCodingPolicyInfo []struct{} }
+	}
+	out.ErasureCodingPolicies.ErasureCodingPolicyInfo = []struct{}{}
+	return body(out), nil
+}
+
+func (q *request) ecCodecs() (response, error) {
+	var out struct{ ErasureCodingCodecs struct{} }
+	return body(out), nil
 }
 
 func (q *request) delegationToken() (response, error) {

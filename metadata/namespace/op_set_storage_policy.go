@@ -1,0 +1,59 @@
+package namespace
+
+import (
+	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// Storage policies have 4 bits in HDFS. Lazy persistence is decided when a file is made.
+const (
+	maxPolicy         = 15
+	lazyPersistPolicy = 15
+)
+
+// policy is the storage policy of an inode, its own or that of the nearest directory above with one; 0: none was set.
+func (n *inode) policy() uint8 {
+	for ; n != nil; n = n.parent {
+		if n.extra != nil && n.extra.policy != 0 {
+			return n.extra.policy
+		}
+	}
+	return 0
+}
+
+// setStoragePolicy gives a file or directory a storage policy, or none of its own.
+//
+// Errors: ErrPermission without WRITE on the path; ErrNotExist; ErrInvalidArgument for a number that is none, and on a file
+// for lazy persistence.
+func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
+	p := newPlace()
+	defer p.release()
+	if op.Policy > maxPolicy {
+		t.failf(metadata.ErrInvalidArgument, "Cannot find a block policy with the number %d", op.Policy)
+		return
+	}
+	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
+		t.fail(err)
+		return
+	}
+	if err := ns.check(p, &t.caller, checks{last: metadata.Write}, true); err != nil {
+		t.fail(err)
+		return
+	}
+	n := p.last()
+	switch {
+	case n == nil:
+		t.failf(metadata.ErrNotExist, "File/Directory does not exist: %s", p)
+		return
+	case n.file != nil && op.Policy == lazyPersistPolicy:
+		t.failf(metadata.ErrInvalidArgument, "Policy LAZY_PERSIST cannot be set after file creation.")
+		return
+	}
+	t.result.OK = true
+	if n.extra == nil && op.Policy == 0 {
+		return
+	}
+	ns.touch(n)
+	n.own().policy = uint8(op.Policy)
+	n.tidy()
+}
