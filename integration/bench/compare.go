@@ -134,7 +134,8 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 		if err := r.round(ctx, round, sides, phases, t); err != nil {
 			return err
 		}
-		r.say("%s done", r.label)
+		r.say("%s done, %.0f s of it waiting for calm", r.label, r.waited.Seconds())
+		r.waited = 0
 	}
 	r.report.Tables = append(r.report.Tables, t)
 	if then == nil {
@@ -158,7 +159,7 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 			if s.label() == labelSynced && (!ph.closes || odd) {
 				continue
 			}
-			quiet(sides, s)
+			r.quiet(sides, s)
 			results, err := r.phaseOn(ctx, s, ph, 0)
 			if err != nil {
 				return err
@@ -173,7 +174,7 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 
 // quiet waits, for some seconds at most, until the other sides have done what their last turn left behind: a JVM that
 // still compiles, a checkpoint, blocks that go. It would slow down the side whose turn it is.
-func quiet(sides []side, next side) {
+func (r *runner) quiet(sides []side, next side) {
 	var pids []int
 	for _, s := range sides {
 		if s == next {
@@ -190,7 +191,9 @@ func quiet(sides []side, next side) {
 		}
 		return total
 	}
-	const look, calm, patience = 250 * time.Millisecond, 0.06, 20
+	const look, calm, patience = 250 * time.Millisecond, 0.1, 20
+	started := time.Now()
+	defer func() { r.waited += time.Since(started) }()
 	for range patience {
 		before := used()
 		time.Sleep(look)

@@ -308,7 +308,7 @@ func (h *hadoop) once(ctx context.Context, class string, args ...string) error {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", class[strings.LastIndexByte(class, '.')+1:], strings.Join(args, " "), err, lastLine(out.Bytes()))
+		return fmt.Errorf("%s %s: %w: %s", class[strings.LastIndexByte(class, '.')+1:], strings.Join(args, " "), err, complaint(out.String()))
 	}
 	return nil
 }
@@ -344,12 +344,25 @@ func (h *hadoop) died() error {
 		select {
 		case <-j.done:
 			if !j.expected {
-				return fmt.Errorf("the %s of Apache HDFS ended by itself; its log ends with: %s", name, lastLine([]byte(processes.Tail(h.log(name), 5))))
+				return fmt.Errorf("the %s of Apache HDFS ended by itself: %s: mend that, or run again with -keep and look into its log", name, complaint(processes.Tail(h.log(name), 100)))
 			}
 		default:
 		}
 	}
 	return nil
+}
+
+// complaint is the line of a Java program's output that says most about why it ended: the last exception that is the
+// cause of no other, or the last line.
+func complaint(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		line := lines[i]
+		if strings.HasPrefix(line, "java.") || strings.HasPrefix(line, "org.apache.") || strings.Contains(line, "OutOfMemoryError") || strings.Contains(line, "No space left") {
+			return line
+		}
+	}
+	return lines[len(lines)-1]
 }
 
 func (h *hadoop) label() string { return h.name }

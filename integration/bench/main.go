@@ -234,9 +234,10 @@ type runner struct {
 	screen   io.Writer
 	live     bool
 	started  time.Time
-	estimate float64 // minutes that the run takes
-	label    string  // what is being done, for progress
-	jars     string  // directory with Hadoop's jars, empty: it is not measured
+	estimate float64       // minutes that the run takes
+	label    string        // what is being done, for progress
+	waited   time.Duration // for calm
+	jars     string        // directory with Hadoop's jars, empty: it is not measured
 	report   *report
 }
 
