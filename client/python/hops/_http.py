@@ -29,6 +29,17 @@ class Response:
     def json(self):
         return json.loads(self.body.decode("utf-8")) if self.body else None
 
+    def document(self):
+        """The JSON object that a good answer of ours always is. One without it was not made by the code that does the
+        work, as when a server ends in the middle of a request: it acknowledges nothing."""
+        try:
+            found = self.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise http.client.HTTPException("HTTP %d without a JSON document" % self.status)
+        return found
+
 
 def request(address, method, target, body=None, headers=None, timeout=60.0):
     """One request to one address. A kept connection that the server has closed meanwhile is opened again once, if the

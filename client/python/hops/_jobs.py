@@ -18,7 +18,8 @@ class Jobs:
         self.timeout = timeout
 
     def call(self, method, path, body=None, headers=None, retry_unavailable=True):
-        """(status, JSON) of one call. Connection errors and 503 are retried until the timeout."""
+        """(status, JSON) of one call, which may be repeated. Broken connections, answers without their document, 503 and 504
+        (the outcome is unknown) are retried until the timeout."""
         backoff = _http.Backoff(self.timeout)
         joiner = "&" if "?" in path else "?"
         target = path + joiner + urllib.parse.urlencode({"user.name": self.user})
@@ -34,13 +35,12 @@ class Jobs:
                     if answer.status == 307 and "location" in answer.headers:
                         parts = urllib.parse.urlsplit(answer.headers["location"])
                         answer = _http.request("http://" + parts.netloc, method, target, body=data, headers=headers, timeout=30)
+                    if answer.status in (503, 504) and retry_unavailable:
+                        problem = "%s: %s" % (address, _detail(answer))
+                        continue
+                    return answer.status, answer.document() if answer.status < 300 else _parse(answer)
                 except _http.BROKEN as e:
                     problem = "%s: %s" % (address, e)
-                    continue
-                if answer.status == 503 and retry_unavailable:
-                    problem = "%s: %s" % (address, _detail(answer))
-                    continue
-                return answer.status, _parse(answer)
             if not backoff.wait():
                 raise JobError("no resource manager answers (%s). Is the cluster running? Start one with: hops dev" % problem)
 

@@ -32,6 +32,10 @@ class Stale(Exception):
     """The trial has moved on to another attempt: nothing more of this one counts."""
 
 
+class Abandoned(Exception):
+    """No controller answered for so long that this executor gives up."""
+
+
 class Refused(Exception):
     """The controller refused a call; status and code say why."""
 
@@ -104,14 +108,14 @@ class Controller:
             except _http.BROKEN:
                 self._look_around()
             if not backoff.wait():
-                sys.exit("no controller answered for %.0f s" % PATIENCE)
+                raise Abandoned("no controller answered for %.0f s" % PATIENCE)
 
     def _call(self, method, target, body):
         headers = {"Authorization": "Bearer %s" % self.token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
         answer = _http.request(self.url, method, target, body=data, headers=headers, timeout=45)
         if answer.status < 300:
-            return answer.json()
+            return answer.document()
         try:
             detail = answer.json()["error"]
         except (ValueError, KeyError, TypeError):
@@ -451,7 +455,26 @@ def _how(status):
     return "status %d" % (os.WEXITSTATUS(status) if status > 255 else status)
 
 
+def _end_with_thread(failure):
+    """A thread that fails would leave the others waiting for ever: the executor ends, and its container is replaced."""
+    if issubclass(failure.exc_type, Abandoned):
+        print("executor: %s" % failure.exc_value, file=sys.stderr, flush=True)
+    else:
+        threading.__excepthook__(failure)
+    os._exit(1)
+
+
 def main():
+    threading.excepthook = _end_with_thread
+    try:
+        _work()
+    except Refused as refusal:
+        sys.exit("the controller refused: %s" % refusal)
+    except Abandoned as problem:
+        sys.exit("executor: %s" % problem)
+
+
+def _work():
     for name in ("HOPS_CONTROLLER", "HOPS_TOKEN"):
         if not os.environ.get(name):
             sys.exit("hops.executor: %s is not set: executors are started by an experiment's controller" % name)
@@ -487,7 +510,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Refused as refusal:
-        sys.exit("the controller refused: %s" % refusal)
+    main()

@@ -179,6 +179,8 @@ class _Submission:
         if job.get("state") != "FINISHED" or job.get("final_status", "SUCCEEDED") != "SUCCEEDED":
             raise ExperimentError("%s %s: %s (directory: %s)" % (
                 self.id, job.get("final_status") if job.get("state") == "FINISHED" else job.get("state"), result.get("reason") or job.get("diagnostics") or "no reason given", self.directory))
+        if not result:
+            raise ExperimentError("%s has ended, but %s/result.json is not there" % (self.id, self.directory))
         result["directory"] = self.directory
         return result
 

@@ -1,4 +1,5 @@
 """A WebHDFS server and a controller for tests, on the standard library."""
+import collections
 import json
 import threading
 import urllib.parse
@@ -138,11 +139,27 @@ class FakeHDFS(Fake):
         raise FileNotFoundError("File does not exist: " + path)
 
 
-class FakeController(Fake):
-    """Hands out assignments and records what it is told. stop_at: the step whose report is answered with stop."""
+class FakeManager(Fake):
+    """A resource manager that gives one answer after the other."""
 
-    def __init__(self, setup, assignments, stop_at=None, unavailable=0):
-        self.setup, self.assignments, self.stop_at, self.unavailable = setup, list(assignments), stop_at, unavailable
+    def __init__(self, answers):
+        self.answers, self.keys = list(answers), []
+        super().__init__()
+
+    def serve(self, h):
+        h.body()
+        self.keys.append(h.headers.get("Idempotency-Key"))
+        h.answer(*self.answers.pop(0))
+
+
+class FakeController(Fake):
+    """Hands out assignments and records what it is told. stop_at: the step whose report is answered with stop. unavailable:
+    how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
+    a word, as a server may that ends meanwhile. gone: it ends when a report has come."""
+
+    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False):
+        self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
+        self.empty = collections.defaultdict(lambda: empty)
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
         super().__init__()
@@ -156,6 +173,9 @@ class FakeController(Fake):
             if self.unavailable and path[2] == "trials":
                 self.unavailable -= 1
                 return h.answer(503, {"error": {"code": "NOT_READY", "message": "starting"}})
+            if self.empty[path[-1]]:
+                self.empty[path[-1]] -= 1
+                return h.answer(200, b"")
             message = json.loads(body) if body else None
             if path[2] == "executors" and len(path) == 3:
                 return h.answer(201, self.setup)
@@ -164,6 +184,10 @@ class FakeController(Fake):
                     return h.answer(200, {"action": "trial", "trial": self.assignments.pop(0)})
                 return h.answer(200, {"action": "drain", "reason": "done"})
             key, what = (path[3], path[4]), path[5]
+            if self.gone:
+                h.close_connection = True
+                threading.Thread(target=self.close).start()
+                return h.connection.close()
             if what == "report":
                 op = "continue"
                 for e in message["events"]:

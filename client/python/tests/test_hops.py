@@ -13,7 +13,7 @@ ROOT = os.path.dirname(HERE)
 sys.path[:0] = [ROOT, HERE]
 
 import fakes  # noqa: E402
-from hops import _code, _events, _run, _webhdfs  # noqa: E402
+from hops import _code, _events, _jobs, _run, _webhdfs  # noqa: E402
 from maggy import Searchspace  # noqa: E402
 from maggy.optimizer import Asha, spec_of  # noqa: E402
 
@@ -151,6 +151,23 @@ class Files(unittest.TestCase):
         self.assertEqual(self.fake.files["/log"], b"onetwo")
 
 
+class Jobs(unittest.TestCase):
+    def test_only_a_whole_answer_is_success(self):
+        for first in ((200, b""), (200, b"{"), (503, {"detail": "no leader"}), (504, {"detail": "unknown"})):
+            with self.subTest(first):
+                manager = fakes.FakeManager([first, (201, {"id": "application_1_0001"})])
+                self.addCleanup(manager.close)
+                self.assertEqual(_jobs.Jobs([manager.url], "ann", timeout=5).submit({"argv": ["true"]}, "key"), "application_1_0001")
+                self.assertEqual(manager.keys, ["key", "key"])
+
+    def test_a_refusal_is_final(self):
+        manager = fakes.FakeManager([(400, {"detail": "no such queue"})])
+        self.addCleanup(manager.close)
+        with self.assertRaisesRegex(_jobs.JobError, "no such queue"):
+            _jobs.Jobs([manager.url], "ann", timeout=5).submit({}, "key")
+        self.assertEqual(len(manager.keys), 1)
+
+
 FUNCTIONS = """
 import os, time
 from hops import checkpoint, tensorboard
@@ -191,7 +208,7 @@ def backwards(lr, reporter):
 
 
 class Executor(unittest.TestCase):
-    def run_executor(self, function, mode="fork", resume=None, **controller):
+    def run_executor(self, function, mode="fork", resume=None, status=0, patience=600, **controller):
         work = tempfile.TemporaryDirectory()
         self.addCleanup(work.cleanup)
         hdfs = fakes.FakeHDFS()
@@ -215,8 +232,10 @@ class Executor(unittest.TestCase):
         record = os.path.join(work.name, "record")
         env = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
                    HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1")
-        done = subprocess.run([sys.executable, "-m", "hops.executor"], env=env, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        program = "from hops import executor; executor.PATIENCE = %r; executor.main()" % patience
+        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.said = done.stderr
         facts = []
         if os.path.exists(record):
             with open(record) as f:
@@ -241,6 +260,17 @@ class Executor(unittest.TestCase):
     def test_a_resumed_trial_goes_on_after_its_checkpoint(self):
         c, _, _ = self.run_executor("train", resume={"step": 2, "uri": "/e/0007/checkpoints/1/step-2"})
         self.assertEqual([step for _, step, _ in c.reports], [3], c.finals)
+
+    def test_an_answer_without_a_word_acknowledges_nothing(self):
+        c, _, facts = self.run_executor("train", empty=2)
+        self.assertEqual([step for _, step, _ in c.reports], [1, 2, 3])
+        self.assertEqual([m["step"] for _, m in c.checkpoints], [1, 2, 3])
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"])
+        self.assertEqual([f["step"] for f in facts if f["kind"] == "metric"], [1, 2, 3])
+
+    def test_an_executor_whose_controller_is_gone_ends_while_its_trial_runs(self):
+        self.run_executor("endless", status=1, patience=0.5, gone=True)
+        self.assertIn("no controller answered", self.said)
 
     def test_a_stop_is_obeyed(self):
         c, _, _ = self.run_executor("endless", stop_at=5)
