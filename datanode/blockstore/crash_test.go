@@ -111,6 +111,9 @@ func (s *story) step() error {
 		p.closed = false
 		s.promises[id] = p
 		var err error
+		if s.r.IntN(3) == 0 {
+			gen = rep.Block.Generation // as gohdfs does
+		}
 		if w, err = s.Append(rep.Block, gen, s.r.IntN(2) == 0); err != nil {
 			return err
 		}
@@ -174,8 +177,11 @@ func (s *story) verify(t *testing.T, crash int, disk *mem.FS, promises map[int64
 }
 
 func newStory(t *testing.T, seed uint64, disk *faulty.FS) *story {
+	h := open(t, disk)
+	h.volumes[0].packSize = 16 << 10
+	h.volumes[0].packLimit = []int64{0, 300, packLimit}[seed%3]
 	return &story{
-		harness: open(t, disk), r: rand.New(rand.NewPCG(seed, 7)), data: pattern(20_000), gen: 1000,
+		harness: h, r: rand.New(rand.NewPCG(seed, 7)), data: pattern(20_000), gen: 1000,
 		promises: map[int64]promise{}, written: map[int64]int64{}, writers: map[int64]datanode.Writer{},
 	}
 }
@@ -263,7 +269,7 @@ func TestEveryCallMayFail(t *testing.T) {
 	for n := 1; n <= 400; n += 3 {
 		inner := mem.New(1 << 20)
 		disk := faulty.New(inner)
-		s := newStory(t, 5, disk)
+		s := newStory(t, uint64(n), disk)
 		disk.Set(faulty.Nth(n, "", "", true, syscall.EIO))
 		for range 150 {
 			if err := s.step(); err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// LayoutVersion is the version of everything FORMAT.md describes. A volume of another version is refused.
-const LayoutVersion = 1
+// LayoutVersion is the version of everything FORMAT.md describes. Version 1 had no packs; a volume of it becomes one of
+// this version when it is opened. Other versions are refused.
+const LayoutVersion = 2
 
 // Names in a volume's directory.
 const (
@@ -111,8 +112,8 @@ func chunksOf(length int64) int64 { return (length + chunk - 1) / chunk }
 // sumsSize is the size of the checksum file of length bytes.
 func sumsSize(length int64) int64 { return headerSize + 4*chunksOf(length) }
 
-// slot is the offset of the checksum of the chunk that holds byte off.
-func slot(off int64) int64 { return headerSize + 4*(off/chunk) }
+// sumOffset is the offset of the checksum of the chunk that holds byte off.
+func sumOffset(off int64) int64 { return headerSize + 4*(off/chunk) }
 
 func encodeHeader(id metadata.BlockID) []byte {
 	b := make([]byte, headerSize)

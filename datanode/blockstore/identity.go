@@ -34,25 +34,27 @@ func (id Identity) encode() []byte {
 	return fmt.Appendf(nil, "%scrc32c=%08x\n", s, crcOf([]byte(s)))
 }
 
-func decodeIdentity(b []byte) (Identity, error) {
+// decodeIdentity also tells the layout version.
+func decodeIdentity(b []byte) (Identity, int, error) {
 	text := string(b)
 	i := strings.LastIndex(text, "crc32c=")
 	if i < 0 || strings.TrimSpace(text[i+7:]) != fmt.Sprintf("%08x", crcOf(b[:i])) {
-		return Identity{}, fmt.Errorf("%s does not match its checksum: %w", versionFile, datanode.ErrVolumeVersion)
+		return Identity{}, 0, fmt.Errorf("%s does not match its checksum: %w", versionFile, datanode.ErrVolumeVersion)
 	}
 	values := map[string]string{}
 	for line := range strings.Lines(text[:i]) {
 		k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
 		values[k] = v
 	}
-	if v, err := strconv.Atoi(values["layoutVersion"]); err != nil || v != LayoutVersion {
-		return Identity{}, fmt.Errorf("layout version is %q, this program reads %d: %w", values["layoutVersion"], LayoutVersion, datanode.ErrVolumeVersion)
+	layout, err := strconv.Atoi(values["layoutVersion"])
+	if err != nil || layout < 1 || layout > LayoutVersion {
+		return Identity{}, 0, fmt.Errorf("layout version is %q, this program reads %d: %w", values["layoutVersion"], LayoutVersion, datanode.ErrVolumeVersion)
 	}
 	id := Identity{Datanode: values["datanodeUuid"], Storage: values["storageUuid"], Cluster: values["clusterId"], BlockPool: values["blockPool"]}
 	if id.Datanode == "" || id.Storage == "" {
-		return Identity{}, fmt.Errorf("%s names no datanode or no storage: %w", versionFile, datanode.ErrVolumeVersion)
+		return Identity{}, 0, fmt.Errorf("%s names no datanode or no storage: %w", versionFile, datanode.ErrVolumeVersion)
 	}
-	return id, nil
+	return id, layout, nil
 }
 
 // claim makes the volume's directory if it is not there, locks it and reads its identity, which is empty on a new volume.
@@ -75,10 +77,15 @@ func claim(fsys vfs.FS, path string) (Identity, io.Closer, error) {
 	return id, lock, nil
 }
 
+// readIdentity brings a volume of an older layout up to this one.
 func readIdentity(fsys vfs.FS, path string) (Identity, error) {
 	b, err := readFile(fsys, filepath.Join(path, versionFile))
 	if err == nil {
-		return decodeIdentity(b)
+		id, layout, err := decodeIdentity(b)
+		if err == nil && layout < LayoutVersion {
+			err = writeIdentity(fsys, path, id)
+		}
+		return id, err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, err

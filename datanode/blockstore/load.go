@@ -37,7 +37,7 @@ func (s *Store) load(v *volume) error {
 			}
 		}
 	}
-	return nil
+	return s.loadPacks(v)
 }
 
 func subdirsOf(fsys vfs.FS, dir string) ([]string, error) {
@@ -136,8 +136,8 @@ func removeFile(fsys vfs.FS, name string) error {
 	return nil
 }
 
-// admit enters a replica found at start. If another volume has the block too (it came back after it had failed), the
-// better replica stays.
+// admit enters a replica found at start. If the block is on another volume too (which came back after it had failed), or
+// in a pack as well as in files (a deletion did not survive), the better replica stays.
 func (s *Store) admit(r *replica) error {
 	sh := s.shard(r.id)
 	sh.mu.Lock()
@@ -160,8 +160,8 @@ func (s *Store) admit(r *replica) error {
 		loser.vol.replicas.Add(-1)
 		loser.vol.used.Add(-(loser.length + sumsSize(loser.length)))
 	}
-	s.log.Warn("block is on two volumes, one replica is removed", "block", loser.blockLocked().String(), "volume", loser.vol.id.Storage)
-	return loser.vol.remove(loser.id, loser.gen, loser.suffix)
+	s.log.Warn("block is here twice, one replica is removed", "block", loser.blockLocked().String(), "volume", loser.vol.id.Storage)
+	return loser.discard()
 }
 
 func better(a, b *replica) bool {
@@ -234,7 +234,7 @@ func (s *Store) salvage(v *volume, r *replica) (int64, error) {
 		return 0, err
 	}
 	if length%chunk != 0 {
-		if _, err := sums.WriteAt(binary.BigEndian.AppendUint32(nil, crc), slot(length)); err != nil {
+		if _, err := sums.WriteAt(binary.BigEndian.AppendUint32(nil, crc), sumOffset(length)); err != nil {
 			return 0, err
 		}
 	}
@@ -250,9 +250,9 @@ func goodLength(data, sums vfs.File, dataSize int64, tails []tail) (int64, uint3
 		if _, err := data.ReadAt(p, off); err != nil && !errors.Is(err, io.EOF) {
 			return 0, 0, fmt.Errorf("read at %d: %w", off, err)
 		}
-		n, err := sums.ReadAt(want[:4*chunksOf(int64(len(p)))], slot(off))
+		n, err := sums.ReadAt(want[:4*chunksOf(int64(len(p)))], sumOffset(off))
 		if err != nil && !errors.Is(err, io.EOF) {
-			return 0, 0, fmt.Errorf("read checksums at %d: %w", slot(off), err)
+			return 0, 0, fmt.Errorf("read checksums at %d: %w", sumOffset(off), err)
 		}
 		stored := want[:n/4*4]
 		for at := int64(0); at < int64(len(p)); at += chunk {

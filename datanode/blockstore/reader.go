@@ -21,7 +21,10 @@ type reader struct {
 	r          *replica
 	view       datanode.Replica
 	lastCRC    uint32
-	data, sums vfs.File
+	data, sums vfs.File // nil if the replica is packed, or empty
+	record     *[]byte  // of a packed replica, which was read as a whole
+	packedSums []byte
+	packedData []byte
 }
 
 // Open implements datanode.BlockStore.
@@ -49,6 +52,12 @@ func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Replica gen stamp < block genstamp, block=%v, replica=%v", b, r.blockLocked())
 	}
 	rd := &reader{store: s, r: r, view: r.viewLocked()}
+	if r.packed != nil {
+		return rd, rd.readPacked()
+	}
+	if r.suffix == 0 {
+		return rd, nil
+	}
 	var err error
 	if rd.data, err = r.vol.fs.OpenFile(r.vol.dataPath(r.id), os.O_RDONLY, 0); err != nil {
 		return nil, s.openFailed(r, err)
@@ -65,7 +74,7 @@ func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 		return rd, nil
 	}
 	var sum [4]byte
-	if _, err := rd.sums.ReadAt(sum[:], slot(rd.view.Visible)); err != nil {
+	if _, err := rd.sums.ReadAt(sum[:], sumOffset(rd.view.Visible)); err != nil {
 		rd.Close()
 		return nil, s.readFailedLocked(r, err)
 	}
@@ -75,9 +84,38 @@ func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 
 func (rd *reader) Replica() datanode.Replica { return rd.view }
 
-func (rd *reader) File() *os.File { return rd.data.OS() }
+// readPacked reads the record of the replica; what happens to it later does not matter then. r.mu is held.
+func (rd *reader) readPacked() error {
+	r := rd.r
+	rd.record = recordBuffers.Get().(*[]byte)
+	var err error
+	if rd.packedSums, rd.packedData, err = r.packed.read((*rd.record)[:0]); err != nil {
+		rd.Close()
+		return rd.store.readFailedLocked(r, err)
+	}
+	if rd.view.Visible%chunk != 0 {
+		rd.lastCRC = binary.BigEndian.Uint32(rd.packedSums[len(rd.packedSums)-4:])
+	}
+	return nil
+}
 
-func (rd *reader) Close() error { return errors.Join(rd.data.Close(), rd.sums.Close()) }
+func (rd *reader) File() *os.File {
+	if rd.data == nil {
+		return nil
+	}
+	return rd.data.OS()
+}
+
+func (rd *reader) Close() error {
+	if rd.record != nil {
+		recordBuffers.Put(rd.record)
+		rd.record, rd.packedSums, rd.packedData = nil, nil, nil
+	}
+	if rd.data == nil {
+		return nil
+	}
+	return errors.Join(rd.data.Close(), rd.sums.Close())
+}
 
 // ReadAt implements datanode.Reader.
 func (rd *reader) ReadAt(p []byte, off int64) (int, error) {
@@ -85,7 +123,9 @@ func (rd *reader) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := min(int64(len(p)), rd.view.Visible-off)
-	if k, err := rd.data.ReadAt(p[:n], off); int64(k) < n {
+	if rd.data == nil {
+		copy(p[:n], rd.packedData[off:])
+	} else if k, err := rd.data.ReadAt(p[:n], off); int64(k) < n {
 		return k, rd.store.readFailed(rd.r, err)
 	}
 	if n < int64(len(p)) {
@@ -108,7 +148,9 @@ func (rd *reader) Sums(dst []byte, off, end int64) ([]byte, error) {
 	if n == 0 {
 		return dst, nil
 	}
-	if k, err := rd.sums.ReadAt(dst[at:], slot(off)); k < n {
+	if rd.data == nil {
+		copy(dst[at:], rd.packedSums[4*(off/chunk):])
+	} else if k, err := rd.sums.ReadAt(dst[at:], sumOffset(off)); k < n {
 		return dst[:at], rd.store.readFailed(rd.r, err)
 	}
 	if end%chunk != 0 {

@@ -88,10 +88,7 @@ func (s *Store) update(r *replica, b metadata.Block, recovery metadata.Generatio
 		return s.restamp(r, recovery)
 	}
 	w := &writer{store: s, r: r, lost: make(chan struct{})}
-	r.mu.Lock()
-	err = w.openFiles(false)
-	r.mu.Unlock()
-	if err != nil {
+	if err := w.openFiles(); err != nil {
 		return datanode.Replica{}, err
 	}
 	defer w.closeFiles()
@@ -137,7 +134,7 @@ func (w *writer) cutDurably(length int64) error {
 			return w.store.readFailed(r, err)
 		}
 		var sum [4]byte
-		if _, err := w.sums.ReadAt(sum[:], slot(length)); err != nil {
+		if _, err := w.sums.ReadAt(sum[:], sumOffset(length)); err != nil {
 			return w.store.readFailed(r, err)
 		}
 		if err := verify(buf, sum[:]); err != nil {

@@ -73,7 +73,8 @@ type replica struct {
 	recovery metadata.Generation // the highest recovery id promised; 0 if none runs
 	length   int64
 	state    datanode.ReplicaState
-	suffix   suffix // of the checksum file on disk
+	suffix   suffix // of the checksum file on disk; 0 while there are no files
+	packed   *slot  // where the replica lies instead of files; guarded by io as well
 	bad      bool   // announced as corrupt
 	gone     bool   // deleted
 }
@@ -336,6 +337,7 @@ func (s *Store) Join(cluster, blockPool string) error {
 
 // Shutdown releases the volumes. Nothing may use the store any more; what is not finalized becomes RWR at the next Open.
 func (s *Store) Shutdown() error {
+	s.closePacks()
 	var errs []error
 	for _, v := range s.volumes {
 		if v.lock != nil {
@@ -456,7 +458,8 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation) error {
 	view := r.viewLocked()
 	r.gone = true
 	r.settleLocked()
-	err := r.vol.remove(r.id, r.gen, r.suffix)
+	err := r.discard()
+	r.packed = nil
 	r.vol.used.Add(-(r.length + sumsSize(r.length)))
 	r.mu.Unlock()
 	s.forget(r)
@@ -507,9 +510,9 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)
 	}
-	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, suffix: sufRBW, open: &opened{unsynced: true, expect: expect}}
+	r := &replica{vol: v, id: b.ID, gen: b.Generation, state: datanode.RBW, open: &opened{unsynced: true, expect: expect}}
 	if o.Temporary {
-		r.state, r.suffix = datanode.Temporary, sufTmp
+		r.state = datanode.Temporary
 	}
 	w := &writer{store: s, r: r, lost: make(chan struct{})}
 	r.open.owner = w
@@ -528,14 +531,17 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	v.replicas.Add(1)
 	v.expected.Add(expect)
 	v.used.Add(headerSize)
-	if err = v.ensureDir(b.ID); err == nil {
-		err = w.openFiles(true)
+	if o.Temporary { // others get their files with the first write, unless that is packed
+		if err = v.ensureDir(b.ID); err == nil {
+			if w.data, w.sums, err = v.createFiles(b.ID, b.Generation, sufTmp); err == nil {
+				r.suffix = sufTmp
+			}
+		}
 	}
 	if err != nil {
 		r.gone = true
 		r.settleLocked()
 		v.used.Add(-headerSize)
-		_ = v.remove(b.ID, b.Generation, r.suffix)
 		r.mu.Unlock()
 		s.forget(r)
 		return nil, fmt.Errorf("create %v: %w", b, err)
@@ -548,22 +554,34 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 	return w, nil
 }
 
-// openFiles opens, or creates, the replica's files. r.io and r.mu are held.
-func (w *writer) openFiles(create bool) error {
+// openFiles opens the replica's files; one that has none gets them. r.io is held.
+func (w *writer) openFiles() error {
 	r, v := w.r, w.r.vol
-	flag := os.O_RDWR
-	if create {
-		flag |= os.O_CREATE | os.O_TRUNC
+	if w.data != nil {
+		return nil
+	}
+	if r.packed != nil {
+		return w.unpack()
+	}
+	if r.suffix == 0 {
+		err := v.ensureDir(r.id)
+		if err == nil {
+			w.data, w.sums, err = v.createFiles(r.id, r.gen, sufRBW)
+		}
+		if err == nil {
+			r.mu.Lock()
+			r.suffix = sufRBW
+			r.mu.Unlock()
+		}
+		return err
 	}
 	var err error
-	if w.data, err = v.fs.OpenFile(v.dataPath(r.id), flag, 0o600); err != nil {
+	if w.data, err = v.fs.OpenFile(v.dataPath(r.id), os.O_RDWR, 0); err != nil {
 		return v.check(err)
 	}
-	if w.sums, err = v.fs.OpenFile(v.sumsPath(r.id, r.gen, r.suffix), flag, 0o600); err == nil && create {
-		_, err = w.sums.WriteAt(encodeHeader(r.id), 0)
-	}
-	if err != nil {
-		w.closeFiles()
+	if w.sums, err = v.fs.OpenFile(v.sumsPath(r.id, r.gen, r.suffix), os.O_RDWR, 0); err != nil {
+		w.data.Close()
+		w.data = nil
 		return v.check(err)
 	}
 	return nil

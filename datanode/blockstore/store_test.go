@@ -510,7 +510,7 @@ func TestForeignAndDamagedFiles(t *testing.T) {
 	for seed := range uint64(200) {
 		fsys := mem.New(1 << 20)
 		h := open(t, fsys)
-		h.put(1, 5, pattern(2000))
+		h.put(1, 5, pattern(40_000))
 		check(t, h.Shutdown())
 		r := rand.New(rand.NewPCG(seed, 1))
 		dir := "/v/blocks/00/00/"
@@ -534,7 +534,7 @@ func TestForeignAndDamagedFiles(t *testing.T) {
 			check(t, err)
 		}
 		h = open(t, fsys)
-		h.wantContent(1, pattern(2000))
+		h.wantContent(1, pattern(40_000))
 		for _, id := range []metadata.BlockID{2, 3, 4, 5, 6, 7, 70000} {
 			rep, ok := h.Replica(id)
 			switch {
@@ -590,17 +590,19 @@ func TestFailedVolumeLeavesAndTheOthersServe(t *testing.T) {
 }
 
 func TestReadErrorOfAWorkingDiskMarksTheReplicaCorrupt(t *testing.T) {
-	disk := faulty.New(mem.New(1 << 20))
-	h := open(t, disk)
-	h.put(7, 1, pattern(1000))
-	disk.Set(faulty.Nth(1, "read", "blk_7", true, syscall.EIO))
-	wantKind(t, h.Verify(context.Background(), 7), metadata.ErrCorrupt)
-	disk.Set(nil)
-	if k := h.kinds(7); k != "RECEIVING RECEIVED CORRUPT" {
-		t.Errorf("announced %s", k)
-	}
-	if c := h.Corrupt(); len(c) != 1 || h.Volumes()[0].Failed != nil {
-		t.Errorf("corrupt %v, volume %v", c, h.Volumes()[0])
+	for file, size := range map[string]int{"blk_7": 40_000, ".pack": 1000} {
+		disk := faulty.New(mem.New(1 << 20))
+		h := open(t, disk)
+		h.put(7, 1, pattern(size))
+		disk.Set(faulty.Nth(1, "read", file, true, syscall.EIO))
+		wantKind(t, h.Verify(context.Background(), 7), metadata.ErrCorrupt)
+		disk.Set(nil)
+		if k := h.kinds(7); k != "RECEIVING RECEIVED CORRUPT" {
+			t.Errorf("announced %s", k)
+		}
+		if c := h.Corrupt(); len(c) != 1 || h.Volumes()[0].Failed != nil {
+			t.Errorf("corrupt %v, volume %v", c, h.Volumes()[0])
+		}
 	}
 }
 
@@ -654,7 +656,7 @@ func TestVolumesThatAreRefused(t *testing.T) {
 			s := "layoutVersion=9\ndatanodeUuid=a\nstorageUuid=b\n"
 			check(t, os.WriteFile(dir+"/VERSION", append([]byte(s), "crc32c="+hex8(crcOf([]byte(s)))+"\n"...), 0o600))
 			return []string{dir}
-		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 1`},
+		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 2`},
 		{"damaged identity", func(t *testing.T, dir string) []string {
 			check(t, os.WriteFile(dir+"/VERSION", []byte("layoutVersion=1\ncrc32c=00000000\n"), 0o600))
 			return []string{dir}

@@ -38,6 +38,12 @@ type volume struct {
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
 
+	packMu   sync.Mutex
+	pack     *pack  // that records are appended to, nil before the first
+	packSeq  uint64 // of the newest pack
+	// packLimit and packSize are the constants, less in tests.
+	packLimit, packSize int64
+
 	lead    chan struct{} // held by whoever runs a batch of commits
 	queueMu sync.Mutex
 	queue   []*commit
@@ -46,7 +52,7 @@ type volume struct {
 }
 
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
-	return &volume{fs: fsys, path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1)}
+	return &volume{fs: fsys, path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
 }
 
 // fail gives the volume up. An error of a disk is final: after a failed fsync nobody knows what is on it.
@@ -144,8 +150,10 @@ func (v *volume) ensureDir(id metadata.BlockID) error {
 	return nil
 }
 
-// commit is a change to be made durable: first the files, then a rename, then the directory.
+// commit is a change to be made durable: first the files, then a rename, then the directory; or a pack with all that has
+// been appended to it.
 type commit struct {
+	pack  *pack
 	files []vfs.File
 	// rename runs when the files are durable, may be nil.
 	rename func() error
@@ -158,7 +166,7 @@ type commit struct {
 const flushers = 4
 
 // commit performs c. Commits that come while another batch runs are put together in the next one, where one fsync of a
-// directory serves all of them. There is no goroutine to start: whoever comes first runs the batch.
+// directory, or of a pack, serves all of them. There is no goroutine to start: whoever comes first runs the batch.
 func (v *volume) commit(c *commit) error {
 	c.done = make(chan error, 1)
 	v.queueMu.Lock()
@@ -186,7 +194,21 @@ func (v *volume) run(batch []*commit) {
 	errs := make([]error, len(batch))
 	var g errgroup.Group
 	g.SetLimit(flushers)
+	packs := map[*pack]*error{}
 	for i, c := range batch {
+		if c.pack != nil {
+			if packs[c.pack] == nil {
+				err := new(error)
+				packs[c.pack] = err
+				g.Go(func() error {
+					if *err = v.err(); *err == nil {
+						*err = v.checkSync(c.pack.sync())
+					}
+					return nil
+				})
+			}
+			continue
+		}
 		g.Go(func() error {
 			for _, f := range c.files {
 				if errs[i] = v.err(); errs[i] == nil {
@@ -199,9 +221,12 @@ func (v *volume) run(batch []*commit) {
 			return nil
 		})
 	}
-	_ = g.Wait() // the errors are in errs
+	_ = g.Wait() // the errors are in errs and packs
 	dirs := map[string]error{}
 	for i, c := range batch {
+		if c.pack != nil {
+			errs[i] = *packs[c.pack]
+		}
 		if errs[i] == nil && c.rename != nil {
 			errs[i] = v.check(c.rename())
 		}

@@ -121,11 +121,8 @@ func (w *writer) Write(off int64, data, sums []byte) error {
 	default:
 		sums = sums[(first-off)/chunk*4:]
 	}
-	if _, err := w.data.WriteAt(fresh, length); err != nil {
-		return fmt.Errorf("write to block %d: %w", r.id, r.vol.check(err))
-	}
-	if _, err := w.sums.WriteAt(sums, slot(length)); err != nil {
-		return fmt.Errorf("write to checksums of block %d: %w", r.id, r.vol.check(err))
+	if err := w.put(length, fresh, sums); err != nil {
+		return fmt.Errorf("write to block %d: %w", r.id, err)
 	}
 	e := end{off: stop}
 	if stop%chunk != 0 {
@@ -145,6 +142,29 @@ func (w *writer) Write(off int64, data, sums []byte) error {
 		w.flushed = stop
 	}
 	return nil
+}
+
+// put stores bytes behind the first length ones, and their checksums: in a pack if there is nothing yet and little comes.
+// r.io is held.
+func (w *writer) put(length int64, fresh, sums []byte) error {
+	r := w.r
+	if w.data == nil && length == 0 && r.suffix == 0 && int64(len(fresh)) <= r.vol.packLimit {
+		at, err := r.vol.addRecord(r.id, r.gen, sums, fresh)
+		if err == nil {
+			r.mu.Lock()
+			r.packed = at
+			r.mu.Unlock()
+		}
+		return err
+	}
+	if err := w.openFiles(); err != nil {
+		return err
+	}
+	if _, err := w.data.WriteAt(fresh, length); err != nil {
+		return r.vol.check(err)
+	}
+	_, err := w.sums.WriteAt(sums, sumOffset(length))
+	return r.vol.check(err)
 }
 
 // verify compares data with sums, chunks counted from data's start.
@@ -205,6 +225,9 @@ func (w *writer) Sync() error {
 	if err := w.ready(); err != nil {
 		return err
 	}
+	if err := w.openFiles(); err != nil {
+		return fmt.Errorf("sync block %d: %w", r.id, err)
+	}
 	c, err := w.durable()
 	if err != nil {
 		return err
@@ -253,18 +276,29 @@ func (w *writer) Finalize() (datanode.Replica, error) {
 	r.mu.Lock()
 	gen := r.gen
 	r.mu.Unlock()
+	if r.packed == nil {
+		if err := w.openFiles(); err != nil {
+			return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
+		}
+	}
 	return w.finalize(gen)
 }
 
-// finalize makes the replica durable and complete under a generation, announces it and closes the writer. r.io is held.
+// finalize makes the replica durable and complete, announces it and closes the writer. It gets generation gen, which a
+// packed one has already. r.io is held.
 func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
 	r := w.r
-	c, err := w.durable()
+	var c *commit
+	var err error
+	if at := r.packed; at != nil {
+		c, err = &commit{pack: at.p}, at.finish()
+	} else if c, err = w.durable(); err == nil {
+		c.rename = func() error { return r.rename(gen, sufMeta) }
+		c.dir = r.vol.dirOf(r.id)
+	}
 	if err != nil {
 		return datanode.Replica{}, err
 	}
-	c.rename = func() error { return r.rename(gen, sufMeta) }
-	c.dir = r.vol.dirOf(r.id)
 	if err := r.vol.commit(c); err != nil {
 		return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
 	}
@@ -379,8 +413,8 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 	w := &writer{store: s, r: r, lost: make(chan struct{}), flushed: r.length}
 	r.mu.Lock()
 	wasFinal := r.state == datanode.Finalized
-	err := w.openFiles(false)
 	r.mu.Unlock()
+	err := w.openFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -445,7 +479,7 @@ func (w *writer) readTail(length int64) (*opened, error) {
 		return nil, w.store.readFailed(r, err)
 	}
 	var sum [4]byte
-	if _, err := w.sums.ReadAt(sum[:], slot(length)); err != nil {
+	if _, err := w.sums.ReadAt(sum[:], sumOffset(length)); err != nil {
 		return nil, w.store.readFailed(r, err)
 	}
 	o.lastCRC = binary.BigEndian.Uint32(sum[:])
@@ -484,9 +518,9 @@ func (s *Store) resume(b metadata.Block, gen metadata.Generation, minimum, maxim
 	defer r.io.Unlock()
 	w := &writer{store: s, r: r, lost: make(chan struct{})}
 	r.mu.Lock()
-	err := w.openFiles(false)
 	visible := r.open.visible
 	r.mu.Unlock()
+	err := w.openFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -531,7 +565,7 @@ func (w *writer) truncate(length int64, crc uint32) error {
 		return r.vol.check(err)
 	}
 	if length%chunk != 0 {
-		if _, err := w.sums.WriteAt(binary.BigEndian.AppendUint32(nil, crc), slot(length)); err != nil {
+		if _, err := w.sums.WriteAt(binary.BigEndian.AppendUint32(nil, crc), sumOffset(length)); err != nil {
 			return r.vol.check(err)
 		}
 	}
@@ -573,10 +607,7 @@ func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanod
 		return s.restamp(r, gen)
 	}
 	w := &writer{store: s, r: r, lost: make(chan struct{})}
-	r.mu.Lock()
-	err := w.openFiles(false)
-	r.mu.Unlock()
-	if err != nil {
+	if err := w.openFiles(); err != nil {
 		return datanode.Replica{}, err
 	}
 	v, err := w.finalize(gen)
@@ -588,6 +619,13 @@ func (s *Store) closeReplica(b metadata.Block, gen metadata.Generation) (datanod
 
 // restamp gives a finalized replica another generation, durably, and announces it. r.io is held.
 func (s *Store) restamp(r *replica, gen metadata.Generation) (datanode.Replica, error) {
+	if r.packed != nil { // a record keeps its generation
+		w := &writer{store: s, r: r}
+		if err := w.openFiles(); err != nil {
+			return datanode.Replica{}, err
+		}
+		w.closeFiles()
+	}
 	if err := r.vol.commit(&commit{rename: func() error { return r.rename(gen, sufMeta) }, dir: r.vol.dirOf(r.id)}); err != nil {
 		return datanode.Replica{}, err
 	}

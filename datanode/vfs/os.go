@@ -99,3 +99,9 @@ func (f osFile) Size() (int64, error) {
 	}
 	return i.Size(), nil
 }
+
+// zero clears a sector.
+func (f osFile) zero(off int64) error {
+	_, err := f.WriteAt(make([]byte, 512), off)
+	return err
+}

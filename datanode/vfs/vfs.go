@@ -45,6 +45,10 @@ type File interface {
 	Size() (int64, error)
 	// Writeback asks the kernel to begin writing the range out, without waiting and without any promise.
 	Writeback(off, n int64)
+	// Punch gives the space of a range back, which reads as zeros then. It is one change: after a crash all of it has
+	// happened or none. Where the file system has no holes only the first sector of the range becomes zero. Offset and length
+	// are multiples of 4096.
+	Punch(off, n int64) error
 	// OS is the operating system's file, for sendfile; nil when there is none.
 	OS() *os.File
 }

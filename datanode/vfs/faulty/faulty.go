@@ -13,7 +13,7 @@ import (
 
 // Op is one call about to be made.
 type Op struct {
-	// Call is open, rename, remove, mkdir, readdir, stat, syncdir, usage, lock, read, write, sync, truncate or size.
+	// Call is open, rename, remove, mkdir, readdir, stat, syncdir, usage, lock, read, write, sync, truncate, punch or size.
 	Call string
 	Name string
 }
@@ -179,6 +179,13 @@ func (f *file) Truncate(size int64) error {
 		return err
 	}
 	return f.File.Truncate(size)
+}
+
+func (f *file) Punch(off, n int64) error {
+	if err := f.fs.check("punch", f.name); err != nil {
+		return err
+	}
+	return f.File.Punch(off, n)
 }
 
 func (f *file) Size() (int64, error) {

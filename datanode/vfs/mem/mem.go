@@ -5,7 +5,7 @@
 //     may, and the file may have any length between the synced one and the last one, with zeros in the gaps;
 //   - a sector that is rewritten holds, byte for byte, the old or the new content;
 //   - entries of a directory survive up to its last SyncDir; of the later changes a prefix survives (journaled metadata);
-//   - a rename is one change.
+//   - a rename is one change, and so is a hole.
 package mem
 
 import (
@@ -71,10 +71,11 @@ type file struct {
 	pending []fileChange
 }
 
-// fileChange is a write, or a truncation when data is nil.
+// fileChange is a write, or a truncation when data is nil, or a hole of so many bytes.
 type fileChange struct {
 	off  int64
 	data []byte
+	hole int64
 }
 
 // Crash returns the disk as a machine finds it that lost power now: of everything that was not synced, a random part is
@@ -124,6 +125,12 @@ const sector = 512
 func crashFile(f *file, r *rand.Rand, survive float64) *file {
 	data := append([]byte(nil), f.durable...)
 	for _, c := range f.pending {
+		if c.hole > 0 {
+			if r.Float64() < survive && c.off < int64(len(data)) {
+				clear(data[c.off:min(c.off+c.hole, int64(len(data)))])
+			}
+			continue
+		}
 		if c.data == nil {
 			if r.Float64() < survive {
 				data = resize(data, c.off)
@@ -462,5 +469,18 @@ func (h *handle) Close() error {
 }
 
 func (h *handle) Writeback(int64, int64) {}
+
+// Punch clears the range; its space counts as used until the file is gone.
+func (h *handle) Punch(off, n int64) error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if err := h.check("punch"); err != nil {
+		return err
+	}
+	size := int64(len(h.f.data))
+	clear(h.f.data[min(off, size):min(off+n, size)])
+	h.f.pending = append(h.f.pending, fileChange{off: off, hole: n})
+	return nil
+}
 
 func (h *handle) OS() *os.File { return nil }

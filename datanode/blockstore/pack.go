@@ -1,0 +1,515 @@
+package blockstore
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// Small blocks are packed: a replica that arrives in one write of at most packLimit bytes becomes a record in a pack, a
+// file to which records are appended, and one fsync makes all of a batch durable. Whatever else is to happen to such a
+// replica first moves it into files of its own (writer.unpack).
+//
+// A pack, numbers big-endian:
+//
+//	offset  size
+//	  0      8   magic "HOPSPAK1"; the digit is the version
+//	  8     16   salt, random: without it nobody can write data that looks like a record
+//	 24      4   CRC32C of bytes 0 to 23
+//	4096         records, each at a multiple of 4096
+//
+// A record is its head, its checksums and its data:
+//
+//	 0      8   magic "HOPSREC1"
+//	 8      8   block id
+//	16      8   generation
+//	24      4   length of the data
+//	28      8   how many bytes of the pack were durable when the record was written
+//	36      4   CRC32C of the checksums
+//	40      4   CRC32C of the salt and bytes 0 to 39
+//	44      1   state: 'R' being written, 'F' finalized
+//	45      3   zero
+//	48     4n   CRC32C of chunk 0, 1, ...
+//	48+4n       data
+//
+// Head and checksums lie in one sector. Only the state is ever rewritten, and only from R to F. A deleted record is a hole.
+const (
+	packsDir    = "packs"
+	packExt     = ".pack"
+	packMagic   = "HOPSPAK1"
+	recordMagic = "HOPSREC1"
+	packAlign   = 4096
+	recordHead  = 48
+	stateAt     = 44
+	saltSize    = 16
+
+	stateOpen  = 'R'
+	stateFinal = 'F'
+
+	// packLimit is the largest packed block. It stays well below a full packet, with which large blocks begin.
+	packLimit = 32 << 10
+	// packSize is at which size a pack gets no more records.
+	packSize = 256 << 20
+	// recordMax is the size of the largest record without the padding behind it.
+	recordMax = recordHead + packLimit/chunk*4 + packLimit
+)
+
+// pack is one file of records.
+type pack struct {
+	v    *volume
+	seq  uint64
+	f    vfs.File
+	salt []byte
+	live atomic.Int64 // records in use, and one more while records are appended
+
+	mu      sync.Mutex // guards what follows, and makes appending one at a time
+	end     int64      // where the next record goes; everything below is written
+	durable int64      // everything below survives a power cut
+}
+
+// slot is where a packed replica lies.
+type slot struct {
+	p      *pack
+	off    int64
+	length int64
+}
+
+func recordSize(length int64) int64 {
+	return (recordHead + 4*chunksOf(length) + length + packAlign - 1) / packAlign * packAlign
+}
+
+func (v *volume) packPath(seq uint64) string {
+	return filepath.Join(v.path, packsDir, strconv.FormatUint(seq, 10)+packExt)
+}
+
+// encodeRecord appends a record in state R to dst.
+func (p *pack) encodeRecord(dst []byte, id metadata.BlockID, gen metadata.Generation, durable int64, sums, data []byte) []byte {
+	at := len(dst)
+	dst = append(dst, recordMagic...)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(id))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(gen))
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(data)))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(durable))
+	dst = binary.BigEndian.AppendUint32(dst, crcOf(sums))
+	dst = binary.BigEndian.AppendUint32(dst, extend(crcOf(p.salt), dst[at:]))
+	dst = append(dst, stateOpen, 0, 0, 0)
+	dst = append(dst, sums...)
+	return append(dst, data...)
+}
+
+// record is what the head of a record says.
+type record struct {
+	id      metadata.BlockID
+	gen     metadata.Generation
+	length  int64
+	durable int64
+	state   byte
+	sums    []byte
+}
+
+// decodeRecord takes apart what lies at an offset of a pack; b is the first sector there, or less at the pack's end.
+func (p *pack) decodeRecord(b []byte) (record, bool) {
+	if len(b) < recordHead || string(b[:8]) != recordMagic || binary.BigEndian.Uint32(b[40:]) != extend(crcOf(p.salt), b[:40]) {
+		return record{}, false
+	}
+	r := record{
+		id: metadata.BlockID(binary.BigEndian.Uint64(b[8:])), gen: metadata.Generation(binary.BigEndian.Uint64(b[16:])),
+		length: int64(binary.BigEndian.Uint32(b[24:])), durable: int64(binary.BigEndian.Uint64(b[28:])), state: b[stateAt],
+	}
+	n := recordHead + 4*chunksOf(r.length)
+	if r.length > packLimit || n > int64(len(b)) || r.state != stateOpen && r.state != stateFinal {
+		return record{}, false
+	}
+	r.sums = b[recordHead:n]
+	return r, crcOf(r.sums) == binary.BigEndian.Uint32(b[36:])
+}
+
+// recordBuffers hold whole records.
+var recordBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, recordMax)) }}
+
+// addRecord appends a record in state R: it survives the end of the process. Its slot is not synced.
+func (v *volume) addRecord(id metadata.BlockID, gen metadata.Generation, sums, data []byte) (*slot, error) {
+	v.packMu.Lock()
+	defer v.packMu.Unlock()
+	p := v.pack
+	if p != nil && p.end >= v.packSize {
+		v.pack = nil
+		p.release()
+		p = nil
+	}
+	if p == nil {
+		var err error
+		if p, err = v.newPack(); err != nil {
+			return nil, v.check(err)
+		}
+		v.pack = p
+	}
+	buf := recordBuffers.Get().(*[]byte)
+	defer recordBuffers.Put(buf)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*buf = p.encodeRecord((*buf)[:0], id, gen, p.durable, sums, data)
+	if _, err := p.f.WriteAt(*buf, p.end); err != nil {
+		return nil, v.check(err) // the next record takes its place
+	}
+	s := &slot{p: p, off: p.end, length: int64(len(data))}
+	p.end += recordSize(s.length)
+	p.live.Add(1)
+	return s, nil
+}
+
+// newPack starts a pack, durably: what is appended to it can be found after one fsync of the file. v.packMu is held.
+func (v *volume) newPack() (*pack, error) {
+	dir := filepath.Join(v.path, packsDir)
+	if err := mkdirAll(v.fs, dir); err != nil {
+		return nil, err
+	}
+	p := &pack{v: v, seq: v.packSeq + 1, end: packAlign, durable: packAlign, salt: make([]byte, saltSize)}
+	_, _ = rand.Read(p.salt) // never fails
+	f, err := v.fs.OpenFile(v.packPath(p.seq), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	head := append([]byte(packMagic), p.salt...)
+	if _, err = f.WriteAt(binary.BigEndian.AppendUint32(head, crcOf(head)), 0); err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = v.fs.SyncDir(dir)
+	}
+	if err != nil {
+		f.Close()
+		return nil, errors.Join(err, removeFile(v.fs, v.packPath(p.seq)))
+	}
+	p.f = f
+	p.live.Add(1)
+	v.packSeq = p.seq
+	return p, nil
+}
+
+// finish marks the record as finalized; it counts when the pack has been synced.
+func (s *slot) finish() error {
+	_, err := s.p.f.WriteAt([]byte{stateFinal}, s.off+stateAt)
+	return s.p.v.check(err)
+}
+
+// read reads checksums and data into buf, which is made larger if necessary.
+func (s *slot) read(buf []byte) (sums, data []byte, err error) {
+	n := int(4*chunksOf(s.length) + s.length)
+	if cap(buf) < n {
+		buf = make([]byte, n)
+	}
+	buf = buf[:n]
+	if k, err := s.p.f.ReadAt(buf, s.off+recordHead); k < n {
+		return nil, nil, fmt.Errorf("record at %d of pack %d: %w", s.off, s.p.seq, err)
+	}
+	sums = buf[:4*chunksOf(s.length)]
+	return sums, buf[len(sums):], nil
+}
+
+// drop deletes the record. Nobody may have the slot any more.
+func (s *slot) drop() error {
+	err := s.p.f.Punch(s.off, recordSize(s.length))
+	s.p.release()
+	return s.p.v.check(err)
+}
+
+// release removes the pack when nothing in it is in use. An error leaves an empty pack for the next start.
+func (p *pack) release() {
+	if p.live.Add(-1) == 0 {
+		p.f.Close()
+		_ = removeFile(p.v.fs, p.v.packPath(p.seq))
+	}
+}
+
+// sync makes everything that is in the pack durable.
+func (p *pack) sync() error {
+	p.mu.Lock()
+	end := p.end
+	p.mu.Unlock()
+	if err := p.f.Sync(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.durable = max(p.durable, end)
+	p.mu.Unlock()
+	return nil
+}
+
+// closePacks closes the files of all packs that are in use.
+func (s *Store) closePacks() {
+	open := map[*pack]bool{}
+	for _, v := range s.volumes {
+		if v.pack != nil {
+			open[v.pack] = true
+			v.pack = nil
+		}
+	}
+	for i := range s.shards {
+		for _, r := range s.shards[i].replicas {
+			if r.packed != nil {
+				open[r.packed.p] = true
+			}
+		}
+	}
+	for p := range open {
+		p.f.Close()
+	}
+}
+
+// parsePackName is the inverse of packPath.
+func parsePackName(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, packExt)
+	if !ok {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(digits, 10, 63)
+	return seq, err == nil && strconv.FormatUint(seq, 10) == digits
+}
+
+// loadPacks enters the packed replicas. It comes after the files: of two replicas of a block the better one stays.
+func (s *Store) loadPacks(v *volume) error {
+	dir := filepath.Join(v.path, packsDir)
+	entries, err := v.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		seq, ok := parsePackName(e.Name)
+		if !ok || e.Dir {
+			s.log.Warn("foreign file among the packs", "path", filepath.Join(dir, e.Name))
+			continue
+		}
+		v.packSeq = max(v.packSeq, seq)
+		if err := s.loadPack(v, seq); err != nil {
+			return fmt.Errorf("pack %d: %w", seq, err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) loadPack(v *volume, seq uint64) error {
+	f, err := v.fs.OpenFile(v.packPath(seq), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	p := &pack{v: v, seq: seq, f: f}
+	p.live.Store(1)
+	size, err := f.Size()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	head := make([]byte, len(packMagic)+saltSize+4)
+	n, _ := f.ReadAt(head, 0)
+	sealed := len(head) - 4
+	if n < len(head) || string(head[:8]) != packMagic || binary.BigEndian.Uint32(head[sealed:]) != crcOf(head[:sealed]) {
+		if size <= packAlign { // it was being made
+			p.release()
+			return nil
+		}
+		s.log.Error("pack is damaged and left alone", "path", v.packPath(seq), "bytes", size)
+		return f.Close()
+	}
+	p.salt = head[8:sealed]
+	slots, records, err := p.scan(size)
+	if err == nil {
+		// A state that was rewritten shortly before the process ended: what is announced as finalized must be durable.
+		err = p.sync()
+	}
+	for i := 0; i < len(slots) && err == nil; i++ {
+		p.live.Add(1)
+		err = s.loadRecord(slots[i], &records[i], p.durable)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	p.release()
+	return nil
+}
+
+// scan finds the records, and sets end and durable to what was written and what is known to have been durable.
+func (p *pack) scan(size int64) (slots []*slot, records []record, err error) {
+	sector := make([]byte, 512)
+	for off := int64(packAlign); off < size; {
+		n, err := p.f.ReadAt(sector, off)
+		if n < len(sector) && off+int64(n) < size {
+			return nil, nil, err
+		}
+		r, ok := p.decodeRecord(sector[:n])
+		if !ok { // a hole, or the torn end
+			off += packAlign
+			continue
+		}
+		r.sums = append([]byte(nil), r.sums...)
+		slots, records = append(slots, &slot{p: p, off: off, length: r.length}), append(records, r)
+		p.durable = max(p.durable, r.durable)
+		off += recordSize(r.length)
+	}
+	return slots, records, nil
+}
+
+// loadRecord enters a replica that was finalized, and moves one that was being written into files of its own. A record
+// that ends behind durable may be torn: its state counts if its data matches the checksums.
+func (s *Store) loadRecord(at *slot, rec *record, durable int64) error {
+	v := at.p.v
+	r := &replica{vol: v, id: rec.id, gen: rec.gen, length: rec.length, state: datanode.Finalized, packed: at}
+	sh := s.shard(r.id)
+	sh.mu.RLock()
+	old := sh.replicas[r.id]
+	sh.mu.RUnlock()
+	if old != nil && old.vol != v {
+		old = nil
+	}
+	if old != nil && old.gen >= r.gen { // it has left the pack
+		return at.drop()
+	}
+	final := rec.state == stateFinal
+	if final && at.off+recordSize(at.length) <= durable {
+		return s.admit(r)
+	}
+	sums, data, err := at.read(nil)
+	if err != nil && !errors.Is(err, io.EOF) { // the pack may end early
+		return err
+	}
+	good := int64(0)
+	for good < int64(len(data)) {
+		n := min(chunk, int64(len(data))-good)
+		if verify(data[good:good+n], sums[4*(good/chunk):][:4]) != nil {
+			break
+		}
+		good += n
+	}
+	if final && good == rec.length {
+		return s.admit(r)
+	}
+	if good == 0 {
+		return at.drop()
+	}
+	if old != nil { // its files are in the way
+		s.forget(old)
+		v.used.Add(-(old.length + sumsSize(old.length)))
+		if err := old.discard(); err != nil {
+			return err
+		}
+	}
+	d, m, err := v.writeFiles(r.id, r.gen, sufRBW, sums[:4*chunksOf(good)], data[:good])
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(d.Close(), m.Close()); err != nil {
+		return err
+	}
+	r.length, r.state, r.suffix, r.packed = good, datanode.RWR, sufRBW, nil
+	if err := at.drop(); err != nil {
+		return err
+	}
+	return s.admit(r)
+}
+
+// writeFiles makes the files of a replica that was packed until now; they get their final name last. A finalized one is
+// durable on return. Errors are checked.
+func (v *volume) writeFiles(id metadata.BlockID, gen metadata.Generation, suf suffix, sums, data []byte) (d, m vfs.File, err error) {
+	if err := v.ensureDir(id); err != nil {
+		return nil, nil, err
+	}
+	if d, m, err = v.createFiles(id, gen, sufTmp); err != nil {
+		return nil, nil, err
+	}
+	length := int64(len(data))
+	if suf == sufMeta && length%chunk != 0 { // as finalize writes it
+		t := tail{length: length, crc: binary.BigEndian.Uint32(sums[len(sums)-4:]), seq: 1}
+		_, err = m.WriteAt(t.encode(), t.offset())
+	}
+	if err == nil {
+		_, err = d.WriteAt(data, 0)
+	}
+	if err == nil {
+		_, err = m.WriteAt(sums, headerSize)
+	}
+	err = v.check(err)
+	if err == nil && suf == sufMeta {
+		if err = v.checkSync(d.Sync()); err == nil {
+			err = v.checkSync(m.Sync())
+		}
+	}
+	if err == nil {
+		err = v.check(v.fs.Rename(v.sumsPath(id, gen, sufTmp), v.sumsPath(id, gen, suf)))
+	}
+	if err == nil && suf == sufMeta {
+		err = v.checkSync(v.fs.SyncDir(v.dirOf(id)))
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, d.Close(), m.Close(), v.remove(id, gen, sufTmp))
+	}
+	return d, m, nil
+}
+
+// createFiles makes empty files in the block's directory, which exists. Errors are checked.
+func (v *volume) createFiles(id metadata.BlockID, gen metadata.Generation, suf suffix) (d, m vfs.File, err error) {
+	const flag = os.O_RDWR | os.O_CREATE | os.O_TRUNC
+	if d, err = v.fs.OpenFile(v.dataPath(id), flag, 0o600); err != nil {
+		return nil, nil, v.check(err)
+	}
+	if m, err = v.fs.OpenFile(v.sumsPath(id, gen, suf), flag, 0o600); err == nil {
+		if _, err = m.WriteAt(encodeHeader(id), 0); err == nil {
+			return d, m, nil
+		}
+		m.Close()
+	}
+	d.Close()
+	return nil, nil, errors.Join(v.check(err), v.remove(id, gen, suf))
+}
+
+// unpack moves the replica out of its pack into files of its own, which it opens. r.io is held.
+func (w *writer) unpack() error {
+	r, v := w.r, w.r.vol
+	r.mu.Lock()
+	gen, suf := r.gen, sufRBW
+	if r.state == datanode.Finalized {
+		suf = sufMeta
+	}
+	r.mu.Unlock()
+	at := r.packed
+	sums, data, err := at.read(nil)
+	if err != nil {
+		return w.store.readFailed(r, err)
+	}
+	if err := verify(data, sums); err != nil {
+		w.store.markCorrupt(r)
+		return fmt.Errorf("block %d: %w", r.id, err)
+	}
+	if w.data, w.sums, err = v.writeFiles(r.id, gen, suf, sums, data); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.packed, r.suffix = nil, suf
+	r.mu.Unlock()
+	return at.drop()
+}
+
+// discard removes what is on disk of a replica.
+func (r *replica) discard() error {
+	if r.packed != nil {
+		return r.packed.drop()
+	}
+	if r.suffix == 0 {
+		return nil
+	}
+	return r.vol.remove(r.id, r.gen, r.suffix)
+}
