@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -112,6 +113,9 @@ func listApps(c *cli.Context, cl *client.Client) error {
 		return err
 	}
 	apps := answer.Apps.App
+	if apps == nil {
+		apps = []yarnApp{} // in JSON a list, not null
+	}
 	if types := c.String("appTypes"); types != "" {
 		apps = slices.DeleteFunc(apps, func(a yarnApp) bool { return !slices.Contains(strings.Split(types, ","), a.Type) })
 	}
@@ -137,19 +141,23 @@ func orNA(s string) string {
 	return s
 }
 
-func oneApp(c *cli.Context, cl *client.Client, id string) (yarnApp, error) {
+// oneApp finds an application, or says as YARN does that it is not there.
+func oneApp(c *cli.Context, cl *client.Client, id, where string) (yarnApp, error) {
 	var answer struct{ App yarnApp }
-	err := yarn(c, cl, "apps/"+id, &answer)
+	err := yarn(c, cl, "apps/"+url.PathEscape(id), &answer)
+	var missing *client.Error
+	if errors.As(err, &missing) && missing.Status == 404 {
+		fmt.Fprintf(c.App.Writer, "Application with id '%s' doesn't exist in %s.\n", id, where)
+		return yarnApp{}, &statusError{code: exitYarn}
+	}
 	return answer.App, err
 }
 
+// over are the states in which an application stays.
+var over = []string{"FINISHED", "FAILED", "KILLED"}
+
 func appStatus(c *cli.Context, cl *client.Client, id string) error {
-	a, err := oneApp(c, cl, id)
-	var missing *client.Error
-	if errors.As(err, &missing) && missing.Status == 404 {
-		fmt.Fprintf(c.App.Writer, "Application with id '%s' doesn't exist in RM or Timeline Server.\n", id)
-		return &statusError{code: exitYarn}
-	}
+	a, err := oneApp(c, cl, id, "RM or Timeline Server")
 	if err != nil {
 		return err
 	}
@@ -186,20 +194,20 @@ func appStatus(c *cli.Context, cl *client.Client, id string) error {
 }
 
 func killApp(c *cli.Context, cl *client.Client, id string) error {
-	a, err := oneApp(c, cl, id)
+	a, err := oneApp(c, cl, id, "RM")
 	if err != nil {
 		return err
 	}
-	if slices.Contains([]string{"FINISHED", "FAILED", "KILLED"}, a.State) {
+	if slices.Contains(over, a.State) {
 		fmt.Fprintf(c.App.Writer, "Application %s has already finished \n", id)
 		return nil
 	}
 	fmt.Fprintf(c.App.Writer, "Killing application %s\n", id)
-	if _, err := cl.Jobs().Raw(c.Context, http.MethodPut, "/ws/v1/cluster/apps/"+id+"/state", map[string]string{"state": "KILLED"}); err != nil {
+	if _, err := cl.Jobs().Raw(c.Context, http.MethodPut, "/ws/v1/cluster/apps/"+url.PathEscape(id)+"/state", map[string]string{"state": "KILLED"}); err != nil {
 		return err
 	}
 	for {
-		if a, err = oneApp(c, cl, id); err != nil || a.State == "KILLED" {
+		if a, err = oneApp(c, cl, id, "RM"); err != nil || slices.Contains(over, a.State) { // it may have ended by itself first
 			return err
 		}
 		select {

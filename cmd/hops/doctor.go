@@ -147,17 +147,25 @@ func space(dir string) finding {
 
 // examineNodes counts the nodes that take work; others are named.
 func examineNodes(nodes []client.Node) finding {
-	running, gpus := 0, 0
+	running, gpus, simulated := 0, 0, 0
 	var others []string
 	for _, n := range nodes {
 		if n.State == rm.NodeRunning {
 			running++
 			gpus += len(n.GPUs)
+			for _, g := range n.GPUs {
+				if g.Simulated {
+					simulated++
+				}
+			}
 		} else {
 			others = append(others, fmt.Sprintf("%s is %s", n.ID, n.State))
 		}
 	}
 	text := fmt.Sprintf("nodes: %d, GPUs: %d", running, gpus)
+	if simulated > 0 {
+		text += fmt.Sprintf(" (%d simulated)", simulated)
+	}
 	if len(others) > 0 {
 		text += "; " + strings.Join(others[:min(5, len(others))], ", ")
 	}

@@ -48,6 +48,10 @@ func experimentCommand() *cli.Command {
 }
 
 func runExperiment(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
 	var study client.Study
 	file := c.String("file")
 	if err := readDocument(file, c.App.Reader, &study); err != nil {
@@ -58,7 +62,6 @@ func runExperiment(c *cli.Context) error {
 		if !filepath.IsAbs(path) && file != "-" {
 			path = filepath.Join(filepath.Dir(file), path)
 		}
-		var err error
 		if program, err = code.Pack(path + ":" + function); err != nil {
 			return &statusError{exitUsage, err}
 		}
@@ -75,13 +78,8 @@ func runExperiment(c *cli.Context) error {
 		}
 		return explain(err)
 	}
-	asJSON, err := wantJSON(c)
-	if err != nil {
-		return err
-	}
 	if c.Bool("detach") {
-		fmt.Fprintln(c.App.Writer, id)
-		return nil
+		return printID(c, id, asJSON)
 	}
 	fmt.Fprintln(c.App.ErrWriter, id)
 	s, job, err := followExperiment(c, cl, id)

@@ -31,6 +31,8 @@ func explain(err error) error {
 		return &statusError{exitUnreachable, fmt.Errorf("%w; is the cluster running? `hops doctor` looks into it", err)}
 	case errors.As(err, &answer) && (answer.Status == 401 || answer.Status == 403):
 		return &statusError{exitDenied, err}
+	case errors.As(err, &answer) && answer.Status == 400:
+		return &statusError{exitUsage, err}
 	}
 	return err
 }
@@ -103,6 +105,10 @@ func readDocument(name string, stdin io.Reader, into any) error {
 const logPatience = 5 * time.Second
 
 func runJob(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
 	var job client.Job
 	if f := c.String("file"); f != "" {
 		if err := readDocument(f, c.App.Reader, &job); err != nil {
@@ -144,16 +150,8 @@ func runJob(c *cli.Context) error {
 	if err != nil {
 		return explain(err)
 	}
-	asJSON, err := wantJSON(c)
-	if err != nil {
-		return err
-	}
 	if c.Bool("detach") {
-		if asJSON {
-			return json.NewEncoder(c.App.Writer).Encode(map[string]string{"id": id})
-		}
-		fmt.Fprintln(c.App.Writer, id)
-		return nil
+		return printID(c, id, asJSON)
 	}
 	if !asJSON {
 		fmt.Fprintln(c.App.ErrWriter, id)
@@ -193,6 +191,15 @@ func runJob(c *cli.Context) error {
 		return fail(exitFailed, "%s %s: %s", id, s.FinalStatus, s.Diagnostics)
 	}
 	return nil
+}
+
+// printID is the answer to --detach.
+func printID(c *cli.Context, id string, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(map[string]string{"id": id})
+	}
+	_, err := fmt.Fprintln(c.App.Writer, id)
+	return err
 }
 
 func listJobs(c *cli.Context) error {
