@@ -13,7 +13,8 @@
 // A Server has a table of methods, each with the Right that it needs. One goroutine per connection reads, decodes and
 // calls the handlers, which therefore must not block: they answer at once, or later from any goroutine. Answers collect
 // in the connection's outbox while the reader is busy and leave together in one system call; when nobody reads, a writer
-// goroutine sends them. What comes from outside is limited: connections, frames (small until the caller is known), calls
+// goroutine sends them. A connection is read through syscall.RawConn, one system call for what has arrived and none to
+// find that nothing more has; a handler that closes the connection itself would wait for its own end. What comes from outside is limited: connections, frames (small until the caller is known), calls
 // in flight, time to say who one is, time to finish a frame, time to take an answer. A buffer grows with the bytes that
 // have arrived, never with a length that was announced.
 //

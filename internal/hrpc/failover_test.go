@@ -72,7 +72,7 @@ func newMember(t *testing.T, then func(*Call)) *member {
 func yes(c *Call)        { c.Reply(&hadooppb.RollEditsResponseProto{NewSegmentTxId: new(uint64(c.CallID))}) }
 func standingBy(c *Call) { c.Fail(standby) }
 func hanging(*Call)      {}
-func breaking(c *Call)   { c.conn.conn.Close() }
+func breaking(c *Call)   { go c.conn.conn.Close() }
 func notReady(c *Call)   { c.Fail(&RemoteError{Class: classRetriable, Message: "starting"}) }
 func refusing(c *Call) {
 	c.Fail(&RemoteError{Class: "java.io.FileNotFoundException", Message: "File does not exist: /x\n\tat Java"})
@@ -230,7 +230,7 @@ func TestLeaderDiesUnderManyCalls(t *testing.T) {
 	a.set(func(c *Call) {
 		if served.Add(1) > 500 {
 			carryOut(c) // but the answer is lost
-			c.conn.conn.Close()
+			go c.conn.conn.Close() // waits for this handler, on which the connection is read
 			return
 		}
 		execute(c)

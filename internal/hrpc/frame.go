@@ -61,8 +61,8 @@ func (f *frames) next() (frame []byte, ok bool, err error) {
 // partial reports whether bytes of a frame wait for the rest of it.
 func (f *frames) partial() bool { return f.end > f.start }
 
-// fill reads once. io.EOF is returned at a frame's boundary only.
-func (f *frames) fill() error {
+// room makes space for what comes next and returns it; took says how much of it was filled.
+func (f *frames) room() []byte {
 	if f.start == f.end {
 		f.start, f.end = 0, 0
 		switch {
@@ -82,12 +82,28 @@ func (f *frames) fill() error {
 		copy(grown, f.buf[:f.end])
 		f.buf = grown
 	}
-	n, err := f.r.Read(f.buf[f.end:])
+	return f.buf[f.end:]
+}
+
+// took counts n bytes in, and reports whether they fill the room that was made.
+func (f *frames) took(n int) (full bool) {
 	f.end += n
 	f.filled = f.end == len(f.buf)
+	return f.filled
+}
+
+// fill reads once. io.EOF is returned at a frame's boundary only.
+func (f *frames) fill() error {
+	n, err := f.r.Read(f.room())
+	f.took(n)
 	if n > 0 {
 		return nil
 	}
+	return f.ended(err)
+}
+
+// ended is the error for a stream that has ended with err: io.EOF at a frame's boundary only.
+func (f *frames) ended(err error) error {
 	if errors.Is(err, io.EOF) && f.partial() {
 		return io.ErrUnexpectedEOF
 	}

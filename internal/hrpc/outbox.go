@@ -65,10 +65,23 @@ func (o *outbox) hold(yes bool) (waiting int) {
 	return waiting
 }
 
+// release ends a hold and flushes.
+func (o *outbox) release() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.held = false
+	return o.send()
+}
+
 // flush sends until nothing is pending; while another goroutine sends it returns at once.
 func (o *outbox) flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.send()
+}
+
+// send is flush under mu, which it gives up while it writes.
+func (o *outbox) send() error {
 	if o.sending {
 		return o.err
 	}

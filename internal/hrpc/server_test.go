@@ -428,3 +428,15 @@ func eventually(t testing.TB, ok func() bool) {
 	}
 	t.Fatal("did not come true in 5 s")
 }
+
+func TestPeerThatEndsItsSideWithItsLastRequestIsAnsweredAndClosed(t *testing.T) {
+	conn := dialRaw(t, start(t, newServer(t, ServerConfig{})))
+	if _, err := conn.Write(unhex(t, helloHex+contextHex+statRootHex)); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	readHex(t, conn, absentHex)
+	wantClosed(t, conn)
+}

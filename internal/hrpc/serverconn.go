@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -41,7 +42,11 @@ type serverConn struct {
 	// Of the reader alone.
 	inSASL     bool
 	known      bool      // the context has come
+	opened     time.Time // when the connection was taken
+	heard      time.Time // when bytes came last
 	frameSince time.Time // when the first bytes of an unfinished frame came
+	deadline   time.Time // when waiting for more is interrupted
+	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
 	clientID   []byte // of the last call, shared by the next ones with the same
 
@@ -132,34 +137,166 @@ type refused struct{ reason string }
 func (r *refused) Error() string { return r.reason }
 
 func (c *serverConn) read() error {
+	c.opened = time.Now()
+	c.heard = c.opened
 	if err := c.preamble(); err != nil {
 		return err
 	}
+	if err := c.serveArrived(); err != nil {
+		return err
+	}
 	for {
-		frame, ok, err := c.frames.next()
-		if err != nil {
+		err := c.receive()
+		if !errors.Is(err, os.ErrDeadlineExceeded) || c.stopping.Load() {
 			return err
 		}
-		if ok {
-			if err := c.handle(frame); err != nil {
+		if err := c.out.failure(); err != nil {
+			return err
+		}
+		now := time.Now()
+		due := c.due()
+		if !now.Before(due) {
+			if !c.known || c.frames.partial() || !c.busy() {
 				return err
 			}
-			if waiting := c.out.hold(true); waiting > flushAt {
-				if err := c.out.drain(pauseAt); err != nil {
-					return err
-				}
-			}
-			continue
+			c.heard = now
+			due = c.due()
 		}
-		if err := c.fill(); err != nil {
+		if err := c.interrupt(due); err != nil {
 			return err
 		}
 	}
 }
 
+// due is when the peer has been silent for too long.
+func (c *serverConn) due() time.Time {
+	switch {
+	case !c.known: // the context has no more time than the first byte
+		return c.opened.Add(c.server.config.FirstByte)
+	case c.frames.partial():
+		return c.frameSince.Add(c.server.config.FrameTime)
+	default:
+		return c.heard.Add(c.server.config.Idle)
+	}
+}
+
+// interrupt says when waiting for more bytes ends. An error means that the connection has to end: stop and the writer cut
+// the deadline short after they have said why, so that is looked at after every change of it.
+func (c *serverConn) interrupt(at time.Time) error {
+	c.deadline = at
+	_ = c.conn.SetReadDeadline(at)
+	if c.stopping.Load() {
+		return net.ErrClosed
+	}
+	return c.out.failure()
+}
+
+// lookAgain is after how long without news a socket is read although it was not reported readable: a peer that ended its
+// side together with its last bytes is reported once, for both.
+const lookAgain = time.Second
+
+// receive serves what comes until the connection ends or a deadline passes.
+func (c *serverConn) receive() error {
+	socket, ok := c.conn.(syscall.Conn)
+	if !ok {
+		for {
+			if err := c.frames.fill(); err != nil {
+				return err
+			}
+			if err := c.arrived(); err != nil {
+				return err
+			}
+		}
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	c.ended = nil
+	if err := raw.Read(c.readable); err != nil {
+		return err
+	}
+	return c.ended
+}
+
+// readable reads and serves until the socket is empty; then it returns false, and is called again when there is more.
+// Inside one RawConn.Read no report of new bytes is lost, so a read that did not fill its buffer is the last one: that
+// saves the read that finds nothing, which Conn.Read needs each time before it may wait. It is a tenth of a request.
+func (c *serverConn) readable(fd uintptr) (ended bool) {
+	for {
+		n, err := syscall.Read(int(fd), c.frames.room())
+		switch {
+		case err == syscall.EAGAIN:
+			return false
+		case err == syscall.EINTR:
+			continue
+		case err != nil:
+			c.ended = os.NewSyscallError("read", err)
+			return true
+		case n == 0:
+			c.ended = c.frames.ended(io.EOF)
+			return true
+		}
+		full := c.frames.took(n)
+		if c.ended = c.arrived(); c.ended != nil {
+			return true
+		}
+		if !full {
+			return false
+		}
+	}
+}
+
+// arrived serves the frames that a read has completed.
+func (c *serverConn) arrived() error {
+	c.heard = time.Now()
+	if soon := c.heard.Add(lookAgain); c.deadline.After(soon) {
+		if err := c.interrupt(soon); err != nil {
+			return err
+		}
+	}
+	return c.serveArrived()
+}
+
+// serveArrived serves the frames that have arrived and sends what has been answered.
+func (c *serverConn) serveArrived() error {
+	served := false
+	for {
+		frame, ok, err := c.frames.next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		if !served {
+			served = true
+			c.out.hold(true)
+		}
+		if err := c.handle(frame); err != nil {
+			return err
+		}
+		if waiting := c.out.hold(true); waiting > flushAt {
+			if err := c.out.drain(pauseAt); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case !c.frames.partial():
+		c.frameSince = time.Time{}
+	case served || c.frameSince.IsZero():
+		c.frameSince = c.heard
+	}
+	if !served {
+		return nil
+	}
+	return c.out.release()
+}
+
 // preamble reads the seven bytes that open a connection.
 func (c *serverConn) preamble() error {
-	if err := c.conn.SetReadDeadline(time.Now().Add(c.server.config.FirstByte)); err != nil {
+	if err := c.interrupt(c.due()); err != nil {
 		return err
 	}
 	for c.frames.end < 4 {
@@ -194,45 +331,6 @@ func (c *serverConn) preamble() error {
 			fmt.Sprintf("authentication protocol %d is not known", head[6]))
 	}
 	return nil
-}
-
-// fill reads more, after everything that has been answered is on its way.
-func (c *serverConn) fill() error {
-	if c.out.hold(false) > 0 {
-		if err := c.out.flush(); err != nil {
-			return err
-		}
-	}
-	defer c.out.hold(true)
-	for {
-		now := time.Now()
-		switch {
-		case !c.known: // the deadline of the preamble holds for the context too
-		case c.frames.partial():
-			if c.frameSince.IsZero() {
-				c.frameSince = now
-			}
-			_ = c.conn.SetReadDeadline(c.frameSince.Add(c.server.config.FrameTime))
-		default:
-			c.frameSince = time.Time{}
-			_ = c.conn.SetReadDeadline(now.Add(c.server.config.Idle))
-		}
-		// After the deadline, because stop and the writer cut it short.
-		if c.stopping.Load() {
-			return net.ErrClosed
-		}
-		if err := c.out.failure(); err != nil {
-			return err
-		}
-		err := c.frames.fill()
-		if err == nil || c.stopping.Load() {
-			return err
-		}
-		waits := errors.Is(err, os.ErrDeadlineExceeded) && c.known && !c.frames.partial() && c.busy()
-		if !waits {
-			return err
-		}
-	}
 }
 
 // handle serves one frame. An error ends the connection.
