@@ -49,8 +49,8 @@ type group struct {
 var groups = []group{
 	{"promises", 3, 2.5},
 	{"single", 14, 9},
-	{"replicated", 15, 0},
-	{"failover", 5, 0},
+	{"replicated", 17, 0},
+	{"failover", 4, 0},
 	{"large", 5, 0},
 	{"huge", 12, 0},
 }

@@ -82,7 +82,8 @@ func spreadOf(values []float64) spread {
 	}
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
-	return spread{sorted[len(sorted)/2], sorted[0], sorted[len(sorted)-1]}
+	n := len(sorted)
+	return spread{(sorted[n/2] + sorted[(n-1)/2]) / 2, sorted[0], sorted[n-1]}
 }
 
 func (w *row) of(side string, value func(bench.Result) float64) spread {
@@ -325,7 +326,7 @@ func (r *report) table(b *strings.Builder, t *table) {
 				goal = ""
 			}
 			if n := len(w.Rounds[peer]); n < r.Rounds {
-				label += fmt.Sprintf(" (%d rounds)", n)
+				label += fmt.Sprintf(" (n=%d)", n)
 			}
 			label += failures(w, labelHops, peer)
 			p := w.of(peer, serverCPU)

@@ -136,7 +136,7 @@ func standing(ctx context.Context, s side) error {
 	}
 	defer c.Close()
 	var last error
-	for range 600 {
+	for range 1200 {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		states := c.HAState(attempt)
 		cancel()
@@ -159,7 +159,7 @@ func standing(ctx context.Context, s side) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	return errors.Join(fmt.Errorf("%s: not all namenodes came back within a minute", s.label()), last)
+	return errors.Join(fmt.Errorf("%s: not all namenodes came back within two minutes", s.label()), last)
 }
 
 // ours is a hops cluster of processes.
