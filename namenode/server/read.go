@@ -8,7 +8,7 @@ import (
 	"github.com/gohops/hops/namenode"
 )
 
-// shortList is how many entries a directory may have whose listing is made beside other reads.
+// shortList is how many entries a listing may have that is made beside other reads.
 const shortList = 128
 
 // Stat implements namenode.Reader.
@@ -25,25 +25,24 @@ func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileSt
 // List implements namenode.Reader. Large directories are listed on another goroutine than the other reads.
 func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*namenode.Listing, error)) {
 	s.read(func(err error) {
-		if err != nil {
+		limit := s.config.Properties.ListLimit
+		switch {
+		case err != nil:
 			done(nil, err)
-			return
+		case r.Locations:
+			s.aside(func() { done(s.list(c, r, limit)) })
+		default:
+			l, err := s.list(c, r, min(limit, shortList))
+			if err == nil && l != nil && l.Remaining > 0 && len(l.Entries) < limit {
+				s.aside(func() { done(s.list(c, r, limit)) })
+				return
+			}
+			done(l, err)
 		}
-		st, err := s.ns.Stat(c, r.Path)
-		if err != nil {
-			done(nil, err)
-			return
-		}
-		if st == nil || st.Children <= shortList && !r.Locations {
-			done(s.list(c, r))
-			return
-		}
-		s.aside(func() { done(s.list(c, r)) })
 	})
 }
 
-func (s *Server) list(c metadata.Caller, r namenode.ListRequest) (*namenode.Listing, error) {
-	limit := s.config.Properties.ListLimit
+func (s *Server) list(c metadata.Caller, r namenode.ListRequest, limit int) (*namenode.Listing, error) {
 	if !r.Locations {
 		l, err := s.ns.List(c, r.Path, r.After, limit)
 		if err != nil || l == nil {

@@ -20,13 +20,11 @@ func (p *protocol) info(c *hrpc.Call, path string) {
 			c.Fail(err)
 			return
 		}
-		reply := infoReplies.Get().(*infoReply)
-		reply.message.Fs = nil
-		if f != nil {
-			reply.message.Fs = reply.status.set(f, noPath)
-		}
-		c.Reply(&reply.message)
-		infoReplies.Put(reply)
+		answer := infoAnswers.Get().(*infoAnswer)
+		answer.status = f
+		c.Reply(answer)
+		answer.status = nil
+		infoAnswers.Put(answer)
 	})
 }
 
@@ -57,9 +55,10 @@ func (p *protocol) getListing(c *hrpc.Call, r *pb.GetListingRequestProto) {
 			c.Fail(err)
 			return
 		}
-		reply := listReplies.Get().(*listReply)
-		c.Reply(reply.set(&p.encode, l))
-		reply.release()
+		answer := listAnswers.Get().(*listAnswer)
+		answer.set(&p.encode, l)
+		c.Reply(answer)
+		answer.release()
 	})
 }
 

@@ -65,14 +65,6 @@ func (s *status) set(f *metadata.FileStatus, name []byte) *pb.HdfsFileStatusProt
 	return m
 }
 
-// infoReply is the answer of getFileInfo; the most frequent of all, so it is reused.
-type infoReply struct {
-	message pb.GetFileInfoResponseProto
-	status  status
-}
-
-var infoReplies = sync.Pool{New: func() any { return new(infoReply) }}
-
 func fileStatus(f *metadata.FileStatus) *pb.HdfsFileStatusProto {
 	return new(status).set(f, noPath)
 }
@@ -151,66 +143,6 @@ func (e *encoder) locatedFile(f *namenode.LocatedFile) *pb.LocatedBlocksProto {
 		m.LastBlock = e.located(f.Last)
 	}
 	return m
-}
-
-// listReply is the answer of getListing with room for its entries; it is reused.
-type listReply struct {
-	message   pb.GetListingResponseProto
-	list      pb.DirectoryListingProto
-	remaining uint32
-	entries   []*pb.HdfsFileStatusProto
-	slots     []status
-	names     []byte
-}
-
-// names is never nil, because the empty name of a file that was listed itself is a required field.
-var listReplies = sync.Pool{New: func() any { return &listReply{names: make([]byte, 0, 64)} }}
-
-// keepEntries is how large a reused listing may be.
-const keepEntries = 1024
-
-// set fills in the message; l is nil when there is no such path.
-func (r *listReply) set(e *encoder, l *namenode.Listing) *pb.GetListingResponseProto {
-	r.message.DirList = nil
-	if l == nil {
-		return &r.message
-	}
-	n := len(l.Entries)
-	if cap(r.slots) < n {
-		r.slots, r.entries = make([]status, n), make([]*pb.HdfsFileStatusProto, n)
-	}
-	slots, entries, names := r.slots[:n], r.entries[:n], 0
-	for i := range l.Entries {
-		names += len(l.Entries[i].Name)
-	}
-	if cap(r.names) < names {
-		r.names = make([]byte, 0, names)
-	}
-	all := r.names[:0]
-	for i := range l.Entries {
-		start := len(all)
-		all = append(all, l.Entries[i].Name...)
-		entries[i] = slots[i].set(&l.Entries[i], all[start:len(all):len(all)])
-		if l.Files != nil && l.Files[i] != nil {
-			entries[i].Locations = e.locatedFile(l.Files[i])
-		}
-	}
-	r.remaining = uint32(l.Remaining)
-	r.list.PartialListing, r.list.RemainingEntries = entries, &r.remaining
-	r.message.DirList = &r.list
-	return &r.message
-}
-
-// release keeps the reply for another listing, without what belongs to this one.
-func (r *listReply) release() {
-	if cap(r.slots) > keepEntries {
-		return
-	}
-	for i := range r.list.PartialListing {
-		s := &r.slots[i]
-		s.owner, s.group, s.message.Locations = "", "", nil
-	}
-	listReplies.Put(r)
 }
 
 // report is a datanode with its figures.

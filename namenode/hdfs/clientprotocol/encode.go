@@ -1,0 +1,212 @@
+package clientprotocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"sync"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// The answers of getFileInfo and getListing are encoded straight from the namenode's words: they are most of what a
+// namenode says, and filling in a message of pointers first costs more than writing the bytes. Both are reused.
+
+// onlyAnswers is the half of hrpc.Message that an answer has no use for.
+type onlyAnswers struct{}
+
+var errOnlyAnswer = errors.New("an answer is not decoded here")
+
+func (onlyAnswers) UnmarshalVT([]byte) error { return errOnlyAnswer }
+
+var errSize = errors.New("an answer has not the size that was computed")
+
+// infoAnswer is a GetFileInfoResponseProto.
+type infoAnswer struct {
+	onlyAnswers
+	status *metadata.FileStatus // nil: there is none
+	size   int                  // of the status
+}
+
+var infoAnswers = sync.Pool{New: func() any { return new(infoAnswer) }}
+
+func (a *infoAnswer) SizeVT() int {
+	if a.status == nil {
+		return 0
+	}
+	a.size = statusSize(a.status, nil)
+	return delimitedSize(a.size)
+}
+
+func (a *infoAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	if a.status == nil {
+		return 0, nil
+	}
+	b := appendLength(to[:0], 1, a.size)
+	b, err := appendStatus(b, a.status, nil)
+	return whole(b, to, err)
+}
+
+// listAnswer is a GetListingResponseProto.
+type listAnswer struct {
+	onlyAnswers
+	list   *namenode.Listing // nil: there is no such path
+	sizes  []int             // of the entries
+	size   int               // of the DirectoryListingProto
+	blocks []*pb.LocatedBlocksProto
+}
+
+var listAnswers = sync.Pool{New: func() any { return new(listAnswer) }}
+
+// keepEntries is how large a listing may be whose memory is kept for the next one.
+const keepEntries = 4096
+
+// set says what is answered.
+func (a *listAnswer) set(e *encoder, l *namenode.Listing) {
+	a.list, a.sizes, a.blocks = l, a.sizes[:0], nil
+	if l == nil || l.Files == nil {
+		return
+	}
+	a.blocks = make([]*pb.LocatedBlocksProto, len(l.Files))
+	for i, f := range l.Files {
+		if f != nil {
+			a.blocks[i] = e.locatedFile(f)
+		}
+	}
+}
+
+// release keeps the answer for another listing, without what belongs to this one.
+func (a *listAnswer) release() {
+	a.list, a.blocks = nil, nil
+	if cap(a.sizes) <= keepEntries {
+		listAnswers.Put(a)
+	}
+}
+
+func (a *listAnswer) located(i int) *pb.LocatedBlocksProto {
+	if a.blocks == nil {
+		return nil
+	}
+	return a.blocks[i]
+}
+
+func (a *listAnswer) SizeVT() int {
+	if a.list == nil {
+		return 0
+	}
+	a.size = 1 + varintSize(uint64(a.list.Remaining))
+	for i := range a.list.Entries {
+		n := statusSize(&a.list.Entries[i], a.located(i))
+		a.sizes = append(a.sizes, n)
+		a.size += delimitedSize(n)
+	}
+	return delimitedSize(a.size)
+}
+
+func (a *listAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	if a.list == nil {
+		return 0, nil
+	}
+	b := appendLength(to[:0], 1, a.size)
+	var err error
+	for i := range a.list.Entries {
+		b = appendLength(b, 1, a.sizes[i])
+		if b, err = appendStatus(b, &a.list.Entries[i], a.located(i)); err != nil {
+			return 0, err
+		}
+	}
+	b = appendVarint(b, 2, uint64(a.list.Remaining))
+	return whole(b, to, nil)
+}
+
+// whole checks that an answer fills the room that was made for it: it would not be in it otherwise.
+func whole(b, to []byte, err error) (int, error) {
+	if err == nil && len(b) != len(to) {
+		err = errSize
+	}
+	return len(b), err
+}
+
+func varintSize(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+// delimitedSize is the size of a field of n bytes with a tag of one.
+func delimitedSize(n int) int { return 1 + varintSize(uint64(n)) + n }
+
+func appendVarint(b []byte, field int, v uint64) []byte {
+	b = append(b, byte(field<<3))
+	if v < 0x80 {
+		return append(b, byte(v))
+	}
+	return binary.AppendUvarint(b, v)
+}
+
+func appendLength(b []byte, field, n int) []byte {
+	b = append(b, byte(field<<3|2))
+	return binary.AppendUvarint(b, uint64(n))
+}
+
+func appendText(b []byte, field int, s string) []byte {
+	return append(appendLength(b, field, len(s)), s...)
+}
+
+// statusSize is the size of a HdfsFileStatusProto, blocks nil for one without.
+func statusSize(f *metadata.FileStatus, blocks *pb.LocatedBlocksProto) int {
+	n := 2 + delimitedSize(len(f.Name)) + delimitedSize(len(f.Owner)) + delimitedSize(len(f.Group)) +
+		1 + varintSize(uint64(f.Length)) +
+		3 + varintSize(uint64(f.Mode&0o1777)) +
+		1 + varintSize(uint64(f.MTime)) +
+		1 + varintSize(uint64(f.ATime)) +
+		1 + varintSize(uint64(f.Replication)) +
+		1 + varintSize(uint64(f.BlockSize)) +
+		1 + varintSize(uint64(f.ID)) +
+		1 + varintSize(uint64(f.Children)) +
+		2 + varintSize(uint64(f.StoragePolicy)) +
+		3
+	if blocks != nil {
+		n += delimitedSize(blocks.SizeVT())
+	}
+	return n
+}
+
+// appendStatus writes a HdfsFileStatusProto in the order of its fields.
+func appendStatus(b []byte, f *metadata.FileStatus, blocks *pb.LocatedBlocksProto) ([]byte, error) {
+	kind, flags := pb.HdfsFileStatusProto_IS_FILE, byte(0)
+	if f.IsDir() {
+		kind = pb.HdfsFileStatusProto_IS_DIR
+	}
+	if f.ACL {
+		flags = byte(pb.HdfsFileStatusProto_HAS_ACL)
+	}
+	mode := uint64(f.Mode & 0o1777)
+	b = append(b, 1<<3, byte(kind))
+	b = appendText(b, 2, f.Name) // required, and empty where the request named the file
+	b = appendVarint(b, 3, uint64(f.Length))
+	b = appendLength(b, 4, 1+varintSize(mode))
+	b = appendVarint(b, 1, mode)
+	b = appendText(b, 5, f.Owner)
+	b = appendText(b, 6, f.Group)
+	b = appendVarint(b, 7, uint64(f.MTime))
+	b = appendVarint(b, 8, uint64(f.ATime))
+	b = appendVarint(b, 10, uint64(f.Replication))
+	b = appendVarint(b, 11, uint64(f.BlockSize))
+	if blocks != nil {
+		n := blocks.SizeVT()
+		b = appendLength(b, 12, n)
+		at := len(b)
+		if cap(b)-at < n {
+			return b, errSize
+		}
+		b = b[:at+n]
+		if _, err := blocks.MarshalToSizedBufferVT(b[at:]); err != nil {
+			return b, err
+		}
+	}
+	b = appendVarint(b, 13, uint64(f.ID))
+	b = appendVarint(b, 14, uint64(f.Children))
+	b = append(b, 16<<3&0x7f|0x80, 16>>4)
+	b = binary.AppendUvarint(b, uint64(f.StoragePolicy))
+	// Absent flags make Java look for them in the high bits of the permission.
+	return append(b, 18<<3&0x7f|0x80, 18>>4, flags), nil
+}
