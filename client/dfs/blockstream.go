@@ -125,7 +125,7 @@ func (s *blockStream) finish() {
 		p.close()
 		return
 	}
-	s.pool.put(p)
+	s.pool.put(p, false)
 }
 
 func (s *blockStream) broken(err error) error {

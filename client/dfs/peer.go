@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// peerIdle is how long a connection to a datanode is kept for the next read; datanodes keep their end for 4 s.
+	// peerIdle is how long a connection to a datanode is kept for the next request; datanodes keep their end for 4 s.
 	peerIdle = 3 * time.Second
 	// peersKept is how many are kept for one datanode.
-	peersKept = 16
+	peersKept = 64
 	// dialTimeout bounds connecting to a datanode.
 	dialTimeout = 10 * time.Second
 )
@@ -30,6 +30,7 @@ type peer struct {
 	addr    string
 	kept    time.Time // since when it has been idle
 	reused  bool      // it may have been closed by the other side meanwhile
+	wrote   bool      // the last request was a write, after which Hadoop's datanodes close the connection and ours do not
 	timeout time.Duration
 }
 
@@ -39,6 +40,11 @@ var readers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
 // close ends the connection.
 func (p *peer) close() {
 	p.conn.Close()
+	p.unbuffer()
+}
+
+// unbuffer gives the buffer back.
+func (p *peer) unbuffer() {
 	if p.r != nil {
 		p.r.Reset(nil)
 		readers.Put(p.r)
@@ -49,18 +55,19 @@ func (p *peer) close() {
 // patience starts the wait for the datanode's next bytes.
 func (p *peer) patience() { _ = p.conn.SetDeadline(time.Now().Add(p.timeout)) }
 
-// peerPool keeps connections between reads.
+// peerPool keeps connections between requests.
 type peerPool struct {
 	byHostname bool
 
 	mu     sync.Mutex
-	idle   map[string][]*peer // the longest idle first
+	idle   map[string][]*peer // the longest idle first, without buffers
+	closes map[string]bool    // the datanodes that close connections after writes
 	purge  *time.Timer
 	closed bool
 }
 
 func newPeerPool(byHostname bool) *peerPool {
-	return &peerPool{byHostname: byHostname, idle: map[string][]*peer{}}
+	return &peerPool{byHostname: byHostname, idle: map[string][]*peer{}, closes: map[string]bool{}}
 }
 
 // get returns an idle connection, the last one used, or makes a new one.
@@ -69,6 +76,8 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeo
 	if !fresh {
 		if p := pp.take(addr); p != nil {
 			p.timeout = timeout
+			p.r = readers.Get().(*bufio.Reader)
+			p.r.Reset(p.conn)
 			return p, nil
 		}
 	}
@@ -104,14 +113,26 @@ func (pp *peerPool) take(addr string) *peer {
 	}
 }
 
-// put keeps a connection on which a read has ended in order.
-func (pp *peerPool) put(p *peer) {
+// stale closes a connection that was kept in vain, and remembers what that says about its datanode.
+func (pp *peerPool) stale(p *peer) {
+	p.close()
+	if p.wrote {
+		pp.mu.Lock()
+		defer pp.mu.Unlock()
+		pp.closes[p.addr] = true
+	}
+}
+
+// put keeps a connection on which a request has ended in order.
+func (pp *peerPool) put(p *peer, wrote bool) {
 	pp.mu.Lock()
 	defer pp.mu.Unlock()
-	if pp.closed || p.r.Buffered() > 0 {
+	if pp.closed || p.r.Buffered() > 0 || wrote && pp.closes[p.addr] {
 		p.close()
 		return
 	}
+	p.unbuffer()
+	p.wrote = wrote
 	p.kept = time.Now()
 	list := pp.idle[p.addr]
 	if len(list) == peersKept {
@@ -191,11 +212,11 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 			}
 			return p, answer, nil
 		}
-		again := p.reused && !fresh
-		p.close()
-		if again {
+		if p.reused {
+			c.peers.stale(p)
 			continue
 		}
+		p.close()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}

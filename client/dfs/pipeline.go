@@ -82,7 +82,8 @@ type blockWriter struct {
 	fruitless int   // recoveries without progress
 	progress  int64 // acknowledged at the last recovery
 
-	conn net.Conn
+	conn net.Conn // of peer, nil while there is no pipeline
+	peer *peer
 	acks chan struct{} // closed when the goroutine of conn has ended
 
 	mu       sync.Mutex
@@ -365,7 +366,7 @@ func (b *blockWriter) finish(ctx context.Context) error {
 	if err := b.wait(ctx, b.seqno-1); err != nil {
 		return err
 	}
-	b.disconnect()
+	b.part()
 	return nil
 }
 
@@ -377,12 +378,6 @@ func (b *blockWriter) create(ctx context.Context) error {
 // connect sets up a pipeline over nodes and starts taking acknowledgements. generation is the new stamp of the replicas,
 // 0 to leave it. An error that is a *pipelineError says which node is at fault.
 func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) error {
-	first := b.nodes[0]
-	conn, err := dialDatanode(ctx, b.addr(first), b.c.config.DatanodeTimeout)
-	if err != nil {
-		return &pipelineError{0, err}
-	}
-	_ = conn.SetDeadline(time.Now().Add(b.patience()))
 	header := b.block
 	if s == stageCreate {
 		header = &hadooppb.ExtendedBlockProto{
@@ -408,27 +403,21 @@ func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) e
 		request.StorageId = &b.ids[0]
 		request.TargetStorageIds = b.ids[1:]
 	}
-	r := bufio.NewReaderSize(conn, 4<<10)
-	if err = dtp.WriteOp(conn, dtp.OpWriteBlock, request); err == nil {
-		var answer *hadooppb.BlockOpResponseProto
-		if answer, err = dtp.ReadResponse(r); err == nil {
-			err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
-		}
-	}
+	p, err := b.request(ctx, request, s != stageCreate)
 	if err != nil {
-		conn.Close()
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 		return &pipelineError{b.blamed(err), err}
 	}
 	if s == stageCloseRecovery { // the replicas are finished, nothing follows
-		conn.Close()
+		p.close()
 		return nil
 	}
+	conn := p.conn
 	_ = conn.SetDeadline(time.Time{})
 	b.mu.Lock()
-	b.conn = conn
+	b.conn, b.peer = conn, p
 	b.failure = nil
 	b.lastSend = time.Now()
 	b.beat = time.AfterFunc(heartbeat, b.sendHeartbeat)
@@ -438,12 +427,39 @@ func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) e
 	nodes := len(b.nodes)
 	go func() {
 		defer close(done)
-		b.readAcks(conn, r, nodes)
+		b.readAcks(conn, p.r, nodes)
 	}()
 	b.w.breakMu.Lock()
 	b.w.breakup = func() { conn.Close() }
 	b.w.breakMu.Unlock()
 	return nil
+}
+
+// request asks the first node for a pipeline. A kept connection that turns out to be closed is replaced by a new one.
+func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBlockProto, fresh bool) (*peer, error) {
+	for ; ; fresh = true {
+		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), b.c.config.DatanodeTimeout, fresh)
+		if err != nil {
+			return nil, err
+		}
+		_ = p.conn.SetDeadline(time.Now().Add(b.patience()))
+		var answer *hadooppb.BlockOpResponseProto
+		if err = dtp.WriteOp(p.conn, dtp.OpWriteBlock, request); err == nil {
+			answer, err = dtp.ReadResponse(p.r)
+		}
+		if err != nil && p.reused {
+			b.c.peers.stale(p)
+			continue
+		}
+		if err == nil {
+			err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
+		}
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		return p, nil
+	}
 }
 
 // blamed finds the node that an error of setting up a pipeline is about: the one that a datanode named, else the first.
@@ -523,9 +539,26 @@ func (b *blockWriter) disconnect() {
 	b.beat.Stop()
 	b.conn.Close()
 	<-b.acks
+	b.peer.close()
 	b.mu.Lock()
 	b.conn = nil
 	b.mu.Unlock()
+}
+
+// part lets go of the connection after the block is stored.
+func (b *blockWriter) part() {
+	if b.conn == nil {
+		return
+	}
+	b.beat.Stop()
+	<-b.acks
+	b.w.breakMu.Lock()
+	b.w.breakup = nil
+	b.w.breakMu.Unlock()
+	b.mu.Lock()
+	b.conn = nil
+	b.mu.Unlock()
+	b.c.peers.put(b.peer, true)
 }
 
 // sendHeartbeat keeps an idle pipeline from being given up by its datanodes. It runs every heartbeat; while a call works

@@ -32,6 +32,7 @@ const (
 	flagCreate    = 1
 	flagOverwrite = 2
 	flagAppend    = 4
+	flagNewBlock  = 32
 )
 
 // Writer writes a file through a pipeline of datanodes. When a datanode fails, the rest goes on, and another one takes
@@ -122,8 +123,19 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	return w, nil
 }
 
+// AppendOptions say how a file is gone on with.
+type AppendOptions struct {
+	// NewBlock leaves the last block as it is, however short.
+	NewBlock bool
+}
+
 // Append opens a file to write behind its end.
 func (c *Client) Append(ctx context.Context, name string) (*Writer, error) {
+	return c.AppendWith(ctx, name, AppendOptions{})
+}
+
+// AppendWith is Append with options.
+func (c *Client) AppendWith(ctx context.Context, name string, options AppendOptions) (*Writer, error) {
 	name, err := clean("append", name)
 	if err != nil {
 		return nil, err
@@ -135,9 +147,13 @@ func (c *Client) Append(ctx context.Context, name string) (*Writer, error) {
 	if defaults.EncryptDataTransfer {
 		return nil, &Error{Op: "append", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted data transfer is not supported"}
 	}
+	flags := uint32(flagAppend)
+	if options.NewBlock {
+		flags |= flagNewBlock
+	}
 	var answer hadooppb.AppendResponseProto
 	err = c.call(ctx, "append", name, "append",
-		&hadooppb.AppendRequestProto{Src: &name, ClientName: &c.name, Flag: new(uint32(flagAppend))}, &answer)
+		&hadooppb.AppendRequestProto{Src: &name, ClientName: &c.name, Flag: &flags}, &answer)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +169,7 @@ func (c *Client) Append(ctx context.Context, name string) (*Writer, error) {
 	}
 	w.life, w.kill = context.WithCancel(context.Background())
 	c.leases.add(w)
-	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 {
+	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 && !options.NewBlock {
 		w.block = newBlockWriter(w, b, true)
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -38,9 +39,9 @@ type volume struct {
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
 
-	packMu   sync.Mutex
-	pack     *pack  // that records are appended to, nil before the first
-	packSeq  uint64 // of the newest pack
+	packMu  sync.Mutex
+	pack    *pack  // that records are appended to, nil before the first
+	packSeq uint64 // of the newest pack
 	// packLimit and packSize are the constants, less in tests.
 	packLimit, packSize int64
 
@@ -176,6 +177,7 @@ func (v *volume) commit(c *commit) error {
 	case err := <-c.done:
 		return err
 	case v.lead <- struct{}{}:
+		runtime.Gosched() // who is about to commit comes along; when nothing else runs this costs nothing
 		v.queueMu.Lock()
 		batch := v.queue
 		v.queue = nil

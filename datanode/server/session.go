@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -383,6 +384,7 @@ func (n *session) changes(ctx context.Context) error {
 			return ctx.Err()
 		}
 		for {
+			runtime.Gosched() // who is about to tell something comes along
 			n.mu.Lock()
 			batch := n.queue[:min(len(n.queue), maxChanges)]
 			n.queue = n.queue[len(batch):]

@@ -33,16 +33,18 @@ type handled struct {
 //	                          │ handled
 //	                          ▼
 //	upstream ◀──acks──── responder ◀──────acks───── mirror
+//
+// The responder has a goroutine only if there is a mirror to wait for, the keeper only once a packet waits.
 func (in *receiver) pipeline(ctx context.Context) error {
-	r := &responder{in: in, mirror: in.mirror, queue: make(chan handled, maxUnacknowledged)}
+	r := &responder{in: in, mirror: in.mirror}
+	k := &keeper{in: in, ctx: ctx, out: r}
+	stopped := make(chan struct{})
+	var answering, watching sync.WaitGroup
 	if in.mirror != nil {
 		r.behind = len(in.op.Targets)
+		r.queue = make(chan handled, maxUnacknowledged)
+		answering.Go(r.run)
 	}
-	k := &keeper{in: in, ctx: ctx, out: r.queue, arrivals: make(chan arrival, maxArrivals)}
-	stopped := make(chan struct{})
-	var answering, keeping, watching sync.WaitGroup
-	answering.Go(r.run)
-	keeping.Go(k.run)
 	watching.Go(func() { // a recovery that takes the replica away must not wait for the client
 		select {
 		case <-in.w.Lost():
@@ -55,19 +57,23 @@ func (in *receiver) pipeline(ctx context.Context) error {
 	if err != nil && !k.failed.Load() {
 		r.abandon() // upstream is gone: those behind must learn it, and nobody waits for their answers
 	}
-	close(k.arrivals)
-	keeping.Wait()
-	close(r.queue)
-	answering.Wait()
+	k.end()
+	if r.queue != nil {
+		close(r.queue)
+		answering.Wait()
+	}
 	close(stopped)
 	watching.Wait()
 	if k.err != nil {
 		err = k.err
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+		return fmt.Errorf("write of %v: %w", in.block, err)
+	case in.r.Buffered() > 0 || r.deaf || r.broken.Load():
 		return errDone
 	}
-	return fmt.Errorf("write of %v: %w", in.block, err)
+	return nil // another request may follow
 }
 
 // receive is the receive loop. It returns nil after the last packet, and an error when there is no more to read: because
@@ -98,6 +104,9 @@ func (in *receiver) receive(r *responder, k *keeper) error {
 }
 
 const (
+	// ackBatch is how many bytes of acknowledgements are collected while packets wait: a dozen packets, of the 80 that
+	// clients send ahead.
+	ackBatch = 256
 	// maxArrivals is how many packets may wait for the disk, and maxCopied up to which size they are copied for that.
 	maxArrivals = 8
 	maxCopied   = 128 << 10
@@ -110,8 +119,9 @@ const (
 type keeper struct {
 	in       *receiver
 	ctx      context.Context
-	out      chan<- handled
-	arrivals chan arrival
+	out      *responder
+	arrivals chan arrival // nil before the first
+	running  sync.WaitGroup
 	waiting  atomic.Int32 // arrivals that are not handled yet
 	failed   atomic.Bool
 	err      error // set before failed
@@ -134,10 +144,15 @@ var packetCopies = sync.Pool{New: func() any { return new(make([]byte, maxCopied
 func (k *keeper) take(p *dtp.Packet) {
 	if p.DataLen <= smallPacket && k.waiting.Load() == 0 {
 		k.handle(p)
+		k.out.idle()
 		return
 	}
 	a := arrival{packet: *p}
 	k.waiting.Add(1)
+	if k.arrivals == nil {
+		k.arrivals = make(chan arrival, maxArrivals)
+		k.running.Go(k.run)
+	}
 	if len(p.Raw) > maxCopied {
 		a.done = make(chan struct{})
 		k.arrivals <- a
@@ -151,6 +166,14 @@ func (k *keeper) take(p *dtp.Packet) {
 	k.arrivals <- a
 }
 
+// end returns when everything taken is handled.
+func (k *keeper) end() {
+	if k.arrivals != nil {
+		close(k.arrivals)
+		k.running.Wait()
+	}
+}
+
 func (k *keeper) run() {
 	for a := range k.arrivals {
 		k.handle(&a.packet)
@@ -158,6 +181,9 @@ func (k *keeper) run() {
 			packetCopies.Put(a.copied)
 		} else {
 			close(a.done)
+		}
+		if k.waiting.Load() == 1 { // before the receive loop may handle packets again
+			k.out.idle()
 		}
 		k.waiting.Add(-1)
 	}
@@ -169,7 +195,7 @@ func (k *keeper) handle(p *dtp.Packet) {
 		return
 	}
 	if p.Heartbeat() {
-		k.out <- handled{seqno: p.Seqno}
+		k.out.take(handled{seqno: p.Seqno})
 		return
 	}
 	var err error
@@ -184,13 +210,14 @@ func (k *keeper) handle(p *dtp.Packet) {
 		err = k.in.finish(k.ctx, p.Offset)
 	}
 	if err != nil {
-		k.out <- handled{seqno: p.Seqno, status: statusOf(err)} // the client is told
+		k.out.take(handled{seqno: p.Seqno, status: statusOf(err)}) // the client is told
+		k.out.idle()
 		k.err = err
 		k.failed.Store(true)
 		_ = k.in.nc.SetReadDeadline(time.Unix(1, 0)) // wakes the receive loop
 		return
 	}
-	k.out <- handled{seqno: p.Seqno, end: p.Offset + int64(p.DataLen)}
+	k.out.take(handled{seqno: p.Seqno, end: p.Offset + int64(p.DataLen)})
 }
 
 // finish finalizes the replica after the last packet.
@@ -209,7 +236,7 @@ func (in *receiver) finish(ctx context.Context, length int64) error {
 // responder sends acknowledgements upstream, in order, each when this datanode and those behind have the packet.
 type responder struct {
 	in     *receiver
-	queue  chan handled
+	queue  chan handled // nil without a mirror: then the keeper answers itself
 	mirror *peer
 	behind int // datanodes behind this one
 
@@ -241,6 +268,25 @@ func (r *responder) breakMirror(cause error) {
 		r.in.log.Warn("pipeline broken behind this datanode", "block", r.in.block.String(), "next", r.mirror.addr, "err", cause)
 	}
 	r.mirror.Close()
+}
+
+// take is the keeper's way in.
+func (r *responder) take(h handled) {
+	if r.queue != nil {
+		r.queue <- h
+		return
+	}
+	r.answer(h)
+	if len(r.out) >= ackBatch {
+		r.flush()
+	}
+}
+
+// idle says that the keeper has nothing to do.
+func (r *responder) idle() {
+	if r.queue == nil {
+		r.flush()
+	}
 }
 
 // run ends when the queue is closed and empty. If upstream cannot be written to, the rest is dropped.

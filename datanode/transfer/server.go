@@ -176,8 +176,8 @@ func newConn(s *Server, nc net.Conn) *conn {
 // writeBuffers are the large readers of connections that packets come in on.
 var writeBuffers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
 
-// enlarge gives the connection a reader that whole packets fit into. The function returned gives it back, after which
-// the connection reads nothing more.
+// enlarge gives the connection a reader that whole packets fit into. The function returned gives it back; what is in it
+// then is lost.
 func (c *conn) enlarge() func() {
 	rest, _ := c.r.Peek(c.r.Buffered())
 	big := writeBuffers.Get().(*bufio.Reader)
@@ -186,8 +186,11 @@ func (c *conn) enlarge() func() {
 		src = io.MultiReader(bytes.NewReader(bytes.Clone(rest)), c.nc)
 	}
 	big.Reset(src)
+	small := c.r
 	c.r = big
 	return func() {
+		small.Reset(c.nc)
+		c.r = small
 		big.Reset(nil)
 		writeBuffers.Put(big)
 	}
