@@ -85,8 +85,7 @@ func LaunchDev(t testing.TB, data string, args ...string) *Dev {
 	d.cmd = exec.Command(Binary(t), args...)
 	d.cmd.Env = Environ(t, "", "HOPS_CLUSTER_DIR="+data+"/")
 	d.cmd.Stdout, d.cmd.Stderr = d.out, d.out
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := d.cmd.Start(); err != nil {
+	if err := processes.Spawn(d.cmd, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

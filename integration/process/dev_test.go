@@ -40,6 +40,7 @@ func TestDevStopsWithinSecondsAndLeavesNoProcess(t *testing.T) {
 		job    bool
 	}{
 		{"Ctrl-C", syscall.SIGINT, false},
+		{"the terminal is closed while containers run", syscall.SIGHUP, true},
 		{"SIGTERM while containers run", syscall.SIGTERM, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

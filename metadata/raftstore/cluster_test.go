@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -38,6 +39,8 @@ type cluster struct {
 	tune    func(*GroupConfig)
 	members []Member
 	nodes   map[string]*node
+	// ports that nobody takes while a node is down.
+	ports processes.Ports
 }
 
 type node struct {
@@ -54,6 +57,7 @@ type node struct {
 // newCluster reserves addresses for n members; start starts them.
 func newCluster(t testing.TB, n int) *cluster {
 	c := &cluster{t: t, secret: security.NewSecret(), nodes: make(map[string]*node)}
+	t.Cleanup(func() { c.ports.Close() })
 	for i := range n {
 		c.add(fmt.Sprintf("m%d", i+1), true)
 	}
@@ -68,12 +72,11 @@ func newCluster(t testing.TB, n int) *cluster {
 // add makes a node; listed ones are in the configuration of every member.
 func (c *cluster) add(id string, listed bool) *node {
 	c.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := c.ports.Take(1)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	nd := &node{id: id, dir: c.t.TempDir(), addr: l.Addr().String(), groups: map[string]*Group{}, machines: map[string]*machine{}}
-	l.Close()
+	nd := &node{id: id, dir: c.t.TempDir(), addr: addr[0], groups: map[string]*Group{}, machines: map[string]*machine{}}
 	c.nodes[id] = nd
 	if listed {
 		c.members = append(c.members, Member{ID: id, Address: nd.addr})
@@ -85,14 +88,7 @@ func (c *cluster) add(id string, listed bool) *node {
 func (c *cluster) host(id string) *node {
 	c.t.Helper()
 	nd := c.nodes[id]
-	var l net.Listener
-	var err error
-	for range 50 { // the port was ours a moment ago
-		if l, err = net.Listen("tcp", nd.addr); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	l, err := net.Listen("tcp", nd.addr)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
@@ -32,7 +33,6 @@ type cluster struct {
 	dir     string
 	secret  security.Secret
 	members []raftstore.Member
-	raft    []net.Listener
 	nodes   []*member
 	change  func(*Config)
 	reserve int64
@@ -48,10 +48,14 @@ type member struct {
 func newCluster(t testing.TB, n int, change func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), secret: security.NewSecret(), change: change, reserve: -1}
+	var ports processes.Ports // that nobody takes while a namenode is down
+	t.Cleanup(func() { ports.Close() })
 	for i := range n {
-		l := listen(t)
-		c.raft = append(c.raft, l)
-		c.members = append(c.members, raftstore.Member{ID: fmt.Sprintf("nn%d", i+1), Address: l.Addr().String()})
+		addr, err := ports.Take(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.members = append(c.members, raftstore.Member{ID: fmt.Sprintf("nn%d", i+1), Address: addr[0]})
 	}
 	c.nodes = make([]*member, n)
 	for i := range n {
@@ -83,14 +87,10 @@ func listen(t testing.TB) net.Listener {
 func (c *cluster) start(i int) {
 	c.t.Helper()
 	id := c.members[i].ID
-	raft := c.raft[i]
-	if raft == nil {
-		var err error
-		if raft, err = net.Listen("tcp", c.members[i].Address); err != nil {
-			c.t.Fatal(err)
-		}
+	raft, err := net.Listen("tcp", c.members[i].Address)
+	if err != nil {
+		c.t.Fatal(err)
 	}
-	c.raft[i] = nil
 	log := slog.New(slog.DiscardHandler)
 	if os.Getenv("HOPS_TEST_LOG") != "" {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -58,15 +59,12 @@ func newTestCluster(t *testing.T, members int, tune func(*Config)) *testCluster 
 		t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: 2 * time.Second, tune: tune,
 		live: make([]*member, members),
 	}
+	var ports processes.Ports // that nobody takes while a member is down
+	t.Cleanup(func() { ports.Close() })
 	for i := range members {
-		var a [3]string
-		for j := range a {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			a[j] = l.Addr().String()
-			l.Close()
+		a, err := ports.Take(3)
+		if err != nil {
+			t.Fatal(err)
 		}
 		id := fmt.Sprintf("rm%d", i+1)
 		c.peers = append(c.peers, Peer{id, a[0], a[1]})
@@ -91,12 +89,6 @@ func testLog(t *testing.T) *slog.Logger {
 
 func listen(t *testing.T, address string) net.Listener {
 	t.Helper()
-	for range 50 { // a port that was just given up
-		if l, err := net.Listen("tcp", address); err == nil {
-			return l
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
