@@ -276,7 +276,9 @@ func (c *HadoopConf) config() (Config, error) {
 		}
 	}
 	get("dfs.replication", func(v string) (err error) {
-		config.Replication, err = strconv.Atoi(v)
+		if config.Replication, err = strconv.Atoi(v); err == nil && config.Replication == 0 { // which is "not set" in Config
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "Requested replication factor of 0 is less than the required minimum of 1")
+		}
 		return err
 	})
 	get("dfs.blocksize", func(v string) error {

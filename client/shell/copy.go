@@ -87,6 +87,10 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 			}
 			return done(source)
 		}()
+		var wrong usageError
+		if errors.As(err, &wrong) {
+			return err
+		}
 		if err != nil {
 			s.report(err)
 		}
@@ -143,18 +147,6 @@ func (s *Shell) putTree(ctx context.Context, source string, info fs.FileInfo, ta
 	return s.preserve(ctx, target.path, info)
 }
 
-// preserve carries times and mode over when the option -p is set.
-func (s *Shell) preserve(ctx context.Context, p string, info fs.FileInfo) error {
-	if !s.option("p") {
-		return nil
-	}
-	t := metadata.TimeOf(info.ModTime())
-	if err := s.client.SetTimes(ctx, p, t, t); err != nil {
-		return err
-	}
-	return s.client.SetPermission(ctx, p, metadata.Mode(info.Mode().Perm()))
-}
-
 // putStream writes a file under a temporary name, unless -d says otherwise, and gives it its own when it is durable.
 func (s *Shell) putStream(ctx context.Context, r io.Reader, target item, mode metadata.Mode) error {
 	if target.isDir() || target.status != nil && !s.option("f") {
@@ -169,7 +161,7 @@ func (s *Shell) putStream(ctx context.Context, r io.Reader, target item, mode me
 		if errors.Is(err, metadata.ErrNotExist) {
 			return &pathError{path: target.shown, text: "No such file or directory", qualified: s.qualified(target.path)}
 		}
-		return err
+		return refused(err)
 	}
 	stop := context.AfterFunc(ctx, w.Abort)
 	_, err = io.CopyBuffer(w, onlyReader{r}, make([]byte, copyBuffer))
@@ -403,6 +395,16 @@ func (c *crcWriter) file() []byte {
 
 func runCp(ctx context.Context, s *Shell, args []string) error {
 	sources, last := args[:len(args)-1], args[len(args)-1]
+	if _, err := s.keeps(); err != nil {
+		return err
+	}
+	isLocal := func(word string) bool { return strings.HasPrefix(word, "file:/") }
+	switch {
+	case isLocal(last) && !slices.ContainsFunc(sources, isLocal):
+		return runGet(ctx, s, args)
+	case !isLocal(last) && !slices.ContainsFunc(sources, func(word string) bool { return !isLocal(word) }):
+		return runPut(ctx, s, args)
+	}
 	dst, err := s.destination(ctx, last, sources, s.option("f"))
 	if err != nil {
 		return err
@@ -423,7 +425,10 @@ func (s *Shell) cpTree(ctx context.Context, src, target item) error {
 			return err
 		}
 		defer r.Close()
-		return s.putStream(ctx, r, target, 0o666)
+		if err := s.putStream(ctx, r, target, 0o666); err != nil {
+			return err
+		}
+		return s.preserveCopy(ctx, src, target.path)
 	}
 	if target.status != nil && !target.isDir() {
 		return notDirectory(target.shown)
@@ -446,10 +451,16 @@ func (s *Shell) cpTree(ctx context.Context, src, target item) error {
 			s.report(err)
 		}
 	}
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.preserveCopy(ctx, src, target.path)
 }
 
 func runAppend(ctx context.Context, s *Shell, args []string) error {
+	if len(args) < 2 {
+		return errors.New("missing destination argument")
+	}
 	sources, last := args[:len(args)-1], args[len(args)-1]
 	if slices.Contains(sources, "-") && len(sources) > 1 {
 		return usageError{"'-' must be the only source"}
@@ -458,19 +469,17 @@ func runAppend(ctx context.Context, s *Shell, args []string) error {
 	if err != nil {
 		return err
 	}
-	if dst.isDir() {
-		return isDirectory(dst.shown)
-	}
 	var files []io.Reader
 	for _, source := range sources {
 		if source == "-" {
 			files = append(files, s.Stdin)
 			continue
 		}
-		if _, err := localStat(source); err != nil {
-			return err
-		}
+		source = strings.TrimPrefix(source, "file://")
 		f, err := os.Open(source)
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New(source)
+		}
 		if err != nil {
 			return err
 		}
@@ -478,14 +487,14 @@ func runAppend(ctx context.Context, s *Shell, args []string) error {
 		files = append(files, f)
 	}
 	if dst.status == nil {
-		if ok, err := s.parentExists(ctx, dst.path); err != nil || !ok {
-			return cmp.Or[error](err, &pathError{path: dst.shown, text: "No such file or directory", qualified: s.qualified(dst.path)})
-		}
-		if err := s.client.WriteFile(ctx, dst.path, nil, false); err != nil {
+		if err := s.client.Mkdirs(ctx, path.Dir(dst.path), 0o777, true); err != nil {
 			return err
 		}
+		if err := s.client.WriteFile(ctx, dst.path, nil, false); err != nil {
+			return refused(err)
+		}
 	}
-	w, err := s.client.Append(ctx, dst.path)
+	w, err := s.client.AppendWith(ctx, dst.path, dfs.AppendOptions{NewBlock: s.option("n")})
 	if err != nil {
 		return err
 	}

@@ -113,7 +113,11 @@ func runChecksum(ctx context.Context, s *Shell, args []string) error {
 		if it.isDir() {
 			return isDirectory(it.shown)
 		}
-		sum, err := s.client.Checksum(ctx, it.path)
+		mode := dfs.MD5MD5CRC
+		if s.properties["dfs.checksum.combine.mode"] == "COMPOSITE_CRC" {
+			mode = dfs.CompositeCRC
+		}
+		sum, err := s.client.ChecksumOf(ctx, it.path, mode)
 		if err != nil {
 			return err
 		}
@@ -211,7 +215,7 @@ func (s *Shell) findTests(words []string) ([]primary, error) {
 		case "-a", "-and":
 		case "-name", "-iname":
 			if len(words) == 0 {
-				return nil, usageError{"Fatal internal error\njava.util.NoSuchElementException"}
+				return nil, fatalError{"java.util.NoSuchElementException"}
 			}
 			pattern, fold := words[0], func(name string) string { return name }
 			words = words[1:]

@@ -14,12 +14,30 @@ import (
 
 // isGlob reports whether a word has wildcards of Hadoop's patterns: * ? [abc] [a-z] [^a] {a,b}, with \ before what is
 // meant literally.
-func isGlob(word string) bool { return strings.ContainsAny(word, "*?[{") }
+func isGlob(word string) bool {
+	for i := 0; i < len(word); i++ {
+		switch word[i] {
+		case '\\':
+			i++
+		case '*', '?', '[', '{':
+			return true
+		}
+	}
+	return false
+}
+
+// unescape is what a word without wildcards means; one with wildcards stays as it is.
+func unescape(word string) string {
+	if isGlob(word) {
+		return word
+	}
+	return strings.ReplaceAll(word, `\`, "")
+}
 
 // glob finds the existing paths that a word means, in order.
 func (s *Shell) glob(ctx context.Context, word string) ([]item, error) {
 	if !isGlob(word) {
-		it, err := s.look(ctx, strings.ReplaceAll(word, `\`, ""))
+		it, err := s.look(ctx, unescape(word))
 		if err != nil || it.status == nil {
 			return nil, err
 		}
@@ -46,7 +64,7 @@ func (s *Shell) glob(ctx context.Context, word string) ([]item, error) {
 
 func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 	if !isGlob(pattern) {
-		it, err := s.look(ctx, pattern)
+		it, err := s.look(ctx, unescape(pattern))
 		if err != nil || it.status == nil {
 			return nil, err
 		}
@@ -98,7 +116,11 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 		}
 		level = next
 	}
-	if !prefix && !strings.Contains(pattern, "://") {
+	if strings.Contains(pattern, "://") {
+		for i := range level {
+			level[i].shown = s.qualified(level[i].path)
+		}
+	} else if !prefix {
 		home := "/user/" + s.client.User() + "/"
 		for i := range level {
 			level[i].shown = strings.TrimPrefix(level[i].shown, home)
@@ -137,7 +159,7 @@ func compile(component string) (*regexp.Regexp, error) {
 		}
 	}
 	if class {
-		return nil, fmt.Errorf("Illegal file pattern: Expecting set closure character or end of range, or } for glob %s", component)
+		return nil, fmt.Errorf("Illegal file pattern: error parsing regexp: Unclosed character class at pos %d: `%s`", len(component), component)
 	}
 	b.WriteString(`\z`)
 	re, err := regexp.Compile(b.String())
@@ -188,7 +210,9 @@ func braces(pattern string) ([]string, error) {
 		}
 	}
 	if depth > 0 {
-		return nil, fmt.Errorf("Illegal file pattern: Unclosed group near index %d %s", len(pattern), pattern)
+		component := pattern[strings.LastIndexByte(pattern[:open], '/')+1:]
+		component, _, _ = strings.Cut(component, "/")
+		return nil, fmt.Errorf("Illegal file pattern: error parsing regexp: Unclosed group at pos %d: `%s`", len(component), component)
 	}
 	return []string{pattern}, nil
 }

@@ -27,7 +27,7 @@ func runChmod(ctx context.Context, s *Shell, args []string) error {
 	})
 }
 
-var symbolic = regexp.MustCompile(`^([ugoa]*)([+\-=])([rwxXt]*)$`)
+var symbolic = regexp.MustCompile(`^([ugoa]*)([+\-=])([rwxXt]+)$`)
 
 // parseMode reads an octal mode or symbolic changes, u+x,g-w.
 func parseMode(text string) (func(old metadata.Mode, dir bool) metadata.Mode, error) {

@@ -61,6 +61,11 @@ type usageError struct{ message string }
 
 func (e usageError) Error() string { return e.message }
 
+// fatalError is an exception that Hadoop's shell does not expect, exit status 255.
+type fatalError struct{ message string }
+
+func (e fatalError) Error() string { return e.message }
+
 // pathError is Hadoop's PathIOException: `path': text.
 type pathError struct {
 	path, target, text, qualified string
@@ -119,7 +124,11 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 	name := strings.TrimPrefix(args[0], "-")
 	v, ok := verbs[name]
 	if alias, deprecated := deprecatedVerbs[name]; deprecated {
-		fmt.Fprintf(s.Stderr, "%s: DEPRECATED: Please use '%s' instead.\n", name, strings.Join(alias, " "))
+		instead := strings.Join(alias, " ")
+		if name == "rmr" {
+			instead = "-" + instead
+		}
+		fmt.Fprintf(s.Stderr, "%s: DEPRECATED: Please use '%s' instead.\n", name, instead)
 		v, ok = verbs[alias[0]], true
 		args = append(append([]string{args[0]}, alias[1:]...), args[1:]...)
 	}
@@ -140,6 +149,7 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		}
 	}
 	var wrong usageError
+	var fatal fatalError
 	switch {
 	case errors.As(err, &wrong):
 		s.out.Flush()
@@ -148,6 +158,10 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		}
 		s.printUsage()
 		fmt.Fprintf(s.Stderr, "Usage: hadoop fs [generic options] %s\n", v.usage)
+		return ExitUsage
+	case errors.As(err, &fatal):
+		s.out.Flush()
+		fmt.Fprintf(s.Stderr, "-%s: Fatal internal error\n%s\n", name, fatal.message)
 		return ExitUsage
 	case ctx.Err() != nil:
 		return ExitAborted
@@ -226,6 +240,8 @@ func (s *Shell) parse(v verb, args []string) ([]string, error) {
 				return nil, usageError{fmt.Sprintf("Illegal option -%s needs a value", option)}
 			}
 			s.options[option], args = args[0], args[1:]
+		case s.verb == "cp" && option[0] == 'p':
+			s.options["p"] = option[1:]
 		default:
 			// -chmod takes modes that begin with a dash.
 			if (s.verb == "chmod") && strings.Trim(option, "rwxXt,+-=ugoa") == "" {
@@ -272,8 +288,12 @@ func (s *Shell) resolve(word string) (string, error) {
 		if err != nil {
 			return "", usageError{err.Error()}
 		}
-		if u.Scheme == "file" {
+		switch own, _, _ := strings.Cut(s.uri, ":"); u.Scheme {
+		case own:
+		case "file":
 			return "", &pathError{path: word, text: "Does not match target filesystem"}
+		default:
+			return "", fmt.Errorf("No FileSystem for scheme %q", u.Scheme)
 		}
 		if host := u.Host; host != "" && u.Scheme+"://"+host != s.uri {
 			return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
@@ -339,7 +359,8 @@ func (s *Shell) expand(ctx context.Context, words []string, creating bool) ([]it
 		found, err := s.glob(ctx, word)
 		if err == nil && len(found) == 0 && creating && !isGlob(word) {
 			var it item
-			it, err = s.look(ctx, word)
+			it, err = s.look(ctx, unescape(word))
+			it.shown = unescape(word)
 			found = []item{it}
 		}
 		var wrong usageError
@@ -350,7 +371,7 @@ func (s *Shell) expand(ctx context.Context, words []string, creating bool) ([]it
 			s.report(err)
 		case len(found) == 0:
 			if !s.option("f") || s.verb != "rm" {
-				s.report(notFound(shownForm(word)))
+				s.report(notFound(unescape(word)))
 			}
 		default:
 			items = append(items, found...)

@@ -21,7 +21,7 @@ var verbs map[string]verb
 
 func init() { // a literal would be an initialization cycle: help lists the table
 	verbs = map[string]verb{
-		"appendToFile":   {"-appendToFile <localsrc> ... <dst>", "Append local files, or standard input (-), to a file.", nil, nil, 2, 0, runAppend},
+		"appendToFile":   {"-appendToFile [-n] <localsrc> ... <dst>", "Append local files, or standard input (-), to a file; -n begins a new block.", []string{"n"}, nil, 1, 0, runAppend},
 		"cat":            {"-cat [-ignoreCrc] <src> ...", "Print files.", []string{"ignoreCrc"}, nil, 1, 0, runCat},
 		"chgrp":          {"-chgrp [-R] GROUP PATH...", "Change the group of files.", []string{"R"}, nil, 2, 0, runChgrp},
 		"chmod":          {"-chmod [-R] <MODE[,MODE]... | OCTALMODE> PATH...", "Change the mode of files.", []string{"R"}, nil, 2, 0, runChmod},
@@ -42,7 +42,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"copyFromLocal":  {"-copyFromLocal [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "The same as put.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
 		"copyToLocal":    {"-copyToLocal [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "The same as get.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
 		"count":          {"-count [-q] [-h] [-v] [-t [<storage type>]] [-u] [-x] [-e] [-s] <path> ...", "Count directories, files and bytes below paths.", []string{"q", "h", "v", "t", "u", "x", "e", "s"}, nil, 1, 0, runCount},
-		"cp":             {"-cp [-f] [-d] <src> ... <dst>", "Copy files within the filesystem.", []string{"f", "d"}, nil, 2, 0, runCp},
+		"cp":             {"-cp [-f] [-p | -p[topax]] [-d] [-t <thread count>] [-q <thread pool queue size>] <src> ... <dst>", "Copy files within the filesystem, or from and to file:// paths. -p keeps times, owner and permission, or what the letters name: t, o, p, access control list (a), extended attributes (x).", []string{"f", "d"}, []string{"t", "q"}, 2, 0, runCp},
 		"df":             {"-df [-h] [<path> ...]", "Show capacity and free space.", []string{"h"}, nil, 0, 0, runDf},
 		"du":             {"-du [-s] [-h] [-v] [-x] <path> ...", "Show the space that paths use.", []string{"s", "h", "v", "x"}, nil, 0, 0, runDu},
 		"get":            {"-get [-f] [-p] [-crc] [-ignoreCrc] [-t <thread count>] [-q <thread pool queue size>] <src> ... <localdst>", "Copy files to the local filesystem.", []string{"f", "p", "crc", "ignoreCrc", "ignorecrc"}, []string{"t", "q"}, 1, 0, runGet},
@@ -52,7 +52,7 @@ func init() { // a literal would be an initialization cycle: help lists the tabl
 		"ls":             {"-ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]", "List directories and files.", []string{"C", "d", "h", "q", "R", "t", "S", "r", "u", "e"}, nil, 0, 0, runLs},
 		"mkdir":          {"-mkdir [-p] <path> ...", "Make directories.", []string{"p"}, nil, 1, 0, runMkdir},
 		"moveFromLocal":  {"-moveFromLocal [-f] [-p] [-l] [-d] <localsrc> ... <dst>", "Copy local files and remove them.", []string{"f", "p", "l", "d"}, nil, 1, 0, runMoveFromLocal},
-		"moveToLocal":    {"-moveToLocal [-crc] <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
+		"moveToLocal":    {"-moveToLocal <src> <localdst>", "Not implemented, as in Hadoop.", []string{"crc"}, nil, 0, 0, runMoveToLocal},
 		"mv":             {"-mv <src> ... <dst>", "Move files within the filesystem.", nil, nil, 2, 0, runMv},
 		"put":            {"-put [-f] [-p] [-l] [-d] [-t <thread count>] [-q <thread pool queue size>] <localsrc> ... <dst>", "Copy local files, or standard input (-), into the filesystem.", []string{"f", "p", "l", "d"}, []string{"t", "q"}, 1, 0, runPut},
 		"rm":             {"-rm [-f] [-r|-R] [-skipTrash] [-safely] <src> ...", "Remove files.", []string{"f", "r", "R", "skipTrash", "safely"}, nil, 0, 0, runRm},
@@ -98,8 +98,7 @@ func (s *Shell) describe(names []string, long bool) error {
 	for _, name := range names {
 		v, ok := verbs[strings.TrimPrefix(name, "-")]
 		if !ok {
-			s.report(fmt.Errorf("%s: Unknown command", name))
-			continue
+			return usageError{fmt.Sprintf("`%s': Unknown command", name)}
 		}
 		if long {
 			s.printf("%s :\n  %s\n\n", v.usage, v.description)
