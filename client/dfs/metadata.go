@@ -17,14 +17,14 @@ func (c *Client) Stat(ctx context.Context, name string) (metadata.FileStatus, er
 	if err != nil {
 		return metadata.FileStatus{}, err
 	}
-	var answer hadooppb.GetFileInfoResponseProto
+	answer := infoAnswer{name: name}
 	if err := c.call(ctx, "stat", name, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: &name}, &answer); err != nil {
 		return metadata.FileStatus{}, err
 	}
-	if answer.Fs == nil {
+	if !answer.found {
 		return metadata.FileStatus{}, notExist("stat", name)
 	}
-	return statusOf(answer.Fs, name), nil
+	return answer.status, nil
 }
 
 func notExist(op, name string) error {
@@ -45,21 +45,16 @@ func (c *Client) ListPage(ctx context.Context, name, startAfter string) (Page, e
 	if err != nil {
 		return Page{}, err
 	}
-	var answer hadooppb.GetListingResponseProto
+	answer := listAnswer{name: name}
 	err = c.call(ctx, "list", name, "getListing",
 		&hadooppb.GetListingRequestProto{Src: &name, StartAfter: []byte(startAfter), NeedLocation: new(bool)}, &answer)
 	if err != nil {
 		return Page{}, err
 	}
-	if answer.DirList == nil {
+	if !answer.found {
 		return Page{}, notExist("list", name)
 	}
-	list := answer.DirList.GetPartialListing()
-	page := Page{Entries: make([]metadata.FileStatus, len(list)), Remaining: int(answer.DirList.GetRemainingEntries())}
-	for i, entry := range list {
-		page.Entries[i] = statusOf(entry, name)
-	}
-	return page, nil
+	return answer.page, nil
 }
 
 // List lists a directory, in the order of names. Of a file it lists the file itself. The directory may change meanwhile:
@@ -77,7 +72,11 @@ func (c *Client) List(ctx context.Context, name string) ([]metadata.FileStatus, 
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, page.Entries...)
+		if entries == nil {
+			entries = page.Entries
+		} else {
+			entries = append(entries, page.Entries...)
+		}
 		if page.Remaining == 0 || len(page.Entries) == 0 {
 			return entries, nil
 		}
