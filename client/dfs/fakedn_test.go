@@ -32,6 +32,7 @@ type fakeNode struct {
 	dead     bool
 	conns    map[net.Conn]bool
 	accepted int
+	keeps    bool // connections, after writes: ours do, Hadoop's do not
 	replicas map[uint64]*fakeReplica
 	stages   []stage
 	synced   int
@@ -157,6 +158,7 @@ func (n *fakeNode) serve(conn net.Conn) {
 		switch q := request.(type) {
 		case *hadooppb.OpWriteBlockProto:
 			n.write(conn, r, q)
+			n.set(func() { again = n.keeps })
 		case *hadooppb.OpReadBlockProto:
 			again = n.read(conn, r, q)
 		case *hadooppb.OpBlockChecksumProto:

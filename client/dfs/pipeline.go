@@ -78,6 +78,8 @@ type blockWriter struct {
 	sent       int64
 	seqno      int64 // of the next packet
 	unsynced   bool  // something was sent since the last packet with sync
+	hold       bool  // the next packet goes out together with the one after it
+	held       []byte
 
 	fruitless int   // recoveries without progress
 	progress  int64 // acknowledged at the last recovery
@@ -238,19 +240,24 @@ func (b *blockWriter) push(p *outPacket, h dtp.Header) error {
 	b.lastSend = time.Now()
 	broken := b.failure != nil || b.conn == nil
 	b.mu.Unlock()
-	if !broken {
-		broken = !b.write(wire)
+	if !broken && b.hold {
+		b.hold, b.held = false, wire
+		return nil
 	}
+	if !broken {
+		broken = !b.write(b.held, wire)
+	}
+	b.hold, b.held = false, nil
 	if broken {
-		return b.recover(b.w.life)
+		return b.recover(b.w.life) // sends what was held too
 	}
 	return nil
 }
 
 // write sends bytes; false: the pipeline is broken.
-func (b *blockWriter) write(wire []byte) bool {
+func (b *blockWriter) write(wire ...[]byte) bool {
 	_ = b.conn.SetWriteDeadline(time.Now().Add(b.patience()))
-	if _, err := b.conn.Write(wire); err != nil {
+	if _, err := (*net.Buffers)(&wire).WriteTo(b.conn); err != nil {
 		// What the datanode said before it hung up may blame another one.
 		_ = b.conn.SetReadDeadline(time.Now().Add(lastWords))
 		<-b.acks
@@ -345,15 +352,19 @@ func (b *blockWriter) persist(ctx context.Context) error {
 
 // finish sends what is left and the end of the block, and waits until the datanodes have stored it.
 func (b *blockWriter) finish(ctx context.Context) error {
+	alone := len(b.nodes) == 1
 	if b.filling.Len() > b.prefix {
+		b.hold = alone
 		if err := b.send(false); err != nil {
 			return err
 		}
 	}
 	// The end goes out only when all data is acknowledged: a datanode that has finished its replica cannot take data
-	// again from a new pipeline.
-	if err := b.wait(ctx, b.seqno-1); err != nil {
-		return err
+	// again from a new pipeline. If there is but one, its failure is the end anyhow.
+	if !alone {
+		if err := b.wait(ctx, b.seqno-1); err != nil {
+			return err
+		}
 	}
 	p := b.filling
 	b.filling = nil

@@ -146,6 +146,25 @@ func TestReadsReuseConnections(t *testing.T) {
 	}
 }
 
+func TestWritesReuseConnectionsWhereTheDatanodeLetsThem(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		c, client := newCluster(t, 1)
+		c.nodes[0].set(func() { c.nodes[0].keeps = keeps })
+		for i := range 10 {
+			data := pattern(1000 + i)
+			if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+				t.Fatal(err)
+			}
+			sameBytes(t, "stored", c.content("/f"), data)
+		}
+		var n int
+		c.nodes[0].set(func() { n = c.nodes[0].accepted })
+		if want := map[bool]int{true: 1, false: 10}[keeps]; n != want {
+			t.Errorf("%d connections for 10 files where the datanode keeps them: %v", n, keeps)
+		}
+	}
+}
+
 func TestKeptConnectionThatTheDatanodeClosedIsReplaced(t *testing.T) {
 	c, client := newCluster(t, 1)
 	bigFile(t, client, 10_000)

@@ -144,7 +144,9 @@ var packetCopies = sync.Pool{New: func() any { return new(make([]byte, maxCopied
 func (k *keeper) take(p *dtp.Packet) {
 	if p.DataLen <= smallPacket && k.waiting.Load() == 0 {
 		k.handle(p)
-		k.out.idle()
+		if k.in.r.Buffered() <= len(p.Raw) { // nothing follows at once
+			k.out.idle()
+		}
 		return
 	}
 	a := arrival{packet: *p}

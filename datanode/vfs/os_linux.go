@@ -35,3 +35,22 @@ func (f osFile) Punch(off, n int64) error {
 	}
 	return nil
 }
+
+// Sync is fdatasync: the times in the inode need not be durable.
+func (f osFile) Sync() error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	failed := c.Control(func(fd uintptr) {
+		for err = unix.Fdatasync(int(fd)); errors.Is(err, unix.EINTR); err = unix.Fdatasync(int(fd)) {
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	if err != nil {
+		return &os.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+	}
+	return nil
+}
