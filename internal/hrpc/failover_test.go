@@ -229,7 +229,7 @@ func TestLeaderDiesUnderManyCalls(t *testing.T) {
 	var served atomic.Int32
 	a.set(func(c *Call) {
 		if served.Add(1) > 500 {
-			carryOut(c) // but the answer is lost
+			carryOut(c)            // but the answer is lost
 			go c.conn.conn.Close() // waits for this handler, on which the connection is read
 			return
 		}

@@ -2,7 +2,9 @@ package hrpc
 
 import (
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -10,8 +12,14 @@ import (
 // those who add meanwhile leave their frames to the sender.
 type outbox struct {
 	conn    net.Conn
-	timeout time.Duration // for one write to be taken by the peer
-	wake    chan struct{} // tells the writer goroutine that there is something; capacity one
+	timeout time.Duration   // for one write to be taken by the peer
+	wake    chan struct{}   // tells the writer goroutine that there is something; capacity one
+	raw     syscall.RawConn // of conn; nil if it is no socket
+
+	// Of the sender.
+	push   func(fd uintptr) bool // o.pushRest
+	rest   []byte
+	failed error
 
 	mu       sync.Mutex
 	pending  []byte
@@ -26,7 +34,47 @@ type outbox struct {
 func newOutbox(conn net.Conn, timeout time.Duration) *outbox {
 	o := &outbox{conn: conn, timeout: timeout, wake: make(chan struct{}, 1)}
 	o.room = sync.NewCond(&o.mu)
+	o.push = o.pushRest
+	if socket, ok := conn.(syscall.Conn); ok {
+		o.raw, _ = socket.SyscallConn() // without it Conn.Write does
+	}
 	return o
+}
+
+// atOnce is the most that goes to the kernel without telling the scheduler.
+const atOnce = 64 << 10
+
+// write gives b to the kernel, waiting while the peer does not take it.
+func (o *outbox) write(b []byte) error {
+	if o.raw == nil || len(b) > atOnce {
+		_, err := o.conn.Write(b)
+		return err
+	}
+	o.rest, o.failed = b, nil
+	err := o.raw.Write(o.push)
+	o.rest = nil
+	if err == nil {
+		err = o.failed
+	}
+	return err
+}
+
+// pushRest writes what the socket takes; false: it takes no more now.
+func (o *outbox) pushRest(fd uintptr) bool {
+	for len(o.rest) > 0 {
+		n, errno := writeSocket(fd, o.rest)
+		switch {
+		case errno == syscall.EAGAIN:
+			return false
+		case errno == syscall.EINTR:
+		case errno != 0:
+			o.failed = os.NewSyscallError("write", errno)
+			return true
+		default:
+			o.rest = o.rest[n:]
+		}
+	}
+	return true
 }
 
 // add runs encode on what is pending and makes sure that somebody sends it. encode appends whole frames, or returns an
@@ -95,7 +143,7 @@ func (o *outbox) send() error {
 			_ = o.conn.SetWriteDeadline(o.deadline)
 		}
 		o.mu.Unlock()
-		_, err := o.conn.Write(out)
+		err := o.write(out)
 		o.mu.Lock()
 		if cap(out) <= keepBuffer {
 			o.spare = out[:0]

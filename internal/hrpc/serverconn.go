@@ -224,14 +224,14 @@ func (c *serverConn) receive() error {
 // saves the read that finds nothing, which Conn.Read needs each time before it may wait. It is a tenth of a request.
 func (c *serverConn) readable(fd uintptr) (ended bool) {
 	for {
-		n, err := syscall.Read(int(fd), c.frames.room())
+		n, errno := readSocket(fd, c.frames.room())
 		switch {
-		case err == syscall.EAGAIN:
+		case errno == syscall.EAGAIN:
 			return false
-		case err == syscall.EINTR:
+		case errno == syscall.EINTR:
 			continue
-		case err != nil:
-			c.ended = os.NewSyscallError("read", err)
+		case errno != 0:
+			c.ended = os.NewSyscallError("read", errno)
 			return true
 		case n == 0:
 			c.ended = c.frames.ended(io.EOF)
