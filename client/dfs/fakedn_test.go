@@ -284,6 +284,7 @@ func (n *fakeNode) write(conn net.Conn, r *bufio.Reader, q *hadooppb.OpWriteBloc
 		return
 	}
 	packets := dtp.NewPacketReader(r)
+	defer packets.Done()
 	seqno := int64(-1)
 	for {
 		p, err := packets.Next()
