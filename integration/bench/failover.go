@@ -78,7 +78,7 @@ func (r *runner) failover(ctx context.Context, sides []side) error {
 
 // killed is one failover, after which all servers run again.
 func (r *runner) killed(ctx context.Context, s side, host bool) (bench.Failover, error) {
-	if err := r.space(); err != nil {
+	if err := r.space(8); err != nil {
 		return bench.Failover{}, err
 	}
 	b, err := r.load(ctx, s, func(o *bench.Options) { o.Connections, o.Outstanding = 16, 16 })

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -75,8 +76,9 @@ type hadoop struct {
 	dir   string
 	jars  string
 	ports processes.Ports
-	procs map[string]*java
-	nodes []string // addresses of namenodes
+	mu    sync.Mutex
+	procs map[string]*java // guarded by mu
+	nodes []string         // addresses of namenodes
 	argv  map[string][]string
 	heap  map[string]string
 	count int // datanodes
@@ -253,6 +255,7 @@ func (r *runner) startHadoop(ctx context.Context, name, label string, sh shape, 
 			return nil, err
 		}
 	}
+	r.watch(h)
 	return h, ready(ctx, h, sh.datanodes, 3*time.Minute, h.died)
 }
 
@@ -294,7 +297,9 @@ func (h *hadoop) start(name string) error {
 		_ = cmd.Wait()
 		close(j.done)
 	}()
+	h.mu.Lock()
 	h.procs[name] = j
+	h.mu.Unlock()
 	return nil
 }
 
@@ -340,6 +345,8 @@ func (h *hadoop) listening(ctx context.Context, addrs ...string) error {
 
 // died names a server that ended by itself.
 func (h *hadoop) died() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for name, j := range h.procs {
 		select {
 		case <-j.done:
@@ -370,6 +377,8 @@ func (h *hadoop) label() string { return h.name }
 func (h *hadoop) addresses() []string { return h.nodes }
 
 func (h *hadoop) servers() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	out := map[string]int{}
 	for name, j := range h.procs {
 		out[name] = j.cmd.Process.Pid
@@ -378,8 +387,10 @@ func (h *hadoop) servers() map[string]int {
 }
 
 func (h *hadoop) kill(name string) {
+	h.mu.Lock()
 	j := h.procs[name]
 	j.expected = true
+	h.mu.Unlock()
 	_ = j.cmd.Process.Kill()
 	<-j.done
 }
@@ -407,6 +418,8 @@ func (h *hadoop) killLeader(ctx context.Context, host bool) (func(context.Contex
 }
 
 func (h *hadoop) stop() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, j := range h.procs {
 		j.expected = true
 		_ = j.cmd.Process.Signal(syscall.SIGTERM)

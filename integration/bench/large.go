@@ -91,7 +91,7 @@ func (r *runner) largeOurs(ctx context.Context, name string, files int, within t
 
 func (r *runner) fillAndRestart(ctx context.Context, f filling) error {
 	const namenode = "nn1"
-	if err := r.space(); err != nil {
+	if err := r.space(8); err != nil {
 		return err
 	}
 	l := large{Side: f.side.label()}
@@ -105,7 +105,7 @@ func (r *runner) fillAndRestart(ctx context.Context, f filling) error {
 		err = fmt.Errorf("%d files could not be created: %s", l.Fill.Errors, l.Fill.FirstError)
 	}
 	if err != nil {
-		return errors.Join(err, r.space(), f.side.died())
+		return err
 	}
 	l.Files = l.Fill.Ops
 	l.Resident = bench.Resident(f.side.servers()[namenode])

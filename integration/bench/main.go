@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -47,7 +48,7 @@ type group struct {
 }
 
 var groups = []group{
-	{"promises", 3, 2.5},
+	{"promises", 2, 2},
 	{"single", 14, 9},
 	{"replicated", 17, 0},
 	{"failover", 4, 0},
@@ -185,6 +186,9 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 		return nil
 	}
 	r.label = g.name
+	outside := ctx
+	ctx, stop := r.guard(ctx)
+	defer stop(nil)
 	switch g.name {
 	case "promises":
 		err = r.promises(ctx)
@@ -206,8 +210,11 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 	case "huge":
 		err = r.hugeNamespace(ctx)
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if outside.Err() != nil {
+		return outside.Err()
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
 	}
 	if err != nil {
 		text := oneLine(err.Error())
@@ -239,6 +246,44 @@ type runner struct {
 	waited   time.Duration // for calm
 	jars     string        // directory with Hadoop's jars, empty: it is not measured
 	report   *report
+
+	mu      sync.Mutex
+	running []side // of the group, guarded by mu
+}
+
+// watch has the servers of a side looked after until the group's end.
+func (r *runner) watch(s side) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = append(r.running, s)
+}
+
+// guard ends a group when a server ends by itself or the disk is full, in which clients would wait for long.
+func (r *runner) guard(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	ctx, stop := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.running = nil
+	r.mu.Unlock()
+	go func() {
+		for tick := time.NewTicker(500 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			err := r.space(1)
+			r.mu.Lock()
+			for _, s := range r.running {
+				err = errors.Join(err, s.died())
+			}
+			r.mu.Unlock()
+			if err != nil {
+				stop(err)
+			}
+		}
+	}()
+	return ctx, stop
 }
 
 // say prints a line of progress with the time since the start.
@@ -268,14 +313,14 @@ func checkMachine(o options) error {
 	return nil
 }
 
-// space says when the disk is nearly full, before servers do in their ways.
-func (r *runner) space() error {
+// space says when less than so many GiB of the disk are free, before servers do in their ways.
+func (r *runner) space(need float64) error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(r.dir, &s); err != nil {
 		return err
 	}
-	if free := float64(s.Bavail) * float64(s.Bsize) / (1 << 30); free < 8 {
-		return fmt.Errorf("the disk of %s is full up to %.1f GiB, and a round needs 8: make space, or name another disk with -dir, and run again", r.options.dir, free)
+	if free := float64(s.Bavail) * float64(s.Bsize) / (1 << 30); free < need {
+		return fmt.Errorf("the disk of %s has %.1f GiB left, and %.0f are needed: make space, or name another disk with -dir, and run again", r.options.dir, free, need)
 	}
 	return nil
 }

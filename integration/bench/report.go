@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +28,9 @@ type report struct {
 	// Took is the minutes of each group.
 	Took map[string]float64 `json:"group_minutes"`
 	// Missing are groups that could not be measured, Cut those that were left out for time.
-	Missing   []string  `json:"missing,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+	// Repeated are turns that failed and were taken a second time.
+	Repeated  []string  `json:"repeated,omitempty"`
 	Cut       []string  `json:"cut,omitempty"`
 	Promises  []promise `json:"promises,omitempty"`
 	Tables    []*table  `json:"tables,omitempty"`
@@ -155,6 +158,9 @@ func (r *report) markdown(name string) string {
 		title, r.Started.Format("2006-01-02 15:04 UTC"), r.Version, m.Cores, m.CPU, m.MemoryGiB, m.Filesystem, m.Kernel, m.Go, cmp.Or(m.Java, "no Java"), r.Seconds/60, m.Busy, m.Load, r.LoadAfter)
 	for _, what := range r.Missing {
 		fmt.Fprintf(&b, "**Missing, because it failed:** %s\n\n", what)
+	}
+	for _, what := range r.Repeated {
+		fmt.Fprintf(&b, "**Failed, then repeated:** %s\n\n", what)
 	}
 	for _, what := range r.Cut {
 		fmt.Fprintf(&b, "**Left out for time:** %s\n\n", what)
@@ -359,6 +365,11 @@ func failures(w *row, sides ...string) string {
 	return out
 }
 
+// empty: nothing was measured.
+func (r *report) empty() bool {
+	return len(r.Promises)+len(r.Tables)+len(r.Failovers)+len(r.Large) == 0
+}
+
 // write stores the report: JSON, Markdown and plots.
 func (r *runner) write() error {
 	name := "full"
@@ -368,8 +379,12 @@ func (r *runner) write() error {
 	if r.groups != "" || r.alone {
 		name = "part"
 	}
-	if len(r.report.Missing) > 0 {
+	missing := strings.Join(r.report.Missing, "; ")
+	if missing != "" {
 		name = "incomplete"
+		if r.report.empty() {
+			return errors.New(missing)
+		}
 	}
 	if err := os.MkdirAll(r.options.out, 0o755); err != nil {
 		return err
@@ -394,10 +409,11 @@ func (r *runner) write() error {
 			return err
 		}
 	}
-	fmt.Fprintf(r.screen, "\n%s\nwritten to %s\n", text, filepath.Join(r.options.out, name+".md"))
-	if len(r.report.Missing) > 0 {
-		return fmt.Errorf("INCOMPLETE, what there is stands in %s; missing: %s", filepath.Join(r.options.out, name+".md"), strings.Join(r.report.Missing, "; "))
+	written := filepath.Join(r.options.out, name+".md")
+	if missing != "" {
+		return fmt.Errorf("INCOMPLETE, what there is stands in %s; missing: %s", written, missing)
 	}
+	fmt.Fprintf(r.screen, "\n%s\nwritten to %s\n", text, written)
 	if r.quick {
 		fmt.Fprintln(r.screen, "This was the quick run: one server, few rounds. `make bench` does all rows.")
 	}

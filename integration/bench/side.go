@@ -188,6 +188,7 @@ func (r *runner) startOurs(ctx context.Context, name string, sh shape, propertie
 	if err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
+	r.watch(o)
 	return o, nil
 }
 
