@@ -15,8 +15,10 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/integration/cluster"
 	"github.com/gohops/hops/integration/process"
+	"github.com/gohops/hops/training/controller"
 	"github.com/gohops/hops/training/tensorboard"
 )
 
@@ -138,6 +140,56 @@ type lines struct{}
 
 func (*lines) Write(p []byte) (int, error) { return len(p), nil }
 
+// An experiment whose controller is killed until its attempts are spent has left no result; it must not look as if it ran.
+func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("processes")
+	}
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3")
+	}
+	dev := process.StartDev(t, process.Dir(t))
+	id := strings.TrimSpace(dev.Hops().OK("experiment", "run", "--detach", "-f", writeStudy(t, "import time\ndef train():\n    time.sleep(600)\n")))
+	c := dev.Client()
+	process.Eventually(t, "the end of the job", func() error {
+		for _, pid := range processes.Find(dev.Data+"/", " controller") {
+			// Only when the experiment has a directory: before that it would not be listed at all.
+			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == controller.ExperimentRunning {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		j, err := c.Jobs().Get(process.Context(t), id)
+		if err == nil && !j.Ended() {
+			err = fmt.Errorf("%s is %s", id, j.State)
+		}
+		return err
+	})
+	s, err := c.Experiments().Status(process.Context(t), id)
+	if err != nil || s.State != controller.ExperimentFailed || !strings.Contains(s.Reason, "SIGKILL") || s.Name != "study" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	list, err := c.Experiments().List(process.Context(t), "")
+	if err != nil || len(list) != 1 || list[0].State != controller.ExperimentFailed {
+		t.Errorf("%+v, %v", list, err)
+	}
+	dev.Stop(syscall.SIGTERM, process.Patience)
+}
+
+// writeStudy writes a study of one trial, and its program.
+func writeStudy(t *testing.T, program string) string {
+	t.Helper()
+	study := filepath.Join(t.TempDir(), "study.yaml")
+	for name, text := range map[string]string{
+		study: "name: study\nproject: p\nentry: train.py:train\nmetric: m\noptimizer: {type: none}\nresources: {memory: 128MiB, vcores: 1}\n",
+		filepath.Join(filepath.Dir(study), "train.py"): program,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return study
+}
+
 // Without Python an experiment cannot run; that is said where the experiment is waited for.
 func TestAnExperimentOnANodeWithoutPython(t *testing.T) {
 	if testing.Short() {
@@ -151,16 +203,7 @@ func TestAnExperimentOnANodeWithoutPython(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":"+filepath.Join(filepath.Dir(process.Binary(t))))
 	dev := process.StartDev(t, process.Dir(t))
-	study := filepath.Join(t.TempDir(), "study.yaml")
-	for name, text := range map[string]string{
-		study: "name: none\nproject: p\nentry: train.py:train\nmetric: m\noptimizer: {type: none}\nresources: {memory: 128MiB, vcores: 1}\n",
-		filepath.Join(filepath.Dir(study), "train.py"): "def train():\n    return {'m': 1}\n",
-	} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := dev.Hops().Run("experiment", "run", "-f", study)
+	r := dev.Hops().Run("experiment", "run", "-f", writeStudy(t, "def train():\n    return {'m': 1}\n"))
 	if r.Status != 1 || !strings.Contains(r.Stderr, "python3") {
 		t.Errorf("status %d\n%s%s", r.Status, r.Stdout, r.Stderr)
 	}

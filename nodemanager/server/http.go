@@ -395,7 +395,9 @@ func (s *Server) logFile(w http.ResponseWriter, r *http.Request) {
 	title := fmt.Sprintf("Container: %s on %s", c.id, s.config.NodeID)
 	fmt.Fprintf(w, "%s\nLogAggregationType: LOCAL\n%s\nLogType:%s\nLogLastModifiedTime:%s\nLogLength:%d\nLogContents:\n",
 		title, strings.Repeat("=", len(title)), name, javaTime(info.ModTime()), info.Size())
-	io.Copy(w, io.NewSectionReader(f, from, n))
+	if _, err := io.Copy(w, io.NewSectionReader(f, from, n)); err != nil {
+		panic(http.ErrAbortHandler) // the reader must see that the rest is missing
+	}
 	end := "End of LogType:" + name
 	stars := strings.Repeat("*", len(end)+50)
 	var last [1]byte
