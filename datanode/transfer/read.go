@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -46,7 +47,12 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 		out.sum.Type = dtp.Null
 	}
 	start := off - off%datanode.ChunkSize
-	if out.buf, err = dtp.AppendMessage(nil, dtp.ReadSuccess(out.sum, start)); err != nil {
+	buf := sendBuffers.Get().(*[]byte)
+	defer func() {
+		*buf = out.buf
+		sendBuffers.Put(buf)
+	}()
+	if out.buf, err = dtp.AppendMessage((*buf)[:0], dtp.ReadSuccess(out.sum, start)); err != nil {
 		return err
 	}
 	if end > off {
@@ -106,6 +112,9 @@ func (s *Server) openFor(ctx context.Context, b metadata.Block, end int64) (data
 		cancel()
 	}
 }
+
+// sendBuffers are the senders' buffers, grown to what they were used for.
+var sendBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, 2*idleBuffer)) }}
 
 // sender streams a range of a replica as packets.
 type sender struct {
