@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/internal/hrpc"
 )
 
 // dial makes the client of a command.
@@ -24,10 +25,11 @@ func dial(c *cli.Context) (*client.Client, error) {
 // explain gives an error of a client its exit status.
 func explain(err error) error {
 	var answer *client.Error
+	var namenodes *hrpc.UnreachableError
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, client.ErrUnreachable):
+	case errors.Is(err, client.ErrUnreachable), errors.As(err, &namenodes):
 		return &statusError{exitUnreachable, fmt.Errorf("%w; is the cluster running? `hops doctor` looks into it", err)}
 	case errors.As(err, &answer) && (answer.Status == 401 || answer.Status == 403):
 		return &statusError{exitDenied, err}
