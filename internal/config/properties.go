@@ -28,6 +28,9 @@ type Properties struct {
 	// LeaseHardLimit is after how many seconds an abandoned file is closed by the namenode
 	// (dfs.namenode.lease-hard-limit-sec, 1200).
 	LeaseHardLimit int
+	// AccessTimePrecision is after how many milliseconds at the earliest a read sets a file's access time again; 0: reads do
+	// not set it (dfs.namenode.accesstime.precision, 3600000).
+	AccessTimePrecision int
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 }
@@ -35,12 +38,13 @@ type Properties struct {
 // DefaultProperties are HDFS's own defaults.
 func DefaultProperties() Properties {
 	return Properties{
-		Replication:    3,
-		BlockSize:      128 << 20,
-		MinBlockSize:   1 << 20,
-		Supergroup:     "supergroup",
-		ListLimit:      1000,
-		LeaseHardLimit: 1200,
+		Replication:         3,
+		BlockSize:           128 << 20,
+		MinBlockSize:        1 << 20,
+		Supergroup:          "supergroup",
+		ListLimit:           1000,
+		LeaseHardLimit:      1200,
+		AccessTimePrecision: 3600 * 1000,
 	}
 }
 
@@ -70,6 +74,7 @@ var properties = []property{
 	},
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
+	number("dfs.namenode.accesstime.precision", 0, 1<<40, func(p *Properties) *int { return &p.AccessTimePrecision }),
 }
 
 func number(name string, least, most int, field func(*Properties) *int) property {

@@ -32,9 +32,9 @@ func TestLimits(t *testing.T) {
 		{"name over it, above what is made", mkdirs("/new/" + long + "n/x"), metadata.ErrNameTooLong},
 		{"name over it, of a destination", rename("/" + long + "n"), metadata.ErrNameTooLong},
 		{"depth at the limit", mkdirs(deep), nil},
-		{"depth over it", mkdirs(deep + "/d"), metadata.ErrInvalidPath},
+		{"depth over it", mkdirs(deep + "/d"), metadata.ErrIO},
 		{"length at the limit", mkdirs(wide), nil},
-		{"length over it", mkdirs(wide + "/" + strings.Repeat("w", 99)), metadata.ErrInvalidPath},
+		{"length over it", mkdirs(wide + "/" + strings.Repeat("w", 99)), metadata.ErrIO},
 		{"NUL", mkdirs("/a\x00b"), metadata.ErrInvalidPath},
 		{"not UTF-8", mkdirs("/a\xff"), metadata.ErrInvalidPath},
 		{"not UTF-8, with a colon", mkdirs("/é:"), metadata.ErrInvalidPath},
@@ -62,20 +62,38 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestReadsRefuseLongPaths(t *testing.T) {
+// What is too long to be made may be there by a rename of what is above it: reads and changes look, and find nothing.
+func TestLongPathsMayBeAskedFor(t *testing.T) {
 	w := newWorld(t, Config{})
-	for _, path := range []string{"/" + strings.Repeat("x", metadata.MaxPathLength), strings.Repeat("/d", metadata.MaxPathDepth+1)} {
-		if _, err := w.ns.Stat(bob, path); !errors.Is(err, metadata.ErrInvalidPath) {
-			t.Errorf("path of %d bytes: %v", len(path), err)
+	for _, path := range []string{
+		"/" + strings.Repeat("x", metadata.MaxPathLength), strings.Repeat("/d", metadata.MaxPathDepth+1), "/" + strings.Repeat("x", 300),
+	} {
+		if st, err := w.ns.Stat(bob, path); st != nil || err != nil {
+			t.Errorf("path of %d bytes: %v, %v", len(path), st, err)
 		}
-		if _, err := TargetOf(path); len(path) > metadata.MaxPathLength && !errors.Is(err, metadata.ErrInvalidPath) {
-			t.Errorf("target of %d bytes: %v", len(path), err)
+		if r := w.do(super, &logpb.Delete{Target: to(path)}); r.Err != nil || r.OK {
+			t.Errorf("delete of %d bytes: %v, %v", len(path), r.OK, r.Err)
 		}
 	}
-	// A name too long to exist is just not there.
-	if st, err := w.ns.Stat(bob, "/"+strings.Repeat("x", 300)); st != nil || err != nil {
-		t.Error(st, err)
+	if _, err := TargetOf("/" + strings.Repeat("x", longestPath)); !errors.Is(err, metadata.ErrInvalidPath) {
+		t.Errorf("a path without end: %v", err)
 	}
+}
+
+// A directory moved down takes what is below it beyond the limits, where it can still be reached.
+func TestTreeMovedBeyondTheLimitsCanBeReached(t *testing.T) {
+	w := newWorld(t, Config{})
+	deep := strings.Repeat("/d", metadata.MaxPathDepth-1)
+	w.do(super, &logpb.Mkdirs{Target: to("/src" + deep), Mode: 0o755, CreateParent: true})
+	w.do(super, &logpb.Mkdirs{Target: to("/dst" + deep[2:]), Mode: 0o755, CreateParent: true})
+	moved := "/dst" + deep[2:] + "/src"
+	if r := w.do(super, &logpb.Rename{Source: to("/src"), Target: to(moved)}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if st, err := w.ns.Stat(bob, moved+deep); err != nil || st == nil {
+		t.Errorf("%v, %v", st, err)
+	}
+	w.check()
 }
 
 func TestFullDirectoryTakesNoMore(t *testing.T) {

@@ -42,7 +42,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	}
 	last := f.last()
 	reopen := last != nil && !op.NewBlock && last.Length < f.blockSize
-	if reopen {
+	if last != nil && last.Length < f.blockSize { // HDFS wants room for the rest of the last block even when that is not used
 		u := usage{space: (f.blockSize - last.Length) * int64(f.replication)}
 		if err := ns.checkQuota(n.parent, nil, usage{}, u); err != nil {
 			t.fail(err)

@@ -21,6 +21,12 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		bad("No sources given")
 		return
 	}
+	for _, one := range append([]*logpb.Target{op.Target}, op.Sources...) {
+		if one.GetBase() != 0 {
+			t.failf(metadata.ErrIO, "Concat operation doesn't support .reserved relative path : %s%d/%s", inodesPrefix, one.Base, printable(one.Path))
+			return
+		}
+	}
 	if err := ns.resolveTarget(target, t, op.Target, toUse); err != nil {
 		t.fail(err)
 		return

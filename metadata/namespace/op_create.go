@@ -57,8 +57,14 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 }
 
 func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
+	if err := checkLength("create", op.Target); err != nil {
+		return err
+	}
 	if err := checkClient(op.ClientName, op.ClientNode, t.caller.host); err != nil {
 		return err
+	}
+	if op.Target.Base == 0 && isReserved(op.Target.Path) {
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name /%s", printable(op.Target.Path))
 	}
 	if err := ns.resolveTarget(p, t, op.Target, toMake); err != nil {
 		return err
@@ -85,6 +91,13 @@ func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
 		return err
 	}
 	return checkReplication(op.Replication, p.String, t.caller.host)
+}
+
+// isReserved reports whether a path from the root is in /.reserved and not in a part of it that HDFS knows.
+func isReserved(path string) bool {
+	first, rest, _ := strings.Cut(path, "/")
+	second, _, _ := strings.Cut(rest, "/")
+	return first == reserved && second != ".inodes" && second != "raw"
 }
 
 func (ns *Namespace) checkBlockSize(op *logpb.Create) error {

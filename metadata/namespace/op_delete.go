@@ -17,6 +17,10 @@ import (
 func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	p := newPlace()
 	defer p.release()
+	if err := checkNotReserved(op.Target); err != nil {
+		t.fail(err)
+		return
+	}
 	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {
 		t.fail(err)
 		return

@@ -14,6 +14,10 @@ import (
 func (ns *Namespace) mkdirs(t *txn, op *logpb.Mkdirs) {
 	p := newPlace()
 	defer p.release()
+	if err := checkLength("mkdirs", op.Target); err != nil {
+		t.fail(err)
+		return
+	}
 	if err := ns.resolveTarget(p, t, op.Target, toMake); err != nil {
 		t.fail(err)
 		return

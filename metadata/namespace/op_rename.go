@@ -13,6 +13,10 @@ func (ns *Namespace) rename(t *txn, op *logpb.Rename) {
 	src, dst := newPlace(), newPlace()
 	defer src.release()
 	defer dst.release()
+	if err := checkLength("rename", op.Target); err != nil {
+		t.fail(err)
+		return
+	}
 	if err := ns.resolveTarget(src, t, op.Source, toUse); err != nil {
 		t.fail(err)
 		return

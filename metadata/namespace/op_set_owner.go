@@ -16,6 +16,10 @@ func (ns *Namespace) setOwner(t *txn, op *logpb.SetOwner) {
 		t.failf(metadata.ErrInvalidArgument, "User or group name is longer than %d bytes", MaxName)
 		return
 	}
+	if err := checkNotReserved(op.Target); err != nil {
+		t.fail(err)
+		return
+	}
 	ns.setAttribute(t, op.Target, checks{owner: true}, func(p *place, n *inode) {
 		c := &t.caller
 		if !c.superuser {

@@ -7,6 +7,10 @@ import (
 
 // setPermission sets the mode. Errors: ErrNotExist; ErrPermission for all but the owner and the superuser.
 func (ns *Namespace) setPermission(t *txn, op *logpb.SetPermission) {
+	if err := checkNotReserved(op.Target); err != nil {
+		t.fail(err)
+		return
+	}
 	ns.setAttribute(t, op.Target, checks{owner: true}, func(p *place, n *inode) {
 		n.mode = metadata.Mode(op.Mode) & modeMask
 	})

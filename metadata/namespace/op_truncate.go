@@ -58,6 +58,10 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.failf(metadata.ErrInvalidArgument, "Generation %d is not of a reserved range", id)
 		return
 	}
+	if err := ns.checkQuota(n.parent, nil, usage{}, usage{space: f.cutUsage(op.Length)}); err != nil {
+		t.fail(err)
+		return
+	}
 	before := ns.metered(n)
 	ns.touch(n)
 	for last := f.last(); last != nil && f.length-last.Length >= op.Length; last = f.last() {
@@ -77,6 +81,21 @@ func (ns *Namespace) truncate(t *txn, op *logpb.Truncate) {
 		t.result.OK = true
 	}
 	ns.recharge(n, before)
+}
+
+// cutUsage is what a file uses more of a space quota while it is cut: a block that is cut counts as a full one.
+func (f *file) cutUsage(length int64) int64 {
+	more := int64(0)
+	size := f.length
+	for i := len(f.blocks) - 1; i >= 0 && size > length; i-- {
+		bytes := f.blocks[i].Length
+		more -= bytes
+		if size-length < bytes {
+			more += f.blockSize
+		}
+		size -= bytes
+	}
+	return more * int64(f.replication)
 }
 
 // fileAt is the file that a path names (INodeFile.valueOf).

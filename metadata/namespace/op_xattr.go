@@ -11,7 +11,7 @@ import (
 )
 
 // unreadableBySuperuser is the one attribute of the security namespace that anyone may set, once and for good: the
-// superuser may not read the file then. The right is not enforced here, as HDFS does not enforce it on reads of blocks.
+// superuser may not read the file's content then.
 const unreadableBySuperuser = "security.hdfs.unreadable.by.superuser"
 
 func compareXAttrs(a, b metadata.XAttr) int {
@@ -37,6 +37,11 @@ func (c *caller) checkXAttr(a metadata.XAttr) error {
 func (c *caller) sees(a metadata.XAttr) bool {
 	return a.Namespace == metadata.XAttrUser || a.Namespace == metadata.XAttrTrusted && c.superuser ||
 		a.FullName() == unreadableBySuperuser
+}
+
+// unreadableBy reports whether n has content that c, the superuser, is not to read.
+func (n *inode) unreadableBy(c *caller) bool {
+	return c.superuser && n.extra != nil && slices.ContainsFunc(n.extra.xattrs, func(a metadata.XAttr) bool { return a.FullName() == unreadableBySuperuser })
 }
 
 // xattrTarget resolves what an attribute is to be changed of. User attributes need WRITE, those of a sticky directory its
@@ -145,12 +150,12 @@ func (ns *Namespace) removeXAttr(t *txn, op *logpb.RemoveXAttr) {
 		t.fail(err)
 		return
 	}
-	if a.FullName() == unreadableBySuperuser {
-		t.failf(metadata.ErrPermission, "The xattr '%s' can not be deleted.", unreadableBySuperuser)
-		return
-	}
 	if n.extra != nil {
 		if i, found := slices.BinarySearchFunc(n.extra.xattrs, a, compareXAttrs); found {
+			if a.FullName() == unreadableBySuperuser {
+				t.failf(metadata.ErrPermission, "The xattr '%s' can not be deleted.", unreadableBySuperuser)
+				return
+			}
 			ns.touch(n)
 			n.extra.xattrs = slices.Delete(n.extra.xattrs, i, i+1)
 			n.tidy()

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/gohops/hops/metadata"
@@ -19,7 +20,8 @@ const (
 // TargetOf turns an absolute path into the form in which commands carry it. A path of the form
 // /.reserved/.inodes/<id>[/rest] starts at that inode. Repeated and trailing slashes mean nothing.
 //
-// Errors: ErrInvalidPath for a path that is not absolute or too long; ErrNotExist for an inode that is not a number.
+// Errors: ErrInvalidPath for a path that is not absolute or longer than any can be. An inode that is not a number becomes
+// one that does not exist.
 func TargetOf(path string) (*logpb.Target, error) {
 	base, rest, err := parse(path)
 	if err != nil {
@@ -33,23 +35,58 @@ func parse(path string) (metadata.INodeID, string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return 0, "", metadata.Errorf(metadata.ErrInvalidPath, "Absolute path required, but got '%s'", printable(path))
 	}
-	if len(path) > metadata.MaxPathLength {
-		return 0, "", tooLong()
+	if len(path) > longestPath {
+		return 0, "", metadata.Errorf(metadata.ErrInvalidPath, "Pathname too long.  Limit %d characters", longestPath)
 	}
 	if rest, ok := strings.CutPrefix(path, inodesPrefix); ok {
+		if strings.Trim(rest, "/") == "" {
+			return 0, path[1:], nil // the directory of inodes, which is not there
+		}
 		number, rest, _ := strings.Cut(rest, "/")
 		id, err := strconv.ParseUint(number, 10, 63)
 		if err != nil || id == 0 {
-			return 0, "", metadata.Errorf(metadata.ErrNotExist, "Invalid inode path: %s", printable(path))
+			if number == "" {
+				rest = "/" + rest
+			}
+			return noINode, rest, nil
 		}
 		return metadata.INodeID(id), rest, nil
 	}
 	return 0, path[1:], nil
 }
 
-func tooLong() error {
-	return metadata.Errorf(metadata.ErrInvalidPath, "Pathname too long.  Limit %d characters, %d levels.",
-		metadata.MaxPathLength, metadata.MaxPathDepth)
+// noINode is an inode that is never made.
+const noINode metadata.INodeID = 1
+
+// longestPath bounds a request. What may be made has at most MaxPathLength characters; renaming a directory above it makes
+// the path of what is there longer.
+const longestPath = 4 * metadata.MaxPathLength
+
+// checkLength refuses what verb would make at a path that is too long, before anything else is looked at, as HDFS does.
+func checkLength(verb string, target *logpb.Target) error {
+	path := target.GetPath()
+	if len(path) < metadata.MaxPathDepth {
+		return nil
+	}
+	length, levels := 1, 1
+	for i, r := range path {
+		length += max(1, utf16.RuneLen(r))
+		if r == '/' && i > 0 && i < len(path)-1 {
+			levels++
+		}
+	}
+	if length > metadata.MaxPathLength || levels > metadata.MaxPathDepth {
+		return metadata.Errorf(metadata.ErrIO, "%s: Pathname too long.  Limit %d characters, %d levels.", verb, metadata.MaxPathLength, metadata.MaxPathDepth)
+	}
+	return nil
+}
+
+// checkNotReserved refuses /.reserved itself, where HDFS says so and not that it is missing.
+func checkNotReserved(target *logpb.Target) error {
+	if target.GetBase() == 0 && target.GetPath() == reserved {
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name /%s", reserved)
+	}
+	return nil
 }
 
 func printable(path string) string {
@@ -166,9 +203,6 @@ const (
 // Errors: ErrInvalidPath, ErrNotExist (of a base only), ErrPermission, ErrParentNotDirectory (toMake only).
 func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path string, why intent, load bool) error {
 	p.names, p.nodes = p.names[:0], p.nodes[:0]
-	if len(path) > metadata.MaxPathLength {
-		return tooLong()
-	}
 	at := ns.root
 	if base != 0 && base != metadata.RootID {
 		n, err := ns.byID(base, load)
@@ -176,6 +210,12 @@ func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path st
 			return err
 		}
 		if n == nil || !n.attached() {
+			if base == noINode && why == toMake && strings.HasPrefix(path, "/") {
+				return metadata.Errorf(metadata.ErrInvalidPath, "Invalid file name: %s%s", inodesPrefix, printable(path))
+			}
+			if base == noINode {
+				return metadata.Errorf(metadata.ErrNotExist, "Invalid inode path: %s%s", inodesPrefix, printable(path))
+			}
 			return metadata.Errorf(metadata.ErrNotExist, "File for given inode path does not exist: %s%d", inodesPrefix, base)
 		}
 		ns.climb(p, n)
@@ -195,9 +235,6 @@ func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path st
 				return metadata.Errorf(metadata.ErrInvalidPath, "Invalid file name: %s", printable(p.prefix()+"//"+path))
 			}
 			continue
-		}
-		if len(p.names) == metadata.MaxPathDepth {
-			return tooLong()
 		}
 		if why == toMake && !validName(name) {
 			return metadata.Errorf(metadata.ErrInvalidPath, "Invalid file name: %s",

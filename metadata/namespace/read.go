@@ -188,8 +188,8 @@ type BlockAt struct {
 	Complete bool
 }
 
-// blocks collects the blocks that overlap [offset, offset+length). A last block under construction, whose end is not
-// known, is part of any range that is not over before it starts.
+// blocks collects the blocks that overlap [offset, offset+length). A last block under construction is part of a range that
+// starts before it and is not over there; Last is where to look for it otherwise.
 func (n *inode) blocks(offset, length int64) *FileBlocks {
 	f := n.file
 	r := &FileBlocks{Status: n.status(), Length: f.length, UnderConstruction: f.open != nil}
@@ -198,11 +198,13 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 		end = offset + length
 	}
 	at := int64(0)
+	// As HDFS has it: nothing from the end of what is known on, but an only block whose length is not known yet.
+	started := len(f.blocks) > 0 && f.blocks[0].Length == 0
 	for i, b := range f.blocks {
 		last := i == len(f.blocks)-1
 		one := BlockAt{Block: b, Offset: at, Complete: !last || f.lastState() == Complete}
-		// HDFS gives the block at the offset even for no bytes.
-		if (one.Offset < end || one.Offset == offset) && (at+b.Length > offset || !one.Complete) {
+		started = started || at+b.Length > offset
+		if started && (at < end || len(r.Blocks) == 0) { // one even for no bytes
 			r.Blocks = append(r.Blocks, one)
 		}
 		if last {
@@ -219,7 +221,7 @@ func (n *inode) blocks(offset, length int64) *FileBlocks {
 // Blocks returns the blocks of a file that overlap [offset, offset+length).
 //
 // Errors: ErrNotExist for a missing path and for a directory; ErrInvalidArgument for a negative offset or length;
-// ErrPermission without READ on the file. As in HDFS 3.4, what is missing is told before rights are looked at.
+// ErrPermission without READ on the file, or to the superuser by an attribute of the file. As in HDFS 3.4, what is missing is told before rights are looked at.
 func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64) (*FileBlocks, error) {
 	if offset < 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "Negative offset is not supported. File: %s", printable(path))
@@ -243,6 +245,9 @@ func (ns *Namespace) Blocks(c metadata.Caller, path string, offset, length int64
 		}
 		if err := checkMode(&who, p, len(p.nodes)-1, metadata.Read); err != nil {
 			return err
+		}
+		if n.unreadableBy(&who) {
+			return metadata.Errorf(metadata.ErrPermission, "Access is denied for %s since the superuser is not allowed to perform this operation.", who.user)
 		}
 		blocks = n.blocks(offset, length)
 		return nil

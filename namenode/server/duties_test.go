@@ -274,7 +274,7 @@ func TestPathLimitsAreErrorsWithAName(t *testing.T) {
 		}
 	}
 	for path, class := range map[string]string{
-		string(long): hdfs.InvalidPath, "relative": hdfs.InvalidPath, "/a/../b": hdfs.InvalidPath, "/ordinary": "",
+		string(long): hdfs.IOException, "relative": hdfs.InvalidPath, "/a/../b": hdfs.InvalidPath, "/ordinary": "",
 	} {
 		got := make(chan error, 1)
 		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: path, Mode: 0o755, Parents: true}, func(err error) { got <- err })

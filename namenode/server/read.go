@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 )
@@ -76,6 +77,9 @@ func (s *Server) Locate(c metadata.Caller, path string, offset, length int64, do
 		if err == nil {
 			f, err = s.ns.Blocks(c, path, offset, length)
 		}
+		if err == nil {
+			s.accessed(&f.Status)
+		}
 		switch {
 		case err != nil:
 			done(nil, err)
@@ -85,6 +89,22 @@ func (s *Server) Locate(c metadata.Caller, path string, offset, length int64, do
 			s.aside(func() { done(s.locate(f, c.Host)) })
 		}
 	})
+}
+
+// accessed has a file's access time set, unless that was done lately. The reader does not wait for it: a file read for the
+// first time in an hour is not read later for that.
+func (s *Server) accessed(f *metadata.FileStatus) {
+	precision := metadata.Time(s.config.Properties.AccessTimePrecision)
+	now := s.clock.read()
+	if precision == 0 || now <= f.ATime+precision || s.safe.check(s) != nil {
+		return
+	}
+	if _, others := s.accesses.LoadOrStore(f.ID, nil); others {
+		return
+	}
+	s.send(&logpb.Command{Caller: &logpb.Caller{Superuser: true}, Op: &logpb.Command_SetTimes{SetTimes: &logpb.SetTimes{
+		Target: &logpb.Target{Base: uint64(f.ID)}, Mtime: -1, Atime: int64(now),
+	}}}, func(*namespace.Result, error) { s.accesses.Delete(f.ID) })
 }
 
 // ContentSummary implements namenode.Reader.

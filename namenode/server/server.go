@@ -132,6 +132,8 @@ type Server struct {
 	leases leases
 	clock  clock
 	safe   safeMode
+	// accesses are the files whose access time is being set.
+	accesses sync.Map // metadata.INodeID
 
 	// reign is what this member has while it leads, nil while it follows.
 	reign   atomic.Pointer[reign]

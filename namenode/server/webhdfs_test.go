@@ -376,7 +376,7 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"PUT", "/h/d?op=MKDIRS&doas=bob&user.name=alice", 403, `User: alice is not allowed to impersonate bob`},
 		{"PUT", "/h/f?op=CREATE&user.name=" + user, 403, `Failed to find datanode`},
 		{"PUT", "/h/" + strings.Repeat("x", 256) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"PathComponentTooLongException"`},
-		{"PUT", "/h/" + strings.Repeat("x/", 4000) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"InvalidPathException"`},
+		{"PUT", "/h/" + strings.Repeat("x/", 4000) + "?op=MKDIRS&user.name=" + user, 403, `"exception":"IOException"`},
 		{"GET", "?op=LISTSTATUS&user.name=" + user, 200, `"pathSuffix":"h"`},
 	} {
 		response := r.send(x.method, x.target, strings.NewReader(""))

@@ -27,6 +27,28 @@ var Accidents = []Accident{
 		},
 	},
 	{
+		"overwriting in a full directory",
+		"HDFS deletes the file and then refuses the new one when a directory above has more than its quota already; here a file replaces another whatever the quota of names",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return strings.HasSuffix(want.class, "NSQuotaExceededException") && got.class == "" && got.broken == nil &&
+				(o.Kind == "create" || o.Kind == "write" || o.Kind == "hold")
+		},
+	},
+	{
+		"rights for the usage of quotas",
+		"HDFS asks for READ and EXECUTE of every directory below, and even for sticky bits, before it tells the two numbers that it keeps; here the directory's own rights count",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "usage" && strings.HasSuffix(want.class, "AccessControlException") && got.class == "" && got.broken == nil
+		},
+	},
+	{
+		"the list of /.reserved",
+		"HDFS shows two directories in it that cannot be listed further; here it cannot be listed either",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return strings.TrimRight(o.text("src"), "/") == "/.reserved" && want.class == "" && (o.Kind == "list" || o.Kind == "walk" || o.Kind == "stat")
+		},
+	},
+	{
 		"sticky bit and overwriting rename",
 		"HDFS lets anybody replace the files of others in a sticky directory by a rename; POSIX does not, and it would make /tmp unsafe",
 		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {

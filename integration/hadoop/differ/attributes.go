@@ -11,7 +11,10 @@ import (
 )
 
 // attributes to draw from; none without a name, which HDFS takes from a client that does not check.
-var attributes = []string{"USER:k", "USER:k", "USER:k", "USER:l", "USER:k2", "TRUSTED:t", "SECURITY:s", "SYSTEM:y", "RAW:r", "SECURITY:hdfs.unreadable.by.superuser"}
+var attributes = []string{"USER:k", "USER:k", "USER:k", "USER:k", "USER:l", "USER:l", "USER:k2", "TRUSTED:t", "TRUSTED:t", "SECURITY:s", "SYSTEM:y", "RAW:r", unreadable}
+
+// unreadable is the attribute by which a file is closed to the superuser. It has no value.
+const unreadable = "SECURITY:hdfs.unreadable.by.superuser"
 
 // attribute reads NAMESPACE:name.
 func attribute(s string) *pb.XAttrProto {
@@ -20,12 +23,17 @@ func attribute(s string) *pb.XAttrProto {
 }
 
 func makeSetXAttr(g *generator) Operation {
+	if g.chance(10) {
+		return op("setxattr", "src", g.file(), "name", unreadable, "flag", 1)
+	}
 	return op("setxattr", "src", g.path(), "name", pick(g, attributes...), "value", pick(g, "v", "w", "", strings.Repeat("x", 100), strings.Repeat("x", 20000)), "flag", pick(g, 1, 2, 3, 3, 3, 0))
 }
 
 func setXAttr(ctx context.Context, s *Side, o Operation) (string, error) {
 	x := attribute(o.text("name"))
-	x.Value = []byte(o.text("value"))
+	if value, ok := o.Args["value"]; ok {
+		x.Value = []byte(value)
+	}
 	return "", s.call(ctx, o.User, "setXAttr",
 		&pb.SetXAttrRequestProto{Src: ptr(o.text("src")), XAttr: x, Flag: ptr(uint32(o.number("flag")))}, new(pb.SetXAttrResponseProto))
 }

@@ -12,7 +12,14 @@ type generator struct {
 	*rand.Rand
 	kinds              []string // drawn from, each as often as it weighs
 	files, directories recent
+	// queue are the operations of a story that is being told.
+	queue []Operation
+	// drawn is how many there were already.
+	drawn int
 }
+
+// begin is how many operations of a sequence only make something, so that the others find it.
+const begin = 7
 
 // recent are the paths used last.
 type recent []string
@@ -43,6 +50,23 @@ func newGenerator(seed, sequence uint64, without map[string]bool) *generator {
 
 // next draws an operation and who does it: the superuser, two users without a group, and one who has one.
 func (g *generator) next() Operation {
+	if g.drawn++; g.drawn <= begin {
+		o := kinds[pick(g, "mkdirs", "mkdirs", "write", "write", "create")].make(g)
+		o.Args["parents"] = "true"
+		if g.chance(40) {
+			o.User = "alice"
+		}
+		return o
+	}
+	if len(g.queue) == 0 && g.chance(11) {
+		g.queue = pick(g, stories...)(g)
+		g.queue = slices.DeleteFunc(g.queue, func(o Operation) bool { return !slices.Contains(g.kinds, o.Kind) })
+	}
+	if len(g.queue) > 0 {
+		o := g.queue[0]
+		g.queue = g.queue[1:]
+		return o
+	}
 	o := kinds[g.kinds[g.IntN(len(g.kinds))]].make(g)
 	switch g.IntN(10) {
 	case 0, 1, 2:
@@ -69,23 +93,23 @@ func (g *generator) path() string {
 	if g.chance(5) {
 		return pick(g, oddPaths...)
 	}
-	if g.chance(35) {
+	if g.chance(55) {
 		if known := append(slices.Clone(g.files), g.directories...); len(known) > 0 {
 			path := pick(g, known...)
-			switch g.IntN(10) {
-			case 0, 1, 2:
+			switch g.IntN(24) {
+			case 0, 1, 2, 3, 4:
 				path += "/" + pick(g, names...)
-			case 3:
+			case 5, 6:
 				path = above(path)
-			case 4:
+			case 7:
 				path = "/.reserved/.inodes/$ID(" + path + ")"
-			case 5:
+			case 8:
 				path = "/.reserved/.inodes/$ID(" + path + ")/" + pick(g, names...)
 			}
 			return path
 		}
 	}
-	depth := pick(g, 1, 1, 1, 2, 2, 2, 3, 3, 4)
+	depth := pick(g, 1, 1, 1, 1, 2, 2, 2, 3, 4)
 	parts := make([]string, depth)
 	for i := range parts {
 		parts[i] = pick(g, names...)
@@ -103,7 +127,7 @@ func above(path string) string {
 
 // file draws a path that is likely to be a file's.
 func (g *generator) file() string {
-	if len(g.files) > 0 && g.chance(60) {
+	if len(g.files) > 0 && g.chance(75) {
 		return pick(g, g.files...)
 	}
 	return g.path()
@@ -111,7 +135,7 @@ func (g *generator) file() string {
 
 // directory draws a path that is likely to be a directory's.
 func (g *generator) directory() string {
-	if len(g.directories) > 0 && g.chance(50) {
+	if len(g.directories) > 0 && g.chance(65) {
 		return pick(g, g.directories...)
 	}
 	if g.chance(10) {
@@ -120,14 +144,15 @@ func (g *generator) directory() string {
 	return g.path()
 }
 
-// oddPaths leave out "//", which is everybody's root, and the names of snapshots.
+// oddPaths leave out "//", which is everybody's root, the names of snapshots, and ".." behind an inode, for which HDFS has
+// the directory above and forgets what follows.
 var oddPaths = []string{
 	"$R", "$R/", "$R//a", "$R/a/", "$R/a//b", "$R/./a", "$R/a/../b", "$R/a/.", "$R/..", "", "a", "a/b", "$R/a:b", "$R/ü", "$R/日本",
 	"$R/with space", "$R/a*", "$R/" + strings.Repeat("n", 255), "$R/" + strings.Repeat("n", 256), "$R/" + strings.Repeat("ü", 128), "$R/-x", "$R/%41",
 	"$R/a/" + strings.Repeat("n", 256), "$R/a/b/" + strings.Repeat("ü", 130),
 	"$R/" + strings.Repeat("p/", 30) + "q", "$R/\\", "$R/\x7f", "$R/" + strings.Repeat(strings.Repeat("l", 199)+"/", 42), "$R/" + strings.Repeat("x/", 1001),
-	"/.reserved", "/.reserved/", "/.reserved/.inodes", "/.reserved/.inodes/", "/.reserved/.inodes/x", "/.reserved/.inodes/1", "/.reserved/.inodes/16385/nothing",
-	"/.reserved/.inodes/-1", "/.reserved/nothing", "$R/.reserved", "$R/.reserved/.inodes/1", "/.reserved/.inodes/$ID($R)", "/.reserved/.inodes/$ID($R)/a", "/.reserved/.inodes/$ID($R/a)/../b",
+	"/.reserved", "/.reserved/", "/.reserved/.inodes", "/.reserved/.inodes/", "/.reserved/.inodes/x", "/.reserved/.inodes/1",
+	"/.reserved/.inodes/-1", "/.reserved/nothing", "$R/.reserved", "$R/.reserved/.inodes/1", "/.reserved/.inodes/$ID($R)", "/.reserved/.inodes/$ID($R)/a",
 }
 
 func (g *generator) mode() mode {
@@ -173,7 +198,7 @@ func (g *generator) several(beside string) string {
 	}
 	for range n {
 		switch {
-		case len(known) > 0 && g.chance(75):
+		case len(known) > 0 && g.chance(90):
 			list = append(list, pick(g, known...))
 		case g.chance(70):
 			list = append(list, above(beside)+"/"+pick(g, names...))

@@ -66,7 +66,7 @@ func init() {
 		"quota":        {6, quotas, makeQuota, setQuota},
 		"usage":        {2, "", makeDirectory("usage"), usage},
 		"concat":       {5, concats, makeConcat, concat},
-		"truncate":     {6, cuts, makeTruncate, truncate},
+		"truncate":     {5, cuts, makeTruncate, truncate},
 		"setxattr":     {5, xattrs, makeSetXAttr, setXAttr},
 		"getxattrs":    {3, xattrs, makeGetXAttrs, getXAttrs},
 		"removexattr":  {3, xattrs, makeRemoveXAttr, removeXAttr},
@@ -214,18 +214,22 @@ func write(ctx context.Context, s *Side, o Operation) (string, error) {
 	w, err := c.Create(ctx, o.text("src"), dfs.CreateOptions{
 		Overwrite: o.flag("overwrite"), Parents: o.flag("parents"), Replication: 1, BlockSize: o.number("blocksize"),
 	})
-	return "", finish(w, err, content(o.number("length"), 0))
+	if err != nil {
+		return "", err
+	}
+	if err = finish(w, content(o.number("length"), 0)); err != nil {
+		s.settled(ctx, o.text("src"))
+	}
+	return "", err
 }
 
-func finish(w *dfs.Writer, err error, data []byte) error {
-	if err != nil {
-		return err
-	}
-	if _, err = w.Write(data); err != nil {
+func finish(w *dfs.Writer, data []byte) error {
+	if _, err := w.Write(data); err != nil {
 		w.Abort()
 		return err
 	}
-	if err = w.Close(); err != nil {
+	err := w.Close()
+	if err != nil {
 		w.Abort()
 	}
 	return err
@@ -241,7 +245,13 @@ func appendData(ctx context.Context, s *Side, o Operation) (string, error) {
 		return "", err
 	}
 	w, err := c.Append(ctx, o.text("src"))
-	return "", finish(w, err, content(o.number("length"), 7))
+	if err != nil {
+		return "", err
+	}
+	if err = finish(w, content(o.number("length"), 7)); err != nil {
+		s.settled(ctx, o.text("src"))
+	}
+	return "", err
 }
 
 func makeRename(g *generator) Operation { return op("rename", "src", g.path(), "dst", g.path()) }
@@ -399,6 +409,7 @@ func locate(ctx context.Context, s *Side, o Operation) (string, error) {
 	if answer.Locations == nil {
 		return "none", err
 	}
+	s.wrote(ctx)
 	return blocksOf(answer.Locations), err
 }
 
@@ -427,6 +438,7 @@ func read(ctx context.Context, s *Side, o Operation) (string, error) {
 	}
 	defer r.Close()
 	data, err := io.ReadAll(io.LimitReader(r, 1<<20))
+	s.wrote(ctx)
 	return string(data), err
 }
 
@@ -487,7 +499,7 @@ func concat(ctx context.Context, s *Side, o Operation) (string, error) {
 }
 
 func makeTruncate(g *generator) Operation {
-	return op("truncate", "src", g.file(), "length", pick(g, 0, 0, 1, 5, 100, 512, 1024, 1100, 100000, -1), "holder", g.holder())
+	return op("truncate", "src", g.file(), "length", pick(g, 0, 0, 5, 100, 512, 512, 1024, 1024, 2048, 100000, -1), "holder", g.holder())
 }
 
 // truncate cuts a file and waits until the datanodes have done so.

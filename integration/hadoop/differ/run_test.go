@@ -80,7 +80,7 @@ func kindsOf(d *Difference) []string {
 
 func TestEqualSidesHaveNoDifference(t *testing.T) {
 	r := runFakes(t, 50, nil)
-	if len(r.result.Differences) != 0 || r.result.Steps != 50*60 || r.result.Sequences != 50 {
+	if len(r.result.Differences) != 0 || r.result.Steps < 50*begin || r.result.Sequences != 50 {
 		t.Errorf("%d differences, %d steps in %d sequences", len(r.result.Differences), r.result.Steps, r.result.Sequences)
 	}
 	total := 0

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,12 @@ func (s *Side) call(ctx context.Context, user, method string, request, response 
 	return c.Call(ctx, protocol, method, request, response)
 }
 
+// wrote has everything that is under way written: hops sets access times behind the reader's back, but in order.
+func (s *Side) wrote(ctx context.Context) {
+	root := "/differ"
+	_ = s.call(ctx, "", "mkdirs", &pb.MkdirsRequestProto{Src: &root, Masked: &pb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(false)}, new(pb.MkdirsResponseProto))
+}
+
 // answer is what an operation did: a result, or an exception's class.
 type answer struct {
 	result  string
@@ -123,12 +130,13 @@ func (a answer) unsupported() bool {
 
 // absolute reports whether all paths of an operation are. To others HDFS says whatever it stumbles over first.
 func (o Operation) absolute() bool {
+	paths := o.list("srcs")
 	for _, name := range []string{"src", "dst", "target", "link"} {
-		if path, ok := o.Args[name]; ok && !strings.HasPrefix(path, "$R") && !strings.HasPrefix(path, "/") {
-			return false
+		if path, ok := o.Args[name]; ok {
+			paths = append(paths, path)
 		}
 	}
-	return true
+	return !slices.ContainsFunc(paths, func(path string) bool { return !strings.HasPrefix(path, "$R") && !strings.HasPrefix(path, "/") })
 }
 
 // accepts compares results and classes; messages only if strict. Where HDFS stumbles over an odd argument, which it tells
@@ -206,6 +214,8 @@ func (s *Side) do(ctx context.Context, root string, o Operation) answer {
 	if n := len(s.clock); n > 0 {
 		s.clock[n-1] = now // the end of the one before, or the beginning of this one: nothing happens between
 	} else {
+		time.Sleep(2 * time.Millisecond) // root was made before
+		now = time.Now().UnixMilli()
 		s.clock = append(s.clock, now)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

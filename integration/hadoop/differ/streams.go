@@ -35,6 +35,7 @@ func hold(ctx context.Context, s *Side, o Operation) (string, error) {
 	}
 	if err != nil {
 		w.Abort()
+		s.settled(ctx, o.text("src"))
 		return "", err
 	}
 	s.held = append(s.held, w)
@@ -50,7 +51,7 @@ func resume(_ context.Context, s *Side, o Operation) (string, error) {
 	}
 	w := s.held[0]
 	s.held = s.held[1:]
-	return "closed", finish(w, nil, content(o.number("length"), 7))
+	return "closed", finish(w, content(o.number("length"), 7))
 }
 
 func makeReopen(g *generator) Operation {
@@ -68,6 +69,9 @@ func reopen(ctx context.Context, s *Side, o Operation) (string, error) {
 	text := "no block"
 	if b := answer.GetBlock(); b != nil {
 		text = fmt.Sprintf("block of %d at %d", b.GetB().GetNumBytes(), b.GetOffset())
+		if o.number("flags")&32 != 0 {
+			text = "a new block comes" // where the last one is, HDFS does not say then
+		}
 	}
 	text += " " + s.status(answer.GetStat())
 	if o.flag("open") {
@@ -126,8 +130,13 @@ func ascii(name []byte) bool {
 	return true
 }
 
-// settled waits until a file is closed, if it is a file and the datanodes manage it before ctx ends.
+// patience is for datanodes that have to agree on the end of a file.
+const patience = 20 * time.Second
+
+// settled waits until a file is closed, if it is a file and the datanodes manage it.
 func (s *Side) settled(ctx context.Context, src string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
 		var closed pb.IsFileClosedResponseProto
 		if s.call(ctx, "", "isFileClosed", &pb.IsFileClosedRequestProto{Src: &src}, &closed) != nil || closed.GetResult() {

@@ -27,6 +27,11 @@ func xattrs(all []metadata.XAttr) []*pb.XAttrProto {
 }
 
 func (p *protocol) setXAttr(c *hrpc.Call, r *pb.SetXAttrRequestProto) {
+	if x := r.XAttr; x.GetNamespace() == pb.XAttrProto_SECURITY && x.GetName() == "hdfs.unreadable.by.superuser" && x.Value != nil &&
+		len(x.GetName())+len(x.Value) <= metadata.MaxXAttrSize {
+		c.Fail(metadata.Errorf(metadata.ErrPermission, "Attempt to set a value for 'security.%s'. Values are not allowed for this xattr.", x.GetName()))
+		return
+	}
 	p.service.SetXAttr(c.Caller, namenode.SetXAttrRequest{
 		Retry: retry(c), Path: r.GetSrc(), Attribute: xattr(r.XAttr),
 		Create: r.GetFlag()&flagXAttrCreate != 0, Replace: r.GetFlag()&flagXAttrReplace != 0,

@@ -1,6 +1,8 @@
 package clientprotocol
 
 import (
+	"strings"
+
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -8,7 +10,11 @@ import (
 
 // Symlinks are off in HDFS too; these are its answers then.
 
-func (p *protocol) createSymlink(c *hrpc.Call, _ *pb.CreateSymlinkRequestProto) {
+func (p *protocol) createSymlink(c *hrpc.Call, r *pb.CreateSymlinkRequestProto) {
+	if link := strings.Trim(r.GetLink(), "/"); len(link) >= metadata.MaxPathLength || strings.Count(link, "/") >= metadata.MaxPathDepth {
+		c.Fail(metadata.Errorf(metadata.ErrIO, "Symlink path exceeds %d character limit", metadata.MaxPathLength))
+		return
+	}
 	c.Fail(metadata.Errorf(metadata.ErrUnsupported, "Symlinks not supported"))
 }
 
