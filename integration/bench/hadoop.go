@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -313,7 +314,7 @@ func (h *hadoop) once(ctx context.Context, class string, args ...string) error {
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w: %s", class[strings.LastIndexByte(class, '.')+1:], strings.Join(args, " "), err, complaint(out.String()))
+		return fmt.Errorf("%s %s: %w%s", class[strings.LastIndexByte(class, '.')+1:], strings.Join(args, " "), err, cmp.Or(complaint(out.String()), ": "+lastLine(out.Bytes())))
 	}
 	return nil
 }
@@ -351,7 +352,7 @@ func (h *hadoop) died() error {
 		select {
 		case <-j.done:
 			if !j.expected {
-				return fmt.Errorf("the %s of Apache HDFS ended by itself: %s: mend that, or run again with -keep and look into its log", name, complaint(processes.Tail(h.log(name), 100)))
+				return fmt.Errorf("the %s of Apache HDFS ended by itself (%v)%s: run again, with -keep if you need its log", name, j.cmd.ProcessState, complaint(processes.Tail(h.log(name), 100)))
 			}
 		default:
 		}
@@ -360,16 +361,16 @@ func (h *hadoop) died() error {
 }
 
 // complaint is the line of a Java program's output that says most about why it ended: the last exception that is the
-// cause of no other, or the last line.
+// cause of no other.
 func complaint(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		line := lines[i]
 		if strings.HasPrefix(line, "java.") || strings.HasPrefix(line, "org.apache.") || strings.Contains(line, "OutOfMemoryError") || strings.Contains(line, "No space left") {
-			return line
+			return ": " + line
 		}
 	}
-	return lines[len(lines)-1]
+	return ""
 }
 
 func (h *hadoop) label() string { return h.name }
