@@ -76,6 +76,7 @@ type Client struct {
 	waiting  map[int32]*pending
 	err      error
 	watching bool
+	ignored  bool // a call was given up since an answer came: the server may not be reading
 }
 
 // pending is a call that waits for its answer.
@@ -177,10 +178,11 @@ func (c *Client) call(ctx context.Context, id, retry int32, protocol, method str
 	p := pendings.Get().(*pending)
 	p.err = nil
 	p.since = time.Since(c.started)
-	if err := c.enter(id, p); err != nil {
+	alone, err := c.enter(id, p)
+	if err != nil {
 		return err
 	}
-	err := c.out.add(func(dst []byte) ([]byte, error) {
+	err = c.out.put(func(dst []byte) ([]byte, error) {
 		dst, at := beginFrame(dst)
 		var room [256]byte
 		dst = appendDelimited(dst, appendRequestHeader(room[:0], id, retry, c.config.ClientID[:]))
@@ -190,10 +192,11 @@ func (c *Client) call(ctx context.Context, id, retry int32, protocol, method str
 			return nil, fmt.Errorf("request of %s: %w", method, err)
 		}
 		return endFrame(dst, at), nil
-	})
+	}, alone)
 	if err != nil {
 		c.leave(id, p)
 		if c.out.failure() != nil {
+			c.fail(err)
 			return &ConnError{Addr: c.addr, Err: err}
 		}
 		return err
@@ -217,22 +220,23 @@ func (c *Client) call(ctx context.Context, id, retry int32, protocol, method str
 	return err
 }
 
-// enter registers a call.
-func (c *Client) enter(id int32, p *pending) error {
+// enter registers a call. alone: it is the only one, so that its caller had better send it than wake the writer, and the
+// server takes what it is sent, so that the caller does not block where its context cannot reach it.
+func (c *Client) enter(id int32, p *pending) (alone bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return &ConnError{Addr: c.addr, Err: c.err}
+		return false, &ConnError{Addr: c.addr, Err: c.err}
 	}
 	if c.waiting[id] != nil {
-		return fmt.Errorf("call id %d is in use on the connection to %s", id, c.addr)
+		return false, fmt.Errorf("call id %d is in use on the connection to %s", id, c.addr)
 	}
 	c.waiting[id] = p
 	if !c.watching {
 		c.watching = true
 		time.AfterFunc(c.watchInterval(), c.watch)
 	}
-	return nil
+	return len(c.waiting) == 1 && !c.ignored, nil
 }
 
 // leave forgets a call that nobody waits for any more. If its answer is being delivered, leave waits for that.
@@ -241,6 +245,7 @@ func (c *Client) leave(id int32, p *pending) {
 	mine := c.waiting[id] == p
 	if mine {
 		delete(c.waiting, id)
+		c.ignored = true
 	}
 	c.mu.Unlock()
 	if !mine {
@@ -255,6 +260,7 @@ func (c *Client) claim(id int32) *pending {
 	defer c.mu.Unlock()
 	p := c.waiting[id]
 	delete(c.waiting, id)
+	c.ignored = false
 	return p
 }
 
@@ -281,6 +287,7 @@ func (c *Client) watch() {
 		oldest = min(oldest, p.since)
 		if now-p.since > c.config.CallTimeout {
 			delete(c.waiting, id)
+			c.ignored = true
 			late = append(late, p)
 		}
 	}

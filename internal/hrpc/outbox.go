@@ -79,7 +79,10 @@ func (o *outbox) pushRest(fd uintptr) bool {
 
 // add runs encode on what is pending and makes sure that somebody sends it. encode appends whole frames, or returns an
 // error and no change. After the connection has failed add returns why.
-func (o *outbox) add(encode func([]byte) ([]byte, error)) error {
+func (o *outbox) add(encode func([]byte) ([]byte, error)) error { return o.put(encode, false) }
+
+// put is add; with now the caller sends what is little, if nobody else does.
+func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 	o.mu.Lock()
 	if o.err != nil {
 		o.mu.Unlock()
@@ -90,6 +93,9 @@ func (o *outbox) add(encode func([]byte) ([]byte, error)) error {
 		o.pending = out
 	}
 	tell := err == nil && !o.sending && !o.held
+	if tell && now && len(out) <= atOnce {
+		err, tell = o.send(), false
+	}
 	o.mu.Unlock()
 	if tell {
 		o.signal()

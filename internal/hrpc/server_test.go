@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -439,4 +440,26 @@ func TestPeerThatEndsItsSideWithItsLastRequestIsAnsweredAndClosed(t *testing.T) 
 	}
 	readHex(t, conn, absentHex)
 	wantClosed(t, conn)
+}
+
+func TestCallsOnAServerThatReadsNothingEndWithTheirContexts(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := Dial(t.Context(), l.Addr().String(), DialConfig{Protocol: nn, User: "alice", CallTimeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	path := strings.Repeat("p", 60<<10)
+	for range 200 { // more than the buffers of the sockets take
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		err := c.Call(ctx, nn, "getFileInfo", &hadooppb.GetFileInfoRequestProto{Src: &path}, new(hadooppb.GetFileInfoResponseProto))
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a call that nobody reads ended in %v", err)
+		}
+	}
 }
