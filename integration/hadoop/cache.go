@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -69,6 +70,15 @@ func needJava() error {
 	for _, program := range []string{"java", "javac"} {
 		if err := need(program, "make compat needs a JDK, version 17 (Debian: apt-get install openjdk-17-jdk-headless)"); err != nil {
 			return err
+		}
+	}
+	out, err := tool("", nil, "java", "-version")
+	if err != nil {
+		return err
+	}
+	if m := regexp.MustCompile(`version "(\d+)`).FindStringSubmatch(out); m != nil {
+		if major, _ := strconv.Atoi(m[1]); major < 17 {
+			return fmt.Errorf("java is version %s: make compat needs 17 or later (Debian: apt-get install openjdk-17-jdk-headless)", m[1])
 		}
 	}
 	return nil

@@ -21,7 +21,6 @@ type cluster struct {
 	// conf holds the configuration of clients.
 	conf  string
 	parts []*process
-	logs  string
 }
 
 // settings are what both sides run with, under HDFS's names.
@@ -50,6 +49,9 @@ var clientSettings = [][2]string{
 	// The first pause of a client whose last block no datanode has reported yet; 400 ms by default.
 	{"dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "10"},
 	{"fs.permissions.umask-mode", "022"},
+	// Each command looks for the leader of three namenodes anew, and would pause before it asks the third one.
+	{"dfs.client.failover.sleep.base.millis", "5"},
+	{"dfs.client.failover.sleep.max.millis", "200"},
 	// A refused connection is an answer, not a reason to wait.
 	{"ipc.client.connect.max.retries", "2"},
 	{"ipc.client.connect.retry.interval", "200"},
@@ -86,7 +88,7 @@ func (c *cluster) await(ctx context.Context, patience time.Duration, check func(
 			return died
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the %s cluster is not ready within %v: %w (logs in %s)", c.name, patience, err, c.logs)
+			return fmt.Errorf("the %s cluster is not ready within %v: %w (-keep keeps the logs)", c.name, patience, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -90,10 +90,7 @@ func (s *suite) fuzz(ctx context.Context, seconds int, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	reason := map[string]string{}
-	for _, d := range k.Differences["differ"] {
-		reason[d.Case] = d.Reason
-	}
+	reason := k.reasons("differ")
 	bad := 0
 	fmt.Println()
 	for _, d := range result.Differences {

@@ -36,11 +36,30 @@ func main() {
 	}
 }
 
+// needed is how much room the clusters take, with some to spare.
+const needed = 2 << 30
+
+func enoughSpace(dir string) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return err
+	}
+	if free := int64(fs.Bavail) * int64(fs.Bsize); free < needed {
+		return fmt.Errorf("%s has %d MiB free, and %d are needed: make room, or set TMPDIR to another folder", dir, free>>20, int64(needed)>>20)
+	}
+	return nil
+}
+
 // errFailures: the run is whole, and something failed that is not known to.
 var errFailures = errors.New("failures")
 
-// say tells what is going on.
-func say(format string, args ...any) { fmt.Fprintf(os.Stderr, "compat: "+format+"\n", args...) }
+// started is when the program was.
+var started = time.Now()
+
+// say tells what is going on, and when.
+func say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "compat: %3.0f s: %s\n", time.Since(started).Seconds(), fmt.Sprintf(format, args...))
+}
 
 // options of the command line.
 type options struct {
@@ -93,6 +112,9 @@ func run(ctx context.Context, args []string) error {
 	if _, err := os.Stat(filepath.Join(root, "integration", "hadoop", "pom.xml")); err != nil {
 		return fmt.Errorf("run it in the root of the source tree (make compat)")
 	}
+	if err := enoughSpace(os.TempDir()); err != nil {
+		return err
+	}
 	c, err := openCache(root)
 	if err != nil {
 		return err
@@ -108,7 +130,7 @@ func run(ctx context.Context, args []string) error {
 			os.RemoveAll(dir)
 		}
 	}()
-	s := &suite{options: o, cache: c, dir: dir, started: time.Now()}
+	s := &suite{options: o, cache: c, dir: dir}
 	defer s.stop()
 	if fuzz {
 		return s.fuzz(ctx, *seconds, *seed)

@@ -19,7 +19,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 		return nil, err
 	}
 	next := taken(free)
-	c := &cluster{name: "hops", conf: filepath.Join(dir, "conf"), logs: dir}
+	c := &cluster{name: "hops", conf: filepath.Join(dir, "conf")}
 	if err := os.MkdirAll(c.conf, 0o755); err != nil {
 		return nil, err
 	}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -61,9 +63,14 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// spawn starts a program as a child that ends with the suite.
+// spawn starts a program as a child that ends with the suite. The end of its context, if it has one, ends what it has
+// started too.
 func spawn(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = ownGroup()
+	if cmd.Cancel != nil {
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		cmd.WaitDelay = 2 * time.Second
+	}
 	done := make(chan error)
 	spawner() <- func() { done <- cmd.Start() }
 	return <-done
@@ -106,7 +113,7 @@ func (p *process) stop() {
 func (p *process) ended() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended by itself (%w); the end of %s:\n%s", p.name, p.err, p.log, lastLines(p.log, 8))
+		return fmt.Errorf("%s ended by itself (%w); -keep keeps its log, which ends so:\n%s", p.name, p.err, lastLines(p.log, 8))
 	default:
 		return nil
 	}
@@ -156,9 +163,11 @@ func taken(addrs []string) func() string {
 	}
 }
 
-// tool runs a program to its end. Its error carries the last lines of what it printed.
+// tool runs a program to its end, or to an interrupt. Its error carries the last lines of what it printed.
 func tool(dir string, env []string, argv ...string) (string, error) {
-	cmd := exec.Command(argv[0], argv[1:]...)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	var out bytes.Buffer

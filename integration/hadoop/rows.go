@@ -3,10 +3,14 @@ package main
 import (
 	"context"
 	"path/filepath"
+	"slices"
 )
 
-// run does the rows that are asked for. Those named ...-stock are controls, which run only when they are asked for.
+// run does the rows that are asked for. webhdfs-stock and gohdfs-stock are controls, which run only when they are.
 func (s *suite) run(ctx context.Context) error {
+	if err := s.fetch(); err != nil {
+		return err
+	}
 	if s.wants("fsshell") || s.wants("fsshell-ha") || s.wants("hopsfs") || s.wants("hopsfs-stock") {
 		if err := s.shells(ctx); err != nil {
 			return err
@@ -163,4 +167,23 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 		say("Apache HDFS answered %d commands otherwise than when testdata/fsshell.txt was recorded; the comparison is with what it answered now", drift)
 	}
 	return nil
+}
+
+// fetch makes the parts of the cache that the rows need, so that what is missing is said before anything runs.
+func (s *suite) fetch() error {
+	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
+	var err error
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "differ") {
+		_, err = s.hadoop()
+	}
+	if err == nil && wants("curl", "across") {
+		err = need("curl", "make compat uses curl (Debian: apt-get install curl)")
+	}
+	if err == nil && wants("fsspec", "across") {
+		_, err = s.cache.python()
+	}
+	if err == nil && wants("gohdfs", "gohdfs-stock") {
+		_, err = s.cache.gohdfs()
+	}
+	return err
 }

@@ -26,7 +26,7 @@ func startStock(ctx context.Context, classPath, dir string) (*cluster, error) {
 		return nil, err
 	}
 	next := taken(free)
-	c := &cluster{name: "stock", conf: filepath.Join(dir, "conf"), logs: dir}
+	c := &cluster{name: "stock", conf: filepath.Join(dir, "conf")}
 	for _, d := range []string{c.conf, filepath.Join(dir, "tmp")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, err

@@ -5,16 +5,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
-	"time"
 )
 
 // suite is one run: the clusters it has started, and what it has found out.
 type suite struct {
 	options
-	cache   *cache
-	dir     string
-	started time.Time
+	cache *cache
+	dir   string
 
 	stockCluster *cluster
 	oursBy       map[int]*cluster // by number of namenodes
@@ -188,8 +187,7 @@ func (s *suite) shellRow(ctx context.Context, name, title string, r *shellRun) e
 	return nil
 }
 
+var unsupportedWords = regexp.MustCompile(`Unknown method|\b(is|are) not supported|not supported by|UnsupportedOperationException|: Unknown command`)
+
 // saysUnsupported recognises an answer that the operation is not there.
-func saysUnsupported(message string) bool {
-	return strings.Contains(message, "Unknown method") || strings.Contains(message, "is not supported") || strings.Contains(message, "not supported by") ||
-		strings.Contains(message, ": Unknown command")
-}
+func saysUnsupported(message string) bool { return unsupportedWords.MatchString(message) }

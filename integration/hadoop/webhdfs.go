@@ -309,6 +309,12 @@ func compareReplies(got, want reply) string {
 	if strings.Join(got.text, "\n") != strings.Join(want.text, "\n") {
 		wrong("body", strings.Join(got.text, "\n"), strings.Join(want.text, "\n"))
 	}
+	if want.json == "" && got.json != "" {
+		wrong("body", got.json, "")
+	}
+	if want.location == "" && got.location != "" {
+		wrong("location", got.location, "")
+	}
 	if want.json != "" {
 		var have, should any
 		if err := json.Unmarshal([]byte(got.json), &have); err != nil {

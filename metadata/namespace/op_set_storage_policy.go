@@ -46,7 +46,8 @@ func (ns *Namespace) setStoragePolicy(t *txn, op *logpb.SetStoragePolicy) {
 		t.failf(metadata.ErrNotExist, "File/Directory does not exist: %s", p)
 		return
 	case n.file != nil && op.Policy == lazyPersistPolicy:
-		t.failf(metadata.ErrInvalidArgument, "Policy LAZY_PERSIST cannot be set after file creation.")
+		t.failf(metadata.ErrInvalidArgument, "Policy BlockStoragePolicy{LAZY_PERSIST:15, storageTypes=[RAM_DISK, DISK], "+
+			"creationFallbacks=[DISK], replicationFallbacks=[DISK]} cannot be set after file creation.")
 		return
 	}
 	t.result.OK = true
