@@ -14,9 +14,11 @@
 // calls the handlers, which therefore must not block: they answer at once, or later from any goroutine. Answers collect
 // in the connection's outbox while the reader is busy and leave together in one system call; when nobody reads, a writer
 // goroutine sends them. A connection is read through syscall.RawConn, one system call for what has arrived and none to
-// find that nothing more has; a handler that closes the connection itself would wait for its own end. What comes from outside is limited: connections, frames (small until the caller is known), calls
-// in flight, time to say who one is, time to finish a frame, time to take an answer. A buffer grows with the bytes that
-// have arrived, never with a length that was announced.
+// find that nothing more has; a handler that closes the connection itself would wait for its own end.
+//
+// What comes from outside is limited: connections, frames (small until the caller is known), calls in flight, time to say
+// who one is, time to finish a frame, time to take an answer. A buffer grows with the bytes that have arrived, never with
+// a length that was announced.
 //
 // Who calls is decided once per connection by security.Door. SASL is answered with "SIMPLE will do", which is all that a
 // server on loopback offers.
@@ -24,9 +26,9 @@
 // # Client
 //
 // A Client is one connection. A call that is the only one under way is sent by its caller; of several a writer goroutine
-// makes one system call. A Failover keeps one to each of several servers, remembers which of them leads, and
-// repeats a call under the same client id and call id until somebody has answered it, so that a server's retry cache
-// recognises a call whose first answer was lost.
+// makes one system call. A Failover keeps one to each of several servers, remembers which of them leads, and repeats a
+// call under the same client id and call id until somebody has answered it, so that a server's retry cache recognises a
+// call whose first answer was lost.
 //
 // # Locks
 //

@@ -244,6 +244,10 @@ func (c *serverConn) readable(fd uintptr) (ended bool) {
 		if !full {
 			return false
 		}
+		if c.stopping.Load() {
+			c.ended = net.ErrClosed
+			return true
+		}
 	}
 }
 
