@@ -34,11 +34,11 @@ lint: $(TOOLS)/golangci-lint ## static checks, import rules, race-enabled tests
 	@$(GO) test ./integration/archtest
 	@$(MAKE) --no-print-directory race
 
-bench: build ## measure hops beside Apache HDFS on this machine: all rows, within an hour
-	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops
+bench: build ## measure hops beside Apache HDFS on this machine: all rows, within an hour (BENCH="-budget 45m")
+	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops $(BENCH)
 
 bench-quick: build ## the main rows of one server, 3 rounds, within 15 minutes
-	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops -quick
+	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops -quick $(BENCH)
 
 bench-micro: ## run the Go benchmarks of the engines
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...
