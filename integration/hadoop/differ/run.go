@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -203,7 +204,7 @@ func (r *runner) replay(ctx context.Context, script []Operation, trees, count bo
 	defer r.want.end(ctx, root)
 	defer r.got.end(ctx, root)
 	for i, o := range script {
-		want, got := r.want.do(ctx, root, o), r.got.do(ctx, root, o)
+		want, got := both(r, func(s system) answer { return s.do(ctx, root, o) })
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -222,14 +223,13 @@ func (r *runner) replay(ctx context.Context, script []Operation, trees, count bo
 			return &found{signature(o, want, got), detail(want.String(), got.String(), r.want.name(), r.got.name()), i + 1}, nil
 		}
 		if (trees && (i+1)%checkpoint == 0) || i == len(script)-1 {
-			want, err := r.want.tree(ctx, root, r.without)
-			if err != nil {
-				want = err.Error()
-			}
-			got, err := r.got.tree(ctx, root, r.without)
-			if err != nil {
-				got = err.Error()
-			}
+			want, got := both(r, func(s system) string {
+				text, err := s.tree(ctx, root, r.without)
+				if err != nil {
+					return err.Error()
+				}
+				return text
+			})
 			if want != got {
 				what, lines := treeDifference(want, got, r.want.name(), r.got.name())
 				return &found{"tree: " + what, lines, i + 1}, nil
@@ -237,6 +237,15 @@ func (r *runner) replay(ctx context.Context, script []Operation, trees, count bo
 		}
 	}
 	return nil, nil
+}
+
+// both asks the two sides at once: each waits for its own datanodes.
+func both[T any](r *runner, ask func(s system) T) (want, got T) {
+	var wg sync.WaitGroup
+	wg.Go(func() { want = ask(r.want) })
+	got = ask(r.got)
+	wg.Wait()
+	return want, got
 }
 
 func (r *runner) count(o Operation, a answer) {
