@@ -491,10 +491,7 @@ func makeConcat(g *generator) Operation {
 }
 
 func concat(ctx context.Context, s *Side, o Operation) (string, error) {
-	request := &pb.ConcatRequestProto{Trg: ptr(o.text("dst"))}
-	for _, src := range o.list("srcs") {
-		request.Srcs = append(request.Srcs, src)
-	}
+	request := &pb.ConcatRequestProto{Trg: ptr(o.text("dst")), Srcs: o.list("srcs")}
 	return "", s.call(ctx, o.User, "concat", request, new(pb.ConcatResponseProto))
 }
 
