@@ -158,7 +158,7 @@ func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
 		}
 		return cmp.Compare(a.path, b.path)
 	}
-	if s.option("t") || s.option("S") {
+	if s.option("t") || s.option("S") || !s.option("R") { // Hadoop does not sort what it goes down into
 		slices.SortStableFunc(items, order)
 	}
 	if s.option("r") {
@@ -187,7 +187,7 @@ func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
 		if it.status.ACL {
 			plus = "+"
 		}
-		s.printf("%s%s %*s %-*s %-*s ", kind+it.status.Mode.String(), plus, columns.replication-1, replicationOf(it), columns.owner, it.status.Owner, columns.group, it.status.Group)
+		s.printf("%s%s %*s %s%s", kind+it.status.Mode.String(), plus, columns.replication-1, replicationOf(it), column(it.status.Owner, columns.owner), column(it.status.Group, columns.group))
 		if s.option("e") {
 			policy := "Replicated"
 			if it.isDir() {
@@ -198,6 +198,14 @@ func (s *Shell) lsItems(columns *lsColumns, items []item, after func(item)) {
 		s.printf("%*s %s %s\n", columns.length, s.size(it.status.Length), s.lsTime(it).Time().Local().Format("2006-01-02 15:04"), name)
 		after(it)
 	}
+}
+
+// column is a cell with the blank behind it; a column without any text has none.
+func column(text string, width int) string {
+	if width == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%-*s ", width, text)
 }
 
 func (s *Shell) lsTime(it item) metadata.Time {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/gohops/hops/client/dfs"
 )
 
 // shellRun runs scenarios with one shell against one cluster.
@@ -70,7 +72,13 @@ func (r *shellRun) prepare(ctx context.Context, m *masker) error {
 	defer fs.Close()
 	home := "/user/" + superuser()
 	for _, d := range []string{m.home, home + "/.Trash"} {
-		if _, err := fs.Delete(ctx, d, true); err != nil && !snapshotted(err) {
+		_, err := fs.Delete(ctx, d, true)
+		if err != nil && snapshotted(err) {
+			if err = dropSnapshots(ctx, fs, d); err == nil {
+				_, err = fs.Delete(ctx, d, true)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -116,6 +124,26 @@ func (r *shellRun) prepare(ctx context.Context, m *masker) error {
 // snapshotted reports whether a folder of an earlier run cannot be removed because it has snapshots.
 func snapshotted(err error) bool {
 	return strings.Contains(err.Error(), "snapshottable")
+}
+
+// dropSnapshots removes the snapshots of the directories in dir.
+func dropSnapshots(ctx context.Context, fs *dfs.Client, dir string) error {
+	list, err := fs.List(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		snapshots, err := fs.List(ctx, dir+"/"+e.Name+"/.snapshot")
+		if err != nil {
+			continue // not a directory with snapshots
+		}
+		for _, s := range snapshots {
+			if err := fs.DeleteSnapshot(ctx, dir+"/"+e.Name, s.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func isLocal(verb string) bool { return verb == "lcat" || verb == "lls" || verb == "lperm" }
