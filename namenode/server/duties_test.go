@@ -294,3 +294,57 @@ func TestPathLimitsAreErrorsWithAName(t *testing.T) {
 		}
 	}
 }
+
+// Reading sets a file's access time, but not more often than once in the precision, and not at all with none.
+func TestReadsSetTheAccessTime(t *testing.T) {
+	for name, test := range map[string]struct {
+		precision int
+		set       bool
+	}{"with a precision": {3600 * 1000, true}, "without": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1, func(config *Config) { config.Properties.AccessTimePrecision = test.precision })
+			m := c.leader()
+			w := m.begin(t, "/f", "writer", 1)
+			if ok, err := w.complete(); err != nil || !ok {
+				t.Fatalf("complete: %t, %v", ok, err)
+			}
+			change := func(mtime, atime metadata.Time) {
+				t.Helper()
+				got := make(chan error, 1)
+				m.SetTimes(m.caller(), "/f", mtime, atime, func(err error) { got <- err })
+				if err := <-got; err != nil {
+					t.Fatal(err)
+				}
+			}
+			times := func() (mtime, atime metadata.Time) {
+				t.Helper()
+				got := make(chan *metadata.FileStatus, 1)
+				m.Stat(m.caller(), "/f", func(f *metadata.FileStatus, _ error) { got <- f })
+				f := <-got
+				return f.MTime, f.ATime
+			}
+			read := func() {
+				t.Helper()
+				got := make(chan error, 1)
+				m.Locate(metadata.Caller{User: "reader", Groups: []string{"supergroup"}}, "/f", 0, 1, func(_ *namenode.LocatedFile, err error) { got <- err })
+				if err := <-got; err != nil {
+					t.Fatal(err)
+				}
+				change(7, -1) // goes through the log behind what the read has set off
+			}
+			_, fresh := times()
+			read()
+			if _, atime := times(); atime != fresh {
+				t.Errorf("a read soon after the file was made changed its access time from %d to %d", fresh, atime)
+			}
+			change(-1, 1000)
+			read()
+			switch mtime, atime := times(); {
+			case mtime != 7:
+				t.Errorf("modification time %d", mtime)
+			case test.set && atime < fresh, !test.set && atime != 1000:
+				t.Errorf("access time %d after a read, %d before", atime, 1000)
+			}
+		})
+	}
+}
