@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 
@@ -177,12 +178,14 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	return nil
 }
 
+// writeRecords writes one class after the other, and each about in the order of its keys, because what a store flushes
+// together is then a narrow range, and is merged with little of what is there.
 func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	b := store.Batch(f.index)
 	defer b.Cancel()
 	var records []record
-	for key, value := range f.pending {
-		records = append(records[:0], record{[]byte(key), value})
+	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
+		records = append(records[:0], record{[]byte(key), f.pending[key]})
 		if err := putAll(b, records); err != nil {
 			return err
 		}
@@ -209,6 +212,7 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 		}
 	}
 	var enc encoder
+	var derived []record // of the inodes; they wait until all entries are written
 	for rest := f.dirty; len(rest) > 0; {
 		turn := rest[:min(len(rest), inodesPerTurn)]
 		rest = rest[len(turn):]
@@ -223,9 +227,18 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 			}
 		}
 		ns.mu.RUnlock()
-		if err := putAll(b, records); err != nil {
-			return err
+		for i, r := range records {
+			if r.key[0] != classEntry {
+				derived = append(derived, r)
+				continue
+			}
+			if err := putAll(b, records[i:i+1]); err != nil {
+				return err
+			}
 		}
+	}
+	if err := putAll(b, derived); err != nil {
+		return err
 	}
 	// Everything has been seen: nothing is kept any more from here on.
 	ns.mu.RLock()

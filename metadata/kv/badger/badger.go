@@ -21,7 +21,7 @@ import (
 
 // Options tunes a store; the zero value is the default.
 type Options struct {
-	// Memtable is the size in bytes of badger's memory table, 4 MiB by default. Up to four of them are in memory, and a
+	// Memtable is the size in bytes of badger's memory table, 16 MiB by default. Up to four of them are in memory, and a
 	// write transaction holds 15 % of one.
 	Memtable int64
 	// Logger receives what badger has to say; nil means slog.Default().
@@ -53,7 +53,7 @@ const (
 // because it is a derived cache; one that another process holds is an error.
 func Open(dir string, opt Options) (*Store, error) {
 	if opt.Memtable == 0 {
-		opt.Memtable = 4 << 20
+		opt.Memtable = 16 << 20
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.Default()
