@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -22,8 +23,8 @@ func (ns *Namespace) concat(t *txn, op *logpb.Concat) {
 		return
 	}
 	for _, one := range append([]*logpb.Target{op.Target}, op.Sources...) {
-		if one.GetBase() != 0 {
-			t.failf(metadata.ErrIO, "Concat operation doesn't support .reserved relative path : %s%d/%s", inodesPrefix, one.Base, printable(one.Path))
+		if one.GetBase() != 0 || strings.HasPrefix(one.GetPath(), inodesPrefix[1:]) {
+			t.failf(metadata.ErrIO, "Concat operation doesn't support .reserved relative path : %s%d/%s", inodesPrefix, one.GetBase(), printable(one.GetPath()))
 			return
 		}
 	}
