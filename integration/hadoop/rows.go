@@ -72,6 +72,9 @@ func (s *suite) run(ctx context.Context) error {
 		if err := step(); err != nil {
 			return err
 		}
+		if ctx.Err() != nil { // a row that was cut off is no row
+			return ctx.Err()
+		}
 	}
 	if s.wants("yarn") {
 		if err := s.yarnRow(ctx); err != nil {
@@ -82,6 +85,9 @@ func (s *suite) run(ctx context.Context) error {
 		if err := s.differRow(ctx); err != nil {
 			return err
 		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	return s.report()
 }
