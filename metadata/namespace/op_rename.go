@@ -150,6 +150,9 @@ func (ns *Namespace) checkRename(t *txn, src, dst *place, source checks) error {
 // checkRenameLimits checks the new name, and that the new directory can take it.
 func checkRenameLimits(src, dst *place) error {
 	parent := len(dst.nodes) - 2
+	if parent == 0 && dst.name() == reserved {
+		return metadata.Errorf(metadata.ErrInvalidPath, "Invalid path name Cannot rename to or from /%s", reserved)
+	}
 	if err := dst.checkNew(parent, dst.name()); err != nil {
 		return err
 	}
