@@ -131,8 +131,21 @@ func checkEntries(list aclList) error {
 	return nil
 }
 
+// findEntry finds an entry's place in a sorted list. Of several with the same name it finds the one that Java's bisection
+// comes upon, so that a list with one name twice changes what it does in HDFS.
 func findEntry(list aclList, e metadata.ACLEntry) (int, bool) {
-	return slices.BinarySearchFunc(list, e, compareEntries)
+	for low, high := 0, len(list)-1; low <= high; {
+		middle := (low + high) / 2
+		switch c := compareEntries(list[middle], e); {
+		case c == 0:
+			return middle, true
+		case c < 0:
+			low = middle + 1
+		default:
+			high = middle - 1
+		}
+	}
+	return 0, false
 }
 
 // mergeACL adds the entries of spec to have, or gives those that are there their rights.
