@@ -155,6 +155,7 @@ func (e *Experiments) history(ctx context.Context, dir string) (*controller.Expe
 	}
 	s := &controller.ExperimentStatus{ID: path.Base(dir), Directory: dir, State: controller.ExperimentRunning, Reason: "its controller does not answer"}
 	s.Application = strings.TrimSuffix(s.ID, "_1")
+	s.Project = path.Base(path.Dir(path.Dir(dir))) // /Projects/PROJECT/Experiments/ID
 	if text, err := e.c.fs.ReadFile(ctx, path.Join(dir, "experiment.json")); err == nil && json.Unmarshal(text, &about) == nil {
 		s.Name, s.Project, s.User, s.Optimizer, s.Planned = about.Spec.Name, about.Spec.Project, about.User, about.Spec.Optimizer.Type, about.Spec.Trials
 		s.Metric, s.Direction = about.Spec.Metric, about.Spec.Direction

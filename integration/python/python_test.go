@@ -153,8 +153,8 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 	c := dev.Client()
 	process.Eventually(t, "the end of the job", func() error {
 		for _, pid := range processes.Find(dev.Data+"/", " controller") {
-			// Only when the experiment has a directory: before that it would not be listed at all.
-			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == controller.ExperimentRunning {
+			// Only when the experiment's directory says what it is: a controller killed before that has left nothing to list.
+			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == controller.ExperimentRunning && s.Name != "" {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
