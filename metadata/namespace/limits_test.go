@@ -217,3 +217,31 @@ func TestLargeDirectoryIsReclaimedInSteps(t *testing.T) {
 		t.Error("in one go the state is another")
 	}
 }
+
+// Trees grow beyond any path that can be made by renames of what is above them. What lies at their end is found all the
+// same, also when nothing on the way to it is in memory.
+func TestTreesDeeperThanPathsAreLoaded(t *testing.T) {
+	w := newWorld(t, Config{})
+	must := func(op any) {
+		t.Helper()
+		if r := w.do(super, op); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	const deep = metadata.MaxPathDepth - 10
+	bottom := func(top string) string { return top + strings.Repeat("/d", deep-1) }
+	for _, top := range []string{"/a", "/b", "/c"} {
+		must(&logpb.Mkdirs{Target: to(bottom(top)), Mode: 0o755, CreateParent: true})
+	}
+	r := w.do(super, create(bottom("/a")+"/f", "client"))
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	must(&logpb.Rename{Source: to("/a"), Target: to(bottom("/b") + "/a")})
+	must(&logpb.Rename{Source: to("/b"), Target: to(bottom("/c") + "/b")})
+	w.reopen()
+	if info, ok := w.ns.FileByID(r.Status.ID); !ok || info.Status.ID != r.Status.ID {
+		t.Errorf("a file %d levels down is not found by its id", 3*deep)
+	}
+	w.check()
+}

@@ -201,6 +201,7 @@ func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
 		name string
 	}
 	var up []step
+	seen := map[metadata.INodeID]bool{} // a tree may be deeper than any path that a client can name: renames go on below
 	at := id
 	for ns.inodes[at] == nil {
 		value, err := ns.get(idKey(classINode, uint64(at)))
@@ -214,9 +215,10 @@ func (ns *Namespace) byID(id metadata.INodeID, load bool) (*inode, error) {
 			return nil, fmt.Errorf("inode %d, an ancestor of %d, has no record: %w", at, id, metadata.ErrCorrupt)
 		}
 		parent, name, ok := splitEntry(value)
-		if !ok || len(up) > 2*metadata.MaxPathDepth {
+		if !ok || seen[at] {
 			return nil, fmt.Errorf("record of inode %d does not lead to the root: %w", id, metadata.ErrCorrupt)
 		}
+		seen[at] = true
 		up = append(up, step{at, name})
 		at = parent
 	}
