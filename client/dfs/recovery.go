@@ -36,7 +36,7 @@ func (b *blockWriter) recover(ctx context.Context) error {
 		b.failure = nil
 		b.mu.Unlock()
 		if failure != nil { // nil: an earlier recovery was cut short by its context
-			if err := b.dismiss(failure); err != nil {
+			if err := b.dismiss(ctx, failure); err != nil {
 				return err
 			}
 			if acked := b.acked() + b.ackedSeq; acked != b.progress {
@@ -122,7 +122,7 @@ func (b *blockWriter) resend() bool {
 }
 
 // dismiss takes the node at fault out of the pipeline.
-func (b *blockWriter) dismiss(failure *pipelineError) error {
+func (b *blockWriter) dismiss(ctx context.Context, failure *pipelineError) error {
 	at := min(max(failure.node, 0), len(b.nodes)-1)
 	node := b.nodes[at]
 	b.c.log.Warn("datanode leaves the pipeline", "path", b.w.path, "block", b.block.GetBlockId(), "node", b.addr(node),
@@ -136,6 +136,10 @@ func (b *blockWriter) dismiss(failure *pipelineError) error {
 		b.ids = slices.Delete(b.ids, at, at+1)
 	}
 	if len(b.nodes) == 0 {
+		// A datanode drops the block of a file that was deleted: the namenode knows that it was, or who has the file now.
+		if _, err := b.regenerate(ctx); errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrLeaseExpired) {
+			return err
+		}
 		return b.lost(failure.err)
 	}
 	return nil
@@ -151,15 +155,21 @@ func (b *blockWriter) lost(cause error) error {
 		int64(b.block.GetBlockId()), strings.Join(names, ", "), cause)}
 }
 
+// regenerate asks the namenode for a new generation of the block.
+func (b *blockWriter) regenerate(ctx context.Context) (*hadooppb.UpdateBlockForPipelineResponseProto, error) {
+	var answer hadooppb.UpdateBlockForPipelineResponseProto
+	err := b.c.call(ctx, "write", b.w.path, "updateBlockForPipeline",
+		&hadooppb.UpdateBlockForPipelineRequestProto{Block: b.block, ClientName: &b.c.name}, &answer)
+	return &answer, err
+}
+
 // setup gives the replicas on nodes a new generation and makes a pipeline of them. A datanode's failure is left in
 // failure; an error is the namenode's refusal.
 func (b *blockWriter) setup(ctx context.Context, s stage) error {
 	if s != stageAppend && s != stageCloseRecovery {
 		b.replenish(ctx)
 	}
-	var answer hadooppb.UpdateBlockForPipelineResponseProto
-	err := b.c.call(ctx, "write", b.w.path, "updateBlockForPipeline",
-		&hadooppb.UpdateBlockForPipelineRequestProto{Block: b.block, ClientName: &b.c.name}, &answer)
+	answer, err := b.regenerate(ctx)
 	if err != nil {
 		return err
 	}

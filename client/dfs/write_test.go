@@ -258,6 +258,28 @@ func TestAllDatanodesDie(t *testing.T) {
 	}
 }
 
+// A datanode that drops the block of a deleted file looks broken to its writer, who is told what has happened.
+func TestWriterOfADeletedFileIsToldSo(t *testing.T) {
+	c, client := newCluster(t, 1)
+	w := create(t, client, "/f")
+	write(t, w, pattern(10))
+	if err := w.Hflush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	delete(c.files, "/f")
+	c.mu.Unlock()
+	c.nodes[0].kill()
+	_, err := w.Write(pattern(10))
+	if err == nil {
+		err = w.Hflush(t.Context())
+	}
+	if !errors.Is(err, metadata.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	w.Abort()
+}
+
 func TestErrorInAnAcknowledgementBlamesItsNode(t *testing.T) {
 	for at := range 3 {
 		c, client := newCluster(t, 3)

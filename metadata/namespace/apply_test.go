@@ -270,3 +270,29 @@ func TestEffectsKeepABlockMap(t *testing.T) {
 		w.reopen()
 	}
 }
+
+// A listing has the blocks within the length that it states: the next one, whose length nobody knows, begins behind it.
+func TestListedBlocksLieWithinTheListedLength(t *testing.T) {
+	w := newWorld(t, Config{})
+	v := w.do(super, &logpb.ReserveIDs{Blocks: 10, Generations: 10}).Reserved
+	r := w.do(super, create("/f", "c"))
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	var previous *logpb.Block
+	for i := range 3 {
+		next := &logpb.Block{Id: int64(v.FirstBlock) + int64(i), Generation: uint64(v.FirstGeneration) + uint64(i)}
+		if r := w.do(super, &logpb.AddBlock{Inode: uint64(r.Status.ID), ClientName: "c", Previous: previous, Block: next}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		l, err := w.ns.ListWithBlocks(super, "/", "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := max(1, i) // an only block is shown whatever its length
+		if s := l.Entries[0]; s.Length != int64(i)<<20 || len(l.Files[0].Blocks) != want {
+			t.Errorf("with %d blocks: length %d and blocks %v", i+1, s.Length, l.Files[0].Blocks)
+		}
+		previous = &logpb.Block{Id: next.Id, Generation: next.Generation, Length: 1 << 20}
+	}
+}

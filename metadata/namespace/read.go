@@ -135,7 +135,7 @@ func (l *Listing) add(n *inode, name string, withBlocks bool) (blocks int) {
 	}
 	var f *FileBlocks
 	if n.file != nil {
-		f = n.blocks(0, math.MaxInt64)
+		f = n.blocks(0, n.file.length)
 		blocks = len(f.Blocks)
 	}
 	l.Files = append(l.Files, f)

@@ -39,7 +39,7 @@ func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequ
 		case f.IsDir():
 			c.Reply(&pb.GetLocatedFileInfoResponseProto{Fs: fileStatus(f)})
 		default:
-			p.service.Locate(c.Caller, path, 0, 1<<62, result(c, func(l *namenode.LocatedFile) hrpc.Message {
+			p.service.Locate(c.Caller, path, 0, f.Length, result(c, func(l *namenode.LocatedFile) hrpc.Message {
 				m := fileStatus(&l.Status)
 				m.Locations = p.encode.locatedFile(l)
 				return &pb.GetLocatedFileInfoResponseProto{Fs: m}
