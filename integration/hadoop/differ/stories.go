@@ -2,7 +2,7 @@ package differ
 
 // stories are operations that hang together: what one of them alone would seldom find in place.
 var stories = []func(g *generator) []Operation{
-	concatStory, spaceStory, namesStory, stickyStory, leaseStory, aclStory,
+	concatStory, spaceStory, namesStory, stickyStory, leaseStory, aclStory, attributeStory,
 	concatStory, spaceStory, namesStory, stickyStory, leaseStory, aclStory, truncateStory, // datanodes take seconds to cut a block
 }
 
@@ -157,5 +157,20 @@ func truncateStory(g *generator) []Operation {
 		by(user, op("append", "src", f, "length", pick(g, 1, 600, 1500))),
 		by(user, op("truncate", "src", f, "length", pick(g, 0, 1, 511, 1024, 1100), "holder", g.holder())),
 		op("locate", "src", f, "offset", 0, "length", 1<<40),
+	}
+}
+
+func attributeStory(g *generator) []Operation {
+	user := pick(g, "", "alice")
+	d, made := g.folder(user, pick[mode](g, 0o755, 0o777, 0o1777))
+	on := pick(g, d, d+"/a")
+	name := pick(g, attributes...)
+	set := func(user, value string, flag int) Operation {
+		return by(user, op("setxattr", "src", on, "name", name, "value", value, "flag", flag))
+	}
+	return []Operation{
+		made, g.written(user, d+"/a"), set(user, "v", 1), set(g.someone(), "w", pick(g, 1, 2, 3)),
+		by(g.someone(), op("getxattrs", "src", on)), by(pick(g, user, user, g.someone()), op("removexattr", "src", on, "name", name)),
+		by(user, op("listxattrs", "src", on)), by(user, op("removexattr", "src", on, "name", name)),
 	}
 }
