@@ -526,9 +526,14 @@ func (m *manager) report() *rmpb.NodeReport {
 func TestRepeatedOrdersChangeNothing(t *testing.T) {
 	m, work := newManager(t, ""), t.TempDir()
 	run(t, baseConfig(t, work, m.address))
-	s := spec(t, 2, "sh", "-c", "echo x >> runs; trap 'exit 0' TERM; while :; do sleep 0.02; done")
+	s := spec(t, 2, "sh", "-c", "trap 'exit 0' TERM; echo x >> runs; while :; do sleep 0.02; done")
 	m.start(s)
+	ran := func() string {
+		b, _ := os.ReadFile(filepath.Join(work, "containers", s.ContainerId, "work", "runs"))
+		return string(b)
+	}
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
+	eventually(t, "the command has begun", func() bool { return ran() != "" }) // RUNNING says that its process is there
 	for range 3 {
 		m.order(&rmpb.NodeOrders{Start: []*rmpb.ContainerSpec{s}})
 	}
@@ -541,8 +546,8 @@ func TestRepeatedOrdersChangeNothing(t *testing.T) {
 	if got.ExitStatus != -102 || got.Diagnostics != "preempted" {
 		t.Errorf("%d %q", got.ExitStatus, got.Diagnostics)
 	}
-	if runs, _ := os.ReadFile(filepath.Join(work, "containers", s.ContainerId, "work", "runs")); string(runs) != "x\n" {
-		t.Errorf("ran %q", runs)
+	if got := ran(); got != "x\n" {
+		t.Errorf("ran %q", got)
 	}
 	m.order(stop(-106, "late"))
 	if got := find(m.more(4), s.ContainerId); got == nil || got.ExitStatus != -102 {
