@@ -25,6 +25,7 @@ var (
 	leaseHolder  = regexp.MustCompile(`\bDFSClient_[A-Z]+_-?\d+_\d+\b`)
 	inodeID      = regexp.MustCompile(`\b(inode|fileId) \d+\b`)
 	waitDots     = regexp.MustCompile(`(?m)(^| \.\.\.)[ .]* done$`)
+	moreDots     = regexp.MustCompile(`(?m)^(Waiting for .* \.\.\.)\.+$`) // truncate -w prints one a second
 	loopback     = regexp.MustCompile(`\b127\.0\.0\.1:\d+\b`)
 	callFrom     = regexp.MustCompile(`\bFrom \S+/127\.0\.0\.1 to (localhost|127\.0\.0\.1)\b`)
 	dfFigures    = regexp.MustCompile(`(?m)^(hdfs://\S+) +[\d.]+( [KMGTP])? +[\d.]+( [KMGTP])? +[\d.]+( [KMGTP])? +\d+%`)
@@ -60,6 +61,7 @@ func (m *masker) text(s, verb string) string {
 	s = callFrom.ReplaceAllString(s, "From <HOST> to <HOST>")
 	s = loopback.ReplaceAllString(s, "<HOST>")
 	s = waitDots.ReplaceAllString(s, "$1 done")
+	s = moreDots.ReplaceAllString(s, "$1")
 	s = dfHead.ReplaceAllString(s, "Filesystem Size Used Available Use%")
 	s = dfFigures.ReplaceAllString(s, "$1 <N> <N> <N> <N>")
 	if verb == "getfattr" {
