@@ -411,13 +411,6 @@ func (c *cluster) register(s *hrpc.Server) {
 		return answer, nil
 	})
 	on(c, s, "updateBlockForPipeline", func(q *hadooppb.UpdateBlockForPipelineRequestProto, _ *hrpc.Call) (hrpc.Message, error) {
-		owned := false
-		for _, f := range c.files {
-			owned = owned || slices.ContainsFunc(f.blocks, func(b *fakeBlock) bool { return b.id == q.GetBlock().GetBlockId() })
-		}
-		if !owned {
-			return nil, metadata.Errorf(metadata.ErrNotExist, "the file of blk_%d does not exist", q.GetBlock().GetBlockId())
-		}
 		b := &fakeBlock{id: q.GetBlock().GetBlockId(), gs: c.nextGS, size: q.GetBlock().GetNumBytes()}
 		c.nextGS++
 		return &hadooppb.UpdateBlockForPipelineResponseProto{Block: c.located(b, 0)}, nil

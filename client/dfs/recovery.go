@@ -137,7 +137,8 @@ func (b *blockWriter) dismiss(ctx context.Context, failure *pipelineError) error
 	}
 	if len(b.nodes) == 0 {
 		// A datanode drops the block of a file that was deleted: the namenode knows that it was, or who has the file now.
-		if _, err := b.regenerate(ctx); errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrLeaseExpired) {
+		b.persisted = false
+		if err := b.persist(ctx); errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrLeaseExpired) {
 			return err
 		}
 		return b.lost(failure.err)
@@ -155,21 +156,15 @@ func (b *blockWriter) lost(cause error) error {
 		int64(b.block.GetBlockId()), strings.Join(names, ", "), cause)}
 }
 
-// regenerate asks the namenode for a new generation of the block.
-func (b *blockWriter) regenerate(ctx context.Context) (*hadooppb.UpdateBlockForPipelineResponseProto, error) {
-	var answer hadooppb.UpdateBlockForPipelineResponseProto
-	err := b.c.call(ctx, "write", b.w.path, "updateBlockForPipeline",
-		&hadooppb.UpdateBlockForPipelineRequestProto{Block: b.block, ClientName: &b.c.name}, &answer)
-	return &answer, err
-}
-
 // setup gives the replicas on nodes a new generation and makes a pipeline of them. A datanode's failure is left in
 // failure; an error is the namenode's refusal.
 func (b *blockWriter) setup(ctx context.Context, s stage) error {
 	if s != stageAppend && s != stageCloseRecovery {
 		b.replenish(ctx)
 	}
-	answer, err := b.regenerate(ctx)
+	var answer hadooppb.UpdateBlockForPipelineResponseProto
+	err := b.c.call(ctx, "write", b.w.path, "updateBlockForPipeline",
+		&hadooppb.UpdateBlockForPipelineRequestProto{Block: b.block, ClientName: &b.c.name}, &answer)
 	if err != nil {
 		return err
 	}
