@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/cmd/bench"
 )
@@ -160,6 +163,11 @@ func (r *runner) round(ctx context.Context, round int, sides []side, phases []ph
 				continue
 			}
 			r.quiet(sides, s)
+			if ph.closes {
+				if err := r.written(); err != nil {
+					return err
+				}
+			}
 			results, err := r.phaseOn(ctx, s, ph, 0)
 			if err != nil && ctx.Err() == nil { // once more, and the report says so, lest one failure cost all rounds
 				r.report.Repeated = append(r.report.Repeated, fmt.Sprintf("%s: %s", r.label, oneLine(err.Error())))
@@ -206,6 +214,22 @@ func (r *runner) quiet(sides []side, next side) {
 			return
 		}
 	}
+}
+
+// written waits until what the last turn left in the page cache is on the disk, which a side that fsyncs would share
+// with it: HDFS leaves up to all that it wrote.
+func (r *runner) written() error {
+	started := time.Now()
+	defer func() { r.waited += time.Since(started) }()
+	dir, err := os.Open(r.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("sync of %s: %w", r.dir, err)
+	}
+	return nil
 }
 
 // phaseOn runs one phase on one side, in a directory of its own. A time of 0 means the run's.
