@@ -81,6 +81,11 @@ func checkLength(verb string, target *logpb.Target) error {
 	return nil
 }
 
+// isReservedRoot reports whether path is /.reserved itself.
+func isReservedRoot(path string) bool {
+	return len(path) <= len(reserved)+4 && strings.Trim(path, "/") == reserved
+}
+
 // checkNotReserved refuses /.reserved itself, where HDFS says so and not that it is missing.
 func checkNotReserved(target *logpb.Target) error {
 	if target.GetBase() == 0 && target.GetPath() == reserved {
@@ -281,7 +286,8 @@ func (p *place) checkNew(i int, name string) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "\"%s\" is a reserved name.", name)
 	}
 	if name == reserved && i == 0 {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "File name \"%s\" is reserved and cannot be created.", name)
+		return metadata.Errorf(metadata.ErrInvalidArgument, "File name \"%s\" is reserved and cannot "+
+			"be created. If this is during upgrade change the name of the existing file or directory to another name before upgrading to the new release.", name)
 	}
 	if len(name) > metadata.MaxNameLength {
 		return metadata.Errorf(metadata.ErrNameTooLong,

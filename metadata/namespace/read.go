@@ -31,6 +31,9 @@ func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *c
 // Errors: ErrPermission for a directory above that c may not search, or, unless c is the superuser, a file above;
 // ErrInvalidPath.
 func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus, error) {
+	if isReservedRoot(path) {
+		return &metadata.FileStatus{Type: metadata.TypeDirectory, Mode: metadata.Sticky | 0o770}, nil
+	}
 	var status *metadata.FileStatus
 	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
 		if n := p.last(); n != nil {
@@ -69,6 +72,9 @@ func (ns *Namespace) ListWithBlocks(c metadata.Caller, path, startAfter string, 
 }
 
 func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int, withBlocks bool) (*Listing, error) {
+	if isReservedRoot(path) {
+		return ns.reservedListing(), nil
+	}
 	if limit <= 0 {
 		limit = metadata.DefaultPageSize
 	}
@@ -100,6 +106,18 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 		return nil, err
 	}
 	return listing, nil
+}
+
+// reservedListing is what HDFS shows in /.reserved to everybody: the directories of inodes and of raw files, which cannot
+// be listed further.
+func (ns *Namespace) reservedListing() *Listing {
+	shown := func(name string) metadata.FileStatus {
+		now := ns.Now()
+		return metadata.FileStatus{
+			Type: metadata.TypeDirectory, Name: name, Mode: 0o770, Group: ns.cfg.Supergroup, MTime: now, ATime: now,
+		}
+	}
+	return &Listing{Entries: []metadata.FileStatus{shown(".inodes"), shown("raw")}, Files: make([]*FileBlocks, 2)}
 }
 
 // cursor turns the inode form of a cursor into the name that the inode has now.
