@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/user"
@@ -35,7 +36,8 @@ type Config struct {
 	// Name is the holder of the client's leases; it must not be shared by two clients. Default: a random one. Doors that
 	// write for others put into it where they run (namenode.DoorWriter).
 	Name string
-	// Replication and BlockSize (bytes) of new files; default: what the server says.
+	// Replication and BlockSize (bytes) of new files; default: what the server says. Servers refuse a replication that is
+	// too large, and NoReplication.
 	Replication int
 	BlockSize   int64
 	// Umask is cleared from the mode of new files and directories; nil means 022.
@@ -77,7 +79,7 @@ func New(config Config) (*Client, error) {
 	if len(config.Namenodes) == 0 {
 		return nil, fmt.Errorf("dfs: no namenode address is given: %w", metadata.ErrInvalidArgument)
 	}
-	if config.Replication < 0 || config.Replication > metadata.MaxReplication {
+	if config.Replication < NoReplication || config.Replication > math.MaxInt16 {
 		return nil, fmt.Errorf("dfs: replication %d is not in 1..%d: %w", config.Replication, metadata.MaxReplication, metadata.ErrInvalidArgument)
 	}
 	if config.BlockSize < 0 {

@@ -148,7 +148,7 @@ func TestChecksumIsHadoops(t *testing.T) {
 }
 
 func TestClientNeedsANamenode(t *testing.T) {
-	for _, config := range []Config{{}, {Namenodes: []string{"a:1"}, Replication: -1}, {Namenodes: []string{"a:1"}, BlockSize: -1}} {
+	for _, config := range []Config{{}, {Namenodes: []string{"a:1"}, Replication: -2}, {Namenodes: []string{"a:1"}, BlockSize: -1}} {
 		if _, err := New(config); !errors.Is(err, metadata.ErrInvalidArgument) {
 			t.Errorf("%+v: %v", config, err)
 		}

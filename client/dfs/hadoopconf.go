@@ -277,7 +277,7 @@ func (c *HadoopConf) config() (Config, error) {
 	}
 	get("dfs.replication", func(v string) (err error) {
 		if config.Replication, err = strconv.Atoi(v); err == nil && config.Replication == 0 { // which is "not set" in Config
-			err = metadata.Errorf(metadata.ErrInvalidArgument, "Requested replication factor of 0 is less than the required minimum of 1")
+			config.Replication = NoReplication
 		}
 		return err
 	})

@@ -14,6 +14,9 @@ import (
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
+// NoReplication asks for a replication of zero, which servers refuse in words of their own; zero itself means the default.
+const NoReplication = -1
+
 // CreateOptions are the choices of Create; the zero value makes a new file with the defaults in a directory that exists.
 type CreateOptions struct {
 	// Overwrite replaces a file that is there.
@@ -22,6 +25,9 @@ type CreateOptions struct {
 	Parents bool
 	// Mode before the umask; zero means 0666.
 	Mode metadata.Mode
+	// Masked is the mode after a umask that somebody else has applied; nil: the client applies its own. A Mode of zero is
+	// then the same as Masked.
+	Masked *metadata.Mode
 	// Replication and BlockSize (bytes); zero means the client's, then the server's default.
 	Replication int
 	BlockSize   int64
@@ -82,6 +88,9 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted data transfer is not supported"}
 	}
 	replication := firstSet(options.Replication, c.config.Replication, defaults.Replication)
+	if replication == NoReplication {
+		replication = 0
+	}
 	blockSize := firstSet(options.BlockSize, c.config.BlockSize, defaults.BlockSize)
 	sum := defaults.checksum()
 	if blockSize%int64(sum.BytesPer) != 0 {
@@ -91,6 +100,10 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 		}
 	}
 	mode := firstSet(options.Mode, 0o666)
+	masked := mode &^ c.umask
+	if options.Masked != nil {
+		masked, mode = *options.Masked, firstSet(options.Mode, *options.Masked)
+	}
 	flags := uint32(flagCreate)
 	if options.Overwrite {
 		flags |= flagOverwrite
@@ -98,7 +111,7 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	var answer hadooppb.CreateResponseProto
 	err = c.call(ctx, "create", name, "create", &hadooppb.CreateRequestProto{
 		Src:          &name,
-		Masked:       perm(mode &^ c.umask),
+		Masked:       perm(masked),
 		Unmasked:     perm(mode),
 		ClientName:   &c.name,
 		CreateFlag:   &flags,

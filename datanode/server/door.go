@@ -154,8 +154,8 @@ func (p params) boolean(name string, fallback bool) (bool, error) {
 	return b, nil
 }
 
-func (p params) permission(fallback metadata.Mode) (metadata.Mode, error) {
-	v, ok := p["permission"]
+func (p params) permission(name string, fallback metadata.Mode) (metadata.Mode, error) {
+	v, ok := p[name]
 	if !ok {
 		return fallback, nil
 	}
@@ -164,7 +164,7 @@ func (p params) permission(fallback metadata.Mode) (metadata.Mode, error) {
 		err = errors.New("is more than 1777")
 	}
 	if err != nil {
-		return 0, badParameter("permission", v, err)
+		return 0, badParameter(name, v, err)
 	}
 	return metadata.Mode(n), nil
 }
@@ -192,7 +192,12 @@ func (d *doorRequest) create() error {
 		return err
 	}
 	o.Replication = int(min(replication, metadata.MaxReplication+1)) // above the limit is refused with HDFS's words
-	if o.Mode, err = d.q.permission(0o644); err != nil {
+	masked, err := d.q.permission("permission", 0o644)
+	if err != nil {
+		return err
+	}
+	o.Masked = &masked
+	if o.Mode, err = d.q.permission("unmaskedpermission", 0); err != nil {
 		return err
 	}
 	ctx := d.r.Context()

@@ -33,7 +33,7 @@ type fakeNamespace struct {
 
 type fakeFile struct {
 	id, block, gen, size uint64
-	mode                 uint32
+	mode, unmasked       uint32
 	holder               string
 }
 
@@ -114,7 +114,7 @@ func (f *fakeNamespace) register(s *hrpc.Server) {
 			return nil, metadata.Errorf(metadata.ErrExist, "%s already exists", q.GetSrc())
 		}
 		f.next++
-		x := &fakeFile{id: f.next, mode: q.GetMasked().GetPerm(), holder: q.GetClientName()}
+		x := &fakeFile{id: f.next, mode: q.GetMasked().GetPerm(), unmasked: q.GetUnmasked().GetPerm(), holder: q.GetClientName()}
 		f.files[q.GetSrc()] = x
 		f.holders[x.holder] = true
 		return &hadooppb.CreateResponseProto{Fs: f.status(x)}, nil
@@ -223,6 +223,26 @@ func ask(t *testing.T, d *Server, method, pathAndQuery string, body io.Reader, h
 	b, err := io.ReadAll(resp.Body)
 	check(t, err)
 	return resp, string(b)
+}
+
+func TestDoorTellsTheModeBeforeTheUmask(t *testing.T) {
+	d, ns := doorCluster(t)
+	for _, c := range []struct {
+		query          string
+		mode, unmasked uint32
+	}{
+		{"", 0o644, 0o644},
+		{"&permission=600", 0o600, 0o600},
+		{"&permission=0", 0, 0},
+		{"&permission=644&unmaskedpermission=664", 0o644, 0o664},
+	} {
+		if resp, text := ask(t, d, "PUT", "/f?op=CREATE&overwrite=true&user.name=ann"+c.query, nil); resp.StatusCode != http.StatusCreated {
+			t.Fatalf("%q: %d %s", c.query, resp.StatusCode, text)
+		}
+		if f := ns.files["/f"]; f.mode != c.mode || f.unmasked != c.unmasked {
+			t.Errorf("%q makes a file of mode %o, unmasked %o; want %o and %o", c.query, f.mode, f.unmasked, c.mode, c.unmasked)
+		}
+	}
 }
 
 func TestDoorCreateAppendOpenChecksum(t *testing.T) {
