@@ -293,16 +293,6 @@ func (s *Shell) getFile(ctx context.Context, it item, target string) error {
 	return s.preserveLocal(it, target)
 }
 
-func (s *Shell) preserveLocal(it item, target string) error {
-	if !s.option("p") {
-		return nil
-	}
-	if err := os.Chtimes(target, it.status.ATime.Time(), it.status.MTime.Time()); err != nil {
-		return err
-	}
-	return os.Chmod(target, it.status.FSMode().Perm())
-}
-
 func runMoveToLocal(_ context.Context, s *Shell, _ []string) error {
 	return fmt.Errorf("Option '-%s' is not implemented yet.", s.verb)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/user"
 	"strconv"
 	"strings"
@@ -98,6 +99,48 @@ func (s *Shell) preserve(ctx context.Context, p string, info fs.FileInfo) error 
 		}
 	}
 	return s.client.SetPermission(ctx, p, metadata.Mode(info.Mode().Perm()))
+}
+
+// preserveLocal carries times, owner and mode over to a local copy when the option -p is set.
+func (s *Shell) preserveLocal(it item, target string) error {
+	if !s.option("p") {
+		return nil
+	}
+	if err := os.Chtimes(target, it.status.ATime.Time(), it.status.MTime.Time()); err != nil {
+		return err
+	}
+	if err := chown(target, it.status.Owner, it.status.Group); err != nil {
+		return err
+	}
+	return os.Chmod(target, it.status.FSMode().Perm())
+}
+
+// chown gives a local file to the owner and the group of these names. Its errors are those of the command chown, which
+// Hadoop runs for this.
+func chown(target, owner, group string) error {
+	u, err := user.Lookup(owner)
+	if err != nil {
+		return fmt.Errorf("chown: invalid user: '%s:%s'", owner, group)
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return fmt.Errorf("chown: invalid group: '%s:%s'", owner, group)
+	}
+	uid, err := strconv.Atoi(u.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return err
+	}
+	if err := os.Chown(target, uid, gid); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("chown: changing ownership of '%s': Operation not permitted", target)
+		}
+		return err
+	}
+	return nil
 }
 
 // localOwner names the owner and the group of a local file; empty: this machine has no names for them.

@@ -41,7 +41,7 @@ func (m *masker) outcome(o outcome, verb string) outcome {
 
 func (m *masker) text(s, verb string) string {
 	s = fullUsage.ReplaceAllString(s, "<FULL USAGE>\n")
-	s = strings.NewReplacer("\r", "<CR>", "\x00", "<NUL>").Replace(s)
+	s = strings.NewReplacer("\r", "<CR>", "\x00", "<NUL>", "‘", "'", "’", "'").Replace(s) // the quotes of chown, by locale
 	s = strings.ReplaceAll(s, m.local, "$L")
 	s = strings.ReplaceAll(s, m.home, "$H")
 	s = strings.ReplaceAll(s, m.cluster.authority, "$NN")

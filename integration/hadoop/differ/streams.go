@@ -95,6 +95,9 @@ func reopen(ctx context.Context, s *Side, o Operation) (string, error) {
 
 func makeWalk(g *generator) Operation { return op("walk", "src", g.directory()) }
 
+// beyondASCII is all that is compared of a list with names that have another place in HDFS's order.
+const beyondASCII = "names beyond ASCII"
+
 // walk lists a directory to its end, page by page.
 func walk(ctx context.Context, s *Side, o Operation) (string, error) {
 	var text string
@@ -108,7 +111,7 @@ func walk(ctx context.Context, s *Side, o Operation) (string, error) {
 		list := answer.DirList.GetPartialListing()
 		for _, e := range list {
 			if !ascii(e.GetPath()) {
-				return "names beyond ASCII", nil // they have another place in HDFS's order
+				return beyondASCII, nil
 			}
 			text += fmt.Sprintf("%q ", e.GetPath())
 			after = e.GetPath()

@@ -18,9 +18,14 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.FsShell;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.TrashPolicyDefault;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.security.UserGroupInformation;
 import org.apache.hadoop.util.ToolRunner;
+import org.apache.log4j.AppenderSkeleton;
+import org.apache.log4j.Level;
+import org.apache.log4j.Logger;
+import org.apache.log4j.spi.LoggingEvent;
 
 /**
  * Runs many command lines of the unmodified FsShell in one JVM, each as the user and against the cluster that it names.
@@ -46,7 +51,32 @@ public class ShellDriver {
       }
       driver.clusters.put(arg.substring(0, eq), conf);
     }
+    sayWhatGoesToTheTrash();
     driver.serve(System.in, System.out);
+  }
+
+  /** What was moved to the trash FsShell says in its log only, which users see on standard error. */
+  private static void sayWhatGoesToTheTrash() {
+    Logger log = Logger.getLogger(TrashPolicyDefault.class);
+    log.setLevel(Level.INFO);
+    log.addAppender(new AppenderSkeleton() {
+      @Override
+      protected void append(LoggingEvent event) {
+        String message = event.getRenderedMessage();
+        if (message.startsWith("Moved: ")) {
+          System.err.println(message);
+        }
+      }
+
+      @Override
+      public void close() {
+      }
+
+      @Override
+      public boolean requiresLayout() {
+        return false;
+      }
+    });
   }
 
   private void serve(InputStream in, PrintStream out) throws Exception {
