@@ -21,6 +21,9 @@ type Properties struct {
 	MinBlockSize Size
 	// TrashInterval is how many minutes removed files stay in the trash; 0: there is no trash (fs.trash.interval, 0).
 	TrashInterval int
+	// TrashCheckpoint is how many minutes lie between two checkpoints of the trash; 0, and more than TrashInterval: as many as
+	// TrashInterval (fs.trash.checkpoint.interval, 0).
+	TrashCheckpoint int
 	// Supergroup makes its members superusers (dfs.permissions.superusergroup, supergroup).
 	Supergroup string
 	// ListLimit is the page size of listings (dfs.ls.limit, 1000).
@@ -61,6 +64,7 @@ var properties = []property{
 	bytes("dfs.blocksize", 512, func(p *Properties) *Size { return &p.BlockSize }),
 	bytes("dfs.namenode.fs-limits.min-block-size", 0, func(p *Properties) *Size { return &p.MinBlockSize }),
 	number("fs.trash.interval", 0, 1<<30, func(p *Properties) *int { return &p.TrashInterval }),
+	number("fs.trash.checkpoint.interval", 0, 1<<30, func(p *Properties) *int { return &p.TrashCheckpoint }),
 	{
 		"dfs.permissions.superusergroup",
 		func(p *Properties) string { return p.Supergroup },

@@ -6,19 +6,30 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
-// The emptier of the trash (Hadoop's TrashPolicyDefault): once per fs.trash.interval, at whole multiples of it, the
-// leader removes the checkpoints of every user's trash that are older than that, and makes what was removed since the
-// last time into a new one. So a removed file stays for one to two intervals.
+// The emptier of the trash (Hadoop's TrashPolicyDefault): once per fs.trash.checkpoint.interval, at whole multiples of it,
+// the leader removes the checkpoints of every user's trash that are older than fs.trash.interval, and makes what was
+// removed since the last time into a new one. So a removed file stays for the one interval and at most
+// the other longer.
 
 // checkpointForm is the name of a checkpoint: yyMMddHHmmss, local time, as clients make them too.
 const checkpointForm = "060102150405"
 
 // maxCheckpointTries is how many checkpoints of one second are told apart.
 const maxCheckpointTries = 1000
+
+// trashIntervals are how long a checkpoint is kept, and how often one is made. 0: there is no trash.
+func trashIntervals(p config.Properties) (keep, every time.Duration) {
+	minutes := p.TrashCheckpoint
+	if minutes == 0 || minutes > p.TrashInterval {
+		minutes = p.TrashInterval
+	}
+	return time.Duration(p.TrashInterval) * time.Minute, time.Duration(minutes) * time.Minute
+}
 
 // trashDue reports whether an interval ended between two times.
 func trashDue(last, now time.Time, interval time.Duration) bool {
@@ -27,14 +38,14 @@ func trashDue(last, now time.Time, interval time.Duration) bool {
 
 // checkTrash empties the trash when it is time, on a goroutine of its own, one at a time.
 func (s *Server) checkTrash(r *reign, now time.Time) {
-	interval := time.Duration(s.config.Properties.TrashInterval) * time.Minute
-	if !trashDue(r.trashAt, now, interval) || !r.emptying.CompareAndSwap(false, true) {
+	keep, every := trashIntervals(s.config.Properties)
+	if !trashDue(r.trashAt, now, every) || !r.emptying.CompareAndSwap(false, true) {
 		return
 	}
 	r.trashAt = now
 	go func() {
 		defer r.emptying.Store(false)
-		if err := s.emptyTrash(now, interval); err != nil && s.reign.Load() == r {
+		if err := s.emptyTrash(now, keep); err != nil && s.reign.Load() == r {
 			s.log.Warn("emptying the trash", "error", err)
 		}
 	}()

@@ -3,6 +3,8 @@ package server
 import (
 	"testing"
 	"time"
+
+	"github.com/gohops/hops/internal/config"
 )
 
 func TestTheTrashIsEmptiedUserByUser(t *testing.T) {
@@ -42,6 +44,15 @@ func TestTheTrashIsEmptiedUserByUser(t *testing.T) {
 	}
 	if _, err := fs.Stat(ctx, "/user/alice/.Trash/260504120000-1/a"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestCheckpointsOfTheTrashAreMadeAtLeastOncePerInterval(t *testing.T) {
+	for _, x := range []struct{ interval, checkpoint, keep, every int }{{60, 0, 60, 60}, {60, 15, 60, 15}, {60, 61, 60, 60}, {0, 15, 0, 0}} {
+		keep, every := trashIntervals(config.Properties{TrashInterval: x.interval, TrashCheckpoint: x.checkpoint})
+		if keep != time.Duration(x.keep)*time.Minute || every != time.Duration(x.every)*time.Minute {
+			t.Errorf("%+v: kept for %v, made every %v", x, keep, every)
+		}
 	}
 }
 
