@@ -4,7 +4,7 @@
 // current one when a marker at the same timestamp is durable; see DESIGN.md for the crash argument. A store is a derived
 // cache of a log and its snapshots: it may always be thrown away and built anew.
 //
-// Siblings: badger is the one on disk, mem the one in memory, faulty fails on request, kvtest is the conformance suite.
+// Siblings: runs is the one on disk, mem the one in memory, faulty fails on request, kvtest is the conformance suite.
 package kv
 
 import (
@@ -71,7 +71,7 @@ type View interface {
 	Close()
 }
 
-// Batch collects writes. It is used by one goroutine. Key and value must not change before Flush has returned.
+// Batch collects writes. It is used by one goroutine. Key and value are the caller's again when a call has returned.
 type Batch interface {
 	Put(key, value []byte) error
 	Delete(key []byte) error

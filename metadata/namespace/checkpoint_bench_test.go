@@ -5,14 +5,14 @@ import (
 	"io"
 	"testing"
 
-	"github.com/gohops/hops/metadata/kv/badger"
+	"github.com/gohops/hops/metadata/kv/runs"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
 // A checkpoint and its snapshot of what 32 MiB of log made, on disk, in a namespace that grows from one to the next.
 // One operation is a create and its complete.
 func BenchmarkCheckpoint(b *testing.B) {
-	store, err := badger.Open(b.TempDir(), badger.Options{})
+	store, err := runs.Open(b.TempDir(), runs.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
