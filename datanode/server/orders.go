@@ -24,6 +24,9 @@ func (n *session) obey(o *pb.Orders) {
 	n.heard = time.Now()
 	again := o.Report && !n.reporting
 	n.orders = &pb.Orders{Term: o.Term, Leader: o.Leader}
+	if o.Leader {
+		poke(n.pending) // what it did not have to know before it led
+	}
 	n.mu.Unlock()
 	n.checkReady()
 	if again {

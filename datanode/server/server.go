@@ -18,7 +18,6 @@ import (
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/security"
-	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -81,7 +80,6 @@ func New(cfg Config) (*Server, error) {
 	s.transfer = transfer.New(transfer.Config{
 		Store:        s.store,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
-		Settle:       s.settle,
 		Suspect:      s.suspects.add,
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
@@ -195,20 +193,6 @@ func (s *Server) volumeFailed() {
 		n.beatNow()
 		n.reportNow()
 	}
-}
-
-// settleTime is how long the end of a block may wait for the namenode.
-const settleTime = 100 * time.Millisecond
-
-// settle waits until the leader knows what has been announced so far.
-func (s *Server) settle(ctx context.Context, _ metadata.Block) {
-	n := s.leader()
-	if n == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	n.flushed(ctx)
 }
 
 // leader is the session with the namenode that leads, nil if none is known.

@@ -41,19 +41,19 @@ type session struct {
 	incarnation uint64
 	beat        chan struct{} // capacity 1: send one now
 	report      chan struct{} // capacity 1: report in full now
-	pending     chan struct{} // capacity 1: queue is not empty
+	pending     chan struct{} // capacity 1: queue has changes that are told at once
+	later       chan struct{} // capacity 1: queue has changes that can wait
 
 	mu         sync.Mutex
 	registered bool // changes are collected
 	queue      []*pb.BlockChange
-	// enqueued and delivered count changes since the start of the process.
-	enqueued, delivered uint64
-	progress            chan struct{} // closed when delivered changes, nil if nobody waits
-	orders              *pb.Orders    // the last heard
-	heard               time.Time
-	reporting           bool   // a full report is under way or due
-	reported            bool   // one was delivered
-	problem             string // why there is no session, for /health
+	// receiving is where queue announces that a replica is being written.
+	receiving map[metadata.BlockID]int
+	orders    *pb.Orders // the last heard
+	heard     time.Time
+	reporting bool   // a full report is under way or due
+	reported  bool   // one was delivered
+	problem   string // why there is no session, for /health
 }
 
 func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
@@ -63,8 +63,9 @@ func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
 	}
 	return &session{
 		Server: s, addr: addr, conn: conn, client: pb.NewDatanodesClient(conn), incarnation: incarnation,
-		beat: make(chan struct{}, 1), report: make(chan struct{}, 1), pending: make(chan struct{}, 1),
-		problem: "not tried yet",
+		beat: make(chan struct{}, 1), report: make(chan struct{}, 1), pending: make(chan struct{}, 1), later: make(chan struct{}, 1),
+		receiving: map[metadata.BlockID]int{},
+		problem:   "not tried yet",
 	}, nil
 }
 
@@ -136,19 +137,11 @@ func (n *session) down(cause error) {
 	}
 	changed := text != n.problem
 	n.problem, n.registered, n.orders, n.reported, n.reporting = text, false, nil, false, false
-	n.queue = nil
-	n.delivered = n.enqueued // the next full report contains them
-	n.wakeLocked()
+	n.queue = nil // the next full report contains them
+	clear(n.receiving)
 	n.mu.Unlock()
 	if changed && cause != nil && !errors.Is(cause, context.Canceled) {
 		n.log.Warn("namenode lost", "namenode", n.addr, "err", cause)
-	}
-}
-
-func (n *session) wakeLocked() {
-	if n.progress != nil {
-		close(n.progress)
-		n.progress = nil
 	}
 }
 
@@ -359,76 +352,110 @@ var changeKinds = map[datanode.ChangeKind]pb.BlockChange_Kind{
 	datanode.Corrupt:   pb.BlockChange_CORRUPT,
 }
 
-// enqueue takes a change to be told. Without a registration it is dropped: the full report will have it.
+// enqueue takes a change to be told. Without a registration it is dropped: the full report will have it. That a replica
+// has been received is said in the place of its being received, if nobody has heard of that yet.
 func (n *session) enqueue(c datanode.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.registered {
 		return
 	}
-	n.queue = append(n.queue, &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume})
-	n.enqueued++
-	poke(n.pending)
+	told := &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume}
+	if at, ok := n.receiving[c.Block.ID]; ok && c.Kind == datanode.Received && n.queue[at].VolumeId == c.Volume {
+		n.queue[at] = told
+	} else {
+		n.queue = append(n.queue, told)
+	}
+	if c.Kind == datanode.Receiving {
+		n.receiving[c.Block.ID] = len(n.queue) - 1
+	} else {
+		delete(n.receiving, c.Block.ID)
+	}
+	if c.Kind != datanode.Receiving && n.leadsLocked() {
+		poke(n.pending)
+	} else {
+		poke(n.later)
+	}
 }
 
-// maxChanges is how many changes one call tells.
-const maxChanges = 4096
+// Limits of what tells of changes.
+const (
+	// maxChanges is how many changes one call tells.
+	maxChanges = 4096
+	// laterTime is how long changes may wait that nobody waits for: those that a namenode hears which does not lead, and
+	// that a replica is being received.
+	laterTime = 50 * time.Millisecond
+	// callSpacing is the least time from one call's start to the next one's.
+	callSpacing = 2 * time.Millisecond
+)
 
-// changes tells of changes as they happen: at once when no call is under way, otherwise with the next one. So a batch
-// waits for one round trip, well below 10 ms.
+// changes tells of changes. What the leader has to know goes out at once if it has not been called for callSpacing, so
+// that under load a call carries what many writers have finished.
 func (n *session) changes(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	wait := func(d time.Duration, early <-chan struct{}) error {
+		timer.Reset(d)
+		select {
+		case <-timer.C:
+		case <-early:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}
+	var last time.Time
 	for {
+		var err error
 		select {
 		case <-n.pending:
+		case <-n.later:
+			err = wait(laterTime, n.pending)
 		case <-ctx.Done():
-			return ctx.Err()
+			err = ctx.Err()
 		}
-		for {
-			runtime.Gosched() // who is about to tell something comes along
-			n.mu.Lock()
-			batch := n.queue[:min(len(n.queue), maxChanges)]
-			n.queue = n.queue[len(batch):]
-			n.mu.Unlock()
-			if len(batch) == 0 {
-				break
+		if err == nil {
+			if since := time.Since(last); since < callSpacing {
+				err = wait(callSpacing-since, nil)
+			} else {
+				runtime.Gosched() // who is about to tell something comes along
 			}
-			call, cancel := context.WithTimeout(ctx, callTime)
-			_, err := n.client.BlocksChanged(call, &pb.BlocksChangedRequest{DatanodeUuid: n.id.Uuid, Changes: batch})
-			cancel()
-			if err != nil {
-				return fmt.Errorf("blocks changed: %w", pb.FromStatus(err))
-			}
-			n.mu.Lock()
-			n.delivered += uint64(len(batch))
-			n.wakeLocked()
-			n.mu.Unlock()
+		}
+		last = time.Now()
+		for more := true; more && err == nil; {
+			more, err = n.tell(ctx)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// flushed returns when everything enqueued before the call has been delivered, or ctx is done.
-func (n *session) flushed(ctx context.Context) {
+// tell makes one call with what is in the queue, if there is anything, and says whether something was left.
+func (n *session) tell(ctx context.Context) (more bool, err error) {
 	n.mu.Lock()
-	target := n.enqueued
-	for n.delivered < target {
-		if n.progress == nil {
-			n.progress = make(chan struct{})
-		}
-		wait := n.progress
-		n.mu.Unlock()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return
-		}
-		n.mu.Lock()
-	}
+	batch := n.queue[:min(len(n.queue), maxChanges)]
+	n.queue = n.queue[len(batch):]
+	more = len(n.queue) > 0
+	clear(n.receiving)
 	n.mu.Unlock()
+	if len(batch) == 0 {
+		return false, nil
+	}
+	call, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if _, err := n.client.BlocksChanged(call, &pb.BlocksChangedRequest{DatanodeUuid: n.id.Uuid, Changes: batch}); err != nil {
+		return false, fmt.Errorf("blocks changed: %w", pb.FromStatus(err))
+	}
+	return more, nil
 }
 
 // leads reports whether the namenode said last that it leads, in the highest term known.
 func (n *session) leads() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.leadsLocked()
+}
+
+func (n *session) leadsLocked() bool {
 	return n.orders != nil && n.orders.Leader && n.orders.Term == n.term.Load()
 }

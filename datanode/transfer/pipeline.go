@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -35,9 +34,9 @@ type handled struct {
 //	upstream ◀──acks──── responder ◀──────acks───── mirror
 //
 // The responder has a goroutine only if there is a mirror to wait for, the keeper only once a packet waits.
-func (in *receiver) pipeline(ctx context.Context) error {
+func (in *receiver) pipeline() error {
 	r := &responder{in: in, mirror: in.mirror}
-	k := &keeper{in: in, ctx: ctx, out: r}
+	k := &keeper{in: in, out: r}
 	stopped := make(chan struct{})
 	var answering, watching sync.WaitGroup
 	if in.mirror != nil {
@@ -118,7 +117,6 @@ const (
 // keeper writes packets to the replica while the receive loop reads the next ones.
 type keeper struct {
 	in       *receiver
-	ctx      context.Context
 	out      *responder
 	arrivals chan arrival // nil before the first
 	running  sync.WaitGroup
@@ -209,7 +207,7 @@ func (k *keeper) handle(p *dtp.Packet) {
 		err = k.in.storePacket(p)
 	}
 	if err == nil && p.Last {
-		err = k.in.finish(k.ctx, p.Offset)
+		err = k.in.finish(p.Offset)
 	}
 	if err != nil {
 		k.out.take(handled{seqno: p.Seqno, status: statusOf(err)}) // the client is told
@@ -223,16 +221,12 @@ func (k *keeper) handle(p *dtp.Packet) {
 }
 
 // finish finalizes the replica after the last packet.
-func (in *receiver) finish(ctx context.Context, length int64) error {
+func (in *receiver) finish(length int64) error {
 	if have := in.w.Replica().Block.Length; have != length {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "the last packet ends the block at %d, the replica has %d bytes", length, have)
 	}
-	done, err := in.w.Finalize()
-	if err != nil {
-		return err
-	}
-	in.settle(ctx, done.Block)
-	return nil
+	_, err := in.w.Finalize()
+	return err
 }
 
 // responder sends acknowledgements upstream, in order, each when this datanode and those behind have the packet.

@@ -58,10 +58,9 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 	}
 	switch {
 	case in.stage == stageCloseRecovery: // no packets follow
-		c.settle(ctx, in.block)
 		return errDone
 	case in.client && !in.copying:
-		return in.pipeline(ctx)
+		return in.pipeline()
 	default:
 		return in.copy()
 	}
@@ -243,11 +242,4 @@ func unexpected(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// settle tells the namenode of a finalized block before its client hears of it.
-func (s *Server) settle(ctx context.Context, b metadata.Block) {
-	if s.cfg.Settle != nil {
-		s.cfg.Settle(ctx, b)
-	}
 }

@@ -25,10 +25,6 @@ type Config struct {
 	Store datanode.BlockStore
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
 	BlockPool func() string
-	// Settle is called between the finalization of a client's block and the acknowledgement of its last packet. It returns
-	// when the namenode knows the block, or soon anyhow: a client whose namenode does not know it yet waits 400 ms before
-	// it asks again. Nil does nothing.
-	Settle func(ctx context.Context, block metadata.Block)
 	// Suspect hears of blocks that a client could not read to the end. certain says that it saw a wrong checksum. It must
 	// not block; nil does nothing.
 	Suspect func(id metadata.BlockID, certain bool)

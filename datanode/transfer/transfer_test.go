@@ -41,7 +41,6 @@ type node struct {
 
 	mu       sync.Mutex
 	suspects []metadata.BlockID
-	settled  []metadata.Block
 }
 
 const pool = "BP-1-127.0.0.1-1"
@@ -79,11 +78,6 @@ func startOne(t testing.TB, change ...func(*Config)) *node {
 			if certain {
 				d.suspects = append(d.suspects, id)
 			}
-		},
-		Settle: func(_ context.Context, b metadata.Block) {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			d.settled = append(d.settled, b)
 		},
 	}
 	for _, f := range change {
@@ -311,9 +305,6 @@ func TestWriteThroughThreeAndReadFromEach(t *testing.T) {
 		mustBegin(t, b, setup{stage: stageCreate}, nodes...).writeAll(0, data, "S S S")
 		for _, d := range nodes {
 			d.wantContent(b, data)
-			if n := len(d.settled); n != i+1 {
-				t.Errorf("%d blocks settled, want %d", n, i+1)
-			}
 		}
 		c := dial(t, nodes[1]) // several reads on one connection
 		r := rand.New(rand.NewPCG(1, uint64(i)))
