@@ -212,6 +212,9 @@ type Writer interface {
 	// send the last chunk again from its start. Data with sums that begins inside a chunk must end in it. ErrCorrupt if
 	// a checksum does not match; nothing is stored then. Bytes stored survive the end of the process.
 	Write(off int64, data, sums []byte) error
+	// WriteAll is Write of one piece after the other, at less cost where they follow each other. It returns how many are
+	// stored, all of them unless there is an error.
+	WriteAll(pieces []Piece) (int, error)
 	// Acked tells how many bytes the whole pipeline has, up to the end of some Write; readers may see them now.
 	Acked(n int64)
 	// Sync makes everything written durable (hsync).
@@ -224,6 +227,12 @@ type Writer interface {
 	Close() error
 	// Lost is closed when the replica was taken away.
 	Lost() <-chan struct{}
+}
+
+// Piece is the arguments of one Write.
+type Piece struct {
+	Off        int64
+	Data, Sums []byte
 }
 
 // Reader reads one replica as it was when opened, while writers go on. Not for concurrent use.

@@ -57,9 +57,17 @@ func (s *story) step() error {
 		if to <= from {
 			return nil
 		}
-		p := s.bytesOf(id, from, to)
 		s.written[id] = max(s.written[id], to)
-		if err := w.Write(from, p, sumsOf(p)); err != nil {
+		var pieces []datanode.Piece
+		for rest := s.bytesOf(id, from, to); len(rest) > 0; {
+			n := len(rest)
+			if from%chunk == 0 && s.r.IntN(2) == 0 {
+				n = min(n, (1+s.r.IntN(2))*chunk)
+			}
+			pieces = append(pieces, datanode.Piece{Off: from, Data: rest[:n], Sums: sumsOf(rest[:n])})
+			from, rest = from+int64(n), rest[n:]
+		}
+		if _, err := w.WriteAll(pieces); err != nil {
 			return err
 		}
 		if s.r.IntN(2) == 0 {

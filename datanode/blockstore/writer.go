@@ -21,14 +21,12 @@ type writer struct {
 
 	// Guarded by r.io.
 	data, sums vfs.File
-	scratch    []byte // checksums that are computed here
-	flushed    int64  // where writeback has begun
+	scratch    []byte // checksums that are computed or gathered here
+	pieces     [][]byte
+	flushed    int64 // where writeback has begun
+	allocated  int64 // up to where the disk has been asked for room, if that is behind the end
 	closed     bool
 }
-
-// writebackStep is how many bytes are collected before their writeback begins: small enough that the fsync at close
-// finds little, large enough to make long writes.
-const writebackStep = 2 << 20
 
 // errLost is what a writer gets whose replica somebody else has now.
 func (w *writer) errLost() error {
@@ -68,134 +66,13 @@ func (w *writer) ready() error {
 func (w *writer) closeFiles() {
 	w.closed = true
 	if w.data != nil {
+		_ = w.giveBack() // a failing disk is known by then
 		w.data.Close()
 	}
 	if w.sums != nil {
 		w.sums.Close()
 	}
 	w.data, w.sums = nil, nil
-}
-
-// Write implements datanode.Writer.
-//
-//	stored before      |■■■■■■■■|■■■■■■■■|■■■■□□□□|        length at □
-//	next packet                          |    ▲▲▲▲|        off = length, one sum over the new bytes
-//	or, after hflush                     |▲▲▲▲▲▲▲▲|▲▲▲     off at the chunk's start, sums over whole chunks
-func (w *writer) Write(off int64, data, sums []byte) error {
-	r := w.r
-	r.io.Lock()
-	defer r.io.Unlock()
-	if err := w.ready(); err != nil {
-		return err
-	}
-	// Only the owner changes length and lastCRC, so they cannot move below.
-	r.mu.Lock()
-	length, last := r.length, r.open.lastCRC
-	r.mu.Unlock()
-	stop := off + int64(len(data))
-	if off < 0 || off > length {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "write to block %d at %d leaves a gap: the replica has %d bytes", r.id, off, length)
-	}
-	if sums != nil && off%chunk != 0 && off/chunk != (stop-1)/chunk {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "write to block %d from %d to %d begins inside a chunk and crosses its end", r.id, off, stop)
-	}
-	if sums != nil {
-		if err := verify(data, sums); err != nil {
-			return fmt.Errorf("write to block %d at %d: %w", r.id, off, err)
-		}
-	}
-	if stop <= length {
-		return nil
-	}
-	// From here on: fresh bytes go to length; first is the start of the chunk that length lies in.
-	first := length - length%chunk
-	fresh := data[length-off:]
-	switch {
-	case sums == nil || off%chunk != 0:
-		sums = w.computed(last, length, fresh)
-	case first < length: // the chunk comes again: its bytes must be the ones that are here
-		if crcOf(data[first-off:length-off]) != last {
-			return fmt.Errorf("write to block %d at %d: the chunk is repeated with other bytes: %w", r.id, off, metadata.ErrCorrupt)
-		}
-		fallthrough
-	default:
-		sums = sums[(first-off)/chunk*4:]
-	}
-	if err := w.put(length, fresh, sums); err != nil {
-		return fmt.Errorf("write to block %d: %w", r.id, err)
-	}
-	e := end{off: stop}
-	if stop%chunk != 0 {
-		e.crc = binary.BigEndian.Uint32(sums[len(sums)-4:])
-	}
-	r.vol.used.Add(int64(len(fresh)) + sumsSize(stop) - sumsSize(length))
-	r.mu.Lock()
-	r.length = stop
-	r.open.lastCRC = e.crc
-	r.open.ends = append(r.open.ends, e)
-	part := min(r.open.expect, int64(len(fresh)))
-	r.open.expect -= part
-	r.mu.Unlock()
-	r.vol.expected.Add(-part)
-	if stop-w.flushed >= writebackStep {
-		w.data.Writeback(w.flushed, stop-w.flushed)
-		w.flushed = stop
-	}
-	return nil
-}
-
-// put stores bytes behind the first length ones, and their checksums: in a pack if there is nothing yet and little comes.
-// r.io is held.
-func (w *writer) put(length int64, fresh, sums []byte) error {
-	r := w.r
-	if w.data == nil && length == 0 && r.suffix == 0 && int64(len(fresh)) <= r.vol.packLimit {
-		at, err := r.vol.addRecord(r.id, r.gen, sums, fresh)
-		if err == nil {
-			r.mu.Lock()
-			r.packed = at
-			r.mu.Unlock()
-		}
-		return err
-	}
-	if err := w.openFiles(); err != nil {
-		return err
-	}
-	if _, err := w.data.WriteAt(fresh, length); err != nil {
-		return r.vol.check(err)
-	}
-	_, err := w.sums.WriteAt(sums, sumOffset(length))
-	return r.vol.check(err)
-}
-
-// verify compares data with sums, chunks counted from data's start.
-func verify(data, sums []byte) error {
-	if int64(len(sums)) != 4*chunksOf(int64(len(data))) {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "%d bytes of data with %d bytes of checksums", len(data), len(sums))
-	}
-	for i := 0; len(data) > 0; i++ {
-		n := min(chunk, len(data))
-		if crcOf(data[:n]) != binary.BigEndian.Uint32(sums[4*i:]) {
-			return fmt.Errorf("chunk %d does not match its checksum: %w", i, metadata.ErrCorrupt)
-		}
-		data = data[n:]
-	}
-	return nil
-}
-
-// computed returns the checksums of the chunks that fresh touches when it follows length bytes, the last chunk of which
-// has checksum last.
-func (w *writer) computed(last uint32, length int64, fresh []byte) []byte {
-	w.scratch = w.scratch[:0]
-	crc, room := uint32(0), chunk
-	if length%chunk != 0 {
-		crc, room = last, int(chunk-length%chunk)
-	}
-	for len(fresh) > 0 {
-		n := min(room, len(fresh))
-		w.scratch = binary.BigEndian.AppendUint32(w.scratch, extend(crc, fresh[:n]))
-		fresh, crc, room = fresh[n:], 0, chunk
-	}
-	return w.scratch
 }
 
 // Acked implements datanode.Writer.
@@ -292,6 +169,8 @@ func (w *writer) finalize(gen metadata.Generation) (datanode.Replica, error) {
 	var err error
 	if at := r.packed; at != nil {
 		c, err = &commit{pack: at.p}, at.finish()
+	} else if err = w.giveBack(); err != nil {
+		return datanode.Replica{}, fmt.Errorf("finalize block %d: %w", r.id, err)
 	} else if c, err = w.durable(); err == nil {
 		c.rename = func() error { return r.rename(gen, sufMeta) }
 		c.dir = r.vol.dirOf(r.id)

@@ -100,6 +100,18 @@ func (f osFile) Size() (int64, error) {
 	return i.Size(), nil
 }
 
+// writeEach is WriteAllAt with a call for each piece.
+func (f osFile) writeEach(pieces [][]byte, off int64) error {
+	for _, p := range pieces {
+		n, err := f.WriteAt(p, off)
+		if err != nil {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
+}
+
 // zero clears a sector.
 func (f osFile) zero(off int64) error {
 	_, err := f.WriteAt(make([]byte, 512), off)

@@ -41,8 +41,13 @@ type File interface {
 	// Sync makes the contents and the size durable. After an error the file's contents on disk are unknown: the kernel
 	// reports a lost write once and then forgets it, so the caller must not try again (fsync(2), "fsyncgate").
 	Sync() error
+	// WriteAllAt writes the pieces behind each other, from off on. It may change the slice pieces.
+	WriteAllAt(pieces [][]byte, off int64) error
 	Truncate(size int64) error
 	Size() (int64, error)
+	// Allocate asks for room on the disk for the range, without changing the file's size and without any promise: writes
+	// that find it there are cheaper. Truncate, also to the size that the file has, gives back what lies behind the end.
+	Allocate(off, n int64)
 	// Writeback asks the kernel to begin writing the range out, without waiting and without any promise.
 	Writeback(off, n int64)
 	// Punch gives the space of a range back, which reads as zeros then. It is one change: after a crash all of it has

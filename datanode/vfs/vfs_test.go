@@ -49,6 +49,23 @@ func TestContract(t *testing.T) {
 			if n != 8 || !errors.Is(err, io.EOF) || !bytes.Equal(p[:8], []byte("\x00\x00\x00hello")) {
 				t.Errorf("read %q, %v", p[:n], err)
 			}
+			f.Allocate(0, 1<<16)
+			check(t, f.WriteAllAt([][]byte{[]byte("abc"), {}, []byte("de")}, 6))
+			if n, err := f.ReadAt(p, 2); n != 9 || !errors.Is(err, io.EOF) || !bytes.Equal(p[:9], []byte("\x00helabcde")) {
+				t.Errorf("read %q, %v", p[:n], err)
+			}
+			check(t, f.WriteAllAt(nil, 0))
+			many := make([][]byte, 3000) // more than the kernel takes at once
+			for i := range many {
+				many[i] = []byte{byte(i), byte(i >> 8)}
+			}
+			check(t, f.WriteAllAt(many, 11))
+			if size, err := f.Size(); size != 11+6000 || err != nil {
+				t.Errorf("size %d, %v", size, err)
+			}
+			if _, err := f.ReadAt(p[:2], 11+2*2999); err != nil || p[0] != 2999&0xff || p[1] != 2999>>8 {
+				t.Errorf("the last piece is %v, %v", p[:2], err)
+			}
 			check(t, f.Truncate(4))
 			if size, err := f.Size(); size != 4 || err != nil {
 				t.Errorf("size %d, %v", size, err)

@@ -167,6 +167,13 @@ func (f *file) WriteAt(p []byte, off int64) (int, error) {
 	return f.File.WriteAt(p, off)
 }
 
+func (f *file) WriteAllAt(pieces [][]byte, off int64) error {
+	if err := f.fs.check("write", f.name); err != nil {
+		return err
+	}
+	return f.File.WriteAllAt(pieces, off)
+}
+
 func (f *file) Sync() error {
 	if err := f.fs.check("sync", f.name); err != nil {
 		return err

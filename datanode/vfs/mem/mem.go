@@ -425,6 +425,21 @@ func (h *handle) WriteAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
+// WriteAllAt implements vfs.File; after a full disk the first pieces are written.
+func (h *handle) WriteAllAt(pieces [][]byte, off int64) error {
+	for _, p := range pieces {
+		n, err := h.WriteAt(p, off)
+		if err != nil {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
+}
+
+// Allocate implements vfs.File; there is nothing to gain here.
+func (h *handle) Allocate(int64, int64) {}
+
 func (h *handle) Truncate(size int64) error {
 	h.fs.mu.Lock()
 	defer h.fs.mu.Unlock()
