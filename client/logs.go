@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -42,4 +45,38 @@ func (c *Client) awaitClosed(ctx context.Context, name string) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// Output copies what the programs of a job have written so far, container by container: their standard output to stdout and
+// their standard error to stderr. What the application master wrote goes to stderr, if master is set. Where
+// several containers have written, a line on stderr says whose turn it is.
+func (c *Client) Output(ctx context.Context, job JobStatus, master bool, stdout, stderr io.Writer) error {
+	shown := slices.DeleteFunc(slices.Clone(job.Containers), func(k JobContainer) bool { return k.Started == 0 || k.Master && !master })
+	for _, k := range shown {
+		if len(shown) > 1 {
+			fmt.Fprintf(stderr, "== %s on %s\n", k.ID, k.Node)
+		}
+		out := stdout
+		if k.Master {
+			out = stderr
+		}
+		if err := errors.Join(c.copyLog(ctx, path.Join(k.LogDir, "stdout"), out), c.copyLog(ctx, path.Join(k.LogDir, "stderr"), stderr)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyLog copies a file of a log; one that is not there is empty.
+func (c *Client) copyLog(ctx context.Context, name string, w io.Writer) error {
+	r, err := c.fs.Open(ctx, name)
+	if errors.Is(err, metadata.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.Copy(w, r)
+	return err
 }

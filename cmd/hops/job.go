@@ -54,7 +54,9 @@ func jobCommand() *cli.Command {
 				ArgsUsage: "-- COMMAND [ARGUMENT ...]",
 				Description: "hops job run --gpus 1 -- nvidia-smi\n" +
 					"hops job run -f job.yaml\n\n" +
-					"Waits for the end and exits with 0 if the job succeeded; --detach prints the id and returns.",
+					"Waits for the end, prints what the command wrote to standard output and standard error, and exits with 0 if the\n" +
+					"job succeeded; if not, standard error has the log of its application master too. --detach prints the id and\n" +
+					"returns.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "job `FILE` (YAML), - for standard input"},
 					&cli.StringFlag{Name: "name", Usage: "`NAME` shown to people"},
@@ -185,7 +187,7 @@ func runJob(c *cli.Context) error {
 			fmt.Fprintf(c.App.ErrWriter, "logs may lack their end: %v\n", err)
 		}
 		cancel()
-		if err := printLogs(c, cl, id); err != nil {
+		if err := cl.Output(c.Context, s, !s.Succeeded(), c.App.Writer, c.App.ErrWriter); err != nil {
 			fmt.Fprintf(c.App.ErrWriter, "logs: %v\n", err)
 		}
 	}
