@@ -11,12 +11,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gohops/hops/cmd/processes"
 )
 
 // process is a server that runs beside the suite. It ends with the suite, however that ends.
@@ -50,30 +50,14 @@ func start(name, dir string, env []string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// spawner has a thread of its own that lives as long as the suite: the kernel ends children with Pdeathsig when the thread
-// ends that has started them, and Go ends threads that are idle.
-var spawner = sync.OnceValue(func() chan<- func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
 // spawn starts a program as a child that ends with the suite. The end of its context, if it has one, ends what it has
 // started too.
 func spawn(cmd *exec.Cmd) error {
-	cmd.SysProcAttr = ownGroup()
 	if cmd.Cancel != nil {
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		cmd.WaitDelay = 2 * time.Second
 	}
-	done := make(chan error)
-	spawner() <- func() { done <- cmd.Start() }
-	return <-done
+	return processes.Spawn(cmd, syscall.SIGKILL)
 }
 
 // output runs a program to its end and returns what it wrote to standard output.
@@ -85,12 +69,6 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	}
 	err := cmd.Wait()
 	return out.Bytes(), err
-}
-
-// ownGroup puts a child into a process group, which a Ctrl-C at the terminal does not reach, and ends it when the suite is
-// killed.
-func ownGroup() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
 // stop ends the process: asked first, and after ten seconds not any more.
