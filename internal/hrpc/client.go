@@ -66,6 +66,7 @@ type Client struct {
 	addr   string
 	conn   net.Conn
 	out    *outbox
+	wake   chan struct{} // tells the writer that there is something to send; capacity one
 	ids    atomic.Int32
 
 	lastRead atomic.Int64 // nanoseconds since started
@@ -102,11 +103,17 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 		config:  config,
 		addr:    addr,
 		conn:    conn,
-		out:     newOutbox(conn, config.CallTimeout),
+		wake:    make(chan struct{}, 1),
 		started: time.Now(),
 		done:    make(chan struct{}),
 		waiting: map[int32]*pending{},
 	}
+	c.out = newOutbox(conn, config.CallTimeout, func(*outbox) {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	})
 	hello := connectionContext(config)
 	err = c.out.add(func(dst []byte) ([]byte, error) {
 		dst = append(dst, magic...)
@@ -330,7 +337,7 @@ func (c *Client) fail(err error) {
 func (c *Client) write() {
 	for {
 		select {
-		case <-c.out.wake:
+		case <-c.wake:
 		case <-c.done:
 			return
 		}

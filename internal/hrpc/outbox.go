@@ -13,26 +13,29 @@ import (
 type outbox struct {
 	conn    net.Conn
 	timeout time.Duration   // for one write to be taken by the peer
-	wake    chan struct{}   // tells the writer goroutine that there is something; capacity one
+	tell    func(*outbox)   // there is something to send: somebody has to flush, or sendAtOnce
+	broken  func()          // sendAtOnce has failed; may be nil
 	raw     syscall.RawConn // of conn; nil if it is no socket
 
 	// Of the sender.
 	push   func(fd uintptr) bool // o.pushRest
 	rest   []byte
+	hasty  bool // does not wait for the peer
 	failed error
 
 	mu       sync.Mutex
 	pending  []byte
 	spare    []byte
 	sending  bool
+	told     bool // and sendAtOnce has not begun
 	held     bool // the reader promises to flush soon
 	err      error
 	deadline time.Time
-	room     *sync.Cond // something has been sent
+	room     *sync.Cond // something has been sent, or sending has ended
 }
 
-func newOutbox(conn net.Conn, timeout time.Duration) *outbox {
-	o := &outbox{conn: conn, timeout: timeout, wake: make(chan struct{}, 1)}
+func newOutbox(conn net.Conn, timeout time.Duration, tell func(*outbox)) *outbox {
+	o := &outbox{conn: conn, timeout: timeout, tell: tell}
 	o.room = sync.NewCond(&o.mu)
 	o.push = o.pushRest
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -50,13 +53,19 @@ func (o *outbox) write(b []byte) error {
 		_, err := o.conn.Write(b)
 		return err
 	}
-	o.rest, o.failed = b, nil
-	err := o.raw.Write(o.push)
-	o.rest = nil
+	_, err := o.give(b, false)
+	return err
+}
+
+// give is write for a socket; a hasty one returns what the peer does not take now.
+func (o *outbox) give(b []byte, hasty bool) (rest []byte, err error) {
+	o.rest, o.hasty, o.failed = b, hasty, nil
+	err = o.raw.Write(o.push)
+	rest, o.rest = o.rest, nil
 	if err == nil {
 		err = o.failed
 	}
-	return err
+	return rest, err
 }
 
 // pushRest writes what the socket takes; false: it takes no more now.
@@ -65,7 +74,7 @@ func (o *outbox) pushRest(fd uintptr) bool {
 		n, errno := writeSocket(fd, o.rest)
 		switch {
 		case errno == syscall.EAGAIN:
-			return false
+			return o.hasty
 		case errno == syscall.EINTR:
 		case errno != 0:
 			o.failed = os.NewSyscallError("write", errno)
@@ -94,20 +103,15 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 	}
 	tell := err == nil && !o.sending && !o.held
 	if tell && now && len(out) <= atOnce {
-		err, tell = o.send(), false
+		err, tell = o.send(time.Now()), false
 	}
+	tell = tell && !o.told
+	o.told = o.told || tell
 	o.mu.Unlock()
 	if tell {
-		o.signal()
+		o.tell(o)
 	}
 	return err
-}
-
-func (o *outbox) signal() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }
 
 // hold says whether the caller will flush in a moment, so that nobody else need.
@@ -119,55 +123,124 @@ func (o *outbox) hold(yes bool) (waiting int) {
 	return waiting
 }
 
-// release ends a hold and flushes.
-func (o *outbox) release() error {
+// release ends a hold that began now and flushes.
+func (o *outbox) release(now time.Time) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.held = false
-	return o.send()
+	return o.send(now)
 }
 
 // flush sends until nothing is pending; while another goroutine sends it returns at once.
 func (o *outbox) flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.send()
+	o.told = false
+	return o.send(time.Now())
 }
 
 // send is flush under mu, which it gives up while it writes.
-func (o *outbox) send() error {
+func (o *outbox) send(now time.Time) error {
 	if o.sending {
 		return o.err
 	}
 	o.sending = true
 	for len(o.pending) > 0 && o.err == nil {
-		out := o.pending
-		o.pending, o.spare = o.spare[:0], nil
-		now := time.Now()
-		if o.deadline.Sub(now) < o.timeout/2 {
-			o.deadline = now.Add(o.timeout)
-			_ = o.conn.SetWriteDeadline(o.deadline)
-		}
+		out := o.next(now)
 		o.mu.Unlock()
 		err := o.write(out)
 		o.mu.Lock()
-		if cap(out) <= keepBuffer {
-			o.spare = out[:0]
+		o.sent(out, err)
+		if len(o.pending) > 0 {
+			now = time.Now()
 		}
-		if err != nil && o.err == nil {
-			o.err = err
-		}
-		o.room.Broadcast()
 	}
-	o.sending = false
+	o.ended()
 	return o.err
 }
 
-// drain waits, helping if nobody sends, until at most limit bytes are pending.
+// sendAtOnce is flush for who must not wait: what the peer does not take now is left to a goroutine of its own.
+func (o *outbox) sendAtOnce() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.told = false
+	if o.sending || o.held {
+		return // who does that sends this too
+	}
+	o.sending = true
+	for len(o.pending) > 0 && o.err == nil {
+		out := o.next(time.Now())
+		if o.raw == nil || len(out) > atOnce {
+			go o.sendRest(out, out)
+			return
+		}
+		o.mu.Unlock()
+		rest, err := o.give(out, true)
+		o.mu.Lock()
+		if err == nil && len(rest) > 0 {
+			go o.sendRest(out, rest)
+			return
+		}
+		o.sent(out, err)
+	}
+	o.ended()
+	o.report()
+}
+
+// sendRest writes what is left of out, and all that is pending.
+func (o *outbox) sendRest(out, rest []byte) {
+	err := o.write(rest)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sent(out, err)
+	o.sending = false      // it stays this goroutine's: mu is held
+	_ = o.send(time.Now()) // reported
+	o.report()
+}
+
+// report tells of a failure, under mu, which it gives up meanwhile.
+func (o *outbox) report() {
+	if o.err != nil && o.broken != nil {
+		o.mu.Unlock()
+		o.broken()
+		o.mu.Lock()
+	}
+}
+
+// next takes what is pending, for the sender. mu is held.
+func (o *outbox) next(now time.Time) []byte {
+	out := o.pending
+	o.pending, o.spare = o.spare[:0], nil
+	if o.deadline.Sub(now) < o.timeout/2 {
+		o.deadline = now.Add(o.timeout)
+		_ = o.conn.SetWriteDeadline(o.deadline)
+	}
+	return out
+}
+
+// sent takes the memory back of what the sender has written. mu is held.
+func (o *outbox) sent(out []byte, err error) {
+	if cap(out) <= keepBuffer {
+		o.spare = out[:0]
+	}
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	o.room.Broadcast()
+}
+
+// ended says that nobody sends any more. mu is held.
+func (o *outbox) ended() {
+	o.sending = false
+	o.room.Broadcast()
+}
+
+// drain waits, helping if nobody sends, until at most limit bytes are pending; with a limit of 0, until the kernel has
+// them.
 func (o *outbox) drain(limit int) error {
 	for {
 		o.mu.Lock()
-		for o.sending && len(o.pending) > limit && o.err == nil {
+		for o.sending && (len(o.pending) > limit || limit == 0) && o.err == nil {
 			o.room.Wait()
 		}
 		done, err := len(o.pending) <= limit, o.err
@@ -178,6 +251,15 @@ func (o *outbox) drain(limit int) error {
 		if err := o.flush(); err != nil {
 			return err
 		}
+	}
+}
+
+// settle waits until nobody sends, which is soon once the connection is closed.
+func (o *outbox) settle() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.sending {
+		o.room.Wait()
 	}
 }
 

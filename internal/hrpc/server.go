@@ -109,6 +109,7 @@ type protocol struct {
 type Server struct {
 	config    ServerConfig
 	protocols map[string]*protocol // complete before Serve, read-only from then on
+	flusher   flusher
 
 	mu    sync.Mutex
 	conns map[*serverConn]struct{}

@@ -51,10 +51,11 @@ type serverConn struct {
 	clientID   []byte // of the last call, shared by the next ones with the same
 
 	stopping atomic.Bool
+	inFlight atomic.Int32
 
-	mu       sync.Mutex
-	inFlight int
-	fewer    *sync.Cond // inFlight has fallen
+	mu      sync.Mutex
+	fewer   *sync.Cond   // inFlight has fallen
+	waiting atomic.Int32 // how many wait for that
 }
 
 func newServerConn(s *Server, conn net.Conn) *serverConn {
@@ -63,8 +64,9 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 		conn:   conn,
 		log:    s.config.Logger.With("remote", conn.RemoteAddr().String()),
 		frames: newFrames(conn, maxFirstFrame),
-		out:    newOutbox(conn, s.config.WriteTime),
+		out:    newOutbox(conn, s.config.WriteTime, s.flusher.push),
 	}
+	c.out.broken = c.interruptReader
 	c.fewer = sync.NewCond(&c.mu)
 	return c
 }
@@ -73,23 +75,6 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 func (c *serverConn) serve(parent context.Context) {
 	ctx, cancel := context.WithCancel(parent)
 	c.ctx = ctx
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for {
-			select {
-			case <-c.out.wake:
-				if c.out.flush() != nil { // the reader stops too
-					_ = c.conn.SetReadDeadline(time.Now())
-					c.mu.Lock()
-					c.fewer.Broadcast()
-					c.mu.Unlock()
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
-
 	err := c.read()
 	if c.stopping.Load() {
 		c.waitInFlight(0)
@@ -100,7 +85,7 @@ func (c *serverConn) serve(parent context.Context) {
 	c.out.fail(net.ErrClosed)
 	c.conn.Close()
 	cancel()
-	writer.Wait()
+	c.out.settle()
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.known && !c.frames.partial():
@@ -125,6 +110,11 @@ func (c *serverConn) linger(err error) {
 // stop makes the reader return; calls in flight are still answered.
 func (c *serverConn) stop() {
 	c.stopping.Store(true)
+	c.interruptReader()
+}
+
+// interruptReader makes a reader that waits look around.
+func (c *serverConn) interruptReader() {
 	_ = c.conn.SetReadDeadline(time.Now())
 	c.mu.Lock()
 	c.fewer.Broadcast()
@@ -273,17 +263,15 @@ func (c *serverConn) serveArrived() error {
 		if !ok {
 			break
 		}
-		if !served {
-			served = true
-			c.out.hold(true)
-		}
-		if err := c.handle(frame); err != nil {
-			return err
-		}
+		// Before the first, and after every one while there are more.
 		if waiting := c.out.hold(true); waiting > flushAt {
 			if err := c.out.drain(pauseAt); err != nil {
 				return err
 			}
+		}
+		served = true
+		if err := c.handle(frame); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -295,7 +283,7 @@ func (c *serverConn) serveArrived() error {
 	if !served {
 		return nil
 	}
-	return c.out.release()
+	return c.out.release(c.heard)
 }
 
 // preamble reads the seven bytes that open a connection.
@@ -525,37 +513,36 @@ func (c *serverConn) fatal(callID, retry int32, clientID []byte, detail hadooppb
 
 // begin counts a call in, waiting while there are too many; false: the connection ends.
 func (c *serverConn) begin() bool {
+	if int(c.inFlight.Add(1)) <= c.server.config.MaxInFlight {
+		return true
+	}
+	c.out.hold(false)
+	_ = c.out.flush() // its error ends the loop below
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inFlight >= c.server.config.MaxInFlight {
-		c.mu.Unlock()
-		c.out.hold(false)
-		_ = c.out.flush() // its error ends the loop below
-		c.mu.Lock()
-	}
-	for c.inFlight >= c.server.config.MaxInFlight {
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
+	for int(c.inFlight.Load()) > c.server.config.MaxInFlight {
 		if c.stopping.Load() || c.gone() {
+			c.inFlight.Add(-1)
 			return false
 		}
 		c.fewer.Wait()
 	}
-	c.inFlight++
 	return true
 }
 
 // finished counts a call out.
 func (c *serverConn) finished() {
-	c.mu.Lock()
-	c.inFlight--
-	c.fewer.Signal()
-	c.mu.Unlock()
+	c.inFlight.Add(-1)
+	if c.waiting.Load() > 0 {
+		c.mu.Lock()
+		c.fewer.Broadcast()
+		c.mu.Unlock()
+	}
 }
 
-func (c *serverConn) busy() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.inFlight > 0
-}
+func (c *serverConn) busy() bool { return c.inFlight.Load() > 0 }
 
 // waitInFlight waits until at most limit calls are unanswered, or the server's drain time is over.
 func (c *serverConn) waitInFlight(limit int) {
@@ -570,7 +557,9 @@ func (c *serverConn) waitInFlight(limit int) {
 	c.out.hold(false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for c.inFlight > limit && !late {
+	c.waiting.Add(1)
+	defer c.waiting.Add(-1)
+	for int(c.inFlight.Load()) > limit && !late {
 		c.fewer.Wait()
 	}
 }
