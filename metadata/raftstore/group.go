@@ -148,6 +148,8 @@ type Group struct {
 	solo atomic.Bool
 	// joining: see identity.Joining.
 	joining atomic.Bool
+	// voted is the highest term in which this member has given its vote, in this life or a former one.
+	voted atomic.Uint64
 	// over: the group failed or is being closed; nothing new is taken.
 	over     atomic.Bool
 	failOnce sync.Once
@@ -327,6 +329,10 @@ func (g *Group) start() error {
 	if err := g.bootstrap(conf); err != nil {
 		return err
 	}
+	votes, err := newBallots(g.journal, g)
+	if err != nil {
+		return err
+	}
 	g.joining.Store(g.dir.Joining)
 	if last == 0 && g.dir.Joining {
 		g.log.Info("the data directory is empty; waiting to be found by a leader")
@@ -339,7 +345,7 @@ func (g *Group) start() error {
 		<-ready
 		g.wire.pump()
 	}()
-	g.raft, err = raft.NewRaft(conf, g.fsm, g.journal, ballots{g.journal, g}, g.snapshots, g.wire)
+	g.raft, err = raft.NewRaft(conf, g.fsm, g.journal, votes, g.snapshots, g.wire)
 	close(ready)
 	if err != nil {
 		g.wire.Close()

@@ -27,6 +27,19 @@ var errStuckTransfer = fmt.Errorf("a handover of leadership has not ended for %v
 type reign struct {
 	term uint64
 	lost chan struct{}
+	// asks is who is asked whether the reign still holds.
+	asks inquiry
+}
+
+func (g *Group) newReign() *reign {
+	r := &reign{term: g.raft.CurrentTerm(), lost: make(chan struct{})}
+	r.asks.group, r.asks.reign = g, r
+	return r
+}
+
+func (r *reign) end() {
+	close(r.lost)
+	r.asks.close()
 }
 
 // Leadership returns the present view without asking anybody. A leader that was cut off learns it when its lease ends;
@@ -75,10 +88,10 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 	var candidate *reign // elected, barrier not done
 	end := func() {
 		if r := g.reign.Swap(nil); r != nil {
-			close(r.lost)
+			r.end()
 		}
 		if candidate != nil {
-			close(candidate.lost)
+			candidate.end()
 			candidate = nil
 		}
 	}
@@ -88,7 +101,7 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 		case elected := <-notify:
 			end()
 			if elected {
-				r := &reign{term: g.raft.CurrentTerm(), lost: make(chan struct{})}
+				r := g.newReign()
 				candidate = r
 				g.workers.Go(func() {
 					index, err := g.barrier(r)

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -92,10 +93,11 @@ func (g *Group) serveReads() {
 // confirm is ReadIndex: note the commit index, make sure that this member still leads, wait until the noted entry is
 // applied.
 //
-// raft's VerifyLeader counts every acknowledgement that arrives after it was called, also of heartbeats that were sent
-// before: after a process was stopped and goes on, those lie in its socket buffers, and a majority of them proves nothing
-// about now. So the check here is on acknowledgements of requests sent after it began, and VerifyLeader only makes raft
-// send some at once.
+// A member is asked in a message of our own, which its connection's goroutine answers (ask.go); what it accepts from raft
+// in the meantime counts too. raft's VerifyLeader counts every acknowledgement that arrives after it was called, also of
+// heartbeats that were sent before: after a process was stopped and goes on, those lie in its socket buffers, and a
+// majority of them proves nothing about now. So the check here is on acknowledgements of what was sent after it began, and
+// VerifyLeader only makes raft send heartbeats where questions do not get through.
 func (g *Group) confirm() error {
 	reign := g.reign.Load()
 	if reign == nil || g.over.Load() {
@@ -108,10 +110,17 @@ func (g *Group) confirm() error {
 	if !g.wire.confirmed(self, configuration, reign.term, round) {
 		g.wire.waiting.Store(true)
 		defer g.wire.waiting.Store(false)
-		g.raft.VerifyLeader()
+		if !reign.asks.ask(configuration, round, false) {
+			g.raft.VerifyLeader()
+		}
+		late := time.NewTimer(askPatience)
+		defer late.Stop()
 		for !g.wire.confirmed(self, configuration, reign.term, round) {
 			select {
 			case <-g.wire.acked:
+			case <-late.C:
+				reign.asks.late(configuration, round)
+				g.raft.VerifyLeader()
 			case <-reign.lost:
 				return g.notLeader()
 			case <-g.dying:
@@ -120,7 +129,7 @@ func (g *Group) confirm() error {
 			configuration = g.raft.GetConfiguration().Configuration()
 		}
 	}
-	if g.raft.State() != raft.Leader || g.raft.CurrentTerm() != reign.term {
+	if g.raft.State() != raft.Leader || !g.stands(reign.term) {
 		return g.notLeader()
 	}
 	if g.fsm.applied.Load() >= commit {

@@ -15,12 +15,13 @@ import (
 
 // A connection belongs to one group. Behind the proof of the cluster's secret its first bytes are
 //
-//	dialer:   "HOPSRAFT" | version 1 | length, name of the group | length, cluster id
+//	dialer:   "HOPSRAFT" or "HOPSASKS" | version 1 | length, name of the group | length, cluster id
 //	acceptor: 0, or 1 | length, reason
 //
-// and then hashicorp/raft's protocol. Lengths are one byte.
+// and then hashicorp/raft's protocol, or questions (ask.go). Lengths are one byte.
 const (
 	streamMagic   = "HOPSRAFT"
+	questionMagic = "HOPSASKS"
 	streamVersion = 1
 	// headerTimeout is for a peer that connects and says nothing.
 	headerTimeout = 5 * time.Second
@@ -28,8 +29,8 @@ const (
 	maxStrangers = 256
 )
 
-func writeHeader(w io.Writer, group, cluster string) error {
-	b := append([]byte(streamMagic), streamVersion, byte(len(group)))
+func writeHeader(w io.Writer, kind, group, cluster string) error {
+	b := append([]byte(kind), streamVersion, byte(len(group)))
 	b = append(b, group...)
 	b = append(b, byte(len(cluster)))
 	b = append(b, cluster...)
@@ -37,22 +38,22 @@ func writeHeader(w io.Writer, group, cluster string) error {
 	return err
 }
 
-func readHeader(r io.Reader) (group, cluster string, err error) {
+func readHeader(r io.Reader) (kind, group, cluster string, err error) {
 	var magic [len(streamMagic) + 1]byte
 	if _, err := io.ReadFull(r, magic[:]); err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
-	if string(magic[:len(streamMagic)]) != streamMagic {
-		return "", "", errors.New("this is not a Raft connection of hops")
+	if kind = string(magic[:len(streamMagic)]); kind != streamMagic && kind != questionMagic {
+		return "", "", "", errors.New("this is not a Raft connection of hops")
 	}
 	if v := magic[len(streamMagic)]; v != streamVersion {
-		return "", "", fmt.Errorf("the peer speaks stream version %d, this program %d", v, streamVersion)
+		return "", "", "", fmt.Errorf("the peer speaks stream version %d, this program %d", v, streamVersion)
 	}
 	if group, err = readShort(r); err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
 	cluster, err = readShort(r)
-	return group, cluster, err
+	return kind, group, cluster, err
 }
 
 func readShort(r io.Reader) (string, error) {
@@ -110,7 +111,7 @@ func (h *Host) route(conn net.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(headerTimeout)); err != nil {
 		return err
 	}
-	name, cluster, err := readHeader(conn)
+	kind, name, cluster, err := readHeader(conn)
 	if err != nil {
 		return err
 	}
@@ -134,6 +135,14 @@ func (h *Host) route(conn net.Conn) error {
 	// The handshake of the secret clears the deadline on both ends; this makes sure of it.
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if kind == questionMagic {
+		tracked := g.streams.track(conn)
+		if tracked == nil {
+			return errClosed
+		}
+		go g.answer(tracked)
+		return nil
 	}
 	return g.streams.deliver(conn)
 }
@@ -184,13 +193,18 @@ func (s *streams) Accept() (net.Conn, error) {
 
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	return s.dial(context.Background(), streamMagic, address, timeout)
+}
+
+// dial makes a connection of a kind.
+func (s *streams) dial(ctx context.Context, kind string, address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := s.host.cfg.Secret.Dial(ctx, "tcp", string(address))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.greet(conn, timeout); err != nil {
+	if err := s.greet(conn, kind, timeout); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
@@ -201,11 +215,11 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	return nil, errClosed
 }
 
-func (s *streams) greet(conn net.Conn, timeout time.Duration) error {
+func (s *streams) greet(conn net.Conn, kind string, timeout time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if err := writeHeader(conn, s.group, s.cluster); err != nil {
+	if err := writeHeader(conn, kind, s.group, s.cluster); err != nil {
 		return err
 	}
 	var status [1]byte

@@ -91,18 +91,18 @@ func TestHostEndsWhenItsListenerDoes(t *testing.T) {
 
 func FuzzHeader(f *testing.F) {
 	var b bytes.Buffer
-	if err := writeHeader(&b, "namespace", "cluster"); err != nil {
+	if err := writeHeader(&b, questionMagic, "namespace", "cluster"); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())
 	f.Add([]byte(streamMagic + "\x01\xff"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		group, cluster, err := readHeader(bytes.NewReader(raw))
+		kind, group, cluster, err := readHeader(bytes.NewReader(raw))
 		if err != nil {
 			return
 		}
 		var again bytes.Buffer
-		if err := writeHeader(&again, group, cluster); err != nil || !bytes.HasPrefix(raw, again.Bytes()) {
+		if err := writeHeader(&again, kind, group, cluster); err != nil || !bytes.HasPrefix(raw, again.Bytes()) {
 			t.Fatalf("%q, %q from %q", group, cluster, raw)
 		}
 	})

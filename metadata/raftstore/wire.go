@@ -148,6 +148,10 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 			rpc.Respond(nil, errCut)
 			return
 		}
+		if w.group.raft.State() != raft.Follower {
+			w.pass(rpc) // beside its main loop raft could set an old term again while it stands for a new one
+			return
+		}
 		handle(rpc)
 	})
 }
@@ -164,17 +168,26 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *r
 	if !resp.Success || resp.Term > req.Term {
 		return nil
 	}
+	match := req.PrevLogEntry // 0 in a heartbeat
+	if n := len(req.Entries); n > 0 {
+		match = req.Entries[n-1].Index
+	}
+	w.accepted(id, req.Term, round, match)
+	return nil
+}
+
+// accepted notes that a member has accepted what was sent to it in a term and a round: an entry, a heartbeat or a
+// question. match is the last entry that both logs have, 0 when the request said nothing about that.
+func (w *wire) accepted(id raft.ServerID, term, round, match uint64) {
 	w.mu.Lock()
 	p := w.peers[id]
-	if p.term < req.Term {
-		p = peer{term: req.Term}
+	if p.term < term {
+		p = peer{term: term}
 	}
-	if p.term == req.Term {
+	if p.term == term {
 		p.round = max(p.round, round)
-		if n := len(req.Entries); n > 0 {
-			p.match = req.Entries[n-1].Index
-		} else if req.PrevLogEntry > 0 { // not a heartbeat
-			p.match = req.PrevLogEntry
+		if match > 0 {
+			p.match = match
 		}
 	}
 	p.contact = time.Now()
@@ -186,7 +199,6 @@ func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *r
 		default:
 		}
 	}
-	return nil
 }
 
 // peer returns what is known of a member.
@@ -267,7 +279,8 @@ func (w *wire) Close() error {
 	return w.NetworkTransport.Close()
 }
 
-// ballots is the raft.StableStore of a group: the journal, except that a joining member does not vote for itself.
+// ballots is the raft.StableStore of a group: the journal, except that a joining member does not vote for itself and that
+// the group knows how far it has voted.
 type ballots struct {
 	raft.StableStore
 	group *Group
@@ -275,9 +288,31 @@ type ballots struct {
 
 var errJoining = errors.New("this member started empty and does not vote before it has caught up with a leader")
 
+// newBallots learns how far the member has voted in its former lives.
+func newBallots(store raft.StableStore, g *Group) (ballots, error) {
+	term, err := store.GetUint64([]byte(keyVoteTerm))
+	g.voted.Store(term)
+	return ballots{store, g}, err
+}
+
+// raft's keys.
+const (
+	keyVoteTerm  = "LastVoteTerm"
+	keyCandidate = "LastVoteCand"
+)
+
+// SetUint64 implements raft.StableStore. A vote counts as given from here on: sooner than it is stored, and sooner than
+// anybody learns of it.
+func (b ballots) SetUint64(key []byte, v uint64) error {
+	if string(key) == keyVoteTerm {
+		b.group.voted.Store(max(v, b.group.voted.Load()))
+	}
+	return b.StableStore.SetUint64(key, v)
+}
+
 // Set implements raft.StableStore.
 func (b ballots) Set(key, value []byte) error {
-	if string(key) == "LastVoteCand" && b.group.joining.Load() && string(value) == b.group.host.cfg.Advertise {
+	if string(key) == keyCandidate && b.group.joining.Load() && string(value) == b.group.host.cfg.Advertise {
 		return errJoining
 	}
 	return b.StableStore.Set(key, value)

@@ -109,7 +109,10 @@ func (j *Journal) save(next ballot) error {
 	return nil
 }
 
-// SetUint64 implements raft.StableStore for the keys that raft uses.
+// SetUint64 implements raft.StableStore for the keys that raft uses. The term never falls: raft handles heartbeats beside
+// its main loop, and one that was checked before this member took a new term, and is carried out after it, would set the
+// old one again, in which it could then accept entries that the leader it has voted for knows nothing of. raft ends the
+// process when this is refused.
 func (j *Journal) SetUint64(key []byte, v uint64) error {
 	b := j.ballots
 	b.mu.Lock()
@@ -118,6 +121,9 @@ func (j *Journal) SetUint64(key []byte, v uint64) error {
 	case keyTerm:
 		if v == b.term {
 			return j.usable()
+		}
+		if v < b.term {
+			return fmt.Errorf("stable store: term %d after term %d", v, b.term)
 		}
 		next := b.ballot
 		next.term = v
