@@ -106,18 +106,6 @@ func words(text string) []string {
 	return out
 }
 
-// unsupported are verbs that the shell does not have yet; their commands are left out.
-var unsupported = []string{
-	"getfacl", "setfacl", "getfattr", "setfattr", "createSnapshot", "concat", "find", "truncate",
-}
-
-// leftOut are scenarios of which too little would remain.
-var leftOut = map[string]string{
-	"acl":         "access control lists",
-	"cp-preserve": "access control lists and extended attributes",
-	"concat":      "concat",
-}
-
 // reordered are commands, by their line in fsshell.txt, whose lines come in another order from us, and why.
 var reordered = map[int]string{
 	252: "HDFS orders names by signed bytes, so that those beyond ASCII come first; we order them by bytes as they are",
@@ -140,27 +128,14 @@ func TestShellDoesWhatHadoopsShellWasRecordedToDo(t *testing.T) {
 		"hadoop.proxyuser." + me.Username + ".hosts": "*", "hadoop.proxyuser." + me.Username + ".users": "*",
 	}})
 	r := &recorded{k: k, me: me.Username}
-	left, unknown, ran := 0, map[string]int{}, 0
 	for _, sc := range parse(t) {
-		if why := leftOut[sc.name]; why != "" {
-			left += len(sc.steps)
-			t.Logf("scenario %s (%d commands) is left out: no %s yet", sc.name, len(sc.steps), why)
-			continue
-		}
 		t.Run(sc.name, func(t *testing.T) {
 			r.begin(t, sc.name)
 			for _, st := range sc.steps {
-				verb := strings.TrimPrefix(st.args[0], "-")
-				if slices.Contains(unsupported, verb) {
-					unknown[verb]++
-					continue
-				}
 				r.run(t, st)
-				ran++
 			}
 		})
 	}
-	t.Logf("%d commands ran; %d in scenarios that are left out; unsupported verbs: %v", ran, left, unknown)
 }
 
 // recorded runs commands in the surroundings that the head of fsshell.txt describes.
