@@ -62,12 +62,13 @@ type peerPool struct {
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
 	closes map[string]bool    // the datanodes that close connections after writes
+	kept   map[string]bool    // those that have taken a request after a write
 	purge  *time.Timer
 	closed bool
 }
 
 func newPeerPool(byHostname bool) *peerPool {
-	return &peerPool{byHostname: byHostname, idle: map[string][]*peer{}, closes: map[string]bool{}}
+	return &peerPool{byHostname: byHostname, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
 }
 
 // get returns an idle connection, the last one used, or makes a new one.
@@ -121,6 +122,22 @@ func (pp *peerPool) stale(p *peer) {
 		defer pp.mu.Unlock()
 		pp.closes[p.addr] = true
 	}
+}
+
+// answered notes that a request was answered.
+func (pp *peerPool) answered(p *peer) {
+	if p.reused && p.wrote {
+		pp.mu.Lock()
+		defer pp.mu.Unlock()
+		pp.kept[p.addr] = true
+	}
+}
+
+// keeps reports whether a datanode is known to keep connections after writes.
+func (pp *peerPool) keeps(addr string) bool {
+	pp.mu.Lock()
+	defer pp.mu.Unlock()
+	return pp.kept[addr] && !pp.closes[addr]
 }
 
 // put keeps a connection on which a request has ended in order.

@@ -66,6 +66,7 @@ type blockWriter struct {
 	ids    []string
 	failed []*hadooppb.DatanodeInfoProto // nodes that left the pipeline
 
+	postponed bool // small so far, and nothing has been set up
 	appending bool // opened for append and nothing has been set up yet
 	appended  bool // opened for append
 	flushed   bool // something has been promised to a flush
@@ -386,9 +387,8 @@ func (b *blockWriter) create(ctx context.Context) error {
 	return b.connect(ctx, stageCreate, 0)
 }
 
-// connect sets up a pipeline over nodes and starts taking acknowledgements. generation is the new stamp of the replicas,
-// 0 to leave it. An error that is a *pipelineError says which node is at fault.
-func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) error {
+// pipelineRequest asks for a pipeline over nodes. generation is the new stamp of the replicas, 0 to leave it.
+func (b *blockWriter) pipelineRequest(s stage, generation uint64) *hadooppb.OpWriteBlockProto {
 	header := b.block
 	if s == stageCreate {
 		header = &hadooppb.ExtendedBlockProto{
@@ -414,7 +414,13 @@ func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) e
 		request.StorageId = &b.ids[0]
 		request.TargetStorageIds = b.ids[1:]
 	}
-	p, err := b.request(ctx, request, s != stageCreate)
+	return request
+}
+
+// connect sets up a pipeline over nodes and starts taking acknowledgements. generation is the new stamp of the replicas,
+// 0 to leave it. An error that is a *pipelineError says which node is at fault.
+func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) error {
+	p, err := b.request(ctx, b.pipelineRequest(s, generation), s != stageCreate)
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -469,6 +475,7 @@ func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBloc
 			p.close()
 			return nil, err
 		}
+		b.c.peers.answered(p)
 		return p, nil
 	}
 }

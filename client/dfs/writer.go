@@ -273,7 +273,7 @@ func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
 // space returns where the next bytes go, at least one, beginning a block if none is being written.
 func (w *Writer) space() ([]byte, error) {
 	if w.block == nil {
-		if err := w.nextBlock(w.life); err != nil {
+		if err := w.nextBlock(w.life, true); err != nil {
 			return nil, err
 		}
 	}
@@ -283,6 +283,16 @@ func (w *Writer) space() ([]byte, error) {
 // filled counts n bytes that were put into space; a full packet is sent, a full block finished.
 func (w *Writer) filled(n int) error {
 	w.length += int64(n)
+	if w.block.postponed {
+		w.block.filling.Grow(n)
+		if w.block.filling.Len() <= smallBlock && w.block.room() > 0 {
+			return nil
+		}
+		if err := w.open(); err != nil {
+			return err
+		}
+		n = 0
+	}
 	full, err := w.block.filled(n)
 	if err != nil {
 		return err
@@ -311,6 +321,9 @@ func (w *Writer) flush(ctx context.Context, sync bool) error {
 	}
 	if w.block == nil {
 		return nil // nothing written, or all of it in finished blocks
+	}
+	if err := w.open(); err != nil {
+		return w.fail(err)
 	}
 	if err := w.block.flush(ctx, sync); err != nil {
 		if ctx.Err() != nil {
@@ -399,9 +412,9 @@ func (w *Writer) end() {
 	w.c.leases.remove(w)
 }
 
-// nextBlock gets a block from the namenode and a pipeline for it. A datanode that cannot be set up is left out of the
-// next try.
-func (w *Writer) nextBlock(ctx context.Context) error {
+// nextBlock gets a block from the namenode and a pipeline for it, which may be postponed. A datanode that cannot be set up
+// is left out of the next try.
+func (w *Writer) nextBlock(ctx context.Context, later bool) error {
 	const tries = 5
 	var causes []error
 	for try := 0; try < tries; try++ {
@@ -417,19 +430,17 @@ func (w *Writer) nextBlock(ctx context.Context) error {
 			return errors.Join(append([]error{err}, causes...)...)
 		}
 		block := newBlockWriter(w, b, false)
+		if later && block.postpone() {
+			w.block = block
+			return nil
+		}
 		if err = block.create(ctx); err == nil {
 			w.block = block
 			return nil
 		}
 		block.release()
-		bad := block.nodes[max(block.blamed(err), 0)]
-		w.c.log.Warn("pipeline cannot be set up", "path", w.path, "block", b.GetB().GetBlockId(), "node", block.addr(bad), "error", err)
-		causes = append(causes, fmt.Errorf("%s: %w", block.addr(bad), err))
-		w.exclude = append(w.exclude, bad)
-		err = w.c.call(ctx, "write", w.path, "abandonBlock", &hadooppb.AbandonBlockRequestProto{
-			B: b.GetB(), Src: &w.path, Holder: &w.c.name, FileId: &w.fileID,
-		}, new(hadooppb.AbandonBlockResponseProto))
-		if err != nil {
+		causes = append(causes, fmt.Errorf("%s: %w", block.addr(block.nodes[max(block.blamed(err), 0)]), err))
+		if err := w.leave(block, err); err != nil {
 			return err
 		}
 	}
@@ -501,7 +512,13 @@ func (w *Writer) insist(ctx context.Context, f func() error) error {
 
 // finishBlock sends what is left of the block and waits until it is stored.
 func (w *Writer) finishBlock() error {
-	if err := w.block.finish(w.life); err != nil {
+	finish := func() error { return w.block.finish(w.life) }
+	if w.block.postponed && w.block.filling.Len() > 0 {
+		finish = w.finishSmall
+	} else if err := w.open(); err != nil {
+		return err
+	}
+	if err := finish(); err != nil {
 		return err
 	}
 	w.last = w.block.block

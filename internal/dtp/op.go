@@ -125,12 +125,14 @@ func ReadOp(r *bufio.Reader) (Op, Message, error) {
 	return op, request, nil
 }
 
+// AppendOp appends a request.
+func AppendOp(dst []byte, op Op, request Message) ([]byte, error) {
+	return AppendMessage(append(binary.BigEndian.AppendUint16(dst, Version), byte(op)), request)
+}
+
 // WriteOp writes a request in one Write.
 func WriteOp(w io.Writer, op Op, request Message) error {
-	b := make([]byte, 3, 3+5+request.SizeVT())
-	binary.BigEndian.PutUint16(b, Version)
-	b[2] = byte(op)
-	b, err := AppendMessage(b, request)
+	b, err := AppendOp(make([]byte, 0, 3+5+request.SizeVT()), op, request)
 	if err != nil {
 		return err
 	}
