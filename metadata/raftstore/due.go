@@ -1,0 +1,72 @@
+package raftstore
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// due decides when a snapshot is worth its cost, which is that of what changed plus that of streaming the whole state.
+type due struct {
+	bytes int64 // GroupConfig.SnapshotBytes
+	taken int64 // how long the log was when the last one was taken
+	// seen is how long the log was at the time since which it has hardly grown.
+	seen  int64
+	since time.Time
+}
+
+// restFor is how long a group has to be at rest before what it has done is worth a snapshot.
+const restFor = 2 * time.Second
+
+// at reports whether one is due when the log, whose bytes are counted from the group's start, has this size and the last
+// snapshot that one. Under load it waits for SnapshotBytes, or a quarter of a larger state so that streaming it stays
+// a small part of the work, but no longer than for four times SnapshotBytes, which bounds the replay. At rest an eighth
+// is enough: a member that is restarted then has little to replay.
+func (d *due) at(now time.Time, size, snapshot int64) bool {
+	if size-d.seen > d.bytes/1024 || d.since.IsZero() {
+		d.seen, d.since = size, now
+	}
+	grown := size - d.taken
+	if grown >= max(d.bytes, min(snapshot/4, 4*d.bytes)) {
+		return true
+	}
+	return grown >= max(d.bytes/8, 1) && now.Sub(d.since) >= restFor
+}
+
+// watchSize takes snapshots when they are due, until the group ends.
+func (g *Group) watchSize() {
+	const interval = 500 * time.Millisecond
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	d := due{bytes: g.cfg.SnapshotBytes}
+	var pause time.Time
+	for {
+		forced := false
+		select {
+		case <-g.dying:
+			return
+		case <-g.snapNow:
+			forced = true
+		case <-t.C:
+		}
+		now, size, newest := time.Now(), g.journal.Appended(), int64(0)
+		if list := g.snapshots.all(); len(list) > 0 {
+			newest = list[0].size
+		}
+		if !d.at(now, size, newest) && !forced || now.Before(pause) && !forced {
+			continue
+		}
+		if err := g.host.space.admit(); err != nil {
+			continue // writing it would fill the disk; proposals have stopped, so the log does not grow
+		}
+		switch err := g.raft.Snapshot().Error(); {
+		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
+			d.taken = size
+		default:
+			// Out of space, or a change of membership is not committed yet.
+			g.log.Warn("snapshot failed", "err", err)
+			pause = time.Now().Add(10 * time.Second)
+		}
+	}
+}
