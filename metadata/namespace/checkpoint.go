@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -25,7 +26,8 @@ type frozen struct {
 	goneRetries []uint64
 
 	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
-	kept []record
+	kept  []record
+	bytes arena // of kept
 }
 
 // record is a record to write; a nil value deletes it.
@@ -37,24 +39,47 @@ func (f *frozen) keep(enc *encoder, n *inode) {
 	if n.dead {
 		return
 	}
-	f.kept = appendRecords(f.kept, enc, n)
+	f.kept = appendRecords(f.kept, &f.bytes, enc, n)
 }
 
-// appendRecords encodes the records of a live inode.
-func appendRecords(records []record, enc *encoder, n *inode) []record {
+// appendRecords encodes the records of a live inode, into bytes from arena.
+func appendRecords(records []record, arena *arena, enc *encoder, n *inode) []record {
 	key, value := enc.entry(n)
-	key = slices.Clone(key)
-	records = append(records, record{key, slices.Clone(value)})
+	key = arena.keep(key)
+	records = append(records, record{key, arena.keep(value)})
 	if n.moved {
-		records = append(records, record{appendID(nil, classINode, uint64(n.id)), key[1:]})
+		records = append(records, record{arena.id(classINode, n), key[1:]})
 	}
 	if n.file != nil && n.file.open != nil {
-		records = append(records, record{appendID(nil, classOpen, uint64(n.id)), []byte(n.file.open.holder)})
+		records = append(records, record{arena.id(classOpen, n), []byte(n.file.open.holder)})
 	} else if n.openStored {
-		records = append(records, record{appendID(nil, classOpen, uint64(n.id)), nil})
+		records = append(records, record{arena.id(classOpen, n), nil})
 	}
 	return records
 }
+
+// arena is memory for the bytes of many records. The zero value is ready.
+type arena struct{ free []byte }
+
+const arenaPiece = 64 << 10
+
+// keep copies b.
+func (a *arena) keep(b []byte) []byte {
+	if len(b) > cap(a.free)-len(a.free) {
+		a.free = make([]byte, 0, max(arenaPiece, len(b)))
+	}
+	start := len(a.free)
+	a.free = append(a.free, b...)
+	return a.free[start:len(a.free):len(a.free)]
+}
+
+func (a *arena) id(class byte, n *inode) []byte {
+	var buf [9]byte
+	return a.keep(appendID(buf[:0], class, uint64(n.id)))
+}
+
+// reset takes back all that keep gave.
+func (a *arena) reset() { a.free = a.free[:0] }
 
 // snapshot is a raftstore.Snapshot.
 type snapshot struct {
@@ -140,7 +165,7 @@ func (s *snapshot) Release() {
 }
 
 // inodesPerTurn is how many inodes are encoded before waiting commands get a turn.
-const inodesPerTurn = 256
+const inodesPerTurn = 64
 
 // writeCheckpoint writes what f froze. The order is the crash argument (DESIGN.md): everything else, sync, the marker,
 // sync.
@@ -178,91 +203,128 @@ func (ns *Namespace) writeCheckpoint(f *frozen) error {
 	return nil
 }
 
-// writeRecords writes one class after the other, and each about in the order of its keys, because what a store flushes
-// together is then a narrow range, and is merged with little of what is there.
+// writeRecords writes one class after the other, in their order and each about in the order of its keys: a store has
+// little to sort then.
 func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 	b := store.Batch(f.index)
 	defer b.Cancel()
-	var records []record
-	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
-		records = append(records[:0], record{[]byte(key), f.pending[key]})
-		if err := putAll(b, records); err != nil {
-			return err
-		}
-	}
-	for _, sequence := range f.goneRetries {
-		records = append(records[:0], record{[]byte(retryRecord(sequence)), nil})
-		if err := putAll(b, records); err != nil {
-			return err
-		}
-	}
-	for rest := f.newRetries; len(rest) > 0; {
-		turn := rest[:min(len(rest), inodesPerTurn)]
-		rest = rest[len(turn):]
-		records = records[:0]
-		ns.mu.RLock()
-		for _, e := range turn {
-			if e.gone == 0 || e.gone > f.epoch {
-				records = append(records, record{[]byte(retryRecord(e.sequence)), e.value})
-			}
-		}
-		ns.mu.RUnlock()
-		if err := putAll(b, records); err != nil {
-			return err
-		}
-	}
-	var enc encoder
-	var derived []record // of the inodes; they wait until all entries are written
-	for rest := f.dirty; len(rest) > 0; {
-		turn := rest[:min(len(rest), inodesPerTurn)]
-		rest = rest[len(turn):]
-		records = records[:0]
-		ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
-		for _, n := range turn {
-			if n.epoch == f.epoch && !n.saved {
-				n.saved = true
-				if !n.dead {
-					records = appendRecords(records, &enc, n)
-				}
-			}
-		}
-		ns.mu.RUnlock()
-		for i, r := range records {
-			if r.key[0] != classEntry {
-				derived = append(derived, r)
-				continue
-			}
-			if err := putAll(b, records[i:i+1]); err != nil {
+	pending := slices.Sorted(maps.Keys(f.pending))
+	write := func(upTo byte) error { // what is pending of the classes up to this one
+		for len(pending) > 0 && pending[0][0] <= upTo {
+			key := pending[0]
+			pending = pending[1:]
+			if err := put(b, record{[]byte(key), f.pending[key]}); err != nil {
 				return err
 			}
 		}
+		return nil
 	}
-	if err := putAll(b, derived); err != nil {
+	if err := write(classEntry); err != nil {
+		return err
+	}
+	derived, err := ns.writeINodes(b, f)
+	if err != nil {
+		return err
+	}
+	for _, class := range []byte{classINode, classOpen} {
+		if err := write(class); err != nil {
+			return err
+		}
+		for _, r := range derived {
+			if r.key[0] == class {
+				if err := put(b, r); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if err := errors.Join(write(0xff), ns.writeRetries(b, f)); err != nil {
 		return err
 	}
 	// Everything has been seen: nothing is kept any more from here on.
 	ns.mu.RLock()
 	kept := f.kept
 	ns.mu.RUnlock()
-	if err := putAll(b, kept); err != nil {
-		return err
+	for _, r := range kept {
+		if err := put(b, r); err != nil {
+			return err
+		}
 	}
 	return b.Flush()
 }
 
-func putAll(b kv.Batch, records []record) error {
-	for _, r := range records {
-		var err error
-		if r.value == nil {
-			err = b.Delete(r.key)
-		} else {
-			err = b.Put(r.key, r.value)
+// writeINodes writes the entries that changed and returns the other records of their inodes.
+func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err error) {
+	var enc encoder
+	var records []record
+	var bytes, others arena
+	for rest := f.dirty; len(rest) > 0; {
+		turn := rest[:min(len(rest), inodesPerTurn)]
+		rest = rest[len(turn):]
+		records = records[:0]
+		bytes.reset()
+		ns.mu.RLock() // keeps Apply out; readers do not look at what changes here
+		for _, n := range turn {
+			if n.epoch == f.epoch && !n.saved {
+				n.saved = true
+				if !n.dead {
+					records = appendRecords(records, &bytes, &enc, n)
+				}
+			}
 		}
-		if err != nil {
+		ns.mu.RUnlock()
+		runtime.Gosched() // commands wait, and a checkpoint is in no hurry
+		for _, r := range records {
+			if r.key[0] == classEntry {
+				if err := put(b, r); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			r.key = others.keep(r.key)
+			if r.value != nil {
+				r.value = others.keep(r.value)
+			}
+			derived = append(derived, r)
+		}
+	}
+	return derived, nil
+}
+
+// writeRetries writes the answers that came and deletes those that went.
+func (ns *Namespace) writeRetries(b kv.Batch, f *frozen) error {
+	var key [9]byte
+	for _, sequence := range f.goneRetries {
+		if err := b.Delete(appendID(key[:0], classRetry, sequence)); err != nil {
 			return err
 		}
 	}
+	var still [inodesPerTurn]bool
+	for rest := f.newRetries; len(rest) > 0; {
+		turn := rest[:min(len(rest), inodesPerTurn)]
+		rest = rest[len(turn):]
+		ns.mu.RLock()
+		for i, e := range turn {
+			still[i] = e.gone == 0 || e.gone > f.epoch
+		}
+		ns.mu.RUnlock()
+		for i, e := range turn {
+			if !still[i] {
+				continue
+			}
+			if err := b.Put(appendID(key[:0], classRetry, e.sequence), e.value); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+func put(b kv.Batch, r record) error {
+	if r.value == nil {
+		return b.Delete(r.key)
+	}
+	return b.Put(r.key, r.value)
 }
 
 // thaw returns what was frozen to the current epoch. mu is held.
