@@ -129,24 +129,35 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 	return level, nil
 }
 
-// compile turns one component of a pattern into a regular expression.
+// compile turns one component of a pattern into a regular expression (Hadoop's GlobPattern, less the braces).
 func compile(component string) (*regexp.Regexp, error) {
+	wrong := func(what string, at int) error {
+		return fmt.Errorf("Illegal file pattern: error parsing regexp: %s at pos %d: `%s`", what, at, component)
+	}
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
 	class := false
-	for i := 0; i < len(component); i++ {
-		c := component[i]
+	letters := []rune(component)
+	for i := 0; i < len(letters); i++ {
+		c := letters[i]
 		switch {
-		case c == '\\' && i+1 < len(component):
-			i++
-			b.WriteString(regexp.QuoteMeta(component[i : i+1]))
+		case c == '\\':
+			if i++; i == len(letters) {
+				return nil, wrong("Missing escaped character", i)
+			}
+			b.WriteString(regexp.QuoteMeta(string(letters[i])))
 		case class:
-			if c == ']' {
+			switch first := letters[i-1] == '['; {
+			case c == ']':
 				class = false
-			} else if c == '^' && component[i-1] != '[' || c == '[' {
+			case c == '[':
+				return nil, wrong("Unclosed character class", i)
+			case c == '!' && first:
+				c = '^'
+			case c == '^' && !first:
 				b.WriteByte('\\')
 			}
-			b.WriteByte(c)
+			b.WriteRune(c)
 		case c == '*':
 			b.WriteString(".*")
 		case c == '?':
@@ -159,7 +170,7 @@ func compile(component string) (*regexp.Regexp, error) {
 		}
 	}
 	if class {
-		return nil, fmt.Errorf("Illegal file pattern: error parsing regexp: Unclosed character class at pos %d: `%s`", len(component), component)
+		return nil, wrong("Unclosed character class", len(letters))
 	}
 	b.WriteString(`\z`)
 	re, err := regexp.Compile(b.String())

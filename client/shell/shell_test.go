@@ -1,0 +1,275 @@
+package shell
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// What the verbs do to a cluster is tested in integration/cli, against what Hadoop's shell was recorded to do.
+
+// run executes a command line for which no filesystem may be asked for.
+func run(t *testing.T, args ...string) (status int, out, err string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	s := &Shell{Stdout: &stdout, Stderr: &stderr, Dial: func(string, map[string]string) (*dfs.Client, string, error) {
+		return nil, "", errors.New("a filesystem was asked for")
+	}}
+	status = s.Run(t.Context(), args)
+	return status, stdout.String(), stderr.String()
+}
+
+func TestWrongCommandLinesAreRefusedBeforeAFilesystemIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		args  string
+		first string // line of standard error
+	}{
+		{"", "Usage: hadoop fs [generic options]"},
+		{"-D a=b", "Usage: hadoop fs [generic options]"},
+		{"-nosuch x", "-nosuch: Unknown command"},
+		{"-ls -z", "-ls: Illegal option -z"},
+		{"-mkdir", "-mkdir: Not enough arguments: expected 1 but got 0"},
+		{"-head a b", "-head: Too many arguments: expected 1 but got 2"},
+		{"-touch -t", "-touch: Illegal option -t needs a value"},
+		{"-chmod -q 700 f", "-chmod: Illegal option -q"},
+		{"-chmod -x", "-chmod: Not enough arguments: expected 2 but got 1"},
+		{"-help nosuch", "-help: `nosuch': Unknown command"},
+	} {
+		status, out, stderr := run(t, strings.Fields(c.args)...)
+		first, _, _ := strings.Cut(stderr, "\n")
+		if status != ExitUsage || out != "" || first != c.first {
+			t.Errorf("%q: status %d, %q, %q", c.args, status, out, first)
+		}
+	}
+}
+
+func TestAFilesystemThatCannotBeHadIsAnErrorOfTheVerb(t *testing.T) {
+	for _, args := range []string{"-ls /", "-D a=b -fs hdfs://h:1 -ls /", "ls -- -x", "-chmod -x f"} {
+		status, _, stderr := run(t, strings.Fields(args)...)
+		if status != ExitError || !strings.HasSuffix(stderr, ": a filesystem was asked for\n") {
+			t.Errorf("%q: status %d, %q", args, status, stderr)
+		}
+	}
+}
+
+func TestGenericOptionsReachTheFilesystem(t *testing.T) {
+	var uri string
+	var properties map[string]string
+	s := &Shell{Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer), Dial: func(u string, p map[string]string) (*dfs.Client, string, error) {
+		uri, properties = u, p
+		return nil, "", errors.New("no")
+	}}
+	s.Run(t.Context(), strings.Fields("-D a=1 -Db=2=3 -conf file -fs hdfs://h:1 -ls /"))
+	if uri != "hdfs://h:1" || properties["a"] != "1" || properties["b"] != "2=3" || properties["-conf"] != "file" {
+		t.Errorf("%q %v", uri, properties)
+	}
+}
+
+func TestOptionsEndAtTheFirstOtherWord(t *testing.T) {
+	for _, c := range []struct {
+		verb, args, options, rest string
+	}{
+		{"ls", "-R -h /a -t", "R h", "/a -t"},
+		{"rm", "-- -f", "", "-f"},
+		{"put", "-f - /x", "f", "- /x"},
+		{"cp", "-ptx a b", "p=tx", "a b"},
+		{"setfacl", "--set user::rwx /a", "-set", "user::rwx /a"},
+		{"setfattr", "-n user.a -v x /f", "n=user.a v=x", "/f"},
+		{"chmod", "-R -w,o+x /a", "R", "-w,o+x /a"},
+	} {
+		s := &Shell{verb: c.verb, options: map[string]string{}}
+		rest, err := s.parse(verbs[c.verb], strings.Fields(c.args))
+		if err != nil || strings.Join(rest, " ") != c.rest {
+			t.Errorf("%s %s: %q, %v", c.verb, c.args, rest, err)
+		}
+		want := strings.Fields(c.options)
+		for _, o := range want {
+			name, value, _ := strings.Cut(o, "=")
+			if got, ok := s.options[name]; !ok || got != value {
+				t.Errorf("%s %s: option %s is %q, %v", c.verb, c.args, name, got, ok)
+			}
+		}
+		if len(s.options) != len(want) {
+			t.Errorf("%s %s: options %v", c.verb, c.args, s.options)
+		}
+	}
+}
+
+func TestPatternsMatchAsHadoopsDo(t *testing.T) {
+	for _, c := range []struct{ pattern, matches, others string }{
+		{"a?c", "abc aüc a.c", "ac abbc"},
+		{"*.gz", ".gz a.gz", "a.gzx agz"},
+		{"[a-c]x", "ax cx", "dx x"},
+		{"[^a]", "b ^", "a"},
+		{"[!ab]x", "cx !x", "ax bx"},
+		{"[a!]", "a !", "b"},
+		{"[a^]", "a ^", "b"},
+		{`[\]x]`, "] x", `\`},
+		{`a\*b`, "a*b", "axb"},
+		{"ü[0-9]*", "ü1 ü23", "u1 ü"},
+		{"a+(b)|c", "a+(b)|c", "aab"},
+	} {
+		re, err := compile(c.pattern)
+		if err != nil {
+			t.Errorf("%s: %v", c.pattern, err)
+			continue
+		}
+		for _, name := range strings.Fields(c.matches) {
+			if !re.MatchString(name) {
+				t.Errorf("%s does not match %s", c.pattern, name)
+			}
+		}
+		for _, name := range strings.Fields(c.others) {
+			if re.MatchString(name) {
+				t.Errorf("%s matches %s", c.pattern, name)
+			}
+		}
+	}
+	for pattern, want := range map[string]string{
+		"[a":    "Illegal file pattern: error parsing regexp: Unclosed character class at pos 2: `[a`",
+		"[a[b]": "Illegal file pattern: error parsing regexp: Unclosed character class at pos 2: `[a[b]`",
+		`ab\`:   "Illegal file pattern: error parsing regexp: Missing escaped character at pos 3: `ab\\`",
+	} {
+		if _, err := compile(pattern); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
+func TestBracesBecomeAlternatives(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"/a/b":           "/a/b",
+		"/{a,b/c}/d":     "/a/d /b/c/d",
+		"{a,b}{1,2}":     "a1 a2 b1 b2",
+		"x{a{1,2},}y":    "xa1y xa2y xy",
+		`\{a,b}`:         `\{a,b}`,
+		"a}b":            "a}b",
+		"/{only}/{a,,b}": "/only/a /only/ /only/b",
+	} {
+		got, err := braces(pattern)
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, %v", pattern, got, err)
+		}
+	}
+	for _, pattern := range []string{"/a/{b,c", strings.Repeat("{a,b}", 20)} {
+		if _, err := braces(pattern); err == nil {
+			t.Errorf("%s was taken", pattern)
+		}
+	}
+}
+
+func TestModesOfChmod(t *testing.T) {
+	for _, c := range []struct {
+		text     string
+		old      metadata.Mode
+		dir      bool
+		want     metadata.Mode
+		rejected bool
+	}{
+		{text: "755", old: 0o600, want: 0o755},
+		{text: "1777", want: 0o1777},
+		{text: "2755", rejected: true},
+		{text: "u+x,go-w", old: 0o666, want: 0o744},
+		{text: "a=r", old: 0o777, want: 0o444},
+		{text: "+X", old: 0o640, want: 0o640},
+		{text: "+X", old: 0o640, dir: true, want: 0o751},
+		{text: "o+X", old: 0o700, want: 0o701},
+		{text: "+t", old: 0o777, want: 0o1777},
+		{text: "-t", old: 0o1777, want: 0o777},
+		{text: "u+s", rejected: true},
+		{text: "+", rejected: true},
+		{text: "u=", rejected: true},
+		{text: "", rejected: true},
+	} {
+		change, err := parseMode(c.text)
+		if c.rejected {
+			if _, ok := errors.AsType[usageError](err); !ok {
+				t.Errorf("%q: %v", c.text, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+		} else if got := change(c.old, c.dir); got != c.want {
+			t.Errorf("%q makes %o of %o, want %o", c.text, got, c.old, c.want)
+		}
+	}
+}
+
+func TestEntriesOfAccessControlLists(t *testing.T) {
+	got, err := parseACL("user::rw-,default:group:staff:r-x,mask::--x,", true)
+	want := []metadata.ACLEntry{
+		{Type: metadata.ACLUser, Rights: 6}, {Default: true, Type: metadata.ACLGroup, Name: "staff", Rights: 5}, {Type: metadata.ACLMask, Rights: 1},
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err = parseACL("user:bob,default:", false); err == nil {
+		t.Errorf("default without a type: %+v", got)
+	}
+	for _, spec := range []string{"", "nobody::r--", "user:bob", "user:bob:rwz", "user:bob:rw", "user:bob:rwx:x"} {
+		if got, err := parseACL(spec, true); err == nil {
+			t.Errorf("%q is %+v", spec, got)
+		}
+	}
+}
+
+func TestSizesForPeople(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0", 1023: "1023", 1024: "1 K", 1536: "1.5 K", 1<<20 - 1: "1.0 M", 64 << 20: "64 M", 5 << 40: "5 T", 1<<63 - 1: "8.0 E",
+	} {
+		if got := human(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}
+
+// Whoever keeps what belonged to others must hear that it is theirs no longer.
+func TestALocalCopySaysWhyItHasAnotherOwner(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, group := localOwner(info)
+	if owner == "" {
+		t.Skip("this user has no name")
+	}
+	for _, c := range []struct{ owner, group, want string }{
+		{owner, group, ""},
+		{"no-such-user", group, "chown: invalid user: 'no-such-user:" + group + "'"},
+		{owner, "no-such-group", "chown: invalid group: '" + owner + ":no-such-group'"},
+	} {
+		text := ""
+		if err := chown(file, c.owner, c.group); err != nil {
+			text = err.Error()
+		}
+		if text != c.want {
+			t.Errorf("chown %s:%s: %q, want %q", c.owner, c.group, text, c.want)
+		}
+	}
+}
+
+// The file that -get -crc writes is read by Hadoop's local filesystem.
+func TestChecksumFilesAreHadoops(t *testing.T) {
+	var one, parts crcWriter
+	data := bytes.Repeat([]byte("0123456789"), 100)
+	_, _ = one.Write(data)
+	for _, part := range [][]byte{data[:1], data[1:511], data[511:513], data[513:]} {
+		_, _ = parts.Write(part)
+	}
+	got := one.file()
+	if !bytes.Equal(got, parts.file()) || !bytes.HasPrefix(got, []byte("crc\x00\x00\x00\x02\x00")) || len(got) != 8+2*4 {
+		t.Errorf("%x", got)
+	}
+}
