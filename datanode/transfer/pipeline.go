@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"fmt"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -25,15 +24,15 @@ type handled struct {
 
 // pipeline receives a client's packets:
 //
-//	upstream ──packets──▶ receive loop ──packets──▶ mirror (the next datanode)
-//	                          │ copies of packets
-//	                          ▼
-//	                        keeper     verify, write, sync
-//	                          │ handled
-//	                          ▼
-//	upstream ◀──acks──── responder ◀──────acks───── mirror
+//	upstream ──packets──▶ stream ──packets──▶ mirror (the next datanode)
+//	                        │ batches of packets
+//	                        ▼
+//	                      keeper    verify, write, sync
+//	                        │ handled
+//	                        ▼
+//	upstream ◀──acks─── responder ◀───acks─── mirror
 //
-// The responder has a goroutine only if there is a mirror to wait for, the keeper only once a packet waits.
+// All of it is one goroutine, but for the responder's if there is a mirror to wait for.
 func (in *receiver) pipeline() error {
 	r := &responder{in: in, mirror: in.mirror}
 	k := &keeper{in: in, out: r}
@@ -52,172 +51,97 @@ func (in *receiver) pipeline() error {
 		case <-stopped:
 		}
 	})
-	err := in.receive(r, k)
-	if err != nil && !k.failed.Load() {
+	packets := in.newStream(r.forward, k.handle)
+	err := packets.run()
+	more := packets.buf.Waiting() > 0
+	packets.close()
+	if err != nil && !k.failed {
 		r.abandon() // upstream is gone: those behind must learn it, and nobody waits for their answers
 	}
-	k.end()
 	if r.queue != nil {
 		close(r.queue)
 		answering.Wait()
 	}
 	close(stopped)
 	watching.Wait()
-	if k.err != nil {
-		err = k.err
-	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("write of %v: %w", in.block, err)
-	case in.r.Buffered() > 0 || r.deaf || r.broken.Load():
+	case more || r.deaf || r.broken.Load():
 		return errDone
 	}
 	return nil // another request may follow
 }
 
-// receive is the receive loop. It returns nil after the last packet, and an error when there is no more to read: because
-// upstream is gone, or because the keeper failed.
-func (in *receiver) receive(r *responder, k *keeper) error {
-	packets := dtp.NewPacketReader(in.r)
-	defer packets.Done()
-	for {
-		in.refresh()
-		if k.failed.Load() { // it may have moved the deadline before refresh did
-			return io.ErrUnexpectedEOF
-		}
-		p, err := packets.Next()
-		if err != nil {
-			return unexpected(err)
-		}
-		if in.mirror != nil && !r.broken.Load() {
-			in.mirror.refresh(in.cfg.Write)
-			if _, err := in.mirror.Write(p.Raw); err != nil {
-				r.breakMirror(err)
-			}
-		}
-		k.take(&p)
-		if p.Last {
-			return nil
-		}
-	}
-}
+// ackBatch is how many bytes of acknowledgements are collected: a dozen packets, of the 80 that clients send ahead.
+const ackBatch = 256
 
-const (
-	// ackBatch is how many bytes of acknowledgements are collected while packets wait: a dozen packets, of the 80 that
-	// clients send ahead.
-	ackBatch = 256
-	// maxArrivals is how many packets may wait for the disk, and maxCopied up to which size they are copied for that.
-	maxArrivals = 8
-	maxCopied   = 128 << 10
-	// smallPacket is up to which size a packet is handled at once when nothing waits: what hflush sends is small and
-	// its sender waits.
-	smallPacket = 8 << 10
-)
-
-// keeper writes packets to the replica while the receive loop reads the next ones.
+// keeper stores packets and has them acknowledged.
 type keeper struct {
-	in       *receiver
-	out      *responder
-	arrivals chan arrival // nil before the first
-	running  sync.WaitGroup
-	waiting  atomic.Int32 // arrivals that are not handled yet
-	failed   atomic.Bool
-	err      error // set before failed
-
-	// Only for handle, which runs in one goroutine at a time.
-	begun bool
-	next  int64 // sequence number that is due
+	in     *receiver
+	out    *responder
+	failed bool
+	begun  bool
+	next   int64 // sequence number that is due
 }
 
-// arrival is a packet for the keeper: a copy, or one that the receive loop keeps until done is closed.
-type arrival struct {
-	packet dtp.Packet
-	copied *[]byte
-	done   chan struct{}
-}
-
-var packetCopies = sync.Pool{New: func() any { return new(make([]byte, maxCopied)) }}
-
-// take hands a packet over; the caller may reuse its memory afterwards.
-func (k *keeper) take(p *dtp.Packet) {
-	if p.DataLen <= smallPacket && k.waiting.Load() == 0 {
-		k.handle(p)
-		if k.in.r.Buffered() <= len(p.Raw) { // nothing follows at once
-			k.out.idle()
-		}
-		return
+// handle stores packets and passes them on to be acknowledged. After an error, which the client is told with the packet
+// that it is about, nothing may follow.
+func (k *keeper) handle(batch []dtp.Packet) error {
+	good := batch
+	bad := k.check(batch)
+	if bad.err != nil {
+		good = batch[:bad.at]
 	}
-	a := arrival{packet: *p}
-	k.waiting.Add(1)
-	if k.arrivals == nil {
-		k.arrivals = make(chan arrival, maxArrivals)
-		k.running.Go(k.run)
-	}
-	if len(p.Raw) > maxCopied {
-		a.done = make(chan struct{})
-		k.arrivals <- a
-		<-a.done
-		return
-	}
-	a.copied = packetCopies.Get().(*[]byte)
-	b := (*a.copied)[:0]
-	b = append(append(b, p.Sums...), p.Data...)
-	a.packet.Sums, a.packet.Data, a.packet.Raw = b[:len(p.Sums)], b[len(p.Sums):], nil
-	k.arrivals <- a
-}
-
-// end returns when everything taken is handled.
-func (k *keeper) end() {
-	if k.arrivals != nil {
-		close(k.arrivals)
-		k.running.Wait()
-	}
-}
-
-func (k *keeper) run() {
-	for a := range k.arrivals {
-		k.handle(&a.packet)
-		if a.copied != nil {
-			packetCopies.Put(a.copied)
-		} else {
-			close(a.done)
-		}
-		if k.waiting.Load() == 1 { // before the receive loop may handle packets again
-			k.out.idle()
-		}
-		k.waiting.Add(-1)
-	}
-}
-
-// handle stores a packet and passes it on to be acknowledged. After an error it does nothing any more.
-func (k *keeper) handle(p *dtp.Packet) {
-	if k.failed.Load() {
-		return
-	}
-	if p.Heartbeat() {
-		k.out.take(handled{seqno: p.Seqno})
-		return
-	}
-	var err error
-	if k.begun && p.Seqno != k.next {
-		err = metadata.Errorf(metadata.ErrInvalidArgument, "packet %d where %d was due", p.Seqno, k.next)
-	}
-	k.begun, k.next = true, p.Seqno+1
+	n, err := k.in.keep(good)
 	if err == nil {
-		err = k.in.storePacket(p)
+		err = bad.err
 	}
-	if err == nil && p.Last {
-		err = k.in.finish(p.Offset)
+	last := &batch[len(batch)-1]
+	for i := range batch[:n] {
+		p := &batch[i]
+		if p.Last {
+			break
+		}
+		h := handled{seqno: p.Seqno}
+		if !p.Heartbeat() {
+			h.end = p.Offset + int64(p.DataLen)
+		}
+		k.out.take(h)
+	}
+	if err == nil && last.Last {
+		n = len(batch) - 1
+		if err = k.in.finish(last.Offset); err == nil {
+			k.out.take(handled{seqno: last.Seqno, end: last.Offset})
+		}
 	}
 	if err != nil {
-		k.out.take(handled{seqno: p.Seqno, status: statusOf(err)}) // the client is told
-		k.out.idle()
-		k.err = err
-		k.failed.Store(true)
-		_ = k.in.nc.SetReadDeadline(time.Unix(1, 0)) // wakes the receive loop
-		return
+		k.failed = true
+		k.out.take(handled{seqno: batch[n].Seqno, status: statusOf(err)})
 	}
-	k.out.take(handled{seqno: p.Seqno, end: p.Offset + int64(p.DataLen)})
+	k.out.idle()
+	return err
+}
+
+// misplaced is a packet whose turn it is not.
+type misplaced struct {
+	at  int
+	err error
+}
+
+// check counts sequence numbers and finds the first packet that has another one than is due.
+func (k *keeper) check(batch []dtp.Packet) misplaced {
+	for i := range batch {
+		p := &batch[i]
+		if p.Heartbeat() {
+			continue
+		}
+		if k.begun && p.Seqno != k.next {
+			return misplaced{i, metadata.Errorf(metadata.ErrInvalidArgument, "packet %d where %d was due", p.Seqno, k.next)}
+		}
+		k.begun, k.next = true, p.Seqno+1
+	}
+	return misplaced{}
 }
 
 // finish finalizes the replica after the last packet.
@@ -266,6 +190,17 @@ func (r *responder) breakMirror(cause error) {
 	r.mirror.Close()
 }
 
+// forward sends packets to the mirror.
+func (r *responder) forward(raw []byte) {
+	if r.mirror == nil || r.broken.Load() {
+		return
+	}
+	r.mirror.refresh(r.in.cfg.Write)
+	if _, err := r.mirror.Write(raw); err != nil {
+		r.breakMirror(err)
+	}
+}
+
 // take is the keeper's way in.
 func (r *responder) take(h handled) {
 	if r.queue != nil {
@@ -278,7 +213,7 @@ func (r *responder) take(h handled) {
 	}
 }
 
-// idle says that the keeper has nothing to do.
+// idle says that the keeper has nothing to do for now.
 func (r *responder) idle() {
 	if r.queue == nil {
 		r.flush()

@@ -31,7 +31,6 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 	in := &receiver{conn: c, op: op, stage: op.GetStage()}
 	in.client = op.GetHeader().GetClientName() != ""
 	in.copying = in.stage == stageTransferRBW || in.stage == stageTransferFinalized
-	defer c.enlarge()()
 	if err := in.open(); err != nil {
 		if in.client && !in.copying {
 			return c.refuse(dtp.OpWriteBlock, statusOf(err), "", err)
@@ -77,6 +76,7 @@ type receiver struct {
 	sum     dtp.Checksum
 	w       datanode.Writer // nil for CLOSE_RECOVERY
 	mirror  *peer           // nil if there is none, or none any more (see responder)
+	pieces  []datanode.Piece
 
 	refreshed time.Time // when the deadlines were last moved
 }
@@ -146,12 +146,17 @@ func (in *receiver) refuseFor(target *hadooppb.DatanodeInfoProto, cause error) e
 		}
 	}
 	if in.stage == stageCreate {
-		in.close()
-		if err := in.store.Delete(in.block); err != nil {
-			in.log.Warn("unused replica not removed", "block", in.block.String(), "err", err)
-		}
+		in.drop()
 	}
 	return in.refuse(dtp.OpWriteBlock, status, badLink, cause)
+}
+
+// drop removes a replica that was created by this request and is of no use.
+func (in *receiver) drop() {
+	in.close()
+	if err := in.store.Delete(in.block); err != nil {
+		in.log.Warn("unused replica not removed", "block", in.block.String(), "err", err)
+	}
 }
 
 // refreshEvery spares setting deadlines for each packet.
@@ -167,73 +172,53 @@ func (in *receiver) refresh() {
 	in.deadlines(in.cfg.Read+refreshEvery+time.Duration(len(in.op.Targets)+1)*perHop, in.cfg.Write)
 }
 
-// storePacket hands a packet's data to the replica. Only checksums of the stored kind are passed on; others are verified here.
-func (in *receiver) storePacket(p *dtp.Packet) error {
-	sums := p.Sums
-	switch {
-	case len(sums) == 0 && (in.sum.Type == dtp.Null || p.DataLen == 0):
-		sums = nil
-	case in.sum != dtp.DefaultChecksum:
-		if err := in.sum.Verify(sums, p.Data); err != nil {
-			return err
-		}
-		sums = nil
-	}
-	if p.DataLen > 0 {
-		if err := in.w.Write(p.Offset, p.Data, sums); err != nil {
-			return err
-		}
-	}
-	if p.Sync && !p.Last {
-		return in.w.Sync()
-	}
-	return nil
-}
-
 // copy receives a replica that another datanode copies here. There are no acknowledgements.
 func (in *receiver) copy() error {
-	packets := dtp.NewPacketReader(in.r)
-	defer packets.Done()
-	for {
-		in.refresh()
-		p, err := packets.Next()
-		if err != nil {
-			return fmt.Errorf("copy of %v: %w", in.block, unexpected(err))
+	done := false
+	packets := in.newStream(in.passOn, func(batch []dtp.Packet) error {
+		_, err := in.keep(batch)
+		if last := batch[len(batch)-1]; err == nil && last.Last {
+			done = true
+			err = in.complete(last.Offset)
 		}
-		if in.mirror != nil {
-			if _, err := in.mirror.Write(p.Raw); err != nil {
-				in.log.Warn("copy is not passed on any more", "block", in.block.String(), "to", in.mirror.addr, "err", err)
-				in.mirror.Close()
-				in.mirror = nil
-			}
-		}
-		if p.Heartbeat() {
-			continue
-		}
-		if !p.Last {
-			if err := in.storePacket(&p); err != nil {
-				return fmt.Errorf("copy of %v: %w", in.block, err)
-			}
-			continue
-		}
-		if r := in.w.Replica(); r.Block.Length != p.Offset {
-			return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v ends at %d after %d bytes", in.block, p.Offset, r.Block.Length)
-		}
-		if in.stage == stageTransferRBW {
-			_, err = in.w.Promote()
-		} else {
-			_, err = in.w.Finalize()
-		}
-		if err != nil {
-			return fmt.Errorf("copy of %v: %w", in.block, err)
-		}
-		if in.copying {
-			if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
-				return err
-			}
-		}
-		return errDone
+		return err
+	})
+	defer packets.close()
+	if err := packets.run(); err != nil {
+		return fmt.Errorf("copy of %v: %w", in.block, err)
 	}
+	if done && in.copying {
+		if err := dtp.WriteResponse(in.nc, dtp.Success()); err != nil {
+			return err
+		}
+	}
+	return errDone
+}
+
+// passOn sends packets of a copy to the next datanode, which is a bonus.
+func (in *receiver) passOn(raw []byte) {
+	if in.mirror == nil {
+		return
+	}
+	if _, err := in.mirror.Write(raw); err != nil {
+		in.log.Warn("copy is not passed on any more", "block", in.block.String(), "to", in.mirror.addr, "err", err)
+		in.mirror.Close()
+		in.mirror = nil
+	}
+}
+
+// complete ends a copy of the given length.
+func (in *receiver) complete(length int64) error {
+	if r := in.w.Replica(); r.Block.Length != length {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "it ends at %d after %d bytes", length, r.Block.Length)
+	}
+	var err error
+	if in.stage == stageTransferRBW {
+		_, err = in.w.Promote()
+	} else {
+		_, err = in.w.Finalize()
+	}
+	return err
 }
 
 // unexpected turns the end of a stream that should have gone on into an error that says so.

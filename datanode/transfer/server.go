@@ -2,11 +2,9 @@ package transfer
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -162,34 +160,11 @@ type conn struct {
 	r  *bufio.Reader
 }
 
-// idleBuffer is the read buffer of a connection that is not written through: requests are small.
+// idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
 const idleBuffer = 4 << 10
 
 func newConn(s *Server, nc net.Conn) *conn {
 	return &conn{Server: s, nc: nc, r: bufio.NewReaderSize(nc, idleBuffer)}
-}
-
-// writeBuffers are the large readers of connections that packets come in on.
-var writeBuffers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
-
-// enlarge gives the connection a reader that whole packets fit into. The function returned gives it back; what is in it
-// then is lost.
-func (c *conn) enlarge() func() {
-	rest, _ := c.r.Peek(c.r.Buffered())
-	big := writeBuffers.Get().(*bufio.Reader)
-	var src io.Reader = c.nc
-	if len(rest) > 0 {
-		src = io.MultiReader(bytes.NewReader(bytes.Clone(rest)), c.nc)
-	}
-	big.Reset(src)
-	small := c.r
-	c.r = big
-	return func() {
-		small.Reset(c.nc)
-		c.r = small
-		big.Reset(nil)
-		writeBuffers.Put(big)
-	}
 }
 
 // errDone ends a connection without anything to say about it.

@@ -167,44 +167,30 @@ func (p *PacketReader) Done() {
 // Next reads a packet. io.EOF means that the stream ended before one.
 func (p *PacketReader) Next() (Packet, error) {
 	p.Done()
-	head, err := p.r.Peek(6)
+	head, err := p.r.Peek(minPacket)
 	if err != nil {
 		if len(head) > 0 {
 			err = inside(err)
 		}
 		return Packet{}, err
 	}
-	payload := int64(int32(binary.BigEndian.Uint32(head))) - 4
-	headerLen := int64(binary.BigEndian.Uint16(head[4:]))
-	total := 6 + headerLen + payload
-	if payload < 0 || headerLen > maxHeaderRead || total > MaxPacket {
-		return Packet{}, violation("packet with a header of %d and a body of %d bytes", headerLen, payload)
+	headerLen, total, err := sizes(head)
+	if err != nil {
+		return Packet{}, err
 	}
 	var raw []byte
-	if int(total) <= p.r.Size() {
-		if raw, err = p.r.Peek(int(total)); err != nil {
+	if total <= p.r.Size() {
+		if raw, err = p.r.Peek(total); err != nil {
 			return Packet{}, inside(err)
 		}
-		p.taken = int(total)
+		p.taken = total
 	} else {
-		if raw, err = readGrowing(p.r, p.own, int(total)); err != nil {
+		if raw, err = readGrowing(p.r, p.own, total); err != nil {
 			return Packet{}, err
 		}
 		p.own = raw
 	}
-	h, err := parseHeader(raw[6 : 6+headerLen])
-	if err != nil {
-		return Packet{}, err
-	}
-	body := raw[6+headerLen:]
-	if h.DataLen > len(body) {
-		return Packet{}, violation("packet of %d bytes announces %d of data", total, h.DataLen)
-	}
-	if h.Last && h.DataLen > 0 {
-		return Packet{}, violation("last packet of a block with %d bytes of data", h.DataLen)
-	}
-	sums := len(body) - h.DataLen
-	return Packet{Header: h, Sums: body[:sums], Data: body[sums:], Raw: raw}, nil
+	return decode(raw, headerLen)
 }
 
 // PacketWriter writes packets whose parts lie in different places, each with one system call where w is a TCP
