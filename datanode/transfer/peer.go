@@ -18,6 +18,8 @@ type peer struct {
 	addr string // as firstBadLink names it
 	stop func() bool
 
+	kept      time.Time // since when it has been idle
+	reused    bool      // the other side may have closed it meanwhile
 	refreshed time.Time // when the write deadline was last moved
 }
 
@@ -84,28 +86,34 @@ func downstream(op *hadooppb.OpWriteBlockProto) *hadooppb.OpWriteBlockProto {
 	return next
 }
 
-// connectDownstream opens the rest of a pipeline. For a client's write the answer of the whole rest is awaited.
+// connectDownstream opens the rest of a pipeline. For a client's write the answer of the whole rest is awaited; a kept
+// connection that turns out to be closed is replaced by a new one.
 func (c *conn) connectDownstream(ctx context.Context, op *hadooppb.OpWriteBlockProto, answered bool) (*peer, error) {
-	p, err := c.dial(ctx, op.Targets[0])
-	if err != nil {
-		return nil, err
-	}
 	hops := time.Duration(len(op.Targets)) * perHop
-	p.deadlines(c.cfg.Read+hops, c.cfg.Write)
-	if err := dtp.WriteOp(p, dtp.OpWriteBlock, downstream(op)); err != nil {
-		p.Close()
-		return nil, fmt.Errorf("request to %s: %w", p.addr, err)
-	}
-	if !answered {
+	for fresh := !answered; ; fresh = true {
+		p, err := c.mirror(ctx, op.Targets[0], fresh)
+		if err != nil {
+			return nil, err
+		}
+		p.deadlines(c.cfg.Read+hops, c.cfg.Write)
+		if err = dtp.WriteOp(p, dtp.OpWriteBlock, downstream(op)); err == nil && !answered {
+			return p, nil
+		}
+		var answer *hadooppb.BlockOpResponseProto
+		if err == nil {
+			answer, err = dtp.ReadResponse(p.r)
+		}
+		if err != nil && p.reused {
+			p.Close()
+			continue
+		}
+		if err == nil {
+			err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
+		}
+		if err != nil {
+			p.Close()
+			return nil, fmt.Errorf("%s: %w", p.addr, err)
+		}
 		return p, nil
 	}
-	answer, err := dtp.ReadResponse(p.r)
-	if err == nil {
-		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
-	}
-	if err != nil {
-		p.Close()
-		return nil, fmt.Errorf("%s: %w", p.addr, err)
-	}
-	return p, nil
 }

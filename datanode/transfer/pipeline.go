@@ -70,6 +70,7 @@ func (in *receiver) pipeline() error {
 	case more || r.deaf || r.broken.Load():
 		return errDone
 	}
+	in.ended = true
 	return nil // another request may follow
 }
 

@@ -31,6 +31,9 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 	in := &receiver{conn: c, op: op, stage: op.GetStage()}
 	in.client = op.GetHeader().GetClientName() != ""
 	in.copying = in.stage == stageTransferRBW || in.stage == stageTransferFinalized
+	if in.follows() {
+		return in.small(ctx)
+	}
 	if err := in.open(); err != nil {
 		if in.client && !in.copying {
 			return c.refuse(dtp.OpWriteBlock, statusOf(err), "", err)
@@ -43,7 +46,13 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 		switch {
 		case err == nil:
 			in.mirror = mirror
-			defer mirror.Close()
+			defer func() {
+				if in.ended {
+					c.mirrors.put(mirror)
+				} else {
+					mirror.Close()
+				}
+			}()
 		case in.client:
 			return in.refuseFor(op.Targets[0], err)
 		default: // the datanodes behind are a bonus
@@ -77,6 +86,7 @@ type receiver struct {
 	w       datanode.Writer // nil for CLOSE_RECOVERY
 	mirror  *peer           // nil if there is none, or none any more (see responder)
 	pieces  []datanode.Piece
+	ended   bool // in order, so that another request may follow on the mirror's connection
 
 	refreshed time.Time // when the deadlines were last moved
 }

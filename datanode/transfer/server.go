@@ -53,6 +53,8 @@ type Server struct {
 	log    *slog.Logger
 	active atomic.Int64
 	served sync.WaitGroup
+	// mirrors are idle connections to other datanodes.
+	mirrors mirrors
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -77,7 +79,10 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Server{cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{}}
+	return &Server{
+		cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{},
+		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
+	}
 }
 
 // Active is the number of connections being served, HDFS's xceivers.
@@ -95,6 +100,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		}
 	})
 	defer stop()
+	defer s.mirrors.close()
 	defer s.served.Wait()
 	for {
 		nc, err := l.Accept()
