@@ -30,7 +30,7 @@ func (ns *Namespace) Check() []error {
 		return []error{ns.broken}
 	}
 	c.hash = ns.meta.hash()
-	if err := ns.eachINode(c.visit); err != nil {
+	if err := ns.eachINode(nil, c.visit); err != nil {
 		c.report("reading the checkpoint: %w", err)
 	}
 	c.tree()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/protobuf/encoding/protowire"
+
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -304,4 +306,39 @@ func (ns *Namespace) doubt(err error) {
 	if cerr := ns.cfg.Store.Condemn(); cerr != nil {
 		ns.broken = errors.Join(ns.broken, cerr)
 	}
+}
+
+// mayHaveBlocks tells by the record of an entry whether it is a file with blocks, without decoding it: at a start all
+// entries are asked, and most of a large namespace may be something else. A record that makes no sense may.
+func mayHaveBlocks(value []byte) bool {
+	const inodeFile, fileBlockID = 8, 3 // logpb.INode, logpb.FileState
+	file, ok := field(value, inodeFile)
+	if !ok || file == nil {
+		return !ok
+	}
+	blocks, ok := field(file, fileBlockID)
+	return blocks != nil || !ok
+}
+
+// field finds a length-delimited field of a message; nil when it is absent, not ok when the message makes no sense.
+func field(message []byte, number protowire.Number) (content []byte, ok bool) {
+	for len(message) > 0 {
+		n, kind, size := protowire.ConsumeTag(message)
+		if size < 0 {
+			return nil, false
+		}
+		message = message[size:]
+		if size = protowire.ConsumeFieldValue(n, kind, message); size < 0 {
+			return nil, false
+		}
+		if n == number {
+			if kind != protowire.BytesType {
+				return nil, false
+			}
+			content, _ = protowire.ConsumeBytes(message)
+			return content, true
+		}
+		message = message[size:]
+	}
+	return nil, true
 }

@@ -398,7 +398,7 @@ func (ns *Namespace) Lease(holder string) (metadata.Time, bool) {
 func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
-	return ns.eachINode(func(n *inode, _ metadata.INodeID) bool {
+	return ns.eachINode(mayHaveBlocks, func(n *inode, _ metadata.INodeID) bool {
 		if n.file == nil {
 			return true
 		}
@@ -412,8 +412,8 @@ func (ns *Namespace) EachBlock(fn func(BlockOwner) bool) error {
 }
 
 // eachINode calls fn with every inode and its parent's id: those in memory, then those that are only in the checkpoint
-// (decoded for the call). mu is held.
-func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) error {
+// (decoded for the call, if their records are wanted; nil: all). mu is held.
+func (ns *Namespace) eachINode(wanted func(record []byte) bool, fn func(n *inode, parent metadata.INodeID) bool) error {
 	for _, n := range ns.inodes {
 		parent := metadata.INodeID(0)
 		if n.parent != nil {
@@ -425,6 +425,9 @@ func (ns *Namespace) eachINode(fn func(n *inode, parent metadata.INodeID) bool) 
 	}
 	var bad error
 	err := ns.view.Scan([]byte{classEntry}, nil, func(key, value []byte) bool {
+		if wanted != nil && !wanted(value) {
+			return true
+		}
 		parent, name, ok := splitEntry(key[1:])
 		if !ok {
 			bad = corrupt("key %x", key)
