@@ -35,6 +35,7 @@ type fakeNode struct {
 	keeps    bool // connections, after writes: ours do, Hadoop's do not
 	replicas map[uint64]*fakeReplica
 	stages   []stage
+	whole    int // blocks that were announced to follow their requests
 	synced   int
 
 	refuse   bool // of write set-ups
@@ -184,6 +185,9 @@ func (n *fakeNode) prepare(q *hadooppb.OpWriteBlockProto) (*fakeReplica, error) 
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.stages = append(n.stages, q.GetStage())
+	if q.GetStage() == stageCreate && q.GetMaxBytesRcvd() > 0 {
+		n.whole++
+	}
 	r := n.replicas[b.GetBlockId()]
 	newGS := q.GetLatestGenerationStamp()
 	if q.GetStage() == stageCreate || q.GetStage() >= hadooppb.OpWriteBlockProto_TRANSFER_RBW {

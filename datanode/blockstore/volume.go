@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -193,6 +194,16 @@ func (v *volume) commit(c *commit) error {
 func (v *volume) run(batch []*commit) {
 	v.batches.Add(1)
 	v.commits.Add(int64(len(batch)))
+	if p := batch[0].pack; p != nil && !slices.ContainsFunc(batch, func(c *commit) bool { return c.pack != p }) {
+		err := v.err() // small blocks only: there is nothing to do side by side
+		if err == nil {
+			err = v.checkSync(p.sync())
+		}
+		for _, c := range batch {
+			c.done <- err
+		}
+		return
+	}
 	errs := make([]error, len(batch))
 	var g errgroup.Group
 	g.SetLimit(flushers)

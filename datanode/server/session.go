@@ -386,7 +386,7 @@ const (
 	// that a replica is being received.
 	laterTime = 50 * time.Millisecond
 	// callSpacing is the least time from one call's start to the next one's.
-	callSpacing = 2 * time.Millisecond
+	callSpacing = 4 * time.Millisecond
 )
 
 // changes tells of changes. What the leader has to know goes out at once if it has not been called for callSpacing, so
