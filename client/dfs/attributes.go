@@ -187,3 +187,24 @@ func (c *Client) QuotaUsage(ctx context.Context, name string) (metadata.QuotaUsa
 		Space: int64(u.GetSpaceConsumed()), SpaceQuota: int64(u.GetSpaceQuota()),
 	}, err
 }
+
+// TypeQuota is the quota of a storage type, in bytes; -1: none.
+type TypeQuota struct{ Quota, Consumed int64 }
+
+// TypeQuotas are the quotas of a directory by storage type, under HDFS's names: SSD, DISK, ARCHIVE. A type without one may
+// be missing.
+func (c *Client) TypeQuotas(ctx context.Context, name string) (map[string]TypeQuota, error) {
+	name, err := clean("count", name)
+	if err != nil {
+		return nil, err
+	}
+	var answer hadooppb.GetQuotaUsageResponseProto
+	if err := c.call(ctx, "count", name, "getQuotaUsage", &hadooppb.GetQuotaUsageRequestProto{Path: &name}, &answer); err != nil {
+		return nil, err
+	}
+	quotas := map[string]TypeQuota{}
+	for _, q := range answer.GetUsage().GetTypeQuotaInfos().GetTypeQuotaInfo() {
+		quotas[q.GetType().String()] = TypeQuota{int64(q.GetQuota()), int64(q.GetConsumed())}
+	}
+	return quotas, nil
+}

@@ -54,7 +54,7 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 		source = strings.TrimPrefix(source, "file://")
 		matches := []string{source}
 		if _, err := os.Lstat(source); err != nil && isGlob(source) {
-			if matches, _ = filepath.Glob(source); len(matches) == 0 {
+			if matches = localGlob(source); len(matches) == 0 {
 				matches = []string{source}
 			}
 		}
@@ -99,6 +99,21 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 		}
 	}
 	return nil
+}
+
+// localGlob finds the local files that a pattern of Hadoop's means, in order.
+func localGlob(pattern string) []string {
+	alternatives, err := braces(pattern)
+	if err != nil {
+		return nil
+	}
+	var found []string
+	for _, one := range alternatives {
+		matches, _ := filepath.Glob(strings.ReplaceAll(one, "[!", "[^")) // an error is a pattern that nothing matches
+		found = append(found, matches...)
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 func (s *Shell) putTree(ctx context.Context, source string, info fs.FileInfo, target item) error {

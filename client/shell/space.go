@@ -3,6 +3,7 @@ package shell
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -91,22 +92,59 @@ func (s *Shell) quotaColumns(names, usedNames, space, usedSpace int64) string {
 	return fmt.Sprintf("%12s %15s %15s %15s ", n, left, b, free)
 }
 
-// storageTypes is whether a word is the value of -count -t, which may be absent.
-func storageTypes(word string) bool {
-	for one := range strings.SplitSeq(word, ",") {
-		switch strings.ToLower(one) {
-		case "", "all", "ram_disk", "ssd", "disk", "archive", "nvdimm", "provided":
-		default:
-			return false
-		}
+// quotaTypes are the storage types that can have quotas, in Hadoop's order.
+var quotaTypes = []string{"SSD", "DISK", "ARCHIVE", "PROVIDED", "NVDIMM"}
+
+// storageTypes reads the value of -count -t, which may be absent: then word is none.
+func storageTypes(word string) (types []string, ok bool) {
+	if word == "" || strings.EqualFold(word, "all") {
+		return quotaTypes, true
 	}
-	return true
+	for one := range strings.SplitSeq(word, ",") {
+		name := strings.ToUpper(one)
+		if !slices.Contains(quotaTypes, name) && name != "RAM_DISK" {
+			return nil, false
+		}
+		types = append(types, name)
+	}
+	return types, true
+}
+
+// countTypes is -count -q -t: the quotas of storage types alone.
+func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
+	if s.option("v") {
+		for _, name := range types {
+			s.printf("%13s %17s ", name+"_QUOTA", "REM_"+name+"_QUOTA")
+		}
+		s.printf("PATHNAME\n")
+	}
+	return s.each(ctx, args, func(it item) error {
+		quotas, err := s.client.TypeQuotas(ctx, it.path)
+		if err != nil {
+			return err
+		}
+		for _, name := range types {
+			limit, left := "none", "inf"
+			if q, ok := quotas[name]; ok && q.Quota >= 0 {
+				limit, left = s.size(q.Quota), s.size(q.Quota-q.Consumed)
+			}
+			s.printf("%13s %17s ", limit, left)
+		}
+		s.printf("%s\n", it.shown)
+		return nil
+	})
 }
 
 func runCount(ctx context.Context, s *Shell, args []string) error {
-	if s.option("t") && storageTypes(args[0]) {
-		if args = args[1:]; len(args) == 0 {
+	if s.option("t") {
+		types, given := storageTypes(args[0])
+		if !given {
+			types = quotaTypes
+		} else if args = args[1:]; len(args) == 0 {
 			args = []string{"."}
+		}
+		if s.option("q") || s.option("u") {
+			return s.countTypes(ctx, types, args)
 		}
 	}
 	if s.option("v") {

@@ -364,6 +364,9 @@ func list(ctx context.Context, s *Side, o Operation) (string, error) {
 		if !ascii(e.GetPath()) {
 			continue // HDFS may have it on another page
 		}
+		if strings.Trim(o.text("src"), "/") == ".reserved" {
+			e.ModificationTime, e.AccessTime = ptr(uint64(0)), ptr(uint64(0)) // in HDFS when the server was started
+		}
 		line := fmt.Sprintf("%q %s", e.GetPath(), s.status(e))
 		if o.flag("locations") && e.GetFileType() == pb.HdfsFileStatusProto_IS_FILE {
 			line += "\n  " + blocksOf(e.GetLocations())
