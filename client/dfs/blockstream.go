@@ -112,7 +112,7 @@ func (s *blockStream) unread(b []byte) {
 	s.pos -= int64(len(b))
 }
 
-// finish tells the datanode that all was well and keeps the connection.
+// finish keeps the connection, on which the datanode hears next that all was well.
 func (s *blockStream) finish() {
 	s.packets.Done()
 	status := hadooppb.Status_CHECKSUM_OK
@@ -121,10 +121,7 @@ func (s *blockStream) finish() {
 	}
 	p := s.peer
 	s.peer = nil
-	if err := dtp.WriteMessage(p.conn, &hadooppb.ClientReadStatusProto{Status: status.Enum()}); err != nil {
-		p.close()
-		return
-	}
+	p.owed, _ = dtp.AppendMessage(nil, &hadooppb.ClientReadStatusProto{Status: status.Enum()}) // cannot fail
 	s.pool.put(p, false)
 }
 

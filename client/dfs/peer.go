@@ -32,6 +32,8 @@ type peer struct {
 	reused  bool      // it may have been closed by the other side meanwhile
 	wrote   bool      // the last request was a write, after which Hadoop's datanodes close the connection and ours do not
 	timeout time.Duration
+	// owed goes out with the next request, or at the end: how the last read went. A datanode is woken once less.
+	owed []byte
 }
 
 // readers are the large buffers that packets are read into.
@@ -39,6 +41,10 @@ var readers = sync.Pool{New: func() any { return dtp.NewReader(nil) }}
 
 // close ends the connection.
 func (p *peer) close() {
+	if len(p.owed) > 0 {
+		_ = p.conn.SetWriteDeadline(time.Now().Add(lastWords))
+		_, _ = p.conn.Write(p.owed) // who closes a connection does not need an answer
+	}
 	p.conn.Close()
 	p.unbuffer()
 }
@@ -50,6 +56,16 @@ func (p *peer) unbuffer() {
 		readers.Put(p.r)
 		p.r = nil
 	}
+}
+
+// request sends a request.
+func (p *peer) request(op dtp.Op, m dtp.Message) error {
+	b, err := dtp.AppendOp(p.owed, op, m)
+	p.owed = nil
+	if err == nil {
+		_, err = p.conn.Write(b)
+	}
+	return err
 }
 
 // patience starts the wait for the datanode's next bytes.
@@ -218,7 +234,7 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 		}
 		p.patience()
 		var answer *hadooppb.BlockOpResponseProto
-		if err = dtp.WriteOp(p.conn, op, request); err == nil {
+		if err = p.request(op, request); err == nil {
 			answer, err = dtp.ReadResponse(p.r)
 		}
 		if err == nil {

@@ -461,7 +461,7 @@ func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBloc
 		}
 		_ = p.conn.SetDeadline(time.Now().Add(b.patience()))
 		var answer *hadooppb.BlockOpResponseProto
-		if err = dtp.WriteOp(p.conn, dtp.OpWriteBlock, request); err == nil {
+		if err = p.request(dtp.OpWriteBlock, request); err == nil {
 			answer, err = dtp.ReadResponse(p.r)
 		}
 		if err != nil && p.reused {

@@ -87,7 +87,7 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 		b.w.breakMu.Lock()
 		b.w.breakup = func() { p.conn.Close() }
 		b.w.breakMu.Unlock()
-		answered, err := b.exchange(p, net.Buffers{head, data, end})
+		answered, err := b.exchange(p, head, data, end)
 		b.w.breakMu.Lock()
 		b.w.breakup = nil
 		b.w.breakMu.Unlock()
@@ -110,8 +110,10 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 
 // exchange sends a whole block and takes the answer and the acknowledgements of data and end. answered: the datanode has
 // said something.
-func (b *blockWriter) exchange(p *peer, message net.Buffers) (answered bool, err error) {
+func (b *blockWriter) exchange(p *peer, head, data, end []byte) (answered bool, err error) {
 	_ = p.conn.SetDeadline(time.Now().Add(b.patience()))
+	message := net.Buffers{p.owed, head, data, end}
+	p.owed = nil
 	if _, err := message.WriteTo(p.conn); err != nil {
 		return false, err
 	}

@@ -40,36 +40,18 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 	if err != nil {
 		return c.refuse(dtp.OpReadBlock, statusOf(err), "", err)
 	}
-	defer rd.Close()
-	out := &sender{w: c.nc, rd: rd, refresh: func() { _ = c.nc.SetWriteDeadline(time.Now().Add(c.cfg.Write)) }}
-	out.sum = dtp.DefaultChecksum
-	if op.SendChecksums != nil && !op.GetSendChecksums() {
-		out.sum.Type = dtp.Null
-	}
-	start := off - off%datanode.ChunkSize
-	buf := sendBuffers.Get().(*[]byte)
-	defer func() {
-		*buf = out.buf
-		sendBuffers.Put(buf)
-	}()
-	if out.buf, err = dtp.AppendMessage((*buf)[:0], dtp.ReadSuccess(out.sum, start)); err != nil {
+	sent, err := c.answer(op, rd, off, end)
+	rd.Close()
+	if err != nil {
 		return err
 	}
-	if end > off {
-		end = min((end+datanode.ChunkSize-1)/datanode.ChunkSize*datanode.ChunkSize, rd.Replica().Visible)
-	} else {
-		start, end = off, off
-	}
-	if err := out.send(start, end); err != nil {
-		if out.failed != nil {
-			return out.failed // the replica's fault: the store knows
-		}
+	if !sent {
 		c.suspect(b.ID, false)
 		return errDone // clients leave when they have what they want
 	}
 	status := new(hadooppb.ClientReadStatusProto)
 	_ = c.nc.SetReadDeadline(time.Now().Add(c.cfg.Read))
-	if err := dtp.ReadMessage(c.r, status); err != nil {
+	if err := dtp.ReadMessage(c.r, status); err != nil { // our client sends it with its next request
 		if errors.Is(err, dtp.ErrProtocol) {
 			return err
 		}
@@ -82,6 +64,30 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 		c.suspect(b.ID, status.GetStatus() == hadooppb.Status_ERROR_CHECKSUM)
 		return errDone
 	}
+}
+
+// answer sends what a READ_BLOCK asks for. sent: all of it. An error is the replica's fault, which the store knows.
+func (c *conn) answer(op *hadooppb.OpReadBlockProto, rd datanode.Reader, off, end int64) (sent bool, err error) {
+	out := &sender{w: c.nc, rd: rd, refresh: func() { _ = c.nc.SetWriteDeadline(time.Now().Add(c.cfg.Write)) }}
+	out.sum = dtp.DefaultChecksum
+	if op.SendChecksums != nil && !op.GetSendChecksums() {
+		out.sum.Type = dtp.Null
+	}
+	start := off - off%datanode.ChunkSize
+	buf := sendBuffers.Get().(*[]byte)
+	defer func() {
+		*buf = out.buf
+		sendBuffers.Put(buf)
+	}()
+	if out.buf, err = dtp.AppendMessage((*buf)[:0], dtp.ReadSuccess(out.sum, start)); err != nil {
+		return false, err
+	}
+	if end > off {
+		end = min((end+datanode.ChunkSize-1)/datanode.ChunkSize*datanode.ChunkSize, rd.Replica().Visible)
+	} else {
+		start, end = off, off
+	}
+	return out.send(start, end) == nil, out.failed
 }
 
 func (s *Server) suspect(id metadata.BlockID, certain bool) {
