@@ -183,8 +183,9 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 
 // changed hears every change of a replica from the store.
 func (s *Server) changed(c datanode.Change) {
+	told := wireChange(c)
 	for _, n := range s.sessions {
-		n.enqueue(c)
+		n.enqueue(told)
 	}
 }
 

@@ -318,7 +318,7 @@ func (n *session) reportAll(ctx context.Context) error {
 		return err
 	}
 	for _, r := range n.store.Corrupt() {
-		n.enqueue(datanode.Change{Kind: datanode.Corrupt, Block: r.Block, Volume: r.Volume})
+		n.enqueue(wireChange(datanode.Change{Kind: datanode.Corrupt, Block: r.Block, Volume: r.Volume}))
 	}
 	return nil
 }
@@ -352,26 +352,30 @@ var changeKinds = map[datanode.ChangeKind]pb.BlockChange_Kind{
 	datanode.Corrupt:   pb.BlockChange_CORRUPT,
 }
 
-// enqueue takes a change to be told. Without a registration it is dropped: the full report will have it. That a replica
+func wireChange(c datanode.Change) *pb.BlockChange {
+	return &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume}
+}
+
+// enqueue takes a change to be told, which nobody modifies any more. Without a registration it is dropped: the full report will have it. That a replica
 // has been received is said in the place of its being received, if nobody has heard of that yet.
-func (n *session) enqueue(c datanode.Change) {
+func (n *session) enqueue(told *pb.BlockChange) {
+	id := metadata.BlockID(told.Block.Id)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.registered {
 		return
 	}
-	told := &pb.BlockChange{Kind: changeKinds[c.Kind], Block: wireBlock(c.Block), VolumeId: c.Volume}
-	if at, ok := n.receiving[c.Block.ID]; ok && c.Kind == datanode.Received && n.queue[at].VolumeId == c.Volume {
+	if at, ok := n.receiving[id]; ok && told.Kind == pb.BlockChange_RECEIVED && n.queue[at].VolumeId == told.VolumeId {
 		n.queue[at] = told
 	} else {
 		n.queue = append(n.queue, told)
 	}
-	if c.Kind == datanode.Receiving {
-		n.receiving[c.Block.ID] = len(n.queue) - 1
+	if told.Kind == pb.BlockChange_RECEIVING {
+		n.receiving[id] = len(n.queue) - 1
 	} else {
-		delete(n.receiving, c.Block.ID)
+		delete(n.receiving, id)
 	}
-	if c.Kind != datanode.Receiving && n.leadsLocked() {
+	if told.Kind != pb.BlockChange_RECEIVING && n.leadsLocked() {
 		poke(n.pending)
 	} else {
 		poke(n.later)

@@ -18,7 +18,7 @@ func TestChangesOfAReplicaAreToldOnceAndInOrder(t *testing.T) {
 	check(t, err)
 	defer n.conn.Close()
 	change := func(kind datanode.ChangeKind, id int, volume string) {
-		n.enqueue(datanode.Change{Kind: kind, Block: metadata.Block{ID: metadata.BlockID(id), Generation: 1001}, Volume: volume})
+		n.enqueue(wireChange(datanode.Change{Kind: kind, Block: metadata.Block{ID: metadata.BlockID(id), Generation: 1001}, Volume: volume}))
 	}
 	urgent := func() bool {
 		select {
