@@ -4,7 +4,7 @@
 // current one when a marker at the same timestamp is durable; see DESIGN.md for the crash argument. A store is a derived
 // cache of a log and its snapshots: it may always be thrown away and built anew.
 //
-// Siblings: runs is the one on disk, mem the one in memory, faulty fails on request, kvtest is the conformance suite.
+// Siblings: badger is the one on disk, mem the one in memory, faulty fails on request, kvtest is the conformance suite.
 package kv
 
 import (

@@ -5,14 +5,14 @@ import (
 	"io"
 	"testing"
 
-	"github.com/gohops/hops/metadata/kv/runs"
+	"github.com/gohops/hops/metadata/kv/badger"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
 // A checkpoint and its snapshot of what 32 MiB of log made, on disk, in a namespace that grows from one to the next.
 // One operation is a create and its complete.
 func BenchmarkCheckpoint(b *testing.B) {
-	store, err := runs.Open(b.TempDir(), runs.Options{})
+	store, err := badger.Open(b.TempDir(), badger.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv"
+	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/kv/faulty"
 	"github.com/gohops/hops/metadata/kv/mem"
-	"github.com/gohops/hops/metadata/kv/runs"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
@@ -199,10 +199,10 @@ func TestSnapshotsGivenUp(t *testing.T) {
 }
 
 // The same with the real store, whose folder is copied in the middle as a kill would leave it.
-func TestStoreCopiedMidway(t *testing.T) {
+func TestBadgerFolderCopiedMidway(t *testing.T) {
 	dir := t.TempDir()
-	quiet := runs.Options{Logger: slog.New(slog.DiscardHandler)}
-	inner, err := runs.Open(dir, quiet)
+	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
+	inner, err := badger.Open(dir, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestStoreCopiedMidway(t *testing.T) {
 	store.Reset(nil)
 	starts := map[uint64]int{}
 	for i, dir := range copies {
-		c, err := runs.Open(dir, quiet)
+		c, err := badger.Open(dir, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,14 +255,14 @@ func TestStoreCopiedMidway(t *testing.T) {
 	}
 }
 
-// A namespace on disk is stopped and started, and loads what it needs.
-func TestRestartOnDisk(t *testing.T) {
+// A namespace on badger is stopped and started, and loads what it needs.
+func TestRestartOnBadger(t *testing.T) {
 	dir := t.TempDir()
-	quiet := runs.Options{Logger: slog.New(slog.DiscardHandler)}
+	quiet := badger.Options{Logger: slog.New(slog.DiscardHandler)}
 	var w *world
 	r := rand.New(rand.NewPCG(3, 3))
 	for round := range 4 {
-		store, err := runs.Open(dir, quiet)
+		store, err := badger.Open(dir, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
-	"github.com/gohops/hops/metadata/kv/runs"
+	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/metadata/raftstore"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -119,7 +119,7 @@ func (c *Config) validate() error {
 type Server struct {
 	config Config
 	log    *slog.Logger
-	store  *runs.Store
+	store  *badger.Store
 	ns     *namespace.Namespace
 	group  *raftstore.Group
 
@@ -181,7 +181,7 @@ func (s *Server) open() error {
 		return err
 	}
 	var err error
-	if s.store, err = runs.Open(filepath.Join(c.Dir, "checkpoint"), runs.Options{Logger: s.log}); err != nil {
+	if s.store, err = badger.Open(filepath.Join(c.Dir, "checkpoint"), badger.Options{Logger: s.log}); err != nil {
 		return err
 	}
 	s.ns, err = namespace.Open(namespace.Config{
