@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -187,4 +188,30 @@ func heap() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// A page of 16 out of 6250 directories, in no order.
+func BenchmarkList16(b *testing.B) {
+	ns := benchNamespace(b)
+	var commands [][]byte
+	var dirs []string
+	for d := range 6250 {
+		dirs = append(dirs, fmt.Sprintf("/a/b/c/w%02d/d%d", d%64, d))
+		for f := range 16 {
+			commands = append(commands, encode(b, command(super, create(fmt.Sprintf("%s/f%d", dirs[d], f), "c"))))
+		}
+	}
+	for i := 0; i < len(commands); i += 1000 {
+		ns.Apply(uint64(i/1000+2), commands[i:i+1000])
+	}
+	var room [16]metadata.FileStatus
+	b.ReportAllocs()
+	i := 0
+	defer cpu(b)()
+	for b.Loop() {
+		i = (i + 3907) % len(dirs)
+		if l, err := ns.ListInto(room[:], bob, dirs[i], "", 1000); err != nil || len(l.Entries) != 16 {
+			b.Fatal(l, err)
+		}
+	}
 }

@@ -155,28 +155,8 @@ func (n *inode) attached() bool {
 	return n.id == metadata.RootID
 }
 
-func (n *inode) status() metadata.FileStatus {
-	s := metadata.FileStatus{
-		ID:    n.id,
-		Mode:  n.mode,
-		Owner: n.owner.Value(),
-		Group: n.group.Value(),
-		MTime: n.mtime,
-		ATime: n.atime,
-		ACL:   n.extra.hasACL(),
-
-		StoragePolicy: n.policy(),
-	}
-	if n.isDir() {
-		s.Type = metadata.TypeDirectory
-		s.Children = n.dir.entries
-		return s
-	}
-	s.Type = metadata.TypeFile
-	s.Length = n.file.length
-	s.Replication = n.file.replication
-	s.BlockSize = n.file.blockSize
-	s.UnderConstruction = n.file.open != nil
+func (n *inode) status() (s metadata.FileStatus) {
+	n.describe(&s, n.policy())
 	return s
 }
 

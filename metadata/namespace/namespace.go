@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"unique"
 
 	"github.com/gohops/hops/metadata"
@@ -61,6 +62,8 @@ type Namespace struct {
 	checkpointMu sync.Mutex
 	discarded    uint64 // what Store.Discard was told; guarded by checkpointMu
 
+	near atomic.Pointer[near]
+
 	mu sync.RWMutex // guards what follows
 
 	applied  uint64 // last log index in the state
@@ -96,6 +99,7 @@ type Namespace struct {
 	touchedLeases []*lease
 	effects       Effects
 	enc           encoder
+	callers       callers
 	lastUser      unique.Handle[string]
 
 	broken error // set when the state is not usable any more

@@ -123,6 +123,8 @@ type place struct {
 	names []string
 	// nodes[0] is the root and nodes[i] what names[i-1] names; nil from the first missing one on.
 	nodes []*inode
+	// reader is who resolves the path to read.
+	reader caller
 }
 
 var places = sync.Pool{New: func() any {
@@ -135,7 +137,7 @@ func newPlace() *place { return places.Get().(*place) }
 func (p *place) release() {
 	clear(p.names)
 	clear(p.nodes)
-	p.names, p.nodes = p.names[:0], p.nodes[:0]
+	p.names, p.nodes, p.reader = p.names[:0], p.nodes[:0], caller{}
 	places.Put(p)
 }
 
@@ -208,7 +210,7 @@ const (
 // Errors: ErrInvalidPath, ErrNotExist (of a base only), ErrPermission, ErrParentNotDirectory (toMake only).
 func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path string, why intent, load bool) error {
 	p.names, p.nodes = p.names[:0], p.nodes[:0]
-	at := ns.root
+	at, all, walked := ns.root, path, false
 	if base != 0 && base != metadata.RootID {
 		n, err := ns.byID(base, load)
 		if err != nil {
@@ -225,7 +227,8 @@ func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path st
 		}
 		ns.climb(p, n)
 		at = n
-	} else {
+	} else if path, at = ns.approach(p, path); at == nil {
+		at, walked = ns.root, true
 		p.nodes = append(p.nodes, at)
 	}
 	for len(path) > 0 {
@@ -256,6 +259,9 @@ func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path st
 			}
 		}
 		p.push(name, at)
+	}
+	if walked {
+		ns.keepNear(p, all)
 	}
 	return p.checkTraverse(c, why)
 }

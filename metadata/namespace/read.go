@@ -15,14 +15,14 @@ func (ns *Namespace) find(c metadata.Caller, path string, fn func(p *place, c *c
 	if err != nil {
 		return err
 	}
-	who := callerOf(c)
 	p := newPlace()
 	defer p.release()
+	p.reader = callerOf(c)
 	return ns.read(func(load bool) error {
-		if err := ns.resolve(p, &who, base, rest, toUse, load); err != nil {
+		if err := ns.resolve(p, &p.reader, base, rest, toUse, load); err != nil {
 			return err
 		}
-		return fn(p, &who, load)
+		return fn(p, &p.reader, load)
 	})
 }
 
@@ -37,7 +37,8 @@ func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus,
 	var status *metadata.FileStatus
 	err := ns.find(c, path, func(p *place, _ *caller, _ bool) error {
 		if n := p.last(); n != nil {
-			status = new(n.status())
+			status = new(metadata.FileStatus)
+			n.describe(status, n.policy())
 		}
 		return nil
 	})
@@ -63,15 +64,20 @@ type Listing struct {
 // Errors: those of Stat; ErrPermission without READ and EXECUTE on the directory; ErrCursor when startAfter names an
 // inode that is gone.
 func (ns *Namespace) List(c metadata.Caller, path, startAfter string, limit int) (*Listing, error) {
-	return ns.list(c, path, startAfter, limit, false)
+	return ns.list(c, path, startAfter, limit, false, nil)
+}
+
+// ListInto is List whose entries take the place of what is in room, if that is large enough.
+func (ns *Namespace) ListInto(room []metadata.FileStatus, c metadata.Caller, path, startAfter string, limit int) (*Listing, error) {
+	return ns.list(c, path, startAfter, limit, false, room)
 }
 
 // ListWithBlocks is List with the blocks of the files. The page ends early when it has limit blocks.
 func (ns *Namespace) ListWithBlocks(c metadata.Caller, path, startAfter string, limit int) (*Listing, error) {
-	return ns.list(c, path, startAfter, limit, true)
+	return ns.list(c, path, startAfter, limit, true, nil)
 }
 
-func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int, withBlocks bool) (*Listing, error) {
+func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int, withBlocks bool, room []metadata.FileStatus) (*Listing, error) {
 	if isReservedRoot(path) {
 		return ns.reservedListing(), nil
 	}
@@ -88,9 +94,9 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 		if n == nil {
 			return nil
 		}
-		listing = &Listing{}
+		listing = &Listing{Entries: room[:0]}
 		if !n.isDir() {
-			listing.add(n, "", withBlocks)
+			listing.add(n, "", n.policy(), withBlocks)
 			return nil
 		}
 		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
@@ -144,10 +150,15 @@ func (ns *Namespace) cursor(startAfter string, load bool) (string, error) {
 	return n.name, nil
 }
 
-func (l *Listing) add(n *inode, name string, withBlocks bool) (blocks int) {
-	s := n.status()
+func (l *Listing) add(n *inode, name string, policy uint8, withBlocks bool) (blocks int) {
+	if len(l.Entries) < cap(l.Entries) {
+		l.Entries = l.Entries[:len(l.Entries)+1]
+	} else {
+		l.Entries = append(l.Entries, metadata.FileStatus{})
+	}
+	s := &l.Entries[len(l.Entries)-1]
+	n.describe(s, policy)
 	s.Name = name
-	l.Entries = append(l.Entries, s)
 	if !withBlocks {
 		return 0
 	}
@@ -160,6 +171,26 @@ func (l *Listing) add(n *inode, name string, withBlocks bool) (blocks int) {
 	return blocks
 }
 
+// describe fills in what a client is told of n but for a name; policy is that of n or of what is above it.
+func (n *inode) describe(s *metadata.FileStatus, policy uint8) {
+	*s = metadata.FileStatus{}
+	s.ID, s.Mode = n.id, n.mode
+	s.Owner, s.Group = n.owner.Value(), n.group.Value()
+	s.MTime, s.ATime = n.mtime, n.atime
+	s.ACL, s.StoragePolicy = n.extra.hasACL(), policy
+	if n.dir != nil {
+		s.Type, s.Children = metadata.TypeDirectory, n.dir.entries
+		return
+	}
+	f := n.file
+	s.Type = metadata.TypeFile
+	s.Length, s.Replication, s.BlockSize = f.length, f.replication, f.blockSize
+	s.UnderConstruction = f.open != nil
+}
+
+// handful is how many entries of a page are looked up before the first is described.
+const handful = 64
+
 func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 	children := &dir.dir.children
 	// The position of the first entry after the cursor, by bisection: the tree finds the ith entry fast.
@@ -170,19 +201,63 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 			return name > after
 		})
 	}
-	l.Entries = make([]metadata.FileStatus, 0, min(limit, children.Len()-start))
+	if most := min(limit, children.Len()-start); cap(l.Entries) < most {
+		l.Entries = make([]metadata.FileStatus, 0, most)
+	}
+	policy := dir.policy()
 	blocks := 0
+	var room [handful]*inode
+	nodes := room[:0]
+	full := func() bool { return len(l.Entries) == limit || blocks >= limit && withBlocks }
+	describe := func() bool {
+		fetch(nodes)
+		for _, n := range nodes {
+			if full() {
+				return false
+			}
+			own := policy
+			if n.extra != nil && n.extra.policy != 0 {
+				own = n.extra.policy
+			}
+			blocks += l.add(n, n.name, own, withBlocks)
+		}
+		nodes = nodes[:0]
+		return !full()
+	}
 	children.Ascend(after, func(name string, n *inode) bool {
 		if name == after {
 			return true
 		}
-		if len(l.Entries) == limit || blocks >= limit && withBlocks {
-			return false
+		nodes = append(nodes, n)
+		if len(nodes) < handful && len(nodes) < limit-len(l.Entries) {
+			return true
 		}
-		blocks += l.add(n, name, withBlocks)
-		return true
+		return describe()
 	})
+	describe()
 	l.Remaining = children.Len() - start - len(l.Entries)
+}
+
+// fetch reads what describing the nodes will read. Nothing in it waits for what it has read of the node before, so that
+// the processor waits for the memory of many nodes at a time; describing one after the other it waits for each, which
+// was most of what a listing cost.
+//
+//go:noinline
+func fetch(nodes []*inode) (sum int64) {
+	for _, n := range nodes {
+		sum += int64(len(n.name)) + int64(n.mode)
+	}
+	for _, n := range nodes {
+		if n.file != nil {
+			sum += n.file.length + int64(n.file.replication)
+		} else {
+			sum += int64(n.dir.entries)
+		}
+		if len(n.name) > 0 {
+			sum += int64(n.name[len(n.name)-1])
+		}
+	}
+	return sum
 }
 
 // FileBlocks is a file with the blocks of a range of it.
@@ -210,7 +285,8 @@ type BlockAt struct {
 // starts before it and is not over there; Last is where to look for it otherwise.
 func (n *inode) blocks(offset, length int64) *FileBlocks {
 	f := n.file
-	r := &FileBlocks{Status: n.status(), Length: f.length, UnderConstruction: f.open != nil}
+	r := &FileBlocks{Length: f.length, UnderConstruction: f.open != nil}
+	n.describe(&r.Status, n.policy())
 	end := int64(math.MaxInt64)
 	if length <= end-offset {
 		end = offset + length

@@ -1,0 +1,126 @@
+package namespace
+
+import (
+	"strings"
+	"sync/atomic"
+)
+
+// near remembers directories that paths have led to, so that the next path into one does not search every directory
+// above it: each of those searches waits for memory several times. A directory is looked up by the hash of its path, and
+// whether that is still its path is read off the names above it; so nothing has to be told here when the tree changes.
+// It only serves while everything stays in memory: one that was forgotten and loaded again is another inode.
+type near struct {
+	root  *inode // of the tree that the directories are of
+	slots [nearSlots]atomic.Pointer[inode]
+}
+
+const (
+	nearBits  = 15
+	nearSlots = 1 << nearBits
+	// nearDepth is the deepest directory that is remembered.
+	nearDepth = 24
+)
+
+// nearby is what is remembered of the tree as it is now; nil: nothing may be. mu is held, shared or alone.
+func (ns *Namespace) nearby() *near {
+	if ns.cfg.Resident != 0 {
+		return nil
+	}
+	t := ns.near.Load()
+	if t == nil || t.root != ns.root {
+		t = &near{root: ns.root} // several readers may make one: the last stays
+		ns.near.Store(t)
+	}
+	return t
+}
+
+// approach makes p the directory that path, from the root, ends in, if that is remembered, and returns what is left of
+// the path; else nil.
+func (ns *Namespace) approach(p *place, path string) (rest string, at *inode) {
+	dir, name, ok := inDirectory(path)
+	if !ok {
+		return path, nil
+	}
+	t := ns.nearby()
+	if t == nil {
+		return path, nil
+	}
+	if at = t.slot(dir).Load(); at == nil || !t.enter(p, at, dir) {
+		return path, nil
+	}
+	return name, at
+}
+
+// keepNear notes the directory that path, from the root, ends in: what p has come to.
+func (ns *Namespace) keepNear(p *place, path string) {
+	dir, _, ok := inDirectory(path)
+	if !ok {
+		return
+	}
+	if at := p.parent(); at != nil && at.isDir() {
+		if t := ns.nearby(); t != nil {
+			t.slot(dir).Store(at)
+		}
+	}
+}
+
+// inDirectory cuts a path into a directory below the root and a name.
+func inDirectory(path string) (dir, name string, ok bool) {
+	i := strings.LastIndexByte(path, '/')
+	if i <= 0 || i == len(path)-1 {
+		return "", "", false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// slot is where the directory dir is remembered, a path from the root without the slashes around it.
+func (t *near) slot(dir string) *atomic.Pointer[inode] {
+	const prime = 0x9E3779B97F4A7C15
+	h := uint64(len(dir)) * prime
+	for ; len(dir) >= 8; dir = dir[8:] {
+		h ^= uint64(dir[0]) | uint64(dir[1])<<8 | uint64(dir[2])<<16 | uint64(dir[3])<<24 |
+			uint64(dir[4])<<32 | uint64(dir[5])<<40 | uint64(dir[6])<<48 | uint64(dir[7])<<56
+		h *= prime
+		h ^= h >> 32
+	}
+	for i := range len(dir) {
+		h = (h ^ uint64(dir[i])) * prime
+	}
+	return &t.slots[h>>(64-nearBits)]
+}
+
+// enter makes p the place dir, if n, which may be nil, is what is there.
+func (t *near) enter(p *place, n *inode, dir string) bool {
+	var chain [nearDepth]*inode
+	depth := 0
+	for ; n != t.root; n = n.parent {
+		if n == nil || depth == nearDepth {
+			return false
+		}
+		rest := len(dir) - len(n.name)
+		if rest < 0 || dir[rest:] != n.name {
+			return false
+		}
+		chain[depth] = n
+		depth++
+		switch {
+		case rest == 0:
+			if n.parent != t.root {
+				return false
+			}
+			dir = ""
+		case rest == 1 || dir[rest-1] != '/':
+			return false
+		default:
+			dir = dir[:rest-1]
+		}
+	}
+	if dir != "" || depth == 0 {
+		return false
+	}
+	p.nodes = append(p.nodes, t.root)
+	for depth--; depth >= 0; depth-- {
+		p.push(chain[depth].name, chain[depth])
+	}
+	return true
+}

@@ -1,0 +1,78 @@
+package namespace
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv/mem"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// What is remembered of directories is right whatever became of them: a path leads to where it leads without it.
+func TestRememberedDirectoriesAreWhereTheirPathsLead(t *testing.T) {
+	ns := fresh(t, mem.New(), 0)
+	r := rand.New(rand.NewPCG(7, 9))
+	names := []string{"a", "b", "cc", "d"}
+	path := func(most int) string {
+		p := ""
+		for range 1 + r.IntN(most) {
+			p += "/" + names[r.IntN(len(names))]
+		}
+		return p
+	}
+	index := ns.AppliedIndex()
+	var hits int
+	for range 4000 {
+		var op any
+		switch r.IntN(6) {
+		case 0, 1, 2:
+			op = &logpb.Mkdirs{Target: to(path(4)), Mode: 0o755, CreateParent: r.IntN(2) == 0}
+		case 3:
+			op = create(path(4), "c")
+		case 4:
+			op = &logpb.Rename{Source: to(path(3)), Target: to(path(3)), Legacy: r.IntN(2) == 0}
+		default:
+			op = &logpb.Delete{Target: to(path(4)), Recursive: true}
+		}
+		cmd, err := command(super, op).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		index++
+		ns.Apply(index, [][]byte{cmd})
+		for range 4 {
+			p := path(5)
+			if r.IntN(10) == 0 {
+				p = "/" + p // slashes mean nothing here
+			}
+			if r.IntN(10) == 0 {
+				p += "/"
+			}
+			if _, at := ns.approach(newPlace(), p[1:]); at != nil {
+				hits++
+			}
+			for _, why := range []intent{toUse, toMake} {
+				got, gotErr := resolved(ns, p, why)
+				near := ns.near.Swap(&near{root: ns.root})
+				want, wantErr := resolved(ns, p, why)
+				ns.near.Store(near)
+				if !slices.Equal(got.nodes, want.nodes) || !slices.Equal(got.names, want.names) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+					t.Fatalf("%s leads to %q (%v), without memory to %q (%v)", p, got.names, gotErr, want.names, wantErr)
+				}
+			}
+		}
+	}
+	if hits < 1000 {
+		t.Errorf("only %d paths began at a directory that was remembered", hits)
+	}
+}
+
+func resolved(ns *Namespace, path string, why intent) (*place, error) {
+	p := newPlace()
+	who := callerOf(metadata.Caller{User: "bob"})
+	err := ns.resolve(p, &who, 0, path[1:], why, true)
+	return p, err
+}
