@@ -114,6 +114,8 @@ type ListRequest struct {
 	After string
 	// Locations: files come with their blocks.
 	Locations bool
+	// Room is memory that the entries may be put into, whatever is in it; nil: there is none.
+	Room []metadata.FileStatus
 }
 
 // Listing is a page of a directory.

@@ -45,7 +45,7 @@ func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*name
 
 func (s *Server) list(c metadata.Caller, r namenode.ListRequest, limit int) (*namenode.Listing, error) {
 	if !r.Locations {
-		l, err := s.ns.List(c, r.Path, r.After, limit)
+		l, err := s.ns.ListInto(r.Room, c, r.Path, r.After, limit)
 		if err != nil || l == nil {
 			return nil, err
 		}

@@ -11,8 +11,8 @@ import (
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-// The answers of getFileInfo and getListing are encoded straight from the namenode's words: they are most of what a
-// namenode says, and filling in a message of pointers first costs more than writing the bytes. Both are reused.
+// The frequent answers are encoded straight from the namenode's words: filling in a message of pointers first costs more
+// than writing the bytes. Those of reads are reused.
 
 // onlyAnswers is the half of hrpc.Message that an answer has no use for.
 type onlyAnswers struct{}
@@ -23,11 +23,20 @@ func (onlyAnswers) UnmarshalVT([]byte) error { return errOnlyAnswer }
 
 var errSize = errors.New("an answer has not the size that was computed")
 
-// infoAnswer is a GetFileInfoResponseProto.
+// infoAnswer is a GetFileInfoResponseProto, and that of other methods whose field 1 is a HdfsFileStatusProto.
 type infoAnswer struct {
 	onlyAnswers
-	status *metadata.FileStatus // nil: there is none
-	size   int                  // of the status
+	encoder *encoder
+	status  *metadata.FileStatus // nil: there is none
+	blocks  located
+	size    int // of the status
+}
+
+// located is a file's blocks as part of its status.
+type located struct {
+	file *namenode.LocatedFile // nil: they are no part of it
+	pool string
+	size int
 }
 
 var infoAnswers = sync.Pool{New: func() any { return new(infoAnswer) }}
@@ -36,7 +45,7 @@ func (a *infoAnswer) SizeVT() int {
 	if a.status == nil {
 		return 0
 	}
-	a.size = statusSize(a.status, nil)
+	a.size = a.encoder.statusSize(a.status, &a.blocks)
 	return delimitedSize(a.size)
 }
 
@@ -45,17 +54,18 @@ func (a *infoAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
 		return 0, nil
 	}
 	b := appendLength(to[:0], 1, a.size)
-	b, err := appendStatus(b, a.status, nil)
-	return whole(b, to, err)
+	return whole(a.encoder.appendStatus(b, a.status, &a.blocks), to, nil)
 }
 
 // listAnswer is a GetListingResponseProto.
 type listAnswer struct {
 	onlyAnswers
-	list   *namenode.Listing // nil: there is no such path
-	sizes  []int             // of the entries
-	size   int               // of the DirectoryListingProto
-	blocks []*pb.LocatedBlocksProto
+	encoder *encoder
+	list    *namenode.Listing // nil: there is no such path
+	sizes   []int             // of the entries
+	size    int               // of the DirectoryListingProto
+	blocks  []located         // of the entries; empty: they are no part of the answer
+	room    []metadata.FileStatus
 }
 
 var listAnswers = sync.Pool{New: func() any { return new(listAnswer) }}
@@ -65,31 +75,33 @@ const keepEntries = 4096
 
 // set says what is answered.
 func (a *listAnswer) set(e *encoder, l *namenode.Listing) {
-	a.list, a.sizes, a.blocks = l, a.sizes[:0], nil
+	a.encoder, a.list, a.sizes, a.blocks = e, l, a.sizes[:0], nil
 	if l == nil || l.Files == nil {
 		return
 	}
-	a.blocks = make([]*pb.LocatedBlocksProto, len(l.Files))
+	a.blocks = make([]located, len(l.Files))
+	pool := *e.pool()
 	for i, f := range l.Files {
-		if f != nil {
-			a.blocks[i] = e.locatedFile(f)
-		}
+		a.blocks[i] = located{file: f, pool: pool}
 	}
 }
 
-// release keeps the answer for another listing, without what belongs to this one.
+// release keeps the answer for another listing, and the entries' memory, without what belongs to this one.
 func (a *listAnswer) release() {
+	if a.list != nil {
+		a.room = a.list.Entries[:0]
+	}
 	a.list, a.blocks = nil, nil
-	if cap(a.sizes) <= keepEntries {
+	if cap(a.sizes) <= keepEntries && cap(a.room) <= keepEntries {
 		listAnswers.Put(a)
 	}
 }
 
-func (a *listAnswer) located(i int) *pb.LocatedBlocksProto {
+func (a *listAnswer) located(i int) *located {
 	if a.blocks == nil {
-		return nil
+		return &located{}
 	}
-	return a.blocks[i]
+	return &a.blocks[i]
 }
 
 func (a *listAnswer) SizeVT() int {
@@ -98,7 +110,7 @@ func (a *listAnswer) SizeVT() int {
 	}
 	a.size = 1 + varintSize(uint64(a.list.Remaining))
 	for i := range a.list.Entries {
-		n := statusSize(&a.list.Entries[i], a.located(i))
+		n := a.encoder.statusSize(&a.list.Entries[i], a.located(i))
 		a.sizes = append(a.sizes, n)
 		a.size += delimitedSize(n)
 	}
@@ -110,12 +122,9 @@ func (a *listAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
 		return 0, nil
 	}
 	b := appendLength(to[:0], 1, a.size)
-	var err error
 	for i := range a.list.Entries {
 		b = appendLength(b, 1, a.sizes[i])
-		if b, err = appendStatus(b, &a.list.Entries[i], a.located(i)); err != nil {
-			return 0, err
-		}
+		b = a.encoder.appendStatus(b, &a.list.Entries[i], a.located(i))
 	}
 	b = appendVarint(b, 2, uint64(a.list.Remaining))
 	return whole(b, to, nil)
@@ -151,8 +160,8 @@ func appendText(b []byte, field int, s string) []byte {
 	return append(appendLength(b, field, len(s)), s...)
 }
 
-// statusSize is the size of a HdfsFileStatusProto, blocks nil for one without.
-func statusSize(f *metadata.FileStatus, blocks *pb.LocatedBlocksProto) int {
+// statusSize is the size of a HdfsFileStatusProto.
+func (e *encoder) statusSize(f *metadata.FileStatus, blocks *located) int {
 	n := 2 + delimitedSize(len(f.Name)) + delimitedSize(len(f.Owner)) + delimitedSize(len(f.Group)) +
 		1 + varintSize(uint64(f.Length)) +
 		3 + varintSize(uint64(f.Mode&0o1777)) +
@@ -164,16 +173,17 @@ func statusSize(f *metadata.FileStatus, blocks *pb.LocatedBlocksProto) int {
 		1 + varintSize(uint64(f.Children)) +
 		2 + varintSize(uint64(f.StoragePolicy)) +
 		3
-	if blocks != nil {
-		n += delimitedSize(blocks.SizeVT())
+	if blocks.file != nil {
+		blocks.size = e.fileSize(blocks.file, blocks.pool)
+		n += delimitedSize(blocks.size)
 	}
 	return n
 }
 
-// appendStatus writes a HdfsFileStatusProto in the order of its fields.
-func appendStatus(b []byte, f *metadata.FileStatus, blocks *pb.LocatedBlocksProto) ([]byte, error) {
+// appendStatus writes a HdfsFileStatusProto in the order of its fields, after statusSize.
+func (e *encoder) appendStatus(b []byte, f *metadata.FileStatus, blocks *located) []byte {
 	kind, flags := pb.HdfsFileStatusProto_IS_FILE, byte(0)
-	if f.IsDir() {
+	if f.Type == metadata.TypeDirectory {
 		kind = pb.HdfsFileStatusProto_IS_DIR
 	}
 	if f.ACL {
@@ -191,22 +201,13 @@ func appendStatus(b []byte, f *metadata.FileStatus, blocks *pb.LocatedBlocksProt
 	b = appendVarint(b, 8, uint64(f.ATime))
 	b = appendVarint(b, 10, uint64(f.Replication))
 	b = appendVarint(b, 11, uint64(f.BlockSize))
-	if blocks != nil {
-		n := blocks.SizeVT()
-		b = appendLength(b, 12, n)
-		at := len(b)
-		if cap(b)-at < n {
-			return b, errSize
-		}
-		b = b[:at+n]
-		if _, err := blocks.MarshalToSizedBufferVT(b[at:]); err != nil {
-			return b, err
-		}
+	if blocks.file != nil {
+		b = e.appendFile(b, 12, blocks.file, blocks.pool, blocks.size)
 	}
 	b = appendVarint(b, 13, uint64(f.ID))
 	b = appendVarint(b, 14, uint64(f.Children))
 	b = append(b, 16<<3&0x7f|0x80, 16>>4)
 	b = binary.AppendUvarint(b, uint64(f.StoragePolicy))
 	// Absent flags make Java look for them in the high bits of the permission.
-	return append(b, 18<<3&0x7f|0x80, 18>>4, flags), nil
+	return append(b, 18<<3&0x7f|0x80, 18>>4, flags)
 }

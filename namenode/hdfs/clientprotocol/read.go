@@ -21,7 +21,7 @@ func (p *protocol) info(c *hrpc.Call, path string) {
 			return
 		}
 		answer := infoAnswers.Get().(*infoAnswer)
-		answer.status = f
+		answer.encoder, answer.status = &p.encode, f
 		c.Reply(answer)
 		answer.status = nil
 		infoAnswers.Put(answer)
@@ -34,28 +34,25 @@ func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequ
 		switch {
 		case err != nil:
 			c.Fail(err)
-		case f == nil:
-			c.Reply(&pb.GetLocatedFileInfoResponseProto{})
-		case f.IsDir():
-			c.Reply(&pb.GetLocatedFileInfoResponseProto{Fs: fileStatus(f)})
+		case f == nil || f.IsDir():
+			c.Reply(&infoAnswer{encoder: &p.encode, status: f})
 		default:
 			p.service.Locate(c.Caller, path, 0, f.Length, result(c, func(l *namenode.LocatedFile) hrpc.Message {
-				m := fileStatus(&l.Status)
-				m.Locations = p.encode.locatedFile(l)
-				return &pb.GetLocatedFileInfoResponseProto{Fs: m}
+				return &infoAnswer{encoder: &p.encode, status: &l.Status, blocks: located{file: l, pool: *p.blockPool()}}
 			}))
 		}
 	})
 }
 
 func (p *protocol) getListing(c *hrpc.Call, r *pb.GetListingRequestProto) {
-	request := namenode.ListRequest{Path: r.GetSrc(), After: string(r.GetStartAfter()), Locations: r.GetNeedLocation()}
+	answer := listAnswers.Get().(*listAnswer)
+	request := namenode.ListRequest{Path: r.GetSrc(), After: string(r.GetStartAfter()), Locations: r.GetNeedLocation(), Room: answer.room}
 	p.service.List(c.Caller, request, func(l *namenode.Listing, err error) {
 		if err != nil {
+			answer.release()
 			c.Fail(err)
 			return
 		}
-		answer := listAnswers.Get().(*listAnswer)
 		answer.set(&p.encode, l)
 		c.Reply(answer)
 		answer.release()
@@ -72,9 +69,17 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetSrc()))
 		return
 	}
-	p.service.Locate(c.Caller, r.GetSrc(), offset, length, result(c, func(l *namenode.LocatedFile) hrpc.Message {
-		return &pb.GetBlockLocationsResponseProto{Locations: p.encode.locatedFile(l)}
-	}))
+	p.service.Locate(c.Caller, r.GetSrc(), offset, length, func(l *namenode.LocatedFile, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		answer := locationsAnswers.Get().(*locationsAnswer)
+		answer.encoder, answer.file, answer.pool = &p.encode, l, *p.blockPool()
+		c.Reply(answer)
+		answer.file = nil
+		locationsAnswers.Put(answer)
+	})
 }
 
 func (p *protocol) getContentSummary(c *hrpc.Call, r *pb.GetContentSummaryRequestProto) {

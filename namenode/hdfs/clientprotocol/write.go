@@ -34,7 +34,7 @@ func (p *protocol) create(c *hrpc.Call, r *pb.CreateRequestProto) {
 		Retry: retry(c), Path: r.GetSrc(), Mode: mode(r.Masked), Client: r.GetClientName(), Unmasked: unmasked(r.Unmasked),
 		Create: flags&flagCreate != 0, Overwrite: flags&flagOverwrite != 0, Parents: r.GetCreateParent(),
 		Replication: int(int16(r.GetReplication())), BlockSize: int64(r.GetBlockSize()),
-	}, result(c, func(f *metadata.FileStatus) hrpc.Message { return &pb.CreateResponseProto{Fs: fileStatus(f)} }))
+	}, result(c, func(f *metadata.FileStatus) hrpc.Message { return &infoAnswer{encoder: &p.encode, status: f} }))
 }
 
 func (p *protocol) addBlock(c *hrpc.Call, r *pb.AddBlockRequestProto) {
@@ -59,7 +59,7 @@ func (p *protocol) addBlock(c *hrpc.Call, r *pb.AddBlockRequestProto) {
 		}
 	}
 	p.service.AddBlock(c.Caller, request, result(c, func(b *namenode.LocatedBlock) hrpc.Message {
-		return &pb.AddBlockResponseProto{Block: p.encode.located(b)}
+		return p.encode.answer(b)
 	}))
 }
 
@@ -97,7 +97,7 @@ func (p *protocol) getAdditionalDatanode(c *hrpc.Call, r *pb.GetAdditionalDatano
 		request.Existing = append(request.Existing, l)
 	}
 	p.service.MoreTargets(c.Caller, request, result(c, func(b *namenode.LocatedBlock) hrpc.Message {
-		return &pb.GetAdditionalDatanodeResponseProto{Block: p.encode.located(b)}
+		return p.encode.answer(b)
 	}))
 }
 
@@ -108,7 +108,7 @@ func (p *protocol) complete(c *hrpc.Call, r *pb.CompleteRequestProto) {
 		return
 	}
 	p.service.Complete(c.Caller, file(r.GetFileId(), r.GetSrc()), r.GetClientName(), last, result(c, func(ok bool) hrpc.Message {
-		return &pb.CompleteResponseProto{Result: &ok}
+		return resultOf(ok)
 	}))
 }
 
@@ -124,11 +124,7 @@ func (p *protocol) append(c *hrpc.Call, r *pb.AppendRequestProto) {
 			c.Fail(err)
 			return
 		}
-		m := &pb.AppendResponseProto{Stat: fileStatus(f)}
-		if b != nil {
-			m.Block = p.encode.located(b)
-		}
-		c.Reply(m)
+		c.Reply(&appendAnswer{encoder: &p.encode, block: b, status: f, pool: *p.blockPool()})
 	})
 }
 
@@ -139,7 +135,7 @@ func (p *protocol) updateBlockForPipeline(c *hrpc.Call, r *pb.UpdateBlockForPipe
 		return
 	}
 	p.service.BumpBlock(c.Caller, r.GetClientName(), b, result(c, func(b metadata.Block) hrpc.Message {
-		return &pb.UpdateBlockForPipelineResponseProto{Block: p.encode.located(&namenode.LocatedBlock{Block: b})}
+		return p.encode.answer(&namenode.LocatedBlock{Block: b})
 	}))
 }
 
@@ -178,13 +174,13 @@ func (p *protocol) renewLease(c *hrpc.Call, r *pb.RenewLeaseRequestProto) {
 
 func (p *protocol) recoverLease(c *hrpc.Call, r *pb.RecoverLeaseRequestProto) {
 	p.service.RecoverLease(c.Caller, r.GetSrc(), r.GetClientName(), result(c, func(closed bool) hrpc.Message {
-		return &pb.RecoverLeaseResponseProto{Result: &closed}
+		return resultOf(closed)
 	}))
 }
 
 func (p *protocol) rename(c *hrpc.Call, r *pb.RenameRequestProto) {
 	p.service.Rename(c.Caller, retry(c), r.GetSrc(), r.GetDst(), result(c, func(ok bool) hrpc.Message {
-		return &pb.RenameResponseProto{Result: &ok}
+		return resultOf(ok)
 	}))
 }
 
@@ -194,7 +190,7 @@ func (p *protocol) rename2(c *hrpc.Call, r *pb.Rename2RequestProto) {
 
 func (p *protocol) delete(c *hrpc.Call, r *pb.DeleteRequestProto) {
 	p.service.Delete(c.Caller, retry(c), r.GetSrc(), r.GetRecursive(), result(c, func(ok bool) hrpc.Message {
-		return &pb.DeleteResponseProto{Result: &ok}
+		return resultOf(ok)
 	}))
 }
 
@@ -206,13 +202,13 @@ func (p *protocol) mkdirs(c *hrpc.Call, r *pb.MkdirsRequestProto) {
 			c.Fail(err)
 			return
 		}
-		c.Reply(&pb.MkdirsResponseProto{Result: yes})
+		c.Reply(resultOf(true))
 	})
 }
 
 func (p *protocol) setReplication(c *hrpc.Call, r *pb.SetReplicationRequestProto) {
 	p.service.SetReplication(c.Caller, r.GetSrc(), int(int16(r.GetReplication())), result(c, func(ok bool) hrpc.Message {
-		return &pb.SetReplicationResponseProto{Result: &ok}
+		return resultOf(ok)
 	}))
 }
 

@@ -1,0 +1,189 @@
+package clientprotocol
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// emptyToken is a TokenProto with all its required fields, empty: security is off.
+var emptyToken = []byte{1<<3 | 2, 0, 2<<3 | 2, 0, 3<<3 | 2, 0, 4<<3 | 2, 0}
+
+// node is an encoded DatanodeInfoProto with what clients need to reach a datanode: one per registration, shared by all
+// answers.
+func (e *encoder) node(n *namenode.Node) []byte {
+	if b, ok := e.nodes.Load(n); ok {
+		return b.([]byte)
+	}
+	m := datanodeInfo(n)
+	b := make([]byte, m.SizeVT())
+	_, _ = m.MarshalToSizedBufferVT(b) // its required fields are set
+	e.nodes.Store(n, b)
+	return b
+}
+
+// extendedSize is the size of the ExtendedBlockProto of a block.
+func extendedSize(b *namenode.LocatedBlock, pool string) int {
+	return delimitedSize(len(pool)) + 1 + varintSize(uint64(b.Block.ID)) + 1 + varintSize(uint64(b.Block.Generation)) +
+		1 + varintSize(uint64(b.Block.Length))
+}
+
+// blockSize is the size of a LocatedBlockProto.
+func (e *encoder) blockSize(b *namenode.LocatedBlock, pool string) int {
+	n := delimitedSize(extendedSize(b, pool)) + 1 + varintSize(uint64(b.Offset)) + 2 + delimitedSize(len(emptyToken))
+	for i := range b.Locations {
+		l := &b.Locations[i]
+		n += delimitedSize(len(e.node(l.Node))) + 1 + varintSize(uint64(storageType(l.Type))) + delimitedSize(len(l.Volume))
+	}
+	return n
+}
+
+// appendBlock writes a field with a LocatedBlockProto. Its locs, storageTypes and storageIDs have equal length: clients
+// index one by the other.
+func (e *encoder) appendBlock(to []byte, field int, b *namenode.LocatedBlock, pool string) []byte {
+	to = appendLength(to, field, e.blockSize(b, pool))
+	to = appendLength(to, 1, extendedSize(b, pool))
+	to = appendText(to, 1, pool)
+	to = appendVarint(to, 2, uint64(b.Block.ID))
+	to = appendVarint(to, 3, uint64(b.Block.Generation))
+	to = appendVarint(to, 4, uint64(b.Block.Length))
+	to = appendVarint(to, 2, uint64(b.Offset))
+	for i := range b.Locations {
+		node := e.node(b.Locations[i].Node)
+		to = append(appendLength(to, 3, len(node)), node...)
+	}
+	to = appendBool(to, 4, b.Corrupt)
+	to = append(appendLength(to, 5, len(emptyToken)), emptyToken...)
+	for i := range b.Locations {
+		to = appendVarint(to, 7, uint64(storageType(b.Locations[i].Type)))
+	}
+	for i := range b.Locations {
+		to = appendText(to, 8, string(b.Locations[i].Volume))
+	}
+	return to
+}
+
+// fileSize is the size of a LocatedBlocksProto.
+func (e *encoder) fileSize(f *namenode.LocatedFile, pool string) int {
+	n := 1 + varintSize(uint64(f.Length)) + 2 + 2
+	for i := range f.Blocks {
+		n += delimitedSize(e.blockSize(&f.Blocks[i], pool))
+	}
+	if f.Last != nil {
+		n += delimitedSize(e.blockSize(f.Last, pool))
+	}
+	return n
+}
+
+// appendFile writes a field of size bytes with a LocatedBlocksProto.
+func (e *encoder) appendFile(to []byte, field int, f *namenode.LocatedFile, pool string, size int) []byte {
+	to = appendLength(to, field, size)
+	to = appendVarint(to, 1, uint64(f.Length))
+	for i := range f.Blocks {
+		to = e.appendBlock(to, 2, &f.Blocks[i], pool)
+	}
+	to = appendBool(to, 3, f.UnderConstruction)
+	if f.Last != nil {
+		to = e.appendBlock(to, 4, f.Last, pool)
+	}
+	return appendBool(to, 5, f.LastComplete)
+}
+
+func appendBool(b []byte, field int, v bool) []byte {
+	value := byte(0)
+	if v {
+		value = 1
+	}
+	return append(b, byte(field<<3), value)
+}
+
+// locationsAnswer is a GetBlockLocationsResponseProto.
+type locationsAnswer struct {
+	onlyAnswers
+	encoder *encoder
+	file    *namenode.LocatedFile
+	pool    string
+	size    int // of the file
+}
+
+var locationsAnswers = sync.Pool{New: func() any { return new(locationsAnswer) }}
+
+func (a *locationsAnswer) SizeVT() int {
+	a.size = a.encoder.fileSize(a.file, a.pool)
+	return delimitedSize(a.size)
+}
+
+func (a *locationsAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	return whole(a.encoder.appendFile(to[:0], 1, a.file, a.pool, a.size), to, nil)
+}
+
+// blockAnswer is the answer of addBlock and its like, whose field 1 is a LocatedBlockProto.
+type blockAnswer struct {
+	onlyAnswers
+	encoder *encoder
+	block   *namenode.LocatedBlock
+	pool    string
+}
+
+func (e *encoder) answer(b *namenode.LocatedBlock) *blockAnswer {
+	return &blockAnswer{encoder: e, block: b, pool: *e.pool()}
+}
+
+func (a *blockAnswer) SizeVT() int { return delimitedSize(a.encoder.blockSize(a.block, a.pool)) }
+
+func (a *blockAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	return whole(a.encoder.appendBlock(to[:0], 1, a.block, a.pool), to, nil)
+}
+
+// appendAnswer is an AppendResponseProto.
+type appendAnswer struct {
+	onlyAnswers
+	encoder *encoder
+	block   *namenode.LocatedBlock // nil: there is none
+	status  *metadata.FileStatus
+	pool    string
+	size    int // of the status
+}
+
+func (a *appendAnswer) SizeVT() int {
+	a.size = a.encoder.statusSize(a.status, &located{})
+	n := delimitedSize(a.size)
+	if a.block != nil {
+		n += delimitedSize(a.encoder.blockSize(a.block, a.pool))
+	}
+	return n
+}
+
+func (a *appendAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	b := to[:0]
+	if a.block != nil {
+		b = a.encoder.appendBlock(b, 1, a.block, a.pool)
+	}
+	b = appendLength(b, 2, a.size)
+	return whole(a.encoder.appendStatus(b, a.status, &located{}), to, nil)
+}
+
+// resultAnswer is the answer of the many methods whose field 1 is a boolean that says how it went.
+type resultAnswer struct {
+	onlyAnswers
+	ok byte
+}
+
+// results are the two there are.
+var results = [2]*resultAnswer{{ok: 0}, {ok: 1}}
+
+func resultOf(ok bool) *resultAnswer {
+	if ok {
+		return results[1]
+	}
+	return results[0]
+}
+
+func (*resultAnswer) SizeVT() int { return 2 }
+
+func (a *resultAnswer) MarshalToSizedBufferVT(to []byte) (int, error) {
+	binary.BigEndian.PutUint16(to, 1<<3<<8|uint16(a.ok))
+	return 2, nil
+}
