@@ -3,7 +3,9 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"slices"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/gohops/hops/metadata"
@@ -83,16 +85,55 @@ var errNewer = errors.New("command of a newer version of this program: upgrade t
 
 // decode parses a command. Errors: errNewer for one that has something in it that this program does not know (it would
 // do something else than the members that do), or that the bytes are damaged.
-func decode(data []byte) (*logpb.Command, error) {
+func (ns *Namespace) decode(data []byte) (*logpb.Command, error) {
 	cmd := new(logpb.Command)
-	if err := cmd.UnmarshalVT(data); err != nil {
+	caller, rest := ns.callers.take(data)
+	err := cmd.UnmarshalVT(rest)
+	if err == nil && caller != nil && cmd.Caller != nil { // a second one, which would have to be merged
+		caller, cmd = nil, new(logpb.Command)
+		err = cmd.UnmarshalVT(data)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("damaged command: %w", err)
+	}
+	if caller != nil {
+		cmd.Caller = caller
 	}
 	op := operation(cmd)
 	if op == nil || newer(cmd) || newer(op) {
 		return nil, errNewer
 	}
 	return cmd, nil
+}
+
+// callers are the callers of commands that came lately, by their bytes. Few clients send most commands, and half of what
+// decoding one allocates is its caller.
+type callers [64]struct {
+	bytes  []byte
+	caller *logpb.Caller
+}
+
+// take takes the caller off the front of a command, where marshalling puts it, and returns the rest; all of it and no
+// caller when it begins otherwise. Nobody changes the caller.
+func (c *callers) take(data []byte) (caller *logpb.Caller, rest []byte) {
+	const commandCaller = 1 // logpb.Command
+	number, kind, size := protowire.ConsumeTag(data)
+	if size < 0 || number != commandCaller || kind != protowire.BytesType {
+		return nil, data
+	}
+	bytes, n := protowire.ConsumeBytes(data[size:])
+	if n < 0 {
+		return nil, data
+	}
+	known := &c[hashBytes(0, bytes)%uint64(len(c))]
+	if known.caller == nil || string(known.bytes) != string(bytes) {
+		caller := new(logpb.Caller)
+		if caller.UnmarshalVT(bytes) != nil {
+			return nil, data
+		}
+		known.bytes, known.caller = slices.Clone(bytes), caller
+	}
+	return known.caller, data[size+n:]
 }
 
 func newer(m protoreflect.ProtoMessage) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
@@ -157,7 +198,7 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 }
 
 func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
-	cmd, err := decode(data)
+	cmd, err := ns.decode(data)
 	if err != nil {
 		panic(fmt.Sprintf("namespace: log entry %d: %v", index, err))
 	}

@@ -41,7 +41,7 @@ func FuzzCommand(f *testing.F) {
 	takeSnapshot(f, seed.ns, &base)
 	stream := base.Bytes()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := decode(data); err != nil {
+		if _, err := new(Namespace).decode(data); err != nil {
 			return
 		}
 		ns := restore(t, stream)

@@ -48,12 +48,23 @@ func (ns *Namespace) create(t *txn, op *logpb.Create) {
 	end := len(p.nodes) - 1
 	ns.makeAncestors(t, p, p.nodes[p.existing()].mode, nil)
 	ns.makeINode(t, p, end, metadata.Mode(op.Mode)&modeMask, op.Unmasked,
-		&inode{file: &file{blockSize: op.BlockSize, replication: uint16(op.Replication)}})
+		newFile(op.BlockSize, uint16(op.Replication)))
 	n := p.nodes[end]
 	ns.openFile(n, &construction{holder: op.ClientName, clientNode: op.ClientNode, clientHost: t.caller.host})
 	ns.meta.files++
 	t.result.OK = true
 	t.result.Status = new(n.status())
+}
+
+// newFile makes the inode of a file: one piece of memory, which is less work for the collector than two.
+func newFile(blockSize int64, replication uint16) *inode {
+	f := new(struct {
+		inode inode
+		file  file
+	})
+	f.file.blockSize, f.file.replication = blockSize, replication
+	f.inode.file = &f.file
+	return &f.inode
 }
 
 func (ns *Namespace) checkCreate(t *txn, p *place, op *logpb.Create) error {
