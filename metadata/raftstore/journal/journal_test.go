@@ -104,6 +104,25 @@ func TestEntriesVoteAndWatermarkSurviveReopening(t *testing.T) {
 	}
 }
 
+func TestTermNeverFalls(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	j := open(t, cfg)
+	if err := j.SetUint64([]byte(keyTerm), 7); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.SetUint64([]byte(keyTerm), 6); err == nil {
+		t.Error("term 6 was stored after term 7")
+	}
+	if err := j.SetUint64([]byte(keyTerm), 7); err != nil {
+		t.Error(err)
+	}
+	j.Close()
+	j = open(t, cfg)
+	if term, err := j.GetUint64([]byte(keyTerm)); term != 7 || err != nil {
+		t.Errorf("term %d, %v", term, err)
+	}
+}
+
 func TestConflictingTailIsReplaced(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	j := open(t, cfg)
