@@ -49,16 +49,9 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 		}
 		return s.putStream(ctx, s.Stdin, target, 0o666)
 	}
-	var found []string
-	for _, source := range sources {
-		source = strings.TrimPrefix(source, "file://")
-		matches := []string{source}
-		if _, err := os.Lstat(source); err != nil && isGlob(source) {
-			if matches = localGlob(source); len(matches) == 0 {
-				matches = []string{source}
-			}
-		}
-		found = append(found, matches...)
+	found := make([]string, len(sources)) // local names have no wildcards: the shell around this one has seen to them
+	for i, source := range sources {
+		found[i] = strings.TrimPrefix(source, "file://")
 	}
 	dst, err := s.destination(ctx, last, found, s.option("f"))
 	if err != nil {
@@ -99,21 +92,6 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 		}
 	}
 	return nil
-}
-
-// localGlob finds the local files that a pattern of Hadoop's means, in order.
-func localGlob(pattern string) []string {
-	alternatives, err := braces(pattern)
-	if err != nil {
-		return nil
-	}
-	var found []string
-	for _, one := range alternatives {
-		matches, _ := filepath.Glob(strings.ReplaceAll(one, "[!", "[^")) // an error is a pattern that nothing matches
-		found = append(found, matches...)
-	}
-	slices.Sort(found)
-	return slices.Compact(found)
 }
 
 func (s *Shell) putTree(ctx context.Context, source string, info fs.FileInfo, target item) error {

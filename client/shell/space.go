@@ -114,7 +114,7 @@ func storageTypes(word string) (types []string, ok bool) {
 func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
 	if s.option("v") {
 		for _, name := range types {
-			s.printf("%13s %17s ", name+"_QUOTA", "REM_"+name+"_QUOTA")
+			s.printf("%14s %18s ", name+"_QUOTA", "REM_"+name+"_QUOTA")
 		}
 		s.printf("PATHNAME\n")
 	}
@@ -128,7 +128,7 @@ func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
 			if q, ok := quotas[name]; ok && q.Quota >= 0 {
 				limit, left = s.size(q.Quota), s.size(q.Quota-q.Consumed)
 			}
-			s.printf("%13s %17s ", limit, left)
+			s.printf("%14s %18s ", limit, left)
 		}
 		s.printf("%s\n", it.shown)
 		return nil
