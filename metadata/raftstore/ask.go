@@ -25,7 +25,7 @@ const (
 	askPatience = 10 * time.Millisecond
 	// askLimit is how long an answer may take before its connection is given up.
 	askLimit = 5 * time.Second
-	// askAgain is how long after a failure a connection is tried again.
+	// askAgain is how long after a failure a connection is tried again, and after a no its member.
 	askAgain = 200 * time.Millisecond
 )
 
@@ -64,6 +64,8 @@ type inquiry struct {
 	mu    sync.Mutex
 	lines []*line // those who answered lately first
 	ended bool
+	// refused: a member has said no, so that another one has to be asked.
+	refused bool
 }
 
 // line is the way to one member.
@@ -75,6 +77,8 @@ type line struct {
 	// asked is the round of the question that is not answered, 0 when there is none, and since when.
 	asked uint64
 	since time.Time
+	// pause is until when the member is not asked, because it has said no.
+	pause time.Time
 }
 
 // ask sends a question to as many voters as make a majority with this member, and reports whether so many could be
@@ -89,6 +93,7 @@ func (q *inquiry) ask(c raft.Configuration, round uint64, all bool) bool {
 	if q.ended {
 		return false
 	}
+	q.refused = false
 	need := q.follow(c)
 	var b [questionBytes]byte
 	binary.BigEndian.PutUint64(b[:], q.reign.term)
@@ -98,7 +103,10 @@ func (q *inquiry) ask(c raft.Configuration, round uint64, all bool) bool {
 		if need <= 0 && !all {
 			break
 		}
-		if l.conn == nil || l.asked != 0 {
+		if l.conn == nil || l.asked != 0 || now.Before(l.pause) {
+			if l.asked == round {
+				need-- // this round's question is under way
+			}
 			continue
 		}
 		if _, err := l.conn.Write(b[:]); err != nil { // never waits: there is one question at most in its buffers
@@ -142,6 +150,14 @@ func (q *inquiry) follow(c raft.Configuration) int {
 		})
 	}
 	return voters/2 + 1 - me
+}
+
+// again asks others in place of those who have said no, and reports whether enough could be asked.
+func (q *inquiry) again(c raft.Configuration, round uint64) bool {
+	q.mu.Lock()
+	refused := q.refused
+	q.mu.Unlock()
+	return !refused || q.ask(c, round, false)
 }
 
 // late prefers the others to those who owe an answer, and asks them.
@@ -226,9 +242,14 @@ func (q *inquiry) listen(l *line, conn net.Conn) {
 			return // not an answer to what was asked
 		}
 		l.asked = 0
+		if term != q.reign.term {
+			l.pause, q.refused = time.Now().Add(askAgain), true
+		}
 		q.mu.Unlock()
 		if term == q.reign.term {
 			w.accepted(l.id, term, round, 0)
+		} else {
+			w.tell()
 		}
 	}
 }

@@ -138,6 +138,39 @@ func TestReadsPassAMemberThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+func TestMemberThatSaysNoIsNotWaitedFor(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	eventually(t, "both followers can be asked", func() bool {
+		g = c.leader("a")
+		return g.ReadWait(ctx(t)) == nil && len(lines(g)) == 2
+	})
+	first := lines(g)[0]
+	f := c.nodes[first].groups["a"]
+	paused := func() bool {
+		q := &g.reign.Load().asks
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, l := range q.lines {
+			if string(l.id) == first {
+				return time.Now().Before(l.pause) && l.conn != nil && l.asked == 0
+			}
+		}
+		return false
+	}
+	eventually(t, "the one that says no is left alone", func() bool {
+		f.joining.Store(true) // as a member that is being brought up to date
+		return g.ReadWait(ctx(t)) == nil && paused()
+	})
+	for range 20 {
+		if err := g.ReadWait(ctx(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAnswerOfAnEarlierRoundDoesNotConfirm(t *testing.T) {
 	c := newCluster(t, 3)
 	c.start("a")

@@ -118,6 +118,9 @@ func (g *Group) confirm() error {
 		for !g.wire.confirmed(self, configuration, reign.term, round) {
 			select {
 			case <-g.wire.acked:
+				if !reign.asks.again(configuration, round) {
+					g.raft.VerifyLeader()
+				}
 			case <-late.C:
 				reign.asks.late(configuration, round)
 				g.raft.VerifyLeader()

@@ -193,6 +193,11 @@ func (w *wire) accepted(id raft.ServerID, term, round, match uint64) {
 	p.contact = time.Now()
 	w.peers[id] = p
 	w.mu.Unlock()
+	w.tell()
+}
+
+// tell wakes who waits for acknowledgements.
+func (w *wire) tell() {
 	if w.waiting.Load() {
 		select {
 		case w.acked <- struct{}{}:
