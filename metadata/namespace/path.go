@@ -210,7 +210,8 @@ const (
 // Errors: ErrInvalidPath, ErrNotExist (of a base only), ErrPermission, ErrParentNotDirectory (toMake only).
 func (ns *Namespace) resolve(p *place, c *caller, base metadata.INodeID, path string, why intent, load bool) error {
 	p.names, p.nodes = p.names[:0], p.nodes[:0]
-	at, all, walked := ns.root, path, false
+	var at *inode
+	all, walked := path, false
 	if base != 0 && base != metadata.RootID {
 		n, err := ns.byID(base, load)
 		if err != nil {
