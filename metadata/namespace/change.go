@@ -3,6 +3,7 @@ package namespace
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -90,6 +91,7 @@ func (ns *Namespace) bury(n *inode) {
 		}
 	}
 	n.dead = true
+	ns.deadDirty++
 	ns.hash -= n.hash
 	n.hash = 0
 	delete(ns.inodes, n.id)
@@ -145,11 +147,23 @@ func (ns *Namespace) settle() {
 		ns.touched[i] = nil
 	}
 	ns.touched = ns.touched[:0]
+	ns.letDeadGo()
 	ns.settleLeases()
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m
 	ns.published = ns.hash
+}
+
+// letDeadGo takes inodes that are gone off the list of changes when they are the most of it: what a checkpoint has of
+// them is in pending, and what comes and goes between two checkpoints should not be in memory until the second.
+func (ns *Namespace) letDeadGo() {
+	const few = 8
+	if ns.deadDirty < few || ns.deadDirty < len(ns.dirty)/2 {
+		return
+	}
+	ns.dirty = slices.DeleteFunc(ns.dirty, func(n *inode) bool { return n.dead })
+	ns.deadDirty = 0
 }
 
 // modified raises the modification time of a directory, as an entry came or went.

@@ -114,7 +114,7 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 		marker: marshal(nil, &m),
 	}
 	ns.epoch++
-	ns.dirty, ns.pending = nil, map[string][]byte{}
+	ns.dirty, ns.deadDirty, ns.pending = nil, 0, map[string][]byte{}
 	ns.newRetries, ns.goneRetries = nil, nil
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }

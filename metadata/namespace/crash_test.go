@@ -158,6 +158,41 @@ func TestCheckpointCutAnywhere(t *testing.T) {
 	}
 }
 
+// What comes and goes between two checkpoints is let go long before the second, and the checkpoint is whole all the same.
+func TestComingAndGoingLeavesLittle(t *testing.T) {
+	w := newWorld(t, Config{})
+	r := rand.New(rand.NewPCG(7, 7))
+	scribble(w, r, 60)
+	w.snapshot()
+	w.do(super, &logpb.Mkdirs{Target: to("/keep"), Mode: 0o755})
+	for i := range 400 {
+		name := fmt.Sprintf("/keep/f%d", i%7)
+		w.do(super, create(name, "c"))
+		w.do(super, &logpb.Delete{Target: to(name)})
+	}
+	if n := len(w.ns.dirty); n > 40 {
+		t.Errorf("%d inodes wait for the checkpoint", n)
+	}
+	// Answers of one client push each other out.
+	ns := w.ns
+	for i := range int32(3 * RetryTotal) {
+		ns.remember(retryKey{client: [16]byte{byte(i % 64)}, call: i}, opDelete, &Result{OK: true})
+	}
+	if n := len(ns.newRetries); n > 2*RetryTotal {
+		t.Errorf("%d answers wait for the checkpoint", n)
+	}
+	scribble(w, r, 20)
+	hash := ns.Hash()
+	w.snapshot()
+	w.reopen()
+	if w.ns.Hash() != hash {
+		t.Error("the checkpoint is of another state")
+	}
+	for _, err := range w.ns.Check() {
+		t.Error(err)
+	}
+}
+
 // A snapshot that is given up, or fails half-way, leaves its changes to the next one.
 func TestSnapshotsGivenUp(t *testing.T) {
 	for seed := range uint64(40) {

@@ -86,9 +86,10 @@ type Namespace struct {
 	viewAt uint64  // its index; 0: there is none
 
 	// Changes since the last freeze.
-	epoch   uint32
-	dirty   []*inode          // with epoch == Namespace.epoch
-	pending map[string][]byte // records other than live entries; nil: deleted
+	epoch     uint32
+	dirty     []*inode          // with epoch == Namespace.epoch
+	deadDirty int               // how many of them are dead
+	pending   map[string][]byte // records other than live entries; nil: deleted
 	// Answers that came, and sequences of older ones that went.
 	newRetries  []*retryEntry
 	goneRetries []uint64
@@ -164,7 +165,7 @@ func (ns *Namespace) clear() {
 	ns.leases = map[string]*lease{}
 	ns.retries = newRetryCache()
 	ns.epoch = loadedEpoch + 1
-	ns.dirty, ns.pending, ns.frozen = nil, map[string][]byte{}, nil
+	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
 	ns.newRetries, ns.goneRetries = nil, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
 	ns.lastUser = unique.Make("")

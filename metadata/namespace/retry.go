@@ -113,6 +113,10 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	e.hash = e.sum()
 	ns.meta.nextRetry++
 	ns.hash += e.hash
+	if len(ns.newRetries) >= 2*RetryTotal {
+		// Most have gone since; those that came and went between two checkpoints concern neither.
+		ns.newRetries = slices.DeleteFunc(ns.newRetries, func(e *retryEntry) bool { return e.gone != 0 })
+	}
 	ns.newRetries = append(ns.newRetries, e)
 	c.insert(e)
 	if q := c.clients[key.client]; q.live > RetryPerClient {
