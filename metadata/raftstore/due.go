@@ -17,11 +17,11 @@ type due struct {
 }
 
 // restFor is how long a group has to be at rest before what it has done is worth a snapshot.
-const restFor = 2 * time.Second
+const restFor = time.Minute
 
 // at reports whether one is due when the log, whose bytes are counted from the group's start, has this size and the last
 // snapshot that one. Under load it waits for SnapshotBytes, or a quarter of a larger state so that streaming it stays
-// a small part of the work, but no longer than for twice SnapshotBytes, which bounds the replay. At rest a 32nd part,
+// a small part of the work, but no longer than for twice SnapshotBytes, which bounds the replay. At rest an eighth,
 // or a 64th of a larger state, is enough: a member that is restarted then has little to replay.
 func (d *due) at(now time.Time, size, snapshot int64) bool {
 	if size-d.seen > d.bytes/4096 || d.since.IsZero() {
@@ -31,7 +31,7 @@ func (d *due) at(now time.Time, size, snapshot int64) bool {
 	if grown >= max(d.bytes, min(snapshot/4, 2*d.bytes)) {
 		return true
 	}
-	return grown >= max(d.bytes/32, snapshot/64, 1) && now.Sub(d.since) >= restFor
+	return grown >= max(d.bytes/8, snapshot/64, 1) && now.Sub(d.since) >= restFor
 }
 
 // watchSize takes snapshots when they are due, until the group ends.

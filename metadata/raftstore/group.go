@@ -70,9 +70,9 @@ type GroupConfig struct {
 	// member or on all. Never set it for a member that lost its disk: empty, it waits to be found by the leader.
 	Bootstrap bool
 	Timers    Timers
-	// SnapshotBytes is how much log makes a snapshot due; default 128 MiB. Raised: fewer snapshots, longer replay
+	// SnapshotBytes is how much log makes a snapshot due; default 64 MiB. Raised: fewer snapshots, longer replay
 	// after a restart. A large state is due later, at a quarter of its size but no more than twice this, and a
-	// group at rest sooner, at a 32nd part or a 64th of its size. Up to twice what makes one due lies in the log.
+	// group at rest sooner, at an eighth or a 64th of its size. Up to twice what makes one due lies in the log.
 	SnapshotBytes int64
 	// SegmentBytes is the size of a file of the log, which is allocated in full; default 16 MiB.
 	SegmentBytes int
@@ -114,7 +114,7 @@ func (c *GroupConfig) validate(self, address string) error {
 		mistakes = append(mistakes, fmt.Errorf("timers %+v: want lease <= heartbeat <= election and all at least 5ms", t))
 	}
 	if c.SnapshotBytes == 0 {
-		c.SnapshotBytes = 128 << 20
+		c.SnapshotBytes = 64 << 20
 	}
 	if c.SnapshotBytes < 0 || c.SegmentBytes < 0 || c.CacheBytes < 0 {
 		mistakes = append(mistakes, errors.New("a size is negative"))
