@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"path"
@@ -167,6 +168,13 @@ func missing(name string) error {
 func (c *cluster) lookup(name string) (*fakeFile, error) {
 	if f := c.files[name]; f != nil {
 		return f, nil
+	}
+	if id, found := strings.CutPrefix(name, "/.reserved/.inodes/"); found {
+		for _, f := range c.files {
+			if fmt.Sprint(f.id) == id {
+				return f, nil
+			}
+		}
 	}
 	return nil, missing(name)
 }

@@ -442,10 +442,15 @@ func TestLostLeaseEndsTheWriter(t *testing.T) {
 	}
 }
 
-func TestAbortClosesTheFileForOthers(t *testing.T) {
+func TestAbortClosesTheFileForOthersWhereverItIs(t *testing.T) {
 	c, client := newCluster(t, 1)
 	w := create(t, client, "/f")
 	write(t, w, pattern(10))
+	c.mu.Lock()
+	c.files["/renamed"] = c.files["/f"]
+	delete(c.files, "/f")
+	c.mu.Unlock()
+	create(t, client, "/f")
 	w.Abort()
 	w.Abort()
 	if _, err := w.Write([]byte("x")); err == nil {
@@ -456,8 +461,11 @@ func TestAbortClosesTheFileForOthers(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.files["/f"].holder != "" {
+	if c.files["/renamed"].holder != "" {
 		t.Error("the file is still open")
+	}
+	if c.files["/f"].holder == "" {
+		t.Error("another file with the former name is not its writer's any more")
 	}
 }
 

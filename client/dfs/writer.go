@@ -208,6 +208,11 @@ func firstSet[T comparable](values ...T) T {
 // Name is the path of the file.
 func (w *Writer) Name() string { return w.path }
 
+// INode returns the id of the file's inode, under which "/.reserved/.inodes/<id>" finds it wherever it is renamed to.
+func (w *Writer) INode() metadata.INodeID { return metadata.INodeID(w.fileID) }
+
+func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.fileID) }
+
 // Size is the length of the file with everything written so far.
 func (w *Writer) Size() int64 {
 	w.mu.Lock()
@@ -370,7 +375,8 @@ func (w *Writer) Abort() {
 	_ = w.fail(fmt.Errorf("write %s: aborted", w.path))
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
-	if _, err := w.c.RecoverLease(ctx, w.path); err != nil && !errors.Is(err, metadata.ErrNotExist) {
+	// By its id, because meanwhile it may have another name, and another file this one.
+	if _, err := w.c.RecoverLease(ctx, w.byID()); err != nil && !errors.Is(err, metadata.ErrNotExist) {
 		w.c.log.Debug("aborted file stays open until its lease runs out", "path", w.path, "error", err)
 	}
 }

@@ -459,10 +459,11 @@ func makeRecoverLease(g *generator) Operation {
 func recoverLease(ctx context.Context, s *Side, o Operation) (string, error) {
 	var answer pb.RecoverLeaseResponseProto
 	err := s.call(ctx, o.User, "recoverLease", &pb.RecoverLeaseRequestProto{Src: ptr(o.text("src")), ClientName: ptr(o.text("holder"))}, &answer)
+	open := ""
 	if err == nil && !answer.GetResult() {
-		s.settled(ctx, o.text("src"))
+		open = s.settled(ctx, o.text("src"))
 	}
-	return fmt.Sprint(answer.GetResult()), err
+	return fmt.Sprint(answer.GetResult(), open), err
 }
 
 func makeRenewLease(g *generator) Operation { return op("renewlease", "holder", g.holder()) }
@@ -508,10 +509,11 @@ func truncate(ctx context.Context, s *Side, o Operation) (string, error) {
 	src := o.text("src")
 	err := s.call(ctx, o.User, "truncate",
 		&pb.TruncateRequestProto{Src: &src, NewLength: ptr(uint64(o.number("length"))), ClientName: ptr(o.text("holder"))}, &answer)
+	open := ""
 	if err == nil && !answer.GetResult() {
-		s.settled(ctx, src)
+		open = s.settled(ctx, src)
 	}
-	return fmt.Sprint(answer.GetResult()), err
+	return fmt.Sprint(answer.GetResult(), open), err
 }
 
 func makeSymlink(g *generator) Operation { return op("symlink", "target", g.path(), "link", g.path()) }

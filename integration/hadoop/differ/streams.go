@@ -45,13 +45,17 @@ func hold(ctx context.Context, s *Side, o Operation) (string, error) {
 func makeResume(g *generator) Operation { return op("resume", "length", pick(g, 0, 10, 1000)) }
 
 // resume writes more to the file that is held longest, wherever it is now, and closes it.
-func resume(_ context.Context, s *Side, o Operation) (string, error) {
+func resume(ctx context.Context, s *Side, o Operation) (string, error) {
 	if len(s.held) == 0 {
 		return "none", nil
 	}
 	w := s.held[0]
 	s.held = s.held[1:]
-	return "closed", finish(w, content(o.number("length"), 7))
+	err := finish(w, content(o.number("length"), 7))
+	if err != nil {
+		s.settled(ctx, fmt.Sprintf("/.reserved/.inodes/%d", w.INode()))
+	}
+	return "closed", err
 }
 
 func makeReopen(g *generator) Operation {
@@ -136,18 +140,21 @@ func ascii(name []byte) bool {
 // patience is for datanodes that have to agree on the end of a file.
 const patience = 20 * time.Second
 
-// settled waits until a file is closed, if it is a file and the datanodes manage it.
-func (s *Side) settled(ctx context.Context, src string) {
+// unsettled is said of a file on whose end the datanodes have not agreed with patience.
+const unsettled = " and stays open"
+
+// settled waits until a file is closed, if it is a file, and returns unsettled if the datanodes do not manage it.
+func (s *Side) settled(ctx context.Context, src string) string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		var closed pb.IsFileClosedResponseProto
 		if s.call(ctx, "", "isFileClosed", &pb.IsFileClosedRequestProto{Src: &src}, &closed) != nil || closed.GetResult() {
-			return
+			return ""
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return unsettled
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
