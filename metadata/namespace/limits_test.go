@@ -63,6 +63,32 @@ func TestLimits(t *testing.T) {
 }
 
 // What is too long to be made may be there by a rename of what is above it: reads and changes look, and find nothing.
+// HDFS makes missing directories one after the other: a quota that the first of them exceeds is met before a later name
+// that is too long.
+func TestQuotaBeforeALongNameBelow(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.Mkdirs{Target: to("/q"), Mode: 0o755})
+	if r := w.do(super, &logpb.SetQuota{Target: to("/q"), Names: 2, Space: metadata.QuotaKeep}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	long := strings.Repeat("n", metadata.MaxNameLength+1)
+	for _, test := range []struct {
+		path string
+		want *metadata.Kind
+	}{
+		{"/q/" + long, metadata.ErrNameTooLong},
+		{"/q/a/" + long, metadata.ErrNameTooLong},
+		{"/q/a/b/" + long, metadata.ErrNamespaceQuota},
+	} {
+		for _, op := range []any{&logpb.Mkdirs{Target: to(test.path), Mode: 0o755, CreateParent: true}, create(test.path, "c")} {
+			if r := w.do(super, op); !errors.Is(r.Err, test.want) {
+				t.Errorf("%T of %.10s: %v, want %v", op, test.path, r.Err, test.want)
+			}
+		}
+	}
+	w.check()
+}
+
 func TestLongPathsMayBeAskedFor(t *testing.T) {
 	w := newWorld(t, Config{})
 	for _, path := range []string{

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"unique"
 
 	"github.com/gohops/hops/metadata"
@@ -58,7 +59,8 @@ func noParent(p *place) error {
 	return metadata.Errorf(metadata.ErrNotExist, "Parent directory doesn't exist: %s", p.upTo(len(p.nodes)-2))
 }
 
-// checkMake checks that everything of p that is missing can be made.
+// checkMake checks that everything of p that is missing can be made. Where a name is too long and there is no room for the
+// directories above it either, the room is what HDFS, which makes one after the other, comes upon first.
 func (ns *Namespace) checkMake(t *txn, p *place) error {
 	if len(t.caller.user) > MaxName {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "User name is longer than %d bytes", MaxName)
@@ -66,7 +68,7 @@ func (ns *Namespace) checkMake(t *txn, p *place) error {
 	first := p.existing()
 	for i := first; i < len(p.names); i++ {
 		if err := p.checkNew(i, p.names[i]); err != nil {
-			return err
+			return cmp.Or(ns.checkRoomFor(p.nodes[first], i-first, usage{}), err)
 		}
 	}
 	return p.checkRoom(first)
