@@ -214,7 +214,7 @@ func (r *responder) take(h handled) {
 	}
 }
 
-// idle says that the keeper has nothing to do for now.
+// idle says that the keeper waits for packets.
 func (r *responder) idle() {
 	if r.queue == nil {
 		r.flush()
