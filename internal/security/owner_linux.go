@@ -9,7 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketOwner asks the kernel (sock_diag(7), inet_diag) for the user that owns the far end of a local TCP connection.
+// errOrphan: nobody has the socket any more. The kernel says user 0 of such a one, whoever it was.
+var errOrphan = errors.New("the peer has closed it")
+
+// socketOwner asks the kernel (sock_diag(7), inet_diag) for the user that owns the far end of a local TCP connection. A
+// socket that its process has closed has no owner: that is an error, whatever arrived before.
 func socketOwner(conn ConnAddrs) (uint32, error) {
 	local, ok1 := conn.Local.(*net.TCPAddr)
 	remote, ok2 := conn.Remote.(*net.TCPAddr)
@@ -78,9 +82,12 @@ func diagOwner(fd int, family uint8, source, destination *net.TCPAddr) (uint32, 
 	case unix.NLMSG_ERROR:
 		return 0, fmt.Errorf("sock_diag: %w", unix.Errno(-int32(ne.Uint32(answer[header:]))))
 	case sockDiagByFamily:
-		const uidAt = 4 + 48 + 12
-		if len(answer) < header+uidAt+4 {
+		const uidAt, inodeAt = 4 + 48 + 12, 4 + 48 + 12 + 4
+		if len(answer) < header+inodeAt+4 {
 			return 0, errors.New("sock_diag: short answer")
+		}
+		if ne.Uint32(answer[header+inodeAt:]) == 0 {
+			return 0, errOrphan
 		}
 		return ne.Uint32(answer[header+uidAt:]), nil
 	default:

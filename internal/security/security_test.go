@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -47,6 +49,54 @@ func TestKernelKnowsWhoOwnsTheOtherEnd(t *testing.T) {
 	}
 	if _, err := socketOwner(ConnAddrs{Local: server.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}}); err == nil {
 		t.Fatal("a connection that does not exist has an owner")
+	}
+}
+
+func TestAClosedSocketBelongsToNobody(t *testing.T) {
+	// The kernel says uid 0 of a socket whose process has closed it: whoever sends a request together with the end of the
+	// connection would be root.
+	for _, close := range []struct {
+		name string
+		how  func(net.Conn)
+	}{
+		{"closed", func(c net.Conn) { c.Close() }},
+		{"request and end in one segment, then closed", func(c net.Conn) {
+			raw, err := c.(*net.TCPConn).SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			raw.Control(func(fd uintptr) {
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1)
+				unix.Write(int(fd), make([]byte, 4096))
+				unix.Shutdown(int(fd), unix.SHUT_WR)
+			})
+			c.Close()
+		}},
+		{"half closed first, then closed", func(c net.Conn) { c.(*net.TCPConn).CloseWrite(); c.Close() }},
+	} {
+		t.Run(close.name, func(t *testing.T) {
+			server, client := loopbackPair(t)
+			close.how(client)
+			server.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.Copy(io.Discard, server); err != nil {
+				t.Fatal(err)
+			}
+			if uid, err := socketOwner(AddrsOf(server)); err == nil {
+				t.Fatalf("a closed socket is said to be of user %d", uid)
+			}
+			if caller, err := NewDoor(Config{}).Claim(AddrsOf(server), "root", ""); err == nil {
+				t.Fatalf("a closed socket may call itself %s", caller.User)
+			}
+		})
+	}
+	// Half closed, as clients do that have sent all they will: the socket is still somebody's.
+	server, client := loopbackPair(t)
+	client.(*net.TCPConn).CloseWrite()
+	if _, err := io.Copy(io.Discard, server); err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := socketOwner(AddrsOf(server)); err != nil || uid != uint32(os.Geteuid()) {
+		t.Fatalf("owner of a half-closed socket = %d, %v", uid, err)
 	}
 }
 
