@@ -104,7 +104,7 @@ func (b *Builder) host(id, addr, dir string, reserve int64) (*raftstore.Host, []
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Dir: dir, Secret: b.Secret, Logger: b.Logger, Reserve: reserve})
+	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Dir: dir, Secret: b.Secret, Door: b.Door, Logger: b.Logger, Reserve: reserve})
 	if err != nil {
 		l[0].Close()
 		return nil, nil, err

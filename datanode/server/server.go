@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -122,18 +123,11 @@ func (s *Server) Close() error {
 // cluster, or a listener that broke.
 func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	rpc := grpc.NewServer(s.cfg.Secret.GRPCServerOptions()...)
-	datanodepb.RegisterReplicasServer(rpc, &replicasService{store: s.store})
+	g.Go(func() error { return s.serveGRPC(ctx) })
 	g.Go(func() error {
-		stop := context.AfterFunc(ctx, rpc.Stop)
-		defer stop()
-		if err := rpc.Serve(security.LimitConnections(s.cfg.GRPC, 0)); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("datanode gRPC listener: %w", err)
-		}
-		return nil
+		return s.transfer.Serve(ctx, s.guard(s.cfg.Transfer, "datanode data transfer", transferDescriptors))
 	})
-	g.Go(func() error { return s.transfer.Serve(ctx, s.cfg.Transfer) })
-	g.Go(func() error { return s.ipcServer().Serve(ctx, s.cfg.IPC) })
+	g.Go(func() error { return s.ipcServer().Serve(ctx, s.guard(s.cfg.IPC, "datanode IPC", 1)) })
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.suspects.run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
@@ -155,30 +149,28 @@ func joinClose(err, closeErr error) error {
 	return err
 }
 
+// transferDescriptors is how many descriptors a transfer uses: its connection, the block's two files, and the connection
+// to the next datanode.
+const transferDescriptors = 4
+
+func (s *Server) guard(l net.Listener, name string, descriptors int) net.Listener {
+	return s.cfg.Door.Guard(l, security.Doorway{Name: name, Descriptors: descriptors})
+}
+
+func (s *Server) serveGRPC(ctx context.Context) error {
+	return s.cfg.Door.ServeGRPC(ctx, s.cfg.GRPC, security.GRPC{
+		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Secret: s.cfg.Secret},
+		Rights:   map[string]security.Right{datanodepb.Replicas_ServiceDesc.ServiceName: security.ServersOnly},
+		Register: func(r *grpc.Server) { datanodepb.RegisterReplicasServer(r, &replicasService{store: s.store}) },
+	})
+}
+
 func (s *Server) serveHTTP(ctx context.Context) error {
 	names := map[string]bool{s.cfg.AdvertiseHost: true, s.cfg.AdvertiseIP: true}
-	srv := &http.Server{
-		Handler:           security.GuardHTTP(http.HandlerFunc(s.route), func(host string) bool { return names[host] }),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	done := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(done)
-		drain, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if srv.Shutdown(drain) != nil {
-			srv.Close()
-		}
+	return s.cfg.Door.ServeHTTP(ctx, s.cfg.HTTP, security.HTTP{
+		Doorway: security.Doorway{Name: "datanode HTTP"}, Handler: http.HandlerFunc(s.route),
+		Hosts: func(host string) bool { return names[host] }, Logger: s.log,
 	})
-	err := srv.Serve(security.LimitConnections(s.cfg.HTTP, 0))
-	if !stop() {
-		<-done
-		return nil
-	}
-	return fmt.Errorf("datanode HTTP listener: %w", err)
 }
 
 // changed hears every change of a replica from the store.

@@ -83,12 +83,13 @@ func startNamenodeOn(t testing.TB, secret security.Secret, cluster string, l net
 		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true,
 		replicas: map[string]map[int64]*pb.Replica{}, streams: map[string]chan *pb.Orders{},
 	}
-	srv := grpc.NewServer(secret.GRPCServerOptions()...)
+	keys := security.Keyring{Secret: secret}
+	srv := grpc.NewServer(grpc.Creds(keys.Credentials()))
 	pb.RegisterDatanodesServer(srv, n)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = srv.Serve(l)
+		_ = srv.Serve(keys.Listen(l))
 	}()
 	n.stop = sync.OnceFunc(func() {
 		srv.Stop()

@@ -71,12 +71,14 @@ func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
 
 // dialOptions are those of all connections: a peer that comes back is found within seconds.
 func dialOptions(secret security.Secret) []grpc.DialOption {
-	return append(secret.GRPCDialOptions(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32<<20)),
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(secret.Key().Credentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32 << 20)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
 			MinConnectTimeout: callTime,
-		}))
+		}),
+	}
 }
 
 // poke makes a channel of capacity 1 full.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"sync"
 	"time"
 
@@ -143,7 +142,7 @@ type sender struct {
 // Small ranges are copied into one buffer with all headers. Of large ones the kernel sends the data from the page cache
 // behind a buffer with header and checksums.
 func (o *sender) send(start, end int64) error {
-	tcp, _ := o.w.(*net.TCPConn)
+	tcp, _ := o.w.(io.ReaderFrom) // a socket: sendfile
 	file := o.rd.File()
 	direct := tcp != nil && file != nil && !o.verify && end-start > inlineData
 	if direct {

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -401,7 +400,7 @@ func (c *serverConn) context(h requestHeader, body []byte) error {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "connection context: "+err.Error())
 	}
 	user := request.GetUserInfo()
-	caller, err := c.server.config.Door.Claim(security.AddrsOf(c.conn), user.GetEffectiveUser(), user.GetRealUser())
+	caller, err := c.server.config.Door.Claim(c.server.config.Door.Peer(c.conn), user.GetEffectiveUser(), user.GetRealUser())
 	if err != nil {
 		class := classAccessControl
 		if user.GetRealUser() != "" {

@@ -1,7 +1,7 @@
 package security
 
 import (
-	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -44,19 +44,19 @@ type Config struct {
 	Groups func(user string) []string
 	// Owner finds the local user id that owns the far end of a connection; default: asked of the kernel.
 	Owner func(ConnAddrs) (uid uint32, err error)
+	// Descriptors bounds what the connections of all guarded listeners use; default: two thirds of what the process may
+	// open (RLIMIT_NOFILE).
+	Descriptors int
+	// Logger; nil means slog.Default().
+	Logger *slog.Logger
 }
-
-// ConnAddrs are the ends of a connection as the server sees them.
-type ConnAddrs struct{ Local, Remote net.Addr }
-
-// AddrsOf returns the ends of a connection.
-func AddrsOf(c net.Conn) ConnAddrs { return ConnAddrs{Local: c.LocalAddr(), Remote: c.RemoteAddr()} }
 
 // Door turns claims into callers. It is safe for concurrent use.
 type Door struct {
 	config Config
 	uid    uint32
 	daemon string // the user this process runs as, who is the superuser
+	places *places
 
 	mu     sync.Mutex
 	groups map[string]cachedGroups
@@ -79,11 +79,18 @@ func NewDoor(config Config) *Door {
 	if config.Owner == nil {
 		config.Owner = socketOwner
 	}
+	if config.Descriptors == 0 {
+		config.Descriptors = connectionDescriptors()
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
 	d := &Door{
 		config: config,
 		uid:    uint32(os.Geteuid()),
 		groups: map[string]cachedGroups{},
 		names:  map[uint32]string{},
+		places: &places{capacity: config.Descriptors, log: config.Logger},
 	}
 	d.daemon = d.nameOf(d.uid)
 	return d
@@ -95,9 +102,9 @@ func (d *Door) Daemon() string { return d.daemon }
 // Supergroup is the group whose members are superusers.
 func (d *Door) Supergroup() string { return d.config.Supergroup }
 
-// Claim answers who acts on a connection whose peer calls itself claimed. A non-empty real is the authenticated user who
+// Claim answers who acts on a connection whose peer p calls itself claimed. A non-empty real is the authenticated user who
 // acts for claimed and needs a proxy rule. Errors are of kind metadata.ErrUnauthorized.
-func (d *Door) Claim(conn ConnAddrs, claimed, real string) (metadata.Caller, error) {
+func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	claimed, real = shortName(claimed), shortName(real)
 	if claimed == "" {
 		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the request names no user")
@@ -114,7 +121,7 @@ func (d *Door) Claim(conn ConnAddrs, claimed, real string) (metadata.Caller, err
 	if real != "" {
 		authenticated = real
 	}
-	host, err := d.checkOwner(conn, authenticated)
+	host, err := d.checkOwner(p, authenticated)
 	if err != nil {
 		return metadata.Caller{}, err
 	}
@@ -156,51 +163,33 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 		host, _, _ := net.SplitHostPort(r.RemoteAddr)
 		return metadata.Caller{User: DrWho, Host: host}, nil
 	}
-	conn, err := addrsOfRequest(r)
+	p, err := d.peerOfRequest(r)
 	if err != nil {
 		return metadata.Caller{}, err
 	}
 	if as == "" {
-		return d.Claim(conn, name, "")
+		return d.Claim(p, name, "")
 	}
-	return d.Claim(conn, as, name)
+	return d.Claim(p, as, name)
 }
 
 // Own reports whether a request comes from this process's own user or root, whatever name it carries.
 func (d *Door) Own(r *http.Request) bool {
-	conn, err := addrsOfRequest(r)
-	if err != nil {
-		return false
-	}
-	uid, err := d.config.Owner(conn)
-	return err == nil && (uid == 0 || uid == d.uid)
-}
-
-func addrsOfRequest(r *http.Request) (ConnAddrs, error) {
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	remote, err := tcpAddr(r.RemoteAddr)
-	if err != nil || local == nil {
-		return ConnAddrs{}, metadata.Errorf(metadata.ErrUnauthorized, "cannot tell where the request comes from")
-	}
-	return ConnAddrs{local, remote}, nil
+	p, err := d.peerOfRequest(r)
+	return err == nil && d.own(p)
 }
 
 // checkOwner refuses a name that the owner of the peer's socket may not use, and returns the peer's host.
-func (d *Door) checkOwner(conn ConnAddrs, name string) (string, error) {
-	remote, ok := conn.Remote.(*net.TCPAddr)
-	if !ok || !remote.IP.IsLoopback() {
-		return "", metadata.Errorf(metadata.ErrUnauthorized, "%v may not connect: without TLS only loopback is served", conn.Remote)
+func (d *Door) checkOwner(p *Peer, name string) (string, error) {
+	if p.err != nil {
+		return "", p.err
 	}
-	uid, err := d.config.Owner(conn)
-	if err != nil {
-		return "", metadata.Errorf(metadata.ErrUnauthorized, "cannot tell who owns the connection from %v: %v", remote, err)
-	}
-	if uid != 0 && uid != d.uid {
-		if owner := d.nameOf(uid); owner != name {
+	if !d.own(p) {
+		if owner := d.nameOf(p.UID); owner != name {
 			return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
 		}
 	}
-	return remote.IP.String(), nil
+	return p.Remote.(*net.TCPAddr).IP.String(), nil
 }
 
 func (d *Door) mayProxy(real string, caller metadata.Caller) bool {
@@ -322,17 +311,4 @@ func claims(r *http.Request) (name, as string, err error) {
 		}
 	}
 	return name, as, nil
-}
-
-func tcpAddr(hostport string) (*net.TCPAddr, error) {
-	host, port, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return nil, err
-	}
-	ip := net.ParseIP(host)
-	n, err := strconv.Atoi(port)
-	if ip == nil || err != nil {
-		return nil, fmt.Errorf("%q is not an address", hostport)
-	}
-	return &net.TCPAddr{IP: ip, Port: n}, nil
 }

@@ -1,7 +1,6 @@
 package security
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -14,10 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -84,7 +79,7 @@ func TestAClosedSocketBelongsToNobody(t *testing.T) {
 			if uid, err := socketOwner(AddrsOf(server)); err == nil {
 				t.Fatalf("a closed socket is said to be of user %d", uid)
 			}
-			if caller, err := NewDoor(Config{}).Claim(AddrsOf(server), "root", ""); err == nil {
+			if caller, err := claimAt(NewDoor(Config{}), AddrsOf(server), "root", ""); err == nil {
 				t.Fatalf("a closed socket may call itself %s", caller.User)
 			}
 		})
@@ -98,6 +93,10 @@ func TestAClosedSocketBelongsToNobody(t *testing.T) {
 	if uid, err := socketOwner(AddrsOf(server)); err != nil || uid != uint32(os.Geteuid()) {
 		t.Fatalf("owner of a half-closed socket = %d, %v", uid, err)
 	}
+}
+
+func claimAt(d *Door, ends ConnAddrs, claimed, real string) (metadata.Caller, error) {
+	return d.Claim(d.PeerAt(ends), claimed, real)
 }
 
 func TestClaims(t *testing.T) {
@@ -134,7 +133,7 @@ func TestClaims(t *testing.T) {
 		{"acting for oneself is no proxying", "bob", "bob", self, "bob", false, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := c.door.Claim(conn, c.claimed, c.real)
+			got, err := claimAt(c.door, conn, c.claimed, c.real)
 			if c.refused != "" {
 				if !errors.Is(err, metadata.ErrUnauthorized) || !strings.Contains(err.Error(), c.refused) {
 					t.Fatalf("error = %v, want %q", err, c.refused)
@@ -147,7 +146,7 @@ func TestClaims(t *testing.T) {
 		})
 	}
 	far := ConnAddrs{Local: conn.Local, Remote: &net.TCPAddr{IP: net.IPv4(10, 1, 2, 3), Port: 5}}
-	if _, err := self.Claim(far, "ann", ""); !errors.Is(err, metadata.ErrUnauthorized) {
+	if _, err := claimAt(self, far, "ann", ""); !errors.Is(err, metadata.ErrUnauthorized) {
 		t.Errorf("a remote peer was let in: %v", err)
 	}
 }
@@ -253,92 +252,6 @@ func TestPagesOfOtherSitesCannotEvenLoadImages(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreLimited(t *testing.T) {
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	l := LimitConnections(raw, 1)
-	accepted := make(chan net.Conn)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- c
-		}
-	}()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", raw.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		return c
-	}
-	dial()
-	first := <-accepted
-	if _, err := dial().Read(make([]byte, 1)); err == nil {
-		t.Error("one too many was not closed")
-	}
-	first.Close()
-	first.Close() // frees one place, not two
-	dial()
-	defer (<-accepted).Close()
-	if _, err := dial().Read(make([]byte, 1)); err == nil {
-		t.Error("one too many was not closed after another had gone")
-	}
-}
-
-// greedy fails when a message is read that nobody has shown the secret for.
-type greedy struct{ t *testing.T }
-
-func (g greedy) Unmarshal([]byte, any) error {
-	g.t.Error("the message of a stranger was read")
-	return nil
-}
-func (g greedy) Marshal(any) ([]byte, error) { return make([]byte, 100), nil }
-func (g greedy) Name() string                { return "greedy" }
-
-func TestGRPCWithoutTheSecret(t *testing.T) {
-	secret := NewSecret()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	called := 0
-	handler := func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-		called++
-		return "", decode(new(string))
-	}
-	s := grpc.NewServer(append(secret.GRPCServerOptions("test.Open"), grpc.ForceServerCodec(greedy{t}))...)
-	for _, name := range []string{"test.Closed", "test.Open", "test.OpenNot"} {
-		s.RegisterService(&grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do", Handler: handler}}}, nil)
-	}
-	go s.Serve(l)
-	defer s.Stop()
-	call := func(service string, options ...grpc.DialOption) error {
-		c, err := grpc.NewClient(l.Addr().String(), append(options, grpc.WithDefaultCallOptions(grpc.ForceCodec(greedy{t})))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		return c.Invoke(t.Context(), "/"+service+"/Do", "", nil)
-	}
-	plain := grpc.WithTransportCredentials(insecure.NewCredentials())
-	for name, options := range map[string][]grpc.DialOption{
-		"no secret": {plain}, "another secret": NewSecret().GRPCDialOptions(), "no key": Secret{}.GRPCDialOptions(),
-	} {
-		for _, service := range []string{"test.Closed", "test.OpenNot"} {
-			if err := call(service, options...); status.Code(err) != codes.Unauthenticated || called != 0 {
-				t.Errorf("%s, %s: %v", name, service, err)
-			}
-		}
-	}
-}
-
 func TestCheckBind(t *testing.T) {
 	for addr, ok := range map[string]bool{
 		"127.0.0.1:0": true, "localhost:1": true, "[::1]:1": true, "127.9.9.9:1": true,
@@ -373,37 +286,5 @@ func TestSecretFile(t *testing.T) {
 	os.Chmod(path, 0o600)
 	if _, err := LoadSecret(path); err == nil {
 		t.Error("a torn file was taken")
-	}
-}
-
-func TestSecretGuardsConnections(t *testing.T) {
-	secret := NewSecret()
-	raw, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer raw.Close()
-	l := secret.WrapListener(raw)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() { defer c.Close(); io.Copy(c, c) }()
-		}
-	}()
-	c, err := secret.Dial(context.Background(), "tcp", raw.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	io.WriteString(c, "hello")
-	b := make([]byte, 5)
-	if _, err := io.ReadFull(c, b); err != nil || string(b) != "hello" {
-		t.Fatalf("echo = %q, %v", b, err)
-	}
-	if _, err := NewSecret().Dial(context.Background(), "tcp", raw.Addr().String()); err == nil {
-		t.Error("a stranger got in")
 	}
 }

@@ -93,7 +93,7 @@ func (c *cluster) host(id string) *node {
 		c.t.Fatal(err)
 	}
 	cfg := HostConfig{
-		ID: id, Listener: l, Dir: nd.dir, Secret: c.secret, Reserve: -1,
+		ID: id, Listener: l, Dir: nd.dir, Door: security.NewDoor(security.Config{}), Secret: c.secret, Reserve: -1,
 		Logger: slog.New(slog.DiscardHandler),
 		OnFatal: func(err error) {
 			nd.mu.Lock()

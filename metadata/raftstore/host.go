@@ -17,18 +17,19 @@ import (
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
-// HostConfig describes a Host. ID, Listener and Dir are required.
+// HostConfig describes a Host. ID, Listener, Dir and Door are required.
 type HostConfig struct {
 	// ID names this process among the members of its groups, for ever.
 	ID string
-	// Listener takes the connections of peers; the host owns it. It is not wrapped by Secret yet.
+	// Listener takes the connections of peers; the host owns it.
 	Listener net.Listener
 	// Advertise is the host:port under which peers reach Listener; default: the listener's own address.
 	Advertise string
 	// Dir holds a directory per group. It is made if missing.
 	Dir string
-	// Secret is the cluster's; every connection proves it in both directions.
+	// Secret is the cluster's; every connection proves it in both directions. Door keeps other users away.
 	Secret security.Secret
+	Door   *security.Door
 	Logger *slog.Logger
 	// Reserve is how many bytes of Dir's disk stay free: below, Propose returns metadata.ErrNoSpace while reads go on.
 	// 0: 5 % of the disk, 1 GiB at most; negative: no reserve.
@@ -66,6 +67,9 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	if cfg.Listener == nil {
 		mistakes = append(mistakes, errors.New("the listener is missing"))
 	}
+	if cfg.Door == nil {
+		mistakes = append(mistakes, errors.New("the door is missing"))
+	}
 	if cfg.Dir == "" {
 		mistakes = append(mistakes, errors.New("the data directory is missing"))
 	}
@@ -80,7 +84,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: cfg.Logger.With("member", cfg.ID),
-		listener: cfg.Secret.WrapListener(cfg.Listener),
+		listener: security.Keyring{Secret: cfg.Secret}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true})),
 		space:    newSpace(cfg.Dir, cfg.Reserve),
 		fatal:    make(chan error, 1),
 		groups:   make(map[string]*Group),

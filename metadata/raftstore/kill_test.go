@@ -31,7 +31,7 @@ func runWriter(dir string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal(err)
 	h, err := NewHost(HostConfig{
-		ID: "m1", Listener: l, Dir: dir, Secret: security.NewSecret(), Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+		ID: "m1", Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Secret: security.NewSecret(), Reserve: -1, Logger: slog.New(slog.DiscardHandler),
 	})
 	fatal(err)
 	m := newMachine()

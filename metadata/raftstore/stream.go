@@ -25,8 +25,6 @@ const (
 	streamVersion = 1
 	// headerTimeout is for a peer that connects and says nothing.
 	headerTimeout = 5 * time.Second
-	// maxStrangers limits connections that have not said what they want.
-	maxStrangers = 256
 )
 
 func writeHeader(w io.Writer, kind, group, cluster string) error {
@@ -68,7 +66,6 @@ func readShort(r io.Reader) (string, error) {
 
 // accept hands the listener's connections to the groups they ask for, until the listener is closed.
 func (h *Host) accept(ctx context.Context) error {
-	strangers := make(chan struct{}, maxStrangers)
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	for {
@@ -88,14 +85,7 @@ func (h *Host) accept(ctx context.Context) error {
 			}
 			continue
 		}
-		select {
-		case strangers <- struct{}{}:
-		default:
-			conn.Close()
-			continue
-		}
 		wait.Go(func() {
-			defer func() { <-strangers }()
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			defer stop()
 			if err := h.route(conn); err != nil {
@@ -200,7 +190,7 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 func (s *streams) dial(ctx context.Context, kind string, address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := s.host.cfg.Secret.Dial(ctx, "tcp", string(address))
+	conn, err := s.host.cfg.Secret.Key().Dial(ctx, "tcp", string(address))
 	if err != nil {
 		return nil, err
 	}

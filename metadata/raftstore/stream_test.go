@@ -40,7 +40,7 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 	}
 	// Somebody with the secret and no manners.
 	for _, first := range []string{"GET / HTTP/1.1\r\n\r\n", streamMagic + "\x02\x01a\x00", streamMagic + "\x01\xff"} {
-		conn, err := c.secret.Dial(ctx(t), "tcp", addr)
+		conn, err := c.secret.Key().Dial(ctx(t), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}

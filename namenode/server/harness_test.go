@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
@@ -133,7 +132,7 @@ func (c *cluster) start(i int) {
 func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstore.Host {
 	c.t.Helper()
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Secret: c.secret, Reserve: c.reserve, Logger: log,
+		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Secret: c.secret, Reserve: c.reserve, Logger: log,
 		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
 	})
 	if err != nil {
@@ -259,7 +258,7 @@ func (c *cluster) datanode(uuid string) *datanode {
 }
 
 func (d *datanode) connect(addr string, secret security.Secret) {
-	conn, err := grpc.NewClient(addr, append(secret.GRPCDialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(secret.Key().Credentials()))
 	if err != nil {
 		d.t.Fatal(err)
 	}

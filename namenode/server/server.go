@@ -124,8 +124,7 @@ type Server struct {
 	group  *raftstore.Group
 
 	ipc       *hrpc.Server
-	http      *http.Server
-	grpc      *grpc.Server
+	web       http.Handler
 	datanodes *datanodes
 
 	soft   soft
@@ -152,6 +151,9 @@ type Server struct {
 
 // identity is what a cluster is called.
 type identity struct{ cluster, pool string }
+
+// maxClients is how many connections of Hadoop clients are open at a time.
+const maxClients = 10_000
 
 // longReads is how many long reads run at a time.
 const longReads = 8
@@ -206,14 +208,8 @@ func (s *Server) open() error {
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{Door: s.config.Door, Exception: hdfs.Exception, Logger: s.log})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
-	s.http = &http.Server{
-		Handler:           security.GuardHTTP(s.routes(webhdfs.New(s, s.config.Door, s.log)), nil),
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	s.grpc = grpc.NewServer(append(s.config.Secret.GRPCServerOptions(), grpc.MaxRecvMsgSize(maxMessage))...)
+	s.web = s.routes(webhdfs.New(s, s.config.Door, s.log))
 	s.datanodes = &datanodes{server: s}
-	pb.RegisterDatanodesServer(s.grpc, s.datanodes)
 }
 
 // checkCluster refuses a checkpoint of another cluster.
@@ -283,7 +279,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.duties(work) })
-	g.Go(func() error { return s.ipc.Serve(work, s.config.IPC) })
+	g.Go(func() error {
+		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
+	})
 	g.Go(func() error { return s.serveHTTP(work) })
 	g.Go(func() error { return s.serveGRPC(work) })
 	err = g.Wait()
@@ -292,26 +290,15 @@ func (s *Server) Run(ctx context.Context) (err error) {
 }
 
 func (s *Server) serveHTTP(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() {
-		// Requests in flight get a moment; the error says that some took longer.
-		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		if s.http.Shutdown(drain) != nil {
-			s.http.Close()
-		}
+	return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{
+		Doorway: security.Doorway{Name: "namenode HTTP"}, Handler: s.web, ReadTime: 2 * time.Minute, Logger: s.log,
 	})
-	defer stop()
-	if err := s.http.Serve(security.LimitConnections(s.config.HTTP, 0)); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("HTTP door: %w", err)
-	}
-	return nil
 }
 
 func (s *Server) serveGRPC(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, s.grpc.Stop) // heartbeat streams have no end to wait for
-	defer stop()
-	if err := s.grpc.Serve(security.LimitConnections(s.config.GRPC, 0)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("gRPC door: %w", err)
-	}
-	return nil
+	return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
+		Doorway: security.Doorway{Name: "namenode gRPC", Servers: true}, Keys: security.Keyring{Secret: s.config.Secret}, MaxMessage: maxMessage,
+		Rights:   map[string]security.Right{pb.Datanodes_ServiceDesc.ServiceName: security.ServersOnly},
+		Register: func(r *grpc.Server) { pb.RegisterDatanodesServer(r, s.datanodes) },
+	})
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/client/dfs"
@@ -497,7 +496,7 @@ func TestDatanodeOfAnotherClusterIsRefused(t *testing.T) {
 }
 
 func (c *cluster) dialGRPC(secret security.Secret) pb.DatanodesClient {
-	conn, err := grpc.NewClient(c.nodes[0].grpc, append(secret.GRPCDialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(c.nodes[0].grpc, grpc.WithTransportCredentials(secret.Key().Credentials()))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -604,7 +603,7 @@ func TestThreeNamenodes(t *testing.T) {
 }
 
 func (m *member) datanodesClient(t *testing.T, c *cluster) pb.DatanodesClient {
-	conn, err := grpc.NewClient(m.grpc, append(c.secret.GRPCDialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(m.grpc, grpc.WithTransportCredentials(c.secret.Key().Credentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

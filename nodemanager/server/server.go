@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -230,28 +228,11 @@ func (s *Server) closeFilesystems() {
 }
 
 func (s *Server) serveHTTP(ctx context.Context) error {
-	server := &http.Server{
-		Handler:           security.GuardHTTP(s.handler(), func(host string) bool { return host == s.config.Host }),
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second, // nothing here takes a body
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-	stop := context.AfterFunc(ctx, func() {
-		drain, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		if server.Shutdown(drain) != nil {
-			server.Close()
-		}
+	return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{
+		Doorway: security.Doorway{Name: "node manager HTTP"}, Handler: s.handler(), Hosts: func(host string) bool { return host == s.config.Host },
+		ReadTime: 30 * time.Second, // nothing here takes a body
+		Drain:    2 * time.Second, Interrupt: true, Logger: s.log,
 	})
-	defer stop()
-	if err := server.Serve(security.LimitConnections(s.config.HTTP, 0)); err != nil && err != http.ErrServerClosed {
-		return fmt.Errorf("node manager: http: %w", err)
-	}
-	<-ctx.Done()
-	return nil
 }
 
 // tombstones remembers containers that were forgotten, so that a late order does not start one again.

@@ -138,9 +138,10 @@ func newManager(t testing.TB, address string) *manager {
 		t.Fatal(err)
 	}
 	m := &manager{t: t, address: l.Addr().String(), term: 1, lease: 10 * time.Second, changed: make(chan struct{})}
-	m.server = grpc.NewServer(secret.GRPCServerOptions()...)
+	keys := security.Keyring{Secret: secret}
+	m.server = grpc.NewServer(grpc.Creds(keys.Credentials()))
 	rmpb.RegisterNodeManagersServer(m.server, m)
-	go m.server.Serve(l)
+	go m.server.Serve(keys.Listen(l))
 	t.Cleanup(m.server.Stop)
 	return m
 }

@@ -28,13 +28,13 @@ func (s *Server) speak(ctx, work context.Context) {
 	sequence := uint64(time.Now().UnixMilli())
 	conns := make([]*grpc.ClientConn, len(s.config.ResourceManagers))
 	for i, address := range s.config.ResourceManagers {
-		options := append(s.config.Secret.GRPCDialOptions(),
+		conn, err := grpc.NewClient("passthrough:///"+address,
+			grpc.WithTransportCredentials(s.config.Secret.Key().Credentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOrders)),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
 				MinConnectTimeout: 2 * time.Second,
 			}))
-		conn, err := grpc.NewClient("passthrough:///"+address, options...)
 		if err != nil {
 			s.log.Error("resource manager's address cannot be used", "address", address, "error", err)
 			continue

@@ -24,6 +24,7 @@ type Env struct {
 	ResourceManagers []string
 	Application      rm.ApplicationID // HOPS_APPLICATION_ID
 	Attempt          int              // HOPS_ATTEMPT
+	Container        string           // HOPS_CONTAINER_ID
 	Token            string           // the content of the file HOPS_TOKEN
 	// WorkDir holds job.json (HOPS_WORK_DIR; default: the current directory).
 	WorkDir string
@@ -32,8 +33,11 @@ type Env struct {
 
 // EnvFrom reads the environment variables of a container and its token file. The error names what is missing.
 func EnvFrom(getenv func(string) string) (Env, error) {
-	e := Env{WorkDir: getenv("HOPS_WORK_DIR")}
+	e := Env{WorkDir: getenv("HOPS_WORK_DIR"), Container: getenv("HOPS_CONTAINER_ID")}
 	var errs []error
+	if e.Container == "" {
+		errs = append(errs, errors.New("HOPS_CONTAINER_ID is empty"))
+	}
 	var err error
 	if e.Application, err = rm.ParseApplicationID(getenv("HOPS_APPLICATION_ID")); err != nil {
 		errs = append(errs, fmt.Errorf("HOPS_APPLICATION_ID: %w", err))
@@ -88,7 +92,7 @@ func Run(ctx context.Context, e Env) error {
 	if err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
-	session, err := Dial(SessionConfig{ResourceManagers: e.ResourceManagers, Application: e.Application, Attempt: e.Attempt, Token: e.Token, Logger: log})
+	session, err := Dial(SessionConfig{ResourceManagers: e.ResourceManagers, Application: e.Application, Attempt: e.Attempt, Container: e.Container, Token: e.Token, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func TestTheEnvironmentIsCheckedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	vars := map[string]string{
-		"HOPS_APPLICATION_ID": "application_1_0001", "HOPS_ATTEMPT": "2", "HOPS_RM_GRPC": "127.0.0.1:1, 127.0.0.1:2,", "HOPS_TOKEN": token,
+		"HOPS_APPLICATION_ID": "application_1_0001", "HOPS_ATTEMPT": "2", "HOPS_CONTAINER_ID": "container_1_0001_02_000001", "HOPS_RM_GRPC": "127.0.0.1:1, 127.0.0.1:2,", "HOPS_TOKEN": token,
 		"HOPS_WORK_DIR": "/w",
 	}
 	e, err := EnvFrom(func(name string) string { return vars[name] })
@@ -23,7 +23,7 @@ func TestTheEnvironmentIsCheckedAtOnce(t *testing.T) {
 		t.Errorf("%+v %v", e, err)
 	}
 	_, err = EnvFrom(func(string) string { return "" })
-	for _, want := range []string{"HOPS_APPLICATION_ID", "HOPS_ATTEMPT", "HOPS_RM_GRPC", "HOPS_TOKEN"} {
+	for _, want := range []string{"HOPS_APPLICATION_ID", "HOPS_CONTAINER_ID", "HOPS_ATTEMPT", "HOPS_RM_GRPC", "HOPS_TOKEN"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %s", err, want)
 		}

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -28,9 +28,9 @@ type SessionConfig struct {
 	ResourceManagers []string
 	Application      rm.ApplicationID
 	Attempt          int
-	// Token is that of the master's container.
-	Token  string
-	Logger *slog.Logger
+	// Container is the master's own, and Token is its token, which connections prove without showing it.
+	Container, Token string
+	Logger           *slog.Logger
 }
 
 // Session is a master's connection to the resource managers. Calls go to the leader, wherever it is, and are repeated
@@ -52,8 +52,8 @@ type Session struct {
 
 // Dial checks the configuration. Connections are made by the first call.
 func Dial(c SessionConfig) (*Session, error) {
-	if len(c.ResourceManagers) == 0 || c.Token == "" || c.Application.IsZero() || c.Attempt < 1 {
-		return nil, errors.New("a master's session needs the resource managers' addresses, its application, its attempt and its token")
+	if len(c.ResourceManagers) == 0 || c.Container == "" || c.Token == "" || c.Application.IsZero() || c.Attempt < 1 {
+		return nil, errors.New("a master's session needs the resource managers' addresses, its application, its attempt, its container and the token of that")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -73,15 +73,6 @@ func (s *Session) Close() error {
 	return errors.Join(errs...)
 }
 
-// bearer shows the token.
-type bearer string
-
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
-}
-
-func (bearer) RequireTransportSecurity() bool { return false }
-
 // client is the stub for the resource manager that is tried now.
 func (s *Session) client() (pb.ApplicationMastersClient, string, error) {
 	s.mu.Lock()
@@ -93,8 +84,8 @@ func (s *Session) client() (pb.ApplicationMastersClient, string, error) {
 	c := s.conns[address]
 	if c == nil {
 		var err error
-		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithPerRPCCredentials(bearer(s.config.Token)), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(),
+		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(security.TokenKey(s.config.Container, s.config.Token).Credentials()),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 				MinConnectTimeout: 2 * time.Second,

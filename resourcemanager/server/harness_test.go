@@ -21,7 +21,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/security"
@@ -101,7 +100,7 @@ func (c *testCluster) start(i int) *member {
 	log := testLog(c.t)
 	quiet := slog.New(slog.DiscardHandler)
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Secret: c.secret,
+		ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Door: security.NewDoor(security.Config{}), Secret: c.secret,
 		Reserve: -1, Logger: quiet, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) },
 	})
 	if err != nil {
@@ -364,7 +363,7 @@ func (n *fakeNode) speak(ctx context.Context) {
 }
 
 func (n *fakeNode) session(ctx context.Context, address string) {
-	conn, err := grpc.NewClient("passthrough:///"+address, n.cluster.secret.GRPCDialOptions()...)
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(n.cluster.secret.Key().Credentials()))
 	if err != nil {
 		n.t.Error(err)
 		return
@@ -598,9 +597,9 @@ func untilStopped(ctx context.Context, _ *pb.ContainerSpec) int {
 	return 143
 }
 
-// mastersAt dials a resource manager as a container with a token would.
-func mastersAt(t *testing.T, address string) pb.ApplicationMastersClient {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// mastersAt dials a resource manager with a key.
+func mastersAt(t *testing.T, address string, key security.Key) pb.ApplicationMastersClient {
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(key.Credentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -610,7 +609,7 @@ func mastersAt(t *testing.T, address string) pb.ApplicationMastersClient {
 
 // dialNodes connects as a node manager would.
 func (c *testCluster) dialNodes() *grpc.ClientConn {
-	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, c.secret.GRPCDialOptions()...)
+	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(c.secret.Key().Credentials()))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
-	grpcmd "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -20,7 +19,7 @@ import (
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
-// applicationMasters serves the masters. Its methods authenticate by the token of the master's container.
+// applicationMasters serves the masters. Their connections have proved the token of the master's container.
 type applicationMasters struct {
 	pb.UnimplementedApplicationMastersServer
 	s *Server
@@ -29,8 +28,21 @@ type applicationMasters struct {
 // eventStream is one open Events call.
 type eventStream struct{ wake chan struct{} }
 
-// authenticate checks the bearer token against the container of the attempt that the caller claims to be. Only then
-// does it say that a newer attempt exists.
+// tokenOf is the token of a container, by which its master's connection is known.
+func (s *Server) tokenOf(container string) (string, bool) {
+	id, err := rm.ParseContainerID(container)
+	if err != nil {
+		return "", false
+	}
+	c := s.state.View().Container(id)
+	if c == nil || !c.Master {
+		return "", false
+	}
+	return s.token(c.Salt), true
+}
+
+// authenticate checks that the container whose token was proved is that of the attempt that the caller claims to be. Only
+// then does it say that a newer attempt exists.
 func (m *applicationMasters) authenticate(ctx context.Context, application string, attempt int32) (*reign, rm.AttemptID, error) {
 	r := m.s.reign.Load()
 	if r == nil {
@@ -41,19 +53,14 @@ func (m *applicationMasters) authenticate(ctx context.Context, application strin
 		return nil, rm.AttemptID{}, status.Error(codes.InvalidArgument, err.Error())
 	}
 	refused := status.Error(codes.Unauthenticated, "the token is not that of this attempt's container")
-	md, _ := grpcmd.FromIncomingContext(ctx)
-	header := md.Get("authorization")
-	if len(header) != 1 {
-		return nil, rm.AttemptID{}, refused
-	}
-	token, ok := strings.CutPrefix(header[0], "Bearer ")
+	who, _ := security.PrincipalOf(ctx)
 	view := m.s.state.View()
 	a := view.Application(id)
-	if !ok || a == nil || attempt < 1 || int(attempt) > len(a.Attempts) {
+	if a == nil || attempt < 1 || int(attempt) > len(a.Attempts) {
 		return nil, rm.AttemptID{}, refused
 	}
 	c := view.Container(a.Attempts[attempt-1].Container)
-	if c == nil || !verifies(c, token) {
+	if c == nil || who.Container == "" || c.ID.String() != who.Container {
 		return nil, rm.AttemptID{}, refused
 	}
 	r.mu.Lock()

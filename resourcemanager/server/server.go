@@ -4,17 +4,14 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -83,38 +80,24 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	options := append(s.config.Secret.GRPCServerOptions(pb.ApplicationMasters_ServiceDesc.ServiceName),
-		grpc.MaxRecvMsgSize(8<<20), grpc.MaxConcurrentStreams(10_000),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
-	rpc := grpc.NewServer(options...)
-	pb.RegisterNodeManagersServer(rpc, &nodeManagers{s: s})
-	pb.RegisterApplicationMastersServer(rpc, &applicationMasters{s: s})
-
-	web := &http.Server{
-		Handler:           security.GuardHTTP(rest.New(rest.Config{Cluster: s, Door: s.config.Door, Logs: s.config.Logs, Logger: s.log}), nil),
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
-	}
-
+	web := rest.New(rest.Config{Cluster: s, Door: s.config.Door, Logs: s.config.Logs, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
-	g.Go(func() error { return rpc.Serve(security.LimitConnections(s.config.GRPC, 0)) })
 	g.Go(func() error {
-		if err := web.Serve(security.LimitConnections(s.config.HTTP, 0)); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
+		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
+			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Secret: s.config.Secret, Token: s.tokenOf}, MaxMessage: 8 << 20,
+			Rights: map[string]security.Right{
+				pb.NodeManagers_ServiceDesc.ServiceName:       security.ServersOnly,
+				pb.ApplicationMasters_ServiceDesc.ServiceName: security.ContainersOnly,
+			},
+			Register: func(r *grpc.Server) {
+				pb.RegisterNodeManagersServer(r, &nodeManagers{s: s})
+				pb.RegisterApplicationMastersServer(r, &applicationMasters{s: s})
+			},
+		})
 	})
 	g.Go(func() error {
-		<-ctx.Done()
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		rpc.Stop() // streams live as long as nodes do: nothing to wait for
-		if err := web.Shutdown(stop); err != nil {
-			web.Close()
-		}
-		return nil
+		return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{Doorway: security.Doorway{Name: "resource manager HTTP"}, Handler: web, Logger: s.log})
 	})
 	return g.Wait()
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	grpcmd "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/security"
@@ -375,32 +374,31 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 	if err := json.Unmarshal(spec.Artifacts[0].Content, &document); err != nil || document["id"] != id.String() || document["user"] != "ann" {
 		t.Errorf("job.json %s", spec.Artifacts[0].Content)
 	}
-	m := mastersAt(t, c.peers[0].GRPC)
-	as := func(token string) context.Context {
-		return grpcmd.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
-	}
-	register := func(ctx context.Context, attempt int32, address string) (*pb.RegisterResponse, codes.Code) {
-		r, err := m.Register(ctx, &pb.RegisterRequest{ApplicationId: id.String(), Attempt: attempt, HttpAddress: address})
+	as := func(key security.Key) pb.ApplicationMastersClient { return mastersAt(t, c.peers[0].GRPC, key) }
+	m := as(security.TokenKey(spec.ContainerId, spec.Token))
+	register := func(m pb.ApplicationMastersClient, attempt int32, address string) (*pb.RegisterResponse, codes.Code) {
+		r, err := m.Register(t.Context(), &pb.RegisterRequest{ApplicationId: id.String(), Attempt: attempt, HttpAddress: address})
 		return r, status.Code(err)
 	}
 	for name, test := range map[string]struct {
-		ctx     context.Context
+		master  pb.ApplicationMastersClient
 		attempt int32
 		address string
 		want    codes.Code
 	}{
-		"no token":                {t.Context(), 1, "", codes.Unauthenticated},
-		"wrong token":             {as("x"), 1, "", codes.Unauthenticated},
-		"attempt that is not yet": {as(spec.Token), 2, "", codes.Unauthenticated},
-		"attempt 0":               {as(spec.Token), 0, "", codes.Unauthenticated},
-		"another host":            {as(spec.Token), 1, "192.0.2.1:80", codes.InvalidArgument},
-		"no port":                 {as(spec.Token), 1, "localhost", codes.InvalidArgument},
+		"wrong token":             {as(security.TokenKey(spec.ContainerId, "x")), 1, "", codes.Unavailable},
+		"no container":            {as(security.TokenKey("container_1_0001_01_000009", spec.Token)), 1, "", codes.Unavailable},
+		"a server's secret":       {as(c.secret.Key()), 1, "", codes.PermissionDenied},
+		"attempt that is not yet": {m, 2, "", codes.Unauthenticated},
+		"attempt 0":               {m, 0, "", codes.Unauthenticated},
+		"another host":            {m, 1, "192.0.2.1:80", codes.InvalidArgument},
+		"no port":                 {m, 1, "localhost", codes.InvalidArgument},
 	} {
-		if _, got := register(test.ctx, test.attempt, test.address); got != test.want {
+		if _, got := register(test.master, test.attempt, test.address); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
-	r, code := register(as(spec.Token), 1, "127.0.0.1:4711")
+	r, code := register(m, 1, "127.0.0.1:4711")
 	if code != codes.OK || r.Epoch == 0 || r.Queue != "root.default" {
 		t.Fatalf("%v %v", r, code)
 	}
@@ -412,7 +410,7 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 		"outside":   {AskId: "a", Count: 1, Resources: &pb.Resources{Memory: 1}, Launch: &pb.Launch{Argv: []string{"a"}, Artifacts: []*pb.Artifact{{Name: "../x"}}}},
 		"too large": {AskId: "a", Count: 1, Resources: &pb.Resources{Memory: 1}, Launch: &pb.Launch{Argv: []string{strings.Repeat("a", 2<<20)}}},
 	} {
-		_, err := m.Allocate(as(spec.Token), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 1, Asks: []*pb.Ask{ask}})
+		_, err := m.Allocate(t.Context(), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 1, Asks: []*pb.Ask{ask}})
 		if status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -423,23 +421,23 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	_, err := m.Allocate(as(spec.Token), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch + 1, Sequence: 1})
+	_, err := m.Allocate(t.Context(), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch + 1, Sequence: 1})
 	stale("another epoch", err)
-	events, err := m.Events(as(spec.Token), &pb.EventsRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch})
+	events, err := m.Events(t.Context(), &pb.EventsRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Finish(as(spec.Token), &pb.FinishRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, FinalStatus: "DONE"}); status.Code(err) != codes.InvalidArgument {
+	if _, err := m.Finish(t.Context(), &pb.FinishRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, FinalStatus: "DONE"}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a status that is none: %v", err)
 	}
 	for range 2 { // a repeat is harmless
-		if _, err := m.Finish(as(spec.Token), &pb.FinishRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, FinalStatus: "SUCCEEDED"}); err != nil {
+		if _, err := m.Finish(t.Context(), &pb.FinishRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, FinalStatus: "SUCCEEDED"}); err != nil {
 			t.Error(err)
 		}
 	}
 	_, err = events.Recv()
 	stale("events after the end", err)
-	_, err = m.Allocate(as(spec.Token), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 9})
+	_, err = m.Allocate(t.Context(), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 9})
 	stale("after the end", err)
 }
 

@@ -51,6 +51,8 @@ type Env struct {
 	RM ResourceManager
 	// Listener is the HTTP server's; Run closes it.
 	Listener net.Listener
+	// Door knows and bounds the connections; nil: one of the running user.
+	Door *security.Door
 	// Caller says which user sends a request that comes through the resource manager's proxy. nil: users are not served.
 	Caller func(*http.Request) (metadata.Caller, error)
 	// Ended asks whether the application has reached its end without this controller, and why: somebody killed it. It is
@@ -177,37 +179,23 @@ func Run(ctx context.Context, env Env) error {
 		c.log = slog.Default()
 	}
 	c.log = c.log.With("app", env.Application, "attempt", env.Attempt)
+	if env.Door == nil {
+		env.Door = security.NewDoor(security.Config{Logger: c.log})
+	}
 	if env.Python == "" {
 		env.Python = "python3"
 	}
 	c.fleet = fleet{rm: env.RM, log: c.log, times: c.times, app: env.Application, try: env.Attempt, experiment: c}
 	c.fleet.init()
-	server := &http.Server{
-		Handler: security.GuardHTTP(c.handler(), nil), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(c.log.Handler(), slog.LevelDebug),
-	}
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
-	server.BaseContext = func(net.Listener) context.Context { return inner }
 	g, inner2 := errgroup.WithContext(inner)
 	g.Go(func() error {
-		if err := server.Serve(security.LimitConnections(env.Listener, 0)); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve executors: %w", err)
-		}
-		return nil
+		return env.Door.ServeHTTP(inner2, env.Listener, security.HTTP{Doorway: security.Doorway{Name: "controller HTTP"}, Handler: c.handler(), Interrupt: true, Logger: c.log})
 	})
 	g.Go(func() error {
 		defer stop()
 		return c.run(inner2)
-	})
-	g.Go(func() error {
-		<-inner2.Done()
-		end, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if server.Shutdown(end) != nil {
-			return server.Close()
-		}
-		return nil
 	})
 	err := g.Wait()
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {

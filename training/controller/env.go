@@ -25,7 +25,7 @@ import (
 const maxJob = 16 << 20
 
 // FromEnvironment makes an Env from the environment of an application master's container: HOPS_APPLICATION_ID,
-// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_TOKEN and, if set, HOPS_RM. files is a client of HOPS_FS that
+// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN and, if set, HOPS_RM. files is a client of HOPS_FS that
 // acts as HOPS_USER; sdk is the Python package. The closer is for after Run. Every variable that is missing is named in
 // the error.
 func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() ([]byte, string), log *slog.Logger) (Env, io.Closer, error) {
@@ -38,7 +38,7 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 		return v
 	}
 	env := Env{Application: need("HOPS_APPLICATION_ID"), User: need("HOPS_USER"), FS: DFS(files), SDK: sdk, Logger: log}
-	attempt, work, managers, tokenFile := need("HOPS_ATTEMPT"), need("HOPS_WORK_DIR"), need("HOPS_RM_GRPC"), need("HOPS_TOKEN")
+	attempt, work, managers, container, tokenFile := need("HOPS_ATTEMPT"), need("HOPS_WORK_DIR"), need("HOPS_RM_GRPC"), need("HOPS_CONTAINER_ID"), need("HOPS_TOKEN")
 	if len(lacking) > 0 {
 		return Env{}, nil, fmt.Errorf("not in the container of an application master: %s is not set", strings.Join(lacking, ", "))
 	}
@@ -65,11 +65,12 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	if managers := getenv("HOPS_RM"); managers != "" {
 		env.Ended = applicationEnded(strings.Split(managers, ","), env.Application, env.User)
 	}
-	env.Caller = proxied(security.NewDoor(security.Config{}), token)
+	env.Door = security.NewDoor(security.Config{Logger: log})
+	env.Caller = proxied(env.Door, token)
 	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return Env{}, nil, err
 	}
-	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), token)
+	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), container, token)
 	if err != nil {
 		return Env{}, nil, errors.Join(err, env.Listener.Close())
 	}

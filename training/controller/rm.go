@@ -10,10 +10,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/security"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -32,14 +31,14 @@ type ResourceManager interface {
 }
 
 // DialResourceManagers makes a client of the resource managers at addresses (gRPC host:port each), of which one leads,
-// with an application master's token. It connects when it is used.
-func DialResourceManagers(addresses []string, token string) (ResourceManager, io.Closer, error) {
+// for the application master in a container, whose token connections prove without showing it. It connects when it is used.
+func DialResourceManagers(addresses []string, container, token string) (ResourceManager, io.Closer, error) {
 	if len(addresses) == 0 {
 		return nil, nil, errors.New("no resource manager address is given")
 	}
-	c := &rmClient{token: token}
+	c := &rmClient{}
 	for _, a := range addresses {
-		conn, err := grpc.NewClient("passthrough:///"+a, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient("passthrough:///"+a, grpc.WithTransportCredentials(security.TokenKey(container, token).Credentials()))
 		if err != nil {
 			c.Close()
 			return nil, nil, fmt.Errorf("resource manager %s: %w", a, err)
@@ -50,7 +49,6 @@ func DialResourceManagers(addresses []string, token string) (ResourceManager, io
 }
 
 type rmClient struct {
-	token string
 	conns []*grpc.ClientConn
 
 	mu     sync.Mutex
@@ -67,7 +65,6 @@ func (c *rmClient) Close() error {
 
 // each tries fn against the leader, then the others, until one takes it or ctx ends.
 func (c *rmClient) each(ctx context.Context, fn func(ctx context.Context, m rmpb.ApplicationMastersClient) error) error {
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+c.token)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		var err error
 		for range c.conns {

@@ -38,7 +38,7 @@ func Host(t testing.TB, id, dir string) *raftstore.Host {
 		t.Fatal(err)
 	}
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: id, Listener: l, Dir: dir, Secret: security.NewSecret(), Reserve: -1,
+		ID: id, Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Secret: security.NewSecret(), Reserve: -1,
 		OnFatal: func(err error) { t.Errorf("the Raft store failed: %v", err) },
 	})
 	if err != nil {

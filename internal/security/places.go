@@ -1,0 +1,262 @@
+package security
+
+import (
+	"container/list"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultConnections is how many connections a doorway serves at a time unless it says otherwise.
+const DefaultConnections = 4096
+
+// Doorway is one listening port of a Door.
+type Doorway struct {
+	// Name of the port, for messages.
+	Name string
+	// Limit is how many connections it has at a time; 0 is DefaultConnections.
+	Limit int
+	// Descriptors is how many a connection uses at most while it is served, its own included; 0 is 1.
+	Descriptors int
+	// Servers: only the servers' own user and root may connect.
+	Servers bool
+}
+
+// Guard makes a listener's connections known and bounded. The owner of each is looked up when it comes; one without an
+// owner, or of a user who has no business here, is closed at once. When the doorway, or the process, has no place left,
+// the idlest connection of the user with most of them makes room: who opens many loses their own, and a newcomer is
+// served. The servers' user and root keep three quarters of the places as long as they use them, everybody else together
+// a quarter.
+func (d *Door) Guard(l net.Listener, way Doorway) net.Listener {
+	if way.Limit <= 0 {
+		way.Limit = DefaultConnections
+	}
+	way.Descriptors = max(way.Descriptors, 1)
+	return &guardedListener{Listener: l, door: d, way: d.places.open(way)}
+}
+
+type guardedListener struct {
+	net.Listener
+	door *Door
+	way  *doorway
+}
+
+func (l *guardedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tcp, ok := c.(*net.TCPConn)
+		if !ok {
+			c.Close()
+			continue
+		}
+		g := &guardedConn{TCPConn: tcp, peer: *l.door.PeerAt(AddrsOf(c)), way: l.way}
+		own := l.door.own(&g.peer)
+		if g.peer.err != nil || l.way.Servers && !own {
+			c.Close()
+			continue
+		}
+		l.door.places.take(g, own)
+		return g, nil
+	}
+}
+
+// guardedConn is a connection that holds a place.
+type guardedConn struct {
+	*net.TCPConn
+	peer Peer
+	way  *doorway
+	// busy: something was read or written since the last look for an idle connection.
+	busy atomic.Bool
+
+	// Of the places, under their lock.
+	holder *holder
+	at     *list.Element // nil once the place is given back
+}
+
+// Touch says that a connection is in use, for who reads and writes its socket directly.
+func Touch(c net.Conn) {
+	if g, ok := c.(*guardedConn); ok {
+		g.touch()
+	}
+}
+
+func (c *guardedConn) touch() {
+	if !c.busy.Load() {
+		c.busy.Store(true)
+	}
+}
+
+func (c *guardedConn) Read(p []byte) (int, error) {
+	c.touch()
+	return c.TCPConn.Read(p)
+}
+
+func (c *guardedConn) Write(p []byte) (int, error) {
+	c.touch()
+	return c.TCPConn.Write(p)
+}
+
+// ReadFrom implements io.ReaderFrom.
+func (c *guardedConn) ReadFrom(r io.Reader) (int64, error) {
+	c.touch()
+	return c.TCPConn.ReadFrom(r)
+}
+
+func (c *guardedConn) Close() error {
+	err := c.TCPConn.Close()
+	c.way.places.give(c)
+	return err
+}
+
+// places are the connections of all doorways of a process.
+type places struct {
+	capacity int // descriptors that connections may use
+	log      *slog.Logger
+
+	mu   sync.Mutex
+	used int // descriptors
+	ways []*doorway
+	told time.Time // when an overflow was logged
+}
+
+// doorway is a Doorway with its connections.
+type doorway struct {
+	Doorway
+	places       *places
+	users        map[uint32]*holder
+	own, foreign int // connections
+}
+
+// holder are the connections of a user at a doorway, those that were looked at longest ago in front.
+type holder struct {
+	uid   uint32
+	own   bool
+	conns list.List // of *guardedConn
+}
+
+// reservedDescriptors are not for connections that come: files, connections that this process makes itself.
+const reservedDescriptors = 256
+
+// connectionDescriptors is how many of the process's descriptors connections may use: two thirds of what it may open.
+func connectionDescriptors() int {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		limit.Cur = 1024
+	}
+	usable := int(min(limit.Cur, 1<<20)) - reservedDescriptors
+	return max(2*usable/3, 64)
+}
+
+func (p *places) open(way Doorway) *doorway {
+	w := &doorway{Doorway: way, places: p, users: map[uint32]*holder{}}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ways = append(p.ways, w)
+	return w
+}
+
+// take gives a connection its place, at the cost of another one if there is none.
+func (p *places) take(c *guardedConn, own bool) {
+	p.mu.Lock()
+	w := c.way
+	h := w.users[c.peer.UID]
+	if h == nil {
+		h = &holder{uid: c.peer.UID, own: own}
+		w.users[c.peer.UID] = h
+	}
+	c.holder, c.at = h, h.conns.PushBack(c)
+	w.count(h, 1)
+	var drop []*guardedConn
+	for w.held() > w.Limit {
+		drop = append(drop, p.evict(w, w.Limit, c))
+	}
+	for p.used > p.capacity {
+		fullest := w
+		for _, other := range p.ways {
+			if other.held()*other.Descriptors > fullest.held()*fullest.Descriptors {
+				fullest = other
+			}
+		}
+		if fullest.held() == 0 || fullest == w && w.held() == 1 {
+			break // the newcomer is all there is
+		}
+		drop = append(drop, p.evict(fullest, fullest.held(), c))
+	}
+	tell := len(drop) > 0 && time.Since(p.told) > time.Minute
+	if tell {
+		p.told = time.Now()
+	}
+	p.mu.Unlock()
+	for _, c := range drop {
+		if tell {
+			p.log.Warn("too many connections: the idlest of the user with most is closed, and so on while that lasts",
+				"port", c.way.Name, "uid", c.peer.UID, "limit", c.way.Limit, "descriptors", p.capacity)
+			tell = false
+		}
+		c.TCPConn.Close()
+	}
+}
+
+func (p *places) give(c *guardedConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remove(c)
+}
+
+// remove is give under mu.
+func (p *places) remove(c *guardedConn) {
+	if c.at == nil {
+		return
+	}
+	c.holder.conns.Remove(c.at)
+	c.at = nil
+	c.way.count(c.holder, -1)
+	if c.holder.conns.Len() == 0 {
+		delete(c.way.users, c.holder.uid)
+	}
+}
+
+func (w *doorway) held() int { return w.own + w.foreign }
+
+func (w *doorway) count(h *holder, n int) {
+	if h.own {
+		w.own += n
+	} else {
+		w.foreign += n
+	}
+	w.places.used += n * w.Descriptors
+}
+
+// secondChances bounds the search for an idle connection: of so many that were all busy, the one that was looked at
+// longest ago goes.
+const secondChances = 64
+
+// evict takes the place of a connection other than the newcomer at a doorway whose capacity is used up, and returns it.
+// mu is held; there is another one, or the newcomer goes.
+func (p *places) evict(w *doorway, capacity int, newcomer *guardedConn) *guardedConn {
+	ofOwn := w.own > 0 && w.foreign <= capacity/4
+	var most *holder
+	for _, h := range w.users {
+		if h.own == ofOwn && (most == nil || h.conns.Len() > most.conns.Len()) {
+			most = h
+		}
+	}
+	var c *guardedConn
+	for range min(secondChances, most.conns.Len()) {
+		c = most.conns.Front().Value.(*guardedConn)
+		if c != newcomer && !c.busy.Swap(false) {
+			break
+		}
+		most.conns.MoveToBack(c.at)
+	}
+	p.remove(c)
+	return c
+}

@@ -1,0 +1,149 @@
+package security
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+)
+
+// Limits of what HTTP and gRPC servers take before a handler sees a request.
+const (
+	maxHeaders = 64 << 10
+	headerTime = 10 * time.Second
+	idleTime   = 2 * time.Minute
+	// maxStreams of one gRPC connection: servers have one connection each, for all they do.
+	maxStreams = 1000
+	// DefaultMessage is the size of the largest gRPC message, in bytes, unless a service says otherwise.
+	DefaultMessage = 4 << 20
+)
+
+// HTTP is a server of HTTP.
+type HTTP struct {
+	Doorway
+	Handler http.Handler
+	// Hosts says which names beside those of loopback the server is called by; may be nil.
+	Hosts func(host string) bool
+	// ReadTime is how long a request may take to arrive; 0: as long as its handler waits for it.
+	ReadTime time.Duration
+	// Drain is how long requests in flight may go on when the server stops. Default 1 s.
+	Drain time.Duration
+	// Interrupt: the context of requests in flight is done then, for handlers that wait for events.
+	Interrupt bool
+	Logger    *slog.Logger
+}
+
+// ServeHTTP serves until ctx is done and returns nil, or the error that the listener broke with.
+func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
+	if h.Drain <= 0 {
+		h.Drain = time.Second
+	}
+	if h.Logger == nil {
+		h.Logger = slog.Default()
+	}
+	base := ctx
+	if !h.Interrupt {
+		base = context.WithoutCancel(ctx)
+	}
+	server := &http.Server{
+		Handler:           GuardHTTP(h.Handler, h.Hosts),
+		ReadHeaderTimeout: headerTime, ReadTimeout: h.ReadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ConnContext: d.withPeer,
+		ErrorLog:    slog.NewLogLogger(h.Logger.Handler(), slog.LevelDebug),
+	}
+	drained := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(drained)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.Drain)
+		defer cancel()
+		if server.Shutdown(end) != nil { // some took longer
+			server.Close()
+		}
+	})
+	err := server.Serve(d.Guard(l, h.Doorway))
+	if !stop() {
+		<-drained
+		return nil
+	}
+	return fmt.Errorf("%s: %w", h.Name, err)
+}
+
+// GRPC is a server of gRPC. Every connection proves a key of Keys; a call is let in when its service has a right that
+// the connection's principal has: ServersOnly or ContainersOnly.
+type GRPC struct {
+	Doorway
+	Keys   Keyring
+	Rights map[string]Right // by full name of a service
+	// Register adds the services.
+	Register func(*grpc.Server)
+	// MaxMessage is the size of the largest message that is read, in bytes; 0 is DefaultMessage.
+	MaxMessage int
+}
+
+// ServeGRPC serves until ctx is done and returns nil, or the error that the listener broke with. Streams end at once.
+func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
+	if g.MaxMessage <= 0 {
+		g.MaxMessage = DefaultMessage
+	}
+	server := grpc.NewServer(
+		grpc.Creds(g.Keys.Credentials()), grpc.InTapHandle(g.authorize),
+		grpc.ConnectionTimeout(proofTime), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(g.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	g.Register(server)
+	for service := range server.GetServiceInfo() {
+		if r := g.Rights[service]; r != ServersOnly && r != ContainersOnly {
+			return fmt.Errorf("%s: the service %s has no right", g.Name, service)
+		}
+	}
+	stop := context.AfterFunc(ctx, server.Stop)
+	defer stop()
+	if err := server.Serve(g.Keys.Listen(d.Guard(l, g.Doorway))); err != nil && ctx.Err() == nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("%s: %w", g.Name, err)
+	}
+	return nil
+}
+
+// authorize sees a call when its headers have come; its message is not read before.
+func (g *GRPC) authorize(ctx context.Context, call *tap.Info) (context.Context, error) {
+	service, _, _ := strings.Cut(strings.TrimPrefix(call.FullMethodName, "/"), "/")
+	who, ok := PrincipalOf(ctx)
+	if !ok {
+		return nil, status.Error(codes.Unauthenticated, ErrProof.Error())
+	}
+	switch g.Rights[service] {
+	case ServersOnly:
+		if who.Container == "" {
+			return ctx, nil
+		}
+		return nil, status.Errorf(codes.PermissionDenied, "%s is for servers, not for container %s", service, who.Container)
+	case ContainersOnly:
+		if who.Container != "" {
+			return ctx, nil
+		}
+		return nil, status.Errorf(codes.PermissionDenied, "%s is for containers: prove a container's token", service)
+	}
+	return nil, status.Errorf(codes.Unimplemented, "unknown service %s", service)
+}
+
+// PrincipalOf is who has proved the key of the connection that a gRPC call came on.
+func PrincipalOf(ctx context.Context) (Principal, bool) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return Principal{}, false
+	}
+	who, ok := p.AuthInfo.(Principal)
+	return who, ok
+}
