@@ -2,9 +2,12 @@ package raftstore
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -133,4 +136,53 @@ func FuzzFrames(f *testing.F) {
 	w.Close()
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, raw []byte) { verifyFrames(bytes.NewReader(raw)) })
+}
+
+// Connections of somebody who knows no secret, more than there are places, made again whenever they are dropped, keep no
+// member from voting: a new leader is there and takes commands.
+func TestStrangersDoNotHoldUpAnElection(t *testing.T) {
+	for _, who := range []struct {
+		name string
+		uid  uint32
+	}{{"of another user", 4294000000}, {"of the servers' user", uint32(os.Geteuid())}} {
+		t.Run(who.name, func(t *testing.T) {
+			attacker := net.IPv4(127, 0, 0, 2)
+			c := newCluster(t, 3)
+			c.configure = func(h *HostConfig) {
+				h.Door = security.NewDoor(security.Config{Logger: h.Logger, Owner: func(a security.ConnAddrs) (uint32, error) {
+					if a.Remote.(*net.TCPAddr).IP.Equal(attacker) {
+						return who.uid, nil
+					}
+					return uint32(os.Geteuid()), nil
+				}})
+			}
+			c.start("a")
+			c.propose("a", set("x", 1))
+			ctx, end := context.WithCancel(t.Context())
+			var wait sync.WaitGroup
+			defer wait.Wait()
+			defer end()
+			attack := func(addr string) {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: attacker}}
+				for ctx.Err() == nil {
+					conn, err := d.DialContext(ctx, "tcp", addr)
+					if err != nil {
+						return // the member that is stopped
+					}
+					unblock := context.AfterFunc(ctx, func() { conn.Close() })
+					io.Copy(io.Discard, conn) // until it is dropped
+					unblock()
+					conn.Close()
+				}
+			}
+			for _, nd := range c.nodes {
+				for range 300 {
+					wait.Go(func() { attack(nd.addr) })
+				}
+			}
+			leader := c.leader("a").host.ID()
+			c.stop(leader)
+			c.propose("a", set("x", 2), leader)
+		})
+	}
 }
