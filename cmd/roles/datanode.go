@@ -1,6 +1,8 @@
 package roles
 
 import (
+	"errors"
+
 	"github.com/gohops/hops/datanode/server"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
@@ -30,5 +32,9 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	if err != nil {
 		return nil, err
 	}
-	return []program.Part{{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}}, nil
+	audit, err := b.audit("datanode", own.Volumes[0].Path) // a volume begins empty: after it was opened
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return append(audit, program.Part{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}), nil
 }

@@ -26,6 +26,11 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	audit, err := b.audit("namenode", own.Data)
+	if err != nil {
+		return nil, err
+	}
+	parts = append(audit, parts...)
 	l, err := b.listeners(self.IPC, self.HTTP, self.GRPC)
 	if err != nil {
 		return nil, err

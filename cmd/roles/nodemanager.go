@@ -33,5 +33,9 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []program.Part{{Name: "node manager", Run: s.Run}}, nil
+	audit, err := b.audit("nodemanager", own.Work)
+	if err != nil {
+		return nil, err
+	}
+	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
 }

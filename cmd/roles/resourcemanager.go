@@ -30,6 +30,11 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	audit, err := b.audit("resourcemanager", own.Data)
+	if err != nil {
+		return nil, err
+	}
+	parts = append(audit, parts...)
 	l, err := b.listeners(self.HTTP, self.GRPC)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,8 @@ type Builder struct {
 	Alone  bool
 	Logger *slog.Logger
 
-	hosts map[string]*raftstore.Host // by address
+	hosts   map[string]*raftstore.Host // by address
+	audited bool                       // Door has an audit log
 }
 
 // New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
@@ -59,7 +60,7 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 	properties := file.HadoopProperties()
 	return &Builder{
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Secret: secret, Logger: logger,
-		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers}),
+		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Logger: logger}),
 	}, nil
 }
 
@@ -114,6 +115,26 @@ func (b *Builder) host(id, addr, dir string, reserve int64) (*raftstore.Host, []
 	}
 	b.hosts[addr] = h
 	return h, []program.Part{{Name: "raft", Run: h.Run}}, nil
+}
+
+// audit gives the process an audit log, if it has none: dir is the role's own directory.
+func (b *Builder) audit(role, dir string) ([]program.Part, error) {
+	if b.File.Audit.Dir != "" {
+		dir = b.File.Audit.Dir
+	}
+	if b.audited {
+		return nil, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	a, err := security.OpenAudit(security.AuditConfig{Path: filepath.Join(dir, role+"-audit.log"), Reads: b.File.Audit.Reads, Logger: b.Logger})
+	if err != nil {
+		return nil, err
+	}
+	b.audited = true
+	b.Door.SetAudit(a)
+	return []program.Part{{Name: "audit log", Run: a.Run}}, nil
 }
 
 // FSURI is the filesystem's URI: the namenode's address, or with several the cluster's name, which clients resolve by

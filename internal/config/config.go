@@ -30,6 +30,7 @@ type File struct {
 	Datanode         *Datanode         `yaml:"datanode"`
 	ResourceManager  *ResourceManager  `yaml:"resourcemanager"`
 	NodeManager      *NodeManager      `yaml:"nodemanager"`
+	Audit            Audit             `yaml:"audit"`
 	Properties       map[string]string `yaml:"properties"`
 	properties       Properties
 }
@@ -41,6 +42,14 @@ type Cluster struct {
 	SecretFile string `yaml:"secret_file"`
 	// Conf, when set, is a directory into which a starting namenode writes core-site.xml, hdfs-site.xml and yarn-site.xml.
 	Conf string `yaml:"conf"`
+}
+
+// Audit says what is kept of who was let do what, and where.
+type Audit struct {
+	// Dir is the directory of the audit logs, one a role; default: the role's own data directory.
+	Dir string `yaml:"dir"`
+	// Reads are kept too when they are allowed; default: changes and refusals only.
+	Reads bool `yaml:"reads"`
 }
 
 // NamenodeMember is one namenode as everybody reaches it.

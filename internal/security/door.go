@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -57,6 +58,7 @@ type Door struct {
 	uid    uint32
 	daemon string // the user this process runs as, who is the superuser
 	places *places
+	audit  atomic.Pointer[Audit]
 
 	mu     sync.Mutex
 	groups map[string]cachedGroups
@@ -123,6 +125,7 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	}
 	host, err := d.checkOwner(p, authenticated)
 	if err != nil {
+		d.refuse(p, claimed, real, err)
 		return metadata.Caller{}, err
 	}
 	caller := d.Caller(claimed)
@@ -131,10 +134,21 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 		return caller, nil
 	}
 	if !d.mayProxy(real, caller) {
-		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", real, claimed)
+		err := metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", real, claimed)
+		d.refuse(p, claimed, real, err)
+		return metadata.Caller{}, err
 	}
 	caller.RealUser = real
 	return caller, nil
+}
+
+// refuse records that a peer may not have the name that it claims.
+func (d *Door) refuse(p *Peer, claimed, real string, err error) {
+	c := metadata.Caller{User: claimed, RealUser: real}
+	if a, ok := p.Remote.(*net.TCPAddr); ok {
+		c.Host = a.IP.String()
+	}
+	d.Record(Decision{Caller: c, Port: "door", Command: "claim", Reason: err.Error()})
 }
 
 // Caller is a user with groups and rights, for work that a server does in somebody's name.

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/gohops/hops/metadata"
 )
 
 // Limits of what HTTP and gRPC servers take before a handler sees a request.
@@ -97,8 +99,16 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 	if g.MaxMessage <= 0 {
 		g.MaxMessage = DefaultMessage
 	}
+	authorize := func(ctx context.Context, call *tap.Info) (context.Context, error) {
+		ctx, err := g.authorize(ctx, call)
+		if err != nil {
+			who, _ := PrincipalOf(ctx)
+			d.Record(Decision{Caller: metadata.Caller{User: who.Container}, Port: "grpc", Command: call.FullMethodName, Reason: status.Convert(err).Message()})
+		}
+		return ctx, err
+	}
 	server := grpc.NewServer(
-		grpc.Creds(g.Keys.Credentials()), grpc.InTapHandle(g.authorize),
+		grpc.Creds(g.Keys.Credentials()), grpc.InTapHandle(authorize),
 		grpc.ConnectionTimeout(proofTime), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(g.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
@@ -121,21 +131,21 @@ func (g *GRPC) authorize(ctx context.Context, call *tap.Info) (context.Context, 
 	service, _, _ := strings.Cut(strings.TrimPrefix(call.FullMethodName, "/"), "/")
 	who, ok := PrincipalOf(ctx)
 	if !ok {
-		return nil, status.Error(codes.Unauthenticated, ErrProof.Error())
+		return ctx, status.Error(codes.Unauthenticated, ErrProof.Error())
 	}
 	switch g.Rights[service] {
 	case ServersOnly:
 		if who.Container == "" {
 			return ctx, nil
 		}
-		return nil, status.Errorf(codes.PermissionDenied, "%s is for servers, not for container %s", service, who.Container)
+		return ctx, status.Errorf(codes.PermissionDenied, "%s is for servers, not for container %s", service, who.Container)
 	case ContainersOnly:
 		if who.Container != "" {
 			return ctx, nil
 		}
-		return nil, status.Errorf(codes.PermissionDenied, "%s is for containers: prove a container's token", service)
+		return ctx, status.Errorf(codes.PermissionDenied, "%s is for containers: prove a container's token", service)
 	}
-	return nil, status.Errorf(codes.Unimplemented, "unknown service %s", service)
+	return ctx, status.Errorf(codes.Unimplemented, "unknown service %s", service)
 }
 
 // PrincipalOf is who has proved the key of the connection that a gRPC call came on.

@@ -1,0 +1,270 @@
+package security
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// Decision is what an audit log keeps of a request: who asked for what, and whether they were let.
+type Decision struct {
+	Allowed bool
+	Caller  metadata.Caller
+	// Port is the protocol the request came by, such as rpc, webhdfs, rest, grpc or transfer.
+	Port string
+	// Command is the operation; Source and Target are what it was about, empty where there is none.
+	Command, Source, Target string
+	// Reason is why a request was refused.
+	Reason string
+	// Read: the request changes nothing.
+	Read bool
+}
+
+// AuditConfig describes an audit log. Path is required.
+type AuditConfig struct {
+	Path string
+	// Reads are logged too when they are allowed; refusals and changes always are.
+	Reads bool
+	// Size is where a file ends and the next one begins, in bytes; Keep is how many ended ones stay. Defaults 64 MiB, 10.
+	Size int64
+	Keep int
+	// Logger is told when the log cannot be written.
+	Logger *slog.Logger
+}
+
+const (
+	// auditBuffer is how much may wait to be written; what comes when it is full is counted, and the count is logged:
+	// a disk that is full or hangs stops no server.
+	auditBuffer = 4 << 20
+	auditFlush  = time.Second
+	// maxAudited bounds what a line keeps of a name that came from outside, in bytes.
+	maxAudited = 4096
+)
+
+// Audit writes decisions to a file, a line each, with the keys of HDFS's audit log (FSNamesystem.audit). It is safe for
+// concurrent use. A nil Audit keeps nothing.
+type Audit struct {
+	config AuditConfig
+
+	mu      sync.Mutex
+	pending []byte
+	lost    int
+	full    chan struct{} // capacity 1: much is pending
+
+	// Of Run and Close.
+	writing sync.Mutex
+	file    *os.File
+	size    int64
+	failed  error
+	spare   []byte
+}
+
+// OpenAudit opens a log for appending.
+func OpenAudit(c AuditConfig) (*Audit, error) {
+	if c.Size <= 0 {
+		c.Size = 64 << 20
+	}
+	if c.Keep <= 0 {
+		c.Keep = 10
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	a := &Audit{config: c, full: make(chan struct{}, 1)}
+	if err := a.open(); err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return a, nil
+}
+
+func (a *Audit) open() error {
+	f, err := os.OpenFile(a.config.Path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	a.file, a.size = f, info.Size()
+	return nil
+}
+
+// Record keeps a decision. It does not wait for the disk.
+func (a *Audit) Record(d Decision) {
+	if a == nil || d.Allowed && d.Read && !a.config.Reads {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.pending) >= auditBuffer {
+		a.lost++
+		return
+	}
+	a.pending = appendDecision(a.pending, time.Now(), &d)
+	if len(a.pending) >= auditBuffer/4 {
+		select {
+		case a.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run writes until ctx is done, and then what is left.
+func (a *Audit) Run(ctx context.Context) error {
+	tick := time.NewTicker(auditFlush)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-a.full:
+		case <-ctx.Done():
+			a.flush()
+			a.writing.Lock()
+			defer a.writing.Unlock()
+			return a.file.Close()
+		}
+		a.flush()
+	}
+}
+
+// flush writes what is pending.
+func (a *Audit) flush() {
+	a.writing.Lock()
+	defer a.writing.Unlock()
+	a.mu.Lock()
+	out, lost := a.pending, a.lost
+	a.pending, a.lost = a.spare[:0], 0
+	a.mu.Unlock()
+	if lost > 0 {
+		out = fmt.Appendf(out, "%s WARN audit: %d decisions were not written: the log could not keep up\n", time.Now().Format(auditTime), lost)
+	}
+	if len(out) == 0 {
+		return
+	}
+	err := a.write(out)
+	if err != nil && a.failed == nil {
+		a.config.Logger.Error("the audit log cannot be written; what it misses is lost", "err", err)
+	} else if err == nil && a.failed != nil {
+		a.config.Logger.Info("the audit log is written again", "file", a.config.Path)
+	}
+	a.failed = err
+	a.spare = out[:0]
+}
+
+func (a *Audit) write(out []byte) error {
+	if a.size > 0 && a.size+int64(len(out)) > a.config.Size {
+		if err := a.rotate(); err != nil {
+			return err
+		}
+	}
+	n, err := a.file.Write(out)
+	a.size += int64(n)
+	return err
+}
+
+// rotate makes the file the first of the ended ones, audit.log.1, and begins a new one.
+func (a *Audit) rotate() error {
+	name := func(i int) string { return a.config.Path + "." + strconv.Itoa(i) }
+	for i := a.config.Keep - 1; i >= 1; i-- {
+		if err := os.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(a.config.Path, name(1)); err != nil {
+		return err
+	}
+	old := a.file
+	if err := a.open(); err != nil {
+		return err
+	}
+	return old.Close()
+}
+
+const auditTime = "2006-01-02 15:04:05,000"
+
+// appendDecision makes a line as HDFS writes it, by which tools find the fields:
+//
+//	allowed=true	ugi=ann (auth:SIMPLE)	ip=/127.0.0.1	cmd=rename	src=/a	dst=/b	perm=null	proto=rpc
+func appendDecision(b []byte, now time.Time, d *Decision) []byte {
+	b = now.AppendFormat(b, auditTime)
+	b = append(b, " INFO FSNamesystem.audit: allowed="...)
+	b = strconv.AppendBool(b, d.Allowed)
+	b = append(b, "\tugi="...)
+	b = appendAudited(b, d.Caller.User)
+	if d.Caller.RealUser != "" {
+		b = append(b, " (auth:PROXY) via "...)
+		b = appendAudited(b, d.Caller.RealUser)
+	}
+	b = append(b, " (auth:SIMPLE)\tip=/"...)
+	b = appendAudited(b, d.Caller.Host)
+	b = append(b, "\tcmd="...)
+	b = appendAudited(b, d.Command)
+	b = append(b, "\tsrc="...)
+	b = appendAudited(b, d.Source)
+	b = append(b, "\tdst="...)
+	b = appendAudited(b, d.Target)
+	b = append(b, "\tperm=null\tproto="...)
+	b = append(b, d.Port...)
+	if d.Reason != "" {
+		b = append(b, "\treason="...)
+		b = appendAudited(b, d.Reason)
+	}
+	return append(b, '\n')
+}
+
+// appendAudited writes a word that came from outside so that it stays in its field: control characters, which would begin
+// a field or a line of their own, are escaped as in Go.
+func appendAudited(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	if len(s) > maxAudited {
+		s = s[:maxAudited]
+	}
+	plain := true
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] >= 0x7f || s[i] == '\\' {
+			plain = false
+			break
+		}
+	}
+	if plain {
+		return append(b, s...)
+	}
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == '\\':
+			b = append(b, '\\', '\\')
+		case r == utf8.RuneError && n == 1:
+			b = fmt.Appendf(b, "\\x%02x", s[i])
+		case strconv.IsPrint(r):
+			b = append(b, s[i:i+n]...)
+		default:
+			q := strconv.QuoteRune(r)
+			b = append(b, q[1:len(q)-1]...)
+		}
+		i += n
+	}
+	return b
+}
+
+// Record keeps a decision in the door's audit log, if it has one.
+func (d *Door) Record(e Decision) { d.audit.Load().Record(e) }
+
+// SetAudit gives the door an audit log.
+func (d *Door) SetAudit(a *Audit) { d.audit.Store(a) }
+
+// Refused reports whether an error is a decision against the caller, not one about what they asked for.
+func Refused(err error) bool {
+	return errors.Is(err, metadata.ErrPermission) || errors.Is(err, metadata.ErrUnauthorized)
+}
