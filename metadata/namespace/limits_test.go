@@ -327,16 +327,16 @@ func TestCommandsWithAbsurdNumbers(t *testing.T) {
 		op   any
 		want *metadata.Kind
 	}{
-		"a block of another file":             {&logpb.AddBlock{Inode: uint64(second), ClientName: "c2", Block: block}, metadata.ErrInvalidArgument},
-		"no block size":                       {small, metadata.ErrIO},
-		"an attribute of no namespace":        {&logpb.SetXAttr{Target: to("/one"), Create: true, Attribute: &logpb.XAttr{Namespace: -256, Name: "a"}}, metadata.ErrInvalidArgument},
-		"removing one of no namespace":        {&logpb.RemoveXAttr{Target: to("/one"), Namespace: 256, Name: "a"}, metadata.ErrInvalidArgument},
-		"an entry of a list of no type":       {&logpb.SetACL{Target: to("/one"), Entries: []*logpb.ACLEntry{{Type: -1}}}, metadata.ErrInvalidArgument},
-		"a change of a list that is none":     {&logpb.SetACL{Target: to("/one"), Change: -1, Entries: []*logpb.ACLEntry{{}}}, metadata.ErrInvalidArgument},
-		"more ids than there are":             {&logpb.ReserveIDs{Blocks: 1 << 62}, metadata.ErrInvalidArgument},
-		"a replication of the next 16 bits":   {&logpb.SetReplication{Target: to("/one"), Replication: 1<<16 + 1}, metadata.ErrIO},
-		"a length that overflows":             {&logpb.Fsync{Inode: uint64(first), ClientName: "c1", LastBlockLength: math.MaxInt64}, metadata.ErrInvalidArgument},
-		"a policy of the next 8 bits":         {&logpb.SetStoragePolicy{Target: to("/one"), Policy: 256 + 7}, metadata.ErrInvalidArgument},
+		"a block of another file":              {&logpb.AddBlock{Inode: uint64(second), ClientName: "c2", Block: block}, metadata.ErrInvalidArgument},
+		"no block size":                        {small, metadata.ErrIO},
+		"an attribute of no namespace":         {&logpb.SetXAttr{Target: to("/one"), Create: true, Attribute: &logpb.XAttr{Namespace: -256, Name: "a"}}, metadata.ErrInvalidArgument},
+		"removing one of no namespace":         {&logpb.RemoveXAttr{Target: to("/one"), Namespace: 256, Name: "a"}, metadata.ErrInvalidArgument},
+		"an entry of a list of no type":        {&logpb.SetACL{Target: to("/one"), Entries: []*logpb.ACLEntry{{Type: -1}}}, metadata.ErrInvalidArgument},
+		"a change of a list that is none":      {&logpb.SetACL{Target: to("/one"), Change: -1, Entries: []*logpb.ACLEntry{{}}}, metadata.ErrInvalidArgument},
+		"more ids than there are":              {&logpb.ReserveIDs{Blocks: 1 << 62}, metadata.ErrInvalidArgument},
+		"a replication of the next 16 bits":    {&logpb.SetReplication{Target: to("/one"), Replication: 1<<16 + 1}, metadata.ErrIO},
+		"a length that overflows":              {&logpb.Fsync{Inode: uint64(first), ClientName: "c1", LastBlockLength: math.MaxInt64}, metadata.ErrInvalidArgument},
+		"a policy of the next 8 bits":          {&logpb.SetStoragePolicy{Target: to("/one"), Policy: 256 + 7}, metadata.ErrInvalidArgument},
 		"a recovery to a length below nothing": {&logpb.CommitRecovery{Block: block, Length: -1}, metadata.ErrIO},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,9 @@ func (ns *Namespace) xattrTarget(p *place, t *txn, target *logpb.Target, a metad
 func cannotFind(p *place) error { return metadata.Errorf(metadata.ErrNotExist, "cannot find %s", p) }
 
 // validNamespace: an enum of a message may hold any number.
-func validNamespace(n logpb.XAttr_Namespace) bool { return n >= logpb.XAttr_USER && n <= logpb.XAttr_RAW }
+func validNamespace(n logpb.XAttr_Namespace) bool {
+	return n >= logpb.XAttr_USER && n <= logpb.XAttr_RAW
+}
 
 // setXAttr makes an attribute or replaces its value (FSDirXAttrOp.setXAttr).
 //
