@@ -8,7 +8,7 @@ GOLANGCI_VERSION := v2.15.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fault train clean
+.PHONY: help build build-static demo test race lint bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fuzz fault train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ compat: build ## foreign clients, and a stock HDFS beside hops: every answer com
 
 compat-fuzz: build ## random operations on a stock HDFS and on hops: make compat-fuzz SECONDS=600 SEED=1
 	@$(GO) run ./integration/hadoop fuzz -hops $(BIN)/hops -seconds $(or $(SECONDS),600) -seed $(or $(SEED),1) $(COMPAT_FLAGS)
+
+fuzz: ## every fuzz target, one after the other; inputs that fail stay in testdata: make fuzz SECONDS=60 TARGETS='namespace|dtp'
+	@$(GO) run ./integration/fuzz -seconds $(or $(SECONDS),60) -targets '$(TARGETS)'
 
 fault: ## the fault matrix with real processes (not built yet)
 	@echo "make fault: the fault suite is not built yet; make test and make demo kill processes" >&2; exit 2

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // dial makes the client of a command.
@@ -85,17 +85,17 @@ func jobCommand() *cli.Command {
 func readDocument(name string, stdin io.Reader, into any) error {
 	var text []byte
 	var err error
-	if name == "-" {
-		text, err = io.ReadAll(io.LimitReader(stdin, 1<<20))
+	if name == "-" { // one byte more than may be read: not half a document
+		text, err = io.ReadAll(io.LimitReader(stdin, 1<<20+1))
 	} else {
 		text, err = os.ReadFile(name)
 	}
 	if err != nil {
 		return err
 	}
-	asJSON, err := yaml.YAMLToJSON(text)
+	asJSON, err := yaml.ToJSON(name, text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return err
 	}
 	d := json.NewDecoder(strings.NewReader(string(asJSON)))
 	d.DisallowUnknownFields()

@@ -14,9 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // Config describes a cluster. Servers are named nn1.., dn1.., rm1 and nm1...

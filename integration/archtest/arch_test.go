@@ -180,6 +180,7 @@ func TestThirdPartiesStayBehindTheirPackage(t *testing.T) {
 		"github.com/hashicorp/raft":    {"metadata/raftstore"},
 		"github.com/dgraph-io/badger":  {"metadata/kv"},
 		"github.com/NVIDIA/go-nvml":    {"nodemanager/gpu"},
+		"github.com/goccy/go-yaml":     {"internal/yaml"},
 		"github.com/tidwall/btree":     {"metadata/", "namenode/", "resourcemanager/"},
 		"github.com/jedib0t/go-pretty": {"cmd/", "integration/"},
 	}

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // known is known.yaml: how many cases each client has, and which of them are known to differ.
@@ -50,10 +51,8 @@ func loadKnown(source string) (known, error) {
 	if err != nil {
 		return k, err
 	}
-	if err := yaml.UnmarshalWithOptions(text, &k, yaml.Strict()); err != nil {
-		return k, fmt.Errorf("%s: %w", path, err)
-	}
-	return k, nil
+	err = yaml.UnmarshalStrict(path, text, &k)
+	return k, err
 }
 
 // report prints what failed and the table. It fails when something failed that is not known to.

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/goccy/go-yaml"
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // log4j sends what Hadoop logs to standard error, warnings and worse only: the servers' log files.

@@ -14,10 +14,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // A program that cannot start says what is wrong, where, and what to do, in one error; it changes nothing and leaves no

@@ -15,9 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // File is hops.yaml. The lists of namenodes and resource managers are the same on every machine; each role's own
@@ -140,28 +139,24 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w (name another file with -c; docs/reference/configuration.md shows one)", err)
 	}
-	f, err := Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return f, nil
+	return Parse(path, text)
 }
 
-// Parse reads and validates the text of a file.
-func Parse(text []byte) (*File, error) {
+// Parse reads and validates the text of the file called name.
+func Parse(name string, text []byte) (*File, error) {
 	var tree any
-	if err := yaml.Unmarshal(text, &tree); err != nil {
+	if err := yaml.Unmarshal(name, text, &tree); err != nil {
 		return nil, err
 	}
 	if err := unknownKeys("", tree, reflect.TypeFor[File]()); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	f := &File{}
-	if err := yaml.Unmarshal(text, f); err != nil {
+	if err := yaml.Unmarshal(name, text, f); err != nil {
 		return nil, err
 	}
 	if err := f.Validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return f, nil
 }

@@ -23,7 +23,7 @@ properties: {dfs.replication: 2, dfs.blocksize: 64MiB, hadoop.proxyuser.hue.host
 `
 
 func TestWholeFile(t *testing.T) {
-	f, err := Parse([]byte(whole))
+	f, err := Parse("hops.yaml", []byte(whole))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,12 +57,12 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 			if text == whole {
 				t.Fatal("nothing replaced")
 			}
-			if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Parse("hops.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error = %v, want %q", err, c.want)
 			}
 		})
 	}
-	_, err := Parse([]byte("namenode: {}\ndatanode: {}\n"))
+	_, err := Parse("hops.yaml", []byte("namenode: {}\ndatanode: {}\n"))
 	for _, want := range []string{"cluster.name is missing", "namenode.data is missing", "datanode.volumes is empty"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want %q among others", err, want)

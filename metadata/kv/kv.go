@@ -15,10 +15,11 @@ import (
 // Newest is the timestamp at which a view shows the last version of every key.
 const Newest uint64 = math.MaxUint64
 
-// Limits on what a store takes. Longer keys and values are errors of Put.
+// Limits on what a store takes. Longer keys and values are errors of Put: the greatest record of a state machine has to be
+// below them, or its checkpoint fails for good.
 const (
 	MaxKey   = 16 << 10
-	MaxValue = 512 << 10
+	MaxValue = 960 << 10
 )
 
 // ErrNotFound is returned by Get for a key that has no value at the view's timestamp.

@@ -44,8 +44,9 @@ const commandsPerTurn = 32
 // Apply applies the commands of one log entry and returns a *Result for each. An entry that is already in the state
 // gives nil results.
 //
-// It panics when the entry cannot be applied: a command of a newer version, or a checkpoint that cannot be read. The
-// process must end then, because skipping a committed command would make this member differ from the others.
+// It panics when the entry cannot be applied: a command of a newer version, damaged bytes, or a checkpoint that cannot be
+// read. The process must end then, because skipping a committed command would make this member differ from the others. A
+// command that no member can make sense of is no such case: it is answered, and changes nothing.
 func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	ns.mu.Lock()
@@ -99,9 +100,8 @@ func (ns *Namespace) decode(data []byte) (*logpb.Command, error) {
 	if caller != nil {
 		cmd.Caller = caller
 	}
-	op := operation(cmd)
-	if op == nil || newer(cmd) || newer(op) {
-		return nil, errNewer
+	if err := checkShape(cmd); err != nil {
+		return nil, err
 	}
 	return cmd, nil
 }
@@ -135,8 +135,6 @@ func (c *callers) take(data []byte) (caller *logpb.Caller, rest []byte) {
 	}
 	return known.caller, data[size+n:]
 }
-
-func newer(m protoreflect.ProtoMessage) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
 
 // operation is the message of a command's operation; nil for one that this program does not know.
 func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
@@ -200,7 +198,11 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 	cmd, err := ns.decode(data)
 	if err != nil {
-		panic(fmt.Sprintf("namespace: log entry %d: %v", index, err))
+		if !isAnswer(err) {
+			panic(fmt.Sprintf("namespace: log entry %d: %v", index, err))
+		}
+		result.Err = err
+		return
 	}
 	if now := metadata.Time(cmd.Now); now > ns.meta.now {
 		ns.meta.now = now

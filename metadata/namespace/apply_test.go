@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
@@ -32,6 +34,8 @@ func TestNewerCommandStops(t *testing.T) {
 		"no operation":                {[]byte{}, "newer version"},
 		"a field of the command":      {append(field(400, []byte("x")), known...), "newer version"},
 		"a field of the operation":    {field(10, field(77, []byte("x"))), "newer version"},
+		"a field of the target":       {field(10, field(1, field(77, []byte("x")))), "newer version"},
+		"a field of the caller":       {append(field(1, field(77, []byte("x"))), known...), "newer version"},
 		"bytes that are no message":   {[]byte{0xff, 0xff, 0xff}, "damaged"},
 		"a message that is cut short": {known[:len(known)-2], "damaged"},
 	} {
@@ -45,6 +49,51 @@ func TestNewerCommandStops(t *testing.T) {
 			w.entry(test.data)
 			t.Error("it was applied")
 		})
+	}
+}
+
+// A command without a message that it is made of is refused by every member alike: a panic would come again at every
+// start. The operations and their messages are those of the schema, so that no new one is forgotten.
+func TestCommandWithoutAPartIsRefused(t *testing.T) {
+	optional := map[protoreflect.FullName]bool{
+		"hops.metadata.log.v1.AddBlock.previous": true, "hops.metadata.log.v1.Complete.last": true,
+	}
+	ops := new(logpb.Command).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
+	for i := range ops.Len() {
+		op := ops.Get(i)
+		fields := op.Message().Fields()
+		whole := func() (*logpb.Command, protoreflect.Message) {
+			cmd := NewCommand(super, nil, -1, 1)
+			m := cmd.ProtoReflect().Mutable(op).Message()
+			for j := range fields.Len() {
+				if f := fields.Get(j); f.Message() != nil && !f.IsList() {
+					m.Mutable(f)
+				}
+			}
+			return cmd, m
+		}
+		for j := range fields.Len() {
+			part := fields.Get(j)
+			if part.Message() == nil || part.IsList() {
+				continue
+			}
+			t.Run(string(part.FullName()), func(t *testing.T) {
+				for _, there := range []bool{true, false} {
+					w := newWorld(t, Config{})
+					w.do(super, &logpb.Mkdirs{Target: to("/a"), Mode: 0o755})
+					cmd, m := whole()
+					if !there {
+						m.Clear(part)
+					}
+					err := w.apply(cmd).Err
+					refused := errors.Is(err, metadata.ErrInvalidArgument) && strings.Contains(err.Error(), "has no "+string(part.Name()))
+					if want := !there && !optional[part.FullName()]; refused != want {
+						t.Errorf("there: %v, refused: %v, want %v", there, refused, want)
+					}
+					w.check()
+				}
+			})
+		}
 	}
 }
 

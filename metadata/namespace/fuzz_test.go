@@ -2,20 +2,123 @@ package namespace
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
+	"math"
 	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
+// populated is a namespace with something of everything that a command can come upon: files in all states, quotas, lists,
+// attributes, answers, leases.
+func populated(t testing.TB) *world {
+	w := newWorld(t, Config{})
+	scribble(w, rand.New(rand.NewPCG(1, 2)), 60)
+	do := func(c metadata.Caller, op any) *Result {
+		w.now += 1000
+		r := w.do(c, op)
+		if r.Err != nil {
+			t.Fatalf("%T: %v", op, r.Err)
+		}
+		return r
+	}
+	do(super, &logpb.Mkdirs{Target: to("/q"), Mode: 0o777})
+	do(super, &logpb.SetQuota{Target: to("/q"), Names: 6, Space: 9 << 20})
+	do(super, &logpb.Mkdirs{Target: to("/acl"), Mode: 0o777})
+	do(super, &logpb.SetACL{Target: to("/acl"), Change: logpb.SetACL_MODIFY, Entries: []*logpb.ACLEntry{
+		{Name: "bob", Rights: 7}, {Type: logpb.ACLEntry_GROUP, Name: "staff", Rights: 5}, {Default: true, Name: "alice", Rights: 6},
+	}})
+	do(super, &logpb.SetStoragePolicy{Target: to("/q"), Policy: 7})
+	ids := do(super, &logpb.ReserveIDs{Blocks: 20, Generations: 20}).Reserved
+	block := func() *logpb.Block {
+		ids.FirstBlock, ids.FirstGeneration = ids.FirstBlock+1, ids.FirstGeneration+1
+		return &logpb.Block{Id: int64(ids.FirstBlock - 1), Generation: uint64(ids.FirstGeneration - 1)}
+	}
+	file := func(path string, blocks int, closed bool) uint64 {
+		id := uint64(do(bob, create(path, "writer")).Status.ID)
+		var last *logpb.Block
+		for range blocks {
+			next := block()
+			do(bob, &logpb.AddBlock{Inode: id, ClientName: "writer", Previous: last, Block: next})
+			last = &logpb.Block{Id: next.Id, Generation: next.Generation, Length: 1 << 20}
+		}
+		if closed {
+			do(bob, &logpb.Complete{Inode: id, ClientName: "writer", Last: last})
+		}
+		return id
+	}
+	file("/q/full", 1, true)
+	file("/q/open", 1, false)
+	file("/acl/long", 3, true)
+	file("/acl/other", 1, true)
+	file("/acl/cut", 2, true)
+	do(bob, &logpb.Truncate{Target: to("/acl/cut"), Length: 1<<20 + 5, ClientName: "cutter", RecoveryId: block().Generation})
+	lost := file("/acl/lost", 1, false)
+	do(super, &logpb.StartRecovery{Inode: lost, RecoveryId: block().Generation, Holder: "writer"})
+	do(bob, &logpb.SetXAttr{Target: to("/acl/long"), Create: true, Attribute: &logpb.XAttr{Name: "a", Value: []byte("v")}})
+	do(super, &logpb.SetXAttr{Target: to("/acl/long"), Create: true, Attribute: &logpb.XAttr{Namespace: logpb.XAttr_TRUSTED, Name: "a"}})
+	return w
+}
+
+// applySoundly applies entries to the namespace of a snapshot twice: by a member with everything in memory, and by one with
+// hardly anything. Both have to answer alike, end in one state, which is sound, and write a snapshot of it.
+func applySoundly(t *testing.T, stream []byte, entries ...[][]byte) {
+	t.Helper()
+	warm, cold := restore(t, stream), fresh(t, mem.New(), 1)
+	if err := cold.Restore(bytes.NewReader(stream)); err != nil {
+		t.Fatal(err)
+	}
+	index := warm.AppliedIndex()
+	for i, entry := range entries {
+		answers, again := warm.Apply(index+uint64(i)+1, entry), cold.Apply(index+uint64(i)+1, entry)
+		for j, a := range answers {
+			if a, b := answer(a), answer(again[j]); a != b {
+				t.Errorf("one member answers %s, the other %s", a, b)
+			}
+		}
+	}
+	checkSound(t, warm)
+	checkSound(t, cold)
+	if warm.Hash() != cold.Hash() {
+		t.Error("two members have different states")
+	}
+	var buf bytes.Buffer
+	takeSnapshot(t, warm, &buf)
+	if restored := restore(t, buf.Bytes()); restored.Hash() != warm.Hash() {
+		t.Error("the snapshot is of another state")
+	}
+}
+
+// answer is a result as its proposer sees it.
+func answer(result any) string {
+	r := result.(*Result)
+	if r.Err != nil {
+		return r.Err.Error()
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
 // Whatever decodes as a command can be applied: it is refused or leaves a sound namespace, and never panics.
 func FuzzCommand(f *testing.F) {
-	seed := newWorld(f, Config{})
-	scribble(seed, rand.New(rand.NewPCG(1, 2)), 60)
+	seed := populated(f)
 	for _, commands := range seed.log {
 		for _, data := range commands {
 			f.Add(data)
@@ -23,12 +126,13 @@ func FuzzCommand(f *testing.F) {
 	}
 	for _, op := range []any{
 		&logpb.SetOwner{Target: to("/a"), Owner: "bob"}, &logpb.SetPermission{Target: to("/a"), Mode: 0o777},
-		&logpb.SetReplication{Target: to("/a"), Replication: 2}, &logpb.RenewLease{ClientName: "client1"},
-		&logpb.StartRecovery{Inode: 16387, RecoveryId: 1005, Holder: "client1"},
+		&logpb.SetReplication{Target: to("/acl/long"), Replication: 2}, &logpb.RenewLease{ClientName: "writer"},
 		&logpb.CommitRecovery{Block: &logpb.Block{Id: int64(metadata.FirstBlockID)}, RecoveryId: 1005, Close: true},
-		&logpb.UpdatePipeline{ClientName: "client1", OldBlock: &logpb.Block{Id: int64(metadata.FirstBlockID)}, NewBlock: &logpb.Block{Id: int64(metadata.FirstBlockID), Generation: 1007}},
-		&logpb.Fsync{Inode: 16387, ClientName: "client1", LastBlockLength: 5}, &logpb.Append{Target: to("/a"), ClientName: "x"},
-		&logpb.AbandonBlock{Inode: 16387, ClientName: "client1"}, &logpb.Reclaim{Limit: 7},
+		&logpb.UpdatePipeline{ClientName: "writer", OldBlock: &logpb.Block{Id: int64(metadata.FirstBlockID)}, NewBlock: &logpb.Block{Id: int64(metadata.FirstBlockID), Generation: 1007}},
+		&logpb.Fsync{Inode: 16387, ClientName: "writer", LastBlockLength: 5}, &logpb.Append{Target: to("/acl/long"), ClientName: "x"},
+		&logpb.AbandonBlock{Inode: 16387, ClientName: "writer"}, &logpb.Reclaim{Limit: 7},
+		&logpb.Concat{Target: to("/acl/long"), Sources: []*logpb.Target{to("/acl/other")}},
+		&logpb.RemoveXAttr{Target: to("/acl/long"), Name: "a"}, &logpb.Delete{Target: to("/q"), Recursive: true},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},
 	} {
 		data, err := command(bob, op).MarshalVT()
@@ -37,25 +141,144 @@ func FuzzCommand(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	var base bytes.Buffer
-	takeSnapshot(f, seed.ns, &base)
-	stream := base.Bytes()
+	stream := seed.snapshot()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := new(Namespace).decode(data); err != nil {
-			return
-		}
-		ns := restore(t, stream)
-		index := ns.AppliedIndex()
-		ns.Apply(index+1, [][]byte{data})
-		ns.Apply(index+2, [][]byte{data})
-		checkSound(t, ns)
-		hash := ns.Hash()
-		var buf bytes.Buffer
-		takeSnapshot(t, ns, &buf)
-		if again := restore(t, buf.Bytes()); again.Hash() != hash {
-			t.Error("the snapshot is of another state")
+		if _, err := new(Namespace).decode(data); err == nil || isAnswer(err) {
+			applySoundly(t, stream, [][]byte{data}, [][]byte{data})
 		}
 	})
+}
+
+// Commands of every shape that the schema allows, with numbers and names that mean something to the namespace, a few in one
+// entry after the other. The fuzzer chooses the shapes.
+func FuzzCommands(f *testing.F) {
+	seed := populated(f)
+	stream := seed.snapshot()
+	for i := range byte(64) {
+		tape := make([]byte, 96)
+		r := rand.New(rand.NewPCG(uint64(i), 9))
+		for j := range tape {
+			tape[j] = byte(r.Uint32())
+		}
+		f.Add(tape)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c := chooser{tape: data}
+		var entries [][][]byte
+		for len(c.tape) > 0 && len(entries) < 8 {
+			entry := make([][]byte, 1+c.next()%3)
+			for i := range entry {
+				cmd := &logpb.Command{Now: 2_000_000}
+				c.message(cmd.ProtoReflect())
+				encoded, err := cmd.MarshalVT()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := new(Namespace).decode(encoded); err != nil && !isAnswer(err) {
+					return // no operation was chosen
+				}
+				entry[i] = encoded
+			}
+			entries = append(entries, entry)
+		}
+		applySoundly(t, stream, entries...)
+	})
+}
+
+// chooser makes messages by the bytes of a tape; at its end all bytes are 0.
+type chooser struct{ tape []byte }
+
+func (c *chooser) next() byte {
+	if len(c.tape) == 0 {
+		return 0
+	}
+	b := c.tape[0]
+	c.tape = c.tape[1:]
+	return b
+}
+
+// message fills m, leaving out a field now and then.
+func (c *chooser) message(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	if op := m.Descriptor().Oneofs().ByName("op"); op != nil {
+		choice := op.Fields().Get(int(c.next()) % op.Fields().Len())
+		c.message(m.Mutable(choice).Message())
+	}
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		switch oneof := field.ContainingOneof(); {
+		case oneof != nil && !oneof.IsSynthetic(), c.next()%8 == 7:
+		case field.IsList():
+			list := m.Mutable(field).List()
+			for range c.next() % 4 {
+				if field.Message() != nil {
+					c.message(list.AppendMutable().Message())
+				} else {
+					list.Append(c.value(field))
+				}
+			}
+		case field.Message() != nil:
+			c.message(m.Mutable(field).Message())
+		case field.Name() == "now":
+		default:
+			m.Set(field, c.value(field))
+		}
+	}
+}
+
+var (
+	wildPaths = []string{
+		"a", "a/b", "b/c/d", "q", "q/full", "q/open", "q/new", "acl", "acl/long", "acl/other", "acl/cut", "acl/lost", "acl/new/x",
+		"", "/", "a//b", "..", ".reserved", ".reserved/.inodes/16385", ".snapshot", "new/.snapshot", "a:b", "\xff", strings.Repeat("n", 256),
+	}
+	wildNames = []string{
+		"bob", "alice", "staff", "writer", "cutter", RecoveryHolder, "client1", "client2", "a", "", "hops", "supergroup", "\x00", strings.Repeat("n", 256),
+	}
+	wildLengths = []int64{0, 1, 5, -1, 1 << 20, 1<<20 + 1, maxLength, maxLength + 1, math.MaxInt64, math.MinInt64, 511, 512, 1 << 16, 1 << 32}
+)
+
+func (c *chooser) value(field protoreflect.FieldDescriptor) protoreflect.Value {
+	b := int(c.next())
+	number := wildLengths[b%len(wildLengths)]
+	switch field.Name() { // mostly one that is there
+	case "inode", "base":
+		number = int64(metadata.RootID) + int64(b%64)
+	case "id":
+		number = int64(metadata.FirstBlockID) + int64(b%48)
+	case "generation", "recovery_id":
+		number = int64(metadata.FirstGeneration) + int64(b%64)
+	case "mode", "unmasked":
+		number = int64(b)<<4 | 0o444
+	case "replication", "rights", "policy":
+		number = int64(b % 18)
+	case "block_size":
+		number = int64(b%4) << 20
+	}
+	if b > 0xf0 {
+		number = wildLengths[int(c.next())%len(wildLengths)]
+	}
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		if field.Name() == "path" {
+			return protoreflect.ValueOfString(wildPaths[b%len(wildPaths)])
+		}
+		return protoreflect.ValueOfString(wildNames[b%len(wildNames)])
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes(bytes.Repeat([]byte{byte(b) & 1}, min(b&^1, 16)))
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(b&1 != 0)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(b%7 - 1))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(number)
+	case protoreflect.Sint32Kind:
+		return protoreflect.ValueOfInt32(int32(number))
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(uint32(number))
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(uint64(number))
+	}
+	panic("no value for a field of kind " + field.Kind().String())
 }
 
 // A stream that is not one is refused as corrupt, without a panic and without taking more memory than a frame.
@@ -84,85 +307,148 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-// records splits fuzzed bytes into records in ascending order of keys: length of key, key, length of value, value.
-func fuzzRecords(data []byte) map[string][]byte {
-	records := map[string][]byte{}
-	take := func() []byte {
-		if len(data) == 0 {
-			return nil
-		}
-		n := min(int(data[0]), len(data)-1)
-		field := data[1 : 1+n]
-		data = data[1+n:]
-		return field
-	}
-	for len(data) > 0 {
-		key, value := take(), take()
-		if len(key) > 0 && classKnown(key[0]) {
-			records[string(key)] = value
-		}
-	}
-	return records
-}
-
-// A stream with good sums and wild records is refused, or read with errors: it never brings a reader down.
+// A stream with good sums and wild records, as a faulty program would write it, is refused, or read with errors: it never
+// brings a reader down, and the log can be applied to it or stops there with what is wrong.
 func FuzzSnapshotOfWildRecords(f *testing.F) {
-	w := newWorld(f, Config{})
-	scribble(w, rand.New(rand.NewPCG(7, 8)), 12)
+	w := populated(f)
 	w.snapshot()
-	var seed []byte
+	var base []record
 	view := w.cfg.Store.View(w.index)
 	view.Scan(nil, nil, func(key, value []byte) bool {
-		if key[0] != classMarker && len(value) < 256 {
-			seed = append(append(append(append(seed, byte(len(key))), key...), byte(len(value))), value...)
+		if key[0] != classMarker {
+			base = append(base, record{bytes.Clone(key), bytes.Clone(value)})
 		}
 		return true
 	})
 	view.Close()
-	f.Add(seed)
 	marker := w.ns.meta.marker()
 	marker.Index = w.index
-	f.Fuzz(func(t *testing.T, data []byte) {
+	log := w.log[len(w.log)-12:] // to be applied to it again
+	// Changes of the records at single places: record, kind of change, two bytes more.
+	for i := range byte(len(base)) {
+		for kind := range byte(wildChanges) {
+			f.Add([]byte{i, kind, i * 7, kind ^ 1, i + 1, kind, 1, 2})
+		}
+	}
+	f.Fuzz(func(t *testing.T, changes []byte) {
+		m := proto.Clone(&marker).(*logpb.Marker)
+		records := wildRecords(base, changes, m)
 		store := mem.New()
-		b := store.Batch(w.index)
-		sum := w.ns.meta.hash()
-		for key, value := range fuzzRecords(data) {
-			if hashed([]byte(key)) {
-				sum += hashRecord([]byte(key), value)
+		b := store.Batch(m.Index)
+		sum := uint64(0)
+		for _, r := range records {
+			if hashed(r.key) {
+				sum += hashRecord(r.key, r.value)
 			}
-			if err := b.Put([]byte(key), value); err != nil {
+			if err := b.Put(r.key, r.value); err != nil {
 				t.Fatal(err)
 			}
 		}
-		m := logpb.Marker{
-			Version: marker.Version, Index: marker.Index, Now: marker.Now, NextInode: marker.NextInode, NextBlock: marker.NextBlock,
-			NextGeneration: marker.NextGeneration, NextRetry: marker.NextRetry, Files: marker.Files,
-			Directories: marker.Directories, Blocks: marker.Blocks, Hash: sum,
-		}
-		var buf bytes.Buffer
-		view := store.View(w.index)
+		meta := metaOf(m)
+		m.Hash = sum + meta.hash()
+		var stream bytes.Buffer
+		view := store.View(m.Index)
 		defer view.Close()
-		if _, err := writeStream(&buf, view, marshal(nil, &m)); err != nil {
+		if _, err := writeStream(&stream, view, marshal(nil, m)); err != nil {
 			t.Fatal(err)
 		}
-		ns := fresh(t, mem.New(), 0)
-		if err := ns.Restore(&buf); err != nil {
-			if !errors.Is(err, metadata.ErrCorrupt) {
-				t.Error(err)
+		for _, resident := range []int{0, 1} {
+			ns := fresh(t, mem.New(), resident)
+			if err := ns.Restore(bytes.NewReader(stream.Bytes())); err != nil {
+				if !errors.Is(err, metadata.ErrCorrupt) {
+					t.Error(err)
+				}
+				return
 			}
-			return
+			if resident == 0 {
+				readAll(ns)
+			}
+			replayWild(t, ns, log)
 		}
-		ns.Check()
-		ns.Stat(bob, "/a/b")
-		ns.ContentSummary(super, "/")
-		ns.List(super, "/a", "", 0)
-		ns.Leases()
-		for id := metadata.INodeID(0); id < 16400; id += 5 {
-			ns.FileByID(id)
-		}
-		ns.BlockOwner(metadata.FirstBlockID)
-		ns.EachBlock(func(BlockOwner) bool { return true })
 	})
+}
+
+// wildChanges is how many kinds of changes wildRecords knows.
+const wildChanges = 7
+
+// wildRecords changes records, in the order of keys, as four bytes after the other say.
+func wildRecords(base []record, changes []byte, m *logpb.Marker) []record {
+	records := map[string][]byte{}
+	for _, r := range base {
+		records[string(r.key)] = r.value
+	}
+	for ; len(changes) >= 4 && len(records) > 0; changes = changes[4:] {
+		r := base[int(changes[0])%len(base)]
+		at, to := int(changes[2]), changes[3]
+		key, value := string(r.key), records[string(r.key)]
+		other := base[at%len(base)]
+		switch changes[1] % wildChanges {
+		case 0:
+			delete(records, key)
+		case 1:
+			if len(value) > 0 {
+				value = bytes.Clone(value)
+				value[at%len(value)] = to
+				records[key] = value
+			}
+		case 2:
+			if len(value) > 0 {
+				records[key] = value[:at%len(value)]
+			}
+		case 3:
+			records[key] = other.value
+		case 4: // the same thing in a second place
+			records[string(other.key[:min(len(other.key), 9)])+"x"] = value
+		case 5: // a field more, or once more
+			records[key] = append(protowire.AppendTag(bytes.Clone(value), protowire.Number(1+at%15), protowire.VarintType), to&0x7f)
+		case 6:
+			for i, field := range []*uint64{&m.NextInode, &m.NextGeneration, &m.Files, &m.Directories, &m.Blocks, &m.Quotas, &m.NextRetry} {
+				if i == at%7 {
+					*field = uint64(to) * 80
+				}
+			}
+		}
+	}
+	out := make([]record, 0, len(records))
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		out = append(out, record{[]byte(key), records[key]})
+	}
+	return out
+}
+
+// readAll asks a namespace for everything; it may answer with errors.
+func readAll(ns *Namespace) {
+	for _, path := range []string{"/", "/a", "/a/b", "/q", "/q/full", "/q/open", "/acl", "/acl/long", "/acl/cut", "/acl/lost"} {
+		for _, c := range []metadata.Caller{bob, super} {
+			ns.Stat(c, path)
+			ns.List(c, path, "", 0)
+			ns.ListWithBlocks(c, path, "", 0)
+			ns.Blocks(c, path, 0, math.MaxInt64)
+			ns.ContentSummary(c, path)
+			ns.QuotaUsage(c, path)
+			ns.ACL(c, path)
+			ns.XAttrs(c, path, nil)
+		}
+	}
+	for id := range metadata.INodeID(64) {
+		ns.FileByID(metadata.RootID + id)
+		ns.BlockOwner(metadata.FirstBlockID + metadata.BlockID(id))
+	}
+	ns.Leases()
+	ns.EachBlock(func(BlockOwner) bool { return true })
+	ns.Check()
+}
+
+// replayWild applies entries to a namespace that may be damaged. A panic that says so is the end that is meant for it.
+func replayWild(t *testing.T, ns *Namespace, entries [][][]byte) {
+	defer func() {
+		if p := recover(); p != nil && !strings.HasPrefix(fmt.Sprint(p), "namespace: cannot apply") {
+			t.Errorf("%v\n%s", p, debug.Stack())
+		}
+	}()
+	for _, entry := range entries {
+		ns.Apply(ns.AppliedIndex()+1, entry)
+	}
 }
 
 // Records of a checkpoint are refused or understood.

@@ -3,10 +3,12 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/kv"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
@@ -270,4 +272,78 @@ func TestTreesDeeperThanPathsAreLoaded(t *testing.T) {
 		t.Errorf("a file %d levels down is not found by its id", 3*deep)
 	}
 	w.check()
+}
+
+// The greatest inode that commands can make has to fit a checkpoint: otherwise whoever makes one stops every member.
+func TestGreatestINodeFitsACheckpoint(t *testing.T) {
+	w := newWorld(t, Config{})
+	long := strings.Repeat("o", MaxName)
+	op := create("/"+strings.Repeat("f", metadata.MaxNameLength), strings.Repeat("c", MaxName))
+	op.ClientNode, op.BlockSize = strings.Repeat("n", MaxName), maxLength
+	id := w.do(super, op).Status.ID
+	n := w.ns.inodes[id]
+	for i := range metadata.MaxXAttrs {
+		name := fmt.Sprintf("%04d", i)
+		r := w.do(super, &logpb.SetXAttr{Target: to("/" + n.name), Create: true, Attribute: &logpb.XAttr{
+			Namespace: logpb.XAttr_TRUSTED, Name: name, Value: make([]byte, metadata.MaxXAttrSize-len(name)),
+		}})
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	acl := &logpb.SetACL{Target: to("/" + n.name), Change: logpb.SetACL_MODIFY}
+	for i := range metadata.MaxACLEntries - 4 {
+		acl.Entries = append(acl.Entries, &logpb.ACLEntry{Name: fmt.Sprintf("%0*d", MaxName, i), Rights: 7})
+	}
+	if r := w.do(super, acl); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if r := w.do(super, &logpb.SetOwner{Target: to("/" + n.name), Owner: long, Group: long}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	// Blocks with the numbers that take the most bytes: ids and generations are never that great.
+	w.ns.touch(n)
+	for range MaxBlocks {
+		n.file.blocks = append(n.file.blocks, metadata.Block{ID: math.MaxInt64, Generation: math.MaxInt64, Length: maxLength})
+	}
+	if _, value := w.ns.enc.entry(n); len(value) > kv.MaxValue || len(value) < kv.MaxValue/2 {
+		t.Errorf("its record has %d bytes, a store takes %d", len(value), kv.MaxValue)
+	}
+}
+
+// A command of a faulty program is refused before it does what no member could undo.
+func TestCommandsWithAbsurdNumbers(t *testing.T) {
+	w := newWorld(t, Config{})
+	first := w.do(super, create("/one", "c1")).Status.ID
+	second := w.do(super, create("/two", "c2")).Status.ID
+	w.do(super, &logpb.ReserveIDs{Blocks: 10, Generations: 10})
+	block := &logpb.Block{Id: int64(metadata.FirstBlockID), Generation: uint64(metadata.FirstGeneration)}
+	if r := w.do(super, &logpb.AddBlock{Inode: uint64(first), ClientName: "c1", Block: block}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	small := create("/small", "c")
+	small.BlockSize, small.MinBlockSize = 0, -1
+	for name, test := range map[string]struct {
+		op   any
+		want *metadata.Kind
+	}{
+		"a block of another file":              {&logpb.AddBlock{Inode: uint64(second), ClientName: "c2", Block: block}, metadata.ErrInvalidArgument},
+		"no block size":                        {small, metadata.ErrIO},
+		"an attribute of no namespace":         {&logpb.SetXAttr{Target: to("/one"), Create: true, Attribute: &logpb.XAttr{Namespace: -256, Name: "a"}}, metadata.ErrInvalidArgument},
+		"removing one of no namespace":         {&logpb.RemoveXAttr{Target: to("/one"), Namespace: 256, Name: "a"}, metadata.ErrInvalidArgument},
+		"an entry of a list of no type":        {&logpb.SetACL{Target: to("/one"), Entries: []*logpb.ACLEntry{{Type: -1}}}, metadata.ErrInvalidArgument},
+		"a change of a list that is none":      {&logpb.SetACL{Target: to("/one"), Change: -1, Entries: []*logpb.ACLEntry{{}}}, metadata.ErrInvalidArgument},
+		"more ids than there are":              {&logpb.ReserveIDs{Blocks: 1 << 62}, metadata.ErrInvalidArgument},
+		"a replication of the next 16 bits":    {&logpb.SetReplication{Target: to("/one"), Replication: 1<<16 + 1}, metadata.ErrIO},
+		"a length that overflows":              {&logpb.Fsync{Inode: uint64(first), ClientName: "c1", LastBlockLength: math.MaxInt64}, metadata.ErrInvalidArgument},
+		"a policy of the next 8 bits":          {&logpb.SetStoragePolicy{Target: to("/one"), Policy: 256 + 7}, metadata.ErrInvalidArgument},
+		"a recovery to a length below nothing": {&logpb.CommitRecovery{Block: block, Length: -1}, metadata.ErrIO},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := w.do(super, test.op); !errors.Is(r.Err, test.want) {
+				t.Errorf("got %v, want %v", r.Err, test.want)
+			}
+			w.check()
+		})
+	}
 }

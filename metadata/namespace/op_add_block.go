@@ -38,7 +38,7 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 		return
 	}
 	block := blockOf(op.Block)
-	if err := ns.checkReserved(block); err != nil {
+	if err := ns.checkNewBlock(block); err != nil {
 		t.fail(err)
 		return
 	}
@@ -125,11 +125,19 @@ func (ns *Namespace) commitLast(n *inode, b metadata.Block) error {
 	return nil
 }
 
-// checkReserved checks that a new block comes from the ranges that were handed out.
-func (ns *Namespace) checkReserved(b metadata.Block) error {
+// checkNewBlock checks that a new block comes from the ranges that were handed out, and is nobody's: of two files with one
+// block neither could be deleted without damage to the other.
+func (ns *Namespace) checkNewBlock(b metadata.Block) error {
 	if b.ID < metadata.FirstBlockID || b.ID >= ns.meta.nextBlock ||
 		b.Generation < metadata.FirstGeneration || b.Generation >= ns.meta.nextGeneration || b.Length != 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is not of a reserved range", b)
+	}
+	owner, err := ns.byBlock(b.ID, true)
+	if err != nil {
+		return err
+	}
+	if owner != nil {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is already of inode %d", b, owner.id)
 	}
 	return nil
 }

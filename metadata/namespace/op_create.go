@@ -116,6 +116,7 @@ func (ns *Namespace) checkBlockSize(op *logpb.Create) error {
 	if minimum == 0 {
 		minimum = ns.cfg.MinBlockSize
 	}
+	minimum = max(minimum, 1) // whatever the command says
 	if op.BlockSize < minimum {
 		return metadata.Errorf(metadata.ErrIO, "Specified block size is less than configured minimum value "+
 			"(dfs.namenode.fs-limits.min-block-size): %d < %d", op.BlockSize, minimum)

@@ -71,6 +71,11 @@ func (ns *Namespace) xattrTarget(p *place, t *txn, target *logpb.Target, a metad
 
 func cannotFind(p *place) error { return metadata.Errorf(metadata.ErrNotExist, "cannot find %s", p) }
 
+// validNamespace: an enum of a message may hold any number.
+func validNamespace(n logpb.XAttr_Namespace) bool {
+	return n >= logpb.XAttr_USER && n <= logpb.XAttr_RAW
+}
+
 // setXAttr makes an attribute or replaces its value (FSDirXAttrOp.setXAttr).
 //
 // Errors: ErrInvalidArgument for one that is too large, or flags that allow nothing; ErrIO when the flags do not allow
@@ -83,7 +88,7 @@ func (ns *Namespace) setXAttr(t *txn, op *logpb.SetXAttr) {
 		Name:      strings.Clone(op.Attribute.GetName()), Value: bytes.Clone(op.Attribute.GetValue()),
 	}
 	switch size := len(a.Name) + len(a.Value); {
-	case a.Name == "" || op.Attribute.GetNamespace() > logpb.XAttr_RAW:
+	case a.Name == "" || !validNamespace(op.Attribute.GetNamespace()):
 		t.failf(metadata.ErrInvalidArgument, "XAttr name can not be empty.")
 		return
 	case size > metadata.MaxXAttrSize:
@@ -144,6 +149,10 @@ func visible(all []metadata.XAttr) int {
 func (ns *Namespace) removeXAttr(t *txn, op *logpb.RemoveXAttr) {
 	p := newPlace()
 	defer p.release()
+	if !validNamespace(op.Namespace) {
+		t.failf(metadata.ErrInvalidArgument, "XAttr namespace %d is none", op.Namespace)
+		return
+	}
 	a := metadata.XAttr{Namespace: metadata.XAttrNamespace(op.Namespace), Name: op.Name}
 	n, err := ns.xattrTarget(p, t, op.Target, a)
 	if err != nil {

@@ -126,7 +126,7 @@ func (s *Store) open(path string) (*badger.DB, error) {
 	opt.SyncWrites = true
 	opt.ChecksumVerificationMode = options.OnBlockRead
 
-	opt.ValueThreshold = kv.MaxValue
+	opt.ValueThreshold = kv.MaxValue + 1 // what is shorter is in the tables
 	opt.ValueLogFileSize = 1 << 20
 
 	opt.MemTableSize = s.opt.Memtable

@@ -7,11 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/yaml"
 	"github.com/gohops/hops/nodemanager"
 )
 
@@ -39,27 +36,23 @@ type scriptLine struct {
 	MemoryUsed  string   `yaml:"memory_used"`
 }
 
-// maxFile, maxDevices and maxScript bound a file.
+// maxDevices and maxScript bound a file.
 const (
-	maxFile    = 1 << 20
 	maxDevices = 1024
 	maxScript  = 10000
 )
 
 // Parse reads a description. Errors name the file and the line.
 func Parse(name string, text []byte) (*Source, error) {
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: %d bytes, the most is %d", name, len(text), maxFile)
-	}
-	tree, err := parser.ParseBytes(text, 0)
+	lines, err := yaml.ReadLines(name, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s", name, oneLine(err))
+		return nil, err
 	}
 	var doc document
-	if err := yaml.UnmarshalWithOptions(text, &doc, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("%s: %s", name, oneLine(err))
+	if err := yaml.UnmarshalStrict(name, text, &doc); err != nil {
+		return nil, err
 	}
-	p := &parsing{name: name, tree: tree, minors: map[int]bool{}}
+	p := &parsing{name: name, lines: lines, minors: map[int]bool{}}
 	s := &Source{name: "file"}
 	if len(doc.GPUs) > maxDevices || len(doc.Script) > maxScript {
 		return nil, fmt.Errorf("%s: %d devices and %d script lines, the most are %d and %d", name, len(doc.GPUs), len(doc.Script), maxDevices, maxScript)
@@ -90,39 +83,17 @@ func Parse(name string, text []byte) (*Source, error) {
 	return s, nil
 }
 
-// oneLine takes the first line of goccy's errors ("[3:5] unknown field"); the rest is an excerpt of the text.
-func oneLine(err error) string {
-	text := strings.TrimSpace(err.Error())
-	if i := strings.IndexByte(text, '\n'); i >= 0 {
-		text = text[:i]
-	}
-	if rest, ok := strings.CutPrefix(text, "["); ok {
-		if line, message, ok := strings.Cut(rest, ":"); ok {
-			if _, message, ok = strings.Cut(message, "] "); ok {
-				return "line " + line + ": " + message
-			}
-		}
-	}
-	return text
-}
-
 type parsing struct {
 	name   string
-	tree   *ast.File
+	lines  *yaml.Lines
 	minors map[int]bool
 }
 
 // errorf names the line on which element i of a list begins.
 func (p *parsing) errorf(i int, list, format string, args ...any) error {
 	where := ""
-	if path, err := yaml.PathString(fmt.Sprintf("$.%s[%d]", list, i)); err == nil {
-		if node, err := path.FilterFile(p.tree); err == nil {
-			token := node.GetToken()
-			if m, ok := node.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
-				token = m.Values[0].Key.GetToken()
-			}
-			where = fmt.Sprintf(" line %d:", token.Position.Line)
-		}
+	if line := p.lines.Of(fmt.Sprintf("$.%s[%d]", list, i)); line > 0 {
+		where = fmt.Sprintf(" line %d:", line)
 	}
 	return fmt.Errorf("%s:%s %s", p.name, where, fmt.Sprintf(format, args...))
 }
