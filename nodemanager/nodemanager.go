@@ -45,6 +45,13 @@ const (
 	Code ArtifactKind = "code"
 )
 
+// Visibility says whose containers may share a downloaded artifact.
+type Visibility string
+
+// Public artifacts are downloaded once for all users of a node, provided that everybody may read the file. Any other
+// visibility (YARN has private and application) is shared between containers of one user.
+const Public Visibility = "public"
+
 // Artifact is something a container needs in its work directory before it starts.
 type Artifact struct {
 	// Name is a relative path in the work directory.
@@ -57,8 +64,9 @@ type Artifact struct {
 	// SHA256 in hexadecimal digits, checked when not empty.
 	SHA256 string `json:"sha256,omitempty"`
 	// Timestamp is the modification time in milliseconds, checked when not 0 and SHA256 is empty.
-	Timestamp int64  `json:"timestamp,omitempty"`
-	Content   []byte `json:"content,omitempty"`
+	Timestamp  int64      `json:"timestamp,omitempty"`
+	Visibility Visibility `json:"visibility,omitempty"`
+	Content    []byte     `json:"content,omitempty"`
 }
 
 // Spec is everything a node needs to run a container.

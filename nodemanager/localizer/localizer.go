@@ -2,6 +2,10 @@
 // cluster's filesystem or inline. Everything is written through os.Root, so that no name in an artifact or an archive
 // reaches outside, whatever it contains. Sizes, counts and contents are checked before the container starts, and an error
 // names the artifact and the reason.
+//
+// Whoever gets a file of the filesystem may read it at that moment: the filesystem is asked each time, also when the bytes
+// are in the cache already. What one user's containers downloaded is not given to those of another, with YARN's exception
+// (FSDownload.isPublic): a file that is declared public, and that everybody may read through all directories above it.
 package localizer
 
 import (
@@ -24,15 +28,22 @@ import (
 
 // Info describes a file of the cluster's filesystem.
 type Info struct {
+	// ID is the inode's: another file of the same name, size and time has another one.
+	ID   uint64
 	Size int64
 	// Modified is in milliseconds since 1970.
 	Modified int64
 	Dir      bool
+	// Mode holds the permission bits.
+	Mode fs.FileMode
 }
 
 // Filesystem is the cluster's filesystem as one user sees it.
 type Filesystem interface {
 	Stat(ctx context.Context, path string) (Info, error)
+	// Readable returns nil when the user may read the file now, and the filesystem's refusal when not. Stat is no answer to
+	// that: it wants rights on the directories above only.
+	Readable(ctx context.Context, path string) error
 	Open(ctx context.Context, path string) (io.ReadCloser, error)
 }
 
@@ -40,13 +51,17 @@ type Filesystem interface {
 type Config struct {
 	// Cache is the directory for downloaded artifacts.
 	Cache string
-	// CacheSize bounds the cache in bytes; the least recently used go first. Default 10 GiB.
+	// CacheSize bounds the cache in bytes, downloads under way included; the least recently used go first. A larger artifact
+	// is not kept. Default 10 GiB.
 	CacheSize int64
 	// MaxDownload bounds one artifact, default 64 GiB.
 	MaxDownload int64
-	// MaxUnpacked and MaxFiles bound what one archive becomes. Defaults 64 GiB and 500,000.
+	// MaxUnpacked and MaxFiles bound what the artifacts of one container become together. Defaults 64 GiB and 500,000.
 	MaxUnpacked int64
 	MaxFiles    int
+	// Reserve is what stays free on the disks of the cache and of the work directories, in bytes: what would take of it is
+	// refused. 0: only a disk that is full refuses.
+	Reserve int64
 	// Authorities are the host:port of this cluster's namenodes: an artifact of another filesystem is refused. Empty: every
 	// hdfs URI is taken to mean this cluster.
 	Authorities []string
@@ -56,6 +71,7 @@ type Config struct {
 type Localizer struct {
 	config Config
 	cache  *cache
+	disk   *disk
 }
 
 // New makes a localizer. The cache directory is made if need be.
@@ -72,21 +88,26 @@ func New(c Config) (*Localizer, error) {
 	if c.MaxFiles <= 0 {
 		c.MaxFiles = 500_000
 	}
-	cache, err := openCache(c.Cache, c.CacheSize)
+	d := &disk{reserve: c.Reserve, look: freeAt}
+	cache, err := openCache(c.Cache, c.CacheSize, d)
 	if err != nil {
 		return nil, fmt.Errorf("artifact cache: %w", err)
 	}
-	return &Localizer{config: c, cache: cache}, nil
+	return &Localizer{config: c, cache: cache, disk: d}, nil
 }
 
-// Localize puts the artifacts into the directory workDir, which must exist. fsys is only asked when an artifact has a URI
-// and may be nil otherwise.
-func (l *Localizer) Localize(ctx context.Context, fsys Filesystem, workDir string, artifacts []nodemanager.Artifact) error {
+// Localize puts the artifacts into the directory workDir, which must exist, for a container of user. fsys is the filesystem
+// as that user sees it; it is only asked when an artifact has a URI and may be nil otherwise.
+func (l *Localizer) Localize(ctx context.Context, fsys Filesystem, user nodemanager.User, workDir string, artifacts []nodemanager.Artifact) error {
 	root, err := os.OpenRoot(workDir)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	b := &budget{
+		ctx: ctx, disk: l.disk, dir: workDir, bytes: l.config.MaxUnpacked, entries: l.config.MaxFiles, inodes: l.config.MaxFiles,
+		links: maxLinkNames,
+	}
 	seen := map[string]bool{}
 	for i := range artifacts {
 		a := &artifacts[i]
@@ -96,7 +117,7 @@ func (l *Localizer) Localize(ctx context.Context, fsys Filesystem, workDir strin
 		}
 		if err == nil {
 			seen[name] = true
-			err = l.one(ctx, fsys, root, name, a)
+			err = l.one(fsys, user, b, root, name, a)
 		}
 		if err != nil {
 			return fmt.Errorf("artifact %.200q (%s): %w", a.Name, source(a), err)
@@ -115,6 +136,9 @@ func source(a *nodemanager.Artifact) string {
 	return a.URI
 }
 
+// maxDepth bounds the components of a name: what takes a tree apart again costs as much as its depth.
+const maxDepth = 256
+
 // cleanName checks that a name stays below its root. os.Root would refuse the same later, less clearly.
 func cleanName(name string) (string, error) {
 	switch {
@@ -129,10 +153,13 @@ func cleanName(name string) (string, error) {
 	if clean == "." || !fs.ValidPath(clean) {
 		return "", fmt.Errorf("the name %.200q leads out of its directory", name)
 	}
+	if strings.Count(clean, "/") >= maxDepth {
+		return "", fmt.Errorf("the name %.200q has more than %d components", name, maxDepth)
+	}
 	return clean, nil
 }
 
-func (l *Localizer) one(ctx context.Context, fsys Filesystem, root *os.Root, name string, a *nodemanager.Artifact) error {
+func (l *Localizer) one(fsys Filesystem, user nodemanager.User, b *budget, root *os.Root, name string, a *nodemanager.Artifact) error {
 	switch a.Kind {
 	case nodemanager.File, nodemanager.Archive, nodemanager.Code, "":
 	default:
@@ -143,18 +170,27 @@ func (l *Localizer) one(ctx context.Context, fsys Filesystem, root *os.Root, nam
 			return fmt.Errorf("sha256 %.80q is not 64 hexadecimal digits", a.SHA256)
 		}
 	}
-	if dir := path.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-	}
-	file, err := l.fetch(ctx, fsys, a)
+	file, err := l.fetch(b.ctx, fsys, user, a)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	u := &unpacking{budget: b, root: root}
 	if a.Kind == nodemanager.File || a.Kind == "" {
-		return put(root, name, file)
+		if err := u.entry(file.size); err != nil {
+			return err
+		}
+		if err := u.parent(name); err != nil {
+			return err
+		}
+		_, err := u.create(name, io.NewSectionReader(file, 0, file.size), file.size, 0o644)
+		return err
+	}
+	if err := u.entry(0); err != nil {
+		return err
+	}
+	if err := u.parent(name); err != nil {
+		return err
 	}
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return err
@@ -164,24 +200,16 @@ func (l *Localizer) one(ctx context.Context, fsys Filesystem, root *os.Root, nam
 		return err
 	}
 	defer below.Close()
-	u := &unpacking{ctx: ctx, root: below, bytes: l.config.MaxUnpacked, files: l.config.MaxFiles}
+	u = &unpacking{budget: b, root: below}
 	if a.Kind == nodemanager.Code {
-		return u.code(file)
+		err = u.code(file)
+	} else {
+		err = u.archive(file)
 	}
-	return u.archive(file)
-}
-
-// put copies the bytes of a file artifact.
-func put(root *os.Root, name string, from *blob) error {
-	to, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, io.NewSectionReader(from, 0, from.size))
-	if closeErr := to.Close(); err == nil {
-		err = closeErr
-	}
-	return err
+	return u.checkLinks()
 }
 
 // blob is an artifact's bytes: verified, and complete.
@@ -199,7 +227,7 @@ func (b *blob) Close() error {
 }
 
 // fetch gets the verified bytes of an artifact.
-func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, a *nodemanager.Artifact) (*blob, error) {
+func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, user nodemanager.User, a *nodemanager.Artifact) (*blob, error) {
 	if a.URI == "" {
 		check := verify(a)
 		check.Write(a.Content)
@@ -215,21 +243,63 @@ func (l *Localizer) fetch(ctx context.Context, fsys Filesystem, a *nodemanager.A
 	if fsys == nil {
 		return nil, errors.New("this node has no connection to a filesystem")
 	}
-	if a.SHA256 != "" {
-		// The content is named by its hash: no question to the filesystem when it is here.
-		key := "sha256-" + strings.ToLower(a.SHA256)
-		return l.cache.get(ctx, key, a, func(to io.Writer) error { return l.download(ctx, fsys, file, a, nil, to) })
-	}
 	info, err := l.stat(ctx, fsys, file, a)
 	if err != nil {
 		return nil, err
 	}
-	h := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", file, info.Size, info.Modified))
+	if err := fsys.Readable(ctx, file); err != nil {
+		return nil, err
+	}
+	shared, err := l.public(ctx, fsys, file, &info, a)
+	if err != nil {
+		return nil, err
+	}
 	exact := *a
 	exact.Size = info.Size
-	return l.cache.get(ctx, "stat-"+hex.EncodeToString(h[:]), &exact, func(to io.Writer) error {
-		return l.download(ctx, fsys, file, a, &info, to)
+	return l.cache.get(ctx, cacheKey(user, shared, file, &info, a), &exact, func(to io.Writer) error {
+		return l.download(ctx, fsys, file, &exact, &info, to)
 	})
+}
+
+// public reports whether everybody may have the file: it is declared public, and others may read it and search all
+// directories above it (YARN's FSDownload.isPublic). Below /.reserved the directories above are not those of the file.
+func (l *Localizer) public(ctx context.Context, fsys Filesystem, file string, info *Info, a *nodemanager.Artifact) (bool, error) {
+	if a.Visibility != nodemanager.Public || info.Mode&0o004 == 0 || strings.HasPrefix(file, "/.reserved/") {
+		return false, nil
+	}
+	for dir := file; dir != "/"; {
+		dir = path.Dir(dir)
+		above, err := fsys.Stat(ctx, dir)
+		if errors.Is(err, fs.ErrPermission) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if above.Mode&0o001 == 0 {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// cacheKey names an artifact in the cache. What everybody may read is known by the very file and the promise; what is one
+// user's own by user and content, or by user and file where no hash is promised. To know a hash is therefore no right to
+// bytes that another user's containers fetched, nor to what was public once.
+func cacheKey(user nodemanager.User, public bool, file string, info *Info, a *nodemanager.Artifact) string {
+	sum := strings.ToLower(a.SHA256)
+	named := fmt.Sprintf("%q %d %d %d", file, info.ID, info.Size, info.Modified)
+	kind, text := "private-", ""
+	switch {
+	case public:
+		kind, text = "public-", fmt.Sprintf("%s %s", named, sum)
+	case sum != "":
+		text = fmt.Sprintf("%q %s", user, sum)
+	default:
+		text = fmt.Sprintf("%q %s", user, named)
+	}
+	h := sha256.Sum256([]byte(text))
+	return kind + hex.EncodeToString(h[:])
 }
 
 // pathOf takes the path out of a URI: an absolute path, or hdfs://authority/path of this cluster.
@@ -278,27 +348,33 @@ func (l *Localizer) stat(ctx context.Context, fsys Filesystem, file string, a *n
 	return info, nil
 }
 
+// download copies the file that info describes. One that is replaced or changed meanwhile is refused, because it would be
+// remembered as what it was before.
 func (l *Localizer) download(ctx context.Context, fsys Filesystem, file string, a *nodemanager.Artifact, info *Info, to io.Writer) error {
-	if info == nil {
-		got, err := l.stat(ctx, fsys, file, a)
-		if err != nil {
-			return err
-		}
-		info = &got
-	}
 	from, err := fsys.Open(ctx, file)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	exact := *a
-	exact.Size = info.Size
-	check := verify(&exact)
+	check := verify(a)
 	// One byte more than promised is read, so that a file that grew is noticed and an endless one does no harm.
 	if _, err := io.Copy(io.MultiWriter(to, check), &cancelable{ctx, io.LimitReader(from, info.Size+1)}); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
-	return check.done()
+	if check.n != info.Size {
+		return fmt.Errorf("has %d bytes, expected %d", check.n, info.Size)
+	}
+	if err := check.done(); err != nil {
+		return err
+	}
+	now, err := fsys.Stat(ctx, file)
+	if err != nil {
+		return err
+	}
+	if now.ID != info.ID || now.Size != info.Size || now.Modified != info.Modified {
+		return fmt.Errorf("%s was changed while it was read: submit again once its writer has ended", file)
+	}
+	return nil
 }
 
 // cancelable ends a copy when ctx does.

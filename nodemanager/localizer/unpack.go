@@ -2,13 +2,9 @@ package localizer
 
 import (
 	"archive/tar"
-	"archive/zip"
 	"bufio"
 	"compress/gzip"
-	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,16 +12,17 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"github.com/gohops/hops/nodemanager"
 )
 
-// unpacking writes the entries of one archive below root until its budget is used up.
+// unpacking writes the entries of one archive below root until the container's budget is used up. What it holds in memory
+// does not grow with the archive, except for the names of links.
 type unpacking struct {
-	ctx   context.Context
-	root  *os.Root
-	bytes int64
-	files int
+	*budget
+	root *os.Root
+	// made is the directory that was last made or found; entries of one directory mostly follow each other.
+	made string
+	// links are the names of all symbolic links.
+	links []string
 }
 
 // archive unpacks zip, tar and tar.gz, told apart by their first bytes, because names lie.
@@ -39,8 +36,7 @@ func (u *unpacking) archive(b *blob) error {
 	in := io.NewSectionReader(b, 0, b.size)
 	switch {
 	case strings.HasPrefix(string(magic), "PK\x03\x04"), strings.HasPrefix(string(magic), "PK\x05\x06"):
-		_, err := u.zip(b)
-		return err
+		return u.zip(b, nil)
 	case strings.HasPrefix(string(magic), "\x1f\x8b"):
 		z, err := gzip.NewReader(bufio.NewReaderSize(in, 1<<16))
 		if err != nil {
@@ -49,58 +45,13 @@ func (u *unpacking) archive(b *blob) error {
 		defer z.Close()
 		return u.tar(z)
 	case len(magic) >= 262 && string(magic[257:262]) == "ustar":
+		// Nearly what the files in it take; how much that of a compressed one is shows file by file.
+		if err := u.disk.takes(u.dir, b.size, 1); err != nil {
+			return err
+		}
 		return u.tar(bufio.NewReaderSize(in, 1<<16))
 	}
 	return errors.New("is neither zip, tar nor tar.gz")
-}
-
-// zip unpacks a zip file and returns the sha256 of every file in it by name.
-func (u *unpacking) zip(b *blob) (map[string]string, error) {
-	z, err := zip.NewReader(b, b.size)
-	if err != nil {
-		return nil, fmt.Errorf("not a zip file: %w", err)
-	}
-	sums := map[string]string{}
-	for _, f := range z.File {
-		name, err := entryName(f.Name)
-		if err != nil {
-			return nil, err
-		}
-		if name == "" {
-			continue
-		}
-		switch mode := f.Mode(); {
-		case mode.IsDir():
-			err = u.dir(name)
-		case mode&fs.ModeSymlink != 0:
-			var target string
-			if target, err = readLink(f); err == nil {
-				err = u.symlink(name, target)
-			}
-		case mode.IsRegular():
-			var in io.ReadCloser
-			if in, err = f.Open(); err == nil {
-				sums[name], err = u.file(name, in, mode)
-				in.Close()
-			}
-		default:
-			err = fmt.Errorf("entry %.200q is neither file, directory nor symbolic link", f.Name)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return sums, nil
-}
-
-func readLink(f *zip.File) (string, error) {
-	in, err := f.Open()
-	if err != nil {
-		return "", err
-	}
-	defer in.Close()
-	target, err := io.ReadAll(io.LimitReader(in, 4097))
-	return string(target), err
 }
 
 func (u *unpacking) tar(in io.Reader) error {
@@ -113,6 +64,9 @@ func (u *unpacking) tar(in io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("not a tar file: %w", err)
 		}
+		if err := u.entry(h.Size); err != nil {
+			return err
+		}
 		name, err := entryName(h.Name)
 		if err != nil {
 			return err
@@ -122,9 +76,9 @@ func (u *unpacking) tar(in io.Reader) error {
 		}
 		switch h.Typeflag {
 		case tar.TypeDir:
-			err = u.dir(name)
+			err = u.makeDir(name)
 		case tar.TypeReg:
-			_, err = u.file(name, t, h.FileInfo().Mode())
+			_, err = u.file(name, t, h.Size, h.FileInfo().Mode())
 		case tar.TypeSymlink:
 			err = u.symlink(name, h.Linkname)
 		case tar.TypeLink:
@@ -154,69 +108,94 @@ func entryName(name string) (string, error) {
 	return clean, nil
 }
 
-// spend takes one entry from the budget.
-func (u *unpacking) spend() error {
-	if err := u.ctx.Err(); err != nil {
+// makeDir makes a directory and those above it, each of which is counted.
+func (u *unpacking) makeDir(dir string) error {
+	if dir == "." || dir == u.made {
+		return nil
+	}
+	info, err := u.root.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return fmt.Errorf("entry %.200q is a directory, and not one", dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := u.makeDir(path.Dir(dir)); err != nil {
+			return err
+		}
+		if err := u.inode(); err != nil {
+			return err
+		}
+		err = u.root.Mkdir(dir, 0o755)
+	}
+	if err != nil {
 		return err
 	}
-	if u.files--; u.files < 0 {
-		return errors.New("has more entries than a node unpacks")
-	}
+	u.made = dir
 	return nil
 }
 
-func (u *unpacking) dir(name string) error {
-	if err := u.spend(); err != nil {
-		return err
-	}
-	return u.root.MkdirAll(name, 0o755)
-}
-
+// parent makes the directory of an entry that is about to be made.
 func (u *unpacking) parent(name string) error {
-	if err := u.spend(); err != nil {
+	if err := u.makeDir(path.Dir(name)); err != nil {
 		return err
 	}
-	if dir := path.Dir(name); dir != "." {
-		return u.root.MkdirAll(dir, 0o755)
-	}
-	return nil
+	return u.inode()
 }
 
-// file writes one file, counting what really comes out, not what a header promises.
-func (u *unpacking) file(name string, in io.Reader, mode fs.FileMode) (sum string, err error) {
+// file writes one file of an archive.
+func (u *unpacking) file(name string, in io.Reader, size int64, mode fs.FileMode) (sum [sha256.Size]byte, err error) {
 	if err := u.parent(name); err != nil {
-		return "", err
+		return sum, err
 	}
 	perm := fs.FileMode(0o644)
 	if mode&0o111 != 0 {
 		perm = 0o755
 	}
+	if sum, err = u.create(name, in, size, perm); err != nil {
+		return sum, fmt.Errorf("entry %.200q: %w", name, err)
+	}
+	return sum, nil
+}
+
+// create writes the bytes of in, which announced how many they are.
+func (u *unpacking) create(name string, in io.Reader, size int64, perm fs.FileMode) (sum [sha256.Size]byte, err error) {
 	out, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
 	if err != nil {
-		return "", fmt.Errorf("entry %.200q: %w", name, err)
+		return sum, err
 	}
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(out, h), io.LimitReader(&cancelable{u.ctx, in}, u.bytes+1))
+	n, err := io.Copy(io.MultiWriter(&spending{u.budget, out}, h), &cancelable{u.ctx, in})
 	if closeErr := out.Close(); err == nil {
 		err = closeErr
 	}
-	if err != nil {
-		return "", fmt.Errorf("entry %.200q: %w", name, err)
+	if err == nil && n != size {
+		err = fmt.Errorf("has %d bytes, not the %d that its header announces", n, size)
 	}
-	if u.bytes -= n; u.bytes < 0 {
-		return "", errors.New("unpacks to more bytes than a node takes")
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	h.Sum(sum[:0])
+	return sum, err
 }
 
-// symlink makes a link that stays inside the archive's directory. os.Root itself would not follow another one, but the
-// container would.
+// maxLinkNames bounds what is remembered of one container's links, in bytes: some hundred thousand of them.
+const maxLinkNames = 16 << 20
+
+// remember keeps the name of a symbolic link for checkLinks.
+func (u *unpacking) remember(name string) error {
+	if u.budget.links -= len(name) + 64; u.budget.links < 0 {
+		return errors.New("has more symbolic links than a node unpacks for one container")
+	}
+	u.links = append(u.links, name)
+	return nil
+}
+
+// symlink makes a link that stays inside the archive's directory as far as its words tell; checkLinks sees where it leads.
 func (u *unpacking) symlink(name, target string) error {
+	if target == "" || len(target) > 4096 || strings.HasPrefix(target, "/") || !fs.ValidPath(path.Join(path.Dir(name), target)) {
+		return leadsOut(name, target)
+	}
 	if err := u.parent(name); err != nil {
 		return err
 	}
-	if target == "" || strings.HasPrefix(target, "/") || !fs.ValidPath(path.Join(path.Dir(name), target)) {
-		return fmt.Errorf("entry %.200q is a symbolic link to %.200q, out of its directory", name, target)
+	if err := u.remember(name); err != nil {
+		return err
 	}
 	return u.root.Symlink(target, name)
 }
@@ -225,72 +204,29 @@ func (u *unpacking) link(target, name string) error {
 	if err := u.parent(name); err != nil {
 		return err
 	}
+	// A hard link to a symbolic link is that link in another directory, from where it leads elsewhere.
+	if info, err := u.root.Lstat(target); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if err := u.remember(name); err != nil {
+			return err
+		}
+	}
 	return u.root.Link(target, name)
 }
 
-// ManifestName is the file in a code artifact that lists the others.
-const ManifestName = "manifest.json"
-
-// manifest is what the localizer needs of a code artifact's manifest.
-type manifest struct {
-	Files manifestFiles `json:"files"`
+func leadsOut(name, target string) error {
+	return fmt.Errorf("entry %.200q is a symbolic link to %.200q, out of its directory", name, target)
 }
 
-// manifestFiles holds the sha256 of each file by name. In JSON it is an object, or a list of {path, sha256}.
-type manifestFiles map[string]string
-
-func (m *manifestFiles) UnmarshalJSON(text []byte) error {
-	*m = manifestFiles{}
-	var object map[string]string
-	if json.Unmarshal(text, &object) == nil {
-		*m = object
-		return nil
-	}
-	var list []struct{ Path, Name, SHA256 string }
-	if err := json.Unmarshal(text, &list); err != nil {
-		return errors.New(`"files" is neither an object of hashes by name nor a list of {path, sha256}`)
-	}
-	for _, f := range list {
-		if f.Path == "" {
-			f.Path = f.Name
+// checkLinks resolves every link as the container would, now that all it may lead through is there: os.Root itself would
+// not follow one that leads out, but the container, and whoever copies its directory, would. A link to nothing stays.
+func (u *unpacking) checkLinks() error {
+	for _, name := range u.links {
+		if err := u.ctx.Err(); err != nil {
+			return err
 		}
-		(*m)[f.Path] = f.SHA256
-	}
-	return nil
-}
-
-// code unpacks a code artifact and compares every file with the manifest: each listed file must be there with its hash,
-// and nothing may be there that is not listed.
-func (u *unpacking) code(b *blob) error {
-	sums, err := u.zip(b)
-	if err != nil {
-		return err
-	}
-	if _, ok := sums[ManifestName]; !ok {
-		return fmt.Errorf("has no %s, so it is not a code artifact", ManifestName)
-	}
-	text, err := u.root.ReadFile(ManifestName)
-	if err != nil {
-		return err
-	}
-	if len(text) > 16<<20 {
-		return fmt.Errorf("%s is %s", ManifestName, nodemanager.ByteSize(int64(len(text))))
-	}
-	var m manifest
-	if err := json.Unmarshal(text, &m); err != nil {
-		return fmt.Errorf("%s: %w", ManifestName, err)
-	}
-	for name, want := range m.Files {
-		switch got, ok := sums[name]; {
-		case !ok:
-			return fmt.Errorf("%s lists %.200q, which is not in the artifact", ManifestName, name)
-		case !strings.EqualFold(got, want):
-			return fmt.Errorf("%.200q has sha256 %s, %s says %.80s", name, got, ManifestName, want)
-		}
-	}
-	for name := range sums {
-		if _, ok := m.Files[name]; !ok && name != ManifestName {
-			return fmt.Errorf("%.200q is not listed in %s", name, ManifestName)
+		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			target, _ := u.root.Readlink(name)
+			return fmt.Errorf("%w: %w", leadsOut(name, target), err)
 		}
 	}
 	return nil

@@ -308,7 +308,7 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		if err := emptyDir(dir); err != nil {
 			return err
 		}
-		err := c.server.localizer.Localize(ctx, fsys, dir, spec.Artifacts)
+		err := c.server.localizer.Localize(ctx, fsys, spec.User, dir, spec.Artifacts)
 		if err == nil || !passes(err) || pause > 8*time.Second || ctx.Err() != nil {
 			return err
 		}

@@ -32,7 +32,11 @@ func (d distributed) Stat(ctx context.Context, path string) (localizer.Info, err
 	if err != nil {
 		return localizer.Info{}, err
 	}
-	return localizer.Info{Size: st.Length, Modified: int64(st.MTime), Dir: st.IsDir()}, nil
+	return localizer.Info{ID: uint64(st.ID), Size: st.Length, Modified: int64(st.MTime), Dir: st.IsDir(), Mode: st.FSMode()}, nil
+}
+
+func (d distributed) Readable(ctx context.Context, path string) error {
+	return d.client.CheckAccess(ctx, path, metadata.Read)
 }
 
 func (d distributed) Open(ctx context.Context, path string) (io.ReadCloser, error) {

@@ -62,7 +62,7 @@ func New(config Config) (*Server, error) {
 	if fs, ok := strings.CutPrefix(config.Cluster.FS, "hdfs://"); ok && len(namenodes) > 0 {
 		namenodes = append([]string{strings.TrimSuffix(fs, "/")}, namenodes...)
 	}
-	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Authorities: namenodes})
+	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Reserve: config.Reserve, Authorities: namenodes})
 	if err != nil {
 		store.Close()
 		return nil, fmt.Errorf("node manager: %w", err)

@@ -281,6 +281,8 @@ func (m *memoryFS) Stat(_ context.Context, name string) (localizer.Info, error) 
 	return localizer.Info{Size: int64(f.Len()), Modified: 1}, nil
 }
 
+func (m *memoryFS) Readable(context.Context, string) error { return nil }
+
 func (m *memoryFS) Open(_ context.Context, name string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader(m.get(name))), nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/nodemanager"
@@ -20,7 +21,7 @@ func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
 	for _, a := range p.GetArtifacts() {
 		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{
 			Name: a.GetName(), URI: a.GetUri(), Kind: nodemanager.ArtifactKind(a.GetKind()), Size: a.GetSize(), SHA256: a.GetSha256(),
-			Timestamp: a.GetTimestamp(), Content: a.GetContent(),
+			Timestamp: a.GetTimestamp(), Visibility: nodemanager.Visibility(strings.ToLower(a.GetVisibility())), Content: a.GetContent(),
 		})
 	}
 	return s
