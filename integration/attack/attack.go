@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// attack is one row of the table.
+type attack struct {
+	name, what string
+	// needsRoot: without another user it shows nothing.
+	needsRoot bool
+	// informative rows have no bound.
+	informative bool
+	shape       shape
+	run         func(context.Context, *scene, *result) error
+}
+
+// attacks are all of them, those that hurt most first.
+func attacks() []attack {
+	namenode := shape{namenodes: 1, datanodes: 1}
+	return []attack{
+		{name: "closed-socket", what: "40 requests each over IPC, WebHDFS and REST as root, from a socket that is closed before anybody asks whose it is", needsRoot: true, shape: shape{namenodes: 1, datanodes: 1, nodeManagers: 1}, run: closedSocket},
+		{name: "listings-wide", what: "200 connections with 500 listings of 1,000 entries each, no answer is read", shape: namenode, run: listings(200, 500)},
+		{name: "listings-deep", what: "5 connections with 4,000 listings of 1,000 entries each, no answer is read", shape: namenode, run: listings(5, 4000)},
+		{name: "frames", what: "60 connections that send 60 MiB of a frame of 64", shape: namenode, run: frames(60, 60*mib, 4*mib-4096)},
+		{name: "frames-small", what: "2,000 connections that send all but a byte of a frame of 1.9 MiB", shape: namenode, run: frames(2000, 1900<<10, 1)},
+		{name: "elements", what: "4 connections with calls of 30 million elements of two bytes: concat, addBlock, create", shape: namenode, run: elements(4, 30_000_000)},
+		{name: "elements-small", what: "200 connections with calls of 900,000 elements of two bytes, frames of 1.8 MB", shape: namenode, run: elements(200, 900_000)},
+		{name: "liststatus", what: "anonymous LISTSTATUS of a large directory, no answer is read: 5 million entries in all", shape: namenode, run: listStatus},
+		{name: "packets", what: "150 writers that send 15 MiB of a packet of 16 to one datanode", shape: shape{namenodes: 1, datanodes: 1}, run: packets},
+	}
+}
+
+// length of an attack: what is enough to see it, or with -long what it took at first.
+func (s *scene) length(long time.Duration) time.Duration {
+	if s.h.long {
+		return long
+	}
+	return 12 * time.Second
+}
+
+// settling is how long the memory of an attacked process is looked at afterwards.
+func (s *scene) settling() time.Duration {
+	if s.h.long {
+		return 30 * time.Second
+	}
+	return 8 * time.Second
+}
