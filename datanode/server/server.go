@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
@@ -157,11 +156,14 @@ func (s *Server) guard(l net.Listener, name string, descriptors int) net.Listene
 	return s.cfg.Door.Guard(l, security.Doorway{Name: name, Descriptors: descriptors})
 }
 
+func services(r *replicasService) []security.Service {
+	return []security.Service{{Desc: &datanodepb.Replicas_ServiceDesc, Server: r, Right: security.ServersOnly}}
+}
+
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.cfg.Door.ServeGRPC(ctx, s.cfg.GRPC, security.GRPC{
 		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Secret: s.cfg.Secret},
-		Rights:   map[string]security.Right{datanodepb.Replicas_ServiceDesc.ServiceName: security.ServersOnly},
-		Register: func(r *grpc.Server) { datanodepb.RegisterReplicasServer(r, &replicasService{store: s.store}) },
+		Services: services(&replicasService{store: s.store}),
 	})
 }
 

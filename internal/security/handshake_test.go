@@ -157,7 +157,7 @@ func TestADialerWaitsNoLongerThanItsContext(t *testing.T) {
 	}
 }
 
-// serveGRPC serves a service for servers and one for containers.
+// serveGRPC serves a service of each right.
 func serveGRPC(t *testing.T, keys Keyring, rights map[string]Right) (addr string, failed chan error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,13 +170,13 @@ func serveGRPC(t *testing.T, keys Keyring, rights map[string]Right) (addr string
 		}
 		return new(emptypb.Empty), decode(new(emptypb.Empty))
 	}
-	go func() {
-		failed <- NewDoor(Config{}).ServeGRPC(t.Context(), l, GRPC{Doorway: Doorway{Name: "test"}, Keys: keys, Rights: rights, Register: func(s *grpc.Server) {
-			for _, name := range []string{"test.Servers", "test.Containers"} {
-				s.RegisterService(&grpc.ServiceDesc{ServiceName: name, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do", Handler: handler}}}, nil)
-			}
+	g := GRPC{Doorway: Doorway{Name: "test"}, Keys: keys}
+	for name, right := range rights {
+		g.Services = append(g.Services, Service{Right: right, Desc: &grpc.ServiceDesc{
+			ServiceName: name, HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do", Handler: handler}},
 		}})
-	}()
+	}
+	go func() { failed <- NewDoor(Config{}).ServeGRPC(t.Context(), l, g) }()
 	return l.Addr().String(), failed
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,14 +83,34 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 	return fmt.Errorf("%s: %w", h.Name, err)
 }
 
-// GRPC is a server of gRPC. Every connection proves a key of Keys; a call is let in when its service has a right that
-// the connection's principal has: ServersOnly or ContainersOnly.
+// Service is a gRPC service: its description, the object that serves it, and the right that all its methods need, which
+// is ServersOnly or ContainersOnly.
+type Service struct {
+	Desc   *grpc.ServiceDesc
+	Server any
+	Right  Right
+}
+
+// Routes lists the methods of services at a port.
+func Routes(port string, services ...Service) []Route {
+	var out []Route
+	for _, s := range services {
+		for _, m := range s.Desc.Methods {
+			out = append(out, Route{port, s.Desc.ServiceName + "/" + m.MethodName, s.Right})
+		}
+		for _, m := range s.Desc.Streams {
+			out = append(out, Route{port, s.Desc.ServiceName + "/" + m.StreamName, s.Right})
+		}
+	}
+	return out
+}
+
+// GRPC is a server of gRPC. Every connection proves a key of Keys; a call is let in when the connection's principal has
+// the right of its service.
 type GRPC struct {
 	Doorway
-	Keys   Keyring
-	Rights map[string]Right // by full name of a service
-	// Register adds the services.
-	Register func(*grpc.Server)
+	Keys     Keyring
+	Services []Service
 	// MaxMessage is the size of the largest message that is read, in bytes; 0 is DefaultMessage.
 	MaxMessage int
 }
@@ -112,11 +133,11 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 		grpc.ConnectionTimeout(proofTime), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxRecvMsgSize(g.MaxMessage), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
-	g.Register(server)
-	for service := range server.GetServiceInfo() {
-		if r := g.Rights[service]; r != ServersOnly && r != ContainersOnly {
-			return fmt.Errorf("%s: the service %s has no right", g.Name, service)
+	for _, s := range g.Services {
+		if s.Right != ServersOnly && s.Right != ContainersOnly {
+			return fmt.Errorf("%s: the service %s has no right", g.Name, s.Desc.ServiceName)
 		}
+		server.RegisterService(s.Desc, s.Server)
 	}
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
@@ -133,7 +154,11 @@ func (g *GRPC) authorize(ctx context.Context, call *tap.Info) (context.Context, 
 	if !ok {
 		return ctx, status.Error(codes.Unauthenticated, ErrProof.Error())
 	}
-	switch g.Rights[service] {
+	i := slices.IndexFunc(g.Services, func(s Service) bool { return s.Desc.ServiceName == service })
+	if i < 0 {
+		return ctx, status.Errorf(codes.Unimplemented, "unknown service %s", service)
+	}
+	switch g.Services[i].Right {
 	case ServersOnly:
 		if who.Container == "" {
 			return ctx, nil
@@ -143,9 +168,8 @@ func (g *GRPC) authorize(ctx context.Context, call *tap.Info) (context.Context, 
 		if who.Container != "" {
 			return ctx, nil
 		}
-		return ctx, status.Errorf(codes.PermissionDenied, "%s is for containers: prove a container's token", service)
 	}
-	return ctx, status.Errorf(codes.Unimplemented, "unknown service %s", service)
+	return ctx, status.Errorf(codes.PermissionDenied, "%s is for containers: prove a container's token", service)
 }
 
 // PrincipalOf is who has proved the key of the connection that a gRPC call came on.

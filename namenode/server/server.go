@@ -22,7 +22,6 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
@@ -295,10 +294,13 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 	})
 }
 
+func services(d *datanodes) []security.Service {
+	return []security.Service{{Desc: &pb.Datanodes_ServiceDesc, Server: d, Right: security.ServersOnly}}
+}
+
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
 		Doorway: security.Doorway{Name: "namenode gRPC", Servers: true}, Keys: security.Keyring{Secret: s.config.Secret}, MaxMessage: maxMessage,
-		Rights:   map[string]security.Right{pb.Datanodes_ServiceDesc.ServiceName: security.ServersOnly},
-		Register: func(r *grpc.Server) { pb.RegisterDatanodesServer(r, s.datanodes) },
+		Services: services(s.datanodes),
 	})
 }

@@ -13,44 +13,35 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/state"
 )
 
-// right is what a caller needs for a route.
-type right int
-
-const (
-	// public: what YARN shows everybody.
-	public right = iota + 1
-	// owner: the container's user and superusers.
-	owner
-)
-
 // route is one address of the node manager's REST, YARN's names and shapes (NMWebServices) where YARN has them.
 type route struct {
 	pattern string
-	right   right
+	right   security.Right
 	serve   func(*Server, http.ResponseWriter, *http.Request)
 }
 
 var routes = []route{
-	{"GET /ws/v1/node/{$}", public, (*Server).info},
-	{"GET /ws/v1/node", public, (*Server).info},
-	{"GET /ws/v1/node/info", public, (*Server).info},
-	{"GET /ws/v1/node/apps", public, (*Server).apps},
-	{"GET /ws/v1/node/apps/{app}", public, (*Server).app},
-	{"GET /ws/v1/node/containers", public, (*Server).allContainers},
-	{"GET /ws/v1/node/containers/{container}", public, (*Server).oneContainer},
-	{"GET /ws/v1/node/containers/{container}/logs", owner, (*Server).logFiles},
-	{"GET /ws/v1/node/containers/{container}/logs/{file}", owner, (*Server).logFile},
-	{"GET /ws/v1/node/containerlogs/{container}/{file}", owner, (*Server).logFile},
-	{"GET /ws/v1/node/resources/{resource}", public, (*Server).resource},
-	{"GET /node/containerlogs/{container}/{user}", owner, (*Server).logPage},
-	{"GET /node/containerlogs/{container}/{user}/{file}", owner, (*Server).logPage},
-	{"GET /node/containerlogs/{container}/{user}/{file}/{$}", owner, (*Server).logPage},
-	{"GET /health", public, (*Server).healthPage},
+	{"GET /ws/v1/node/{$}", security.Anyone, (*Server).info},
+	{"GET /ws/v1/node", security.Anyone, (*Server).info},
+	{"GET /ws/v1/node/info", security.Anyone, (*Server).info},
+	{"GET /ws/v1/node/apps", security.Anyone, (*Server).apps},
+	{"GET /ws/v1/node/apps/{app}", security.Anyone, (*Server).app},
+	{"GET /ws/v1/node/containers", security.Anyone, (*Server).allContainers},
+	{"GET /ws/v1/node/containers/{container}", security.Anyone, (*Server).oneContainer},
+	{"GET /ws/v1/node/containers/{container}/logs", security.Owner, (*Server).logFiles},
+	{"GET /ws/v1/node/containers/{container}/logs/{file}", security.Owner, (*Server).logFile},
+	{"GET /ws/v1/node/containerlogs/{container}/{file}", security.Owner, (*Server).logFile},
+	{"GET /ws/v1/node/resources/{resource}", security.Anyone, (*Server).resource},
+	{"GET /node/containerlogs/{container}/{user}", security.Owner, (*Server).logPage},
+	{"GET /node/containerlogs/{container}/{user}/{file}", security.Owner, (*Server).logPage},
+	{"GET /node/containerlogs/{container}/{user}/{file}/{$}", security.Owner, (*Server).logPage},
+	{"GET /health", security.Anyone, (*Server).healthPage},
 }
 
 func (s *Server) handler() http.Handler {
@@ -67,8 +58,10 @@ func (s *Server) handler() http.Handler {
 				remoteException(w, http.StatusUnauthorized, "AuthorizationException", "org.apache.hadoop.security.authorize.AuthorizationException", err.Error())
 				return
 			}
-			if r.right == owner && !s.mayRead(caller, req) {
-				id := req.PathValue("container")
+			id := req.PathValue("container")
+			allowed := r.right != security.Owner || s.mayRead(caller, req)
+			s.config.Door.Record(security.Decision{Allowed: allowed, Caller: caller, Port: "rest", Command: r.pattern, Source: id, Read: true})
+			if !allowed {
 				w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 				w.WriteHeader(http.StatusInternalServerError) // YARN's answer, recorded
 				fmt.Fprintf(w, "User [%s] is not authorized to view the logs for application %s", caller.User, applicationOf(nodemanager.ContainerID(id)))

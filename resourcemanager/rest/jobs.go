@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -22,11 +23,11 @@ import (
 
 // jobRoutes are those of jobs.
 var jobRoutes = []Route{
-	{"POST", "/api/v1/jobs", RightSubmit, (*request).submitJob},
-	{"GET", "/api/v1/jobs", RightRead, (*request).listJobs},
-	{"GET", "/api/v1/jobs/{app}", RightRead, (*request).showJob},
-	{"DELETE", "/api/v1/jobs/{app}", RightModify, (*request).stopJob},
-	{"GET", "/api/v1/jobs/{app}/logs", RightModify, (*request).jobLogs},
+	{"POST", "/api/v1/jobs", security.Named, (*request).submitJob},
+	{"GET", "/api/v1/jobs", security.Anyone, (*request).listJobs},
+	{"GET", "/api/v1/jobs/{app}", security.Anyone, (*request).showJob},
+	{"DELETE", "/api/v1/jobs/{app}", security.Owner, (*request).stopJob},
+	{"GET", "/api/v1/jobs/{app}/logs", security.Owner, (*request).jobLogs},
 }
 
 // Job is a job as GET /api/v1/jobs shows it. Times are milliseconds, 0 when they have not come.

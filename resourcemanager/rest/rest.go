@@ -114,32 +114,21 @@ type API struct {
 	routes []Route
 }
 
-// Right is what a route needs.
-type Right int
-
-// The rights. The zero value is none, and no route may have it.
-const (
-	// RightOpen: anybody, without asking who, on any member.
-	RightOpen Right = iota + 1
-	// RightRead: any user, dr.who included.
-	RightRead
-	// RightSubmit: any user but dr.who.
-	RightSubmit
-	// RightModify: the application's owner, an administrator of its queue, or a superuser.
-	RightModify
-	// RightProxy: RightRead for GET and HEAD, RightModify for the rest.
-	RightProxy
-)
-
 // Route is one method of one path. The part {app} of a path is an application's id.
 type Route struct {
 	Method, Path string
-	Right        Right
+	Right        security.Right
 	handle       func(*request)
 }
 
 // Routes lists what is served, for tests and documentation.
-func (a *API) Routes() []Route { return a.routes }
+func (a *API) Routes() []security.Route {
+	out := make([]security.Route, 0, len(a.routes))
+	for _, r := range a.routes {
+		out = append(out, security.Route{Port: "resource manager HTTP", Name: r.Method + " " + r.Path, Right: r.Right})
+	}
+	return out
+}
 
 // request is a request at its handler: the caller is known and has the route's right.
 type request struct {
@@ -169,8 +158,11 @@ func New(c Config) *API {
 	a.routes = append(a.routes, yarnRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
-	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
-		a.routes = append(a.routes, Route{method, "/proxy/{app}/{rest...}", RightProxy, (*request).proxy})
+	for method, right := range map[string]security.Right{
+		"GET": security.Anyone, "HEAD": security.Anyone,
+		"POST": security.Owner, "PUT": security.Owner, "PATCH": security.Owner, "DELETE": security.Owner,
+	} {
+		a.routes = append(a.routes, Route{method, "/proxy/{app}/{rest...}", right, (*request).proxy})
 	}
 	byPath := map[string]map[string]Route{}
 	for _, r := range a.routes {
@@ -236,7 +228,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		return
 	}
 	q := &request{API: a, w: w, r: r}
-	if route.Right == RightOpen {
+	if route.Right == security.Open {
 		route.handle(q)
 		return
 	}
@@ -261,21 +253,16 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		}
 		q.app = q.view.Application(q.id)
 	}
-	right := route.Right
-	if right == RightProxy {
-		right = RightModify
-		if method == http.MethodGet || method == http.MethodHead {
-			right = RightRead
-		}
-	}
-	switch {
-	case right == RightRead:
+	switch right := route.Right; {
+	case right == security.Anyone:
 	case security.MayWrite(q.caller) != nil:
+		q.audit(route, security.MayWrite(q.caller).Error())
 		q.forbidden(security.MayWrite(q.caller).Error())
 		return
-	case right == RightSubmit:
-	case right == RightModify:
+	case right == security.Named:
+	case right == security.Owner:
 		if q.app != nil && !q.mayModify(q.app) { // of unknown ones the handler says so
+			q.audit(route, "the application is of "+q.app.User)
 			q.notOwner()
 			return
 		}
@@ -283,7 +270,20 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		q.fail(metadata.Errorf(metadata.ErrPermission, "%s %s is registered without a right", route.Method, route.Path))
 		return
 	}
+	q.audit(route, "")
 	route.handle(q)
+}
+
+// audit records that the caller was let in at a route, or why not.
+func (q *request) audit(route Route, refused string) {
+	d := security.Decision{
+		Allowed: refused == "", Caller: q.caller, Port: "rest", Command: route.Method + " " + route.Path, Reason: refused,
+		Read: route.Right == security.Anyone,
+	}
+	if !q.id.IsZero() {
+		d.Source = q.id.String()
+	}
+	q.Door.Record(d)
 }
 
 // mayModify reports whether the caller owns an application, administers its queue, or is a superuser.
@@ -324,8 +324,8 @@ func (a *API) redirect(w http.ResponseWriter, r *http.Request) {
 
 // healthRoutes are served by every member.
 var healthRoutes = []Route{
-	{"GET", "/livez", RightOpen, func(q *request) { q.text(http.StatusOK, "ok\n") }},
-	{"GET", "/readyz", RightOpen, func(q *request) {
+	{"GET", "/livez", security.Open, func(q *request) { q.text(http.StatusOK, "ok\n") }},
+	{"GET", "/readyz", security.Open, func(q *request) {
 		leader := q.Cluster.LeaderHTTP()
 		switch {
 		case q.Cluster.Leading():
@@ -336,17 +336,17 @@ var healthRoutes = []Route{
 			q.text(http.StatusServiceUnavailable, "[-]leader unknown\nnot ready\n")
 		}
 	}},
-	{"GET", "/isActive", RightOpen, func(q *request) {
+	{"GET", "/isActive", security.Open, func(q *request) {
 		if q.Cluster.Leading() {
 			q.text(http.StatusOK, "I am Active!")
 			return
 		}
 		q.text(http.StatusMethodNotAllowed, "I am not Active!\n")
 	}},
-	{"GET", "/cluster", RightOpen, func(q *request) {
+	{"GET", "/cluster", security.Open, func(q *request) {
 		q.text(http.StatusOK, "hops resource manager\n\nYARN's REST interface is at /ws/v1/cluster, hops's own at /api/v1.\n")
 	}},
-	{"GET", "/cluster/app/{app}", RightRead, func(q *request) {
+	{"GET", "/cluster/app/{app}", security.Anyone, func(q *request) {
 		http.Redirect(q.w, q.r, "/ws/v1/cluster/apps/"+q.id.String(), http.StatusFound)
 	}},
 }

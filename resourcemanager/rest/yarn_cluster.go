@@ -6,30 +6,31 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // yarnRoutes are YARN's.
 var yarnRoutes = []Route{
-	{"GET", "/ws/v1/cluster", RightRead, (*request).info},
-	{"GET", "/ws/v1/cluster/{$}", RightRead, (*request).info},
-	{"GET", "/ws/v1/cluster/info", RightRead, (*request).info},
-	{"GET", "/ws/v1/cluster/metrics", RightRead, (*request).metrics},
-	{"GET", "/ws/v1/cluster/scheduler", RightRead, (*request).scheduler},
-	{"GET", "/ws/v1/cluster/nodes", RightRead, (*request).nodes},
-	{"GET", "/ws/v1/cluster/nodes/{node}", RightRead, (*request).node},
-	{"GET", "/ws/v1/cluster/apps", RightRead, (*request).apps},
-	{"POST", "/ws/v1/cluster/apps", RightSubmit, (*request).submitYARN},
-	{"POST", "/ws/v1/cluster/apps/new-application", RightSubmit, (*request).newApplication},
-	{"GET", "/ws/v1/cluster/apps/{app}", RightRead, (*request).oneApp},
-	{"GET", "/ws/v1/cluster/apps/{app}/state", RightRead, (*request).appState},
-	{"PUT", "/ws/v1/cluster/apps/{app}/state", RightModify, (*request).setAppState},
-	{"GET", "/ws/v1/cluster/apps/{app}/queue", RightRead, (*request).appQueue},
-	{"GET", "/ws/v1/cluster/apps/{app}/priority", RightRead, (*request).appPriority},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts", RightRead, (*request).attempts},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}", RightRead, (*request).attempt},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", RightRead, (*request).containers},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", RightRead, (*request).container},
+	{"GET", "/ws/v1/cluster", security.Anyone, (*request).info},
+	{"GET", "/ws/v1/cluster/{$}", security.Anyone, (*request).info},
+	{"GET", "/ws/v1/cluster/info", security.Anyone, (*request).info},
+	{"GET", "/ws/v1/cluster/metrics", security.Anyone, (*request).metrics},
+	{"GET", "/ws/v1/cluster/scheduler", security.Anyone, (*request).scheduler},
+	{"GET", "/ws/v1/cluster/nodes", security.Anyone, (*request).nodes},
+	{"GET", "/ws/v1/cluster/nodes/{node}", security.Anyone, (*request).node},
+	{"GET", "/ws/v1/cluster/apps", security.Anyone, (*request).apps},
+	{"POST", "/ws/v1/cluster/apps", security.Named, (*request).submitYARN},
+	{"POST", "/ws/v1/cluster/apps/new-application", security.Named, (*request).newApplication},
+	{"GET", "/ws/v1/cluster/apps/{app}", security.Anyone, (*request).oneApp},
+	{"GET", "/ws/v1/cluster/apps/{app}/state", security.Anyone, (*request).appState},
+	{"PUT", "/ws/v1/cluster/apps/{app}/state", security.Owner, (*request).setAppState},
+	{"GET", "/ws/v1/cluster/apps/{app}/queue", security.Anyone, (*request).appQueue},
+	{"GET", "/ws/v1/cluster/apps/{app}/priority", security.Anyone, (*request).appPriority},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts", security.Anyone, (*request).attempts},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}", security.Anyone, (*request).attempt},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", security.Anyone, (*request).containers},
+	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", security.Anyone, (*request).container},
 }
 
 // version is what YARN's clients are told that they talk to.

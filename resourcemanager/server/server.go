@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -86,20 +85,20 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
 			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Secret: s.config.Secret, Token: s.tokenOf}, MaxMessage: 8 << 20,
-			Rights: map[string]security.Right{
-				pb.NodeManagers_ServiceDesc.ServiceName:       security.ServersOnly,
-				pb.ApplicationMasters_ServiceDesc.ServiceName: security.ContainersOnly,
-			},
-			Register: func(r *grpc.Server) {
-				pb.RegisterNodeManagersServer(r, &nodeManagers{s: s})
-				pb.RegisterApplicationMastersServer(r, &applicationMasters{s: s})
-			},
+			Services: s.services(),
 		})
 	})
 	g.Go(func() error {
 		return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{Doorway: security.Doorway{Name: "resource manager HTTP"}, Handler: web, Logger: s.log})
 	})
 	return g.Wait()
+}
+
+func (s *Server) services() []security.Service {
+	return []security.Service{
+		{Desc: &pb.NodeManagers_ServiceDesc, Server: &nodeManagers{s: s}, Right: security.ServersOnly},
+		{Desc: &pb.ApplicationMasters_ServiceDesc, Server: &applicationMasters{s: s}, Right: security.ContainersOnly},
+	}
 }
 
 // lead follows the leadership: a reign begins with each election of this member and ends with its loss.

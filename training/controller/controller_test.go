@@ -22,6 +22,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
@@ -651,15 +652,15 @@ func TestEveryRouteNeedsItsRight(t *testing.T) {
 	}
 	for _, route := range routes {
 		switch route.right {
-		case rightAnybody:
+		case security.Open:
 			if got := do(route.pattern, "", ""); got != 200 {
 				t.Errorf("%s: %d", route.pattern, got)
 			}
-		case rightExecutor:
+		case security.ContainersOnly:
 			if got := do(route.pattern, "?user.name=root", ""); got != 401 {
 				t.Errorf("%s without a token: %d", route.pattern, got)
 			}
-		case rightView, rightManage:
+		case security.Owner:
 			for query, want := range map[string]int{"?user.name=bob": 403, "": 403, "?user.name=nobody": 401} {
 				if got := do(route.pattern, query, c[0].token); got != want {
 					t.Errorf("%s%s: %d, want %d", route.pattern, query, got, want)

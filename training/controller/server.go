@@ -14,39 +14,29 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
-)
-
-// right is what a route asks of its caller. The zero value is none that anybody has.
-type right int
-
-const (
-	rightNobody   right = iota
-	rightAnybody        // health
-	rightExecutor       // the token of a container of this experiment
-	rightView           // the experiment's owner or a superuser
-	rightManage         // the same; another word, so that sharing one does not share the other
 )
 
 // route is one call, with the right it needs. serve gets the container of an executor's token.
 type route struct {
 	pattern string
-	right   right
+	right   security.Right
 	serve   func(c *controller, w http.ResponseWriter, r *http.Request, container string) error
 }
 
 var routes = []route{
-	{"GET /healthz", rightAnybody, (*controller).serveHealth},
-	{"POST /v1/executors", rightExecutor, (*controller).serveRegister},
-	{"GET /v1/executors/{executor}/next", rightExecutor, (*controller).serveNext},
-	{"POST /v1/trials/{trial}/{attempt}/report", rightExecutor, (*controller).serveReport},
-	{"POST /v1/trials/{trial}/{attempt}/checkpoint", rightExecutor, (*controller).serveCheckpoint},
-	{"POST /v1/trials/{trial}/{attempt}/final", rightExecutor, (*controller).serveFinal},
-	{"GET /v1/experiments", rightView, (*controller).serveExperiments},
-	{"GET /v1/experiments/{id}", rightView, (*controller).serveStatus},
-	{"GET /v1/experiments/{id}/events", rightView, (*controller).serveEvents},
-	{"POST /v1/experiments/{id}/stop", rightManage, (*controller).serveStop},
+	{"GET /healthz", security.Open, (*controller).serveHealth},
+	{"POST /v1/executors", security.ContainersOnly, (*controller).serveRegister},
+	{"GET /v1/executors/{executor}/next", security.ContainersOnly, (*controller).serveNext},
+	{"POST /v1/trials/{trial}/{attempt}/report", security.ContainersOnly, (*controller).serveReport},
+	{"POST /v1/trials/{trial}/{attempt}/checkpoint", security.ContainersOnly, (*controller).serveCheckpoint},
+	{"POST /v1/trials/{trial}/{attempt}/final", security.ContainersOnly, (*controller).serveFinal},
+	{"GET /v1/experiments", security.Owner, (*controller).serveExperiments},
+	{"GET /v1/experiments/{id}", security.Owner, (*controller).serveStatus},
+	{"GET /v1/experiments/{id}/events", security.Owner, (*controller).serveEvents},
+	{"POST /v1/experiments/{id}/stop", security.Owner, (*controller).serveStop},
 }
 
 // handler is the controller's HTTP door.
@@ -58,7 +48,7 @@ func (c *controller) handler() http.Handler {
 			if err == nil {
 				err = readBody(w, r)
 			}
-			if err == nil && t.right != rightAnybody && !c.ready.Load() {
+			if err == nil && t.right != security.Open && !c.ready.Load() {
 				err = refuse(503, CodeNotReady, "the controller is starting")
 			}
 			if err == nil {
@@ -76,12 +66,12 @@ func (c *controller) handler() http.Handler {
 }
 
 // authorize finds who calls, and refuses who has no right.
-func (c *controller) authorize(r *http.Request, need right) (container string, err error) {
+func (c *controller) authorize(r *http.Request, need security.Right) (container string, err error) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch need {
-	case rightAnybody:
+	case security.Open:
 		return "", nil
-	case rightExecutor:
+	case security.ContainersOnly:
 		if token == "" {
 			return "", refuse(401, CodeUnauthorized, "the request carries no token")
 		}
@@ -89,7 +79,7 @@ func (c *controller) authorize(r *http.Request, need right) (container string, e
 			return container, nil
 		}
 		return "", refuse(401, CodeUnauthorized, "the token belongs to no container of this experiment")
-	case rightView, rightManage:
+	case security.Owner:
 		if c.env.Caller == nil {
 			return "", refuse(403, CodeForbidden, "users are not served here")
 		}
