@@ -6,6 +6,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gohops/hops/internal/security"
 )
 
 // outbox collects frames that go out on a connection, so that one system call sends many. Whoever finds it idle sends;
@@ -32,6 +34,11 @@ type outbox struct {
 	err      error
 	deadline time.Time
 	room     *sync.Cond // something has been sent, or sending has ended
+	leaving  int        // memory of what the sender has
+
+	// account pays for the memory; nil: nobody does. paid is how many bytes it holds.
+	account *security.Account
+	paid    int
 }
 
 func newOutbox(conn net.Conn, timeout time.Duration, tell func(*outbox)) *outbox {
@@ -100,6 +107,7 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 	out, err := encode(o.pending)
 	if err == nil {
 		o.pending = out
+		o.pay()
 	}
 	tell := err == nil && !o.sending && !o.held
 	if tell && now && len(out) <= atOnce {
@@ -210,7 +218,7 @@ func (o *outbox) report() {
 // next takes what is pending, for the sender. mu is held.
 func (o *outbox) next(now time.Time) []byte {
 	out := o.pending
-	o.pending, o.spare = o.spare[:0], nil
+	o.pending, o.spare, o.leaving = o.spare[:0], nil, cap(out)
 	if o.deadline.Sub(now) < o.timeout/2 {
 		o.deadline = now.Add(o.timeout)
 		_ = o.conn.SetWriteDeadline(o.deadline)
@@ -220,13 +228,49 @@ func (o *outbox) next(now time.Time) []byte {
 
 // sent takes the memory back of what the sender has written. mu is held.
 func (o *outbox) sent(out []byte, err error) {
-	if cap(out) <= keepBuffer {
+	if o.leaving = 0; cap(out) <= keepBuffer {
 		o.spare = out[:0]
 	}
+	o.pay()
 	if err != nil && o.err == nil {
 		o.err = err
 	}
 	o.room.Broadcast()
+}
+
+// pay settles with the account for the memory that is held now. mu is held.
+func (o *outbox) pay() {
+	if o.account == nil {
+		return
+	}
+	n := cap(o.pending) + cap(o.spare) + o.leaving
+	switch {
+	case n > o.paid:
+		o.account.Force(int64(n - o.paid))
+	case n < o.paid:
+		o.account.Give(int64(o.paid - n))
+	}
+	o.paid = n
+}
+
+// shrink gives the memory back that a quiet connection does not need.
+func (o *outbox) shrink() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.sending && len(o.pending) == 0 {
+		o.pending, o.spare = nil, nil
+		o.pay()
+	}
+}
+
+// await waits until at most limit bytes are pending.
+func (o *outbox) await(limit int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.pending) > limit && o.err == nil {
+		o.room.Wait()
+	}
+	return o.err
 }
 
 // ended says that nobody sends any more. mu is held.
@@ -254,13 +298,16 @@ func (o *outbox) drain(limit int) error {
 	}
 }
 
-// settle waits until nobody sends, which is soon once the connection is closed.
+// settle waits until nobody sends, which is soon once the connection is closed, and gives the memory back. fail has to
+// have been called.
 func (o *outbox) settle() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.sending {
 		o.room.Wait()
 	}
+	o.pending, o.spare = nil, nil
+	o.pay()
 }
 
 // fail makes every later add return err.
