@@ -26,8 +26,10 @@ type outbox struct {
 	failed error
 
 	mu       sync.Mutex
+	sealed   [][]byte // is sent before pending
 	pending  []byte
 	spare    []byte
+	waiting  int // bytes of sealed and pending
 	sending  bool
 	told     bool // and sendAtOnce has not begun
 	held     bool // the reader promises to flush soon
@@ -51,8 +53,13 @@ func newOutbox(conn net.Conn, timeout time.Duration, tell func(*outbox)) *outbox
 	return o
 }
 
-// atOnce is the most that goes to the kernel without telling the scheduler.
-const atOnce = 64 << 10
+const (
+	// atOnce is the most that goes to the kernel without telling the scheduler.
+	atOnce = 64 << 10
+	// sealAt is when frames begin in new memory: what waits for a slow peer is not copied again and again, and takes no
+	// more memory than about its size.
+	sealAt = 256 << 10
+)
 
 // write gives b to the kernel, waiting while the peer does not take it.
 func (o *outbox) write(b []byte) error {
@@ -106,7 +113,11 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 	}
 	out, err := encode(o.pending)
 	if err == nil {
-		o.pending = out
+		o.waiting += len(out) - len(o.pending)
+		if o.pending = out; len(out) >= sealAt {
+			o.sealed = append(o.sealed, out)
+			o.pending, o.spare = o.spare[:0], nil
+		}
 		o.pay()
 	}
 	tell := err == nil && !o.sending && !o.held
@@ -126,7 +137,7 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 func (o *outbox) hold(yes bool) (waiting int) {
 	o.mu.Lock()
 	o.held = yes
-	waiting = len(o.pending)
+	waiting = o.waiting
 	o.mu.Unlock()
 	return waiting
 }
@@ -153,13 +164,13 @@ func (o *outbox) send(now time.Time) error {
 		return o.err
 	}
 	o.sending = true
-	for len(o.pending) > 0 && o.err == nil {
+	for o.waiting > 0 && o.err == nil {
 		out := o.next(now)
 		o.mu.Unlock()
 		err := o.write(out)
 		o.mu.Lock()
 		o.sent(out, err)
-		if len(o.pending) > 0 {
+		if o.waiting > 0 {
 			now = time.Now()
 		}
 	}
@@ -176,7 +187,7 @@ func (o *outbox) sendAtOnce() {
 		return // who does that sends this too
 	}
 	o.sending = true
-	for len(o.pending) > 0 && o.err == nil {
+	for o.waiting > 0 && o.err == nil {
 		out := o.next(time.Now())
 		if o.raw == nil || len(out) > atOnce {
 			go o.sendRest(out, out)
@@ -215,10 +226,20 @@ func (o *outbox) report() {
 	}
 }
 
-// next takes what is pending, for the sender. mu is held.
+// next takes what is to be sent first, for the sender. mu is held.
 func (o *outbox) next(now time.Time) []byte {
 	out := o.pending
-	o.pending, o.spare, o.leaving = o.spare[:0], nil, cap(out)
+	if len(o.sealed) > 0 {
+		out = o.sealed[0]
+		o.sealed[0] = nil
+		if o.sealed = o.sealed[1:]; len(o.sealed) == 0 {
+			o.sealed = nil
+		}
+	} else {
+		o.pending, o.spare = o.spare[:0], nil
+	}
+	o.waiting -= len(out)
+	o.leaving = cap(out)
 	if o.deadline.Sub(now) < o.timeout/2 {
 		o.deadline = now.Add(o.timeout)
 		_ = o.conn.SetWriteDeadline(o.deadline)
@@ -228,7 +249,7 @@ func (o *outbox) next(now time.Time) []byte {
 
 // sent takes the memory back of what the sender has written. mu is held.
 func (o *outbox) sent(out []byte, err error) {
-	if o.leaving = 0; cap(out) <= keepBuffer {
+	if o.leaving = 0; cap(out) <= keepBuffer && cap(out) > cap(o.spare) {
 		o.spare = out[:0]
 	}
 	o.pay()
@@ -244,6 +265,9 @@ func (o *outbox) pay() {
 		return
 	}
 	n := cap(o.pending) + cap(o.spare) + o.leaving
+	for _, b := range o.sealed {
+		n += cap(b)
+	}
 	switch {
 	case n > o.paid:
 		o.account.Force(int64(n - o.paid))
@@ -257,7 +281,7 @@ func (o *outbox) pay() {
 func (o *outbox) shrink() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.sending && len(o.pending) == 0 {
+	if !o.sending && o.waiting == 0 {
 		o.pending, o.spare = nil, nil
 		o.pay()
 	}
@@ -267,7 +291,7 @@ func (o *outbox) shrink() {
 func (o *outbox) await(limit int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.pending) > limit && o.err == nil {
+	for o.waiting > limit && o.err == nil {
 		o.room.Wait()
 	}
 	return o.err
@@ -284,10 +308,10 @@ func (o *outbox) ended() {
 func (o *outbox) drain(limit int) error {
 	for {
 		o.mu.Lock()
-		for o.sending && (len(o.pending) > limit || limit == 0) && o.err == nil {
+		for o.sending && (o.waiting > limit || limit == 0) && o.err == nil {
 			o.room.Wait()
 		}
-		done, err := len(o.pending) <= limit, o.err
+		done, err := o.waiting <= limit, o.err
 		o.mu.Unlock()
 		if done || err != nil {
 			return err
@@ -306,7 +330,7 @@ func (o *outbox) settle() {
 	for o.sending {
 		o.room.Wait()
 	}
-	o.pending, o.spare = nil, nil
+	o.sealed, o.pending, o.spare, o.waiting = nil, nil, nil, 0
 	o.pay()
 }
 

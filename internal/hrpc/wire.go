@@ -104,6 +104,9 @@ func elements(b []byte, depth, limit int) (n int) {
 			break
 		}
 		b = rest
+		if tag&7 > 5 {
+			break
+		}
 		n++
 		switch tag & 7 {
 		case 0:
@@ -124,8 +127,6 @@ func elements(b []byte, depth, limit int) (n int) {
 		case 3, 4: // of a group, whose fields are counted like others
 		case 5:
 			b = b[min(4, len(b)):]
-		default:
-			return n
 		}
 	}
 	return n
