@@ -24,8 +24,8 @@ type Reader interface {
 	Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error))
 	// List is one page of a directory, or a file listed as itself; nil, nil when nothing is there.
 	List(c metadata.Caller, r ListRequest, done func(*Listing, error))
-	// Locate finds the blocks that overlap [offset, offset+length) of a file.
-	Locate(c metadata.Caller, path string, offset, length int64, done func(*LocatedFile, error))
+	// Locate finds the blocks of a part of a file.
+	Locate(c metadata.Caller, r LocateRequest, done func(*LocatedFile, error))
 	ContentSummary(c metadata.Caller, path string, done func(*metadata.ContentSummary, error))
 	CheckAccess(c metadata.Caller, path string, access metadata.Access, done func(error))
 	// OpenFiles is a page of the files being written below path, by inode from after on. Superusers only.
@@ -114,8 +114,20 @@ type ListRequest struct {
 	After string
 	// Locations: files come with their blocks.
 	Locations bool
-	// Room is memory that the entries may be put into, whatever is in it; nil: there is none.
-	Room []metadata.FileStatus
+	// Passing: the entries are not looked at any more when done has returned, so that their memory can be used again.
+	Passing bool
+	Admit   Admit
+}
+
+// Admit waits until there is room for an answer of about n bytes, or says why there is none. A service calls it before it
+// makes an answer that is larger than usual, on a goroutine that nothing else waits for. Nil: there is room.
+type Admit func(n int64) error
+
+// LocateRequest asks for the blocks that overlap [Offset, Offset+Length) of a file.
+type LocateRequest struct {
+	Path           string
+	Offset, Length int64
+	Admit          Admit
 }
 
 // Listing is a page of a directory.

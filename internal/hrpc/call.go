@@ -28,10 +28,33 @@ type Call struct {
 
 	conn     *serverConn
 	answered atomic.Bool
+	// What the call holds: held counts towards MaxHeld, cost is of the requests' budget, answer of the answers'.
+	held, cost int64
+	answer     atomic.Int64
 }
 
 // Context is done when the connection is gone and nobody waits for the answer any more.
 func (c *Call) Context() context.Context { return c.conn.ctx }
+
+// Admit waits until there is room for an answer of about n bytes, and for what is held while it is made. It is called
+// before such an answer is made, from a goroutine that only this call needs. With an error, which is to be answered, there
+// is no room, or nobody waits any more.
+func (c *Call) Admit(n int64) error {
+	if err := c.conn.out.await(pauseAt); err != nil {
+		return err
+	}
+	n = min(n, c.conn.server.config.Answers.Most())
+	// Who waits holds nothing: two that held what the other one needs would wait for ever.
+	c.conn.answers.Give(c.answer.Swap(0))
+	if err := c.conn.answers.Take(c.conn.ctx, n); err != nil {
+		return err
+	}
+	c.answer.Store(n)
+	if c.answered.Load() {
+		c.conn.answers.Give(c.answer.Swap(0))
+	}
+	return nil
+}
 
 // Reply answers with m, nil for an empty message. m is encoded before Reply returns.
 func (c *Call) Reply(m Message) {
@@ -46,7 +69,7 @@ func (c *Call) Reply(m Message) {
 		c.conn.server.config.Logger.Error("answer cannot be encoded", "method", c.Method, "error", err)
 		_ = c.conn.send(&h, nil)
 	}
-	c.conn.finished()
+	c.conn.finished(c)
 }
 
 // Fail answers with an error: its class and message are the server's to choose, or err's own if it is a *RemoteError.
@@ -76,5 +99,5 @@ func (c *Call) fail(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, cl
 		class:    class,
 		message:  message,
 	}, nil) // fails only when nobody is there to be told
-	c.conn.finished()
+	c.conn.finished(c)
 }

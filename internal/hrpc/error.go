@@ -11,6 +11,7 @@ import (
 const (
 	classIOException       = "java.io.IOException"
 	classAccessControl     = "org.apache.hadoop.security.AccessControlException"
+	classIllegalArgument   = "org.apache.hadoop.HadoopIllegalArgumentException"
 	classAuthorization     = "org.apache.hadoop.security.authorize.AuthorizationException"
 	classNoSuchProtocol    = "org.apache.hadoop.ipc.RpcNoSuchProtocolException"
 	classNoSuchMethod      = "org.apache.hadoop.ipc.RpcNoSuchMethodException"

@@ -43,7 +43,9 @@ func (j *journal) all() []string {
 }
 
 func newServer(t testing.TB, config ServerConfig) *Server {
-	config.Door = security.NewDoor(security.Config{})
+	if config.Door == nil {
+		config.Door = security.NewDoor(security.Config{})
+	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/gohops/hops/internal/security"
 )
 
 // outbox collects frames that go out on a connection, so that one system call sends many. Whoever finds it idle sends;
@@ -24,14 +26,21 @@ type outbox struct {
 	failed error
 
 	mu       sync.Mutex
+	sealed   [][]byte // is sent before pending
 	pending  []byte
 	spare    []byte
+	waiting  int // bytes of sealed and pending
 	sending  bool
 	told     bool // and sendAtOnce has not begun
 	held     bool // the reader promises to flush soon
 	err      error
 	deadline time.Time
 	room     *sync.Cond // something has been sent, or sending has ended
+	leaving  int        // memory of what the sender has
+
+	// account pays for the memory; nil: nobody does. paid is how many bytes it holds.
+	account *security.Account
+	paid    int
 }
 
 func newOutbox(conn net.Conn, timeout time.Duration, tell func(*outbox)) *outbox {
@@ -44,8 +53,13 @@ func newOutbox(conn net.Conn, timeout time.Duration, tell func(*outbox)) *outbox
 	return o
 }
 
-// atOnce is the most that goes to the kernel without telling the scheduler.
-const atOnce = 64 << 10
+const (
+	// atOnce is the most that goes to the kernel without telling the scheduler.
+	atOnce = 64 << 10
+	// sealAt is when frames begin in new memory: what waits for a slow peer is not copied again and again, and takes no
+	// more memory than about its size.
+	sealAt = 256 << 10
+)
 
 // write gives b to the kernel, waiting while the peer does not take it.
 func (o *outbox) write(b []byte) error {
@@ -99,7 +113,12 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 	}
 	out, err := encode(o.pending)
 	if err == nil {
-		o.pending = out
+		o.waiting += len(out) - len(o.pending)
+		if o.pending = out; len(out) >= sealAt {
+			o.sealed = append(o.sealed, out)
+			o.pending, o.spare = o.spare[:0], nil
+		}
+		o.pay()
 	}
 	tell := err == nil && !o.sending && !o.held
 	if tell && now && len(out) <= atOnce {
@@ -118,7 +137,7 @@ func (o *outbox) put(encode func([]byte) ([]byte, error), now bool) error {
 func (o *outbox) hold(yes bool) (waiting int) {
 	o.mu.Lock()
 	o.held = yes
-	waiting = len(o.pending)
+	waiting = o.waiting
 	o.mu.Unlock()
 	return waiting
 }
@@ -145,13 +164,13 @@ func (o *outbox) send(now time.Time) error {
 		return o.err
 	}
 	o.sending = true
-	for len(o.pending) > 0 && o.err == nil {
+	for o.waiting > 0 && o.err == nil {
 		out := o.next(now)
 		o.mu.Unlock()
 		err := o.write(out)
 		o.mu.Lock()
 		o.sent(out, err)
-		if len(o.pending) > 0 {
+		if o.waiting > 0 {
 			now = time.Now()
 		}
 	}
@@ -168,7 +187,7 @@ func (o *outbox) sendAtOnce() {
 		return // who does that sends this too
 	}
 	o.sending = true
-	for len(o.pending) > 0 && o.err == nil {
+	for o.waiting > 0 && o.err == nil {
 		out := o.next(time.Now())
 		if o.raw == nil || len(out) > atOnce {
 			go o.sendRest(out, out)
@@ -207,10 +226,20 @@ func (o *outbox) report() {
 	}
 }
 
-// next takes what is pending, for the sender. mu is held.
+// next takes what is to be sent first, for the sender. mu is held.
 func (o *outbox) next(now time.Time) []byte {
 	out := o.pending
-	o.pending, o.spare = o.spare[:0], nil
+	if len(o.sealed) > 0 {
+		out = o.sealed[0]
+		o.sealed[0] = nil
+		if o.sealed = o.sealed[1:]; len(o.sealed) == 0 {
+			o.sealed = nil
+		}
+	} else {
+		o.pending, o.spare = o.spare[:0], nil
+	}
+	o.waiting -= len(out)
+	o.leaving = cap(out)
 	if o.deadline.Sub(now) < o.timeout/2 {
 		o.deadline = now.Add(o.timeout)
 		_ = o.conn.SetWriteDeadline(o.deadline)
@@ -220,13 +249,52 @@ func (o *outbox) next(now time.Time) []byte {
 
 // sent takes the memory back of what the sender has written. mu is held.
 func (o *outbox) sent(out []byte, err error) {
-	if cap(out) <= keepBuffer {
+	if o.leaving = 0; cap(out) <= keepBuffer && cap(out) > cap(o.spare) {
 		o.spare = out[:0]
 	}
+	o.pay()
 	if err != nil && o.err == nil {
 		o.err = err
 	}
 	o.room.Broadcast()
+}
+
+// pay settles with the account for the memory that is held now. mu is held.
+func (o *outbox) pay() {
+	if o.account == nil {
+		return
+	}
+	n := cap(o.pending) + cap(o.spare) + o.leaving
+	for _, b := range o.sealed {
+		n += cap(b)
+	}
+	switch {
+	case n > o.paid:
+		o.account.Force(int64(n - o.paid))
+	case n < o.paid:
+		o.account.Give(int64(o.paid - n))
+	}
+	o.paid = n
+}
+
+// shrink gives the memory back that a quiet connection does not need.
+func (o *outbox) shrink() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.sending && o.waiting == 0 {
+		o.pending, o.spare = nil, nil
+		o.pay()
+	}
+}
+
+// await waits until at most limit bytes are pending.
+func (o *outbox) await(limit int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.waiting > limit && o.err == nil {
+		o.room.Wait()
+	}
+	return o.err
 }
 
 // ended says that nobody sends any more. mu is held.
@@ -240,10 +308,10 @@ func (o *outbox) ended() {
 func (o *outbox) drain(limit int) error {
 	for {
 		o.mu.Lock()
-		for o.sending && (len(o.pending) > limit || limit == 0) && o.err == nil {
+		for o.sending && (o.waiting > limit || limit == 0) && o.err == nil {
 			o.room.Wait()
 		}
-		done, err := len(o.pending) <= limit, o.err
+		done, err := o.waiting <= limit, o.err
 		o.mu.Unlock()
 		if done || err != nil {
 			return err
@@ -254,13 +322,16 @@ func (o *outbox) drain(limit int) error {
 	}
 }
 
-// settle waits until nobody sends, which is soon once the connection is closed.
+// settle waits until nobody sends, which is soon once the connection is closed, and gives the memory back. fail has to
+// have been called.
 func (o *outbox) settle() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.sending {
 		o.room.Wait()
 	}
+	o.sealed, o.pending, o.spare, o.waiting = nil, nil, nil, 0
+	o.pay()
 }
 
 // fail makes every later add return err.

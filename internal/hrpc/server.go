@@ -49,6 +49,9 @@ type Method struct {
 	New func() Message
 	// Right is what the caller needs.
 	Right Right
+	// Answer is about how many bytes it takes to make an answer that is made at once, and to hold it until it is sent. One
+	// that turns out to be larger asks Call.Admit. Default 1 KiB.
+	Answer int64
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
 	// it returns, or later from any goroutine. Every call must be answered exactly once; further answers are ignored. A
 	// panic becomes an error reply.
@@ -64,10 +67,14 @@ type ServerConfig struct {
 	Exception func(error) (class, message string)
 	// MaxConnections at a time; the next one is closed at once. Default 10000.
 	MaxConnections int
-	// MaxInFlight calls of one connection; reading stops until some are answered. Default 4096.
+	// MaxInFlight calls of one connection, and MaxHeld bytes that they and their answers hold; reading stops until some are
+	// answered. Defaults 4096 and 8 MiB.
 	MaxInFlight int
-	// MaxFrame is the largest request, in bytes. Default DefaultMaxFrame.
+	MaxHeld     int64
+	// MaxFrame is the largest request, in bytes. Default DefaultMaxRequest.
 	MaxFrame int
+	// Requests and Answers bound the bytes that all connections hold together. Default: those of the process.
+	Requests, Answers *security.Budget
 	// FirstByte is how long a peer may take until it has said who it is. Default 20 s.
 	FirstByte time.Duration
 	// FrameTime is how long the rest of a frame may take to arrive. Default 2 min.
@@ -85,7 +92,14 @@ type ServerConfig struct {
 func (c ServerConfig) withDefaults() ServerConfig {
 	c.MaxConnections = cmp.Or(c.MaxConnections, 10000)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
-	c.MaxFrame = cmp.Or(c.MaxFrame, DefaultMaxFrame)
+	c.MaxHeld = cmp.Or(c.MaxHeld, 8<<20)
+	c.MaxFrame = cmp.Or(c.MaxFrame, DefaultMaxRequest)
+	if c.Requests == nil {
+		c.Requests = security.Requests()
+	}
+	if c.Answers == nil {
+		c.Answers = security.Answers()
+	}
 	c.FirstByte = cmp.Or(c.FirstByte, 20*time.Second)
 	c.FrameTime = cmp.Or(c.FrameTime, 2*time.Minute)
 	c.Idle = cmp.Or(c.Idle, 10*time.Minute)
@@ -143,6 +157,7 @@ func (s *Server) Handle(name string, m Method) {
 	if p.methods[m.Name] != nil {
 		panic(fmt.Sprintf("hrpc: method %s of %s is registered twice", m.Name, name))
 	}
+	m.Answer = cmp.Or(m.Answer, 1<<10)
 	p.methods[m.Name] = &m
 }
 

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -24,7 +25,18 @@ const (
 	flushAt = 64 << 10
 	// pauseAt is how much may wait for the peer before its next request is looked at.
 	pauseAt = 4 << 20
+
+	// What a call holds until it is answered: callCost itself, with a goroutine that waits, decodedCost for each byte of the
+	// request (once decoded, once encoded again for the log, lists of numbers), elementCost for each of its fields.
+	callCost    = 4 << 10
+	decodedCost = 4
+	elementCost = 256
+	// maxDepth is how deep messages lie in requests: no list of Hadoop's is deeper.
+	maxDepth = 6
 )
+
+// nobody is the user whose share is that of connections whose owner is not known.
+const nobody = ^uint32(0)
 
 const httpReply = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" +
 	"This port speaks Hadoop IPC. The web interface and WebHDFS are on the HTTP port.\r\n"
@@ -37,6 +49,12 @@ type serverConn struct {
 	ctx    context.Context // done when the connection is
 	frames frames
 	out    *outbox
+
+	requests, answers *security.Account // opened by serve
+
+	// waits is done when the reader must not wait any more.
+	waits   context.Context
+	hurryUp context.CancelFunc
 
 	// Of the reader alone.
 	inSASL     bool
@@ -51,9 +69,10 @@ type serverConn struct {
 
 	stopping atomic.Bool
 	inFlight atomic.Int32
+	held     atomic.Int64 // bytes of the calls in flight
 
 	mu      sync.Mutex
-	fewer   *sync.Cond   // inFlight has fallen
+	fewer   *sync.Cond   // inFlight or held has fallen
 	waiting atomic.Int32 // how many wait for that
 }
 
@@ -67,6 +86,7 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 	}
 	c.out.broken = c.interruptReader
 	c.fewer = sync.NewCond(&c.mu)
+	c.waits, c.hurryUp = context.WithCancel(context.Background())
 	return c
 }
 
@@ -74,6 +94,7 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 func (c *serverConn) serve(parent context.Context) {
 	ctx, cancel := context.WithCancel(parent)
 	c.ctx = ctx
+	c.open()
 	err := c.read()
 	if c.stopping.Load() {
 		c.waitInFlight(0)
@@ -85,6 +106,9 @@ func (c *serverConn) serve(parent context.Context) {
 	c.conn.Close()
 	cancel()
 	c.out.settle()
+	c.frames.close()
+	c.requests.Close()
+	c.answers.Close()
 	switch {
 	case err == nil, errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 	case errors.Is(err, os.ErrDeadlineExceeded) && c.known && !c.frames.partial():
@@ -115,6 +139,7 @@ func (c *serverConn) stop() {
 // interruptReader makes a reader that waits look around.
 func (c *serverConn) interruptReader() {
 	_ = c.conn.SetReadDeadline(time.Now())
+	c.hurryUp()
 	c.mu.Lock()
 	c.fewer.Broadcast()
 	c.mu.Unlock()
@@ -151,10 +176,82 @@ func (c *serverConn) read() error {
 			c.heard = now
 			due = c.due()
 		}
+		c.rest()
+		if soon := now.Add(lookAgain); c.busy() && due.After(soon) {
+			due = soon // to rest once more
+		}
 		if err := c.interrupt(due); err != nil {
 			return err
 		}
 	}
+}
+
+// open opens the accounts of the user who has connected.
+func (c *serverConn) open() {
+	user := c.account()
+	c.requests, c.answers = c.server.config.Requests.Account(user), c.server.config.Answers.Account(user)
+	c.frames.account = c.requests
+	c.out.mu.Lock()
+	c.out.account = c.answers
+	c.out.mu.Unlock()
+}
+
+// account is the user whose share of the budgets the connection uses: the one who owns the far end, whatever name it
+// gives. The door looks once more when it hears the name, and refuses who has no owner.
+func (c *serverConn) account() uint32 {
+	if uid, ok := c.server.config.Door.Peer(c.conn).Owner(); ok {
+		return uid
+	}
+	return nobody
+}
+
+// rest gives back what a connection does not need while it is quiet.
+func (c *serverConn) rest() {
+	c.frames.shrink()
+	c.out.shrink()
+	c.requests.Rest()
+	c.answers.Rest()
+}
+
+// take takes n bytes for a request. If that means to wait, the answers so far go out before. The error is the budget's
+// refusal, or that the connection ends.
+func (c *serverConn) take(from *security.Account, n int64) error {
+	if from.Try(n) {
+		return nil
+	}
+	c.out.hold(false)
+	_ = c.out.flush() // its error ends the connection soon
+	return from.Take(c.waits, n)
+}
+
+// isRefusal tells the refusal of a budget from the end of the connection.
+func isRefusal(err error) bool { return metadata.KindOf(err) == metadata.ErrRetriable }
+
+// payFrame takes n bytes for the frame that is arriving before memory grows for it. If there are none, the frame is
+// skipped and its call is told to come again.
+func (c *serverConn) payFrame(n int) error {
+	err := c.take(c.requests, int64(n))
+	switch {
+	case err == nil:
+		c.frames.paid += n
+		return nil
+	case !isRefusal(err):
+		return net.ErrClosed
+	}
+	var h requestHeader
+	head, size := cut(c.frames.buf[c.frames.start+4 : c.frames.end])
+	if size > 0 {
+		h, _ = parseRequestHeader(head) // without a call id it is refused for that
+	}
+	if size == 0 || h.clientID == nil || h.callID < 0 || !c.known {
+		return c.fatal(callInvalid, -1, nil, detailServer, classRetriable, err.Error())
+	}
+	answer := c.send(&responseHeader{
+		callID: h.callID, retry: h.retry, clientID: bytes.Clone(h.clientID), status: hadooppb.RpcResponseHeaderProto_ERROR,
+		detail: detailApplication, class: classRetriable, message: err.Error(),
+	}, nil)
+	c.frames.drop()
+	return answer
 }
 
 // due is when the peer has been silent for too long.
@@ -279,10 +376,15 @@ func (c *serverConn) serveArrived() error {
 	case served || c.frameSince.IsZero():
 		c.frameSince = c.heard
 	}
-	if !served {
-		return nil
+	if served {
+		if err := c.out.release(c.heard); err != nil {
+			return err
+		}
 	}
-	return c.out.release(c.heard)
+	if n := c.frames.unpaid(); n > 0 {
+		return c.payFrame(n)
+	}
+	return nil
 }
 
 // preamble reads the seven bytes that open a connection.
@@ -427,9 +529,15 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	if err != nil {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "call header: "+err.Error())
 	}
-	if !c.begin() {
+	body, n := cut(rest[n:])
+	count := elements(body, maxDepth, maxElements)
+	if !c.begin(call, callCost+decodedCost*int64(len(body))+elementCost*int64(count)) {
 		return net.ErrClosed
 	}
+	if err := c.take(c.requests, call.held); err != nil {
+		return c.noRoom(call, err)
+	}
+	call.cost = call.held
 	protocol, ok := c.server.protocols[string(target.protocol)]
 	if !ok {
 		call.fail(detailNoSuchProtocol, classNoSuchProtocol, fmt.Sprintf("Unknown protocol: %s", printable(target.protocol)))
@@ -446,7 +554,18 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 			printable(target.method), printable(target.protocol)))
 		return nil
 	}
-	body, n := cut(rest[n:])
+	if count > maxElements {
+		call.fail(detailApplication, classIllegalArgument, fmt.Sprintf("The request of %s has more than %d elements. Split it.", method.Name, maxElements))
+		return nil
+	}
+	if method.Right == Superuser && !c.caller.Superuser {
+		call.fail(detailApplication, classAccessControl, fmt.Sprintf("Access denied for user %s. Superuser privilege is required", c.caller.User))
+		return nil
+	}
+	if err := c.take(c.answers, method.Answer); err != nil {
+		return c.noRoom(call, err)
+	}
+	call.answer.Store(method.Answer)
 	request := method.New()
 	if n == 0 {
 		err = errMalformed
@@ -454,7 +573,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		err = request.UnmarshalVT(body)
 	}
 	if err != nil {
-		c.finished()
+		c.finished(call)
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, fmt.Sprintf("request of %s: %v", method.Name, err))
 	}
 	call.Request = request
@@ -462,10 +581,6 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.conn.RemoteAddr()
-	if method.Right == Superuser && !c.caller.Superuser {
-		call.fail(detailApplication, classAccessControl, fmt.Sprintf("Access denied for user %s. Superuser privilege is required", c.caller.User))
-		return nil
-	}
 	c.run(method, call)
 	return nil
 }
@@ -510,9 +625,22 @@ func (c *serverConn) fatal(callID, retry int32, clientID []byte, detail hadooppb
 	return &refused{message}
 }
 
+// noRoom ends a call that was not admitted: with the budget's refusal, or because the connection ends.
+func (c *serverConn) noRoom(call *Call, err error) error {
+	if isRefusal(err) {
+		call.fail(detailApplication, classRetriable, err.Error())
+		return nil
+	}
+	c.finished(call)
+	return net.ErrClosed
+}
+
 // begin counts a call in, waiting while there are too many; false: the connection ends.
-func (c *serverConn) begin() bool {
-	if int(c.inFlight.Add(1)) <= c.server.config.MaxInFlight {
+func (c *serverConn) begin(call *Call, cost int64) bool {
+	call.held = min(cost, c.server.config.Requests.Most())
+	c.inFlight.Add(1)
+	c.held.Add(call.held)
+	if !c.full() {
 		return true
 	}
 	c.out.hold(false)
@@ -521,7 +649,7 @@ func (c *serverConn) begin() bool {
 	defer c.mu.Unlock()
 	c.waiting.Add(1)
 	defer c.waiting.Add(-1)
-	for int(c.inFlight.Load()) > c.server.config.MaxInFlight {
+	for c.full() {
 		if c.stopping.Load() || c.gone() {
 			c.inFlight.Add(-1)
 			return false
@@ -531,8 +659,17 @@ func (c *serverConn) begin() bool {
 	return true
 }
 
+// full reports whether there are more calls in flight than there may be. One there may always be.
+func (c *serverConn) full() bool {
+	n := c.inFlight.Load()
+	return int(n) > c.server.config.MaxInFlight || n > 1 && c.held.Load() > c.server.config.MaxHeld
+}
+
 // finished counts a call out.
-func (c *serverConn) finished() {
+func (c *serverConn) finished(call *Call) {
+	c.requests.Give(call.cost)
+	c.answers.Give(call.answer.Swap(0))
+	c.held.Add(-call.held)
 	c.inFlight.Add(-1)
 	if c.waiting.Load() > 0 {
 		c.mu.Lock()

@@ -38,9 +38,16 @@ const (
 const (
 	// maxFirstFrame bounds what is read from somebody who has not said who they are.
 	maxFirstFrame = 64 << 10
-	// DefaultMaxFrame bounds every later frame.
+	// DefaultMaxRequest bounds every later frame that a server takes: what a request changes has to fit into a log entry,
+	// which is smaller.
+	DefaultMaxRequest = 2 << 20
+	// DefaultMaxFrame bounds the answers that a client takes.
 	DefaultMaxFrame = 64 << 20
 )
+
+// maxElements is how many fields a request may have, those of the messages in it included: the elements of lists are
+// fields, and a field of two bytes becomes a hundred when it is decoded.
+const maxElements = 100_000
 
 var errMalformed = errors.New("malformed message")
 
@@ -85,6 +92,58 @@ func (f *fields) next() (ok bool, err error) {
 	}
 	f.rest = f.rest[n:]
 	return true, nil
+}
+
+// elements counts the fields of an encoded message and of what could be messages in it, down to a depth of nesting; it
+// stops soon after limit. It takes whatever the generated decoders take, groups and odd varints included: what they
+// decode is never more than it has counted. Text rarely passes for a message.
+func elements(b []byte, depth, limit int) (n int) {
+	for len(b) > 0 && n <= limit {
+		tag, rest, ok := varint(b)
+		if !ok {
+			break
+		}
+		b = rest
+		if tag&7 > 5 {
+			break
+		}
+		n++
+		switch tag & 7 {
+		case 0:
+			if _, b, ok = varint(b); !ok {
+				return n
+			}
+		case 1:
+			b = b[min(8, len(b)):]
+		case 2:
+			var size uint64
+			if size, b, ok = varint(b); !ok || size > uint64(len(b)) {
+				return n
+			}
+			if depth > 0 && size > 1 {
+				n += elements(b[:size], depth-1, limit-n)
+			}
+			b = b[size:]
+		case 3, 4: // of a group, whose fields are counted like others
+		case 5:
+			b = b[min(4, len(b)):]
+		}
+	}
+	return n
+}
+
+// varint reads a varint as generated decoders do: up to ten bytes, bits above 64 are lost.
+func varint(b []byte) (v uint64, rest []byte, ok bool) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), b[1:], true
+	}
+	for i, shift := 0, 0; i < len(b) && shift < 64; i, shift = i+1, shift+7 {
+		v |= uint64(b[i]&0x7f) << shift
+		if b[i] < 0x80 {
+			return v, b[i+1:], true
+		}
+	}
+	return 0, nil, false
 }
 
 // cut returns the length-delimited bytes at the start of b and how much of b they take, 0 if they are not there.

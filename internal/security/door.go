@@ -199,7 +199,7 @@ func (d *Door) checkOwner(p *Peer, name string) (string, error) {
 		return "", p.err
 	}
 	if !d.own(p) {
-		if owner := d.nameOf(p.UID); owner != name {
+		if owner := d.nameOf(p.uid); owner != name {
 			return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
 		}
 	}

@@ -20,10 +20,12 @@ func AddrsOf(c net.Conn) ConnAddrs { return ConnAddrs{Local: c.LocalAddr(), Remo
 // up once, when it came.
 type Peer struct {
 	ConnAddrs
-	// UID is the user that owns the socket, of the operating system.
-	UID uint32
+	uid uint32
 	err error // why nobody is known to own it
 }
+
+// Owner is the user of the operating system that owns the socket; false: nobody does.
+func (p *Peer) Owner() (uid uint32, ok bool) { return p.uid, p.err == nil }
 
 // Peer finds out who has the far end of a connection.
 func (d *Door) Peer(c net.Conn) *Peer {
@@ -51,12 +53,12 @@ func (d *Door) PeerAt(ends ConnAddrs) *Peer {
 	if err != nil {
 		p.err = metadata.Errorf(metadata.ErrUnauthorized, "cannot tell who owns the connection from %v: %v", remote, err)
 	}
-	p.UID = uid
+	p.uid = uid
 	return p
 }
 
 // own reports whether the servers' user, or root, has the far end.
-func (d *Door) own(p *Peer) bool { return p.err == nil && (p.UID == 0 || p.UID == d.uid) }
+func (d *Door) own(p *Peer) bool { return p.err == nil && (p.uid == 0 || p.uid == d.uid) }
 
 type peerKey struct{}
 

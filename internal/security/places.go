@@ -167,10 +167,10 @@ func (p *places) open(way Doorway) *doorway {
 func (p *places) take(c *guardedConn, own bool) {
 	p.mu.Lock()
 	w := c.way
-	h := w.users[c.peer.UID]
+	h := w.users[c.peer.uid]
 	if h == nil {
-		h = &holder{uid: c.peer.UID, own: own}
-		w.users[c.peer.UID] = h
+		h = &holder{uid: c.peer.uid, own: own}
+		w.users[c.peer.uid] = h
 	}
 	c.holder, c.at = h, h.conns.PushBack(c)
 	w.count(h, 1)
@@ -198,7 +198,7 @@ func (p *places) take(c *guardedConn, own bool) {
 	for _, c := range drop {
 		if tell {
 			p.log.Warn("too many connections: the idlest of the user with most is closed, and so on while that lasts",
-				"port", c.way.Name, "uid", c.peer.UID, "limit", c.way.Limit, "descriptors", p.capacity)
+				"port", c.way.Name, "uid", c.peer.uid, "limit", c.way.Limit, "descriptors", p.capacity)
 			tell = false
 		}
 		c.TCPConn.Close()

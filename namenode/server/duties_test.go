@@ -326,7 +326,7 @@ func TestReadsSetTheAccessTime(t *testing.T) {
 			read := func() {
 				t.Helper()
 				got := make(chan error, 1)
-				m.Locate(metadata.Caller{User: "reader", Groups: []string{"supergroup"}}, "/f", 0, 1, func(_ *namenode.LocatedFile, err error) { got <- err })
+				m.Locate(metadata.Caller{User: "reader", Groups: []string{"supergroup"}}, namenode.LocateRequest{Path: "/f", Length: 1}, func(_ *namenode.LocatedFile, err error) { got <- err })
 				if err := <-got; err != nil {
 					t.Fatal(err)
 				}

@@ -100,19 +100,26 @@ func (s *Server) readLong(fn func(error)) {
 			fn(err)
 			return
 		}
-		s.aside(func() { fn(nil) })
+		s.aside(nil, 0, fn)
 	})
 }
 
-// aside runs fn on a goroutine when there is room for one more long read.
-func (s *Server) aside(fn func()) {
+// aside runs fn on a goroutine when there is room for an answer of n bytes, and for one more long read. Whoever waits for
+// that holds nothing but its request.
+func (s *Server) aside(admit namenode.Admit, n int64, fn func(error)) {
 	go func() {
+		if admit != nil {
+			if err := admit(n); err != nil {
+				fn(err)
+				return
+			}
+		}
 		select {
 		case s.long <- struct{}{}:
 			defer func() { <-s.long }()
 		case <-s.stopped:
 		}
-		fn()
+		fn(nil)
 	}()
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -9,8 +10,20 @@ import (
 	"github.com/gohops/hops/namenode"
 )
 
-// shortList is how many entries a listing may have that is made beside other reads.
-const shortList = 128
+const (
+	// shortList is how many entries a listing may have that is made beside other reads.
+	shortList = 128
+	// entrySize and blockSize are about how many bytes an entry of a listing and a located block take in memory and in an
+	// answer together.
+	entrySize = 400
+	blockSize = 1536
+)
+
+// rooms holds memory of listings that are over.
+var rooms = sync.Pool{New: func() any { return new([]metadata.FileStatus) }}
+
+// keepEntries is how large a listing may be whose memory is kept for the next one.
+const keepEntries = 4096
 
 // Stat implements namenode.Reader.
 func (s *Server) Stat(c metadata.Caller, path string, done func(*metadata.FileStatus, error)) {
@@ -31,26 +44,52 @@ func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*name
 		case err != nil:
 			done(nil, err)
 		case r.Locations:
-			s.aside(func() { done(s.list(c, r, limit)) })
-		default:
-			l, err := s.list(c, r, min(limit, shortList))
-			if err == nil && l != nil && l.Remaining > 0 && len(l.Entries) < limit {
-				s.aside(func() { done(s.list(c, r, limit)) })
-				return
-			}
-			done(l, err)
+			s.aside(r.Admit, int64(limit)*blockSize, func(err error) {
+				if err != nil {
+					done(nil, err)
+					return
+				}
+				done(s.listWithBlocks(c, r, limit))
+			})
+		case !s.list(c, r, min(limit, shortList), limit, done):
+			s.aside(r.Admit, int64(limit)*entrySize, func(err error) {
+				if err != nil {
+					done(nil, err)
+					return
+				}
+				s.list(c, r, limit, limit, done)
+			})
 		}
 	})
 }
 
-func (s *Server) list(c metadata.Caller, r namenode.ListRequest, limit int) (*namenode.Listing, error) {
-	if !r.Locations {
-		l, err := s.ns.ListInto(r.Room, c, r.Path, r.After, limit)
-		if err != nil || l == nil {
-			return nil, err
-		}
-		return &namenode.Listing{Entries: l.Entries, Remaining: l.Remaining}, nil
+// list answers with up to limit entries. False: there are more that belong to the page, and nothing was answered.
+func (s *Server) list(c metadata.Caller, r namenode.ListRequest, limit, page int, done func(*namenode.Listing, error)) bool {
+	var room []metadata.FileStatus
+	if r.Passing {
+		lent := rooms.Get().(*[]metadata.FileStatus)
+		defer func() {
+			if cap(room) <= keepEntries {
+				*lent = room[:0]
+				rooms.Put(lent)
+			}
+		}()
+		room = *lent
 	}
+	l, err := s.ns.ListInto(room, c, r.Path, r.After, limit)
+	if err != nil || l == nil {
+		done(nil, err)
+		return true
+	}
+	room = l.Entries
+	if l.Remaining > 0 && len(l.Entries) < page {
+		return false
+	}
+	done(&namenode.Listing{Entries: l.Entries, Remaining: l.Remaining}, nil)
+	return true
+}
+
+func (s *Server) listWithBlocks(c metadata.Caller, r namenode.ListRequest, limit int) (*namenode.Listing, error) {
 	l, err := s.ns.ListWithBlocks(c, r.Path, r.After, limit)
 	if err != nil || l == nil {
 		return nil, err
@@ -71,11 +110,11 @@ func (s *Server) list(c metadata.Caller, r namenode.ListRequest, limit int) (*na
 const shortFile = 64
 
 // Locate implements namenode.Reader.
-func (s *Server) Locate(c metadata.Caller, path string, offset, length int64, done func(*namenode.LocatedFile, error)) {
+func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
 	s.read(func(err error) {
 		var f *namespace.FileBlocks
 		if err == nil {
-			f, err = s.ns.Blocks(c, path, offset, length)
+			f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
 		}
 		if err == nil {
 			s.accessed(&f.Status)
@@ -85,8 +124,18 @@ func (s *Server) Locate(c metadata.Caller, path string, offset, length int64, do
 			done(nil, err)
 		case len(f.Blocks) <= shortFile:
 			done(s.locate(f, c.Host))
-		default:
-			s.aside(func() { done(s.locate(f, c.Host)) })
+		default: // looked up once more then, so as not to hold it while waiting
+			s.aside(r.Admit, int64(len(f.Blocks))*blockSize, func(err error) {
+				var f *namespace.FileBlocks
+				if err == nil {
+					f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
+				}
+				if err != nil {
+					done(nil, err)
+					return
+				}
+				done(s.locate(f, c.Host))
+			})
 		}
 	})
 }

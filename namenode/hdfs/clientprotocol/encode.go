@@ -65,12 +65,11 @@ type listAnswer struct {
 	sizes   []int             // of the entries
 	size    int               // of the DirectoryListingProto
 	blocks  []located         // of the entries; empty: they are no part of the answer
-	room    []metadata.FileStatus
 }
 
 var listAnswers = sync.Pool{New: func() any { return new(listAnswer) }}
 
-// keepEntries is how large a listing may be whose memory is kept for the next one.
+// keepEntries is of how large a listing the sizes are kept for the next one.
 const keepEntries = 4096
 
 // set says what is answered.
@@ -86,13 +85,10 @@ func (a *listAnswer) set(e *encoder, l *namenode.Listing) {
 	}
 }
 
-// release keeps the answer for another listing, and the entries' memory, without what belongs to this one.
+// release keeps the answer for another listing, without what belongs to this one.
 func (a *listAnswer) release() {
-	if a.list != nil {
-		a.room = a.list.Entries[:0]
-	}
 	a.list, a.blocks = nil, nil
-	if cap(a.sizes) <= keepEntries && cap(a.room) <= keepEntries {
+	if cap(a.sizes) <= keepEntries {
 		listAnswers.Put(a)
 	}
 }

@@ -12,8 +12,8 @@ func (p *protocol) methods() []hrpc.Method {
 	return []hrpc.Method{
 		on("getServerDefaults", anyone, p.getServerDefaults),
 		on("getFileInfo", byPath, p.getFileInfo),
-		on("getListing", byPath, p.getListing),
-		on("getBlockLocations", byPath, p.getBlockLocations),
+		large(on("getListing", byPath, p.getListing)),
+		large(on("getBlockLocations", byPath, p.getBlockLocations)),
 		on("create", byPath, p.create),
 		on("addBlock", byPath, p.addBlock),
 		on("complete", byPath, p.complete),
@@ -40,12 +40,12 @@ func (p *protocol) methods() []hrpc.Method {
 		on("recoverLease", byPath, p.recoverLease),
 		on("isFileClosed", byPath, p.isFileClosed),
 		on("getFileLinkInfo", byPath, p.getFileLinkInfo),
-		on("getLocatedFileInfo", byPath, p.getLocatedFileInfo),
+		large(on("getLocatedFileInfo", byPath, p.getLocatedFileInfo)),
 		on("getQuotaUsage", byPath, p.getQuotaUsage),
 		on("getPreferredBlockSize", byPath, p.getPreferredBlockSize),
 		on("reportBadBlocks", byPath, p.reportBadBlocks),
-		on("getDatanodeReport", anyone, p.getDatanodeReport), // the superuser's in HDFS, which clients do not rely on
-		on("getDatanodeStorageReport", superuser, p.getDatanodeStorageReport),
+		large(on("getDatanodeReport", anyone, p.getDatanodeReport)), // the superuser's in HDFS, which clients do not rely on
+		large(on("getDatanodeStorageReport", superuser, p.getDatanodeStorageReport)),
 		on("getFsReplicatedBlockStats", anyone, p.getFsReplicatedBlockStats),
 		on("getFsECBlockGroupStats", anyone, p.getFsECBlockGroupStats),
 		on("getStoragePolicies", anyone, p.getStoragePolicies),
@@ -76,7 +76,7 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getEZForPath", byPath, p.getEZForPath),
 		on("getHAServiceState", anyone, p.getHAServiceState),
 		on("msync", anyone, p.msync),
-		on("listOpenFiles", superuser, p.listOpenFiles),
+		large(on("listOpenFiles", superuser, p.listOpenFiles)),
 
 		// Without security, encryption, erasure coding and snapshots these are complete answers.
 		answer[pb.GetDelegationTokenRequestProto]("getDelegationToken", &pb.GetDelegationTokenResponseProto{}),

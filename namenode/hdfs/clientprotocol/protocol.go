@@ -94,6 +94,12 @@ func on[R any, P interface {
 	}
 }
 
+// large says of a method that its answers are: what a namenode lists without asking Call.Admit fits into this.
+func large(m hrpc.Method) hrpc.Method {
+	m.Answer = 48 << 10
+	return m
+}
+
 // discard is a request that nobody looks at.
 type discard struct{}
 

@@ -49,7 +49,7 @@ func (s *scripted) ContentSummary(_ metadata.Caller, _ string, done func(*metada
 	done(s.summary, nil)
 }
 
-func (s *scripted) Locate(_ metadata.Caller, _ string, _, _ int64, done func(*namenode.LocatedFile, error)) {
+func (s *scripted) Locate(_ metadata.Caller, _ namenode.LocateRequest, done func(*namenode.LocatedFile, error)) {
 	done(s.located, nil)
 }
 

@@ -37,7 +37,7 @@ func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequ
 		case f == nil || f.IsDir():
 			c.Reply(&infoAnswer{encoder: &p.encode, status: f})
 		default:
-			p.service.Locate(c.Caller, path, 0, f.Length, result(c, func(l *namenode.LocatedFile) hrpc.Message {
+			p.service.Locate(c.Caller, namenode.LocateRequest{Path: path, Length: f.Length, Admit: c.Admit}, result(c, func(l *namenode.LocatedFile) hrpc.Message {
 				return &infoAnswer{encoder: &p.encode, status: &l.Status, blocks: located{file: l, pool: *p.blockPool()}}
 			}))
 		}
@@ -45,14 +45,15 @@ func (p *protocol) getLocatedFileInfo(c *hrpc.Call, r *pb.GetLocatedFileInfoRequ
 }
 
 func (p *protocol) getListing(c *hrpc.Call, r *pb.GetListingRequestProto) {
-	answer := listAnswers.Get().(*listAnswer)
-	request := namenode.ListRequest{Path: r.GetSrc(), After: string(r.GetStartAfter()), Locations: r.GetNeedLocation(), Room: answer.room}
+	request := namenode.ListRequest{
+		Path: r.GetSrc(), After: string(r.GetStartAfter()), Locations: r.GetNeedLocation(), Passing: true, Admit: c.Admit,
+	}
 	p.service.List(c.Caller, request, func(l *namenode.Listing, err error) {
 		if err != nil {
-			answer.release()
 			c.Fail(err)
 			return
 		}
+		answer := listAnswers.Get().(*listAnswer)
 		answer.set(&p.encode, l)
 		c.Reply(answer)
 		answer.release()
@@ -69,7 +70,8 @@ func (p *protocol) getBlockLocations(c *hrpc.Call, r *pb.GetBlockLocationsReques
 		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "Negative length is not supported. File: %s", r.GetSrc()))
 		return
 	}
-	p.service.Locate(c.Caller, r.GetSrc(), offset, length, func(l *namenode.LocatedFile, err error) {
+	request := namenode.LocateRequest{Path: r.GetSrc(), Offset: offset, Length: length, Admit: c.Admit}
+	p.service.Locate(c.Caller, request, func(l *namenode.LocatedFile, err error) {
 		if err != nil {
 			c.Fail(err)
 			return

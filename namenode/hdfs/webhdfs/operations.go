@@ -382,7 +382,7 @@ func (q *request) located() (*namenode.LocatedFile, error) {
 		return nil, err
 	}
 	return wait(q, func(done func(*namenode.LocatedFile, error)) {
-		q.service.Locate(q.caller, q.path, offset, length, done)
+		q.service.Locate(q.caller, namenode.LocateRequest{Path: q.path, Offset: offset, Length: length}, done)
 	})
 }
 
