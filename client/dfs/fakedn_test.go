@@ -62,7 +62,7 @@ func newFakeNode(c *cluster, i int) *fakeNode {
 	n := &fakeNode{c: c, uuid: fmt.Sprintf("node-%d", i), addr: l.Addr().String(), l: l, conns: map[net.Conn]bool{}, replicas: map[uint64]*fakeReplica{}}
 	n.ipc = c.serve(security.NewDoor(security.Config{}), func(s *hrpc.Server) {
 		s.Handle(clientDatanodeProtocol, hrpc.Method{
-			Name: "getReplicaVisibleLength", Right: hrpc.ByPath,
+			Name: "getReplicaVisibleLength", Right: security.ByPath,
 			New: func() hrpc.Message { return new(hadooppb.GetReplicaVisibleLengthRequestProto) },
 			Handle: func(call *hrpc.Call) {
 				n.mu.Lock()

@@ -134,7 +134,7 @@ func on[Q any, P interface {
 	hrpc.Message
 }](c *cluster, s *hrpc.Server, method string, handle func(request P, call *hrpc.Call) (hrpc.Message, error)) {
 	s.Handle(clientProtocol, hrpc.Method{
-		Name: method, New: func() hrpc.Message { return P(new(Q)) }, Right: hrpc.ByPath,
+		Name: method, New: func() hrpc.Message { return P(new(Q)) }, Right: security.ByPath,
 		Handle: func(call *hrpc.Call) {
 			go func() {
 				c.mu.Lock()

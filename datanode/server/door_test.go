@@ -64,7 +64,7 @@ func method[Q any, P interface {
 	hrpc.Message
 }](f *fakeNamespace, s *hrpc.Server, name string, do func(P) (hrpc.Message, error)) {
 	s.Handle("org.apache.hadoop.hdfs.protocol.ClientProtocol", hrpc.Method{
-		Name: name, New: func() hrpc.Message { return P(new(Q)) }, Right: hrpc.ByPath,
+		Name: name, New: func() hrpc.Message { return P(new(Q)) }, Right: security.ByPath,
 		Handle: func(c *hrpc.Call) {
 			f.mu.Lock()
 			defer f.mu.Unlock()

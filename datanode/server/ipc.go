@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -15,7 +16,7 @@ const clientDatanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodePr
 // ipcServer serves the few calls of ClientDatanodeProtocol that clients make.
 func (s *Server) ipcServer() *hrpc.Server {
 	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Exception: exception, Logger: s.log})
-	handle := func(name string, right hrpc.Right, request func() hrpc.Message, do func(hrpc.Message) (hrpc.Message, error)) {
+	handle := func(name string, right security.Right, request func() hrpc.Message, do func(hrpc.Message) (hrpc.Message, error)) {
 		srv.Handle(clientDatanodeProtocol, hrpc.Method{Name: name, New: request, Right: right, Handle: func(c *hrpc.Call) {
 			if m, err := do(c.Request); err != nil {
 				c.Fail(err)
@@ -24,10 +25,10 @@ func (s *Server) ipcServer() *hrpc.Server {
 			}
 		}})
 	}
-	handle("getReplicaVisibleLength", hrpc.Anyone, func() hrpc.Message { return new(hadooppb.GetReplicaVisibleLengthRequestProto) }, s.visibleLength)
-	handle("getDatanodeInfo", hrpc.Anyone, func() hrpc.Message { return new(hadooppb.GetDatanodeInfoRequestProto) }, s.datanodeInfo)
-	handle("getVolumeReport", hrpc.Superuser, func() hrpc.Message { return new(hadooppb.GetVolumeReportRequestProto) }, s.volumeReport)
-	handle("triggerBlockReport", hrpc.Superuser, func() hrpc.Message { return new(hadooppb.TriggerBlockReportRequestProto) }, s.triggerReport)
+	handle("getReplicaVisibleLength", security.Anyone, func() hrpc.Message { return new(hadooppb.GetReplicaVisibleLengthRequestProto) }, s.visibleLength)
+	handle("getDatanodeInfo", security.Anyone, func() hrpc.Message { return new(hadooppb.GetDatanodeInfoRequestProto) }, s.datanodeInfo)
+	handle("getVolumeReport", security.Superuser, func() hrpc.Message { return new(hadooppb.GetVolumeReportRequestProto) }, s.volumeReport)
+	handle("triggerBlockReport", security.Superuser, func() hrpc.Message { return new(hadooppb.TriggerBlockReportRequestProto) }, s.triggerReport)
 	return srv
 }
 

@@ -28,9 +28,6 @@ type Config struct {
 	Suspect func(id metadata.BlockID, certain bool)
 	// UseHostnames makes the server find other datanodes by name instead of by address.
 	UseHostnames bool
-	// MaxConnections is how many connections are served at the same time; more are closed at once. 0 is 4096, HDFS's
-	// dfs.datanode.max.transfer.threads.
-	MaxConnections int
 	// FirstRequest and KeepAlive are how long a connection may wait for its first and for a further request. 0 is 60 s and
 	// 4 s, HDFS's values; clients keep idle connections for 3 s.
 	FirstRequest, KeepAlive time.Duration
@@ -73,9 +70,6 @@ func New(cfg Config) *Server {
 	set(&cfg.Read, 60*time.Second)
 	set(&cfg.Write, 480*time.Second)
 	set(&cfg.Connect, 10*time.Second)
-	if cfg.MaxConnections == 0 {
-		cfg.MaxConnections = 4096
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -120,11 +114,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 				continue
 			}
 			return fmt.Errorf("data transfer listener: %w", err)
-		}
-		if int(s.active.Load()) >= s.cfg.MaxConnections {
-			s.log.Warn("data transfer connection refused, too many", "remote", nc.RemoteAddr().String(), "limit", s.cfg.MaxConnections)
-			nc.Close()
-			continue
 		}
 		if !s.track(nc) {
 			nc.Close()

@@ -673,19 +673,6 @@ func TestUnsupportedAndBrokenRequests(t *testing.T) {
 	}
 }
 
-func TestConnectionLimit(t *testing.T) {
-	d := startOne(t, func(c *Config) { c.MaxConnections = 2 })
-	a, b := dial(t, d), dial(t, d)
-	for d.srv.Active() < 2 {
-		time.Sleep(time.Millisecond)
-	}
-	if _, err := dial(t, d).r.ReadByte(); err == nil {
-		t.Error("a third connection is served")
-	}
-	a.Close()
-	b.Close()
-}
-
 func TestRecoveryTakesTheReplicaFromAStuckClient(t *testing.T) {
 	nodes := start(t, 2)
 	c := mustBegin(t, block(7, 1, 0), setup{stage: stageCreate}, nodes...)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -21,7 +22,7 @@ func BenchmarkStat(b *testing.B) {
 				BlockReplication: new(uint32(3)), Blocksize: new(uint64(128 << 20)), FileId: new(uint64(16400)),
 			}}
 			s.Handle(nn, Method{
-				Name: "stat", New: func() Message { return new(hadooppb.GetFileInfoRequestProto) }, Right: ByPath,
+				Name: "stat", New: func() Message { return new(hadooppb.GetFileInfoRequestProto) }, Right: security.ByPath,
 				Handle: func(c *Call) { c.Reply(status) },
 			})
 			f, err := NewFailover(FailoverConfig{Addresses: []string{start(b, s)}, DialConfig: DialConfig{Protocol: nn, User: "alice"}})

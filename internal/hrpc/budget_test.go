@@ -78,7 +78,7 @@ var listing = &hadooppb.GetGroupsForUserResponseProto{Groups: []string{strings.R
 // handleList adds a method whose answers are large and are made later, as listings are. made counts their bytes.
 func handleList(s *Server, made *atomic.Int64) {
 	s.Handle(nn, Method{
-		Name: "list", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "list", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) {
 			go func() {
 				if err := c.Admit(400 << 10); err != nil {
@@ -224,7 +224,7 @@ func TestRequestWithTooManyElementsIsNotDecoded(t *testing.T) {
 	s := newServer(t, ServerConfig{})
 	var decoded atomic.Int32
 	s.Handle(nn, Method{
-		Name: "concat", New: func() Message { return &counted{decoded: &decoded} }, Right: Anyone,
+		Name: "concat", New: func() Message { return &counted{decoded: &decoded} }, Right: security.Anyone,
 		Handle: func(c *Call) { c.Reply(nil) },
 	})
 	conn := dialRaw(t, start(t, s))
@@ -248,7 +248,7 @@ func TestDecodedRequestsAreBounded(t *testing.T) {
 	s := newServer(t, ServerConfig{Door: severalUsers(), Requests: requests, Answers: answers, MaxHeld: 1 << 20})
 	held := make(chan *Call, 100)
 	s.Handle(nn, Method{
-		Name: "concat", New: func() Message { return new(hadooppb.ConcatRequestProto) }, Right: Anyone,
+		Name: "concat", New: func() Message { return new(hadooppb.ConcatRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) { held <- c },
 	})
 	conn := dialAs(t, start(t, s), firstUser)

@@ -1,11 +1,13 @@
 package hrpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"sync/atomic"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -27,6 +29,7 @@ type Call struct {
 	Remote net.Addr
 
 	conn     *serverConn
+	method   *Method
 	answered atomic.Bool
 	// What the call holds: held counts towards MaxHeld, cost is of the requests' budget, answer of the answers'.
 	held, cost int64
@@ -69,11 +72,39 @@ func (c *Call) Reply(m Message) {
 		c.conn.server.config.Logger.Error("answer cannot be encoded", "method", c.Method, "error", err)
 		_ = c.conn.send(&h, nil)
 	}
+	c.decided(nil)
 	c.conn.finished(c)
+}
+
+// decided tells the audit log that the caller was let, or was refused; other errors are no decision about the caller.
+func (c *Call) decided(err error) {
+	door, m := c.conn.server.config.Door, c.method
+	if m == nil || err == nil && (m.Command == "" || !door.Audits(m.Read)) || err != nil && !security.Refused(err) {
+		return
+	}
+	d := security.Decision{Allowed: err == nil, Caller: c.Caller, Port: "rpc", Command: cmp.Or(m.Command, m.Name), Read: m.Read}
+	if err != nil {
+		d.Reason = err.Error()
+	}
+	switch r := c.Request.(type) {
+	case interface {
+		GetSrc() string
+		GetDst() string
+	}:
+		d.Source, d.Target = r.GetSrc(), r.GetDst()
+	case interface{ GetSrc() string }:
+		d.Source = r.GetSrc()
+	case interface{ GetPath() string }:
+		d.Source = r.GetPath()
+	case interface{ GetTrg() string }:
+		d.Source = r.GetTrg()
+	}
+	door.Record(d)
 }
 
 // Fail answers with an error: its class and message are the server's to choose, or err's own if it is a *RemoteError.
 func (c *Call) Fail(err error) {
+	c.decided(err)
 	if remote, ok := errors.AsType[*RemoteError](err); ok {
 		detail := remote.Detail
 		if detail == 0 {

@@ -51,7 +51,7 @@ func newMember(t *testing.T, then func(*Call)) *member {
 	m := &member{then: then}
 	s := NewServer(ServerConfig{Door: security.NewDoor(security.Config{}), Logger: slog.New(slog.DiscardHandler), Drain: 10 * time.Millisecond})
 	s.Handle(nn, Method{
-		Name: "ask", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "ask", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) {
 			m.mu.Lock()
 			m.seen = append(m.seen, identity{c.CallID, c.Retry, string(c.ClientID)})

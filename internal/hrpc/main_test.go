@@ -53,7 +53,7 @@ func newServer(t testing.TB, config ServerConfig) *Server {
 	s.Handle(nn, Method{
 		Name:  "getFileInfo",
 		New:   func() Message { return new(hadooppb.GetFileInfoRequestProto) },
-		Right: ByPath,
+		Right: security.ByPath,
 		Handle: func(c *Call) {
 			switch src := c.Request.(*hadooppb.GetFileInfoRequestProto).GetSrc(); src {
 			case "/x":
@@ -70,13 +70,13 @@ func newServer(t testing.TB, config ServerConfig) *Server {
 	s.Handle(nn, Method{
 		Name:   "rollEdits",
 		New:    func() Message { return new(hadooppb.RollEditsRequestProto) },
-		Right:  Superuser,
+		Right:  security.Superuser,
 		Handle: func(c *Call) { c.Reply(&hadooppb.RollEditsResponseProto{NewSegmentTxId: new(uint64)}) },
 	})
 	s.Handle(nn, Method{
 		Name:  "getGroups",
 		New:   func() Message { return new(hadooppb.GetGroupsForUserRequestProto) },
-		Right: Anyone,
+		Right: security.Anyone,
 		Handle: func(c *Call) {
 			c.Reply(&hadooppb.GetGroupsForUserResponseProto{Groups: []string{c.Caller.User, c.Caller.RealUser}})
 		},

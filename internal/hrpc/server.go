@@ -7,39 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
 )
-
-// Right is what a caller needs to be let through to a method. The zero value is not one: a method without a right cannot
-// be registered.
-type Right uint8
-
-// The rights.
-const (
-	_ Right = iota
-	// Anyone: every caller who has a name; the method touches nothing that belongs to somebody.
-	Anyone
-	// ByPath: the handler checks the caller's permissions on the paths, blocks or leases that the request names.
-	ByPath
-	// Superuser: others are refused before the handler runs.
-	Superuser
-)
-
-func (r Right) String() string {
-	switch r {
-	case Anyone:
-		return "anyone"
-	case ByPath:
-		return "by path"
-	case Superuser:
-		return "superuser"
-	default:
-		return fmt.Sprintf("right %d", uint8(r))
-	}
-}
 
 // Method is one method of a protocol.
 type Method struct {
@@ -48,10 +21,14 @@ type Method struct {
 	// New makes an empty request.
 	New func() Message
 	// Right is what the caller needs.
-	Right Right
+	Right security.Right
 	// Answer is about how many bytes it takes to make an answer that is made at once, and to hold it until it is sent. One
 	// that turns out to be larger asks Call.Admit. Default 1 KiB.
 	Answer int64
+	// Command is what the audit log calls the method; empty: only refusals are recorded, under its name. Read: it changes
+	// nothing.
+	Command string
+	Read    bool
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
 	// it returns, or later from any goroutine. Every call must be answered exactly once; further answers are ignored. A
 	// panic becomes an error reply.
@@ -65,8 +42,6 @@ type ServerConfig struct {
 	// Exception names the Java class and the message for an error that a handler fails with. Default: an IOException
 	// with the error's text. A *RemoteError goes out as it is.
 	Exception func(error) (class, message string)
-	// MaxConnections at a time; the next one is closed at once. Default 10000.
-	MaxConnections int
 	// MaxInFlight calls of one connection, and MaxHeld bytes that they and their answers hold; reading stops until some are
 	// answered. Defaults 4096 and 8 MiB.
 	MaxInFlight int
@@ -90,7 +65,6 @@ type ServerConfig struct {
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
-	c.MaxConnections = cmp.Or(c.MaxConnections, 10000)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, 4096)
 	c.MaxHeld = cmp.Or(c.MaxHeld, 8<<20)
 	c.MaxFrame = cmp.Or(c.MaxFrame, DefaultMaxRequest)
@@ -146,7 +120,7 @@ func (s *Server) Handle(name string, m Method) {
 	if name == "" || m.Name == "" || m.New == nil || m.Handle == nil {
 		panic(fmt.Sprintf("hrpc: method %q of %q is incomplete", m.Name, name))
 	}
-	if m.Right < Anyone || m.Right > Superuser {
+	if !m.Right.Valid() {
 		panic(fmt.Sprintf("hrpc: method %s of %s says no right", m.Name, name))
 	}
 	p := s.protocols[name]
@@ -161,7 +135,16 @@ func (s *Server) Handle(name string, m Method) {
 	p.methods[m.Name] = &m
 }
 
-// Methods calls fn for every registered method, for tests that hold a table of rights.
+// Routes lists the methods, with the right that each needs, as what a port does.
+func (s *Server) Routes(port string) []security.Route {
+	var out []security.Route
+	s.Methods(func(protocol string, m Method) {
+		out = append(out, security.Route{Port: port, Name: protocol[strings.LastIndexByte(protocol, '.')+1:] + "/" + m.Name, Right: m.Right})
+	})
+	return out
+}
+
+// Methods calls fn for every registered method.
 func (s *Server) Methods(fn func(protocol string, m Method)) {
 	for _, p := range s.protocols {
 		for _, m := range p.methods {
@@ -203,12 +186,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 			continue
 		}
 		delay = 0
-		c, ok := s.admit(conn)
-		if !ok {
-			s.config.Logger.Warn("too many connections, one is closed", "remote", conn.RemoteAddr(), "limit", s.config.MaxConnections)
-			conn.Close()
-			continue
-		}
+		c := s.admit(conn)
 		mine.Store(c, nil)
 		wg.Go(func() {
 			defer mine.Delete(c)
@@ -235,15 +213,12 @@ func (s *Server) Connections() int {
 	return len(s.conns)
 }
 
-func (s *Server) admit(conn net.Conn) (*serverConn, bool) {
+func (s *Server) admit(conn net.Conn) *serverConn {
+	c := newServerConn(s, conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.conns) >= s.config.MaxConnections {
-		return nil, false
-	}
-	c := newServerConn(s, conn)
 	s.conns[c] = struct{}{}
-	return c, true
+	return c
 }
 
 func (s *Server) dismiss(c *serverConn) {

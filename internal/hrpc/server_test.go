@@ -259,28 +259,11 @@ func TestSilentStrangerIsSentAway(t *testing.T) {
 	}
 }
 
-func TestTooManyConnectionsAreClosed(t *testing.T) {
-	s := newServer(t, ServerConfig{MaxConnections: 1})
-	addr := start(t, s)
-	first := dialRaw(t, addr)
-	_, _ = first.Write(unhex(t, helloHex+contextHex+statRootHex))
-	readHex(t, first, absentHex)
-	second := dialRaw(t, addr)
-	if n, err := second.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("second connection: read %d, %v", n, err)
-	}
-	first.Close()
-	eventually(t, func() bool { return s.Connections() == 0 })
-	third := dialRaw(t, addr)
-	_, _ = third.Write(unhex(t, helloHex+contextHex+statRootHex))
-	readHex(t, third, absentHex)
-}
-
 func TestCallsInFlightAreBounded(t *testing.T) {
 	s := newServer(t, ServerConfig{MaxInFlight: 3})
 	held := make(chan *Call, 100)
 	s.Handle(nn, Method{
-		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) { held <- c },
 	})
 	conn := dialRaw(t, start(t, s))
@@ -303,7 +286,7 @@ func TestAnswersComeInAnyOrderAndOnlyOnce(t *testing.T) {
 	s := newServer(t, ServerConfig{})
 	var first *Call
 	s.Handle(nn, Method{
-		Name: "swap", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "swap", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) {
 			if first == nil {
 				first = c
@@ -331,7 +314,7 @@ func TestAnswersComeInAnyOrderAndOnlyOnce(t *testing.T) {
 func TestAnswerThatCannotBeEncodedIsAnError(t *testing.T) {
 	s := newServer(t, ServerConfig{})
 	s.Handle(nn, Method{
-		Name: "half", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "half", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) { c.Reply(&hadooppb.RollEditsResponseProto{}) },
 	})
 	conn := dialRaw(t, start(t, s))
@@ -344,11 +327,11 @@ func TestAnswerThatCannotBeEncodedIsAnError(t *testing.T) {
 
 func TestMethodWithoutRightIsRefusedAtRegistration(t *testing.T) {
 	s := NewServer(ServerConfig{Door: security.NewDoor(security.Config{})})
-	good := Method{Name: "m", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone, Handle: func(*Call) {}}
+	good := Method{Name: "m", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone, Handle: func(*Call) {}}
 	s.Handle(nn, good)
 	noRight := good
 	noRight.Name, noRight.Right = "n", 0
-	for _, m := range []Method{good, noRight, {Name: "o", Right: Anyone}} {
+	for _, m := range []Method{good, noRight, {Name: "o", Right: security.Anyone}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -364,7 +347,7 @@ func TestStopAnswersWhatIsInFlight(t *testing.T) {
 	s := newServer(t, ServerConfig{})
 	held := make(chan *Call, 1)
 	s.Handle(nn, Method{
-		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "hold", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) { held <- c },
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -394,7 +377,7 @@ func TestLargeAnswersReachASlowReader(t *testing.T) {
 	s := newServer(t, ServerConfig{})
 	big := strings.Repeat("g", 1<<20)
 	s.Handle(nn, Method{
-		Name: "big", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: Anyone,
+		Name: "big", New: func() Message { return new(hadooppb.RollEditsRequestProto) }, Right: security.Anyone,
 		Handle: func(c *Call) { c.Reply(&hadooppb.GetGroupsForUserResponseProto{Groups: []string{big}}) },
 	})
 	conn := dialRaw(t, start(t, s))

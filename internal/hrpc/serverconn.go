@@ -323,6 +323,7 @@ func (c *serverConn) readable(fd uintptr) (ended bool) {
 			c.ended = c.frames.ended(io.EOF)
 			return true
 		}
+		security.Touch(c.conn)
 		full := c.frames.took(n)
 		if c.ended = c.arrived(); c.ended != nil {
 			return true
@@ -558,7 +559,9 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		call.fail(detailApplication, classIllegalArgument, fmt.Sprintf("The request of %s has more than %d elements. Split it.", method.Name, maxElements))
 		return nil
 	}
-	if method.Right == Superuser && !c.caller.Superuser {
+	if method.Right == security.Superuser && !c.caller.Superuser {
+		call.Caller, call.method = c.caller, method
+		call.decided(metadata.ErrPermission)
 		call.fail(detailApplication, classAccessControl, fmt.Sprintf("Access denied for user %s. Superuser privilege is required", c.caller.User))
 		return nil
 	}
@@ -576,7 +579,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		c.finished(call)
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, fmt.Sprintf("request of %s: %v", method.Name, err))
 	}
-	call.Request = request
+	call.Request, call.method = request, method
 	call.Caller = c.caller
 	call.Method = method.Name
 	call.Protocol = protocol.name

@@ -261,6 +261,12 @@ func appendAudited(b []byte, s string) []byte {
 // Record keeps a decision in the door's audit log, if it has one.
 func (d *Door) Record(e Decision) { d.audit.Load().Record(e) }
 
+// Audits reports whether the door's audit log keeps requests that are allowed, or those among them that read.
+func (d *Door) Audits(reads bool) bool {
+	a := d.audit.Load()
+	return a != nil && (!reads || a.config.Reads)
+}
+
 // SetAudit gives the door an audit log.
 func (d *Door) SetAudit(a *Audit) { d.audit.Store(a) }
 

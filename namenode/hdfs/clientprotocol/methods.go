@@ -2,13 +2,14 @@ package clientprotocol
 
 import (
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // methods is the table of ClientProtocol, in the order of the reference. Every method says the right it needs: ByPath
 // ones hand the Caller to the service, which checks it against the paths named.
 func (p *protocol) methods() []hrpc.Method {
-	const anyone, byPath, superuser = hrpc.Anyone, hrpc.ByPath, hrpc.Superuser
+	const anyone, byPath, superuser = security.Anyone, security.ByPath, security.Superuser
 	return []hrpc.Method{
 		on("getServerDefaults", anyone, p.getServerDefaults),
 		on("getFileInfo", byPath, p.getFileInfo),
@@ -132,20 +133,20 @@ func answer[R any, P interface {
 	*R
 	hrpc.Message
 }](name string, m hrpc.Message) hrpc.Method {
-	return on(name, hrpc.Anyone, func(c *hrpc.Call, _ P) { c.Reply(m) })
+	return on(name, security.Anyone, func(c *hrpc.Call, _ P) { c.Reply(m) })
 }
 
 // haMethods is HAServiceProtocol: who leads is Raft's to decide.
 func (p *protocol) haMethods() []hrpc.Method {
 	return []hrpc.Method{
-		on("getServiceStatus", hrpc.Anyone, p.getServiceStatus),
-		on("monitorHealth", hrpc.Anyone, p.monitorHealth),
-		unsupported("transitionToActive", hrpc.Superuser, "the namenodes elect their leader themselves; choosing it is"),
-		unsupported("transitionToStandby", hrpc.Superuser, "the namenodes elect their leader themselves; choosing it is"),
-		unsupported("transitionToObserver", hrpc.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+		on("getServiceStatus", security.Anyone, p.getServiceStatus),
+		on("monitorHealth", security.Anyone, p.monitorHealth),
+		unsupported("transitionToActive", security.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+		unsupported("transitionToStandby", security.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+		unsupported("transitionToObserver", security.Superuser, "the namenodes elect their leader themselves; choosing it is"),
 	}
 }
 
 func (p *protocol) userMappingMethods() []hrpc.Method {
-	return []hrpc.Method{on("getGroupsForUser", hrpc.Anyone, p.getGroupsForUser)}
+	return []hrpc.Method{on("getGroupsForUser", security.Anyone, p.getGroupsForUser)}
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -38,7 +39,7 @@ func Register(s *hrpc.Server, service namenode.Service, groups func(user string)
 	p := &protocol{service: service, groups: groups}
 	p.encode.pool = p.blockPool
 	for _, m := range p.methods() {
-		s.Handle(Name, p.led(m))
+		s.Handle(Name, p.led(withAudit(m)))
 	}
 	for _, m := range p.haMethods() {
 		s.Handle(HAName, m)
@@ -86,7 +87,7 @@ func (p *protocol) led(m hrpc.Method) hrpc.Method {
 func on[R any, P interface {
 	*R
 	hrpc.Message
-}](name string, right hrpc.Right, handle func(*hrpc.Call, P)) hrpc.Method {
+}](name string, right security.Right, handle func(*hrpc.Call, P)) hrpc.Method {
 	return hrpc.Method{
 		Name: name, Right: right,
 		New:    func() hrpc.Message { return P(new(R)) },
@@ -108,7 +109,7 @@ func (discard) SizeVT() int                                { return 0 }
 func (discard) UnmarshalVT([]byte) error                   { return nil }
 
 // unsupported makes a method that says that a feature does not exist here.
-func unsupported(name string, right hrpc.Right, feature string) hrpc.Method {
+func unsupported(name string, right security.Right, feature string) hrpc.Method {
 	message := fmt.Sprintf("%s: %s not supported", name, feature)
 	return hrpc.Method{
 		Name: name, Right: right,

@@ -91,15 +91,12 @@ func serve(t *testing.T, s namenode.Service) (*hrpc.Server, *hrpc.Client) {
 // Hadoop's protocol has a request message per method; every one is answered, and each says the right it needs.
 func TestEveryMethodOfHadoopIsThereWithARight(t *testing.T) {
 	server, _ := serve(t, &scripted{})
-	rights := map[string]hrpc.Right{}
-	server.Methods(func(protocol string, m hrpc.Method) {
-		if m.Right == 0 {
-			t.Errorf("%s says no right", m.Name)
+	rights := map[string]security.Right{}
+	for _, r := range server.Routes("") {
+		if name, ok := strings.CutPrefix(r.Name, "ClientProtocol/"); ok {
+			rights[name] = r.Right
 		}
-		if protocol == Name {
-			rights[m.Name] = m.Right
-		}
-	})
+	}
 	messages := pb.File_namenode_hdfs_hadooppb_client_namenode_proto.Messages()
 	count := 0
 	for i := range messages.Len() {
@@ -127,13 +124,13 @@ func TestEveryMethodOfHadoopIsThereWithARight(t *testing.T) {
 		"listCachePools", "upgradeStatus", "getSlowDatanodeReport", "getECTopologyResultForPolicies", "renewDelegationToken", "cancelDelegationToken",
 	}
 	for _, name := range anyone {
-		if rights[name] != hrpc.Anyone {
+		if rights[name] != security.Anyone {
 			t.Errorf("%s needs %v", name, rights[name])
 		}
 		delete(rights, name)
 	}
 	for name, r := range rights {
-		if r == hrpc.Anyone {
+		if r == security.Anyone {
 			t.Errorf("%s may be called by anyone", name)
 		}
 	}

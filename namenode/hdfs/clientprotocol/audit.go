@@ -1,0 +1,57 @@
+package clientprotocol
+
+import "github.com/gohops/hops/internal/hrpc"
+
+// audited are the methods that the audit log keeps when they are allowed, with the names that HDFS's audit log has for
+// them. What serves a file that is open (addBlock, renewLease, ...) is not kept, as there.
+var audited = map[string]struct {
+	command string
+	read    bool
+}{
+	"getFileInfo":        {"getfileinfo", true},
+	"getFileLinkInfo":    {"getfileinfo", true},
+	"getLocatedFileInfo": {"open", true},
+	"getListing":         {"listStatus", true},
+	"getBlockLocations":  {"open", true},
+	"getContentSummary":  {"contentSummary", true},
+	"getQuotaUsage":      {"quotaUsage", true},
+	"checkAccess":        {"checkAccess", true},
+	"isFileClosed":       {"isFileClosed", true},
+	"getAclStatus":       {"getAclStatus", true},
+	"getXAttrs":          {"getXAttrs", true},
+	"listXAttrs":         {"listXAttrs", true},
+	"getStoragePolicy":   {"getStoragePolicy", true},
+	"listOpenFiles":      {"listOpenFiles", true},
+	"create":             {"create", false},
+	"append":             {"append", false},
+	"recoverLease":       {"recoverLease", false},
+	"rename":             {"rename", false},
+	"rename2":            {"rename", false},
+	"delete":             {"delete", false},
+	"mkdirs":             {"mkdirs", false},
+	"setReplication":     {"setReplication", false},
+	"setPermission":      {"setPermission", false},
+	"setOwner":           {"setOwner", false},
+	"setTimes":           {"setTimes", false},
+	"setSafeMode":        {"setSafeMode", false},
+	"setStoragePolicy":   {"setStoragePolicy", false},
+	"unsetStoragePolicy": {"unsetStoragePolicy", false},
+	"setXAttr":           {"setXAttr", false},
+	"removeXAttr":        {"removeXAttr", false},
+	"modifyAclEntries":   {"modifyAclEntries", false},
+	"removeAclEntries":   {"removeAclEntries", false},
+	"removeDefaultAcl":   {"removeDefaultAcl", false},
+	"removeAcl":          {"removeAcl", false},
+	"setAcl":             {"setAcl", false},
+	"truncate":           {"truncate", false},
+	"concat":             {"concat", false},
+	"setQuota":           {"setQuota", false},
+	"reportBadBlocks":    {"reportBadBlocks", false},
+	"createSymlink":      {"createSymlink", false},
+}
+
+func withAudit(m hrpc.Method) hrpc.Method {
+	a := audited[m.Name]
+	m.Command, m.Read = a.command, a.read
+	return m
+}
