@@ -35,9 +35,6 @@ const (
 	maxDepth = 6
 )
 
-// nobody is the user whose share is that of connections whose owner is not known.
-const nobody = ^uint32(0)
-
 const httpReply = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" +
 	"This port speaks Hadoop IPC. The web interface and WebHDFS are on the HTTP port.\r\n"
 
@@ -201,7 +198,7 @@ func (c *serverConn) open() {
 func (c *serverConn) account() uint32 {
 	uid, err := c.server.config.Door.Peer(security.AddrsOf(c.conn))
 	if err != nil {
-		return nobody
+		return security.Nobody
 	}
 	return uid
 }
