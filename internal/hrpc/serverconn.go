@@ -35,9 +35,6 @@ const (
 	maxDepth = 6
 )
 
-// nobody is the user whose share is that of connections whose owner is not known.
-const nobody = ^uint32(0)
-
 const httpReply = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n" +
 	"This port speaks Hadoop IPC. The web interface and WebHDFS are on the HTTP port.\r\n"
 
@@ -198,12 +195,7 @@ func (c *serverConn) open() {
 
 // account is the user whose share of the budgets the connection uses: the one who owns the far end, whatever name it
 // gives. The door looks once more when it hears the name, and refuses who has no owner.
-func (c *serverConn) account() uint32 {
-	if uid, ok := c.server.config.Door.Peer(c.conn).Owner(); ok {
-		return uid
-	}
-	return nobody
-}
+func (c *serverConn) account() uint32 { return c.server.config.Door.Peer(c.conn).UID() }
 
 // rest gives back what a connection does not need while it is quiet.
 func (c *serverConn) rest() {

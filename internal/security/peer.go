@@ -24,8 +24,16 @@ type Peer struct {
 	err error // why nobody is known to own it
 }
 
-// Owner is the user of the operating system that owns the socket; false: nobody does.
-func (p *Peer) Owner() (uid uint32, ok bool) { return p.uid, p.err == nil }
+// Nobody is the user whose share of a budget connections have whose owner is not known.
+const Nobody = ^uint32(0)
+
+// UID is the user of the operating system that owns the socket, Nobody if that is not known.
+func (p *Peer) UID() uint32 {
+	if p.err != nil {
+		return Nobody
+	}
+	return p.uid
+}
 
 // Peer finds out who has the far end of a connection.
 func (d *Door) Peer(c net.Conn) *Peer {
@@ -79,6 +87,15 @@ func (d *Door) peerOfRequest(r *http.Request) (*Peer, error) {
 	}
 	p := d.PeerAt(ConnAddrs{local, remote})
 	return p, p.err
+}
+
+// UIDOfRequest is the user that owns the far end of a request's connection, Nobody if that is not known.
+func (d *Door) UIDOfRequest(r *http.Request) uint32 {
+	p, err := d.peerOfRequest(r)
+	if err != nil {
+		return Nobody
+	}
+	return p.uid
 }
 
 func tcpAddr(hostport string) (*net.TCPAddr, error) {

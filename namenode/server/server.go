@@ -72,6 +72,8 @@ type Config struct {
 	// Resident is how many inodes may stay in memory; 0: all.
 	Resident int
 	Peers    []Peer
+	// Requests and Answers bound the bytes that clients make the namenode hold; nil: the process's budgets.
+	Requests, Answers *security.Budget
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -205,9 +207,11 @@ func (s *Server) open() error {
 }
 
 func (s *Server) serveWith() {
-	s.ipc = hrpc.NewServer(hrpc.ServerConfig{Door: s.config.Door, Exception: hdfs.Exception, Logger: s.log})
+	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
+		Door: s.config.Door, Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
+	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
-	s.web = s.routes(webhdfs.New(s, s.config.Door, s.log))
+	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))
 	s.datanodes = &datanodes{server: s}
 }
 

@@ -36,31 +36,37 @@ const maxDiscard = 64 << 20
 type Handler struct {
 	service namenode.Service
 	door    *security.Door
+	answers *security.Budget
 	log     *slog.Logger
 }
 
-// New makes a Handler. A nil logger means slog.Default().
-func New(service namenode.Service, door *security.Door, log *slog.Logger) *Handler {
+// New makes a Handler. answers bounds what answers may hold; nil means the process's budget. A nil logger means
+// slog.Default().
+func New(service namenode.Service, door *security.Door, answers *security.Budget, log *slog.Logger) *Handler {
+	if answers == nil {
+		answers = security.Answers()
+	}
 	if log == nil {
 		log = slog.Default()
 	}
-	return &Handler{service: service, door: door, log: log}
+	return &Handler{service: service, door: door, answers: answers, log: log}
 }
 
 // request is one request on its way.
 type request struct {
 	*Handler
-	ctx    context.Context
 	http   *http.Request
 	caller metadata.Caller
 	path   string
 	op     string
 	params params
+	tab    tab
 }
 
-// response is what an operation answers: a body, nothing, or a redirect.
+// response is what an operation answers: a body, one that is written bit by bit, nothing, or a redirect.
 type response struct {
 	body     any
+	stream   func(*stream) error
 	empty    bool
 	redirect string
 }
@@ -72,7 +78,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Frame-Options", "SAMEORIGIN")
 	header.Set("X-XSS-Protection", "1; mode=block")
-	answer, err := h.answer(r)
+	q := &request{Handler: h, http: r}
+	defer q.tab.settle()
+	answer, err := q.answer()
 	// Whatever a client sends here instead of to the datanode is read, so that it sees the answer.
 	_, _ = io.CopyN(io.Discard, r.Body, maxDiscard)
 	switch {
@@ -87,6 +95,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		header.Set("Content-Type", "application/octet-stream")
 		header.Set("Content-Length", "0")
 		w.WriteHeader(http.StatusOK)
+	case answer.stream != nil:
+		header.Set("Content-Type", "application/json")
+		s := newStream(w)
+		err := answer.stream(s)
+		if err == nil {
+			err = s.close()
+		}
+		if err != nil {
+			// Half of an answer must not look like all of it.
+			h.log.Info("answer broken off", "op", q.op, "path", q.path, "error", err)
+			panic(http.ErrAbortHandler)
+		}
 	default:
 		h.write(w, http.StatusOK, answer.body)
 	}
@@ -102,11 +122,14 @@ func (h *Handler) write(w http.ResponseWriter, code int, body any) {
 		buf.Reset()
 	}
 	w.Header().Set("Content-Type", "application/json")
+	within(w, patience)
+	defer within(w, 0)
 	w.WriteHeader(code)
 	_, _ = w.Write(bytes.TrimSuffix(buf.Bytes(), []byte("\n"))) // fails only when the client is gone
 }
 
-func (h *Handler) answer(r *http.Request) (response, error) {
+func (q *request) answer() (response, error) {
+	h, r := q.Handler, q.http
 	path, ok := strings.CutPrefix(r.URL.Path, Prefix)
 	if !ok || (path != "" && path[0] != '/') {
 		return response{}, metadata.Errorf(metadata.ErrNotExist, "%s is not below %s", r.URL.Path, Prefix)
@@ -124,7 +147,7 @@ func (h *Handler) answer(r *http.Request) (response, error) {
 	if err != nil {
 		return response{}, &parameterError{"the query cannot be read: " + err.Error()}
 	}
-	q := &request{Handler: h, http: r, path: path, params: paramsOf(query)}
+	q.path, q.params = path, paramsOf(query)
 	q.op = strings.ToUpper(q.params["op"])
 	method := r.Method
 	if method == http.MethodHead {
@@ -148,9 +171,6 @@ func (h *Handler) answer(r *http.Request) (response, error) {
 	if !h.service.Active() {
 		return response{}, namenode.ErrStandbyRead
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
-	defer cancel()
-	q.ctx = ctx
 	return op(q)
 }
 
@@ -168,6 +188,10 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case kind == metadata.ErrInvalidArgument, kind == metadata.ErrUnsupported:
 		code = http.StatusBadRequest
 	}
+	if busy, ok := errors.AsType[*busyError](err); ok {
+		code = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", strconv.Itoa(busy.seconds))
+	}
 	h.write(w, code, exceptionOf(class, message))
 }
 
@@ -179,12 +203,14 @@ func wait[T any](q *request, call func(func(T, error))) (T, error) {
 	}
 	done := make(chan outcome, 1)
 	call(func(v T, err error) { done <- outcome{v, err} })
+	ctx, cancel := context.WithTimeout(q.http.Context(), patience)
+	defer cancel()
 	select {
 	case o := <-done:
 		return o.value, o.err
-	case <-q.ctx.Done():
+	case <-ctx.Done():
 		var none T
-		return none, q.ctx.Err()
+		return none, ctx.Err()
 	}
 }
 

@@ -260,28 +260,48 @@ func (q *request) page(after string) (*namenode.Listing, error) {
 	return l, err
 }
 
+// list writes one page after the other: the directory may be large.
 func (q *request) list() (response, error) {
-	all, err := q.entries()
-	return body(statusesOf(all)), err
+	if err := q.take(q.pageSize()); err != nil {
+		return response{}, err
+	}
+	first, err := q.page("")
+	if err != nil {
+		return response{}, err
+	}
+	return response{stream: func(s *stream) error {
+		s.text(`{"FileStatuses":{"FileStatus":[`)
+		err := q.pages(first, func(entries []metadata.FileStatus) error {
+			for i := range entries {
+				s.element(statusOf(&entries[i]))
+			}
+			return s.err
+		})
+		s.text(`]}}`)
+		return err
+	}}, nil
 }
 
-// entries are those of the whole directory.
-func (q *request) entries() (all []metadata.FileStatus, err error) {
-	after := ""
+// pages calls fn with the entries of a directory, page by page from the first on, which is given.
+func (q *request) pages(l *namenode.Listing, fn func([]metadata.FileStatus) error) error {
 	for {
-		l, err := q.page(after)
-		if err != nil {
-			return nil, err
+		if err := fn(l.Entries); err != nil {
+			return err
 		}
-		all = append(all, l.Entries...)
 		if l.Remaining == 0 || len(l.Entries) == 0 {
-			return all, nil
+			return nil
 		}
-		after = l.Entries[len(l.Entries)-1].Name
+		var err error
+		if l, err = q.page(l.Entries[len(l.Entries)-1].Name); err != nil {
+			return err
+		}
 	}
 }
 
 func (q *request) listBatch() (response, error) {
+	if err := q.take(q.pageSize()); err != nil {
+		return response{}, err
+	}
 	l, err := q.page(q.params["startafter"])
 	if err != nil {
 		return response{}, err
@@ -318,31 +338,38 @@ func (q *request) trashRoots() (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	users := []string{q.caller.User}
-	if all {
-		users = nil
-		home := *q
-		home.path = "/user"
-		entries, err := home.entries()
-		if err != nil && metadata.KindOf(err) != metadata.ErrNotExist {
-			return response{}, err
-		}
-		for i := range entries {
-			users = append(users, entries[i].Name)
-		}
-	}
 	var out struct{ Paths []trashRoot }
-	for _, user := range users {
+	look := func(user string) error {
 		path := "/user/" + user + "/.Trash"
 		f, err := wait(q, func(done func(*metadata.FileStatus, error)) { q.service.Stat(q.caller, path, done) })
-		if err != nil {
-			return response{}, err
-		}
-		if f != nil {
+		if err == nil && f != nil {
 			out.Paths = append(out.Paths, trashRootOf(path, f))
 		}
+		return err
 	}
-	return body(out), nil
+	if !all {
+		err := look(q.caller.User)
+		return body(out), err
+	}
+	if err := q.take(q.pageSize()); err != nil {
+		return response{}, err
+	}
+	q.path = "/user"
+	first, err := q.page("")
+	if metadata.KindOf(err) == metadata.ErrNotExist {
+		return body(out), nil
+	}
+	if err == nil {
+		err = q.pages(first, func(users []metadata.FileStatus) error {
+			for i := range users {
+				if err := look(users[i].Name); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return body(out), err
 }
 
 // snapshottable lists the directories with snapshots: none.
@@ -381,8 +408,12 @@ func (q *request) located() (*namenode.LocatedFile, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := q.take(shortFile); err != nil {
+		return nil, err
+	}
+	r := namenode.LocateRequest{Path: q.path, Offset: offset, Length: length, Admit: func(n int64) error { return q.take(jsonCost * n) }}
 	return wait(q, func(done func(*namenode.LocatedFile, error)) {
-		q.service.Locate(q.caller, namenode.LocateRequest{Path: q.path, Offset: offset, Length: length}, done)
+		q.service.Locate(q.caller, r, done)
 	})
 }
 
