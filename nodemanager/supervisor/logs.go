@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// fastestDisk is how many bytes a second a disk is taken to accept: looks are so close together that the allowance is
-	// hardly exceeded at that.
-	fastestDisk = 1 << 30
+	// fastestWrite is how many bytes a second the page cache is taken to accept: looks are so close together that the allowance
+	// is hardly exceeded at that.
+	fastestWrite = 4 << 30
 	// closestLook bounds that, and with it what the looks cost.
 	closestLook = 10 * time.Millisecond
 	// maxLogEntries bounds files and directories of a log directory, and what a look costs.
@@ -57,7 +57,7 @@ func (s *supervisor) inspectLogs() time.Duration {
 	case entries > maxLogEntries:
 		text = fmt.Sprintf("has more than %d files and directories in its log directory", maxLogEntries)
 	default:
-		return min(l.Poll, max(closestLook, time.Duration(float64(allowed-size)/fastestDisk*float64(time.Second))))
+		return min(l.Poll, max(closestLook, time.Duration(float64(allowed-size)/fastestWrite*float64(time.Second))))
 	}
 	s.end(cause{
 		status: nodemanager.KilledForExcessLogs, killAt: Now(),

@@ -106,6 +106,7 @@ func (s *supervisor) stop(r StopRequest) {
 	if grace < 0 {
 		grace = s.launch.Grace
 	}
+	grace = min(max(0, grace), nodemanager.MaxGrace)
 	reason := r.Reason
 	if reason == "" {
 		reason = "stopped on request"
@@ -226,6 +227,9 @@ func (s *supervisor) destroy() {
 	}
 }
 
+// maxStuck bounds the processes that a status names: it must fit a line.
+const maxStuck = 100
+
 func (s *supervisor) setStuck(left []process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +237,7 @@ func (s *supervisor) setStuck(left []process) {
 		s.log.Error("processes do not end although killed", "container", s.launch.Container, "count", len(left))
 	}
 	s.stuck = nil
-	for _, p := range left {
+	for _, p := range left[:min(len(left), maxStuck)] {
 		s.stuck = append(s.stuck, p.pid)
 	}
 }
