@@ -52,7 +52,7 @@ func TestRemoveAllOfADeepTree(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	chain(t, dir, 1000)
+	chain(t, dir, 300)
 	fewDescriptors(t)
 	if err := RemoveAll(dir); err != nil {
 		t.Fatal(err)
