@@ -1,6 +1,9 @@
 package nodemanager
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // ExitStatus says how a container ended. 0..125 and 128+signal are the program's own, as a shell shows them; negative ones
 // are the platform's, with YARN's names (org.apache.hadoop.yarn.api.records.ContainerExitStatus).
@@ -37,6 +40,19 @@ const (
 
 // OfSignal is the status of a program that a signal ended.
 func OfSignal(signal int) ExitStatus { return ExitStatus(128 + signal) }
+
+// MaxDiagnostics bounds the text that says how a container ended, in bytes: it stands in every report of its node.
+const MaxDiagnostics = 8 << 10
+
+// Shorten cuts a text to n bytes, between characters, and marks the cut.
+func Shorten(text string, n int) string {
+	const mark = "…"
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:max(0, n-len(mark))], "") + mark
+}
 
 // ByteSize formats bytes as YARN's diagnostics do (StringUtils.TraditionalBinaryPrefix with one decimal): 512 B, 1 GB,
 // 1.1 GB.

@@ -52,6 +52,9 @@ var transitions = map[State]map[Event]State{
 	Complete:   {Stop: Complete},
 }
 
+// Known reports whether s is one of the states.
+func (s State) Known() bool { return transitions[s] != nil }
+
 // Next is the state after e in s. An error means that the caller's picture of the container is wrong.
 func Next(s State, e Event) (State, error) {
 	if next, ok := transitions[s][e]; ok {

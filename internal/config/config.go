@@ -131,6 +131,10 @@ type NodeManager struct {
 	// Labels are matched by jobs that ask for one.
 	Labels []string      `yaml:"labels"`
 	Lease  time.Duration `yaml:"lease"`
+	// LogLimit is how much log a container may write; default 1GiB. LogRate is how much of it a second, once a quarter of the
+	// limit is written; default 4MiB. A container that exceeds one of them is ended.
+	LogLimit Size `yaml:"log_limit"`
+	LogRate  Size `yaml:"log_rate"`
 }
 
 // Load reads and validates a file.
@@ -263,6 +267,8 @@ func (f *File) Validate() error {
 		address("nodemanager.http", n.HTTP)
 		n.GPUs = cmp.Or(n.GPUs, "auto")
 		n.Lease = cmp.Or(n.Lease, 10*time.Second)
+		n.LogLimit = cmp.Or(n.LogLimit, 1<<30)
+		n.LogRate = cmp.Or(n.LogRate, 4<<20)
 		if n.Memory <= 0 {
 			wrong("nodemanager.memory is missing: how much may containers use, as 60GiB")
 		}

@@ -126,8 +126,13 @@ func threadHome(g Group) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return g.homes(string(text))
+}
+
+// homes reads a membership (/proc/<id>/cgroup).
+func (g Group) homes(membership string) ([]string, error) {
 	var home []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(membership) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3) // 4:memory:/path
 		if len(parts) != 3 {
 			continue
@@ -135,7 +140,11 @@ func threadHome(g Group) ([]string, error) {
 		for controller := range strings.SplitSeq(parts[1], ",") {
 			if dir := g.Dirs[controller]; dir != "" {
 				mount := filepath.Dir(filepath.Dir(filepath.Dir(dir))) // <mount>/hops/<manager>/<container>
-				home = append(home, filepath.Join(mount, parts[2]))
+				at, err := below(mount, parts[2])
+				if err != nil {
+					return nil, err
+				}
+				home = append(home, at)
 			}
 		}
 	}

@@ -95,9 +95,23 @@ func Detect() Report {
 
 // detect reads a mountinfo (proc(5)) and the process's own membership (/proc/self/cgroup).
 func detect(mountinfo io.Reader, own string) Report {
-	v1 := map[string]string{}
-	var v2 string
+	v1, v2, err := mountPoints(mountinfo)
+	switch {
+	case err != nil:
+		return None(fmt.Sprintf("mount table: %v", err))
+	case len(v1) > 0:
+		return detectV1(v1)
+	case v2 != "":
+		return detectV2(v2, own)
+	}
+	return None("no control group filesystem is mounted")
+}
+
+// mountPoints reads a mountinfo: where each controller of version 1 that we use is mounted, and where version 2 is.
+func mountPoints(mountinfo io.Reader) (v1 map[string]string, v2 string, err error) {
+	v1 = map[string]string{}
 	lines := bufio.NewScanner(mountinfo)
+	lines.Buffer(nil, 1<<20) // an overlay of many layers takes some kilobytes
 	for lines.Scan() {
 		// 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 		before, after, ok := strings.Cut(lines.Text(), " - ")
@@ -105,7 +119,10 @@ func detect(mountinfo io.Reader, own string) Report {
 		if !ok || len(fields) < 5 || len(tail) < 3 {
 			continue
 		}
-		point := fields[4]
+		point := unescape(fields[4])
+		if !filepath.IsAbs(point) {
+			continue
+		}
 		switch tail[0] {
 		case "cgroup":
 			for option := range strings.SplitSeq(tail[2], ",") {
@@ -119,13 +136,21 @@ func detect(mountinfo io.Reader, own string) Report {
 			}
 		}
 	}
-	if len(v1) > 0 {
-		return detectV1(v1)
+	return v1, v2, lines.Err()
+}
+
+// unescape takes space, tab, newline and backslash out of the octal form that proc(5) gives them.
+func unescape(point string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(point)
+}
+
+// below is the directory of a group in a mount. The path of a process that lies outside of our namespace of control groups
+// begins with "/..": nothing there is ours.
+func below(mount, group string) (string, error) {
+	if !filepath.IsLocal(strings.TrimPrefix(group, "/")) && group != "/" {
+		return "", fmt.Errorf("control group %.200q lies outside of %s", group, mount)
 	}
-	if v2 != "" {
-		return detectV2(v2, own)
-	}
-	return None("no control group filesystem is mounted")
+	return filepath.Join(mount, group), nil
 }
 
 func detectV1(mounts map[string]string) Report {
@@ -159,7 +184,10 @@ func detectV2(mount, own string) Report {
 			path = rest
 		}
 	}
-	base := filepath.Join(mount, path)
+	base, err := below(mount, path)
+	if err != nil {
+		return None(err.Error())
+	}
 	for _, file := range []string{"", "cgroup.subtree_control", "cgroup.procs"} {
 		name := filepath.Join(base, file)
 		if err := unix.Access(name, unix.W_OK); err != nil {

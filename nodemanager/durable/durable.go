@@ -4,9 +4,12 @@ package durable
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // WriteFile replaces the file at path: after it returned nil the new content survives a power cut; after an error or a
@@ -43,18 +46,30 @@ func WriteJSON(path string, v any, mode fs.FileMode) error {
 	return WriteFile(path, append(data, '\n'), mode)
 }
 
-// ReadJSON reads what WriteJSON wrote, at most 64 MiB.
+// maxJSON bounds a file that is read.
+const maxJSON = 64 << 20
+
+// ReadJSON reads what WriteJSON wrote, at most 64 MiB. Containers may put other things in its place: a pipe is not waited
+// for, and a link not followed.
 func ReadJSON(path string, v any) error {
-	info, err := os.Stat(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
-	if info.Size() > 64<<20 {
-		return fmt.Errorf("%s is %d bytes, too large to be one of ours", path, info.Size())
-	}
-	data, err := os.ReadFile(path)
+	defer f.Close()
+	info, err := f.Stat()
 	if err != nil {
 		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is damaged: it is no regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxJSON+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxJSON {
+		return fmt.Errorf("%s is %d bytes or more, too large to be one of ours", path, len(data))
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return fmt.Errorf("%s is damaged: %w", path, err)

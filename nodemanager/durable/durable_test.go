@@ -1,10 +1,13 @@
 package durable
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestFailedWriteLeavesTheOldFile(t *testing.T) {
@@ -42,5 +45,14 @@ func TestReadRefusesWhatIsNotOurs(t *testing.T) {
 	}
 	if err := ReadJSON(name, new(any)); err == nil || !strings.Contains(err.Error(), "too large") {
 		t.Errorf("got %v", err)
+	}
+	pipe, link := name+".pipe", name+".link"
+	if err := errors.Join(unix.Mkfifo(pipe, 0o600), os.Symlink("f", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{pipe, link, filepath.Dir(name)} {
+		if err := ReadJSON(other, new(any)); err == nil {
+			t.Errorf("%s was read", other)
+		}
 	}
 }

@@ -58,7 +58,7 @@ func TestHostileArchiveTakesLittleMemory(t *testing.T) {
 		"many entries, honest":                {nodemanager.Archive, listing(60000, 60000), "more entries"},
 		"many entries, announced modulo 2^16": {nodemanager.Archive, listing(entries, 1000), "entry 1000 of the 1000 in its directory is damaged"},
 		"fewer entries than announced":        {nodemanager.Archive, listing(10, 11), "does not hold the 11 entries"},
-		"manifest of 64 MiB":                 {nodemanager.Code, huge, "manifest.json is 64 MB, the most is 8 MB"},
+		"manifest of 64 MiB":                  {nodemanager.Code, huge, "manifest.json is 64 MB, the most is 8 MB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLocalizer(t, Config{MaxFiles: 2000})

@@ -98,8 +98,12 @@ type Config struct {
 	Lease time.Duration
 	// LogInterval is the time between shipments of log files; default 3 s.
 	LogInterval time.Duration
-	// LogLimit bounds a container's local log files in bytes; beyond it the container ends with -109. Default 10 GiB.
+	// LogLimit bounds a container's log files in bytes, here and in the filesystem; beyond it the container ends with -109.
+	// Default 1 GiB.
 	LogLimit int64
+	// LogRate bounds how fast they may grow, in bytes a second, once a quarter of LogLimit is written; beyond it the container
+	// ends the same way. Default 4 MiB.
+	LogRate int64
 	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
 	Reserve int64
 	// Pids bounds the processes and threads of one container where a control group can; default 32768.
@@ -138,8 +142,8 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Lease < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat and lease cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Lease < 0 || c.LogLimit < 0 || c.LogRate < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, lease, log limit and log rate cannot be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("node manager: %w", err)
@@ -156,7 +160,8 @@ func (c *Config) complete() error {
 	c.Heartbeat = cmp.Or(c.Heartbeat, time.Second)
 	c.Lease = cmp.Or(c.Lease, 10*time.Second)
 	c.LogInterval = cmp.Or(c.LogInterval, 3*time.Second)
-	c.LogLimit = cmp.Or(c.LogLimit, 10<<30)
+	c.LogLimit = cmp.Or(c.LogLimit, 1<<30)
+	c.LogRate = cmp.Or(c.LogRate, 4<<20)
 	c.Reserve = cmp.Or(c.Reserve, 256<<20)
 	c.Pids = cmp.Or(c.Pids, 32768)
 	c.Poll = cmp.Or(c.Poll, 500*time.Millisecond)

@@ -152,6 +152,7 @@ func (c *container) complete(exit *state.Exit) {
 				exit.Status = nodemanager.Terminated
 			}
 		}
+		exit.Diagnostics = nodemanager.Shorten(exit.Diagnostics, nodemanager.MaxDiagnostics)
 		r.Exit, r.Finished = exit, time.Now().UnixMilli()
 	})
 }
@@ -334,7 +335,7 @@ func emptyDir(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+		if err := state.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
@@ -356,7 +357,7 @@ func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
 	return supervisor.Launch{
 		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, simulated),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
-		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, Poll: c.server.config.Poll,
+		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate, Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.server.currentLease(),
@@ -431,7 +432,9 @@ func (c *container) sendStop(ctx context.Context) {
 	c.mu.Lock()
 	grace := c.grace
 	c.mu.Unlock()
-	err := c.client.Stop(ctx, supervisor.StopRequest{Status: r.Stop.Status, Reason: r.Stop.Reason, Grace: grace})
+	err := c.client.Stop(ctx, supervisor.StopRequest{
+		Status: r.Stop.Status, Reason: nodemanager.Shorten(r.Stop.Reason, nodemanager.MaxDiagnostics), Grace: grace,
+	})
 	if err != nil && !errors.Is(err, supervisor.ErrGone) {
 		c.log.Warn("stop not delivered, trying again", "error", err)
 	}
@@ -533,7 +536,7 @@ func (c *container) after(work context.Context) {
 	case <-work.Done():
 		return
 	}
-	for {
+	for pause := 200 * time.Millisecond; ; {
 		alive, _ := supervisor.Alive(c.dir)
 		if !alive {
 			err := c.server.store.Delete(c.id)
@@ -541,8 +544,9 @@ func (c *container) after(work context.Context) {
 				break
 			}
 			c.log.Warn("container's directory not removed, trying again", "error", err)
+			pause = min(2*pause, time.Minute)
 		}
-		if !sleep(work, 200*time.Millisecond) {
+		if !sleep(work, pause) {
 			return
 		}
 	}

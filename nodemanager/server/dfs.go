@@ -50,6 +50,9 @@ const (
 	logFileMode metadata.Mode = 0o640
 )
 
+// logReplication is the most replicas of a log file: what a container prints costs the cluster that many times its size.
+const logReplication = 2
+
 // OpenLog appends to what is there. A file that a node manager left open when it was killed is taken away from it; that
 // takes a moment, so the first try may fail with ErrRecoveryInProgress.
 func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) {
@@ -71,7 +74,11 @@ func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) 
 	if err := d.client.Mkdirs(ctx, path.Dir(name), logDirMode, true); err != nil {
 		return nil, err
 	}
-	if w, err = d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode}); err != nil {
+	defaults, err := d.client.ServerDefaults(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if w, err = d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode, Replication: min(logReplication, defaults.Replication)}); err != nil {
 		return nil, err
 	}
 	return logWriter{w}, nil

@@ -26,17 +26,42 @@ const (
 // shipper copies the log files of one container to the cluster's filesystem, where they are appended to. What is there is
 // a prefix of what is here, always: so its length says where to go on, after any failure of either side.
 //
-// It never holds up the container. What it cannot ship it tries again, for as long as the container's directory exists.
+// It never holds up the container. What it cannot ship it tries again, for as long as the container's directory exists. Files
+// that the container removes or cuts after they were shipped stay there, so it counts: no more than maxLogFiles names and
+// LogLimit bytes go away in a container's life, whatever a hole in a file claims to be.
 type shipper struct {
 	c     *container
 	files map[string]*shipment
-	fails int // shipments in a row that failed
+	fails int  // shipments in a row that failed
+	cut   bool // the log says that not everything is shipped
 }
 
 type shipment struct {
 	to   LogFile
 	last time.Time // something was written
 	done int64     // bytes known to be there; -1: not known
+	most int64     // the most that done ever was
+}
+
+// until is how far a file of so many bytes may be shipped.
+func (s *shipper) until(f *shipment, size int64) int64 {
+	left := s.c.server.config.LogLimit
+	for _, other := range s.files {
+		if other != f {
+			left -= other.most
+		}
+	}
+	if size > left {
+		s.shorten()
+	}
+	return min(size, max(0, left))
+}
+
+func (s *shipper) shorten() {
+	if !s.cut {
+		s.c.log.Warn("logs are not shipped completely: the container writes more than it may", "limit", s.c.server.config.LogLimit, "files", maxLogFiles)
+	}
+	s.cut = true
 }
 
 // logDir is where the container's logs go: the order's directory, in a directory of the container's own unless that is
@@ -113,17 +138,22 @@ func (s *shipper) round(ctx context.Context, spec *nodemanager.Spec, ended bool)
 	return errors.Join(errs...)
 }
 
-// logNames lists the regular files of a log directory.
+// logNames lists the regular files of a log directory, first those that every container has.
 func logNames(root *os.Root) []string {
 	d, err := root.Open(".")
 	if err != nil {
 		return nil
 	}
 	defer d.Close()
-	entries, _ := d.ReadDir(10 * maxLogFiles)
 	var names []string
+	for _, name := range []string{"stdout", "stderr"} {
+		if info, err := root.Lstat(name); err == nil && info.Mode().IsRegular() {
+			names = append(names, name)
+		}
+	}
+	entries, _ := d.ReadDir(10 * maxLogFiles)
 	for _, e := range entries {
-		if e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") && utf8.ValidString(e.Name()) && len(names) < maxLogFiles {
+		if e.Type().IsRegular() && e.Name() != "stdout" && e.Name() != "stderr" && !strings.HasPrefix(e.Name(), ".") && utf8.ValidString(e.Name()) && len(names) < maxLogFiles {
 			names = append(names, e.Name())
 		}
 	}
@@ -155,17 +185,22 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 	}
 	defer from.Close()
 	f := s.files[name]
+	if f == nil && len(s.files) >= maxLogFiles {
+		s.shorten()
+		return nil
+	}
 	if f == nil {
 		f = &shipment{done: -1}
 		s.files[name] = f
 	}
+	size := s.until(f, info.Size())
 	defer func() {
 		if err != nil && f.to != nil {
 			f.to.Abort()
 			f.to, f.done = nil, -1
 		}
 	}()
-	if f.done >= 0 && f.done >= info.Size() {
+	if f.done >= 0 && f.done >= size {
 		if f.to != nil && (ended || time.Since(f.last) > idleAfter) {
 			to := f.to
 			f.to = nil
@@ -173,7 +208,7 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 		}
 		return nil
 	}
-	if info.Size() == 0 && !ended {
+	if size == 0 && (!ended || info.Size() > 0) {
 		return nil
 	}
 	if f.to == nil {
@@ -187,18 +222,20 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 			return err
 		}
 		f.done = f.to.Size()
+		f.most = max(f.most, f.done)
 	}
-	buffer := make([]byte, min(shipmentSize, max(0, info.Size()-f.done)))
-	for f.done < info.Size() {
+	buffer := make([]byte, min(shipmentSize, max(0, size-f.done)))
+	for f.done < size {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n, err := from.ReadAt(buffer[:min(int64(len(buffer)), info.Size()-f.done)], f.done)
+		n, err := from.ReadAt(buffer[:min(int64(len(buffer)), size-f.done)], f.done)
 		if n > 0 {
 			if _, err := f.to.Write(buffer[:n]); err != nil {
 				return err
 			}
 			f.done += int64(n)
+			f.most = max(f.most, f.done)
 		}
 		if err == io.EOF {
 			break // the container has cut its own log

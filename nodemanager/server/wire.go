@@ -58,22 +58,30 @@ func gpuOf(d nodemanager.GPU) *rmpb.GPU {
 	}
 }
 
+// maxReportText bounds the diagnostics of one report in bytes. The resource manager takes messages of 8 MiB, and a node
+// whose report is larger is lost with all that runs on it; what is cut is in the log and on the node's own pages.
+const maxReportText = 4 << 20
+
 // report is everything the resource manager should know now.
 func (s *Server) report(sequence uint64) *rmpb.NodeReport {
-	healthy, text := s.healthReport()
+	healthy, health := s.healthReport()
 	devices := s.devices.current()
 	r := &rmpb.NodeReport{
 		NodeId: s.config.NodeID, Incarnation: s.store.Incarnation(), Sequence: sequence, Host: s.config.Host,
 		HttpAddress: s.config.HTTP.Addr().String(),
 		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices))},
-		Healthy:     healthy, HealthReport: text, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
+		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
 		DatanodeUuid: s.config.Datanode,
 	}
 	for _, d := range devices {
 		r.Gpus = append(r.Gpus, gpuOf(d))
 	}
+	text := maxReportText
 	for _, c := range s.list() {
 		if st := c.status(); st != nil {
+			if text -= len(st.Diagnostics); text < 0 {
+				st.Diagnostics = nodemanager.Shorten(firstLine(st.Diagnostics), 200)
+			}
 			r.Containers = append(r.Containers, st)
 		}
 	}

@@ -80,6 +80,21 @@ type Exit struct {
 	PeakMemory  int64                  `json:"peak_memory,omitempty"`
 }
 
+// check makes sure of what everybody who has a record relies on.
+func (r *Record) check(id nodemanager.ContainerID) error {
+	switch {
+	case r.Spec.ID != id:
+		return fmt.Errorf("the record in the directory of container %s is of container %.120q", id, string(r.Spec.ID))
+	case !r.State.Known():
+		return fmt.Errorf("the record of container %s has the state %.40q, which there is not", id, string(r.State))
+	case r.State == nodemanager.Complete && r.Exit == nil:
+		return fmt.Errorf("the record of container %s is %s without an exit", id, r.State)
+	case r.State == nodemanager.Stopping && r.Stop == nil:
+		return fmt.Errorf("the record of container %s is %s without an order", id, r.State)
+	}
+	return nil
+}
+
 // Store is an open work directory. It is safe for concurrent use; records of different containers are independent.
 type Store struct {
 	dir  string
@@ -206,6 +221,9 @@ func (s *Store) Delete(id nodemanager.ContainerID) error {
 		return fmt.Errorf("container id %.120q is no directory of ours", string(id))
 	}
 	dir := s.ContainerDir(id)
+	if err := os.Chmod(dir, 0o700); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -217,26 +235,11 @@ func (s *Store) Delete(id nodemanager.ContainerID) error {
 		if e.Name() == "record.json" {
 			continue
 		}
-		if err := removeAll(filepath.Join(dir, e.Name())); err != nil {
+		if err := RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	return os.RemoveAll(dir)
-}
-
-// removeAll is os.RemoveAll that copes with directories which a container made unwritable.
-func removeAll(path string) error {
-	err := os.RemoveAll(path)
-	if !errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, _ error) error {
-		if d != nil && d.IsDir() {
-			os.Chmod(p, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(path)
+	return RemoveAll(dir)
 }
 
 // Load reads all records, oldest first. damaged names the containers whose record cannot be read; their directories are
@@ -254,8 +257,8 @@ func (s *Store) Load() (records []*Record, damaged map[nodemanager.ContainerID]e
 		}
 		r := new(Record)
 		err := durable.ReadJSON(filepath.Join(s.ContainerDir(id), "record.json"), r)
-		if err == nil && r.Spec.ID != id {
-			err = fmt.Errorf("the record in %s is of container %q", s.ContainerDir(id), r.Spec.ID)
+		if err == nil {
+			err = r.check(id)
 		}
 		if err != nil {
 			damaged[id] = err

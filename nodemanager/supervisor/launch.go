@@ -66,10 +66,12 @@ type Launch struct {
 	// enforced by polling.
 	Limits cgroup.Limits `json:"limits"`
 	Group  cgroup.Group  `json:"group"`
-	// LogDir is watched: more than LogLimit bytes in its files (0: no limit) end the container.
+	// LogDir is watched: more than LogLimit bytes in its files (0: no limit) end the container, and so does more than a
+	// quarter of that and LogRate bytes for each second it runs (0: at any rate).
 	LogDir   string `json:"log_dir,omitempty"`
 	LogLimit int64  `json:"log_limit,omitempty"`
-	// Poll is how often memory, log size and lease are looked at, default 500 ms.
+	LogRate  int64  `json:"log_rate,omitempty"`
+	// Poll is how often memory, log size and lease are looked at, default 500 ms; log size more often where it is near its end.
 	Poll  time.Duration `json:"poll,omitempty"`
 	Lease Lease         `json:"lease"`
 }

@@ -22,11 +22,17 @@ func (s *supervisor) serve() {
 }
 
 func (s *supervisor) converse(conn *net.UnixConn) {
-	defer conn.Close()
 	if err := checkPeer(conn); err != nil {
 		s.log.Warn("refused a connection", "error", err)
+		conn.Close()
 		return
 	}
+	s.talk(conn)
+}
+
+// talk answers the lines of one connection.
+func (s *supervisor) talk(conn net.Conn) {
+	defer conn.Close()
 	lines := bufio.NewScanner(conn)
 	lines.Buffer(make([]byte, 4096), maxLine)
 	for lines.Scan() {

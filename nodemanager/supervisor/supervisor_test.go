@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -401,11 +402,45 @@ func TestForkBombEndsInControlGroup(t *testing.T) {
 }
 
 func TestTooMuchLogEndsTheContainer(t *testing.T) {
-	c := newContainer(t, "sh", "-c", `while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done`)
+	for name, test := range map[string]struct {
+		command string
+		rate    int64
+		want    string
+	}{
+		"in all":                          {"while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done", 0, "exceeded the limit of its log files"},
+		"and ended before anybody looked": {"head -c 200000 /dev/zero", 0, "195.3 KB of 100 KB used"},
+		"too fast":                        {"head -c 60000 /dev/zero; sleep 100", 1, "wrote its log files too fast: 58.6 KB after "},
+		"of another name":                 {"head -c 200000 /dev/zero > ../logs/own", 0, "195.3 KB of 100 KB used"},
+		"of too many names":               {"mkdir ../logs/d; cd ../logs/d; seq 10001 | xargs touch; sleep 100", 0, "more than 10000 files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newContainer(t, "sh", "-c", test.command)
+			c.launch.LogLimit, c.launch.LogRate = 100<<10, test.rate
+			c.start()
+			if e := c.end(); e.Status != nodemanager.KilledForExcessLogs || e.Stopped || !strings.Contains(e.Diagnostics, test.want) {
+				t.Errorf("%+v, want %q", e, test.want)
+			}
+		})
+	}
+	c := newContainer(t, "sh", "-c", "head -c 90000 /dev/zero; mkfifo ../logs/pipe; ln -s / ../logs/all")
 	c.launch.LogLimit = 100 << 10
 	c.start()
-	if e := c.end(); e.Status != nodemanager.KilledForExcessLogs || !strings.Contains(e.Diagnostics, "of 100 KB used") {
+	if e := c.end(); e.Status != nodemanager.Success {
 		t.Errorf("%+v", e)
+	}
+}
+
+func TestLogAllowance(t *testing.T) {
+	l := &Launch{LogLimit: 1000, LogRate: 10}
+	for ran, want := range map[time.Duration]int64{
+		-time.Second: 250, 0: 250, time.Second: 260, 75 * time.Second: 1000, time.Hour: 1000, math.MaxInt64: 1000,
+	} {
+		if got := l.logAllowance(ran); got != want {
+			t.Errorf("after %v %d bytes are allowed, want %d", ran, got, want)
+		}
+	}
+	if got := (&Launch{LogLimit: 1000}).logAllowance(0); got != 1000 {
+		t.Errorf("without a rate %d bytes are allowed at once", got)
 	}
 }
 

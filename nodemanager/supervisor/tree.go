@@ -145,8 +145,10 @@ func proportional(processes []process) int64 {
 		}
 		for line := range strings.Lines(string(text)) {
 			if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-				n, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-				sum += n << 10
+				if fields := strings.Fields(rest); len(fields) > 0 {
+					n, _ := strconv.ParseInt(fields[0], 10, 64)
+					sum += n << 10
+				}
 			}
 		}
 	}

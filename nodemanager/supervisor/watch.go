@@ -2,8 +2,6 @@ package supervisor
 
 import (
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -19,6 +17,8 @@ func (s *supervisor) watch() *Exit {
 	// Renewals wake this loop often; they must not put off the looks, which therefore have a ticker of their own.
 	look := time.NewTicker(s.launch.Poll)
 	defer look.Stop()
+	logs := time.NewTimer(s.inspectLogs())
+	defer logs.Stop()
 	deadline := time.NewTimer(s.untilDeadline())
 	defer deadline.Stop()
 	gone := s.treeGone
@@ -40,6 +40,8 @@ func (s *supervisor) watch() *Exit {
 			if main == nil {
 				s.inspect(oomBase)
 			}
+		case <-logs.C:
+			logs.Reset(s.inspectLogs())
 		}
 		s.checkLease()
 		if c := s.currentCause(); (c != nil && Now() >= c.killAt) || (c == nil && main != nil) {
@@ -104,6 +106,7 @@ func (s *supervisor) stop(r StopRequest) {
 	if grace < 0 {
 		grace = s.launch.Grace
 	}
+	grace = min(max(0, grace), nodemanager.MaxGrace)
 	reason := r.Reason
 	if reason == "" {
 		reason = "stopped on request"
@@ -137,7 +140,7 @@ func (s *supervisor) renew(l Lease) {
 	}
 }
 
-// inspect looks at memory and log size.
+// inspect looks at memory.
 func (s *supervisor) inspect(oomBase int64) {
 	if s.currentCause() != nil {
 		return
@@ -161,17 +164,12 @@ func (s *supervisor) inspect(oomBase int64) {
 			return
 		}
 	}
-	if s.launch.LogLimit > 0 && s.launch.LogDir != "" {
-		if size := sizeOf(s.launch.LogDir); size > s.launch.LogLimit {
-			s.end(cause{status: nodemanager.KilledForExcessLogs, killAt: Now(), diagnostics: fmt.Sprintf(
-				"Container %s exceeded the limit of its log files: %s of %s used. Killing container.",
-				s.launch.Container, nodemanager.ByteSize(size), nodemanager.ByteSize(s.launch.LogLimit))})
-		}
-	}
 }
 
-// inspectAtEnd finds out whether the command was killed for its memory between two looks.
+// inspectAtEnd finds out what happened between two looks: whether the command was killed for its memory, or wrote too much
+// and ended. Whether a limit was kept must not depend on when somebody looked.
 func (s *supervisor) inspectAtEnd(status syscall.WaitStatus, oomBase int64) {
+	s.inspectLogs()
 	now, peak, ok := s.group.Memory()
 	if !ok {
 		return
@@ -229,6 +227,9 @@ func (s *supervisor) destroy() {
 	}
 }
 
+// maxStuck bounds the processes that a status names: it must fit a line.
+const maxStuck = 100
+
 func (s *supervisor) setStuck(left []process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +237,7 @@ func (s *supervisor) setStuck(left []process) {
 		s.log.Error("processes do not end although killed", "container", s.launch.Container, "count", len(left))
 	}
 	s.stuck = nil
-	for _, p := range left {
+	for _, p := range left[:min(len(left), maxStuck)] {
 		s.stuck = append(s.stuck, p.pid)
 	}
 }
@@ -266,18 +267,4 @@ func (s *supervisor) conclude(main syscall.WaitStatus) *Exit {
 		e.Status, e.Stopped, e.Diagnostics = own, s.cause.ordered, s.cause.diagnostics
 	}
 	return e
-}
-
-// sizeOf sums the files below dir.
-func sizeOf(dir string) int64 {
-	var sum int64
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				sum += info.Size()
-			}
-		}
-		return nil
-	})
-	return sum
 }

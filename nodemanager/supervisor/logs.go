@@ -1,0 +1,94 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/nodemanager"
+)
+
+const (
+	// fastestWrite is how many bytes a second the page cache is taken to accept: looks are so close together that the allowance
+	// is hardly exceeded at that.
+	fastestWrite = 4 << 30
+	// closestLook bounds that, and with it what the looks cost.
+	closestLook = 10 * time.Millisecond
+	// maxLogEntries bounds files and directories of a log directory, and what a look costs.
+	maxLogEntries = 10_000
+)
+
+// logAllowance is how many bytes of log files a container may have after it ran so long: a quarter of the limit at once,
+// then LogRate bytes a second, up to the limit.
+func (l *Launch) logAllowance(ran time.Duration) int64 {
+	if l.LogRate <= 0 {
+		return l.LogLimit
+	}
+	more := float64(l.LogRate) * max(0, ran.Seconds())
+	if more >= float64(l.LogLimit) {
+		return l.LogLimit
+	}
+	return min(l.LogLimit, l.LogLimit/4+int64(more))
+}
+
+// inspectLogs ends a container that has written too much, or too fast, and says when to look again.
+func (s *supervisor) inspectLogs() time.Duration {
+	l := &s.launch
+	if l.LogLimit <= 0 || l.LogDir == "" || s.currentCause() != nil {
+		return l.Poll
+	}
+	s.mu.Lock()
+	ran := time.Since(s.startedAt)
+	s.mu.Unlock()
+	size, entries := sizeOf(l.LogDir)
+	allowed := l.logAllowance(ran)
+	var text string
+	switch {
+	case size > l.LogLimit:
+		text = fmt.Sprintf("exceeded the limit of its log files: %s of %s used",
+			nodemanager.ByteSize(size), nodemanager.ByteSize(l.LogLimit))
+	case size > allowed:
+		text = fmt.Sprintf("wrote its log files too fast: %s after %v, of %s allowed then (%s at once, %s a second after that, %s in all)",
+			nodemanager.ByteSize(size), ran.Round(time.Millisecond), nodemanager.ByteSize(allowed), nodemanager.ByteSize(l.LogLimit/4),
+			nodemanager.ByteSize(l.LogRate), nodemanager.ByteSize(l.LogLimit))
+	case entries > maxLogEntries:
+		text = fmt.Sprintf("has more than %d files and directories in its log directory", maxLogEntries)
+	default:
+		return min(l.Poll, max(closestLook, time.Duration(float64(allowed-size)/fastestWrite*float64(time.Second))))
+	}
+	s.end(cause{
+		status: nodemanager.KilledForExcessLogs, killAt: Now(),
+		diagnostics: fmt.Sprintf("Container %s %s. Killing container.", l.Container, text),
+	})
+	return l.Poll
+}
+
+// sizeOf sums the files below dir, until it has seen too many. The container may put there what it likes: links are not
+// followed, pipes not waited for, and neither names nor depth cost memory or descriptors.
+func sizeOf(dir string) (bytes int64, entries int) {
+	for queue := []string{dir}; len(queue) > 0; queue = queue[1:] {
+		d, err := os.OpenFile(queue[0], os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		for entries <= maxLogEntries {
+			list, err := d.ReadDir(256)
+			for _, e := range list {
+				entries++
+				if e.IsDir() {
+					queue = append(queue, filepath.Join(queue[0], e.Name()))
+				} else if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+					bytes += info.Size()
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		d.Close()
+	}
+	return bytes, entries
+}
