@@ -12,8 +12,10 @@ type attack struct {
 	needsRoot bool
 	// informative rows have no bound.
 	informative bool
-	shape       shape
-	run         func(context.Context, *scene, *result) error
+	// long: it is made with -long only.
+	long  bool
+	shape shape
+	run   func(context.Context, *scene, *result) error
 }
 
 // attacks are all of them, those that hurt most first.
@@ -29,6 +31,16 @@ func attacks() []attack {
 		{name: "elements-small", what: "200 connections with calls of 900,000 elements of two bytes, frames of 1.8 MB", shape: namenode, run: elements(200, 900_000)},
 		{name: "liststatus", what: "anonymous LISTSTATUS of a large directory, no answer is read: 5 million entries in all", shape: namenode, run: listStatus},
 		{name: "packets", what: "150 writers that send 15 MiB of a packet of 16 to one datanode", shape: shape{namenodes: 1, datanodes: 1}, run: packets},
+		{name: "raft-300", what: "300 connections to each Raft port that say nothing, made again when dropped; the leader is killed", shape: shape{namenodes: 3}, run: raftPorts(300)},
+		{name: "raft-4400", what: "the same with 4,400 connections", long: true, shape: shape{namenodes: 3}, run: raftPorts(4400)},
+		{name: "places-ipc", what: "11,000 quiet IPC connections", needsRoot: true, shape: namenode, run: ipcPlaces},
+		{name: "places-http", what: "4,200 connections that are kept alive on each HTTP port", needsRoot: true, shape: shape{namenodes: 1, datanodes: 1, nodeManagers: 1}, run: httpPlaces},
+		{name: "places-transfer", what: "4,200 connections that say nothing to each of three datanodes", needsRoot: true, shape: shape{namenodes: 1, datanodes: 3}, run: transferPlaces},
+		{name: "descriptors", what: "7,000 connections to a namenode that may have 3,000 descriptors", needsRoot: true, shape: shape{namenodes: 1, datanodes: 1, descriptors: 3000}, run: descriptors},
+		{name: "credential", what: "another user takes the gRPC port of a killed namenode and resource manager, and shows all servers what was said to it", needsRoot: true, shape: shape{namenodes: 1, datanodes: 1, nodeManagers: 1}, run: credential},
+		{name: "credential-relayed", what: "the same in the place of one of three namenodes, passing a live one's challenge on to the client", needsRoot: true, shape: shape{namenodes: 3, datanodes: 1}, run: relayed},
+		{name: "stats", what: "one user keeps 8 times 4,000 stats under way", informative: true, shape: namenode, run: stats},
+		{name: "noise", what: "garbage on every port, and 200 requests to each that come byte by byte", shape: shape{namenodes: 3, datanodes: 1, nodeManagers: 1}, run: noise},
 	}
 }
 

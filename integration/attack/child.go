@@ -38,6 +38,12 @@ func tasks() map[string]task {
 		"elements":   taskOf(floodElements),
 		"liststatus": taskOf(floodList),
 		"packets":    taskOf(floodPackets),
+		"strangers":  taskOf(strangers),
+		"stats":      taskOf(floodStats),
+		"squat":      taskOf(squat),
+		"knock":      taskOf(knock),
+		"garble":     taskOf(garble),
+		"crawl":      taskOf(crawl),
 	}
 }
 

@@ -31,8 +31,21 @@ type floodOrder struct {
 }
 
 // flood writes to n connections at once until ctx is done, again from the start over a new connection when one is dropped.
-// The connections stay open at the end of what is written.
+// Nothing is read, and the connections stay open at the end of what is written.
 func flood(ctx context.Context, addr string, n int, write func(c net.Conn) error) (sent, error) {
+	return connections(ctx, addr, n, 300*time.Millisecond, func(c *net.TCPConn, counted net.Conn) error {
+		_ = c.SetReadBuffer(2048) // an attack that takes more is a weaker one, not a wrong one
+		err := write(counted)
+		if err == nil {
+			awaitClose(ctx, c)
+		}
+		return err
+	})
+}
+
+// connections keeps n connections open until ctx is done; one that is dropped is made again after a moment. use returns
+// when its connection has failed.
+func connections(ctx context.Context, addr string, n int, moment time.Duration, use func(c *net.TCPConn, counted net.Conn) error) (sent, error) {
 	var total sent
 	var bytes atomic.Int64
 	var mu sync.Mutex
@@ -44,18 +57,23 @@ func flood(ctx context.Context, addr string, n int, write func(c net.Conn) error
 					mu.Lock()
 					total.Dropped++
 					mu.Unlock()
-					pause(ctx, 300*time.Millisecond) // as fast as this again would be a flood of connections, which is another attack
+					pause(ctx, moment)
 				}
-				c, err := dialDeaf(addr)
+				nc, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", addr)
 				if err != nil {
 					continue
 				}
+				c := nc.(*net.TCPConn)
 				mu.Lock()
 				total.Connections++
 				mu.Unlock()
 				stop := context.AfterFunc(ctx, func() { c.Close() })
-				if err := write(&countingConn{Conn: c, bytes: &bytes}); err == nil {
-					awaitClose(ctx, c)
+				if err := use(c, &countingConn{Conn: c, bytes: &bytes}); err != nil && ctx.Err() == nil {
+					mu.Lock()
+					if total.Note == "" {
+						total.Note = "attackers: " + err.Error()
+					}
+					mu.Unlock()
 				}
 				stop()
 				c.Close()

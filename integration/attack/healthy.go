@@ -11,18 +11,17 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
-	"github.com/gohops/hops/metadata"
 )
 
 // probe is one cheap operation that the healthy client repeats.
 type probe struct {
 	// Name of the operation, for the result.
 	Name string
-	// Kind is stat, newstat, write, read or get.
+	// Kind is stat, newstat, write, newwrite or get.
 	Kind string
-	// Namenodes are for stat (over a connection that is kept), newstat (over a new one each time), write and read.
+	// Namenodes are for stat and write, over connections that are kept, newstat and newwrite, over new ones each time.
 	Namenodes []string
-	// Path of the file or directory; write makes files below it.
+	// Path that is described; writes make files below it.
 	Path string
 	// URL is for get, over a new connection each time.
 	URL string
@@ -135,13 +134,23 @@ func bounded(ctx context.Context, once func(context.Context) error) error {
 	return once(ctx)
 }
 
+// write makes a small file, which is deleted again.
+func (pr probe) write(ctx context.Context, c *dfs.Client) error {
+	name := fmt.Sprintf("%s/%d", pr.Path, time.Now().UnixNano())
+	if err := c.WriteFile(ctx, name, []byte("a small file"), false); err != nil {
+		return err
+	}
+	_, err := c.Delete(ctx, name, false)
+	return err
+}
+
 // operation makes what is repeated.
 func (pr probe) operation(user string) (once func(context.Context) error, end func(), err error) {
 	dial := func() (*dfs.Client, error) {
 		return dfs.New(dfs.Config{Namenodes: pr.Namenodes, User: user, Logger: slog.New(slog.DiscardHandler)})
 	}
 	var c *dfs.Client
-	if pr.Kind == "stat" || pr.Kind == "write" || pr.Kind == "read" {
+	if pr.Kind == "stat" || pr.Kind == "write" {
 		if c, err = dial(); err != nil {
 			return nil, nil, err
 		}
@@ -168,23 +177,15 @@ func (pr probe) operation(user string) (once func(context.Context) error, end fu
 			return err
 		}
 	case "write":
-		n := 0
+		once = func(ctx context.Context) error { return pr.write(ctx, c) }
+	case "newwrite":
 		once = func(ctx context.Context) error {
-			n++
-			name := fmt.Sprintf("%s/%d-%d", pr.Path, time.Now().UnixNano(), n)
-			if err := c.WriteFile(ctx, name, []byte("a small file"), false); err != nil {
+			c, err := dial()
+			if err != nil {
 				return err
 			}
-			_, err := c.Delete(ctx, name, false)
-			return err
-		}
-	case "read":
-		once = func(ctx context.Context) error {
-			text, err := c.ReadFile(ctx, pr.Path)
-			if err == nil && len(text) == 0 {
-				err = metadata.Errorf(metadata.ErrInvalidArgument, "%s is empty", pr.Path)
-			}
-			return err
+			defer c.Close()
+			return pr.write(ctx, c)
 		}
 	case "get":
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{}).DialContext}}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/binary"
-	"net"
-	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -70,15 +68,4 @@ func rawFrame(id int32, method string, request []byte, announced int) []byte {
 	b = append(b, request...)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-4+announced))
 	return b
-}
-
-// dialDeaf connects and will hardly take an answer: the receive buffer is the kernel's smallest.
-func dialDeaf(addr string) (*net.TCPConn, error) {
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	tcp := c.(*net.TCPConn)
-	_ = tcp.SetReadBuffer(2048) // an attack that takes more is a weaker one, not a wrong one
-	return tcp, nil
 }

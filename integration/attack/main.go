@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	}
 	var chosen []attack
 	for _, a := range attacks() {
-		if pattern.MatchString(a.name) {
+		if pattern.MatchString(a.name) && (o.long || !a.long) {
 			chosen = append(chosen, a)
 		}
 	}
@@ -128,7 +128,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 			return false, ctx.Err()
 		}
 		rep.Results = append(rep.Results, r)
-		fmt.Printf("%s (%.0f s)\n", r.verdict(), r.Seconds)
+		fmt.Printf("%.220s (%.0f s)\n", strings.Join(strings.Fields(r.verdict()), " "), r.Seconds)
 	}
 	rep.Seconds = time.Since(rep.Started).Seconds()
 	if o.json != "" {

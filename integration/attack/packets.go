@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -77,8 +78,9 @@ func floodPackets(ctx context.Context, _ *part, o packetsOrder) (sent, error) {
 		return sent{}, err
 	}
 	zeros := make([]byte, 64<<10)
+	var files atomic.Int64
 	return flood(ctx, dtp.TransferAddr(first.GetLocs()[0].GetId(), false), o.Writers, func(nc net.Conn) error {
-		b, err := newBlock(ctx, c, fmt.Sprintf("%s/packets-%s", o.Dir, nc.LocalAddr()))
+		b, err := newBlock(ctx, c, fmt.Sprintf("%s/packets-%d", o.Dir, files.Add(1)))
 		if err != nil {
 			return err
 		}

@@ -164,7 +164,7 @@ func (r *report) print(w io.Writer, old *report) {
 	t.AppendHeader(table.Row{"attack", "memory", "death", "healthy client's worst wait", "found", "verdict"})
 	var columns []table.ColumnConfig
 	for i, width := range []int{44, 26, 14, 46, 44, 34} {
-		columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: width, WidthMaxEnforcer: text.WrapSoft})
+		columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: width, WidthMaxEnforcer: wrap})
 	}
 	t.SetColumnConfigs(columns)
 	for _, one := range r.Results {
@@ -185,6 +185,15 @@ func (r *report) print(w io.Writer, old *report) {
 		t.AppendRow(out)
 	}
 	fmt.Fprintln(w, t.Render())
+}
+
+// wrap breaks lines between words, and keeps those that are there.
+func wrap(cell string, width int) string {
+	var lines []string
+	for line := range strings.SplitSeq(cell, "\n") {
+		lines = append(lines, text.WrapSoft(line, width))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // beside joins what was before with what is now.

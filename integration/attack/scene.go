@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +36,9 @@ type scene struct {
 	dir string
 	c   *client.Client // of the servers' user
 	fs  *dfs.Client
+
+	mu     sync.Mutex
+	killed map[string]bool // on purpose, and not started again
 }
 
 // scene starts a cluster and waits until it works. The directories /scene/free, where everybody may write, and
@@ -68,7 +72,7 @@ func (h *harness) scene(ctx context.Context, sh shape) (_ *scene, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &scene{h: h, k: k, dir: dir}
+	s := &scene{h: h, k: k, dir: dir, killed: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -140,8 +144,15 @@ func (s *scene) close() error {
 		}
 	}
 	errs = append(errs, s.k.Stop())
-	for _, pid := range s.k.Leftovers() {
-		_ = syscall.Kill(pid, syscall.SIGKILL)
+	for range 50 { // containers, whose supervisors start others as long as they live
+		left := s.k.Leftovers()
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	if !s.h.keep {
 		errs = append(errs, os.RemoveAll(s.dir))
@@ -178,13 +189,34 @@ func (s *scene) dead() []string {
 		if s.k.PID(name) == 0 {
 			continue
 		}
+		s.mu.Lock()
+		expected := s.killed[name]
+		s.mu.Unlock()
 		select {
 		case <-s.k.Ended(name):
-			out = append(out, name)
+			if !expected {
+				out = append(out, name)
+			}
 		default:
 		}
 	}
 	return out
+}
+
+// kill ends a server as a part of the attack.
+func (s *scene) kill(name string) error {
+	s.mu.Lock()
+	s.killed[name] = true
+	s.mu.Unlock()
+	return s.k.Kill(name)
+}
+
+// restart starts one that was killed.
+func (s *scene) restart(name string) error {
+	s.mu.Lock()
+	delete(s.killed, name)
+	s.mu.Unlock()
+	return s.k.Start(name)
 }
 
 // The probes that rows have in common.
@@ -203,6 +235,14 @@ func (s *scene) webHDFS() probe {
 
 func (s *scene) write() probe {
 	return probe{Name: "write", Kind: "write", Namenodes: s.ipc(), Path: "/scene/free", Every: 100}
+}
+
+func (s *scene) newWrite() probe {
+	return probe{Name: "write, new connections", Kind: "newwrite", Namenodes: s.ipc(), Path: "/scene/free", Every: 100}
+}
+
+func (s *scene) health(name, addr string) probe {
+	return probe{Name: name + "'s health", Kind: "get", URL: "http://" + addr + "/health", Every: 100}
 }
 
 func (s *scene) managerList() probe {
@@ -278,6 +318,9 @@ func (s *scene) siege(ctx context.Context, r *result, g siege) error {
 		if one.Note != "" {
 			total.Note = one.Note
 		}
+	}
+	if len(g.attackers) > 0 && total.Connections == 0 {
+		errs = append(errs, fmt.Errorf("the attackers did nothing: %s", total.Note))
 	}
 	var seen []waits
 	errs = append(errs, healthy.end(&seen))
