@@ -29,6 +29,7 @@ func FuzzCommand(f *testing.F) {
 		&logpb.UpdatePipeline{ClientName: "client1", OldBlock: &logpb.Block{Id: int64(metadata.FirstBlockID)}, NewBlock: &logpb.Block{Id: int64(metadata.FirstBlockID), Generation: 1007}},
 		&logpb.Fsync{Inode: 16387, ClientName: "client1", LastBlockLength: 5}, &logpb.Append{Target: to("/a"), ClientName: "x"},
 		&logpb.AbandonBlock{Inode: 16387, ClientName: "client1"}, &logpb.Reclaim{Limit: 7},
+		&logpb.RollBlockKeys{Seeds: seeds(2, 1), Keep: 5},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},
 	} {
 		data, err := command(bob, op).MarshalVT()
