@@ -206,19 +206,19 @@ type identifier struct {
 //
 // The vint is Hadoop's (WritableUtils.writeVLong), which the first byte of an identifier tells from a protobuf.
 func appendIdentifier(to []byte, g BlockGrant, expires int64, key int32) []byte {
-	to = appendVLong(to, expires)
-	to = appendVLong(to, int64(key))
+	to = AppendVLong(to, expires)
+	to = AppendVLong(to, int64(key))
 	to = append(binary.BigEndian.AppendUint32(to, uint32(len(g.User))), g.User...)
 	to = append(binary.BigEndian.AppendUint32(to, uint32(len(g.Pool))), g.Pool...)
-	to = appendVLong(to, int64(g.Block))
+	to = AppendVLong(to, int64(g.Block))
 	n := int64(0)
 	for i := range modeNames {
 		n += int64(g.Modes >> i & 1)
 	}
-	to = appendVLong(to, n)
+	to = AppendVLong(to, n)
 	for i, name := range modeNames {
 		if g.Modes>>i&1 != 0 {
-			to = append(appendVLong(to, int64(len(name))), name...)
+			to = append(AppendVLong(to, int64(len(name))), name...)
 		}
 	}
 	return append(to, 0, 0)
@@ -262,9 +262,9 @@ func modeOf(name []byte) BlockMode {
 	return 0
 }
 
-// appendVLong writes a number as WritableUtils does: one byte from -112 to 127; else one that says the sign and how many
+// AppendVLong writes a number as Hadoop's WritableUtils does: one byte from -112 to 127; else one that says the sign and how many
 // bytes follow, the greatest first.
-func appendVLong(to []byte, v int64) []byte {
+func AppendVLong(to []byte, v int64) []byte {
 	if v >= -112 && v <= 127 {
 		return append(to, byte(v))
 	}

@@ -84,9 +84,9 @@ func (s *Server) Locate(c metadata.Caller, path string, offset, length int64, do
 		case err != nil:
 			done(nil, err)
 		case len(f.Blocks) <= shortFile:
-			done(s.locate(f, c.Host))
+			done(s.locateFor(&c, f))
 		default:
-			s.aside(func() { done(s.locate(f, c.Host)) })
+			s.aside(func() { done(s.locateFor(&c, f)) })
 		}
 	})
 }
