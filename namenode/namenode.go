@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -139,6 +140,8 @@ type LocatedBlock struct {
 	Locations []Location
 	// Corrupt: every known replica is damaged.
 	Corrupt bool
+	// Token lets its bearer do at the datanodes what the block was located for. Empty where nobody asked to.
+	Token security.Token
 }
 
 // LocatedFile is what a reader needs to know.

@@ -46,8 +46,8 @@ type Writer interface {
 	Complete(c metadata.Caller, f FileRef, client string, last *metadata.Block, done func(bool, error))
 	// Append opens a file for more. The block is the last one if it has room, else nil.
 	Append(c metadata.Caller, r AppendRequest, done func(*LocatedBlock, *metadata.FileStatus, error))
-	// BumpBlock hands out a new generation for a block being written; nothing changes until UpdatePipeline.
-	BumpBlock(c metadata.Caller, client string, b metadata.Block, done func(metadata.Block, error))
+	// BumpBlock hands out a new generation for a block being written, without places; nothing changes until UpdatePipeline.
+	BumpBlock(c metadata.Caller, client string, b metadata.Block, done func(*LocatedBlock, error))
 	UpdatePipeline(c metadata.Caller, r UpdatePipelineRequest, done func(error))
 	// Fsync makes the length of the last block visible; a negative length leaves it.
 	Fsync(c metadata.Caller, f FileRef, client string, length int64, done func(error))

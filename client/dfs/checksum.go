@@ -131,8 +131,16 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind},
 	}
 	var causes []error
+	renewed := false
 	for _, node := range b.GetLocs() {
 		p, answer, err := c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
+		if refusedToken(err) && !renewed {
+			renewed = true
+			if request.Header.Token, err = c.renewedToken(ctx, name, b); err != nil {
+				return nil, err
+			}
+			p, answer, err = c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
+		}
 		if err == nil {
 			p.close() // datanodes close after this operation
 			if sums := answer.GetChecksumResponse(); sums != nil {
@@ -146,4 +154,18 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 		Op: "checksum", Path: name, Kind: metadata.ErrIO,
 		Message: fmt.Sprintf("no datanode answers for block blk_%d: %s", int64(block.GetBlockId()), strings.ReplaceAll(errors.Join(causes...).Error(), "\n", "; ")),
 	}
+}
+
+// renewedToken asks the namenode for a token to read a block of a file, in place of one that has expired.
+func (c *Client) renewedToken(ctx context.Context, name string, b *hadooppb.LocatedBlockProto) (*hadooppb.TokenProto, error) {
+	list, err := c.locate(ctx, name, int64(b.GetOffset()), 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, again := range list.GetBlocks() {
+		if again.GetB().GetBlockId() == b.GetB().GetBlockId() {
+			return tokenOf(again.GetBlockToken()), nil
+		}
+	}
+	return nil, &Error{Op: "checksum", Path: name, Kind: metadata.ErrIO, Message: "the file has been replaced meanwhile"}
 }

@@ -166,8 +166,9 @@ func (r *Reader) known(pos int64) *located {
 
 // attempt is the search for a replica that gives the bytes at one place.
 type attempt struct {
-	round  int
-	causes []string
+	round   int
+	causes  []string
+	renewed bool // a token was refused since the last success, and asked for anew
 }
 
 // connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
@@ -179,18 +180,28 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*b
 		if err != nil {
 			return nil, nil, nil, err
 		}
+		renew := false
 		for _, node := range b.nodes {
 			if r.isBad(b, node) {
 				continue
 			}
 			s, err := r.c.openStream(ctx, b, node.GetId(), pos-b.offset, min(length, b.end()-pos))
 			if err == nil {
+				a.renewed = false
 				return s, b, node, nil
 			}
 			if ctx.Err() != nil {
 				return nil, nil, nil, wrap("read", r.path, ctx.Err())
 			}
+			if refusedToken(err) && !a.renewed { // it has expired; that is not the datanode's fault
+				renew = true
+				break
+			}
 			r.blame(ctx, a, b, node, err)
+		}
+		if renew {
+			a.renewed, fresh = true, true
+			continue
 		}
 		if a.round == readRounds {
 			return nil, nil, nil, &Error{
@@ -432,6 +443,13 @@ func (r *Reader) Close() error {
 	r.closed = true
 	r.drop()
 	return nil
+}
+
+// refusedToken reports whether a datanode refused a request for the token in it. The namenode gives a new one with the
+// block's locations.
+func refusedToken(err error) bool {
+	answer, ok := errors.AsType[*dtp.ResponseError](err)
+	return ok && answer.Status == hadooppb.Status_ERROR_ACCESS_TOKEN
 }
 
 // tokenOf is t, or the empty token that stands for none.

@@ -141,11 +141,15 @@ func (b *blockWriter) exchange(p *peer, head, data, end []byte) (answered bool, 
 }
 
 // leave gives a block back to the namenode that could not be written, and leaves the datanode at fault out of the next
-// one.
+// one. That a token was refused, which may have expired while the block waited, is a datanode's fault the second time only.
 func (w *Writer) leave(b *blockWriter, cause error) error {
 	bad := b.nodes[max(b.blamed(cause), 0)]
 	w.c.log.Warn("pipeline cannot be set up", "path", w.path, "block", b.block.GetBlockId(), "node", b.addr(bad), "error", cause)
-	w.exclude = append(slices.Clip(w.exclude), bad)
+	expired := refusedToken(cause)
+	if !expired || w.refused {
+		w.exclude = append(slices.Clip(w.exclude), bad)
+	}
+	w.refused = expired
 	return w.c.call(w.life, "write", w.path, "abandonBlock", &hadooppb.AbandonBlockRequestProto{
 		B: b.block, Src: &w.path, Holder: &w.c.name, FileId: &w.fileID,
 	}, new(hadooppb.AbandonBlockResponseProto))

@@ -62,6 +62,7 @@ type Writer struct {
 	last    *hadooppb.ExtendedBlockProto // finished before it
 	length  int64                        // of the file, with what is not sent yet
 	exclude []*hadooppb.DatanodeInfoProto
+	refused bool // the last block could not be written because its token was refused
 
 	// life ends with Abort, and with it every wait of a call that hangs.
 	life context.Context

@@ -90,9 +90,15 @@ func (f *fakeNamespace) located(x *fakeFile) *hadooppb.LocatedBlockProto {
 	return &hadooppb.LocatedBlockProto{
 		B:      &hadooppb.ExtendedBlockProto{PoolId: new(f.pool), BlockId: new(x.block), GenerationStamp: new(x.gen), NumBytes: new(x.size)},
 		Offset: new(uint64(0)), Locs: []*hadooppb.DatanodeInfoProto{hadoopNode(f.node.id)}, Corrupt: new(false),
-		BlockToken: &hadooppb.TokenProto{Identifier: []byte{}, Password: []byte{}, Kind: new(""), Service: new("")},
+		BlockToken: f.token(x.block),
 		StorageIDs: []string{"s"}, StorageTypes: []hadooppb.StorageTypeProto{hadooppb.StorageTypeProto_DISK},
 	}
+}
+
+// token lets its bearer do anything to a block.
+func (f *fakeNamespace) token(block uint64) *hadooppb.TokenProto {
+	t := f.node.trust.Sign(f.pool, metadata.BlockID(block), security.ReadBlock|security.WriteBlock|security.CopyBlock)
+	return &hadooppb.TokenProto{Identifier: t.Identifier, Password: t.Password, Kind: new(security.BlockTokenKind), Service: new("")}
 }
 
 func (f *fakeNamespace) find(src string) (*fakeFile, error) {
@@ -140,7 +146,7 @@ func (f *fakeNamespace) register(s *hrpc.Server) {
 		f.next++
 		b := &hadooppb.LocatedBlockProto{
 			B: q.Block, Offset: new(uint64(0)), Corrupt: new(false),
-			BlockToken: &hadooppb.TokenProto{Identifier: []byte{}, Password: []byte{}, Kind: new(""), Service: new("")},
+			BlockToken: f.token(q.Block.GetBlockId()),
 		}
 		b.B.GenerationStamp = new(1000 + f.next)
 		return &hadooppb.UpdateBlockForPipelineResponseProto{Block: b}, nil

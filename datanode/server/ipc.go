@@ -48,7 +48,7 @@ func (s *Server) visibleLength(m hrpc.Message) (hrpc.Message, error) {
 	}
 	if !r.Readable() {
 		// Not ReplicaNotFoundException: clients that hear that from all take the block for empty.
-		return nil, metadata.Errorf(metadata.ErrIO, "Replica is not readable: blk_%d_%d, %v", r.Block.ID, r.Block.Generation, r.State)
+		return nil, metadata.Errorf(metadata.ErrIO, "Replica is not readable: blk_%d_%d", b.GetBlockId(), b.GetGenerationStamp())
 	}
 	return &hadooppb.GetReplicaVisibleLengthResponseProto{Length: new(uint64(r.Visible))}, nil
 }

@@ -28,6 +28,9 @@ func (n *session) obey(o *pb.Orders) {
 		poke(n.pending) // what it did not have to know before it led
 	}
 	n.mu.Unlock()
+	if o.TrustVersion != n.trusted.Load() {
+		poke(n.untold)
+	}
 	n.checkReady()
 	if again {
 		n.log.Info("namenode asks for a full report", "namenode", n.addr)

@@ -30,6 +30,7 @@ type Server struct {
 	started  time.Time
 	sessions []*session
 	transfer *transfer.Server
+	trust    *trust
 	suspects *suspects
 	clients  *clients
 	peers    peers
@@ -77,8 +78,10 @@ func New(cfg Config) (*Server, error) {
 	s.suspects = newSuspects(s.store, s.log)
 	s.clients = newClients(s)
 	s.peers = peers{secret: cfg.Secret}
+	s.trust = newTrust(cfg.Secret, cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
 		Store:        s.store,
+		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
 		Suspect:      s.suspects.add,
 		UseHostnames: cfg.UseHostnames,
@@ -128,6 +131,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return s.ipcServer().Serve(ctx, s.guard(s.cfg.IPC, "datanode IPC", 1)) })
 	g.Go(func() error { return s.serveHTTP(ctx) })
+	g.Go(func() error { s.trust.run(ctx); return nil })
 	g.Go(func() error { s.suspects.run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	for _, c := range []*crew{&s.replicas, &s.deletes, &s.recovers} {

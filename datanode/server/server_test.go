@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -71,6 +72,10 @@ type fakeNamenode struct {
 	commits   []*pb.CommitBlockSynchronizationRequest
 	full      int
 	streams   map[string]chan *pb.Orders
+	lastKey   int32  // the newest key of block tokens
+	hidden    string // a datanode that is not told of
+	silent    bool   // about its trust having changed
+	asked     int    // about its trust
 }
 
 func startNamenode(t testing.TB, secret security.Secret, cluster string) *fakeNamenode {
@@ -80,7 +85,7 @@ func startNamenode(t testing.TB, secret security.Secret, cluster string) *fakeNa
 func startNamenodeOn(t testing.TB, secret security.Secret, cluster string, l net.Listener) *fakeNamenode {
 	t.Helper()
 	n := &fakeNamenode{
-		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true,
+		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true, lastKey: 2,
 		replicas: map[string]map[int64]*pb.Replica{}, streams: map[string]chan *pb.Orders{},
 	}
 	keys := security.Keyring{Secret: secret}
@@ -106,7 +111,28 @@ func (n *fakeNamenode) Register(_ context.Context, r *pb.RegisterRequest) (*pb.R
 		return nil, status.Errorf(codes.FailedPrecondition, "datanode belongs to cluster %s, this is cluster %s", r.ClusterId, n.cluster)
 	}
 	n.registers = append(n.registers, r)
-	return &pb.RegisterResponse{ClusterId: n.cluster, BlockPool: "BP-" + n.cluster, HeartbeatMs: 20}, nil
+	return &pb.RegisterResponse{ClusterId: n.cluster, BlockPool: "BP-" + n.cluster, HeartbeatMs: 20, Trust: n.trust()}, nil
+}
+
+// trust names whoever registered. n.mu is held.
+func (n *fakeNamenode) trust() *pb.Trust {
+	m := &pb.Trust{Version: uint64(len(n.registers))<<8 | uint64(n.lastKey)}
+	for id := max(n.lastKey-3, 0) + 1; id <= n.lastKey; id++ {
+		m.Keys = append(m.Keys, &pb.BlockKey{Id: id, Seed: fmt.Appendf(nil, "%032d", id)})
+	}
+	for _, r := range n.registers {
+		if d := r.Datanode; d.Uuid != n.hidden {
+			m.Datanodes = append(m.Datanodes, net.JoinHostPort(d.Ip, strconv.Itoa(int(d.TransferPort))))
+		}
+	}
+	return m
+}
+
+func (n *fakeNamenode) GetTrust(context.Context, *pb.GetTrustRequest) (*pb.Trust, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asked++
+	return n.trust(), nil
 }
 
 func (n *fakeNamenode) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders]) error {
@@ -135,6 +161,9 @@ func (n *fakeNamenode) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders])
 	for {
 		n.mu.Lock()
 		o := &pb.Orders{Term: n.term, Leader: n.leader}
+		if !n.silent {
+			o.TrustVersion = n.trust().Version
+		}
 		n.mu.Unlock()
 		if err := g.Send(o); err != nil {
 			return err

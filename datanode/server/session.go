@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -43,6 +44,8 @@ type session struct {
 	report      chan struct{} // capacity 1: report in full now
 	pending     chan struct{} // capacity 1: queue has changes that are told at once
 	later       chan struct{} // capacity 1: queue has changes that can wait
+	untold      chan struct{} // capacity 1: the namenode has another trust than trusted
+	trusted     atomic.Uint64 // the version of the trust that it told last
 
 	mu         sync.Mutex
 	registered bool // changes are collected
@@ -64,6 +67,7 @@ func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
 	return &session{
 		Server: s, addr: addr, conn: conn, client: pb.NewDatanodesClient(conn), incarnation: incarnation,
 		beat: make(chan struct{}, 1), report: make(chan struct{}, 1), pending: make(chan struct{}, 1), later: make(chan struct{}, 1),
+		untold:    make(chan struct{}, 1),
 		receiving: map[metadata.BlockID]int{},
 		problem:   "not tried yet",
 	}, nil
@@ -163,6 +167,7 @@ func (n *session) live(ctx context.Context) error {
 	g.Go(func() error { return n.heartbeats(ctx, interval) })
 	g.Go(func() error { return n.reports(ctx) })
 	g.Go(func() error { return n.changes(ctx) })
+	g.Go(func() error { return n.trusts(ctx) })
 	return g.Wait()
 }
 
@@ -188,6 +193,8 @@ func (n *session) register(ctx context.Context) (time.Duration, error) {
 		}
 		return 0, err
 	}
+	n.trust.learn(n.addr, answer.Trust, time.Now())
+	n.trusted.Store(answer.GetTrust().GetVersion())
 	n.mu.Lock()
 	n.registered, n.problem, n.heard, n.reporting = true, "", time.Now(), true
 	n.mu.Unlock()

@@ -20,6 +20,11 @@ func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) 
 	if err != nil {
 		return c.refuse(dtp.OpTransferBlock, hadooppb.Status_ERROR, "", err)
 	}
+	for _, target := range op.GetTargets() {
+		if err := c.checkTarget(ctx, target); err != nil {
+			return c.refuse(dtp.OpTransferBlock, hadooppb.Status_ERROR, dtp.TransferAddr(target.GetId(), false), err)
+		}
+	}
 	_ = c.nc.SetDeadline(time.Time{}) // the copying has deadlines of its own
 	for i, target := range op.GetTargets() {
 		request := &hadooppb.OpWriteBlockProto{
@@ -63,8 +68,8 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 	})
 }
 
-// copyTo sends the replica of b to the first of request's targets. In stage TRANSFER_RBW, which means a client's order,
-// the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
+// copyTo sends the replica of b to the first of request's targets, with a token of this datanode's own. In stage
+// TRANSFER_RBW, which means a client's order, the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
 // does not spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
 	rd, err := s.store.Open(b)
@@ -87,9 +92,9 @@ func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb
 	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
 	block := have.Block
 	block.Length = have.Visible
-	base := request.GetHeader().GetBaseHeader()
-	request.Header = &hadooppb.ClientOperationHeaderProto{
-		BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(base.GetBlock().GetPoolId(), block), Token: base.Token},
+	pool := request.GetHeader().GetBaseHeader().GetBlock().GetPoolId()
+	request.Header = &hadooppb.ClientOperationHeaderProto{ // a client's token lets it order a copy, not write one
+		BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, block), Token: s.ownToken(pool, block.ID)},
 		ClientName: request.Header.ClientName,
 	}
 	request.PipelineSize = new(uint32)
@@ -106,14 +111,10 @@ func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb
 		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 	}
 	_ = p.SetReadDeadline(time.Now().Add(s.cfg.Read + time.Duration(len(request.Targets))*perHop))
-	if !ordered {
-		_, err = io.Copy(io.Discard, p.r) // until it has finalized
-		if err != nil {
-			return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
-		}
+	answer, err := dtp.ReadResponse(p.r)
+	if !ordered && errors.Is(err, io.EOF) { // it has finalized; only a refusal is said
 		return nil
 	}
-	answer, err := dtp.ReadResponse(p.r)
 	if err == nil {
 		err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
 	}

@@ -18,7 +18,7 @@ type mirrors struct {
 	keep time.Duration
 
 	mu     sync.Mutex
-	idle   map[string][]*peer // by addr, the longest idle first
+	idle   map[string][]*peer // by the address that was dialled, the longest idle first
 	purge  *time.Timer
 	closed bool
 }
@@ -45,13 +45,13 @@ func (m *mirrors) take(addr string) *peer {
 func (m *mirrors) put(p *peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := m.idle[p.addr]
+	list := m.idle[p.dialled]
 	if m.closed || p.r.Buffered() > 0 || len(list) == mirrorsKept {
 		p.Close()
 		return
 	}
 	p.kept = time.Now()
-	m.idle[p.addr] = append(list, p)
+	m.idle[p.dialled] = append(list, p)
 	if m.purge == nil {
 		m.purge = time.AfterFunc(m.keep, m.purgeIdle)
 	}
@@ -97,7 +97,7 @@ func (m *mirrors) close() {
 // mirror returns a connection to a datanode, a kept one unless it has to be fresh.
 func (s *Server) mirror(ctx context.Context, target *hadooppb.DatanodeInfoProto, fresh bool) (*peer, error) {
 	if !fresh {
-		if p := s.mirrors.take(dtp.TransferAddr(target.GetId(), false)); p != nil {
+		if p := s.mirrors.take(dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames)); p != nil {
 			return p, nil
 		}
 	}

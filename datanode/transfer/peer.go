@@ -16,7 +16,9 @@ type peer struct {
 	net.Conn
 	r    *bufio.Reader
 	addr string // as firstBadLink names it
-	stop func() bool
+	// dialled is where it leads, which is another word for addr if datanodes dial each other by name.
+	dialled string
+	stop    func() bool
 
 	kept      time.Time // since when it has been idle
 	reused    bool      // the other side may have closed it meanwhile
@@ -26,14 +28,15 @@ type peer struct {
 // dial connects to a datanode. The connection is cut when ctx is done or the server stops.
 func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto) (*peer, error) {
 	d := net.Dialer{Timeout: s.cfg.Connect}
-	nc, err := d.DialContext(ctx, "tcp", dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames))
+	dialled := dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames)
+	nc, err := d.DialContext(ctx, "tcp", dialled)
 	if err != nil {
 		return nil, err
 	}
 	return &peer{
 		Conn: nc,
 		r:    bufio.NewReaderSize(nc, idleBuffer),
-		addr: dtp.TransferAddr(target.GetId(), false),
+		addr: dtp.TransferAddr(target.GetId(), false), dialled: dialled,
 		stop: context.AfterFunc(ctx, func() { nc.Close() }),
 	}, nil
 }

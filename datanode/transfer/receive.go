@@ -31,7 +31,16 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 	in := &receiver{conn: c, op: op, stage: op.GetStage()}
 	in.client = op.GetHeader().GetClientName() != ""
 	in.copying = in.stage == stageTransferRBW || in.stage == stageTransferFinalized
-	if in.follows() {
+	if len(op.Targets) > 0 {
+		if err := c.checkTarget(ctx, op.Targets[0]); err != nil {
+			err = c.refuse(dtp.OpWriteBlock, hadooppb.Status_ERROR, dtp.TransferAddr(op.Targets[0].GetId(), false), err)
+			if follows(op) {
+				c.linger()
+			}
+			return err
+		}
+	}
+	if follows(op) {
 		return in.small(ctx)
 	}
 	if err := in.open(); err != nil {

@@ -21,6 +21,8 @@ import (
 // Config configures a server.
 type Config struct {
 	Store datanode.BlockStore
+	// Trust says whose requests are served and where data may be sent.
+	Trust Trust
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
 	BlockPool func() string
 	// Suspect hears of blocks that a client could not read to the end. certain says that it saw a wrong checksum. It must
@@ -189,6 +191,17 @@ func (c *conn) serve(ctx context.Context) {
 // dispatch serves one request. Nil means that another one may follow on the connection.
 func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) error {
 	c.deadlines(c.cfg.Read, c.cfg.Write)
+	header, mode := blockOfRequest(request)
+	if mode == 0 {
+		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
+	}
+	if err := c.authorize(ctx, header, mode); err != nil {
+		err = c.refuse(op, hadooppb.Status_ERROR_ACCESS_TOKEN, "", err)
+		if w, ok := request.(*hadooppb.OpWriteBlockProto); ok && follows(w) {
+			c.linger()
+		}
+		return err
+	}
 	switch m := request.(type) {
 	case *hadooppb.OpWriteBlockProto:
 		return c.write(ctx, m)

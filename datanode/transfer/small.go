@@ -16,9 +16,10 @@ const maxFollowing = 64 << 10
 
 // follows reports whether all of a new block comes right behind its request: its sender does not wait for the answer.
 // Such a request says that so much has been sent as the block has. Hadoop's clients have sent nothing at that time.
-func (in *receiver) follows() bool {
-	n := in.op.GetMaxBytesRcvd()
-	return in.client && in.stage == stageCreate && n > 0 && n <= maxFollowing && n == in.op.GetHeader().GetBaseHeader().GetBlock().GetNumBytes()
+func follows(op *hadooppb.OpWriteBlockProto) bool {
+	n := op.GetMaxBytesRcvd()
+	return op.GetHeader().GetClientName() != "" && op.GetStage() == stageCreate && n > 0 && n <= maxFollowing &&
+		n == op.GetHeader().GetBaseHeader().GetBlock().GetNumBytes()
 }
 
 // messages are what is sent for small blocks, in one piece.

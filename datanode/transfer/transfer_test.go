@@ -69,8 +69,9 @@ func startOne(t testing.TB, change ...func(*Config)) *node {
 		IpAddr: new("127.0.0.1"), HostName: new("localhost"), DatanodeUuid: new(d.store.Identity().Datanode),
 		XferPort: new(uint32(port)), InfoPort: new(uint32(0)), IpcPort: new(uint32(0)),
 	}, Location: new("/default-rack")}
+	trusted.add(dtp.TransferAddr(d.info.GetId(), false))
 	cfg := Config{
-		Store: d.store, BlockPool: func() string { return pool }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Store: d.store, Trust: trusted, BlockPool: func() string { return pool }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		KeepAlive: 200 * time.Millisecond,
 		Suspect: func(id metadata.BlockID, certain bool) {
 			d.mu.Lock()
@@ -136,7 +137,9 @@ func dial(t testing.TB, d *node) *client {
 }
 
 func header(b metadata.Block, name string) *hadooppb.ClientOperationHeaderProto {
-	return &hadooppb.ClientOperationHeaderProto{BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)}, ClientName: &name}
+	return &hadooppb.ClientOperationHeaderProto{
+		BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b), Token: tokenFor(grant(b.ID, anyMode))}, ClientName: &name,
+	}
 }
 
 type setup struct {
@@ -667,6 +670,9 @@ func TestUnsupportedAndBrokenRequests(t *testing.T) {
 	c := dial(t, d)
 	h := header(other, "c")
 	h.BaseHeader.Block.PoolId = new("BP-other")
+	foreign := grant(1, anyMode)
+	foreign.Pool = "BP-other"
+	h.BaseHeader.Token = tokenFor(foreign)
 	check(t, dtp.WriteOp(c, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{Header: h, Offset: new(uint64(0)), Len: new(uint64(0))}))
 	if m, err := dtp.ReadResponse(c.r); err != nil || !strings.Contains(m.GetMessage(), "block pool") {
 		t.Errorf("another pool is answered %v, %v", m, err)

@@ -191,6 +191,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.Concat
 	case *logpb.Command_SetStoragePolicy:
 		return c.SetStoragePolicy
+	case *logpb.Command_RollBlockKeys:
+		return c.RollBlockKeys
 	}
 	return nil
 }
@@ -298,6 +300,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.concat(t, c.Concat)
 	case *logpb.Command_SetStoragePolicy:
 		ns.setStoragePolicy(t, c.SetStoragePolicy)
+	case *logpb.Command_RollBlockKeys:
+		ns.rollBlockKeys(t, c.RollBlockKeys)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

@@ -346,6 +346,9 @@ func (c *checker) totals() {
 	if c.hash != c.ns.published {
 		c.report("state hash is %016x, the records make %016x", c.ns.published, c.hash)
 	}
+	if !soundKeys(m.keys) {
+		c.report("the %d block keys are not in order", len(m.keys))
+	}
 	for _, top := range []metadata.INodeID{metadata.RootID, reclaimID} {
 		if s := c.inodes[top]; s == nil || !s.dir {
 			c.report("top directory %d is missing", top)

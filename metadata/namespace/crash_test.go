@@ -34,7 +34,9 @@ func scribble(w *world, r *rand.Rand, n int) {
 		w.now += 1000
 		call++
 		var op any
-		switch r.IntN(10) {
+		switch r.IntN(11) {
+		case 10:
+			op = &logpb.RollBlockKeys{After: w.ns.NewestBlockKey(), Seeds: seeds(1, r.Uint32()), Keep: 3000}
 		case 0, 1:
 			op = &logpb.Mkdirs{Target: to(path()), Mode: 0o755, CreateParent: true}
 		case 2, 3, 4:

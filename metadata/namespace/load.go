@@ -73,6 +73,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	if m.Index == 0 {
 		return nil, fmt.Errorf("marker without an index: %w", metadata.ErrCorrupt)
 	}
+	if !soundKeys(m.BlockKeys) {
+		return nil, fmt.Errorf("marker with damaged block keys: %w", metadata.ErrCorrupt)
+	}
 	return m, nil
 }
 

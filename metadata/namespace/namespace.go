@@ -118,7 +118,9 @@ type meta struct {
 	files          uint64
 	directories    uint64
 	blocks         uint64
-	quotas         uint64 // directories with a quota
+	quotas         uint64            // directories with a quota
+	keys           []*logpb.BlockKey // by id; nobody changes what is in it
+	rolled         metadata.Time     // when the last key came
 }
 
 const (
@@ -214,6 +216,8 @@ func (m *meta) marker() logpb.Marker {
 		Directories:    m.directories,
 		Blocks:         m.blocks,
 		Quotas:         m.quotas,
+		BlockKeys:      m.keys,
+		KeysRolled:     int64(m.rolled),
 	}
 }
 
@@ -230,6 +234,8 @@ func metaOf(r *logpb.Marker) meta {
 		directories:    r.Directories,
 		blocks:         r.Blocks,
 		quotas:         r.Quotas,
+		keys:           r.BlockKeys,
+		rolled:         metadata.Time(r.KeysRolled),
 	}
 }
 
@@ -265,6 +271,24 @@ func (ns *Namespace) ClusterID() string {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
 	return ns.meta.clusterID
+}
+
+// BlockKeys are the keys that sign block tokens, by ascending id, and the replicated time at which the last one came.
+// The last but one signs.
+func (ns *Namespace) BlockKeys() (keys []metadata.BlockKey, rolled metadata.Time) {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	for _, k := range ns.meta.keys {
+		keys = append(keys, metadata.BlockKey{ID: k.Id, Seed: metadata.KeySeed(k.Seed)})
+	}
+	return keys, ns.meta.rolled
+}
+
+// NewestBlockKey is the id of the last key, 0 if there is none.
+func (ns *Namespace) NewestBlockKey() int32 {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return newestKey(ns.meta.keys)
 }
 
 // Counts are sizes of the namespace.

@@ -19,6 +19,7 @@ type machine struct {
 	m     model
 	cold  *Namespace
 	store *mem.Store
+	keys  modelKeys
 	next  int64 // next free block
 	end   int64
 }
@@ -236,6 +237,7 @@ func runMachine(t *rapid.T) {
 				n.replication = 2
 			}
 		},
+		"roll the block keys": func(t *rapid.T) { s.rollKeys(t) },
 		"stop and start the other one": func(t *rapid.T) {
 			if s.cold.AppliedIndex() > 0 {
 				takeSnapshot(t, s.cold, new(bytes.Buffer))
@@ -273,6 +275,7 @@ func runMachine(t *rapid.T) {
 		if got, want := dumpNamespace(ns), s.m.dump(); got != want {
 			t.Fatalf("%s:\n%s\nthe model:\n%s", name, got, want)
 		}
+		s.keys.compare(t, name, ns)
 	}
 	sum, err := s.w.ns.ContentSummary(super, "/")
 	if err != nil {

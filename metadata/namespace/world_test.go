@@ -122,6 +122,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetQuota{SetQuota: op}
 	case *logpb.SetStoragePolicy:
 		cmd.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: op}
+	case *logpb.RollBlockKeys:
+		cmd.Op = &logpb.Command_RollBlockKeys{RollBlockKeys: op}
 	case *logpb.Truncate:
 		cmd.Op = &logpb.Command_Truncate{Truncate: op}
 	case *logpb.Concat:

@@ -71,6 +71,7 @@ type Manager struct {
 	candidates []*placement.Candidate
 	volumes    []*volume // indexed by place
 	unreported int       // live nodes that have not reported in full
+	membership uint64    // counts changes of which nodes live where
 
 	counts counts
 	needs  [priorities]queue

@@ -74,6 +74,9 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		m.order = append(m.order, n)
 		m.candidates = append(m.candidates, n.candidate)
 	}
+	if n.info == nil || *n.info != info || !n.alive {
+		m.membership++
+	}
 	if n.info == nil || *n.info != info {
 		n.info = &info
 		n.candidate.Node = &info
@@ -177,6 +180,7 @@ func (m *Manager) volume(n *node, id namenode.VolumeID) *volume {
 
 // bury declares a node dead: nothing on it counts from now on.
 func (m *Manager) bury(n *node) {
+	m.membership++
 	m.setReported(n, false, false)
 	n.stale, n.candidate.Dead = true, true
 	n.report, n.recent = nil, nil
@@ -221,6 +225,9 @@ func (m *Manager) Nodes() []namenode.NodeReport {
 	}
 	return out
 }
+
+// Membership is another number whenever a node came, went, or has another address.
+func (m *Manager) Membership() uint64 { return m.membership }
 
 // Live counts the nodes that are not dead.
 func (m *Manager) Live() int {

@@ -3,6 +3,7 @@ package server
 import (
 	"slices"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -104,6 +105,7 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 				s.soft.m.Expect(l.Block.ID, choice.Targets)
 			}
 			s.soft.mu.Unlock()
+			l.Token = s.sign(&c, l.Block.ID, security.WriteBlock)
 			done(l, nil)
 		})
 	})
@@ -143,7 +145,11 @@ func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, d
 		done(nil, metadata.Errorf(metadata.ErrNotExist, "File does not exist: %s (inode %d)", r.File.Path, id))
 		return
 	}
-	l := &namenode.LocatedBlock{Block: r.Block}
+	if n := len(f.Blocks); n == 0 || f.Blocks[n-1].ID != r.Block.ID {
+		done(nil, metadata.Errorf(metadata.ErrIO, "block %d is not the last one of %s", r.Block.ID, f.Path))
+		return
+	}
+	l := &namenode.LocatedBlock{Block: r.Block, Token: s.sign(&c, r.Block.ID, security.CopyBlock)}
 	want := placement.Request{Want: r.Want, BlockSize: f.Status.BlockSize, Exclude: r.Exclude}
 	s.soft.mu.Lock()
 	for _, e := range r.Existing {
@@ -227,7 +233,7 @@ func (s *Server) mustBeDurable(id metadata.INodeID, client string, last *metadat
 }
 
 // BumpBlock implements namenode.Writer.
-func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, done func(metadata.Block, error)) {
+func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, done func(*namenode.LocatedBlock, error)) {
 	r, err := s.leading()
 	if err == nil {
 		err = s.safe.check(s)
@@ -236,12 +242,16 @@ func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, d
 		err = s.ns.CheckPipeline(b, client)
 	}
 	if err != nil {
-		done(metadata.Block{}, err)
+		done(nil, err)
 		return
 	}
 	s.newGeneration(r, func(g metadata.Generation, err error) {
+		if err != nil {
+			done(nil, err)
+			return
+		}
 		b.Generation = g
-		done(b, err)
+		done(&namenode.LocatedBlock{Block: b, Token: s.sign(&c, b.ID, security.WriteBlock)}, nil)
 	})
 }
 

@@ -63,7 +63,9 @@ func (d *datanodes) Register(_ context.Context, r *pb.RegisterRequest) (*pb.Regi
 	s.soft.m.Register(time.Now(), n, volumes, r.Incarnation)
 	s.soft.mu.Unlock()
 	s.log.Info("datanode registered", "node", n.ID, "address", n.TransferAddr(), "volumes", len(volumes), "version", r.SoftwareVersion)
-	return &pb.RegisterResponse{ClusterId: id.cluster, BlockPool: id.pool, HeartbeatMs: s.config.Heartbeat.Milliseconds()}, nil
+	return &pb.RegisterResponse{
+		ClusterId: id.cluster, BlockPool: id.pool, HeartbeatMs: s.config.Heartbeat.Milliseconds(), Trust: s.currentTrust().message,
+	}, nil
 }
 
 // Heartbeat implements pb.DatanodesServer: every beat is answered, and orders come whenever there are some.
@@ -130,6 +132,7 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 
 // send answers beats and passes on orders until the stream ends.
 func (d *datanodes) send(g grpc.BidiStreamingServer[pb.Beat, pb.Orders], id namenode.NodeID, st *stream, beats <-chan bool) error {
+	var told uint64 // the version of the trust
 	for {
 		answer, known := false, true
 		select {
@@ -143,12 +146,14 @@ func (d *datanodes) send(g grpc.BidiStreamingServer[pb.Beat, pb.Orders], id name
 		if !known {
 			orders.Report, work = true, true
 		}
-		if !answer && !work {
+		orders.TrustVersion = d.server.currentTrust().message.Version
+		if !answer && !work && orders.TrustVersion == told {
 			continue
 		}
 		if err := g.Send(orders); err != nil {
 			return err
 		}
+		told = orders.TrustVersion
 	}
 }
 

@@ -192,12 +192,18 @@ func TestAdditionalDatanodesAndNewPipelines(t *testing.T) {
 		err error
 	}
 	bump := make(chan bumped, 1)
-	m.BumpBlock(m.caller(), "writer", b, func(b metadata.Block, err error) { bump <- bumped{b, err} })
+	tell := func(l *namenode.LocatedBlock, err error) {
+		if err != nil {
+			l = &namenode.LocatedBlock{}
+		}
+		bump <- bumped{l.Block, err}
+	}
+	m.BumpBlock(m.caller(), "writer", b, tell)
 	n := <-bump
 	if n.err != nil || n.b.ID != b.ID || n.b.Generation <= b.Generation {
 		t.Fatalf("new generation: %+v", n)
 	}
-	m.BumpBlock(m.caller(), "thief", b, func(b metadata.Block, err error) { bump <- bumped{b, err} })
+	m.BumpBlock(m.caller(), "thief", b, tell)
 	if n := <-bump; !errors.Is(n.err, metadata.ErrLeaseExpired) {
 		t.Errorf("new generation for somebody else: %+v", n)
 	}

@@ -22,6 +22,9 @@ type reign struct {
 	// trashAt is when the trash was emptied last, or the reign began; only the duties look. emptying: it is being done.
 	trashAt  time.Time
 	emptying atomic.Bool
+	// rolling: new keys for block tokens are under way; rollAt: not before that time again. Only the duties look at rollAt.
+	rolling atomic.Bool
+	rollAt  time.Time
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -85,6 +88,7 @@ func (s *Server) duties(ctx context.Context) error {
 			s.stepDown()
 		}
 		s.setCluster(s.ns.ClusterID())
+		s.currentTrust()
 		s.pass(time.Now())
 		if r := s.reign.Load(); r != nil && time.Since(leasesAt) >= leasesEvery {
 			leasesAt = time.Now()
@@ -114,6 +118,19 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 		}
 	}
 	s.setCluster(s.ns.ClusterID())
+	if s.ns.NewestBlockKey() == 0 {
+		made := make(chan error, 1)
+		s.rollBlockKeys(func(err error) { made <- err })
+		select {
+		case err := <-made:
+			if err != nil {
+				s.log.Warn("the new cluster has no keys for block tokens yet", "error", err)
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
 	s.soft.mu.Lock()
 	s.soft.m.Lead(r.began, term)
 	s.soft.mu.Unlock()
@@ -156,6 +173,7 @@ func (s *Server) pass(now time.Time) {
 	s.leaveSafeMode()
 	s.kickAll()
 	s.reclaim(r)
+	s.checkBlockKeys(r, now)
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)
 	}

@@ -123,7 +123,7 @@ func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*
 		case err != nil:
 			done(nil, err)
 		case len(f.Blocks) <= shortFile:
-			done(s.locate(f, c.Host))
+			done(s.locateFor(&c, f))
 		default: // looked up once more then, so as not to hold it while waiting
 			s.aside(r.Admit, int64(len(f.Blocks))*blockSize, func(err error) {
 				var f *namespace.FileBlocks
@@ -134,7 +134,7 @@ func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*
 					done(nil, err)
 					return
 				}
-				done(s.locate(f, c.Host))
+				done(s.locateFor(&c, f))
 			})
 		}
 	})

@@ -2,6 +2,7 @@
 // leader, and serves Hadoop IPC, WebHDFS and the datanodes' gRPC. ../DESIGN.md tells how a request travels.
 //
 // Locks: reignMu, ids.mu, leases.mu, clock.mu and soft.mu are never held together, and no callback runs under them.
+// trustMu is taken before soft.mu.
 // soft.mu is held while the block manager, which is pure, works; loadBlocks reads the namespace under it.
 package server
 
@@ -69,6 +70,9 @@ type Config struct {
 	Heartbeat time.Duration
 	// StaleAfter and DeadAfter are the silences after which a datanode is avoided and given up. Defaults 10 s, 90 s.
 	StaleAfter, DeadAfter time.Duration
+	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
+	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
+	BlockTokenLifetime, BlockKeyInterval time.Duration
 	// Resident is how many inodes may stay in memory; 0: all.
 	Resident int
 	Peers    []Peer
@@ -110,6 +114,12 @@ func (c *Config) validate() error {
 	if c.StaleAfter <= 0 {
 		c.StaleAfter = 10 * time.Second
 	}
+	if c.BlockTokenLifetime <= 0 {
+		c.BlockTokenLifetime = 10 * time.Hour
+	}
+	if c.BlockKeyInterval <= 0 {
+		c.BlockKeyInterval = 10 * time.Hour
+	}
 	if c.DeadAfter <= 0 {
 		c.DeadAfter = max(90*time.Second, c.StaleAfter)
 	}
@@ -140,6 +150,10 @@ type Server struct {
 	reignMu sync.Mutex
 	latest  raftstore.Leadership // under reignMu
 	changed chan struct{}        // capacity 1: leadership changed
+
+	// trust is what datanodes are told, with the keys that sign block tokens; nil before Run has opened the namespace.
+	trust   atomic.Pointer[trust]
+	trustMu sync.Mutex // held while another one is made
 
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]
@@ -200,6 +214,7 @@ func (s *Server) open() error {
 	if err := s.loadBlocks(); err != nil {
 		return err
 	}
+	s.currentTrust()
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
 		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
 	}, s.ns)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
@@ -169,6 +170,21 @@ func (s *Server) effects(e namespace.Effects) {
 	for _, b := range e.Removed {
 		s.soft.m.Remove(b.ID)
 	}
+}
+
+// locateFor is locate for a caller who may read the file, and gets tokens to do so.
+func (s *Server) locateFor(c *metadata.Caller, f *namespace.FileBlocks) (*namenode.LocatedFile, error) {
+	out, err := s.locate(f, c.Host)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out.Blocks {
+		out.Blocks[i].Token = s.sign(c, out.Blocks[i].Block.ID, security.ReadBlock)
+	}
+	if l := out.Last; l != nil && l.Token.Identifier == nil {
+		l.Token = s.sign(c, l.Block.ID, security.ReadBlock)
+	}
+	return out, nil
 }
 
 // locate adds the places of blocks for a reader.

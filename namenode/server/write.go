@@ -3,6 +3,7 @@ package server
 import (
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -87,7 +88,7 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 			done(nil, result.Status, nil)
 			return
 		}
-		l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset}
+		l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset, Token: s.sign(&c, result.Block.ID, security.WriteBlock)}
 		if !r.NewBlock {
 			s.soft.mu.Lock()
 			l.Locations, l.Corrupt = s.soft.m.Locate(l.Block.ID, c.Host)

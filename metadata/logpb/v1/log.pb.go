@@ -228,6 +228,7 @@ type Command struct {
 	//	*Command_Truncate
 	//	*Command_Concat
 	//	*Command_SetStoragePolicy
+	//	*Command_RollBlockKeys
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -532,6 +533,15 @@ func (x *Command) GetSetStoragePolicy() *SetStoragePolicy {
 	return nil
 }
 
+func (x *Command) GetRollBlockKeys() *RollBlockKeys {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RollBlockKeys); ok {
+			return x.RollBlockKeys
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -640,6 +650,10 @@ type Command_SetStoragePolicy struct {
 	SetStoragePolicy *SetStoragePolicy `protobuf:"bytes,35,opt,name=set_storage_policy,json=setStoragePolicy,proto3,oneof"`
 }
 
+type Command_RollBlockKeys struct {
+	RollBlockKeys *RollBlockKeys `protobuf:"bytes,36,opt,name=roll_block_keys,json=rollBlockKeys,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -691,6 +705,8 @@ func (*Command_Truncate) isCommand_Op() {}
 func (*Command_Concat) isCommand_Op() {}
 
 func (*Command_SetStoragePolicy) isCommand_Op() {}
+
+func (*Command_RollBlockKeys) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -2678,11 +2694,75 @@ func (x *SetStoragePolicy) GetPolicy() uint32 {
 	return 0
 }
 
+// RollBlockKeys adds keys that sign block tokens. The last but one of all signs, the last is the next to sign.
+type RollBlockKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest key that the proposer saw, 0 for none. The command does nothing if there is a newer one.
+	After int32 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	// What the new keys are derived from, 32 bytes each: two for a cluster that has none, else one.
+	Seeds [][]byte `protobuf:"bytes,2,rep,name=seeds,proto3" json:"seeds,omitempty"`
+	// How long a key is kept after it has ceased to sign, in milliseconds: as long as tokens signed by it may be good.
+	Keep          int64 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollBlockKeys) Reset() {
+	*x = RollBlockKeys{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollBlockKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollBlockKeys) ProtoMessage() {}
+
+func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
+func (*RollBlockKeys) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RollBlockKeys) GetAfter() int32 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *RollBlockKeys) GetSeeds() [][]byte {
+	if x != nil {
+		return x.Seeds
+	}
+	return nil
+}
+
+func (x *RollBlockKeys) GetKeep() int64 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xc1\x0e\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x90\x0f\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -2716,7 +2796,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\tset_quota\x18  \x01(\v2\x1e.hops.metadata.log.v1.SetQuotaH\x00R\bsetQuota\x12<\n" +
 	"\btruncate\x18! \x01(\v2\x1e.hops.metadata.log.v1.TruncateH\x00R\btruncate\x126\n" +
 	"\x06concat\x18\" \x01(\v2\x1c.hops.metadata.log.v1.ConcatH\x00R\x06concat\x12V\n" +
-	"\x12set_storage_policy\x18# \x01(\v2&.hops.metadata.log.v1.SetStoragePolicyH\x00R\x10setStoragePolicyB\x04\n" +
+	"\x12set_storage_policy\x18# \x01(\v2&.hops.metadata.log.v1.SetStoragePolicyH\x00R\x10setStoragePolicy\x12M\n" +
+	"\x0froll_block_keys\x18$ \x01(\v2#.hops.metadata.log.v1.RollBlockKeysH\x00R\rrollBlockKeysB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -2895,7 +2976,11 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\asources\x18\x02 \x03(\v2\x1c.hops.metadata.log.v1.TargetR\asources\"`\n" +
 	"\x10SetStoragePolicy\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
-	"\x06policy\x18\x02 \x01(\rR\x06policyB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x06policy\x18\x02 \x01(\rR\x06policy\"T\n" +
+	"\rRollBlockKeys\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x05R\x05after\x12\x19\n" +
+	"\x05seeds\x18\x02 \x03(\fB\x03\x80\x01\x01R\x05seeds\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\x03R\x04keepB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -2910,7 +2995,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -2947,6 +3032,7 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Truncate)(nil),         // 32: hops.metadata.log.v1.Truncate
 	(*Concat)(nil),           // 33: hops.metadata.log.v1.Concat
 	(*SetStoragePolicy)(nil), // 34: hops.metadata.log.v1.SetStoragePolicy
+	(*RollBlockKeys)(nil),    // 35: hops.metadata.log.v1.RollBlockKeys
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -2976,42 +3062,43 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	32, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
 	33, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
 	34, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	5,  // 27: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 28: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 29: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 30: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 31: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 32: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 33: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 34: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 35: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 36: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 37: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 38: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 39: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 40: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 41: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 42: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 43: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 44: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 45: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	26, // 46: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 47: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 48: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 49: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 50: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 51: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	29, // 52: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 53: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 54: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 55: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 56: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	5,  // 57: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	35, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	5,  // 28: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 29: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 30: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 31: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 32: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 33: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 34: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 35: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 36: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 37: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 38: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 39: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 40: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 41: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 42: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 43: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 44: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 45: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 46: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	26, // 47: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 48: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 49: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 50: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 51: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 52: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	29, // 53: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 54: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 55: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 56: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 57: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	5,  // 58: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -3046,6 +3133,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_Truncate)(nil),
 		(*Command_Concat)(nil),
 		(*Command_SetStoragePolicy)(nil),
+		(*Command_RollBlockKeys)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -3055,7 +3143,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

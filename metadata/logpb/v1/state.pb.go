@@ -812,7 +812,10 @@ type Marker struct {
 	// Sum of the hashes of all records that are not derived from others.
 	Hash uint64 `protobuf:"fixed64,13,opt,name=hash,proto3" json:"hash,omitempty"`
 	// Directories with a quota.
-	Quotas        uint64 `protobuf:"varint,14,opt,name=quotas,proto3" json:"quotas,omitempty"`
+	Quotas uint64 `protobuf:"varint,14,opt,name=quotas,proto3" json:"quotas,omitempty"`
+	// The keys that sign block tokens, by ascending id, and the replicated time at which the last one came.
+	BlockKeys     []*BlockKey `protobuf:"bytes,15,rep,name=block_keys,json=blockKeys,proto3" json:"block_keys,omitempty"`
+	KeysRolled    int64       `protobuf:"varint,16,opt,name=keys_rolled,json=keysRolled,proto3" json:"keys_rolled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -945,6 +948,84 @@ func (x *Marker) GetQuotas() uint64 {
 	return 0
 }
 
+func (x *Marker) GetBlockKeys() []*BlockKey {
+	if x != nil {
+		return x.BlockKeys
+	}
+	return nil
+}
+
+func (x *Marker) GetKeysRolled() int64 {
+	if x != nil {
+		return x.KeysRolled
+	}
+	return 0
+}
+
+// BlockKey is a key that signs block tokens, or did.
+type BlockKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Never used again.
+	Id int32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The key is derived from it and the cluster's secret.
+	Seed []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	// Replicated time from which on it is not needed any more; 0: it signs, or will.
+	Expires       int64 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockKey) Reset() {
+	*x = BlockKey{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockKey) ProtoMessage() {}
+
+func (x *BlockKey) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
+func (*BlockKey) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *BlockKey) GetId() int32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *BlockKey) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
+func (x *BlockKey) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
@@ -1023,7 +1104,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"block_size\x18\t \x01(\x03R\tblockSize\x12-\n" +
 	"\x12under_construction\x18\n" +
 	" \x01(\bR\x11underConstruction\x12\x10\n" +
-	"\x03acl\x18\v \x01(\bR\x03acl\"\x81\x03\n" +
+	"\x03acl\x18\v \x01(\bR\x03acl\"\xe1\x03\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1043,7 +1124,15 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\vdirectories\x18\v \x01(\x04R\vdirectories\x12\x16\n" +
 	"\x06blocks\x18\f \x01(\x04R\x06blocks\x12\x12\n" +
 	"\x04hash\x18\r \x01(\x06R\x04hash\x12\x16\n" +
-	"\x06quotas\x18\x0e \x01(\x04R\x06quotasB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x06quotas\x18\x0e \x01(\x04R\x06quotas\x12=\n" +
+	"\n" +
+	"block_keys\x18\x0f \x03(\v2\x1e.hops.metadata.log.v1.BlockKeyR\tblockKeys\x12\x1f\n" +
+	"\vkeys_rolled\x18\x10 \x01(\x03R\n" +
+	"keysRolled\"M\n" +
+	"\bBlockKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
+	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\x12\x18\n" +
+	"\aexpires\x18\x03 \x01(\x03R\aexpiresB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_state_proto_rawDescOnce sync.Once
@@ -1058,7 +1147,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -1070,25 +1159,27 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*Retry)(nil),               // 7: hops.metadata.log.v1.Retry
 	(*FileStatus)(nil),          // 8: hops.metadata.log.v1.FileStatus
 	(*Marker)(nil),              // 9: hops.metadata.log.v1.Marker
-	(*XAttr)(nil),               // 10: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 11: hops.metadata.log.v1.ACLEntry
-	(*Block)(nil),               // 12: hops.metadata.log.v1.Block
+	(*BlockKey)(nil),            // 10: hops.metadata.log.v1.BlockKey
+	(*XAttr)(nil),               // 11: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 12: hops.metadata.log.v1.ACLEntry
+	(*Block)(nil),               // 13: hops.metadata.log.v1.Block
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	10, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	11, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	11, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	12, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
 	8,  // 7: hops.metadata.log.v1.Retry.status:type_name -> hops.metadata.log.v1.FileStatus
-	12, // 8: hops.metadata.log.v1.Retry.block:type_name -> hops.metadata.log.v1.Block
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	13, // 8: hops.metadata.log.v1.Retry.block:type_name -> hops.metadata.log.v1.Block
+	10, // 9: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -1103,7 +1194,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

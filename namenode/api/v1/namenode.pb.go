@@ -130,7 +130,7 @@ func (x BlockChange_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BlockChange_Kind.Descriptor instead.
 func (BlockChange_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13, 0}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type Block struct {
@@ -463,6 +463,7 @@ type RegisterResponse struct {
 	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	BlockPool     string                 `protobuf:"bytes,2,opt,name=block_pool,json=blockPool,proto3" json:"block_pool,omitempty"`
 	HeartbeatMs   int64                  `protobuf:"varint,3,opt,name=heartbeat_ms,json=heartbeatMs,proto3" json:"heartbeat_ms,omitempty"`
+	Trust         *Trust                 `protobuf:"bytes,4,opt,name=trust,proto3" json:"trust,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,6 +519,166 @@ func (x *RegisterResponse) GetHeartbeatMs() int64 {
 	return 0
 }
 
+func (x *RegisterResponse) GetTrust() *Trust {
+	if x != nil {
+		return x.Trust
+	}
+	return nil
+}
+
+type GetTrustRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTrustRequest) Reset() {
+	*x = GetTrustRequest{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTrustRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTrustRequest) ProtoMessage() {}
+
+func (x *GetTrustRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTrustRequest.ProtoReflect.Descriptor instead.
+func (*GetTrustRequest) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{5}
+}
+
+// Trust is whom a datanode may trust: bearers of tokens that these keys signed, and these datanodes.
+type Trust struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Another one when anything of the rest is another. Equal on no two namenodes only by chance; it has no order.
+	Version uint64 `protobuf:"fixed64,1,opt,name=version,proto3" json:"version,omitempty"`
+	// By ascending id; the last but one signs.
+	Keys []*BlockKey `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Where live datanodes take transfers, host:port, by address and by host name.
+	Datanodes     []string `protobuf:"bytes,3,rep,name=datanodes,proto3" json:"datanodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trust) Reset() {
+	*x = Trust{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trust) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trust) ProtoMessage() {}
+
+func (x *Trust) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trust.ProtoReflect.Descriptor instead.
+func (*Trust) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Trust) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Trust) GetKeys() []*BlockKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Trust) GetDatanodes() []string {
+	if x != nil {
+		return x.Datanodes
+	}
+	return nil
+}
+
+type BlockKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What the key is derived from, together with the cluster's secret.
+	Seed          []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockKey) Reset() {
+	*x = BlockKey{}
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockKey) ProtoMessage() {}
+
+func (x *BlockKey) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
+func (*BlockKey) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *BlockKey) GetId() int32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *BlockKey) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
 type Beat struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	DatanodeUuid string                 `protobuf:"bytes,1,opt,name=datanode_uuid,json=datanodeUuid,proto3" json:"datanode_uuid,omitempty"`
@@ -530,7 +691,7 @@ type Beat struct {
 
 func (x *Beat) Reset() {
 	*x = Beat{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[5]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -542,7 +703,7 @@ func (x *Beat) String() string {
 func (*Beat) ProtoMessage() {}
 
 func (x *Beat) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[5]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -555,7 +716,7 @@ func (x *Beat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Beat.ProtoReflect.Descriptor instead.
 func (*Beat) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{5}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Beat) GetDatanodeUuid() string {
@@ -588,14 +749,16 @@ type Orders struct {
 	Delete    []*Block     `protobuf:"bytes,4,rep,name=delete,proto3" json:"delete,omitempty"`
 	Recover   []*Recover   `protobuf:"bytes,5,rep,name=recover,proto3" json:"recover,omitempty"`
 	// The namenode lost what it knew (it restarted): register and report in full again.
-	Report        bool `protobuf:"varint,6,opt,name=report,proto3" json:"report,omitempty"`
+	Report bool `protobuf:"varint,6,opt,name=report,proto3" json:"report,omitempty"`
+	// The version of the namenode's Trust: GetTrust tells it when it is another one than the datanode has.
+	TrustVersion  uint64 `protobuf:"fixed64,7,opt,name=trust_version,json=trustVersion,proto3" json:"trust_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Orders) Reset() {
 	*x = Orders{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[6]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +770,7 @@ func (x *Orders) String() string {
 func (*Orders) ProtoMessage() {}
 
 func (x *Orders) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[6]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +783,7 @@ func (x *Orders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Orders.ProtoReflect.Descriptor instead.
 func (*Orders) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{6}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Orders) GetTerm() uint64 {
@@ -665,6 +828,13 @@ func (x *Orders) GetReport() bool {
 	return false
 }
 
+func (x *Orders) GetTrustVersion() uint64 {
+	if x != nil {
+		return x.TrustVersion
+	}
+	return 0
+}
+
 // Replicate copies a finalized replica to targets.
 type Replicate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -676,7 +846,7 @@ type Replicate struct {
 
 func (x *Replicate) Reset() {
 	*x = Replicate{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[7]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +858,7 @@ func (x *Replicate) String() string {
 func (*Replicate) ProtoMessage() {}
 
 func (x *Replicate) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[7]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +871,7 @@ func (x *Replicate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replicate.ProtoReflect.Descriptor instead.
 func (*Replicate) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{7}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Replicate) GetBlock() *Block {
@@ -734,7 +904,7 @@ type Recover struct {
 
 func (x *Recover) Reset() {
 	*x = Recover{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[8]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +916,7 @@ func (x *Recover) String() string {
 func (*Recover) ProtoMessage() {}
 
 func (x *Recover) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[8]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +929,7 @@ func (x *Recover) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recover.ProtoReflect.Descriptor instead.
 func (*Recover) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{8}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Recover) GetBlock() *Block {
@@ -800,7 +970,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +982,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[9]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +995,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{9}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Replica) GetBlock() *Block {
@@ -856,7 +1026,7 @@ type BlockReport struct {
 
 func (x *BlockReport) Reset() {
 	*x = BlockReport{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1038,7 @@ func (x *BlockReport) String() string {
 func (*BlockReport) ProtoMessage() {}
 
 func (x *BlockReport) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1051,7 @@ func (x *BlockReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReport.ProtoReflect.Descriptor instead.
 func (*BlockReport) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{10}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BlockReport) GetDatanodeUuid() string {
@@ -927,7 +1097,7 @@ type BlockReportResponse struct {
 
 func (x *BlockReportResponse) Reset() {
 	*x = BlockReportResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1109,7 @@ func (x *BlockReportResponse) String() string {
 func (*BlockReportResponse) ProtoMessage() {}
 
 func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1122,7 @@ func (x *BlockReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockReportResponse.ProtoReflect.Descriptor instead.
 func (*BlockReportResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{11}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
 }
 
 type BlocksChangedRequest struct {
@@ -965,7 +1135,7 @@ type BlocksChangedRequest struct {
 
 func (x *BlocksChangedRequest) Reset() {
 	*x = BlocksChangedRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1147,7 @@ func (x *BlocksChangedRequest) String() string {
 func (*BlocksChangedRequest) ProtoMessage() {}
 
 func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1160,7 @@ func (x *BlocksChangedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedRequest.ProtoReflect.Descriptor instead.
 func (*BlocksChangedRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{12}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BlocksChangedRequest) GetDatanodeUuid() string {
@@ -1018,7 +1188,7 @@ type BlockChange struct {
 
 func (x *BlockChange) Reset() {
 	*x = BlockChange{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1200,7 @@ func (x *BlockChange) String() string {
 func (*BlockChange) ProtoMessage() {}
 
 func (x *BlockChange) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[13]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1213,7 @@ func (x *BlockChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockChange.ProtoReflect.Descriptor instead.
 func (*BlockChange) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{13}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BlockChange) GetKind() BlockChange_Kind {
@@ -1075,7 +1245,7 @@ type BlocksChangedResponse struct {
 
 func (x *BlocksChangedResponse) Reset() {
 	*x = BlocksChangedResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1257,7 @@ func (x *BlocksChangedResponse) String() string {
 func (*BlocksChangedResponse) ProtoMessage() {}
 
 func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[14]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1270,7 @@ func (x *BlocksChangedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlocksChangedResponse.ProtoReflect.Descriptor instead.
 func (*BlocksChangedResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{14}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{17}
 }
 
 type CommitBlockSynchronizationRequest struct {
@@ -1117,7 +1287,7 @@ type CommitBlockSynchronizationRequest struct {
 
 func (x *CommitBlockSynchronizationRequest) Reset() {
 	*x = CommitBlockSynchronizationRequest{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1299,7 @@ func (x *CommitBlockSynchronizationRequest) String() string {
 func (*CommitBlockSynchronizationRequest) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[15]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1312,7 @@ func (x *CommitBlockSynchronizationRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CommitBlockSynchronizationRequest.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{15}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CommitBlockSynchronizationRequest) GetBlock() *Block {
@@ -1195,7 +1365,7 @@ type CommitBlockSynchronizationResponse struct {
 
 func (x *CommitBlockSynchronizationResponse) Reset() {
 	*x = CommitBlockSynchronizationResponse{}
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1377,7 @@ func (x *CommitBlockSynchronizationResponse) String() string {
 func (*CommitBlockSynchronizationResponse) ProtoMessage() {}
 
 func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_namenode_proto_msgTypes[16]
+	mi := &file_namenode_api_v1_namenode_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1390,7 @@ func (x *CommitBlockSynchronizationResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CommitBlockSynchronizationResponse.ProtoReflect.Descriptor instead.
 func (*CommitBlockSynchronizationResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{16}
+	return file_namenode_api_v1_namenode_proto_rawDescGZIP(), []int{19}
 }
 
 var File_namenode_api_v1_namenode_proto protoreflect.FileDescriptor
@@ -1257,24 +1427,34 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x10software_version\x18\x03 \x01(\tR\x0fsoftwareVersion\x12%\n" +
 	"\x0elayout_version\x18\x04 \x01(\rR\rlayoutVersion\x122\n" +
 	"\avolumes\x18\x05 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"s\n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xa2\x01\n" +
 	"\x10RegisterResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1d\n" +
 	"\n" +
 	"block_pool\x18\x02 \x01(\tR\tblockPool\x12!\n" +
-	"\fheartbeat_ms\x18\x03 \x01(\x03R\vheartbeatMs\"{\n" +
+	"\fheartbeat_ms\x18\x03 \x01(\x03R\vheartbeatMs\x12-\n" +
+	"\x05trust\x18\x04 \x01(\v2\x17.hops.namenode.v1.TrustR\x05trust\"\x11\n" +
+	"\x0fGetTrustRequest\"o\n" +
+	"\x05Trust\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x06R\aversion\x12.\n" +
+	"\x04keys\x18\x02 \x03(\v2\x1a.hops.namenode.v1.BlockKeyR\x04keys\x12\x1c\n" +
+	"\tdatanodes\x18\x03 \x03(\tR\tdatanodes\"3\n" +
+	"\bBlockKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
+	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\"{\n" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +
-	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\xed\x01\n" +
+	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\x92\x02\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
 	"\treplicate\x18\x03 \x03(\v2\x1b.hops.namenode.v1.ReplicateR\treplicate\x12/\n" +
 	"\x06delete\x18\x04 \x03(\v2\x17.hops.namenode.v1.BlockR\x06delete\x123\n" +
 	"\arecover\x18\x05 \x03(\v2\x19.hops.namenode.v1.RecoverR\arecover\x12\x16\n" +
-	"\x06report\x18\x06 \x01(\bR\x06report\"r\n" +
+	"\x06report\x18\x06 \x01(\bR\x06report\x12#\n" +
+	"\rtrust_version\x18\a \x01(\x06R\ftrustVersion\"r\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
 	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\"\xaf\x01\n" +
@@ -1321,12 +1501,13 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tFINALIZED\x10\x01\x12\a\n" +
 	"\x03RBW\x10\x02\x12\a\n" +
-	"\x03RWR\x10\x032\xe5\x03\n" +
+	"\x03RWR\x10\x032\xad\x04\n" +
 	"\tDatanodes\x12Q\n" +
 	"\bRegister\x12!.hops.namenode.v1.RegisterRequest\x1a\".hops.namenode.v1.RegisterResponse\x12A\n" +
 	"\tHeartbeat\x12\x16.hops.namenode.v1.Beat\x1a\x18.hops.namenode.v1.Orders(\x010\x01\x12V\n" +
 	"\fReportBlocks\x12\x1d.hops.namenode.v1.BlockReport\x1a%.hops.namenode.v1.BlockReportResponse(\x01\x12`\n" +
-	"\rBlocksChanged\x12&.hops.namenode.v1.BlocksChangedRequest\x1a'.hops.namenode.v1.BlocksChangedResponse\x12\x87\x01\n" +
+	"\rBlocksChanged\x12&.hops.namenode.v1.BlocksChangedRequest\x1a'.hops.namenode.v1.BlocksChangedResponse\x12F\n" +
+	"\bGetTrust\x12!.hops.namenode.v1.GetTrustRequest\x1a\x17.hops.namenode.v1.Trust\x12\x87\x01\n" +
 	"\x1aCommitBlockSynchronization\x123.hops.namenode.v1.CommitBlockSynchronizationRequest\x1a4.hops.namenode.v1.CommitBlockSynchronizationResponseB3Z1github.com/gohops/hops/namenode/api/v1;namenodepbb\x06proto3"
 
 var (
@@ -1342,7 +1523,7 @@ func file_namenode_api_v1_namenode_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_api_v1_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_namenode_api_v1_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(ReplicaState)(0),                          // 0: hops.namenode.v1.ReplicaState
 	(BlockChange_Kind)(0),                      // 1: hops.namenode.v1.BlockChange.Kind
@@ -1351,53 +1532,60 @@ var file_namenode_api_v1_namenode_proto_goTypes = []any{
 	(*Volume)(nil),                             // 4: hops.namenode.v1.Volume
 	(*RegisterRequest)(nil),                    // 5: hops.namenode.v1.RegisterRequest
 	(*RegisterResponse)(nil),                   // 6: hops.namenode.v1.RegisterResponse
-	(*Beat)(nil),                               // 7: hops.namenode.v1.Beat
-	(*Orders)(nil),                             // 8: hops.namenode.v1.Orders
-	(*Replicate)(nil),                          // 9: hops.namenode.v1.Replicate
-	(*Recover)(nil),                            // 10: hops.namenode.v1.Recover
-	(*Replica)(nil),                            // 11: hops.namenode.v1.Replica
-	(*BlockReport)(nil),                        // 12: hops.namenode.v1.BlockReport
-	(*BlockReportResponse)(nil),                // 13: hops.namenode.v1.BlockReportResponse
-	(*BlocksChangedRequest)(nil),               // 14: hops.namenode.v1.BlocksChangedRequest
-	(*BlockChange)(nil),                        // 15: hops.namenode.v1.BlockChange
-	(*BlocksChangedResponse)(nil),              // 16: hops.namenode.v1.BlocksChangedResponse
-	(*CommitBlockSynchronizationRequest)(nil),  // 17: hops.namenode.v1.CommitBlockSynchronizationRequest
-	(*CommitBlockSynchronizationResponse)(nil), // 18: hops.namenode.v1.CommitBlockSynchronizationResponse
+	(*GetTrustRequest)(nil),                    // 7: hops.namenode.v1.GetTrustRequest
+	(*Trust)(nil),                              // 8: hops.namenode.v1.Trust
+	(*BlockKey)(nil),                           // 9: hops.namenode.v1.BlockKey
+	(*Beat)(nil),                               // 10: hops.namenode.v1.Beat
+	(*Orders)(nil),                             // 11: hops.namenode.v1.Orders
+	(*Replicate)(nil),                          // 12: hops.namenode.v1.Replicate
+	(*Recover)(nil),                            // 13: hops.namenode.v1.Recover
+	(*Replica)(nil),                            // 14: hops.namenode.v1.Replica
+	(*BlockReport)(nil),                        // 15: hops.namenode.v1.BlockReport
+	(*BlockReportResponse)(nil),                // 16: hops.namenode.v1.BlockReportResponse
+	(*BlocksChangedRequest)(nil),               // 17: hops.namenode.v1.BlocksChangedRequest
+	(*BlockChange)(nil),                        // 18: hops.namenode.v1.BlockChange
+	(*BlocksChangedResponse)(nil),              // 19: hops.namenode.v1.BlocksChangedResponse
+	(*CommitBlockSynchronizationRequest)(nil),  // 20: hops.namenode.v1.CommitBlockSynchronizationRequest
+	(*CommitBlockSynchronizationResponse)(nil), // 21: hops.namenode.v1.CommitBlockSynchronizationResponse
 }
 var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	3,  // 0: hops.namenode.v1.RegisterRequest.datanode:type_name -> hops.namenode.v1.DatanodeID
 	4,  // 1: hops.namenode.v1.RegisterRequest.volumes:type_name -> hops.namenode.v1.Volume
-	4,  // 2: hops.namenode.v1.Beat.volumes:type_name -> hops.namenode.v1.Volume
-	9,  // 3: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
-	2,  // 4: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
-	10, // 5: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
-	2,  // 6: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
-	3,  // 7: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 8: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 9: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 10: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 11: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	11, // 12: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	15, // 13: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 14: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 15: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 16: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 17: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 18: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	7,  // 19: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	12, // 20: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	14, // 21: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	17, // 22: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 23: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	8,  // 24: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	13, // 25: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	16, // 26: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	18, // 27: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	23, // [23:28] is the sub-list for method output_type
-	18, // [18:23] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	8,  // 2: hops.namenode.v1.RegisterResponse.trust:type_name -> hops.namenode.v1.Trust
+	9,  // 3: hops.namenode.v1.Trust.keys:type_name -> hops.namenode.v1.BlockKey
+	4,  // 4: hops.namenode.v1.Beat.volumes:type_name -> hops.namenode.v1.Volume
+	12, // 5: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
+	2,  // 6: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
+	13, // 7: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
+	2,  // 8: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
+	3,  // 9: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 10: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 11: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 12: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 13: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	14, // 14: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	18, // 15: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 16: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 17: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 18: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 19: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 20: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 21: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	15, // 22: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	17, // 23: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 24: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	20, // 25: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 26: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	11, // 27: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	16, // 28: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	19, // 29: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 30: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	21, // 31: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	26, // [26:32] is the sub-list for method output_type
+	20, // [20:26] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }
@@ -1411,7 +1599,7 @@ func file_namenode_api_v1_namenode_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_api_v1_namenode_proto_rawDesc), len(file_namenode_api_v1_namenode_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	Datanodes_Heartbeat_FullMethodName                  = "/hops.namenode.v1.Datanodes/Heartbeat"
 	Datanodes_ReportBlocks_FullMethodName               = "/hops.namenode.v1.Datanodes/ReportBlocks"
 	Datanodes_BlocksChanged_FullMethodName              = "/hops.namenode.v1.Datanodes/BlocksChanged"
+	Datanodes_GetTrust_FullMethodName                   = "/hops.namenode.v1.Datanodes/GetTrust"
 	Datanodes_CommitBlockSynchronization_FullMethodName = "/hops.namenode.v1.Datanodes/CommitBlockSynchronization"
 )
 
@@ -40,6 +41,8 @@ type DatanodesClient interface {
 	ReportBlocks(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[BlockReport, BlockReportResponse], error)
 	// BlocksChanged tells of replicas that came or went, in order.
 	BlocksChanged(ctx context.Context, in *BlocksChangedRequest, opts ...grpc.CallOption) (*BlocksChangedResponse, error)
+	// GetTrust tells what the namenode knows now of whom a datanode may trust.
+	GetTrust(ctx context.Context, in *GetTrustRequest, opts ...grpc.CallOption) (*Trust, error)
 	// CommitBlockSynchronization ends a block recovery (HDFS-265). NOT_LEADER as FAILED_PRECONDITION: ask the next namenode.
 	CommitBlockSynchronization(ctx context.Context, in *CommitBlockSynchronizationRequest, opts ...grpc.CallOption) (*CommitBlockSynchronizationResponse, error)
 }
@@ -98,6 +101,16 @@ func (c *datanodesClient) BlocksChanged(ctx context.Context, in *BlocksChangedRe
 	return out, nil
 }
 
+func (c *datanodesClient) GetTrust(ctx context.Context, in *GetTrustRequest, opts ...grpc.CallOption) (*Trust, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Trust)
+	err := c.cc.Invoke(ctx, Datanodes_GetTrust_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *datanodesClient) CommitBlockSynchronization(ctx context.Context, in *CommitBlockSynchronizationRequest, opts ...grpc.CallOption) (*CommitBlockSynchronizationResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CommitBlockSynchronizationResponse)
@@ -120,6 +133,8 @@ type DatanodesServer interface {
 	ReportBlocks(grpc.ClientStreamingServer[BlockReport, BlockReportResponse]) error
 	// BlocksChanged tells of replicas that came or went, in order.
 	BlocksChanged(context.Context, *BlocksChangedRequest) (*BlocksChangedResponse, error)
+	// GetTrust tells what the namenode knows now of whom a datanode may trust.
+	GetTrust(context.Context, *GetTrustRequest) (*Trust, error)
 	// CommitBlockSynchronization ends a block recovery (HDFS-265). NOT_LEADER as FAILED_PRECONDITION: ask the next namenode.
 	CommitBlockSynchronization(context.Context, *CommitBlockSynchronizationRequest) (*CommitBlockSynchronizationResponse, error)
 	mustEmbedUnimplementedDatanodesServer()
@@ -143,6 +158,9 @@ func (UnimplementedDatanodesServer) ReportBlocks(grpc.ClientStreamingServer[Bloc
 }
 func (UnimplementedDatanodesServer) BlocksChanged(context.Context, *BlocksChangedRequest) (*BlocksChangedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BlocksChanged not implemented")
+}
+func (UnimplementedDatanodesServer) GetTrust(context.Context, *GetTrustRequest) (*Trust, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTrust not implemented")
 }
 func (UnimplementedDatanodesServer) CommitBlockSynchronization(context.Context, *CommitBlockSynchronizationRequest) (*CommitBlockSynchronizationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommitBlockSynchronization not implemented")
@@ -218,6 +236,24 @@ func _Datanodes_BlocksChanged_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Datanodes_GetTrust_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTrustRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DatanodesServer).GetTrust(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Datanodes_GetTrust_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DatanodesServer).GetTrust(ctx, req.(*GetTrustRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Datanodes_CommitBlockSynchronization_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CommitBlockSynchronizationRequest)
 	if err := dec(in); err != nil {
@@ -250,6 +286,10 @@ var Datanodes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "BlocksChanged",
 			Handler:    _Datanodes_BlocksChanged_Handler,
+		},
+		{
+			MethodName: "GetTrust",
+			Handler:    _Datanodes_GetTrust_Handler,
 		},
 		{
 			MethodName: "CommitBlockSynchronization",

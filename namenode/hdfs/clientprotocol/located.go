@@ -4,12 +4,33 @@ import (
 	"encoding/binary"
 	"sync"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
-// emptyToken is a TokenProto with all its required fields, empty: security is off.
-var emptyToken = []byte{1<<3 | 2, 0, 2<<3 | 2, 0, 3<<3 | 2, 0, 4<<3 | 2, 0}
+// tokenSize is the size of the TokenProto of a token.
+func tokenSize(t *security.Token) int {
+	n := delimitedSize(len(t.Identifier)) + delimitedSize(len(t.Password)) + 2 + 2
+	if len(t.Identifier) > 0 {
+		n += len(security.BlockTokenKind)
+	}
+	return n
+}
+
+// appendToken writes a field with a TokenProto. All its fields are required; an empty token has no kind. The service is
+// empty, because a block has several datanodes.
+func appendToken(to []byte, field int, t *security.Token) []byte {
+	kind := ""
+	if len(t.Identifier) > 0 {
+		kind = security.BlockTokenKind
+	}
+	to = appendLength(to, field, tokenSize(t))
+	to = append(appendLength(to, 1, len(t.Identifier)), t.Identifier...)
+	to = append(appendLength(to, 2, len(t.Password)), t.Password...)
+	to = appendText(to, 3, kind)
+	return appendText(to, 4, "")
+}
 
 // node is an encoded DatanodeInfoProto with what clients need to reach a datanode: one per registration, shared by all
 // answers.
@@ -32,7 +53,7 @@ func extendedSize(b *namenode.LocatedBlock, pool string) int {
 
 // blockSize is the size of a LocatedBlockProto.
 func (e *encoder) blockSize(b *namenode.LocatedBlock, pool string) int {
-	n := delimitedSize(extendedSize(b, pool)) + 1 + varintSize(uint64(b.Offset)) + 2 + delimitedSize(len(emptyToken))
+	n := delimitedSize(extendedSize(b, pool)) + 1 + varintSize(uint64(b.Offset)) + 2 + delimitedSize(tokenSize(&b.Token))
 	for i := range b.Locations {
 		l := &b.Locations[i]
 		n += delimitedSize(len(e.node(l.Node))) + 1 + varintSize(uint64(storageType(l.Type))) + delimitedSize(len(l.Volume))
@@ -55,7 +76,7 @@ func (e *encoder) appendBlock(to []byte, field int, b *namenode.LocatedBlock, po
 		to = append(appendLength(to, 3, len(node)), node...)
 	}
 	to = appendBool(to, 4, b.Corrupt)
-	to = append(appendLength(to, 5, len(emptyToken)), emptyToken...)
+	to = appendToken(to, 5, &b.Token)
 	for i := range b.Locations {
 		to = appendVarint(to, 7, uint64(storageType(b.Locations[i].Type)))
 	}

@@ -243,8 +243,9 @@ func TestGoldenMessages(t *testing.T) {
 	if string(got) != want {
 		t.Errorf("content summary: %x, want %x", got, want)
 	}
-	if string(emptyToken) != "\x0a\x00\x12\x00\x1a\x00\x22\x00" {
-		t.Errorf("empty token: %x", emptyToken)
+	// All fields of a token are required, of one that says nothing too.
+	if got := appendToken(nil, 5, &security.Token{}); string(got) != "\x2a\x08\x0a\x00\x12\x00\x1a\x00\x22\x00" {
+		t.Errorf("empty token: %x", got)
 	}
 	var info pb.GetFileInfoResponseProto
 	if err := client.Call(ctx, Name, "getFileInfo", &pb.GetFileInfoRequestProto{Src: ptr("/f")}, &info); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -49,7 +50,12 @@ func blockMessage(b *namenode.LocatedBlock, pool string) *pb.LocatedBlockProto {
 			PoolId: &pool, BlockId: ptr(uint64(b.Block.ID)), GenerationStamp: ptr(uint64(b.Block.Generation)), NumBytes: ptr(uint64(b.Block.Length)),
 		},
 		Offset: ptr(uint64(b.Offset)), Corrupt: &b.Corrupt,
-		BlockToken: &pb.TokenProto{Identifier: []byte{}, Password: []byte{}, Kind: empty, Service: empty},
+		BlockToken: &pb.TokenProto{Identifier: b.Token.Identifier, Password: b.Token.Password, Kind: empty, Service: empty},
+	}
+	if len(b.Token.Identifier) > 0 {
+		m.BlockToken.Kind = ptr("HDFS_BLOCK_TOKEN")
+	} else {
+		m.BlockToken.Identifier, m.BlockToken.Password = []byte{}, []byte{}
 	}
 	for _, l := range b.Locations {
 		m.Locs = append(m.Locs, datanodeInfo(l.Node))
@@ -100,6 +106,9 @@ func anyBlock(r *rand.Rand, nodes []*namenode.Node) namenode.LocatedBlock {
 	b := namenode.LocatedBlock{
 		Block:  metadata.Block{ID: metadata.BlockID(number(r)), Generation: metadata.Generation(number(r)), Length: number(r)},
 		Offset: number(r), Corrupt: r.IntN(2) == 0,
+	}
+	if r.IntN(4) > 0 {
+		b.Token = security.Token{Identifier: []byte("i" + text(r)), Password: []byte("p" + text(r))}
 	}
 	for range r.IntN(4) {
 		b.Locations = append(b.Locations, namenode.Location{

@@ -134,8 +134,8 @@ func (p *protocol) updateBlockForPipeline(c *hrpc.Call, r *pb.UpdateBlockForPipe
 		c.Fail(err)
 		return
 	}
-	p.service.BumpBlock(c.Caller, r.GetClientName(), b, result(c, func(b metadata.Block) hrpc.Message {
-		return p.encode.answer(&namenode.LocatedBlock{Block: b})
+	p.service.BumpBlock(c.Caller, r.GetClientName(), b, result(c, func(b *namenode.LocatedBlock) hrpc.Message {
+		return p.encode.answer(b)
 	}))
 }
 

@@ -1,9 +1,11 @@
 package webhdfs
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strconv"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs"
@@ -207,8 +209,19 @@ type token struct {
 	URLString string `json:"urlString"`
 }
 
-// noToken is Hadoop's URL form of an empty token: two empty byte strings, kind and service of length 0.
-var noToken = token{"AAAAAA"}
+// tokenOf is Hadoop's URL form of a token: identifier, password, kind and service, each behind its length, in base64.
+func tokenOf(t security.Token) token {
+	kind := ""
+	if len(t.Identifier) > 0 {
+		kind = security.BlockTokenKind
+	}
+	var b []byte
+	for _, part := range [][]byte{t.Identifier, t.Password, []byte(kind), nil} {
+		b = security.AppendVLong(b, int64(len(part)))
+		b = append(b, part...)
+	}
+	return token{base64.RawURLEncoding.EncodeToString(b)}
+}
 
 type datanodeInfo struct {
 	AdminState               string `json:"adminState"`
@@ -262,7 +275,7 @@ type locatedBlocks struct {
 func locatedOf(pool string, b *namenode.LocatedBlock) locatedBlock {
 	l := locatedBlock{
 		Block:           extendedBlock{int64(b.Block.ID), pool, uint64(b.Block.Generation), b.Block.Length},
-		BlockToken:      noToken,
+		BlockToken:      tokenOf(b.Token),
 		CachedLocations: []datanodeInfo{}, IsCorrupt: b.Corrupt, Locations: []datanodeInfo{}, StartOffset: b.Offset, StorageTypes: []string{},
 	}
 	for _, at := range b.Locations {

@@ -1,0 +1,201 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// Times of what a datanode believes.
+const (
+	// tokenLife is how long a token is good that this datanode signs for a transfer of its own.
+	tokenLife = time.Hour
+	// formerPeer is how long a datanode is known that no namenode names any more. One that has just started has not yet
+	// heard of all.
+	formerPeer = 5 * time.Minute
+	// askTime is how long a request waits for namenodes to be asked about a key or a datanode that is not known.
+	askTime = 3 * time.Second
+	// askSpacing is the least time between two rounds of asking: who guesses tokens does not make a datanode ask all day.
+	askSpacing = 100 * time.Millisecond
+)
+
+// trust is whom the datanode trusts: the bearers of tokens signed by the cluster's keys, and the datanodes that some
+// namenode knows. It implements transfer.Trust.
+type trust struct {
+	secret security.Secret
+	user   string // for whom own tokens are signed
+	// ask has every namenode tell what it knows now.
+	ask  func(ctx context.Context)
+	keys atomic.Pointer[security.BlockKeys]
+
+	mu    sync.Mutex
+	named map[string][]string  // by namenode: the datanodes it names
+	peers map[string]time.Time // all of them; with a time: named no more since then
+	next  *round               // to begin, nil if nobody wants one
+	want  chan struct{}        // capacity 1: there is a next round
+}
+
+// round is one time that the namenodes are asked.
+type round struct{ done chan struct{} }
+
+func newTrust(secret security.Secret, user string, ask func(context.Context)) *trust {
+	return &trust{
+		secret: secret, user: user, ask: ask,
+		named: map[string][]string{}, peers: map[string]time.Time{}, want: make(chan struct{}, 1),
+	}
+}
+
+// learn takes what a namenode says. Of the keys the newest count: a namenode that lags knows fewer.
+func (t *trust) learn(namenode string, m *pb.Trust, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var keys []metadata.BlockKey
+	for _, k := range m.GetKeys() {
+		keys = append(keys, metadata.BlockKey{ID: k.GetId(), Seed: metadata.KeySeed(k.GetSeed())})
+	}
+	if told := t.secret.BlockKeys(keys); told.Newest() >= t.keys.Load().Newest() {
+		t.keys.Store(told)
+	}
+	t.named[namenode] = m.GetDatanodes()
+	peers := make(map[string]time.Time, len(t.peers))
+	for addr, since := range t.peers {
+		if since.IsZero() {
+			since = now
+		}
+		if now.Sub(since) < formerPeer {
+			peers[addr] = since
+		}
+	}
+	for _, list := range t.named {
+		for _, addr := range list {
+			peers[addr] = time.Time{}
+		}
+	}
+	t.peers = peers
+}
+
+// Check implements transfer.Trust.
+func (t *trust) Check(ctx context.Context, tok security.Token, pool string, b metadata.BlockID, mode security.BlockMode) error {
+	err := t.keys.Load().Check(tok, pool, b, mode, time.Now())
+	if errors.Is(err, security.ErrBlockKey) {
+		t.refresh(ctx)
+		if err = t.keys.Load().Check(tok, pool, b, mode, time.Now()); errors.Is(err, security.ErrBlockKey) {
+			return fmt.Errorf("%w, ask the namenode for the block's locations again", err)
+		}
+	}
+	return err
+}
+
+// Sign implements transfer.Trust.
+func (t *trust) Sign(pool string, b metadata.BlockID, mode security.BlockMode) security.Token {
+	return t.keys.Load().Sign(security.BlockGrant{User: t.user, Pool: pool, Block: b, Modes: mode}, time.Now().Add(tokenLife))
+}
+
+// Datanode implements transfer.Trust. A namenode may have told a client of a datanode that has just registered, before it
+// told this one.
+func (t *trust) Datanode(ctx context.Context, addr string) error {
+	if t.isPeer(addr) {
+		return nil
+	}
+	t.refresh(ctx)
+	if t.isPeer(addr) {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrPermission, "%s is not a datanode of this cluster, nothing is sent there", addr)
+}
+
+func (t *trust) isPeer(addr string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	since, ok := t.peers[addr]
+	return ok && (since.IsZero() || time.Since(since) < formerPeer)
+}
+
+// refresh waits until the namenodes have been asked after it was called, or for askTime.
+func (t *trust) refresh(ctx context.Context) {
+	t.mu.Lock()
+	r := t.next
+	if r == nil {
+		r = &round{done: make(chan struct{})}
+		t.next = r
+		poke(t.want)
+	}
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	select {
+	case <-r.done:
+	case <-ctx.Done():
+	}
+}
+
+// run asks the namenodes when somebody wants it, until ctx is done.
+func (t *trust) run(ctx context.Context) {
+	for {
+		select {
+		case <-t.want:
+		case <-ctx.Done():
+			return
+		}
+		t.mu.Lock()
+		r := t.next
+		t.next = nil
+		t.mu.Unlock()
+		call, cancel := context.WithTimeout(ctx, askTime)
+		t.ask(call)
+		cancel()
+		close(r.done)
+		select {
+		case <-time.After(askSpacing):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// askTrust asks the leader, and all namenodes if none is known or it does not answer.
+func (s *Server) askTrust(ctx context.Context) {
+	if n := s.leader(); n != nil && n.fetchTrust(ctx) == nil {
+		return
+	}
+	var g sync.WaitGroup
+	for _, n := range s.sessions {
+		g.Go(func() { _ = n.fetchTrust(ctx) })
+	}
+	g.Wait()
+}
+
+// fetchTrust asks one namenode.
+func (n *session) fetchTrust(ctx context.Context) error {
+	m, err := n.client.GetTrust(ctx, &pb.GetTrustRequest{})
+	if err != nil {
+		return fmt.Errorf("trust: %w", pb.FromStatus(err))
+	}
+	n.trust.learn(n.addr, m, time.Now())
+	n.trusted.Store(m.GetVersion())
+	return nil
+}
+
+// trusts asks the namenode whenever it has said that its trust is another one.
+func (n *session) trusts(ctx context.Context) error {
+	for {
+		select {
+		case <-n.untold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		call, cancel := context.WithTimeout(ctx, callTime)
+		err := n.fetchTrust(call)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package transfer
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// Trust is what a datanode knows of whom it may trust. Its methods may ask a namenode before they say no.
+type Trust interface {
+	// Check lets the bearer of a block token do mode to a block, or says why not, without a secret in it.
+	Check(ctx context.Context, t security.Token, pool string, b metadata.BlockID, mode security.BlockMode) error
+	// Sign makes a token for a transfer of the datanode's own.
+	Sign(pool string, b metadata.BlockID, mode security.BlockMode) security.Token
+	// Datanode says why addr, a host:port, is not where a datanode of this cluster takes transfers; nil: it is.
+	Datanode(ctx context.Context, addr string) error
+}
+
+// blockOfRequest is what a request is about and what it wants to do there. No mode: it is about no block, and not
+// supported. The list is complete: an operation that is missing here is served to nobody.
+func blockOfRequest(request dtp.Message) (*hadooppb.BaseHeaderProto, security.BlockMode) {
+	switch m := request.(type) {
+	case *hadooppb.OpReadBlockProto:
+		return m.GetHeader().GetBaseHeader(), security.ReadBlock
+	case *hadooppb.OpBlockChecksumProto:
+		return m.GetHeader(), security.ReadBlock
+	case *hadooppb.OpBlockGroupChecksumProto:
+		return m.GetHeader(), security.ReadBlock
+	case *hadooppb.OpRequestShortCircuitAccessProto:
+		return m.GetHeader(), security.ReadBlock
+	case *hadooppb.OpWriteBlockProto:
+		return m.GetHeader().GetBaseHeader(), security.WriteBlock
+	case *hadooppb.OpTransferBlockProto:
+		return m.GetHeader().GetBaseHeader(), security.CopyBlock
+	case *hadooppb.OpCopyBlockProto:
+		return m.GetHeader(), security.CopyBlock
+	case *hadooppb.OpReplaceBlockProto:
+		return m.GetHeader(), security.ReplaceBlock
+	}
+	return nil, 0
+}
+
+// authorize lets a request through to its block if the token in it was signed for that. It comes before anything looks at
+// the block, so that a refusal does not tell whether there is a replica, or of which generation.
+func (s *Server) authorize(ctx context.Context, h *hadooppb.BaseHeaderProto, mode security.BlockMode) error {
+	b, t := h.GetBlock(), h.GetToken()
+	return s.cfg.Trust.Check(ctx, security.Token{Identifier: t.GetIdentifier(), Password: t.GetPassword()},
+		b.GetPoolId(), metadata.BlockID(b.GetBlockId()), mode)
+}
+
+// checkTarget refuses to connect to what is not a datanode of this cluster, whatever a client says.
+func (s *Server) checkTarget(ctx context.Context, target *hadooppb.DatanodeInfoProto) error {
+	return s.cfg.Trust.Datanode(ctx, dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames))
+}
+
+// ownToken is a token for a transfer of this datanode's own.
+func (s *Server) ownToken(pool string, b metadata.BlockID) *hadooppb.TokenProto {
+	t := s.cfg.Trust.Sign(pool, b, security.WriteBlock)
+	return tokenProto(t)
+}
+
+// tokenProto is a token as a request carries it; its fields are required, of an empty one too.
+func tokenProto(t security.Token) *hadooppb.TokenProto {
+	if t.Identifier == nil {
+		t = security.Token{Identifier: []byte{}, Password: []byte{}}
+	}
+	return &hadooppb.TokenProto{Identifier: t.Identifier, Password: t.Password, Kind: new(security.BlockTokenKind), Service: new(string)}
+}
+
+const (
+	// lingerTime and lingerData limit what is still taken from a sender that was refused.
+	lingerTime = time.Second
+	lingerData = 2 * maxFollowing
+)
+
+// linger takes what a refused sender had sent without waiting for the answer. With unread data the connection would be
+// reset, and the answer lost.
+func (c *conn) linger() {
+	if tcp, ok := c.nc.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
+		c.deadlines(lingerTime, lingerTime)
+		_, _ = io.CopyN(io.Discard, c.r, lingerData)
+	}
+}
