@@ -33,7 +33,9 @@ type fakeCluster struct {
 	waiting []Waiting
 }
 
-func newFakeCluster(t *testing.T) *fakeCluster {
+func newFakeCluster(t *testing.T) *fakeCluster { return newSmallCluster(t, state.Config{}) }
+
+func newSmallCluster(t *testing.T, limits state.Config) *fakeCluster {
 	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{
 		"default": {Capacity: 40}, "stopped": {Capacity: 0, Stopped: true},
 		"prod": {Capacity: 60, Administer: []string{"boss"}, Children: map[string]rm.QueueConfig{"a": {Capacity: 20}, "b": {Capacity: 80, Submit: []string{"bob"}}}},
@@ -41,7 +43,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &fakeCluster{t: t, state: state.New(state.Config{}), queues: q, leading: true}
+	c := &fakeCluster{t: t, state: state.New(limits), queues: q, leading: true}
 	c.do(&statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{}}})
 	return c
 }

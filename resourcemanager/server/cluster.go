@@ -91,6 +91,9 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 	if failure != "" {
 		a.State, a.Diagnostics = rm.StateFailed, failure
 	}
+	if err := s.state.Room(a); err != nil {
+		return a.ID, false, err
+	}
 	result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Submit{Submit: &statepb.Submit{Application: state.Application(a)}}})
 	if err != nil {
 		return a.ID, false, err
