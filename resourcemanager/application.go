@@ -118,6 +118,13 @@ func (a *Application) Attempt() *Attempt {
 	return &a.Attempts[len(a.Attempts)-1]
 }
 
+// maxUnhandled is more than a master that handles its events ever has before it: each container of a job makes two.
+const maxUnhandled = 50_000
+
+// Deaf reports whether so many events wait for the application's master that nothing more is granted to it until it has
+// handled some.
+func (a *Application) Deaf() bool { return a.LastEvent-a.Acknowledged >= maxUnhandled }
+
 // WantsMaster reports whether the current attempt waits for its master's container.
 func (a *Application) WantsMaster() bool {
 	t := a.Attempt()

@@ -8,7 +8,7 @@ var (
 	ErrStaleAttempt = errors.New("STALE_ATTEMPT")
 	// ErrStaleEpoch: the order comes from a leader that leads no more.
 	ErrStaleEpoch = errors.New("the order is of an earlier epoch")
-	// ErrBusy: a limit on the number of applications is reached.
+	// ErrBusy: the applications, or those of one user, are as many, or hold as much, as there is room for.
 	ErrBusy = errors.New("too many applications")
 	// ErrKeyReused: the idempotency key came with another submission before.
 	ErrKeyReused = errors.New("the idempotency key was used for another submission")

@@ -233,7 +233,7 @@ func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 	case *logpb.Command_Concat:
 		op = opConcat
 	}
-	key, cached := retryKeyOf(cmd.ClientId, cmd.CallId)
+	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
 	if cached {
 		if r := ns.replay(key, op); r != nil {

@@ -144,7 +144,7 @@ func TestReplicatedTimeNeverGoesBack(t *testing.T) {
 func TestRetryCacheIsBounded(t *testing.T) {
 	w := newWorld(t, Config{})
 	add := func(client string, call int) {
-		key, ok := retryKeyOf([]byte(client), int32(call))
+		key, ok := retryKeyOf("ann", []byte(client), int32(call))
 		if !ok {
 			t.Fatal(client)
 		}
@@ -153,10 +153,10 @@ func TestRetryCacheIsBounded(t *testing.T) {
 	for call := range RetryPerClient + 10 {
 		add("client-0000-0000", call)
 	}
-	if _, ok := w.ns.Replay([]byte("client-0000-0000"), 9, opDelete); ok {
+	if _, ok := w.ns.Replay("ann", []byte("client-0000-0000"), 9, opDelete); ok {
 		t.Error("the oldest of a client with too many is kept")
 	}
-	if _, ok := w.ns.Replay([]byte("client-0000-0000"), 10, opDelete); !ok {
+	if _, ok := w.ns.Replay("ann", []byte("client-0000-0000"), 10, opDelete); !ok {
 		t.Error("one that should be kept is not")
 	}
 	for i := range RetryTotal {
@@ -165,15 +165,15 @@ func TestRetryCacheIsBounded(t *testing.T) {
 	if n := w.ns.Counts().Retries; n != RetryTotal {
 		t.Errorf("%d are kept", n)
 	}
-	if _, ok := w.ns.Replay([]byte("client-0000-0000"), RetryPerClient, opDelete); ok {
+	if _, ok := w.ns.Replay("ann", []byte("client-0000-0000"), RetryPerClient, opDelete); ok {
 		t.Error("the oldest of all is kept")
 	}
 	for name, id := range map[string]string{"short": "client", "long": "client-0000-0000-0000", "none": ""} {
-		if _, ok := retryKeyOf([]byte(id), 1); ok {
+		if _, ok := retryKeyOf("ann", []byte(id), 1); ok {
 			t.Errorf("%s client id is cached", name)
 		}
 	}
-	if _, ok := retryKeyOf([]byte("client-0000-0000"), -1); ok {
+	if _, ok := retryKeyOf("ann", []byte("client-0000-0000"), -1); ok {
 		t.Error("a negative call id is cached")
 	}
 }
@@ -208,6 +208,34 @@ func TestAnswersSurviveInSnapshots(t *testing.T) {
 	}
 }
 
+// Another user who repeats the numbers of a request gets neither its answer nor its effect.
+func TestAnswersAreForTheUserWhoAsked(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.do(super, &logpb.Mkdirs{Target: to("/secret"), Mode: 0o777})
+	w.do(super, &logpb.SetOwner{Target: to("/secret"), Owner: "bob"})
+	numbered := func(c metadata.Caller) *logpb.Command {
+		cmd := command(c, create("/secret/f", "c1"))
+		cmd.ClientId, cmd.CallId = []byte("0123456789abcdef"), 7
+		return cmd
+	}
+	first := w.apply(numbered(bob))
+	if first.Err != nil {
+		t.Fatal(first.Err)
+	}
+	w.do(bob, &logpb.SetPermission{Target: to("/secret"), Mode: 0o700})
+	if r := w.apply(numbered(alice)); !errors.Is(r.Err, metadata.ErrPermission) || r.Replayed || r.Status != nil {
+		t.Errorf("alice gets %+v", r)
+	}
+	if r := w.apply(numbered(bob)); r.Err != nil || !r.Replayed || *r.Status != *first.Status {
+		t.Errorf("bob gets %+v", r)
+	}
+	w.reopen()
+	if r := w.apply(numbered(alice)); !errors.Is(r.Err, metadata.ErrPermission) {
+		t.Errorf("alice gets %+v after a restart", r)
+	}
+	w.check()
+}
+
 // Reads see whole commands while entries are applied and checkpoints written; run with -race.
 func TestReadsBesideApply(t *testing.T) {
 	w := newWorld(t, Config{Resident: 50})
@@ -239,7 +267,7 @@ func TestReadsBesideApply(t *testing.T) {
 				w.ns.EachBlock(func(BlockOwner) bool { return true })
 				w.ns.StateHash()
 				w.ns.Counts()
-				w.ns.Replay([]byte("0123456789abcdef"), 5, opCreate)
+				w.ns.Replay("ann", []byte("0123456789abcdef"), 5, opCreate)
 			}
 		})
 	}

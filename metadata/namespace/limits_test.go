@@ -47,6 +47,11 @@ func TestLimits(t *testing.T) {
 		{"negative block size", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: -1, ClientName: "c"}, metadata.ErrIO},
 		{"block size by the command", &logpb.Create{Target: to("/f"), Create: true, Replication: 1, BlockSize: 1024, ClientName: "c", MinBlockSize: 1024}, nil},
 		{"owner", &logpb.SetOwner{Target: to("/src"), Owner: long + "n"}, metadata.ErrInvalidArgument},
+		{"owner with NUL", &logpb.SetOwner{Target: to("/src"), Owner: "bob\x00root"}, metadata.ErrInvalidArgument},
+		{"group with the end of a line", &logpb.SetOwner{Target: to("/src"), Group: "staff\nroot"}, metadata.ErrInvalidArgument},
+		{"owner not UTF-8", &logpb.SetOwner{Target: to("/src"), Owner: "b\xff"}, metadata.ErrInvalidArgument},
+		{"owner in letters of other languages", &logpb.SetOwner{Target: to("/src"), Owner: "\u00e9milie"}, nil},
+		{"name in an ACL", &logpb.SetACL{Target: to("/src"), Change: logpb.SetACL_MODIFY, Entries: []*logpb.ACLEntry{{Type: logpb.ACLEntry_USER, Name: "bob\n", Rights: 7}}}, metadata.ErrInvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, Config{})

@@ -32,6 +32,10 @@ func (ns *Namespace) setACL(t *txn, op *logpb.SetACL) {
 			t.failf(metadata.ErrInvalidArgument, "Invalid ACL entry of type %d with rights %d and a name of %d bytes", e.Type, e.Rights, len(e.Name))
 			return
 		}
+		if err := checkPrincipal(e.Name); err != nil {
+			t.fail(err)
+			return
+		}
 		entry := entryOf(e)
 		entry.Name = strings.Clone(entry.Name)
 		spec = append(spec, entry)

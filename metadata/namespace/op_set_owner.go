@@ -12,9 +12,11 @@ import (
 // Errors: ErrNotExist; ErrPermission unless the caller is the superuser, or owns the inode, leaves the owner and is
 // member of the new group.
 func (ns *Namespace) setOwner(t *txn, op *logpb.SetOwner) {
-	if len(op.Owner) > MaxName || len(op.Group) > MaxName {
-		t.failf(metadata.ErrInvalidArgument, "User or group name is longer than %d bytes", MaxName)
-		return
+	for _, name := range []string{op.Owner, op.Group} {
+		if err := checkPrincipal(name); err != nil {
+			t.fail(err)
+			return
+		}
 	}
 	if err := checkNotReserved(op.Target); err != nil {
 		t.fail(err)

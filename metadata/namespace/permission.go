@@ -2,6 +2,9 @@ package namespace
 
 import (
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -13,6 +16,18 @@ type caller struct {
 	groups    []string
 	superuser bool
 	host      string
+}
+
+// checkPrincipal refuses what no user or group is called: such names come into answers, logs and lists by lines. "" is no
+// name, and good.
+func checkPrincipal(name string) error {
+	if len(name) > MaxName {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "User or group name is longer than %d bytes", MaxName)
+	}
+	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "User or group name %q is not UTF-8 or has control characters", name)
+	}
+	return nil
 }
 
 func callerOf(c metadata.Caller) caller {

@@ -419,9 +419,9 @@ func (ns *Namespace) CheckLease(id metadata.INodeID, holder string) error {
 	})
 }
 
-// Replay returns the stored answer of a request that was repeated. op is the request's command.
-func (ns *Namespace) Replay(clientID []byte, callID int32, op uint32) (*Result, bool) {
-	key, ok := retryKeyOf(clientID, callID)
+// Replay returns the stored answer of a request that its user repeated. op is the request's command.
+func (ns *Namespace) Replay(user string, clientID []byte, callID int32, op uint32) (*Result, bool) {
+	key, ok := retryKeyOf(user, clientID, callID)
 	if !ok {
 		return nil, false
 	}

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -18,18 +19,21 @@ const (
 	RetryTotal     = 131072
 )
 
-// retryKey is the identity of a request.
+// retryKey is the identity of a request. client is a hash of the client's id and of the user: another user who repeats
+// the numbers of a request does not get its answer (in HDFS they do).
 type retryKey struct {
 	client [16]byte
 	call   int32
 }
 
 // retryKeyOf returns the key of a request; ok is false for one that is not to be cached (hdfs-wire 1.10).
-func retryKeyOf(clientID []byte, call int32) (key retryKey, ok bool) {
+func retryKeyOf(user string, clientID []byte, call int32) (key retryKey, ok bool) {
 	if len(clientID) != len(key.client) || call < 0 {
 		return key, false
 	}
-	copy(key.client[:], clientID)
+	var buf [64]byte
+	sum := sha256.Sum256(append(append(buf[:0], clientID...), user...))
+	copy(key.client[:], sum[:])
 	key.call = call
 	return key, true
 }
@@ -215,8 +219,8 @@ func (ns *Namespace) loadRetries() error {
 		if bad = r.UnmarshalVT(value); bad != nil {
 			return false
 		}
-		id, ok := retryKeyOf(r.Client, r.Call)
-		if !ok || len(key) != 9 {
+		id := retryKey{call: r.Call}
+		if copy(id.client[:], r.Client) != len(id.client) || len(r.Client) != len(id.client) || r.Call < 0 || len(key) != 9 {
 			bad = fmt.Errorf("record %x", key)
 			return false
 		}

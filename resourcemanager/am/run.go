@@ -13,6 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -104,6 +107,9 @@ func Run(ctx context.Context, e Env) error {
 			err = session.Finish(ctx, rm.FinalFailed, fmt.Sprintf("the job cannot be read: %v", err))
 		} else {
 			err = newMaster(session, spec, log).run(ctx, registered)
+			if status.Code(err) == codes.InvalidArgument { // asking again, also from another attempt, will not help
+				err = session.Finish(ctx, rm.FinalFailed, fmt.Sprintf("the job cannot run: %s", status.Convert(err).Message()))
+			}
 		}
 	}
 	if errors.Is(err, rm.ErrStaleAttempt) {

@@ -1,8 +1,6 @@
 package rest
 
 import (
-	"slices"
-
 	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -129,12 +127,15 @@ type GrantView struct {
 // listGrants answers the ledger in the order of the grants, ?application= of one alone.
 func (q *request) listGrants() {
 	only := q.r.URL.Query().Get("application")
-	grants := []GrantView{}
-	for g := range q.view.Ledger() {
-		app := g.Container.Attempt.Application.String()
-		if only == "" || only == app {
-			grants = append(grants, GrantView{g.Container.String(), app, string(g.Node), slices.Clone(g.GPUs), int64(g.From), int64(g.To)})
+	stream(q, `{"grants":[`, `]}`, "", func(yield func(GrantView) bool) {
+		for g := range q.view.Ledger() {
+			app := g.Container.Attempt.Application.String()
+			if only != "" && only != app {
+				continue
+			}
+			if !yield(GrantView{g.Container.String(), app, string(g.Node), g.GPUs, int64(g.From), int64(g.To)}) {
+				return
+			}
 		}
-	}
-	q.json(map[string][]GrantView{"grants": grants})
+	})
 }

@@ -1,11 +1,14 @@
 package rest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -54,6 +57,46 @@ func writeJSON(w http.ResponseWriter, code int, contentType string, v any) {
 	w.Write(b)
 }
 
+// listPatience is how long a caller may take to read a list.
+const listPatience = time.Minute
+
+// pageBytes is how much of a list is held at a time, about.
+const pageBytes = 64 << 10
+
+// stream answers 200 with before, the elements as a list, and after. A long list is written while it is made, so that it
+// costs a page of memory however many callers ask for it at once; none, if not empty, is the answer without elements.
+func stream[T any](q *request, before, after, none string, elements iter.Seq[T]) {
+	control := http.NewResponseController(q.w)
+	_ = control.SetWriteDeadline(time.Now().Add(listPatience)) // recorders in tests have none
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
+	w := bufio.NewWriterSize(q.w, pageBytes)
+	n := 0
+	for e := range elements {
+		b, err := json.Marshal(e)
+		if err != nil { // too late for another status: a broken answer is not taken for a whole one
+			q.Logger.Error("element of a list cannot be encoded", "path", q.r.URL.Path, "err", err)
+			panic(http.ErrAbortHandler)
+		}
+		if n++; n == 1 {
+			w.WriteString(before)
+		} else {
+			w.WriteByte(',')
+		}
+		if _, err := w.Write(b); err != nil {
+			return
+		}
+	}
+	if n == 0 && none != "" {
+		w.WriteString(none)
+	} else if n == 0 {
+		w.WriteString(before + after)
+	} else {
+		w.WriteString(after)
+	}
+	w.Flush() // a caller that is gone asks again
+}
+
 // json answers 200 with a body.
 func (q *request) json(v any) { writeJSON(q.w, http.StatusOK, "application/json;charset=utf-8", v) }
 
@@ -96,8 +139,11 @@ func (q *request) fail(err error) {
 			code = http.StatusServiceUnavailable
 		}
 	}
-	if code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests {
+	switch code {
+	case http.StatusServiceUnavailable:
 		q.w.Header().Set("Retry-After", "1")
+	case http.StatusTooManyRequests: // until something ends
+		q.w.Header().Set("Retry-After", "10")
 	}
 	if isYARN(q.r) {
 		remoteException(q.w, code, exception, "java.lang.Exception: "+err.Error(), class)

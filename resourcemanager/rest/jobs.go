@@ -189,18 +189,17 @@ func (q *request) listJobs() {
 		}
 		states = append(states, strings.ToUpper(s))
 	}
-	jobs := []Job{}
-	for a := range q.view.Applications() {
-		if len(jobs) == limit {
-			break
+	stream(q, `{"jobs":[`, `]}`, "", func(yield func(Job) bool) {
+		for a := range q.view.Applications() {
+			if len(states) > 0 && !slices.Contains(states, string(a.State)) || p.Get("user") != "" && p.Get("user") != a.User ||
+				p.Get("queue") != "" && p.Get("queue") != a.Queue {
+				continue
+			}
+			if limit--; !yield(q.job(a, false)) || limit == 0 {
+				return
+			}
 		}
-		if len(states) > 0 && !slices.Contains(states, string(a.State)) || p.Get("user") != "" && p.Get("user") != a.User ||
-			p.Get("queue") != "" && p.Get("queue") != a.Queue {
-			continue
-		}
-		jobs = append(jobs, q.job(a, false))
-	}
-	q.json(map[string][]Job{"jobs": jobs})
+	})
 }
 
 // knownJob answers 404 for an unknown job.

@@ -12,13 +12,11 @@ import (
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// Headers that a request carries when it is passed on to a master. The authorization is the token of the master's own
-// container, by which the master knows that the request comes from its resource manager; the user is who the resource
-// manager found the caller to be.
-const (
-	UserHeader   = "X-Hops-User"
-	PrefixHeader = "X-Forwarded-Prefix"
-)
+// PrefixHeader is the path under which users reach the master. A request that is passed on also names, in
+// security.UserHeader, who the resource manager found the caller to be, and is signed with a key that follows from the
+// token of the master's container: by that the master knows where it comes from, and whoever else listens there by now
+// learns nothing.
+const PrefixHeader = "X-Forwarded-Prefix"
 
 // proxy passes a request on to the master of an application, bodies and answers as streams.
 func (q *request) proxy() {
@@ -88,9 +86,9 @@ func (q *request) forward(t *rm.Attempt, c *rm.Container) {
 				}
 			}
 			r.Out.Header.Del("Origin")
-			r.Out.Header.Set("Authorization", "Bearer "+q.Cluster.MasterToken(c))
-			r.Out.Header.Set(UserHeader, q.caller.User)
+			r.Out.Header.Set(security.UserHeader, q.caller.User)
 			r.Out.Header.Set(PrefixHeader, prefix)
+			q.Cluster.ProxyKey(c).Sign(r.Out, security.Signature{Container: c.ID.String(), Number: q.numbers.Next(), Body: security.UnsignedBody})
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) {
 			// Also when this server is ending: no answer would be an empty 200, which reads as success.

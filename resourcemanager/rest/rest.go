@@ -38,8 +38,8 @@ type Cluster interface {
 	Progress(id rm.ApplicationID) float64
 	// Liveness is what the leader hears of a node.
 	Liveness(id rm.NodeID) Liveness
-	// MasterToken is the token of a master's container; requests that are passed on carry it.
-	MasterToken(c *rm.Container) string
+	// ProxyKey signs requests that are passed on to a master in this container.
+	ProxyKey(c *rm.Container) security.RequestKey
 	// LogDir is the directory of the file system under which an application's containers put their logs.
 	LogDir(a *rm.Application) string
 }
@@ -112,6 +112,8 @@ type API struct {
 	Config
 	mux    *http.ServeMux
 	routes []Route
+	// numbers are those of the requests that are passed on.
+	numbers security.Numbers
 }
 
 // Route is one method of one path. The part {app} of a path is an application's id.

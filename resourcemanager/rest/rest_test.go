@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,7 +33,9 @@ type fakeCluster struct {
 	waiting []Waiting
 }
 
-func newFakeCluster(t *testing.T) *fakeCluster {
+func newFakeCluster(t *testing.T) *fakeCluster { return newSmallCluster(t, state.Config{}) }
+
+func newSmallCluster(t *testing.T, limits state.Config) *fakeCluster {
 	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{
 		"default": {Capacity: 40}, "stopped": {Capacity: 0, Stopped: true},
 		"prod": {Capacity: 60, Administer: []string{"boss"}, Children: map[string]rm.QueueConfig{"a": {Capacity: 20}, "b": {Capacity: 80, Submit: []string{"bob"}}}},
@@ -40,7 +43,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &fakeCluster{t: t, state: state.New(state.Config{}), queues: q, leading: true}
+	c := &fakeCluster{t: t, state: state.New(limits), queues: q, leading: true}
 	c.do(&statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{}}})
 	return c
 }
@@ -93,7 +96,10 @@ func (c *fakeCluster) Kill(_ context.Context, id rm.ApplicationID, why string) (
 }
 func (c *fakeCluster) Waiting(rm.ApplicationID) []Waiting { return c.waiting }
 func (c *fakeCluster) Progress(rm.ApplicationID) float64  { return 0 }
-func (c *fakeCluster) MasterToken(*rm.Container) string   { return "the-master's-token" }
+func (c *fakeCluster) ProxyKey(*rm.Container) security.RequestKey {
+	return security.NewRequestKey("the-master's-token", security.ProxiedRequests)
+}
+
 func (c *fakeCluster) LogDir(a *rm.Application) string {
 	return "/logs/" + a.User + "/" + a.ID.String()
 }
@@ -648,11 +654,24 @@ func TestLogs(t *testing.T) {
 func TestProxy(t *testing.T) {
 	c := newFakeCluster(t)
 	running := c.fill()
-	type seen struct{ path, query, authorization, user, prefix, forged string }
+	type seen struct {
+		path, query        string
+		signed             bool
+		user, prefix, fake string
+	}
+	key := c.ProxyKey(nil)
+	var admission security.Admission
 	requests := make(chan seen, 16)
 	release := make(chan struct{})
 	master := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests <- seen{r.URL.EscapedPath(), r.URL.RawQuery, r.Header.Get("Authorization"), r.Header.Get(UserHeader), r.Header.Get(PrefixHeader), r.Header.Get("X-Hops-Forged")}
+		sig, ok := security.ParseSignature(r)
+		ok = ok && key.Signed(r, r.Context().Value(http.LocalAddrContextKey).(net.Addr).String(), sig) && admission.Admit(sig.Number, time.Now()) == nil
+		for _, values := range r.Header {
+			for _, v := range values {
+				ok = ok && !strings.Contains(v, "token")
+			}
+		}
+		requests <- seen{r.URL.EscapedPath(), r.URL.RawQuery, ok, r.Header.Get(security.UserHeader), r.Header.Get(PrefixHeader), r.Header.Get("X-Hops-Forged")}
 		if strings.HasSuffix(r.URL.Path, "/events") {
 			w.Header().Set("Content-Type", "text/event-stream")
 			io.WriteString(w, "data: 1\n\n")
@@ -676,7 +695,7 @@ func TestProxy(t *testing.T) {
 	if code != http.StatusTeapot || body != "POST hello" {
 		t.Errorf("%d %s", code, body)
 	}
-	if got := <-requests; got != (seen{"/v1/a%2Fb", "x=1&y=a%26b", "Bearer the-master's-token", "alice", prefix, ""}) {
+	if got := <-requests; got != (seen{"/v1/a%2Fb", "x=1&y=a%26b", true, "alice", prefix, ""}) {
 		t.Errorf("the master saw %+v", got)
 	}
 	if code, _, _ := call(t, s, "POST", prefix+"/v1/stop?user.name=eve", "{}"); code != 403 {

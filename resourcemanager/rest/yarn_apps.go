@@ -313,16 +313,16 @@ func (q *request) apps() {
 		}
 		limit = n
 	}
-	var list []appInfo
-	for a := range q.view.Applications() {
-		if len(list) == limit {
-			break
+	stream(q, `{"apps":{"app":[`, `]}}`, `{"apps":{}}`, func(yield func(appInfo) bool) {
+		for a := range q.view.Applications() {
+			if !keep(a) {
+				continue
+			}
+			if limit--; !yield(q.appInfo(a)) || limit == 0 {
+				return
+			}
 		}
-		if keep(a) {
-			list = append(list, q.appInfo(a))
-		}
-	}
-	q.json(rooted("apps", "app", list))
+	})
 }
 
 // known answers 404 for an unknown application.

@@ -315,7 +315,7 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 	out.Capacities.ByPartition[0].MaxAMLimit = 50
 	out.Resources = usages{[]usage{{Used: plain.Used, Reserved: none, Pending: plain.Pending, AMUsed: resource(u.masters), AMLimit: amLimit, UserAMLimit: amLimit}}}
 	out.leafInfo = &leafInfo{
-		Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 10_000,
+		Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 5_000,
 		UserLimit: 100, UserLimitFactor: 1, ConfiguredMaxAM: 0.5, AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
 		NoPreemption: true, NoIntraQueue: true, MaxLifetime: -1, DefaultLifetime: -1,
 	}

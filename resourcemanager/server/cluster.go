@@ -6,6 +6,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -90,6 +91,9 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 	if failure != "" {
 		a.State, a.Diagnostics = rm.StateFailed, failure
 	}
+	if err := s.state.Room(a); err != nil {
+		return a.ID, false, err
+	}
 	result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Submit{Submit: &statepb.Submit{Application: state.Application(a)}}})
 	if err != nil {
 		return a.ID, false, err
@@ -169,8 +173,10 @@ func (s *Server) Liveness(id rm.NodeID) rest.Liveness {
 	return rest.Liveness{Open: n.open && n.healthy && !n.losing, Heard: n.heard, Memory: n.memory}
 }
 
-// MasterToken implements rest.Cluster.
-func (s *Server) MasterToken(c *rm.Container) string { return s.token(c.Salt) }
+// ProxyKey implements rest.Cluster.
+func (s *Server) ProxyKey(c *rm.Container) security.RequestKey {
+	return security.NewRequestKey(s.token(c.Salt), security.ProxiedRequests)
+}
 
 // LogDir implements rest.Cluster.
 func (s *Server) LogDir(a *rm.Application) string {

@@ -187,6 +187,11 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 			return &pb.AllocateResponse{Sequence: q.Sequence}, nil
 		}
 	}
+	if t := m.s.state.View().Application(id.Application).Attempt(); q.Sequence == 0 || q.Sequence > t.Sequence {
+		if err := m.s.state.RoomForAsks(id.Application, c.Asks); err != nil {
+			return nil, m.s.wire(err)
+		}
+	}
 	if _, err := m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_Allocate{Allocate: c}}); err != nil {
 		return nil, m.s.wire(err)
 	}
@@ -208,8 +213,8 @@ func wantedAsk(a *pb.Ask) (*statepb.WantedAsk, error) {
 		return bad("gang_min %d is negative, above 1,000 or above the count %d", a.GangMin, a.Count)
 	case r == nil || r.Memory < 0 || r.Vcores < 0 || r.Gpus < 0 || r.Memory > 1<<50 || r.Vcores > 1<<20 || r.Gpus > maxGPUs:
 		return bad("the resources are missing or out of range")
-	case a.Count > 0 && r.Memory == 0:
-		return bad("a container needs memory")
+	case a.Count > 0 && r.Memory < rm.MiB:
+		return bad("a container needs memory, 1 MiB at least")
 	case len(a.Nodes) > 1_000 || len(a.ExcludedNodes) > 10_000 || len(a.GpuModel) > maxWord || len(a.Label) > maxWord:
 		return bad("too many nodes, or a word that is too long")
 	case a.Count > 0 && (a.Launch == nil || len(a.Launch.Argv) == 0 || a.Launch.Argv[0] == ""):
@@ -277,7 +282,11 @@ func (m *applicationMasters) Events(q *pb.EventsRequest, stream pb.ApplicationMa
 		return m.s.wire(err)
 	}
 	x := &eventStream{wake: make(chan struct{}, 1)}
-	defer r.join(id, x)()
+	leave, ok := r.join(id, x)
+	if !ok {
+		return status.Errorf(codes.ResourceExhausted, "%v has %d streams of events open, which is all that it may have", id, maxStreams)
+	}
+	defer leave()
 	sent := q.Acknowledged
 	told := map[string]rm.Reason{}
 	for {
@@ -313,10 +322,18 @@ func (m *applicationMasters) Events(q *pb.EventsRequest, stream pb.ApplicationMa
 	}
 }
 
-// join registers a stream of events for wake-ups; the returned function takes it off again.
-func (r *reign) join(id rm.AttemptID, x *eventStream) func() {
+// maxStreams bounds the streams of events of one application: a master needs one, and those that broke off live on until
+// their connection is found dead.
+const maxStreams = 16
+
+// join registers a stream of events for wake-ups; the returned function takes it off again. ok is false when there are
+// enough.
+func (r *reign) join(id rm.AttemptID, x *eventStream) (leave func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.streams[id.Application]) >= maxStreams {
+		return nil, false
+	}
 	if r.streams[id.Application] == nil {
 		r.streams[id.Application] = map[*eventStream]bool{}
 	}
@@ -337,7 +354,7 @@ func (r *reign) join(id rm.AttemptID, x *eventStream) func() {
 		}
 		soft.streams--
 		soft.seen = time.Now()
-	}
+	}, true
 }
 
 func (s *Server) completedOf(c *rm.Container) *pb.Completed {

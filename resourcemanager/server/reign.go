@@ -236,7 +236,9 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 			if a.WantsMaster() {
 				app.Asks = append(app.Asks, rm.Ask{Resource: a.Master, Count: 1})
 			}
-			app.Asks = append(app.Asks, view.Asks(a.ID)...)
+			if !a.Deaf() {
+				app.Asks = append(app.Asks, view.Asks(a.ID)...)
+			}
 		}
 		out.Apps = append(out.Apps, app)
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -13,11 +14,19 @@ func (s *State) Check() []error {
 	t := s.tables.copy()
 	have := s.index
 	holders, open, uses := len(have.holders), len(have.open), len(have.uses)
+	held, ended, total, usedBytes := maps.Clone(have.held), have.endedCount, have.total, maps.Clone(have.usedBytes)
 	s.mu.Unlock()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	held := map[string]rm.ContainerID{}
+	counted := new(t.copy()).buildIndex()
+	if !maps.Equal(held, counted.held) || total != counted.total || !maps.Equal(usedBytes, counted.usedBytes) {
+		bad("index: users hold %v, %v in all, of which for asks %v; tables: %v, %v, %v", held, total, usedBytes, counted.held, counted.total, counted.usedBytes)
+	}
+	if ended != counted.endedCount {
+		bad("index: %d ended applications, tables: %d", ended, counted.endedCount)
+	}
+	devices := map[string]rm.ContainerID{}
 	usedOn := map[rm.NodeID]rm.Resource{}
 	usedBy := map[rm.ApplicationID]rm.Resource{}
 	liveBy := map[rm.ApplicationID]int{}
@@ -37,10 +46,10 @@ func (s *State) Check() []error {
 			bad("%v holds %d devices for %v", c.ID, len(c.GPUs), c.Resource)
 		}
 		for _, u := range c.GPUs {
-			if other, ok := held[u]; ok {
+			if other, ok := devices[u]; ok {
 				bad("GPU %s is in two live containers: %v and %v", u, other, c.ID)
 			}
-			held[u] = c.ID
+			devices[u] = c.ID
 		}
 		if c.Launch != 0 {
 			if _, ok := t.launches.Get(launchRow{app: app, number: c.Launch}); !ok {
@@ -71,6 +80,9 @@ func (s *State) Check() []error {
 		if _, ok := t.live.Get(a.ID); ok != (!a.State.Final() || a.Live > 0) {
 			bad("%v: state %s with %d containers, listed as live: %v", a.ID, a.State, a.Live, ok)
 		}
+		if a.State.Final() && len(a.Document) > 0 {
+			bad("%v has ended and keeps its document", a.ID)
+		}
 		if a.State.Final() && len(t.asksOf(a.ID)) > 0 {
 			bad("%v has ended and still asks", a.ID)
 		}
@@ -88,14 +100,14 @@ func (s *State) Check() []error {
 				bad("ledger: GPU %s is granted to %v and %v at once", u, other, l.Container)
 			}
 			openBy[u] = l.Container
-			if held[u] != l.Container {
+			if devices[u] != l.Container {
 				bad("ledger: GPU %s is granted to %v, which does not hold it", u, l.Container)
 			}
 		}
 		return true
 	})
-	if holders != len(held) || open != opens {
-		bad("index: %d holders, %d open lines; tables: %d, %d", holders, open, len(held), opens)
+	if holders != len(devices) || open != opens {
+		bad("index: %d holders, %d open lines; tables: %d, %d", holders, open, len(devices), opens)
 	}
 	if uses != t.launches.Len() {
 		bad("index: %d launches in use, %d kept", uses, t.launches.Len())

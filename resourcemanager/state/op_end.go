@@ -68,7 +68,11 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	a.State, a.Final, a.Diagnostics, a.Finished = state, final, diagnostics, s.now
 	s.ended++
 	a.Ended = s.ended
-	s.endedApps.Set(a.Ended, a.ID)
+	s.addEnded(a)
+	if _, live := s.live.Get(a.ID); live {
+		s.hold(a.User, 0, -documentBytes(a))
+	}
+	a.Document = nil // nothing starts from it any more
 	s.dropAsks(a.ID)
 	s.dropEvents(a.ID, a.LastEvent)
 	status, reason := rm.ExitApplicationDone, fmt.Sprintf("%v has ended: %s", a.ID, state)
@@ -84,9 +88,16 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 		t.State, t.Finished = rm.AttemptKilled, s.now
 	}
 	if a.Live == 0 {
-		s.live.Delete(a.ID)
+		s.leave(a)
 	}
 	s.touch.Schedule = true
+}
+
+// leave takes an application off the live ones.
+func (s *State) leave(a *rm.Application) {
+	if _, live := s.live.Delete(a.ID); live {
+		s.hold(a.User, -1, 0)
+	}
 }
 
 // endContainer records the end of a live container, gives its resources back, and tells its application.
@@ -128,7 +139,7 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 		s.event(a, Event{Completed: c.ID})
 	}
 	if a.State.Final() && a.Live == 0 {
-		s.live.Delete(a.ID)
+		s.leave(a)
 	}
 	s.setApp(a)
 	s.forgetContainers()

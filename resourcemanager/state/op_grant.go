@@ -32,8 +32,12 @@ func (s *State) conflict(g *statepb.Group) string {
 	if a == nil || a.State.Final() {
 		return "the application has ended"
 	}
-	if t := a.Attempt(); t.Number != int(g.Attempt) {
+	t := a.Attempt()
+	if t == nil || t.Number != int(g.Attempt) {
 		return "the attempt has ended"
+	}
+	if g.Ask != "" && a.Deaf() {
+		return "its master does not handle its events"
 	}
 	want := a.Master
 	if g.Ask == "" {

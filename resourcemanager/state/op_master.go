@@ -76,17 +76,25 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 // count of an ask is meant beyond the grants that the master knows of; those it has not acknowledged are taken off, when
 // the request says what it has.
 //
-// Errors: those of current.
+// Errors: those of current; ErrBusy and ErrInvalidArgument for asks that there is no room for, see RoomForAsks: then
+// nothing of the request counts.
 func (s *State) allocate(c *statepb.Allocate) *Result {
 	a, t, r := s.current(c.Application, c.Attempt, c.Epoch)
 	if r != nil {
 		return r
 	}
+	repeat := c.Sequence != 0 && c.Sequence <= t.Sequence
+	if !repeat {
+		if err := s.roomForAsks(a, c.Asks); err != nil {
+			return &Result{Err: err}
+		}
+	}
 	if c.Acknowledged > a.Acknowledged {
+		s.touch.Schedule = s.touch.Schedule || a.Deaf()
 		a.Acknowledged = min(c.Acknowledged, a.LastEvent)
 		s.dropEvents(a.ID, a.Acknowledged)
 	}
-	if c.Sequence != 0 && c.Sequence <= t.Sequence {
+	if repeat {
 		s.setApp(a)
 		return &Result{Application: a.ID}
 	}
@@ -133,6 +141,7 @@ func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
 		a.LastLaunch++
 		row.Launch = a.LastLaunch
 		s.launches.Set(launchRow{a.ID, row.Launch, launch})
+		s.use(a.User, a.ID, launchBytes(launch))
 		s.uses[launchKey{a.ID, row.Launch}]++
 	}
 	if had {
@@ -145,10 +154,12 @@ func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
 		return
 	}
 	s.asks.Set(row)
+	s.use(a.User, a.ID, askBytes(&row.Ask))
 }
 
 func (s *State) dropAsk(row askRow) {
 	s.asks.Delete(row)
+	s.use(s.userOf(row.app), row.app, -askBytes(&row.Ask))
 	s.releaseLaunch(row.app, row.Launch)
 }
 
@@ -175,7 +186,9 @@ func (s *State) releaseLaunch(id rm.ApplicationID, number uint64) {
 	k := launchKey{id, number}
 	if s.uses[k]--; s.uses[k] <= 0 {
 		delete(s.uses, k)
-		s.launches.Delete(launchRow{app: id, number: number})
+		if row, ok := s.launches.Delete(launchRow{app: id, number: number}); ok {
+			s.use(s.userOf(id), id, -launchBytes(row.launch))
+		}
 	}
 }
 

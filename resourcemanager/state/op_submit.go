@@ -15,7 +15,7 @@ func (s *State) newApplication() *Result {
 // submit takes an application in, ACCEPTED with its first attempt, or FAILED when the submitter says so (a queue that
 // does not exist). A known id or idempotency key answers the application that has it.
 //
-// Errors: ErrKeyReused, ErrBusy; ErrExist when the id is another user's.
+// Errors: ErrKeyReused; ErrBusy, see Room; ErrExist when the id is another user's.
 func (s *State) submit(c *statepb.Submit) *Result {
 	a := applicationOf(c.Application)
 	if a.IdempotencyKey != "" {
@@ -36,8 +36,10 @@ func (s *State) submit(c *statepb.Submit) *Result {
 	} else if a.ID.Cluster == s.cluster {
 		s.lastApplication = max(s.lastApplication, a.ID.Sequence)
 	}
-	if s.live.Len() >= s.config.MaxApplications {
-		return &Result{Err: rm.ErrBusy}
+	if a.State == rm.StateFailed {
+		a.Document = nil
+	} else if err := s.room(a.User, 1, documentBytes(a)); err != nil {
+		return &Result{Err: err}
 	}
 	a.Submitted = s.now
 	a.Final = rm.FinalUndefined
@@ -49,6 +51,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 	} else {
 		a.State = rm.StateAccepted
 		s.live.Set(a.ID)
+		s.hold(a.User, 1, documentBytes(a))
 		s.newAttempt(a)
 	}
 	s.setApp(a)
@@ -67,15 +70,15 @@ func (s *State) setApp(a *rm.Application) {
 	s.touch.Applications[a.ID] = true
 }
 
-// forgetApps drops the applications that ended longest ago when there are too many.
+// forgetApps drops ended applications when there are too many, so that nobody's many drive out everybody else's few.
 func (s *State) forgetApps() {
-	for s.endedApps.Len() > s.config.MaxEnded {
-		n, id, _ := s.endedApps.Min()
+	for s.endedCount > s.config.MaxEnded {
+		id := s.oldestEnded()
 		a := s.app(id)
 		if a.Live > 0 { // wait for the end of what it still holds
 			return
 		}
-		s.endedApps.Delete(n)
+		s.dropEnded(a)
 		s.apps.Delete(a)
 		if a.IdempotencyKey != "" {
 			delete(s.keys, userKey{a.User, a.IdempotencyKey})

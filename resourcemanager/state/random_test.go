@@ -17,7 +17,7 @@ import (
 // that replays the log, and one that starts from a snapshot in its middle, end in the same state.
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		config := Config{MaxApplications: 6, MaxEnded: 4, MaxEndedContainers: 8, MaxLedger: 1000}
+		config := Config{MaxApplications: 12, MaxBytes: 12_000, MaxEnded: 4, MaxEndedContainers: 8, MaxLedger: 1000}
 		s := New(config)
 		var log [][]byte
 		views := []*View{s.View()}
@@ -121,7 +121,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		}
 		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
 	case 2:
-		app := &rm.Application{User: "u", Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
+		app := &rm.Application{User: rapid.SampledFrom([]string{"u", "u", "v"}).Draw(t, "user"), Document: make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")), Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
 		if rapid.Bool().Draw(t, "keyed") {
 			app.IdempotencyKey = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")
 		}

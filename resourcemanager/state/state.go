@@ -16,10 +16,14 @@ import (
 
 // Config bounds a State. The zero value is the default. All replicas must have the same limits.
 type Config struct {
-	// MaxApplications bounds the live applications; a submission beyond gets ErrBusy. Default 10,000, as in YARN.
+	// MaxApplications bounds the live applications; a submission beyond gets ErrBusy. Default 10,000, as in YARN. A user
+	// may have as many as are still free; so with MaxBytes.
 	MaxApplications int
-	// MaxEnded bounds the ended applications that are remembered, oldest forgotten first, with their idempotency keys.
-	// Default 10,000.
+	// MaxBytes bounds the documents, asks and launches of live applications; more get ErrBusy. Default 256 MiB, of which
+	// one application may have a quarter in asks and launches.
+	MaxBytes int64
+	// MaxEnded bounds the ended applications that are remembered, without their documents and with their idempotency keys.
+	// Beyond it, the oldest of the user who has most of them is forgotten. Default 10,000.
 	MaxEnded int
 	// MaxEndedContainers bounds the ended containers that are remembered. Default 20,000.
 	MaxEndedContainers int
@@ -38,6 +42,9 @@ func (c *Config) defaults() {
 		if *l.value <= 0 {
 			*l.value = l.by
 		}
+	}
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = 256 << 20
 	}
 }
 

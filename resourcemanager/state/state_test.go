@@ -404,7 +404,7 @@ func TestRepeatsAreHarmless(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	c := newCluster(t, Config{MaxApplications: 3, MaxEnded: 2, MaxEndedContainers: 2, MaxLedger: 1})
+	c := newCluster(t, Config{MaxApplications: 6, MaxEnded: 2, MaxEndedContainers: 2, MaxLedger: 1})
 	c.node(nodeOne, "i", 2)
 	for range 3 {
 		c.submit(&rm.Application{})

@@ -113,9 +113,15 @@ type index struct {
 	open map[rm.ContainerID]uint64
 	// uses counts the asks and live containers that need a launch.
 	uses map[launchKey]int
-	// endedApps and endedContainers are in the order of their ends.
-	endedApps       *btree.Map[uint64, rm.ApplicationID]
+	// endedApps of each user, and endedContainers, are in the order of their ends; ended applications are endedCount.
+	endedApps       map[string]*btree.Map[uint64, rm.ApplicationID]
+	endedCount      int
 	endedContainers *btree.Map[uint64, rm.ContainerID]
+	// held is what each user's live applications hold, total the sum; usedBytes is what each application's asks and
+	// launches count for.
+	held      map[string]share
+	total     share
+	usedBytes map[rm.ApplicationID]int64
 }
 
 type userKey struct{ user, key string }
@@ -130,7 +136,8 @@ func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
-		endedApps: new(btree.Map[uint64, rm.ApplicationID]), endedContainers: new(btree.Map[uint64, rm.ContainerID]),
+		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: new(btree.Map[uint64, rm.ContainerID]),
+		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{},
 	}
 	fresh := newTables()
 	t.live, t.byNode = fresh.live, fresh.byNode
@@ -162,9 +169,13 @@ func (t *tables) buildIndex() index {
 		t.apps.Set(&c)
 		if !a.State.Final() || c.Live > 0 {
 			t.live.Set(a.ID)
+			x.hold(a.User, 1, 0)
 		}
 		if a.State.Final() {
-			x.endedApps.Set(a.Ended, a.ID)
+			c.Document = nil // a snapshot of an earlier program may have it
+			x.addEnded(&c)
+		} else {
+			x.hold(a.User, 0, documentBytes(a))
 		}
 		if a.IdempotencyKey != "" {
 			x.keys[userKey{a.User, a.IdempotencyKey}] = a.ID
@@ -182,6 +193,11 @@ func (t *tables) buildIndex() index {
 	}
 	t.asks.Scan(func(a askRow) bool {
 		x.uses[launchKey{a.app, a.Launch}]++
+		x.use(t.userOf(a.app), a.app, askBytes(&a.Ask))
+		return true
+	})
+	t.launches.Scan(func(l launchRow) bool {
+		x.use(t.userOf(l.app), l.app, launchBytes(l.launch))
 		return true
 	})
 	t.ledger.Scan(func(l ledgerRow) bool {
@@ -191,6 +207,35 @@ func (t *tables) buildIndex() index {
 		return true
 	})
 	return x
+}
+
+// addEnded and dropEnded keep endedApps.
+func (x *index) addEnded(a *rm.Application) {
+	if x.endedApps[a.User] == nil {
+		x.endedApps[a.User] = new(btree.Map[uint64, rm.ApplicationID])
+	}
+	x.endedApps[a.User].Set(a.Ended, a.ID)
+	x.endedCount++
+}
+
+func (x *index) dropEnded(a *rm.Application) {
+	x.endedApps[a.User].Delete(a.Ended)
+	x.endedCount--
+	if x.endedApps[a.User].Len() == 0 {
+		delete(x.endedApps, a.User)
+	}
+}
+
+// oldestEnded is the application that ended longest ago of the user who has most of them.
+func (x *index) oldestEnded() rm.ApplicationID {
+	most, of := 0, ""
+	for user, apps := range x.endedApps {
+		if n := apps.Len(); n > most || n == most && user < of {
+			most, of = n, user
+		}
+	}
+	_, id, _ := x.endedApps[of].Min()
+	return id
 }
 
 // app returns a copy of an application's row, to be changed and set; nil: there is none.

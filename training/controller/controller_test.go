@@ -594,20 +594,7 @@ func TestEarlyAnswersOfBadRequests(t *testing.T) {
 	_, _, _, c := manual(t, fmt.Sprintf(randomSpec, 1, 1), 1, fast)
 	a := c[0].next("0").Trial
 	path := fmt.Sprintf("/v1/trials/%v/%d/", a.Trial, a.Attempt)
-	raw := func(method, p, body string) error {
-		req, _ := http.NewRequest(method, c[0].base()+p, strings.NewReader(body))
-		req.Header.Set("Authorization", "Bearer "+c[0].token)
-		resp, err := c[0].http.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		var e ErrorBody
-		if err := json.NewDecoder(resp.Body).Decode(&e); err != nil {
-			return err
-		}
-		return &refusal{resp.StatusCode, e.Error}
-	}
+	raw := func(method, p, body string) error { return c[0].raw(t.Context(), method, p, []byte(body), nil) }
 	for _, b := range []struct{ method, path, body, want string }{
 		{"POST", path + "report", `{"events": [{"seq": 1, "step": 1, "metrics": {"acc": NaN}}]}`, CodeBadRequest},
 		{"POST", path + "report", `{`, CodeBadRequest},
@@ -622,7 +609,6 @@ func TestEarlyAnswersOfBadRequests(t *testing.T) {
 		{"GET", "/v1/executors/e9999/next", ``, CodeUnknownExecutor},
 		{"POST", "/v1/executors", `{"protocol": 2}`, CodeBadRequest},
 		{"POST", "/v1/executors", `{"protocol": 1, "container_id": "other", "instance": "i"}`, CodeForbidden},
-		{"POST", "/v1/nonsense", ``, CodeNotFound},
 	} {
 		if err := raw(b.method, b.path, b.body); codeOf(err) != b.want {
 			t.Errorf("%s %s %.60s: %v, want %s", b.method, b.path, b.body, err, b.want)
@@ -636,12 +622,12 @@ func TestEarlyAnswersOfBadRequests(t *testing.T) {
 // Every route has a right, and nobody without it gets through.
 func TestEveryRouteNeedsItsRight(t *testing.T) {
 	r, _, _, c := manual(t, fmt.Sprintf(randomSpec, 1, 1), 1, fast)
-	do := func(pattern, query, token string) int {
+	do := func(pattern, query string, who *client) int {
 		method, path, _ := strings.Cut(pattern, " ")
 		path = strings.NewReplacer("{executor}", "e0001", "{trial}", "0001", "{attempt}", "1", "{id}", testApp+"_1").Replace(path)
 		req, _ := http.NewRequest(method, r.url+path+query, strings.NewReader("{}"))
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
+		if who != nil {
+			req, _ = who.signed(t.Context(), method, path+query, []byte("{}"))
 		}
 		resp, err := c[0].http.Do(req)
 		if err != nil {
@@ -653,16 +639,16 @@ func TestEveryRouteNeedsItsRight(t *testing.T) {
 	for _, route := range routes {
 		switch route.right {
 		case security.Open:
-			if got := do(route.pattern, "", ""); got != 200 {
+			if got := do(route.pattern, "", nil); got != 200 {
 				t.Errorf("%s: %d", route.pattern, got)
 			}
 		case security.ContainersOnly:
-			if got := do(route.pattern, "?user.name=root", ""); got != 401 {
-				t.Errorf("%s without a token: %d", route.pattern, got)
+			if got := do(route.pattern, "?user.name=root", nil); got != 401 {
+				t.Errorf("%s without a signature: %d", route.pattern, got)
 			}
 		case security.Owner:
 			for query, want := range map[string]int{"?user.name=bob": 403, "": 403, "?user.name=nobody": 401} {
-				if got := do(route.pattern, query, c[0].token); got != want {
+				if got := do(route.pattern, query, c[0]); got != want {
 					t.Errorf("%s%s: %d, want %d", route.pattern, query, got, want)
 				}
 			}
@@ -670,7 +656,8 @@ func TestEveryRouteNeedsItsRight(t *testing.T) {
 			t.Errorf("%s has no right", route.pattern)
 		}
 	}
-	if got := do("GET /v1/executors/{executor}/next", "", "wrong"); got != 401 {
+	wrong := newClient(t, c[0].base, c[0].container, "wrong")
+	if got := do("GET /v1/executors/{executor}/next", "", wrong); got != 401 {
 		t.Errorf("a wrong token: %d", got)
 	}
 	req, _ := http.NewRequest("GET", r.url+"/healthz", nil)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/security"
@@ -65,11 +65,11 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	if managers := getenv("HOPS_RM"); managers != "" {
 		env.Ended = applicationEnded(strings.Split(managers, ","), env.Application, env.User)
 	}
-	env.Door = security.NewDoor(security.Config{Logger: log})
-	env.Caller = proxied(env.Door, token)
 	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return Env{}, nil, err
 	}
+	env.Door = security.NewDoor(security.Config{Logger: log})
+	env.Caller = proxied(env.Door, token, env.Listener.Addr().String())
 	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), container, token)
 	if err != nil {
 		return Env{}, nil, errors.Join(err, env.Listener.Close())
@@ -78,22 +78,22 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	return env, closer, nil
 }
 
-// userHeader names the user of a request that the resource manager passes on with the token of the master's own
-// container (resourcemanager/rest, proxy.go).
-const userHeader = "X-Hops-User"
-
-// proxied finds the user of a request: whom the resource manager names, or else who owns the connection.
-func proxied(door *security.Door, token string) func(*http.Request) (metadata.Caller, error) {
-	own := hashToken(token)
+// proxied finds the user of a request that arrived at the address host: whom the resource manager names, who signs with a
+// key that follows from the token of this container, or else who owns the connection.
+func proxied(door *security.Door, token, host string) func(*http.Request) (metadata.Caller, error) {
+	key := security.NewRequestKey(token, security.ProxiedRequests)
+	var admission security.Admission
 	return func(r *http.Request) (metadata.Caller, error) {
-		shown, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		s, ok := security.ParseSignature(r)
 		if !ok {
 			return door.HTTPCaller(r)
 		}
-		sum := hashToken(shown)
-		user := r.Header.Get(userHeader)
-		if subtle.ConstantTimeCompare(own[:], sum[:]) != 1 || user == "" {
-			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the token is not the resource manager's, or it names no user")
+		user := r.Header.Get(security.UserHeader)
+		if !key.Signed(r, host, s) || user == "" {
+			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the request is not signed by the resource manager for %s, or it names no user", host)
+		}
+		if err := admission.Admit(s.Number, time.Now()); err != nil {
+			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "%v", err)
 		}
 		return door.Caller(user), nil
 	}

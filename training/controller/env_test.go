@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/security"
@@ -68,23 +69,46 @@ func TestOnlyAnEndedApplicationIsEnded(t *testing.T) {
 	}
 }
 
-// Requests come through the resource manager's proxy, which shows the master's own token and names the user.
+// Requests come through the resource manager's proxy, which signs them with a key of the master's own token and names the
+// user. The token itself, and a signature that somebody caught, are of no use.
 func TestTheResourceManagersWordForTheUserIsTaken(t *testing.T) {
-	caller := proxied(security.NewDoor(security.Config{}), "secret")
-	for _, c := range []struct{ authorization, user, want string }{
-		{"Bearer secret", "bob", "bob"},
-		{"Bearer secret", "", ""},
-		{"Bearer other", "bob", ""},
-		{"", "bob", security.DrWho}, // the header alone says nothing
-	} {
-		r, _ := http.NewRequest("GET", "http://127.0.0.1/v1/experiments", nil)
-		if c.authorization != "" {
-			r.Header.Set("Authorization", c.authorization)
+	caller := proxied(security.NewDoor(security.Config{}), "secret", "127.0.0.1:80")
+	request := func(user string, sign func(*http.Request)) *http.Request {
+		r := httptest.NewRequest("GET", "http://127.0.0.1:80/v1/experiments", nil)
+		r.RequestURI = r.URL.RequestURI()
+		r.Header.Set(security.UserHeader, user)
+		sign(r)
+		return r
+	}
+	by := func(token string, number int64) func(*http.Request) {
+		return func(r *http.Request) {
+			security.NewRequestKey(token, security.ProxiedRequests).Sign(r, security.Signature{Container: "c", Number: number, Body: security.UnsignedBody})
 		}
-		r.Header.Set(userHeader, c.user)
-		got, err := caller(r)
+	}
+	now := time.Now().UnixNano()
+	caught := request("bob", by("secret", now+1))
+	elsewhere := request("bob", by("secret", now+2))
+	elsewhere.Host = "127.0.0.1:81"
+	other := request("bob", by("secret", now+3))
+	other.Header.Set(security.UserHeader, "root")
+	for _, c := range []struct {
+		what string
+		r    *http.Request
+		want string
+	}{
+		{"signed", caught, "bob"},
+		{"once more", caught, ""},
+		{"without a user", request("", by("secret", now+4)), ""},
+		{"by another key", request("bob", by("other", now+5)), ""},
+		{"for another address", elsewhere, ""},
+		{"with another user", other, ""},
+		{"long ago", request("bob", by("secret", now-int64(time.Hour))), ""},
+		{"the token", request("bob", func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }), security.DrWho},
+		{"the header alone", request("bob", func(*http.Request) {}), security.DrWho},
+	} {
+		got, err := caller(c.r)
 		if got.User != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%+v: %+v %v", c, got, err)
+			t.Errorf("%s: %+v %v", c.what, got, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/training"
 )
 
@@ -21,7 +22,8 @@ import (
 type client struct {
 	t         testing.TB
 	base      func() string // may change when the controller restarts
-	token     string
+	key       security.RequestKey
+	numbers   security.Numbers
 	container string
 	instance  string
 	http      *http.Client
@@ -29,24 +31,35 @@ type client struct {
 }
 
 func newClient(t testing.TB, base func() string, container, token string) *client {
-	return &client{t: t, base: base, token: token, container: container, instance: "i-" + container, http: &http.Client{Transport: &http.Transport{}}}
+	return &client{t: t, base: base, key: security.NewRequestKey(token, security.ExecutorRequests), container: container, instance: "i-" + container, http: &http.Client{Transport: &http.Transport{}}}
 }
 
-// call sends one request; answers other than 2xx come back as *refusal.
+// signed makes a request with a number and returns that.
+func (c *client) signed(ctx context.Context, method, p string, body []byte) (*http.Request, int64) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base()+p, bytes.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := security.Signature{Container: c.container, Number: c.numbers.Next(), Body: security.BodySum(body)}
+	c.key.Sign(r, s)
+	return r, s.Number
+}
+
+// call sends one request; answers other than 2xx come back as *refusal. Those that do not come from the controller are
+// errors.
 func (c *client) call(ctx context.Context, method, p string, in, out any) error {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return err
 		}
-		body = bytes.NewReader(b)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base()+p, body)
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Authorization", "Bearer "+c.token)
+	return c.raw(ctx, method, p, body, out)
+}
+
+func (c *client) raw(ctx context.Context, method, p string, body []byte, out any) error {
+	r, number := c.signed(ctx, method, p, body)
 	resp, err := c.http.Do(r)
 	if err != nil {
 		return err
@@ -55,6 +68,9 @@ func (c *client) call(ctx context.Context, method, p string, in, out any) error 
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err
+	}
+	if proof := resp.Header.Get(security.ProofHeader); proof != c.key.Proof(number, resp.StatusCode, b) {
+		return fmt.Errorf("an answer without proof: %s: %s", resp.Status, b)
 	}
 	if resp.StatusCode >= 300 {
 		var e ErrorBody

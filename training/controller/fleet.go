@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/resourcemanager"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/training"
@@ -54,7 +54,7 @@ type fleet struct {
 	onlyExcluded bool
 	handled      uint64        // the last event that was taken in
 	ended        bool          // the application is finished: the resource manager knows this attempt no more
-	strangers    int           // requests that wait for the grant of their token
+	strangers    int           // requests that wait for the grant of their container
 	arrived      chan struct{} // closed when a container is granted
 	lastGrant    time.Time
 }
@@ -62,7 +62,8 @@ type fleet struct {
 // container is one that was granted.
 type container struct {
 	id, node, host string
-	token          [32]byte
+	key            security.RequestKey
+	admission      security.Admission
 	granted        time.Time
 	registered     bool
 	gone           bool
@@ -95,30 +96,26 @@ func (f *fleet) add(c *rmpb.Container) {
 	if _, known := f.containers[c.GetContainerId()]; known {
 		return
 	}
-	f.containers[c.GetContainerId()] = &container{id: c.GetContainerId(), node: c.GetNodeId(), host: c.GetHost(), token: hashToken(c.GetToken()), granted: time.Now()}
+	f.containers[c.GetContainerId()] = &container{id: c.GetContainerId(), node: c.GetNodeId(), host: c.GetHost(), key: security.NewRequestKey(c.GetToken(), security.ExecutorRequests), granted: time.Now()}
 	close(f.arrived)
 	f.arrived = make(chan struct{})
 }
 
-// owner is the container that a token belongs to, also when it has ended: its executor, if it still runs, is to learn
-// that from the answers. An unknown token may be a little faster than its grant, so that it is
-// waited for.
-func (f *fleet) owner(ctx context.Context, token string, patience time.Duration) (string, bool) {
-	sum := hashToken(token)
+// await finds a container, also one that has ended: its executor, if it still runs, is to learn that from the answers. An
+// executor may be a little faster than its grant, so that an unknown one is waited for; nil: in vain.
+func (f *fleet) await(ctx context.Context, id string, patience time.Duration) *container {
 	var deadline <-chan time.Time
 	for {
 		f.mu.Lock()
 		arrived := f.arrived
-		for id, c := range f.containers {
-			if subtle.ConstantTimeCompare(c.token[:], sum[:]) == 1 {
-				f.mu.Unlock()
-				return id, true
-			}
+		if c := f.containers[id]; c != nil {
+			f.mu.Unlock()
+			return c
 		}
 		if deadline == nil {
 			if f.strangers >= maxStrangers {
 				f.mu.Unlock()
-				return "", false
+				return nil
 			}
 			deadline = time.After(patience)
 			f.strangers++
@@ -132,14 +129,14 @@ func (f *fleet) owner(ctx context.Context, token string, patience time.Duration)
 		select {
 		case <-arrived:
 		case <-deadline:
-			return "", false
+			return nil
 		case <-ctx.Done():
-			return "", false
+			return nil
 		}
 	}
 }
 
-// maxStrangers bounds the requests that wait for their token's grant.
+// maxStrangers bounds the requests that wait for their container's grant.
 const maxStrangers = 256
 
 // node is the node of a container, "" if it is not known.

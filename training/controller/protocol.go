@@ -30,7 +30,7 @@ const (
 // RegisterExecutor is the body of POST /v1/executors: an executor process has started, or found the controller again.
 type RegisterExecutor struct {
 	Protocol int `json:"protocol"`
-	// ContainerID is HOPS_CONTAINER_ID; the bearer token must be this container's.
+	// ContainerID is HOPS_CONTAINER_ID; the key that signs must be this container's.
 	ContainerID string `json:"container_id"`
 	// Instance is chosen at random by each executor process. The same instance re-attaches to what it held, another one
 	// in the same container has lost it.
@@ -199,11 +199,13 @@ type Finished struct {
 // Error codes.
 const (
 	CodeBadRequest      = "BAD_REQUEST"           // 400 not JSON, a field of the wrong kind, a limit
-	CodeUnauthorized    = "UNAUTHORIZED"          // 401 no or unknown token
-	CodeForbidden       = "FORBIDDEN"             // 403 the token or user has no right to this
+	CodeUnauthorized    = "UNAUTHORIZED"          // 401 no good signature
+	CodeClockSkew       = "CLOCK_SKEW"            // 401 signed too long ago or too far ahead
+	CodeForbidden       = "FORBIDDEN"             // 403 the container or user has no right to this
 	CodeNotFound        = "NOT_FOUND"             // 404 no such experiment, trial or call
 	CodeUnknownExecutor = "UNKNOWN_EXECUTOR"      // 404 register again
 	CodeStaleAttempt    = "STALE_ATTEMPT"         // 409 the trial has moved on: kill its process, write nothing more, ask next
+	CodeRepeated        = "REPEATED"              // 409 the same signed request again: sign it anew
 	CodeUnreported      = "UNREPORTED"            // 409 final before all events are acknowledged: Ack says which are
 	CodeTooLarge        = "TOO_LARGE"             // 413
 	CodeIncomplete      = "CHECKPOINT_INCOMPLETE" // 422 manifest or files are not there in the sizes stated

@@ -117,9 +117,9 @@ func vectors() []vector {
 			404, &ErrorBody{ErrorDetail{Code: CodeUnknownExecutor, Message: "no executor e0099 in application_1700000000000_0007_1: register again"}},
 		},
 		{
-			"unauthorized", "The token is not that of a container of this experiment.", "POST", "/v1/executors",
+			"unauthorized", "The key is not that of a container of this experiment.", "POST", "/v1/executors",
 			&RegisterExecutor{Protocol: 1, ContainerID: "container_1700000000000_0007_01_000003", Instance: "0"},
-			401, &ErrorBody{ErrorDetail{Code: CodeUnauthorized, Message: "the token belongs to no container of this experiment"}},
+			401, &ErrorBody{ErrorDetail{Code: CodeUnauthorized, Message: "the request is not signed with the key of a container of this experiment, for the address 10.0.0.7:40123"}},
 		},
 		{
 			"status", "What people and programs see of an experiment.", "GET", "/v1/experiments/application_1700000000000_0007_1", nil,

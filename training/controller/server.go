@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"path"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -19,7 +20,7 @@ import (
 	"github.com/gohops/hops/training"
 )
 
-// route is one call, with the right it needs. serve gets the container of an executor's token.
+// route is one call, with the right it needs. serve gets the container whose key signed an executor's request.
 type route struct {
 	pattern string
 	right   security.Right
@@ -44,7 +45,7 @@ func (c *controller) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, t := range routes {
 		mux.HandleFunc(t.pattern, func(w http.ResponseWriter, r *http.Request) {
-			container, err := c.authorize(r, t.right)
+			w, container, err := c.authorize(w, r, t.right)
 			if err == nil {
 				err = readBody(w, r)
 			}
@@ -65,34 +66,77 @@ func (c *controller) handler() http.Handler {
 	return mux
 }
 
-// authorize finds who calls, and refuses who has no right.
-func (c *controller) authorize(r *http.Request, need security.Right) (container string, err error) {
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+// authorize finds who calls, and refuses who has no right. Through the writer that it returns, answers to executors carry
+// the controller's proof.
+func (c *controller) authorize(w http.ResponseWriter, r *http.Request, need security.Right) (_ http.ResponseWriter, container string, err error) {
 	switch need {
 	case security.Open:
-		return "", nil
+		return w, "", nil
 	case security.ContainersOnly:
-		if token == "" {
-			return "", refuse(401, CodeUnauthorized, "the request carries no token")
-		}
-		if container, ok := c.fleet.owner(r.Context(), token, c.times.Grant); ok {
-			return container, nil
-		}
-		return "", refuse(401, CodeUnauthorized, "the token belongs to no container of this experiment")
+		return c.authorizeExecutor(w, r)
 	case security.Owner:
 		if c.env.Caller == nil {
-			return "", refuse(403, CodeForbidden, "users are not served here")
+			return w, "", refuse(403, CodeForbidden, "users are not served here")
 		}
 		caller, err := c.env.Caller(r)
 		if err != nil {
-			return "", refuse(401, CodeUnauthorized, "%v", err)
+			return w, "", refuse(401, CodeUnauthorized, "%v", err)
 		}
 		if caller.Superuser || caller.User == c.env.User {
-			return "", nil
+			return w, "", nil
 		}
-		return "", refuse(403, CodeForbidden, "the experiment belongs to %s, not to %s", c.env.User, caller.User)
+		return w, "", refuse(403, CodeForbidden, "the experiment belongs to %s, not to %s", c.env.User, caller.User)
 	}
-	return "", refuse(403, CodeForbidden, "nobody has a right to this call")
+	return w, "", refuse(403, CodeForbidden, "nobody has a right to this call")
+}
+
+// authorizeExecutor finds the container whose key signed a request. Only once it is sure that the request was made for
+// this controller does the answer carry a proof, refusals included; one to somebody who passes on what an executor had
+// sent to another address carries none, and so the executor believes it as little.
+func (c *controller) authorizeExecutor(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, string, error) {
+	s, ok := security.ParseSignature(r)
+	if !ok {
+		return w, "", refuse(401, CodeUnauthorized, "the request carries no signature")
+	}
+	k := c.fleet.await(r.Context(), s.Container, c.times.Grant)
+	if k == nil || !k.key.Signed(r, c.env.Listener.Addr().String(), s) {
+		return w, "", refuse(401, CodeUnauthorized, "the request is not signed with the key of a container of this experiment, for the address %s", c.env.Listener.Addr())
+	}
+	w = &provenWriter{w, k.key, s.Number}
+	switch err := k.admission.Admit(s.Number, time.Now()); {
+	case errors.Is(err, security.ErrSkew):
+		return w, "", refuse(401, CodeClockSkew, "%v", err)
+	case err != nil:
+		return w, "", refuse(409, CodeRepeated, "%v", err)
+	}
+	r.Body = &sumReader{ReadCloser: r.Body, want: s.Body, hash: sha256.New()}
+	return w, k.id, nil
+}
+
+// provenWriter is of an answer to a signed request.
+type provenWriter struct {
+	http.ResponseWriter
+	key    security.RequestKey
+	number int64
+}
+
+// Unwrap is for http.ResponseController.
+func (w *provenWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// sumReader compares a body with the hash that was signed, when it has been read to its end.
+type sumReader struct {
+	io.ReadCloser
+	want string
+	hash hash.Hash
+}
+
+func (s *sumReader) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	s.hash.Write(p[:n])
+	if errors.Is(err, io.EOF) && hex.EncodeToString(s.hash.Sum(nil)) != s.want {
+		return n, refuse(401, CodeUnauthorized, "the body is not the one that was signed")
+	}
+	return n, err
 }
 
 // bodyPatience bounds the time that a caller may take to send a body.
@@ -110,8 +154,6 @@ func readBody(w http.ResponseWriter, r *http.Request) error {
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	return err
 }
-
-func hashToken(token string) [32]byte { return sha256.Sum256([]byte(token)) }
 
 func (c *controller) answerError(w http.ResponseWriter, err error) {
 	var tooLarge *http.MaxBytesError
@@ -136,6 +178,9 @@ func answer(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
+	if p, ok := w.(*provenWriter); ok {
+		w.Header().Set(security.ProofHeader, p.key.Proof(p.number, status, b))
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(b) // a caller that is gone asks again
 }

@@ -43,7 +43,7 @@ class Response:
 
 def request(address, method, target, body=None, headers=None, timeout=60.0):
     """One request to one address. A kept connection that the server has closed meanwhile is opened again once, if the
-    request may be repeated."""
+    request may be repeated. headers may be a function that makes them anew for each try."""
     pool = _local.__dict__.setdefault("pool", {})
     for attempt in (0, 1):
         connection = pool.pop(address, None)
@@ -54,7 +54,7 @@ def request(address, method, target, body=None, headers=None, timeout=60.0):
         elif connection.sock is not None:
             connection.sock.settimeout(timeout)
         try:
-            connection.request(method, target, body=body, headers=headers or {})
+            connection.request(method, target, body=body, headers=headers() if callable(headers) else headers or {})
             answer = connection.getresponse()
             data = answer.read()
         except BROKEN:

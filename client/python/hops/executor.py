@@ -17,7 +17,7 @@ import threading
 import time
 import urllib.parse
 
-from hops import VERSION, _cluster, _events, _http, _run, _webhdfs
+from hops import VERSION, _cluster, _events, _http, _run, _signature, _webhdfs
 
 # How long an executor looks for its controller before it gives up.
 PATIENCE = 600.0
@@ -34,6 +34,10 @@ class Stale(Exception):
 
 class Abandoned(Exception):
     """No controller answered for so long that this executor gives up."""
+
+
+class Unproven(Exception):
+    """Something answered that has not shown to be the controller: nothing that it says counts."""
 
 
 class Refused(Exception):
@@ -62,7 +66,7 @@ class Controller:
 
     def __init__(self):
         self.url = os.environ["HOPS_CONTROLLER"].rstrip("/")
-        self.token = _cluster.token()
+        self.key = _signature.key(_cluster.token(), "executor")
         self.container = os.environ.get("HOPS_CONTAINER_ID", "")
         self.instance = secrets.token_hex(8)
         self.fs = _webhdfs.WebHDFS(timeout=20)
@@ -91,7 +95,7 @@ class Controller:
         return self._retried("POST", lambda: "/v1/trials/%s/%d/%s" % (trial.name, trial.attempt, what), body, trial=trial)
 
     def _retried(self, method, target, body, reattach=True, trial=None):
-        backoff = _http.Backoff(PATIENCE)
+        backoff, stranger = _http.Backoff(PATIENCE), ""
         while True:
             if trial is not None and trial.stale:
                 raise Stale()
@@ -103,17 +107,31 @@ class Controller:
                 if e.code == "UNKNOWN_EXECUTOR" and reattach:
                     with self._attach:
                         self.register()
-                elif e.status != 503:
+                elif e.status != 503 and e.code != "REPEATED":
                     raise
             except _http.BROKEN:
                 self._look_around()
+            except Unproven as e:
+                stranger = "; " + str(e)
+                self._look_around()
             if not backoff.wait():
-                raise Abandoned("no controller answered for %.0f s" % PATIENCE)
+                raise Abandoned("no controller answered for %.0f s%s" % (PATIENCE, stranger))
 
     def _call(self, method, target, body):
-        headers = {"Authorization": "Bearer %s" % self.token, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
-        answer = _http.request(self.url, method, target, body=data, headers=headers, timeout=45)
+        url, number = self.url, 0
+
+        def headers():
+            nonlocal number
+            number = _signature.number()
+            host = "%s:%d" % _cluster.split(url)
+            signature = _signature.sign(self.key, method, target, host, self.container, number, data)
+            return {"Host": host, "Authorization": signature, "Content-Type": "application/json"}
+
+        answer = _http.request(url, method, target, body=data, headers=headers, timeout=45)
+        if not _signature.proven(self.key, number, answer.status, answer.body, answer.headers.get(_signature.PROOF)):
+            raise Unproven("what answers at %s has not shown to be the controller (HTTP %d: %s)" % (
+                url, answer.status, answer.body[:300].decode("utf-8", "replace")))
         if answer.status < 300:
             return answer.document()
         try:

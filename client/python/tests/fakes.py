@@ -1,9 +1,14 @@
 """A WebHDFS server and a controller for tests, on the standard library."""
 import collections
+import hashlib
+import hmac
 import json
+import re
 import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from hops import _signature
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -155,11 +160,13 @@ class FakeManager(Fake):
 class FakeController(Fake):
     """Hands out assignments and records what it is told. stop_at: the step whose report is answered with stop. unavailable:
     how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
-    a word, as a server may that ends meanwhile. gone: it ends when a report has come."""
+    a word, as a server may that ends meanwhile. gone: it ends when a report has come. strangers: how many calls are answered
+    first by somebody who does not know the key."""
 
-    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False):
+    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
+        self.strangers, self.numbers = strangers, set()
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
         super().__init__()
@@ -168,8 +175,24 @@ class FakeController(Fake):
         body = h.body()
         with self.lock:
             path = urllib.parse.urlsplit(h.path).path.split("/")
-            if h.headers.get("Authorization") != "Bearer sesame":
-                return h.answer(401, {"error": {"code": "UNAUTHORIZED", "message": "no token"}})
+            signing, given = _signature.key("sesame", "executor"), h.headers.get("Authorization", "")
+            number = int(re.search(r"number=(\d+)", given).group(1))
+            want = _signature.sign(signing, h.command, h.path, self.url[len("http://"):], "container_1", number, body)
+            if given != want or "sesame" in str(h.headers) or number in self.numbers:
+                return h.answer(401, {"error": {"code": "UNAUTHORIZED", "message": "no signature"}})
+            self.numbers.add(number)
+            h.__dict__.pop("answer", None)  # that of the request before
+            plain = h.answer
+
+            def prove(status, body):
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
+                text = "hops-answer-1\n%d\n%d\n%s" % (number, status, hashlib.sha256(data).hexdigest())
+                plain(status, data, [("X-Hops-Proof", hmac.new(signing, text.encode(), hashlib.sha256).hexdigest())])
+
+            if self.strangers:
+                self.strangers -= 1
+                return h.answer(200, {"action": "drain", "reason": "says a stranger"})
+            h.answer = prove
             if self.unavailable and path[2] == "trials":
                 self.unavailable -= 1
                 return h.answer(503, {"error": {"code": "NOT_READY", "message": "starting"}})

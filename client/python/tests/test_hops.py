@@ -13,7 +13,7 @@ ROOT = os.path.dirname(HERE)
 sys.path[:0] = [ROOT, HERE]
 
 import fakes  # noqa: E402
-from hops import _code, _events, _jobs, _run, _webhdfs  # noqa: E402
+from hops import _code, _events, _jobs, _run, _signature, _webhdfs  # noqa: E402
 from maggy import Searchspace  # noqa: E402
 from maggy.optimizer import Asha, spec_of  # noqa: E402
 
@@ -267,6 +267,22 @@ class Executor(unittest.TestCase):
         self.assertEqual([m["step"] for _, m in c.checkpoints], [1, 2, 3])
         self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"])
         self.assertEqual([f["step"] for f in facts if f["kind"] == "metric"], [1, 2, 3])
+
+    def test_what_a_stranger_answers_does_not_count(self):
+        c, _, _ = self.run_executor("train", strangers=3)
+        self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"])
+        self.run_executor("train", status=1, patience=0.5, strangers=1 << 30)
+        self.assertIn("has not shown to be the controller", self.said)
+
+    def test_signatures_are_those_of_the_other_side(self):
+        with open(os.path.join(PROTOCOL, "..", "signature.json")) as f:
+            v = json.load(f)
+        key = _signature.key(v["token"], v["purpose"])
+        self.assertEqual(_signature.sign(key, v["method"], v["target"], v["host"], v["container"], v["number"], v["body"].encode()), v["authorization"])
+        a = v["answer"]
+        self.assertTrue(_signature.proven(key, v["number"], a["status"], a["body"].encode(), a["proof"]))
+        for proof in (None, "", a["proof"][::-1]):
+            self.assertFalse(_signature.proven(key, v["number"], a["status"], a["body"].encode(), proof))
 
     def test_an_executor_whose_controller_is_gone_ends_while_its_trial_runs(self):
         self.run_executor("endless", status=1, patience=0.5, gone=True)

@@ -566,7 +566,7 @@ func (x *Lease) GetClientNode() string {
 // Retry is what a request that succeeded answered, kept so that its repetition answers the same.
 type Retry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identity of the request.
+	// Identity of the request: a hash of the client's id and of the user, and the client's number.
 	Client []byte `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
 	Call   int32  `protobuf:"varint,9,opt,name=call,proto3" json:"call,omitempty"`
 	// Replicated time of the request.
