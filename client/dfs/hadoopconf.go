@@ -256,17 +256,23 @@ func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, err
 			continue
 		}
 		names := splitList(c.Properties["dfs.ha.namenodes."+service])
-		if len(names) == 0 {
-			if addr := c.Properties["dfs.namenode.rpc-address."+service]; addr != "" {
-				config.Namenodes = []string{withPort(addr)}
-			}
-		}
+		properties := make([]string, 0, len(names)+1)
 		for _, name := range names {
-			addr := c.Properties["dfs.namenode.rpc-address."+service+"."+name]
+			properties = append(properties, "dfs.namenode.rpc-address."+service+"."+name)
+		}
+		if alone := "dfs.namenode.rpc-address." + service; len(names) == 0 && c.Properties[alone] != "" {
+			properties = append(properties, alone)
+		}
+		for _, property := range properties {
+			addr := c.Properties[property]
 			if addr == "" {
-				return Config{}, fmt.Errorf("name service %s: dfs.namenode.rpc-address.%s.%s is not set: %w", service, service, name, metadata.ErrInvalidArgument)
+				return Config{}, fmt.Errorf("name service %s: %s is not set: %w", service, property, metadata.ErrInvalidArgument)
 			}
-			config.Namenodes = append(config.Namenodes, withPort(addr))
+			addr, err := withPort(property, addr)
+			if err != nil {
+				return Config{}, err
+			}
+			config.Namenodes = append(config.Namenodes, addr)
 		}
 		if len(config.Namenodes) == 0 {
 			return Config{}, fmt.Errorf("name service %s has no namenodes: %w", service, metadata.ErrInvalidArgument)
@@ -276,15 +282,24 @@ func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, err
 	if authority == "" {
 		return Config{}, fmt.Errorf("the URI names no host: %w", metadata.ErrInvalidArgument)
 	}
-	config.Namenodes = []string{withPort(authority)}
+	addr, err := withPort("the URI", authority)
+	if err != nil {
+		return Config{}, err
+	}
+	config.Namenodes = []string{addr}
 	return config, nil
 }
 
-func withPort(addr string) string {
+// withPort is an address of a namenode with its port. Error: ErrInvalidArgument, with the name of what says so.
+func withPort(source, addr string) (string, error) {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
-		return addr
+		return addr, nil
 	}
-	return net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
+	with := net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
+	if _, _, err := net.SplitHostPort(with); err != nil {
+		return "", fmt.Errorf("%s: %q is neither a host nor host:port: %w", source, addr, metadata.ErrInvalidArgument)
+	}
+	return with, nil
 }
 
 func splitList(s string) []string {
