@@ -34,7 +34,12 @@ func (c *Client) openStream(ctx context.Context, b *located, id *hadooppb.Datano
 	if err != nil {
 		return nil, err
 	}
-	s := &blockStream{pool: c.peers, peer: p, packets: dtp.NewPacketReader(p.r), pos: offset, end: offset + length}
+	return startStream(c.peers, p, answer, offset, length)
+}
+
+// startStream reads what a datanode sends behind its answer.
+func startStream(pool *peerPool, p *peer, answer *hadooppb.BlockOpResponseProto, offset, length int64) (s *blockStream, err error) {
+	s = &blockStream{pool: pool, peer: p, packets: dtp.NewPacketReader(p.r), pos: offset, end: offset + length}
 	info := answer.GetReadOpChecksumInfo()
 	if info == nil {
 		s.close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -42,8 +43,8 @@ func LoadHadoopConf(dir string) (*HadoopConf, error) {
 			return nil, err
 		}
 	}
-	for name := range c.Properties {
-		c.Properties[name] = c.expand(c.Properties[name])
+	if err := c.expandAll(); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return c, nil
 }
@@ -77,6 +78,14 @@ func (c *HadoopConf) LoadFile(file string) error {
 		return err
 	}
 	defer f.Close()
+	if err := c.read(f); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// read adds the properties of a configuration file.
+func (c *HadoopConf) read(r io.Reader) error {
 	var document struct {
 		XMLName  xml.Name `xml:"configuration"`
 		Property []struct {
@@ -84,16 +93,31 @@ func (c *HadoopConf) LoadFile(file string) error {
 			Value string `xml:"value"`
 		} `xml:"property"`
 	}
-	decoder := xml.NewDecoder(io.LimitReader(f, maxConfFile))
+	decoder := xml.NewDecoder(io.LimitReader(r, maxConfFile))
 	if err := decoder.Decode(&document); err != nil {
 		if errors.Is(err, io.EOF) {
 			return nil // an empty file
 		}
-		return fmt.Errorf("%s: %w", file, err)
+		return err
 	}
 	for _, p := range document.Property {
 		c.Properties[strings.TrimSpace(p.Name)] = strings.TrimSpace(p.Value)
 	}
+	return nil
+}
+
+// expandAll writes out the values. All of them together are bounded as a file is: a few that name each other would make
+// gigabytes of a few lines.
+func (c *HadoopConf) expandAll() error {
+	expanded := make(map[string]string, len(c.Properties))
+	total := 0
+	for name, value := range c.Properties {
+		expanded[name] = c.expand(value)
+		if total += len(expanded[name]); total > maxConfFile {
+			return fmt.Errorf("with every ${...} written out its properties have more than %d bytes: %w", maxConfFile, metadata.ErrInvalidArgument)
+		}
+	}
+	c.Properties = expanded
 	return nil
 }
 
@@ -132,6 +156,9 @@ func (c *HadoopConf) DefaultFS() string {
 	return c.Properties["fs.default.name"]
 }
 
+// maxTrashMinutes is a century.
+const maxTrashMinutes = 100 * 365 * 24 * 60
+
 // TrashInterval is how long deleted files are kept, zero if they are not.
 func (c *HadoopConf) TrashInterval() (time.Duration, error) {
 	v := c.Properties["fs.trash.interval"]
@@ -139,8 +166,8 @@ func (c *HadoopConf) TrashInterval() (time.Duration, error) {
 		return 0, nil
 	}
 	minutes, err := strconv.ParseFloat(v, 64)
-	if err != nil || minutes < 0 {
-		return 0, fmt.Errorf("fs.trash.interval: %q is no number of minutes", v)
+	if err != nil || !(minutes >= 0 && minutes <= maxTrashMinutes) { // NaN is neither
+		return 0, fmt.Errorf("fs.trash.interval: %q is no number of minutes from 0 to %d", v, int64(maxTrashMinutes))
 	}
 	return time.Duration(minutes * float64(time.Minute)), nil
 }
@@ -229,17 +256,23 @@ func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, err
 			continue
 		}
 		names := splitList(c.Properties["dfs.ha.namenodes."+service])
-		if len(names) == 0 {
-			if addr := c.Properties["dfs.namenode.rpc-address."+service]; addr != "" {
-				config.Namenodes = []string{withPort(addr)}
-			}
-		}
+		properties := make([]string, 0, len(names)+1)
 		for _, name := range names {
-			addr := c.Properties["dfs.namenode.rpc-address."+service+"."+name]
+			properties = append(properties, "dfs.namenode.rpc-address."+service+"."+name)
+		}
+		if alone := "dfs.namenode.rpc-address." + service; len(names) == 0 && c.Properties[alone] != "" {
+			properties = append(properties, alone)
+		}
+		for _, property := range properties {
+			addr := c.Properties[property]
 			if addr == "" {
-				return Config{}, fmt.Errorf("name service %s: dfs.namenode.rpc-address.%s.%s is not set: %w", service, service, name, metadata.ErrInvalidArgument)
+				return Config{}, fmt.Errorf("name service %s: %s is not set: %w", service, property, metadata.ErrInvalidArgument)
 			}
-			config.Namenodes = append(config.Namenodes, withPort(addr))
+			addr, err := withPort(property, addr)
+			if err != nil {
+				return Config{}, err
+			}
+			config.Namenodes = append(config.Namenodes, addr)
 		}
 		if len(config.Namenodes) == 0 {
 			return Config{}, fmt.Errorf("name service %s has no namenodes: %w", service, metadata.ErrInvalidArgument)
@@ -249,15 +282,24 @@ func (c *HadoopConf) reach(config Config, scheme, authority string) (Config, err
 	if authority == "" {
 		return Config{}, fmt.Errorf("the URI names no host: %w", metadata.ErrInvalidArgument)
 	}
-	config.Namenodes = []string{withPort(authority)}
+	addr, err := withPort("the URI", authority)
+	if err != nil {
+		return Config{}, err
+	}
+	config.Namenodes = []string{addr}
 	return config, nil
 }
 
-func withPort(addr string) string {
+// withPort is an address of a namenode with its port. Error: ErrInvalidArgument, with the name of what says so.
+func withPort(source, addr string) (string, error) {
 	if _, _, err := net.SplitHostPort(addr); err == nil {
-		return addr
+		return addr, nil
 	}
-	return net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
+	with := net.JoinHostPort(strings.Trim(addr, "[]"), defaultPort)
+	if _, _, err := net.SplitHostPort(with); err != nil {
+		return "", fmt.Errorf("%s: %q is neither a host nor host:port: %w", source, addr, metadata.ErrInvalidArgument)
+	}
+	return with, nil
 }
 
 func splitList(s string) []string {
@@ -301,7 +343,7 @@ func (c *HadoopConf) config() (Config, error) {
 	get("dfs.client.socket-timeout", func(v string) error {
 		ms, err := strconv.ParseInt(strings.TrimSuffix(v, "ms"), 10, 64)
 		if err == nil && ms > 0 {
-			config.DatanodeTimeout = time.Duration(ms) * time.Millisecond
+			config.DatanodeTimeout = time.Duration(min(ms, math.MaxInt32)) * time.Millisecond // Hadoop has an int for it
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -115,9 +116,10 @@ type params map[string]string
 
 func query(v url.Values) params {
 	p := params{}
-	for name, values := range v {
-		if len(values) > 0 && values[0] != "" && values[0] != "null" {
-			p[strings.ToLower(name)] = values[0]
+	for _, name := range slices.Sorted(maps.Keys(v)) { // of two spellings of a name always the same one counts
+		lower, value := strings.ToLower(name), v.Get(name)
+		if _, twice := p[lower]; !twice && value != "" && value != "null" {
+			p[lower] = value
 		}
 	}
 	return p

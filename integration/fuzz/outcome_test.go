@@ -52,8 +52,9 @@ fuzz: elapsed: 6s, execs: 4 (0/sec), new interesting: 0 (total: 1)
 fuzz: elapsed: 30s, execs: 4 (0/sec), new interesting: 0 (total: 1)
 PASS
 `, nil, outcome{executions: 4, verdict: stuck}, "after 3s of 30s"},
-		"a program that died": {"fuzz: elapsed: 3s, execs: 4 (1/sec), new interesting: 0 (total: 1)\nSIGQUIT: quit\n", errors.New("signal: quit"), outcome{executions: 4, verdict: broken}, "signal: quit"},
-		"nothing":             {"", exit, outcome{verdict: broken}, "exit status 1"},
+		"the end, which Go calls a failure": {"fuzz: elapsed: 40s, execs: 9 (1/sec), new interesting: 7 (total: 8)\n--- FAIL: FuzzX (40.09s)\n    context deadline exceeded\nFAIL\n", exit, outcome{executions: 9, fresh: 7}, ""},
+		"a program that died":               {"fuzz: elapsed: 3s, execs: 4 (1/sec), new interesting: 0 (total: 1)\nSIGQUIT: quit\n", errors.New("signal: quit"), outcome{executions: 4, verdict: broken}, "signal: quit"},
+		"nothing":                           {"", exit, outcome{verdict: broken}, "exit status 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := parseRun(test.out, test.err)

@@ -49,8 +49,7 @@ func socketOwner(conn ConnAddrs) (uint32, error) {
 //	sockid        sport be16 | dport be16 | src [16] | dst [16] | if u32 | cookie [2]u32          48 bytes
 //	inet_diag_msg family u8 | state u8 | timer u8 | retrans u8 | sockid | expires u32 | rqueue u32 | wqueue u32 | uid u32 | inode u32
 func diagOwner(fd int, family uint8, source, destination *net.TCPAddr) (uint32, error) {
-	const header, request = 16, 56
-	const sockDiagByFamily = 20
+	const header, request = diagHeader, 56
 	b := make([]byte, header+request)
 	ne := binary.NativeEndian
 	ne.PutUint32(b[0:], uint32(len(b)))
@@ -74,7 +73,18 @@ func diagOwner(fd int, family uint8, source, destination *net.TCPAddr) (uint32, 
 	if err != nil {
 		return 0, fmt.Errorf("sock_diag: %w", err)
 	}
-	answer = answer[:n]
+	return parseDiag(answer[:n])
+}
+
+const (
+	diagHeader       = 16 // of a netlink message
+	sockDiagByFamily = 20
+)
+
+// parseDiag reads the kernel's answer: the user of the socket, if it has an owner.
+func parseDiag(answer []byte) (uid uint32, err error) {
+	const header = diagHeader
+	ne := binary.NativeEndian
 	if len(answer) < header+4 {
 		return 0, errors.New("sock_diag: short answer")
 	}

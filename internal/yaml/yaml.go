@@ -20,6 +20,8 @@ const (
 	maxTokens = 200_000
 	// maxDepth is how deep values may be nested in one another on one line or in brackets; indentation bounds itself.
 	maxDepth = 100
+	// maxKeys is how many keys may stand outside of brackets: with these the library's time grows with the square.
+	maxKeys = 10_000
 	// maxValues is how many values a file may have with every alias written out.
 	maxValues = 1_000_000
 )
@@ -114,7 +116,7 @@ func checkTokens(tokens token.Tokens) error {
 	if len(tokens) > maxTokens {
 		return fmt.Errorf("%d words and signs, the most that is read is %d", len(tokens), maxTokens)
 	}
-	brackets, signs, line := 0, 0, 0 // signs: that open a value, on this line
+	brackets, signs, line, keys, documents := 0, 0, 0, 0, 0 // signs: that open a value, on this line
 	for _, t := range tokens {
 		if t.Position.Line != line {
 			line, signs = t.Position.Line, 0
@@ -128,6 +130,18 @@ func checkTokens(tokens token.Tokens) error {
 			signs++
 		case token.StringType, token.CollectEntryType:
 			signs = 0
+		case token.MappingValueType:
+			if brackets == 0 {
+				keys++
+			}
+		case token.DocumentHeaderType:
+			documents++
+		}
+		if keys > maxKeys {
+			return fmt.Errorf("line %d: more than %d keys", line, maxKeys)
+		}
+		if documents > 1 {
+			return fmt.Errorf("line %d: a second document begins, one is read", line)
 		}
 		if brackets > maxDepth || signs > maxDepth {
 			return fmt.Errorf("line %d: values are nested more than %d deep", line, maxDepth)
@@ -172,6 +186,9 @@ func checkAliases(file *ast.File) error {
 			sum += n
 		}
 		return min(sum, maxValues+1)
+	}
+	if len(file.Docs) > 1 {
+		return fmt.Errorf("it holds %d documents, one is read", len(file.Docs))
 	}
 	total := 0
 	for _, doc := range file.Docs {

@@ -324,7 +324,38 @@ func FuzzSnapshotOfWildRecords(f *testing.F) {
 	view.Close()
 	marker := w.ns.meta.marker()
 	marker.Index = w.index
-	log := w.log[len(w.log)-12:] // to be applied to it again
+	log := w.log[len(w.log)-12:] // to be applied to it again, and some more
+	for _, path := range []string{"/acl/long", "/acl/other", "/acl/cut", "/acl/lost", "/q/full", "/q/open", "/acl", "/q", "/a", "/b/c"} {
+		for _, op := range []any{
+			&logpb.SetReplication{Target: to(path), Replication: 2}, &logpb.SetPermission{Target: to(path), Mode: 0o770},
+			&logpb.SetACL{Target: to(path), Change: logpb.SetACL_REMOVE_DEFAULT}, &logpb.SetTimes{Target: to(path), Mtime: 1, Atime: 1},
+			&logpb.SetXAttr{Target: to(path), Create: true, Replace: true, Attribute: &logpb.XAttr{Name: "b"}},
+			&logpb.SetQuota{Target: to(path), Names: 100, Space: metadata.QuotaKeep}, create(path+"/x", "wild"), create(path, "wild"),
+			&logpb.Append{Target: to(path), ClientName: "wild"}, &logpb.Truncate{Target: to(path), Length: 3, ClientName: "wild", RecoveryId: 1030},
+			&logpb.Concat{Target: to(path), Sources: []*logpb.Target{to("/acl/other")}}, &logpb.Rename{Source: to(path), Target: to(path + "2"), Legacy: true},
+			&logpb.Delete{Target: to(path + "2"), Recursive: true},
+		} {
+			data, err := command(super, op).MarshalVT()
+			if err != nil {
+				f.Fatal(err)
+			}
+			log = append(log, [][]byte{data})
+		}
+	}
+	for _, lease := range w.ns.Leases() {
+		for _, id := range lease.Files {
+			for _, op := range []any{
+				&logpb.Fsync{Inode: uint64(id), ClientName: lease.Holder, LastBlockLength: 9}, &logpb.AbandonBlock{Inode: uint64(id), ClientName: lease.Holder, Block: &logpb.Block{}},
+				&logpb.StartRecovery{Inode: uint64(id), Holder: lease.Holder, RecoveryId: 1031}, &logpb.Complete{Inode: uint64(id), ClientName: lease.Holder},
+			} {
+				data, err := command(super, op).MarshalVT()
+				if err != nil {
+					f.Fatal(err)
+				}
+				log = append(log, [][]byte{data})
+			}
+		}
+	}
 	// Changes of the records at single places: record, kind of change, two bytes more.
 	for i := range byte(len(base)) {
 		for kind := range byte(wildChanges) {

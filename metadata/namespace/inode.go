@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"fmt"
+	"slices"
 	"unique"
 
 	"github.com/tidwall/btree"
@@ -287,5 +288,43 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 	default:
 		return nil, fmt.Errorf("record of inode %d is neither a file nor a directory: %w", r.Id, metadata.ErrCorrupt)
 	}
+	if what := n.implausible(&r); what != "" {
+		return nil, fmt.Errorf("record of inode %d: %s: %w", r.Id, what, metadata.ErrCorrupt)
+	}
 	return n, nil
+}
+
+// implausible says what commands, which rely on it, never make of an inode with the record r; empty: nothing.
+func (n *inode) implausible(r *logpb.INode) string {
+	if r.Mode > modeMask {
+		return fmt.Sprintf("mode %o", r.Mode)
+	}
+	if n.extra.hasACL() {
+		list := n.logicalACL()
+		if valid, err := validACL(list); err != nil || !slices.Equal(valid, list) || n.file != nil && len(n.extra.inherited) > 0 {
+			return "an access control list that is none"
+		}
+	}
+	if n.dir != nil {
+		if n.dir.entries < 0 {
+			return fmt.Sprintf("%d entries", r.Directory.Entries)
+		}
+		return ""
+	}
+	f := n.file
+	if n.quota() != nil || f.blockSize < 0 || f.blockSize > maxLength || r.File.Replication < 1 || r.File.Replication > metadata.MaxReplication || len(f.blocks) > MaxBlocks {
+		return fmt.Sprintf("block size %d, replication %d, %d blocks, or a quota", f.blockSize, r.File.Replication, len(f.blocks))
+	}
+	for _, b := range f.blocks {
+		if b.Length < 0 || b.Length > maxLength {
+			return fmt.Sprintf("block %v", b)
+		}
+	}
+	if o := f.open; o != nil {
+		if state := r.File.Construction.LastBlock; state < 0 || BlockState(state) > UnderRecovery || o.state != Complete && len(f.blocks) == 0 ||
+			o.truncate < 0 || o.truncate > maxLength+1 || o.truncate > 0 && o.state != UnderRecovery {
+			return fmt.Sprintf("last of %d blocks is in state %d, to be cut to %d", len(f.blocks), state, o.truncate-1)
+		}
+	}
+	return ""
 }
