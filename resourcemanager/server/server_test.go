@@ -310,17 +310,20 @@ func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 
 func TestAMasterThatDiesFindsItsContainersAgain(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	done := make(chan struct{})
+	done, training := make(chan struct{}), make(chan struct{}) // training: the second instance runs
 	var masters atomic.Int32
 	master := realMaster(t)
 	n := c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.ApplicationMaster {
 			if masters.Add(1) == 1 {
 				ctx, cancel := context.WithCancel(ctx)
+				defer cancel()
 				go func() {
-					eventually(t, "workers", func() bool { return c.live[0] == nil || len(c.leader().View().Asks(mustApp(t, spec))) == 0 })
-					time.Sleep(50 * time.Millisecond)
-					cancel()
+					select {
+					case <-training:
+						cancel()
+					case <-ctx.Done():
+					}
 				}()
 				master(ctx, spec)
 				return 9
@@ -330,6 +333,7 @@ func TestAMasterThatDiesFindsItsContainersAgain(t *testing.T) {
 		if spec.Env["HOPS_INSTANCE"] == "0" {
 			return 0
 		}
+		close(training)
 		select {
 		case <-ctx.Done():
 			return 143

@@ -213,7 +213,7 @@ func parseRights(s string) (metadata.Access, bool) {
 	return 0, false
 }
 
-func setACL(change namenode.ACLChange) operation {
+func setACL(change namenode.ACLChange) func(*request) (response, error) {
 	return func(q *request) (response, error) {
 		var entries []metadata.ACLEntry
 		if change != namenode.ACLRemove && change != namenode.ACLRemoveDefault {

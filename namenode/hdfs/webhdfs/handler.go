@@ -81,6 +81,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := &request{Handler: h, http: r}
 	defer q.tab.settle()
 	answer, err := q.answer()
+	q.audit(err)
 	// Whatever a client sends here instead of to the datanode is read, so that it sees the answer.
 	_, _ = io.CopyN(io.Discard, r.Body, maxDiscard)
 	switch {
@@ -171,7 +172,23 @@ func (q *request) answer() (response, error) {
 	if !h.service.Active() {
 		return response{}, namenode.ErrStandbyRead
 	}
-	return op(q)
+	if op.right == security.Superuser && !q.caller.Superuser {
+		return response{}, metadata.Errorf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", q.caller.User)
+	}
+	return op.serve(q)
+}
+
+// audit records that the caller was let, or was refused.
+func (q *request) audit(err error) {
+	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead
+	if q.caller.User == "" || err != nil && !security.Refused(err) || err == nil && !q.door.Audits(read) {
+		return
+	}
+	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: q.op, Source: q.path, Target: q.params["destination"], Read: read}
+	if err != nil {
+		d.Reason = err.Error()
+	}
+	q.door.Record(d)
 }
 
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {

@@ -3,96 +3,115 @@ package webhdfs
 import (
 	"net/http"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs"
 )
 
-type operation func(*request) (response, error)
+// operation is one operation, and the right that it needs. Those that change something are for callers with a name too,
+// and the service checks what the permissions of paths allow.
+type operation struct {
+	right security.Right
+	serve func(*request) (response, error)
+}
+
+const anyone, byPath, superuser = security.Anyone, security.ByPath, security.Superuser
+
+// Routes lists the operations, as what a port does.
+func Routes(port string) []security.Route {
+	var out []security.Route
+	for method, table := range operations {
+		for name, op := range table {
+			out = append(out, security.Route{Port: port, Name: method + " " + Prefix + "/{path} op=" + name, Right: op.right})
+		}
+	}
+	return out
+}
 
 // operations is the table of WebHDFS by HTTP method. What this namenode has no feature for answers
 // UnsupportedOperationException; a name that is not here is not an operation.
 var operations = map[string]map[string]operation{
 	http.MethodGet: {
-		"OPEN":                  (*request).open,
-		"GETFILECHECKSUM":       (*request).checksum,
-		"GETFILESTATUS":         (*request).fileStatus,
-		"GETFILELINKSTATUS":     (*request).fileStatus,
-		"LISTSTATUS":            (*request).list,
-		"LISTSTATUS_BATCH":      (*request).listBatch,
-		"GETCONTENTSUMMARY":     (*request).summary,
-		"GETQUOTAUSAGE":         (*request).quotaUsage,
-		"GETHOMEDIRECTORY":      (*request).home,
-		"GETTRASHROOT":          (*request).trashRoot,
-		"GETTRASHROOTS":         (*request).trashRoots,
-		"GETSERVERDEFAULTS":     (*request).serverDefaults,
-		"GETSTATUS":             (*request).fsStatus,
-		"CHECKACCESS":           (*request).checkAccess,
-		"GETFILEBLOCKLOCATIONS": (*request).blockLocations,
-		"GET_BLOCK_LOCATIONS":   (*request).locatedBlocks,
-		"GETACLSTATUS":          (*request).aclStatus,
-		"GETXATTRS":             (*request).xattrs,
-		"LISTXATTRS":            (*request).xattrNames,
-		"GETSTORAGEPOLICY":      (*request).storagePolicy,
-		"GETALLSTORAGEPOLICY":   (*request).storagePolicies,
-		"GETECPOLICY":           (*request).ecPolicy,
-		"GETECPOLICIES":         (*request).ecPolicies,
-		"GETECCODECS":           (*request).ecCodecs,
-		"GETDELEGATIONTOKEN":    (*request).delegationToken,
-		"GETLINKTARGET":         (*request).linkTarget,
+		"OPEN":                  {byPath, (*request).open},
+		"GETFILECHECKSUM":       {byPath, (*request).checksum},
+		"GETFILESTATUS":         {byPath, (*request).fileStatus},
+		"GETFILELINKSTATUS":     {byPath, (*request).fileStatus},
+		"LISTSTATUS":            {byPath, (*request).list},
+		"LISTSTATUS_BATCH":      {byPath, (*request).listBatch},
+		"GETCONTENTSUMMARY":     {byPath, (*request).summary},
+		"GETQUOTAUSAGE":         {byPath, (*request).quotaUsage},
+		"GETHOMEDIRECTORY":      {anyone, (*request).home},
+		"GETTRASHROOT":          {byPath, (*request).trashRoot},
+		"GETTRASHROOTS":         {anyone, (*request).trashRoots},
+		"GETSERVERDEFAULTS":     {anyone, (*request).serverDefaults},
+		"GETSTATUS":             {anyone, (*request).fsStatus},
+		"CHECKACCESS":           {byPath, (*request).checkAccess},
+		"GETFILEBLOCKLOCATIONS": {byPath, (*request).blockLocations},
+		"GET_BLOCK_LOCATIONS":   {byPath, (*request).locatedBlocks},
+		"GETACLSTATUS":          {byPath, (*request).aclStatus},
+		"GETXATTRS":             {byPath, (*request).xattrs},
+		"LISTXATTRS":            {byPath, (*request).xattrNames},
+		"GETSTORAGEPOLICY":      {byPath, (*request).storagePolicy},
+		"GETALLSTORAGEPOLICY":   {anyone, (*request).storagePolicies},
+		"GETECPOLICY":           {byPath, (*request).ecPolicy},
+		"GETECPOLICIES":         {anyone, (*request).ecPolicies},
+		"GETECCODECS":           {anyone, (*request).ecCodecs},
+		"GETDELEGATIONTOKEN":    {anyone, (*request).delegationToken},
+		"GETLINKTARGET":         {byPath, (*request).linkTarget},
 
-		"GETSNAPSHOTDIFF":               unsupported("snapshots are"),
-		"GETSNAPSHOTDIFFLISTING":        unsupported("snapshots are"),
-		"GETSNAPSHOTLIST":               unsupported("snapshots are"),
-		"GETSNAPSHOTTABLEDIRECTORYLIST": (*request).snapshottable,
+		"GETSNAPSHOTDIFF":               {byPath, unsupported("snapshots are")},
+		"GETSNAPSHOTDIFFLISTING":        {byPath, unsupported("snapshots are")},
+		"GETSNAPSHOTLIST":               {byPath, unsupported("snapshots are")},
+		"GETSNAPSHOTTABLEDIRECTORYLIST": {byPath, (*request).snapshottable},
 	},
 	http.MethodPut: {
-		"CREATE":         (*request).create,
-		"MKDIRS":         (*request).mkdirs,
-		"RENAME":         (*request).rename,
-		"SETREPLICATION": (*request).setReplication,
-		"SETOWNER":       (*request).setOwner,
-		"SETPERMISSION":  (*request).setPermission,
-		"SETTIMES":       (*request).setTimes,
+		"CREATE":         {byPath, (*request).create},
+		"MKDIRS":         {byPath, (*request).mkdirs},
+		"RENAME":         {byPath, (*request).rename},
+		"SETREPLICATION": {byPath, (*request).setReplication},
+		"SETOWNER":       {byPath, (*request).setOwner},
+		"SETPERMISSION":  {byPath, (*request).setPermission},
+		"SETTIMES":       {byPath, (*request).setTimes},
 
-		"MODIFYACLENTRIES": setACL(namenode.ACLModify),
-		"REMOVEACLENTRIES": setACL(namenode.ACLRemoveEntries),
-		"REMOVEDEFAULTACL": setACL(namenode.ACLRemoveDefault),
-		"REMOVEACL":        setACL(namenode.ACLRemove),
-		"SETACL":           setACL(namenode.ACLSet),
-		"SETXATTR":         (*request).setXAttr,
-		"REMOVEXATTR":      (*request).removeXAttr,
-		"SETQUOTA":         (*request).setQuota,
+		"MODIFYACLENTRIES": {byPath, setACL(namenode.ACLModify)},
+		"REMOVEACLENTRIES": {byPath, setACL(namenode.ACLRemoveEntries)},
+		"REMOVEDEFAULTACL": {byPath, setACL(namenode.ACLRemoveDefault)},
+		"REMOVEACL":        {byPath, setACL(namenode.ACLRemove)},
+		"SETACL":           {byPath, setACL(namenode.ACLSet)},
+		"SETXATTR":         {byPath, (*request).setXAttr},
+		"REMOVEXATTR":      {byPath, (*request).removeXAttr},
+		"SETQUOTA":         {superuser, (*request).setQuota},
 
-		"CREATESYMLINK":         (*request).noSymlinks,
-		"RENEWDELEGATIONTOKEN":  unsupported("delegation tokens are"),
-		"CANCELDELEGATIONTOKEN": unsupported("delegation tokens are"),
-		"ALLOWSNAPSHOT":         unsupported("snapshots are"),
-		"DISALLOWSNAPSHOT":      unsupported("snapshots are"),
-		"CREATESNAPSHOT":        (*request).noSnapshots,
-		"RENAMESNAPSHOT":        (*request).noSnapshots,
-		"SETSTORAGEPOLICY":      (*request).setStoragePolicy,
-		"SATISFYSTORAGEPOLICY":  unsupported("moving blocks to where a storage policy wants them is"),
-		"SETECPOLICY":           (*request).setECPolicy,
-		"ENABLEECPOLICY":        unsupported("erasure coding is"),
-		"DISABLEECPOLICY":       unsupported("erasure coding is"),
-		"SETQUOTABYSTORAGETYPE": unsupported("quotas by storage type are"),
+		"CREATESYMLINK":         {byPath, (*request).noSymlinks},
+		"RENEWDELEGATIONTOKEN":  {anyone, unsupported("delegation tokens are")},
+		"CANCELDELEGATIONTOKEN": {anyone, unsupported("delegation tokens are")},
+		"ALLOWSNAPSHOT":         {superuser, unsupported("snapshots are")},
+		"DISALLOWSNAPSHOT":      {superuser, unsupported("snapshots are")},
+		"CREATESNAPSHOT":        {byPath, (*request).noSnapshots},
+		"RENAMESNAPSHOT":        {byPath, (*request).noSnapshots},
+		"SETSTORAGEPOLICY":      {byPath, (*request).setStoragePolicy},
+		"SATISFYSTORAGEPOLICY":  {byPath, unsupported("moving blocks to where a storage policy wants them is")},
+		"SETECPOLICY":           {byPath, (*request).setECPolicy},
+		"ENABLEECPOLICY":        {superuser, unsupported("erasure coding is")},
+		"DISABLEECPOLICY":       {superuser, unsupported("erasure coding is")},
+		"SETQUOTABYSTORAGETYPE": {superuser, unsupported("quotas by storage type are")},
 	},
 	http.MethodPost: {
-		"APPEND":   (*request).append,
-		"CONCAT":   (*request).concat,
-		"TRUNCATE": (*request).truncate,
+		"APPEND":   {byPath, (*request).append},
+		"CONCAT":   {byPath, (*request).concat},
+		"TRUNCATE": {byPath, (*request).truncate},
 
-		"UNSETSTORAGEPOLICY": (*request).unsetStoragePolicy,
-		"UNSETECPOLICY":      (*request).unsetECPolicy,
+		"UNSETSTORAGEPOLICY": {byPath, (*request).unsetStoragePolicy},
+		"UNSETECPOLICY":      {byPath, (*request).unsetECPolicy},
 	},
 	http.MethodDelete: {
-		"DELETE":         (*request).delete,
-		"DELETESNAPSHOT": (*request).noSnapshots,
+		"DELETE":         {byPath, (*request).delete},
+		"DELETESNAPSHOT": {byPath, (*request).noSnapshots},
 	},
 }
 
-func unsupported(feature string) operation {
+func unsupported(feature string) func(*request) (response, error) {
 	return func(q *request) (response, error) {
 		return response{}, metadata.Errorf(metadata.ErrUnsupported, "%s: %s not supported", q.op, feature)
 	}
