@@ -5,6 +5,7 @@ import (
 	"crypto/md5"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -156,6 +157,12 @@ func (n *fakeNode) serve(conn net.Conn) {
 			return
 		}
 		again := false
+		if !n.authorized(request) {
+			_ = dtp.WriteResponse(conn, dtp.Failure(hadooppb.Status_ERROR_ACCESS_TOKEN, "", "the token has expired"))
+			_ = conn.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, r) // a block may follow
+			return
+		}
 		switch q := request.(type) {
 		case *hadooppb.OpWriteBlockProto:
 			n.write(conn, r, q)
@@ -173,6 +180,28 @@ func (n *fakeNode) serve(conn net.Conn) {
 			return
 		}
 	}
+}
+
+// authorized reports whether a request carries a token of now.
+func (n *fakeNode) authorized(request dtp.Message) bool {
+	var h *hadooppb.BaseHeaderProto
+	switch q := request.(type) {
+	case *hadooppb.OpWriteBlockProto:
+		h = q.GetHeader().GetBaseHeader()
+	case *hadooppb.OpReadBlockProto:
+		h = q.GetHeader().GetBaseHeader()
+	case *hadooppb.OpBlockChecksumProto:
+		h = q.GetHeader()
+	default:
+		return true
+	}
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	good := !n.c.strict && (n.c.epoch == 0 || string(h.GetToken().GetIdentifier()) == string([]byte{n.c.epoch}))
+	if !good {
+		n.c.refused++
+	}
+	return good
 }
 
 func fail(conn net.Conn, badLink, format string, args ...any) {

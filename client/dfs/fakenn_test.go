@@ -35,6 +35,13 @@ type cluster struct {
 	calls     map[string]int
 	retries   map[string]int32 // highest retry count seen by method
 	bad       []string         // uuids reported with bad blocks
+	// epoch is when tokens are signed: datanodes take those of now only. 0: they take all.
+	epoch byte
+	// strict: they take none. stale: so many located blocks come with a token of before.
+	strict bool
+	stale  int
+	// refused counts requests with other tokens.
+	refused int
 	// notYet makes complete, addBlock (beyond the first block) and so on ask for patience so often.
 	notYet int
 	// before runs before a method and may fail it; it is called without mu.
@@ -219,6 +226,13 @@ func (c *cluster) extended(b *fakeBlock) *hadooppb.ExtendedBlockProto {
 func (c *cluster) located(b *fakeBlock, offset uint64) *hadooppb.LocatedBlockProto {
 	copied := *b
 	l := &hadooppb.LocatedBlockProto{B: c.extended(&copied), Offset: &offset, Corrupt: new(false), BlockToken: tokenOf(nil)}
+	if c.epoch > 0 {
+		l.BlockToken.Identifier = []byte{c.epoch}
+		if c.stale > 0 {
+			c.stale--
+			l.BlockToken.Identifier = []byte{c.epoch - 1}
+		}
+	}
 	for _, n := range b.nodes {
 		l.Locs = append(l.Locs, n.info())
 		l.StorageTypes = append(l.StorageTypes, hadooppb.StorageTypeProto_DISK)

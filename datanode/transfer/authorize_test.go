@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -295,7 +296,7 @@ func FuzzAuthorize(f *testing.F) {
 	}
 	known := tokenFor(grant(7, anyMode))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		_, m, err := dtp.ReadOp(dtp.NewReader(bytes.NewReader(data)))
+		_, m, err := dtp.ReadOp(bufio.NewReaderSize(bytes.NewReader(data), idleBuffer))
 		if err != nil {
 			return
 		}

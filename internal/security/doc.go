@@ -5,5 +5,7 @@
 // (and root) may claim any name, anybody else only their own. An HTTP request without a name is DrWho, who belongs to no
 // group and may change nothing.
 //
-// Servers of one cluster recognise each other by a shared Secret, kept in a file of mode 0600.
+// Servers of one cluster recognise each other by a shared Secret, kept in a file of mode 0600. From it and from seeds that
+// the namenodes hold come the BlockKeys, with which a namenode signs what a client may do to a block, and datanodes check
+// it.
 package security

@@ -261,7 +261,7 @@ func TestReadsBesideApply(t *testing.T) {
 				w.ns.ContentSummary(super, "/")
 				for _, l := range w.ns.Leases() {
 					w.ns.FileByID(l.Files[0])
-					w.ns.CheckLease(l.Files[0], l.Holder)
+					w.ns.CheckLease(bob, l.Files[0], l.Holder)
 				}
 				w.ns.BlockOwner(metadata.FirstBlockID)
 				w.ns.EachBlock(func(BlockOwner) bool { return true })

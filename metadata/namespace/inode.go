@@ -62,6 +62,7 @@ type file struct {
 // construction is what an open file has beyond a closed one.
 type construction struct {
 	holder     string
+	user       string // who opened the file; empty for RecoveryHolder
 	clientNode string
 	clientHost string
 	state      BlockState // of the last block
@@ -204,6 +205,7 @@ func (e *encoder) entry(n *inode) (key, value []byte) {
 		f.Construction = nil
 		if o := n.file.open; o != nil {
 			e.open.Holder, e.open.ClientNode, e.open.ClientHost = o.holder, o.clientNode, o.clientHost
+			e.open.User = o.user
 			e.open.LastBlock = logpb.Construction_LastBlock(o.state)
 			e.open.RecoveryId, e.open.Truncate = uint64(o.recovery), uint64(o.truncate)
 			f.Construction = &e.open
@@ -281,7 +283,7 @@ func decodeEntry(name string, key, value []byte) (*inode, error) {
 		}
 		if c := f.Construction; c != nil {
 			n.file.open = &construction{
-				holder: c.Holder, clientNode: c.ClientNode, clientHost: c.ClientHost,
+				holder: c.Holder, user: c.User, clientNode: c.ClientNode, clientHost: c.ClientHost,
 				state: BlockState(c.LastBlock), recovery: metadata.Generation(c.RecoveryId), truncate: int64(c.Truncate),
 			}
 		}

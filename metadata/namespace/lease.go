@@ -132,8 +132,9 @@ func (ns *Namespace) describe(path string, id metadata.INodeID, holder string) s
 
 // checkLease returns the open file that holder writes (FSNamesystem.checkLease).
 //
-// Errors: ErrNotExist when the inode is gone; ErrLeaseExpired when the file is closed or somebody else's.
-func (ns *Namespace) checkLease(id metadata.INodeID, holder string, load bool) (*inode, error) {
+// Errors: ErrNotExist when the inode is gone; ErrLeaseExpired when the file is closed or somebody else's; ErrPermission
+// when it is another user's.
+func (ns *Namespace) checkLease(c *caller, id metadata.INodeID, holder string, load bool) (*inode, error) {
 	n, err := ns.byID(id, load)
 	switch {
 	case err != nil:
@@ -150,7 +151,19 @@ func (ns *Namespace) checkLease(id metadata.INodeID, holder string, load bool) (
 		return nil, metadata.Errorf(metadata.ErrLeaseExpired, "Client (=%s) is not the lease owner (=%s: %s",
 			holder, n.file.open.holder, ns.describe(n.path(), id, holder))
 	}
+	if err := n.file.open.checkUser(c); err != nil {
+		return nil, err
+	}
 	return n, nil
+}
+
+// checkUser refuses who is not the user that opened the file. HDFS asks for the name of the client only, which errors
+// tell everybody; here it would give a stranger tokens for the file's last block.
+func (o *construction) checkUser(c *caller) error {
+	if c.superuser || c.user == o.user {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrPermission, "Permission denied: user=%s is not the user that opened the file as %s", c.user, o.holder)
 }
 
 // checkTakeover decides whether an open file may be opened by somebody else now: never, but the error says whether

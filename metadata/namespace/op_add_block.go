@@ -12,7 +12,7 @@ import (
 //
 // Errors: those of checkLease; ErrIO when previous is not the file's last block, or does not agree with it.
 func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
-	n, err := ns.checkLease(metadata.INodeID(op.Inode), op.ClientName, true)
+	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName, true)
 	if err != nil {
 		t.fail(err)
 		return

@@ -51,7 +51,7 @@ func (ns *Namespace) appendTo(t *txn, op *logpb.Append) {
 	}
 	before := ns.metered(n)
 	ns.touch(n)
-	ns.openFile(n, &construction{holder: op.ClientName, clientNode: op.ClientNode, clientHost: t.caller.host})
+	ns.openFile(n, &construction{holder: op.ClientName, user: t.caller.user, clientNode: op.ClientNode, clientHost: t.caller.host})
 	if last != nil {
 		if reopen {
 			f.open.state = UnderConstruction

@@ -9,10 +9,10 @@ import (
 // stale from then on.
 //
 // Errors: ErrIO when the block is unknown, not being written, or would become older or shorter; ErrLeaseExpired when
-// somebody else writes it.
+// somebody else writes it; ErrPermission when it is another user's.
 func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 	old, next := blockOf(op.OldBlock), blockOf(op.NewBlock)
-	n, err := ns.checkPipeline(old, op.ClientName, true)
+	n, err := ns.checkPipeline(&t.caller, old, op.ClientName, true)
 	if err != nil {
 		t.fail(err)
 		return
@@ -32,7 +32,7 @@ func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 }
 
 // checkPipeline finds the file whose last block holder is writing (FSNamesystem.checkUCBlock).
-func (ns *Namespace) checkPipeline(b metadata.Block, holder string, load bool) (*inode, error) {
+func (ns *Namespace) checkPipeline(c *caller, b metadata.Block, holder string, load bool) (*inode, error) {
 	n, err := ns.byBlock(b.ID, load)
 	if err != nil {
 		return nil, err
@@ -54,6 +54,9 @@ func (ns *Namespace) checkPipeline(b metadata.Block, holder string, load bool) (
 	}
 	if f.open.holder != holder {
 		return nil, metadata.Errorf(metadata.ErrLeaseExpired, "Lease mismatch: %s is accessed by a non lease holder %s", blockName(b), holder)
+	}
+	if err := f.open.checkUser(c); err != nil {
+		return nil, err
 	}
 	return n, nil
 }

@@ -404,17 +404,20 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 
 // CheckPipeline says whether holder may get a new generation for a block that it writes
 // (ClientProtocol.updateBlockForPipeline, which changes nothing). Errors: those of updatePipeline.
-func (ns *Namespace) CheckPipeline(b metadata.Block, holder string) error {
+func (ns *Namespace) CheckPipeline(c metadata.Caller, b metadata.Block, holder string) error {
+	who := callerOf(c)
 	return ns.read(func(load bool) error {
-		_, err := ns.checkPipeline(b, holder, load)
+		_, err := ns.checkPipeline(&who, b, holder, load)
 		return err
 	})
 }
 
-// CheckLease says whether holder has the inode open for writing. Errors: ErrNotExist, ErrLeaseExpired.
-func (ns *Namespace) CheckLease(id metadata.INodeID, holder string) error {
+// CheckLease says whether c has the inode open for writing under the name holder. Errors: ErrNotExist, ErrLeaseExpired,
+// ErrPermission.
+func (ns *Namespace) CheckLease(c metadata.Caller, id metadata.INodeID, holder string) error {
+	who := callerOf(c)
 	return ns.read(func(load bool) error {
-		_, err := ns.checkLease(id, holder, load)
+		_, err := ns.checkLease(&who, id, holder, load)
 		return err
 	})
 }

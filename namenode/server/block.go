@@ -31,7 +31,7 @@ func (s *Server) AddBlock(c metadata.Caller, r namenode.AddBlockRequest, done fu
 		id, err = s.file(c, r.File)
 	}
 	if err == nil {
-		err = s.ns.CheckLease(id, r.Client)
+		err = s.ns.CheckLease(c, id, r.Client)
 	}
 	if err != nil {
 		done(nil, err)
@@ -134,7 +134,7 @@ func (s *Server) MoreTargets(c metadata.Caller, r namenode.MoreTargetsRequest, d
 		id, err = s.file(c, r.File)
 	}
 	if err == nil {
-		err = s.ns.CheckLease(id, r.Client)
+		err = s.ns.CheckLease(c, id, r.Client)
 	}
 	if err != nil {
 		done(nil, err)
@@ -239,7 +239,7 @@ func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, d
 		err = s.safe.check(s)
 	}
 	if err == nil {
-		err = s.ns.CheckPipeline(b, client)
+		err = s.ns.CheckPipeline(c, b, client)
 	}
 	if err != nil {
 		done(nil, err)

@@ -88,7 +88,11 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 			done(nil, result.Status, nil)
 			return
 		}
-		l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset, Token: s.sign(&c, result.Block.ID, security.WriteBlock)}
+		l := &namenode.LocatedBlock{Block: *result.Block, Offset: result.Offset}
+		// The answer may be a repeated one: a token is for who writes the block now.
+		if s.ns.CheckPipeline(c, l.Block, r.Client) == nil {
+			l.Token = s.sign(&c, l.Block.ID, security.WriteBlock)
+		}
 		if !r.NewBlock {
 			s.soft.mu.Lock()
 			l.Locations, l.Corrupt = s.soft.m.Locate(l.Block.ID, c.Host)

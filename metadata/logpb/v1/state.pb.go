@@ -432,7 +432,9 @@ type Construction struct {
 	RecoveryId uint64 `protobuf:"varint,5,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
 	// The last block is being recovered to lose its end: 1 + the length that it is to have. 0: it keeps what all replicas
 	// have.
-	Truncate      uint64 `protobuf:"varint,6,opt,name=truncate,proto3" json:"truncate,omitempty"`
+	Truncate uint64 `protobuf:"varint,6,opt,name=truncate,proto3" json:"truncate,omitempty"`
+	// Who opened the file: the name of a lease holder is no secret, so nobody else writes under it. Empty during a recovery.
+	User          string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -507,6 +509,13 @@ func (x *Construction) GetTruncate() uint64 {
 		return x.Truncate
 	}
 	return 0
+}
+
+func (x *Construction) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 type Lease struct {
@@ -1061,7 +1070,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bblock_id\x18\x03 \x03(\x03R\ablockId\x12)\n" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
-	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xb9\x02\n" +
+	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xcd\x02\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -1072,7 +1081,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"last_block\x18\x04 \x01(\x0e2,.hops.metadata.log.v1.Construction.LastBlockR\tlastBlock\x12\x1f\n" +
 	"\vrecovery_id\x18\x05 \x01(\x04R\n" +
 	"recoveryId\x12\x1a\n" +
-	"\btruncate\x18\x06 \x01(\x04R\btruncate\"E\n" +
+	"\btruncate\x18\x06 \x01(\x04R\btruncate\x12\x12\n" +
+	"\x04user\x18\a \x01(\tR\x04user\"E\n" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +

@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+const testPool = "BP-lab"
+
+// tokenOfKey is what a namenode signs whose newest key is id + 1.
+func tokenOfKey(secret security.Secret, id int32, expires time.Time) security.Token {
+	var keys []metadata.BlockKey
+	for i := id; i <= id+1; i++ {
+		keys = append(keys, metadata.BlockKey{ID: i, Seed: metadata.KeySeed(strings.Repeat("0", 32-len(strconv.Itoa(int(i)))) + strconv.Itoa(int(i)))})
+	}
+	return secret.BlockKeys(keys).Sign(security.BlockGrant{User: "ann", Pool: testPool, Block: 7, Modes: security.ReadBlock}, expires)
+}
+
+func (d *Server) transferAddr() string {
+	return net.JoinHostPort(d.id.Ip, strconv.Itoa(int(d.id.TransferPort)))
+}
+
+// A token of a key that the datanode was not told of yet is good: it asks. One that nobody knows is refused, and many of
+// them do not make the datanode ask all the time.
+func TestUnknownKeysAreAskedFor(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	d, _ := startDatanode(t, secret, t.TempDir(), n)
+	waitReady(t, d)
+	good := func(tok security.Token) error {
+		return d.trust.Check(t.Context(), tok, testPool, 7, security.ReadBlock)
+	}
+	check(t, good(tokenOfKey(secret, 1, time.Now().Add(time.Minute))))
+	n.mu.Lock()
+	n.silent, n.lastKey = true, 5 // it does not tell by itself
+	n.mu.Unlock()
+	check(t, good(tokenOfKey(secret, 4, time.Now().Add(time.Minute))))
+	check(t, good(tokenOfKey(secret, 3, time.Now().Add(time.Minute)))) // one that was rolled meanwhile
+
+	if err := good(tokenOfKey(secret, 1, time.Now().Add(time.Minute))); !errors.Is(err, security.ErrBlockToken) {
+		t.Errorf("a key that is gone: %v", err)
+	}
+	n.mu.Lock()
+	before := n.asked
+	n.mu.Unlock()
+	const many = 200
+	errs := make(chan error, many)
+	for range many {
+		go func() { errs <- good(tokenOfKey(secret, 900, time.Now().Add(time.Minute))) }()
+	}
+	for range many {
+		if err := <-errs; !errors.Is(err, security.ErrBlockKey) {
+			t.Errorf("a key that nobody knows: %v", err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.asked-before > many/4 {
+		t.Errorf("the namenode was asked %d times", n.asked-before)
+	}
+}
+
+// A datanode that has just registered is known by the time it is needed; a stranger is never.
+func TestDatanodesOfTheClusterAreKnown(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	a, _ := startDatanode(t, secret, t.TempDir(), n)
+	waitReady(t, a)
+	b, _ := startDatanode(t, secret, t.TempDir(), n)
+	waitReady(t, b)
+	check(t, a.trust.Datanode(t.Context(), b.transferAddr())) // by asking, or because it was told
+	within(t, "the change is told", func() bool { return a.trust.isPeer(b.transferAddr()) && b.trust.isPeer(a.transferAddr()) })
+	n.mu.Lock()
+	n.hidden, n.silent = b.UUID(), true
+	n.mu.Unlock()
+	if err := a.trust.Datanode(t.Context(), "127.0.0.1:1"); metadata.KindOf(err) != metadata.ErrPermission {
+		t.Errorf("a stranger: %v", err)
+	}
+	if err := a.trust.Datanode(t.Context(), "localhost:"+strconv.Itoa(int(b.id.TransferPort))); err == nil {
+		t.Error("a name that nobody registered is known")
+	}
+	check(t, a.trust.Datanode(t.Context(), b.transferAddr())) // named no more, but lately
+}
+
+func TestWhatNamenodesSayIsMerged(t *testing.T) {
+	tr := newTrust(security.NewSecret(), "dn", func(context.Context) {})
+	now := time.Now()
+	keys := func(ids ...int32) (out []*pb.BlockKey) {
+		for _, id := range ids {
+			out = append(out, &pb.BlockKey{Id: id, Seed: []byte("seed")})
+		}
+		return out
+	}
+	tr.learn("leader", &pb.Trust{Keys: keys(3, 4, 5), Datanodes: []string{"a:1", "b:1"}}, now)
+	tr.learn("lagging", &pb.Trust{Keys: keys(2, 3, 4), Datanodes: []string{"a:1"}}, now)
+	tr.learn("empty", nil, now)
+	if got := tr.keys.Load().Newest(); got != 5 {
+		t.Errorf("the newest key is %d", got)
+	}
+	known := func(at time.Duration) (out string) {
+		tr.learn("empty", nil, now.Add(at)) // time passes
+		for _, addr := range []string{"a:1", "b:1"} {
+			if tr.isPeer(addr) {
+				out += addr + " "
+			}
+		}
+		return out
+	}
+	if got := known(0); got != "a:1 b:1 " {
+		t.Errorf("known: %s", got)
+	}
+	tr.learn("leader", &pb.Trust{Keys: keys(3, 4, 5), Datanodes: []string{"a:1"}}, now)
+	if got := known(formerPeer - time.Second); got != "a:1 b:1 " {
+		t.Errorf("soon after: %s", got)
+	}
+	if got := known(formerPeer + time.Second); got != "a:1 " {
+		t.Errorf("long after: %s", got)
+	}
+}
