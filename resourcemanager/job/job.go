@@ -161,6 +161,9 @@ func Parse(document []byte) (*Spec, error) {
 	if len(document) > MaxBytes {
 		return nil, bad("the document has %d bytes, the limit is %d: put large content into the file system", len(document), MaxBytes)
 	}
+	if err := Plain(document, "env", "experiment", "checkpoint"); err != nil {
+		return nil, err
+	}
 	s, err := decode(document)
 	if err != nil {
 		return nil, err

@@ -37,6 +37,28 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestDocumentsThatReadersUnderstandDifferentlyAreRefused(t *testing.T) {
+	for document, want := range map[string]string{
+		`{"argv":["a"],"queue":"a","queue":"b"}`:                                       `"queue" is there twice`,
+		"{\"argv\":[\"a\"],\n \"queue\":\"a\",\"QUEUE\":\"b\"}":                        `line 2, column 20: "QUEUE" is there twice`,
+		`{"argv":["a"],"user":"ann","u\u017fer":"root"}`:                               "is there twice",
+		`{"argv":["a"],"resources":{"gpus":1,"gpus":8}}`:                               `"gpus" is there twice`,
+		`{"argv":["a"],"artifacts":[{"name":"x","uri":"/x","Name":"y"}]}`:              `"Name" is there twice`,
+		`{"argv":["a"],"env":{"X":"1","X":"2"}}`:                                       `"X" is there twice`,
+		`{"kind":"experiment","experiment":{"space":{"lr":{"a":1,"a":2}}}}`:            `"a" is there twice`,
+		"{\"argv\":[\"a\"],\n\"name\":\"\xff\"}":                                       "line 2, column 8: byte 0xff is not UTF-8",
+		`{"argv":["a"],"env":{"X":"1","x":"2"},"artifacts":[]}`:                        "",
+		`{"argv":["a"],"artifacts":[{"name":"x","uri":"/x"},{"name":"y","uri":"/y"}]}`: "",
+		`{"argv":["a"],"name":"é"}`:                                                    "",
+		`{"kind":"experiment","experiment":{"space":{"n":{"x":1},"N":{"x":1}}}}`:       "",
+	} {
+		_, err := Parse([]byte(document))
+		if want == "" && err != nil || want != "" && (!errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", document, err, want)
+		}
+	}
+}
+
 func TestWorkdirIsWhereTheCommandRuns(t *testing.T) {
 	s, err := Parse([]byte(`{"run":"make all","workdir":"/user/ann/src.zip"}`))
 	if err != nil {
