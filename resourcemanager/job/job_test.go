@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -109,8 +110,65 @@ func TestMistakesAreNamed(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"argv":["a"],"resources":{"memory":1}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := Parse(b); err == nil {
-			s.Launch(nil)
+		s, err := Parse(b)
+		if err != nil {
+			if !errors.Is(err, metadata.ErrInvalidArgument) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		s.Launch(nil)
+		written, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(written)
+		if err != nil && len(written) <= MaxBytes {
+			t.Fatalf("%s, written as %s, is refused: %v", b, written, err)
+		}
+		if twice, _ := json.Marshal(again); err == nil && string(twice) != string(written) {
+			t.Errorf("%s\nis read again as\n%s", written, twice)
+		}
+	})
+}
+
+// What is plain says the same to a reader that takes the first of equal keys and to one that takes the last.
+func FuzzPlain(f *testing.F) {
+	f.Add([]byte(`{"a":1,"env":{"X":[{"a":1},{"a":2}],"x":2},"b":[[],{}]}`))
+	f.Add([]byte(`{"a":{"k":1,"\u006b":2}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var tree any
+		if Plain(b, "env") != nil || json.Unmarshal(b, &tree) != nil {
+			return
+		}
+		written := 0
+		for d := json.NewDecoder(bytes.NewReader(b)); ; written++ {
+			if _, err := d.Token(); err != nil {
+				break
+			}
+		}
+		// Tokens are: both ends of each object and list, keys, and other values.
+		all := 0
+		var tokens func(v any)
+		tokens = func(v any) {
+			switch x := v.(type) {
+			case map[string]any:
+				all += 2 + len(x)
+				for _, e := range x {
+					tokens(e)
+				}
+			case []any:
+				all += 2
+				for _, e := range x {
+					tokens(e)
+				}
+			default:
+				all++
+			}
+		}
+		tokens(tree)
+		if all != written {
+			t.Errorf("%s: %d tokens, %d in what is kept of it", b, written, all)
 		}
 	})
 }
