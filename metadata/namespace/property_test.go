@@ -211,10 +211,14 @@ func runMachine(t *rapid.T) {
 		},
 		"set owner": func(t *rapid.T) {
 			path := drawPath(t, "path")
-			owner := rapid.SampledFrom([]string{"bob", "alice", ""}).Draw(t, "owner")
+			owner := rapid.SampledFrom([]string{"bob", "alice", "", "bob\n"}).Draw(t, "owner")
 			group := rapid.SampledFrom([]string{"staff", "dev", ""}).Draw(t, "group")
 			r := s.do(t, super, &logpb.SetOwner{Target: to(path), Owner: owner, Group: group})
-			if s.same(t, "setOwner "+path, r, s.m.attribute(super, path, true, 0)) {
+			kind := s.m.attribute(super, path, true, 0)
+			if owner == "bob\n" {
+				kind = metadata.ErrInvalidArgument
+			}
+			if s.same(t, "setOwner "+path, r, kind) {
 				if owner != "" {
 					s.m[path].owner = owner
 				}

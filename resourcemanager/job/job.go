@@ -161,6 +161,9 @@ func Parse(document []byte) (*Spec, error) {
 	if len(document) > MaxBytes {
 		return nil, bad("the document has %d bytes, the limit is %d: put large content into the file system", len(document), MaxBytes)
 	}
+	if err := Plain(document, "env", "experiment", "checkpoint"); err != nil {
+		return nil, err
+	}
 	s, err := decode(document)
 	if err != nil {
 		return nil, err
@@ -222,7 +225,7 @@ func (s *Spec) check() error {
 	wrong(len(s.Queue) <= MaxName, "queue: at most %d characters", MaxName)
 	wrong(s.Kind == rm.KindCommand || s.Kind == rm.KindExperiment, "kind: %q is neither command nor experiment", s.Kind)
 	r := s.Resources
-	wrong(r.Memory >= 0 && r.Memory <= 1<<50, "resources.memory: %d bytes are out of range", r.Memory)
+	wrong(r.Memory == 0 || r.Memory >= rm.MiB && r.Memory <= 1<<50, "resources.memory: %d bytes are out of range, 1 MiB at least", r.Memory)
 	wrong(r.VCores >= 0 && r.VCores <= 1<<20, "resources.vcores: %d is out of range", r.VCores)
 	wrong(r.GPUs >= 0 && r.GPUs <= 1<<16, "resources.gpus: %d is out of range", r.GPUs)
 	wrong(len(r.Model) <= MaxName && len(r.Label) <= MaxName, "resources: gpu_model and label have at most %d characters", MaxName)

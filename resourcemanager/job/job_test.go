@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"reflect"
@@ -34,6 +35,28 @@ func TestParse(t *testing.T) {
 	again, err := Parse(b)
 	if err != nil || !reflect.DeepEqual(again, s) {
 		t.Errorf("round trip: %v\n%+v\n%+v", err, again, s)
+	}
+}
+
+func TestDocumentsThatReadersUnderstandDifferentlyAreRefused(t *testing.T) {
+	for document, want := range map[string]string{
+		`{"argv":["a"],"queue":"a","queue":"b"}`:                                       `"queue" is there twice`,
+		"{\"argv\":[\"a\"],\n \"queue\":\"a\",\"QUEUE\":\"b\"}":                        `line 2, column 20: "QUEUE" is there twice`,
+		`{"argv":["a"],"user":"ann","u\u017fer":"root"}`:                               "is there twice",
+		`{"argv":["a"],"resources":{"gpus":1,"gpus":8}}`:                               `"gpus" is there twice`,
+		`{"argv":["a"],"artifacts":[{"name":"x","uri":"/x","Name":"y"}]}`:              `"Name" is there twice`,
+		`{"argv":["a"],"env":{"X":"1","X":"2"}}`:                                       `"X" is there twice`,
+		`{"kind":"experiment","experiment":{"space":{"lr":{"a":1,"a":2}}}}`:            `"a" is there twice`,
+		"{\"argv\":[\"a\"],\n\"name\":\"\xff\"}":                                       "line 2, column 8: byte 0xff is not UTF-8",
+		`{"argv":["a"],"env":{"X":"1","x":"2"},"artifacts":[]}`:                        "",
+		`{"argv":["a"],"artifacts":[{"name":"x","uri":"/x"},{"name":"y","uri":"/y"}]}`: "",
+		`{"argv":["a"],"name":"é"}`:                                                    "",
+		`{"kind":"experiment","experiment":{"space":{"n":{"x":1},"N":{"x":1}}}}`:       "",
+	} {
+		_, err := Parse([]byte(document))
+		if want == "" && err != nil || want != "" && (!errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", document, err, want)
+		}
 	}
 }
 
@@ -87,8 +110,65 @@ func TestMistakesAreNamed(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"argv":["a"],"resources":{"memory":1}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := Parse(b); err == nil {
-			s.Launch(nil)
+		s, err := Parse(b)
+		if err != nil {
+			if !errors.Is(err, metadata.ErrInvalidArgument) {
+				t.Errorf("refused with %v", err)
+			}
+			return
+		}
+		s.Launch(nil)
+		written, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Parse(written)
+		if err != nil && len(written) <= MaxBytes {
+			t.Fatalf("%s, written as %s, is refused: %v", b, written, err)
+		}
+		if twice, _ := json.Marshal(again); err == nil && string(twice) != string(written) {
+			t.Errorf("%s\nis read again as\n%s", written, twice)
+		}
+	})
+}
+
+// What is plain says the same to a reader that takes the first of equal keys and to one that takes the last.
+func FuzzPlain(f *testing.F) {
+	f.Add([]byte(`{"a":1,"env":{"X":[{"a":1},{"a":2}],"x":2},"b":[[],{}]}`))
+	f.Add([]byte(`{"a":{"k":1,"\u006b":2}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var tree any
+		if Plain(b, "env") != nil || json.Unmarshal(b, &tree) != nil {
+			return
+		}
+		written := 0
+		for d := json.NewDecoder(bytes.NewReader(b)); ; written++ {
+			if _, err := d.Token(); err != nil {
+				break
+			}
+		}
+		// Tokens are: both ends of each object and list, keys, and other values.
+		all := 0
+		var tokens func(v any)
+		tokens = func(v any) {
+			switch x := v.(type) {
+			case map[string]any:
+				all += 2 + len(x)
+				for _, e := range x {
+					tokens(e)
+				}
+			case []any:
+				all += 2
+				for _, e := range x {
+					tokens(e)
+				}
+			default:
+				all++
+			}
+		}
+		tokens(tree)
+		if all != written {
+			t.Errorf("%s: %d tokens, %d in what is kept of it", b, written, all)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"path"
 	"slices"
@@ -101,6 +102,10 @@ func (q *request) submitJob() {
 	key := q.r.Header.Get("Idempotency-Key")
 	if len(key) > 255 {
 		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "Idempotency-Key is longer than 255 bytes"))
+		return
+	}
+	if kind, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); kind != "application/json" {
+		problem(q.w, http.StatusUnsupportedMediaType, "unsupported-media-type", "a job is a JSON document: send it with Content-Type: application/json")
 		return
 	}
 	body, err := io.ReadAll(q.r.Body)

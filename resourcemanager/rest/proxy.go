@@ -69,11 +69,37 @@ func withoutClaims(query string) string {
 	return strings.Join(rest, "&")
 }
 
+// sandbox makes a foreign page of whatever an application shows, of an origin of its own that is nobody else's: it may run
+// scripts, send forms and open windows, and its requests are those of a stranger. Without it a page of one application
+// could do in the name of its reader whatever this server lets that user do.
+//
+// What such a page loads or sends by itself, from /proxy too, comes with "Origin: null" or "Sec-Fetch-Site: cross-site" and
+// is refused (security.GuardHTTP): a browser does not say whose page it was. So a page here brings its scripts and styles
+// in itself; programs, and clients other than browsers, are not concerned.
+const sandbox = "sandbox allow-scripts allow-forms allow-modals allow-popups allow-downloads"
+
+// quarantine takes from a master's answer what would concern more than this answer: its cookies and policies would be
+// those of this server, and of every other application behind it.
+func quarantine(answer *http.Response) error {
+	h := answer.Header
+	for name := range h {
+		if strings.HasPrefix(name, "Access-Control-") {
+			h.Del(name)
+		}
+	}
+	for _, name := range []string{"Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "Service-Worker-Allowed", "Alt-Svc", "Reporting-Endpoints", "Report-To", "Nel", "Refresh"} {
+		h.Del(name)
+	}
+	h.Add("Content-Security-Policy", sandbox) // the strictest of several counts
+	return nil
+}
+
 func (q *request) forward(t *rm.Attempt, c *rm.Container) {
 	prefix := "/proxy/" + q.id.String()
 	p := &httputil.ReverseProxy{
-		Transport:     transport,
-		FlushInterval: -1, // events reach the user when they happen
+		Transport:      transport,
+		FlushInterval:  -1, // events reach the user when they happen
+		ModifyResponse: quarantine,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: t.HTTP})
 			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, prefix)

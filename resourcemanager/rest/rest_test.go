@@ -414,6 +414,11 @@ func TestErrorsAreTheRecordedOnes(t *testing.T) {
 	if code, _, body := call(t, s, "GET", "/ws/v1/cluster/nosuch", ""); code != 404 || !strings.Contains(body, "<html") {
 		t.Errorf("unknown path: %d %s", code, body)
 	}
+	for _, bad := range []string{`{"application-id": "application_1_0012", "queue": "a", "queue": "b"}`, "{\"application-name\": \"\xff\"}"} {
+		if code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", bad); code != 400 || !strings.Contains(body, "UnmarshalException") || !strings.Contains(body, "line 1, column") {
+			t.Errorf("%q: %d %s", bad, code, body)
+		}
+	}
 	if code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", "a=b", "Content-Type", "application/x-www-form-urlencoded"); code != 503 || !strings.Contains(body, "WebApplicationException") {
 		t.Errorf("a form: %d %s", code, body)
 	}
@@ -494,7 +499,10 @@ func TestJobsAnswerProblems(t *testing.T) {
 		detail             string
 	}{
 		{"POST", "/api/v1/jobs?user.name=ann", `{`, 400, "cannot be read"},
-		{"POST", "/api/v1/jobs?user.name=ann", ``, 400, "not a JSON object"},
+		{"POST", "/api/v1/jobs?user.name=ann", ``, 415, "Content-Type: application/json"},
+		{"POST", "/api/v1/jobs?user.name=ann", ` `, 400, "not a JSON object"},
+		{"POST", "/api/v1/jobs?user.name=ann", `{"argv":["a"],"queue":"default","queue":"b"}`, 400, `line 1, column 39: \"queue\" is there twice`},
+		{"POST", "/api/v1/jobs?user.name=ann", "{\"argv\":[\"a\"],\"name\":\"\xff\"}", 400, "byte 0xff is not UTF-8"},
 		{"POST", "/api/v1/jobs?user.name=ann", `{"argv":["a"],"queue":"nosuch"}`, 400, `no queue \"nosuch\"`},
 		{"POST", "/api/v1/jobs?user.name=ann&dry_run=true", `{"argv":["a"]}`, 400, "dry_run is not supported"},
 		{"POST", "/api/v1/jobs", `{"argv":["a"]}`, 403, "user.name"},
@@ -512,6 +520,14 @@ func TestJobsAnswerProblems(t *testing.T) {
 		if code != test.code || header.Get("Content-Type") != "application/problem+json" || !strings.Contains(body, test.detail) {
 			t.Errorf("%s %s: %d %s %s", test.method, test.path, code, header.Get("Content-Type"), body)
 		}
+	}
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json5", "application/jsonx", ";"} {
+		if code, _, body := call(t, s, "POST", "/api/v1/jobs?user.name=ann", `{"argv":["a"]}`, "Content-Type", kind); code != 415 {
+			t.Errorf("%s: %d %s", kind, code, body)
+		}
+	}
+	if code, _, body := call(t, s, "POST", "/api/v1/jobs?user.name=ann", `{"argv":["a"]}`, "Content-Type", "Application/JSON; charset=utf-8"); code != 201 {
+		t.Errorf("with a character set: %d %s", code, body)
 	}
 	huge := `{"argv":["` + strings.Repeat("a", 3<<20) + `"]}`
 	if code, _, _ := call(t, s, "POST", "/api/v1/jobs?user.name=ann", huge); code != 400 {

@@ -147,6 +147,9 @@ func (q *request) readJSON(v any) bool {
 	}
 	body, err := io.ReadAll(q.r.Body)
 	if err == nil {
+		err = job.Plain(body, "environment", "local-resources")
+	}
+	if err == nil {
 		err = json.Unmarshal(body, v)
 	}
 	if err != nil {

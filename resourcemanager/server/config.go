@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/rest"
+	"github.com/gohops/hops/resourcemanager/state"
 )
 
 // Config describes one resource manager. ID, HTTP, GRPC, Host, Door and Executable are required.
@@ -53,6 +54,8 @@ type Config struct {
 	CommandMaster, ExperimentMaster rm.Resource
 	Environment                     Environment
 	Logger                          *slog.Logger
+	// limits of the replicated state; tests have smaller ones than the defaults.
+	limits state.Config
 }
 
 // Environment is what containers are told about the cluster.

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -101,6 +102,9 @@ func masterDocument(a *rm.Application) ([]byte, error) {
 	if err := json.Unmarshal(a.Document, &fields); err != nil {
 		return nil, fmt.Errorf("the document of %v: %w", a.ID, err)
 	}
+	maps.DeleteFunc(fields, func(name string, _ json.RawMessage) bool { // what a reader takes for one of ours
+		return slices.ContainsFunc([]string{"id", "user", "queue", "submitted"}, func(ours string) bool { return strings.EqualFold(name, ours) })
+	})
 	for name, value := range map[string]any{"id": a.ID.String(), "user": a.User, "queue": a.Queue, "submitted": int64(a.Submitted)} {
 		b, err := json.Marshal(value)
 		if err != nil {

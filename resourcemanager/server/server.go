@@ -48,7 +48,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
 	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
-	s.state = state.New(state.Config{OnEffects: s.applied})
+	c.limits.OnEffects = s.applied
+	s.state = state.New(c.limits)
 	return s, nil
 }
 

@@ -308,6 +308,44 @@ func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 	})
 }
 
+// What the resource manager will never grant ends the job with the reason, not a master that asks for ever.
+func TestAnAskThatIsRefusedForGoodEndsTheJob(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	master := realMaster(t)
+	c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int { return master(ctx, spec) })
+	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":65536}}`)
+	if j := c.await(id, rm.StateFinished, rm.StateFailed); j.FinalStatus != rm.FinalFailed || j.Attempt != 1 || !strings.Contains(j.Diagnostics, "the job cannot run: ") ||
+		!strings.Contains(j.Diagnostics, "out of range") {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}
+
+// One user's fat jobs are refused before they are replicated, and another user's job runs.
+func TestFatJobsAreRefusedBeforeTheyAreReplicated(t *testing.T) {
+	c := newTestCluster(t, 1, func(c *Config) { c.limits.MaxBytes = 256 << 10 })
+	fat := `{"argv":["x"],"env":{"X":"` + strings.Repeat("x", 30<<10) + `"}}`
+	leader := c.leader()
+	for range 10 {
+		before := leader.state.AppliedIndex()
+		var answer string
+		code, header := c.http("POST", "/api/v1/jobs", "mallory", fat, &answer)
+		if code == http.StatusCreated {
+			continue
+		}
+		if code != http.StatusTooManyRequests || header.Get("Retry-After") == "" || !strings.Contains(answer, "of user mallory hold") {
+			t.Fatalf("%d %s", code, answer)
+		}
+		if after := leader.state.AppliedIndex(); after != before {
+			t.Errorf("a refused submission was replicated: %d entries", after-before)
+		}
+		c.submit("ann", `{"argv":["x"]}`)
+		c.check()
+		return
+	}
+	t.Error("everything was taken")
+}
+
 func TestAMasterThatDiesFindsItsContainersAgain(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	done, training := make(chan struct{}), make(chan struct{}) // training: the second instance runs

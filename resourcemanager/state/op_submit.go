@@ -18,6 +18,12 @@ func (s *State) newApplication() *Result {
 // Errors: ErrKeyReused; ErrBusy, see Room; ErrExist when the id is another user's.
 func (s *State) submit(c *statepb.Submit) *Result {
 	a := applicationOf(c.Application)
+	// The rest is not the submitter's.
+	*a = rm.Application{
+		ID: a.ID, Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Type: a.Type, Tags: a.Tags, Priority: a.Priority, Master: a.Master,
+		Document: a.Document, MaxAttempts: a.MaxAttempts, KeepContainers: a.KeepContainers, Timeout: a.Timeout,
+		IdempotencyKey: a.IdempotencyKey, Digest: a.Digest, State: a.State, Diagnostics: a.Diagnostics,
+	}
 	if a.IdempotencyKey != "" {
 		if id, ok := s.keys[userKey{a.User, a.IdempotencyKey}]; ok {
 			if s.app(id).Digest != a.Digest {

@@ -139,6 +139,9 @@ func read(r *bufio.Reader) (tables, error) {
 		case *statepb.Record_Launch:
 			t.launches.Set(launchRow{appIDOf(item.Launch.Application), item.Launch.Number, launchOf(item.Launch.Launch)})
 		case *statepb.Record_Ask:
+			if item.Ask.Ask == nil {
+				return t, metadata.Errorf(metadata.ErrCorrupt, "record %d: an ask without its content", n)
+			}
 			t.asks.Set(askRow{appIDOf(item.Ask.Application), askOf(item.Ask.Ask)})
 		case *statepb.Record_Container:
 			t.containers.Set(containerOf(item.Container))

@@ -112,7 +112,7 @@ func Encode(c *statepb.Command) ([]byte, error) {
 
 // Apply runs commands at an index and returns a *Result for each. Entries at or below AppliedIndex are skipped with nil
 // results. It panics on bytes that are no command or a command of a newer version: a replica that cannot follow the log
-// must stop.
+// must stop. On nothing else: an entry is in the log for ever.
 func (s *State) Apply(index uint64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	s.mu.Lock()
@@ -138,6 +138,9 @@ func (s *State) apply(index uint64, command []byte) *Result {
 	c := &statepb.Command{}
 	if err := proto.Unmarshal(command, c); err != nil {
 		panic(fmt.Sprintf("resource manager state: entry %d is not a command: %v", index, err))
+	}
+	if err := validate(c); err != nil {
+		return &Result{Err: err}
 	}
 	s.now = max(s.now, metadata.Time(c.NowMs))
 	switch op := c.Op.(type) {

@@ -3,11 +3,14 @@ package controller
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -308,5 +311,98 @@ func FuzzDecodeEntry(f *testing.F) {
 		}
 		x := newExperiment()
 		_ = x.apply(e) // must not panic
+	})
+}
+
+// Whatever an executor sends, it is refused by name, or recorded so that the journal makes the same experiment again.
+func FuzzExecutorBodies(f *testing.F) {
+	_, lines := recorded(f, 12)
+	files, err := filepath.Glob("testdata/protocol/*.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var v vectorFile
+		if err := json.Unmarshal(b, &v); err != nil {
+			f.Fatal(err)
+		}
+		for call := range byte(4) {
+			f.Add(call, []byte(v.Request.Body))
+		}
+	}
+	f.Add(byte(0), []byte(`{"events": [{"seq": 3, "step": 2, "metrics": {"acc": "NaN", "x": "Infinity"}}, {"seq": 4, "step": 1}]}`))
+	f.Add(byte(1), []byte(`{"step": -1, "uri": "/e/0001/checkpoints/1/step-1", "files": [{"name": "m"}], "metric": "NaN"}`))
+	f.Add(byte(2), []byte(`{"seq": 0, "status": "COMPLETED", "metric": "text", "outputs": {"x": [1, {"a": null}]}}`))
+	f.Add(byte(3), []byte(`{"protocol": 1, "container_id": "c9", "instance": "i", "holding": {"trial": "0001", "attempt": 1}}`))
+	f.Fuzz(func(t *testing.T, call byte, body []byte) {
+		replayed := func(lines []line) *experiment {
+			x := newExperiment()
+			for _, l := range lines {
+				e, err := decodeEntry(l.data)
+				if err != nil {
+					t.Fatalf("%s: %v", l.data, err)
+				}
+				if err := x.apply(e); err != nil {
+					t.Fatalf("%s: %v", l.data, err)
+				}
+			}
+			return x
+		}
+		x := replayed(lines)
+		i := slices.IndexFunc(x.Executors, func(w *executor) bool { return w.alive() && w.Trial != 0 })
+		if i < 0 {
+			t.Fatal("no executor has a trial")
+		}
+		w := x.Executors[i]
+		id, attempt, now := w.Trial, x.trial(w.Trial).Attempt, x.Now+1
+		read := func(into any) bool { return json.Unmarshal(body, into) == nil }
+		var e *entry
+		var err error
+		switch call % 4 {
+		case 0:
+			var r Report
+			if !read(&r) {
+				return
+			}
+			_, e, err = x.report(now, w.Container, id, attempt, r)
+		case 1:
+			var c Commit
+			if !read(&c) {
+				return
+			}
+			_, e, err = x.commit(now, w.Container, id, attempt, c)
+		case 2:
+			var r Final
+			if !read(&r) {
+				return
+			}
+			_, e, err = x.final(now, w.Container, id, attempt, r)
+		case 3:
+			var r RegisterExecutor
+			if !read(&r) {
+				return
+			}
+			_, _, e, err = x.register(now, r, "n1")
+		}
+		if _, ok := errors.AsType[*refusal](err); err != nil && !ok {
+			t.Fatalf("refused with %v", err)
+		}
+		if e == nil {
+			return
+		}
+		b, err := e.encode()
+		if err != nil {
+			t.Fatalf("what was taken cannot be written: %v", err)
+		}
+		if again := replayed(append(slices.Clone(lines), line{e.N, b})); !bytes.Equal(stateOf(t, again), stateOf(t, x)) {
+			t.Errorf("the journal makes another experiment\n%s\nof %s", stateOf(t, again), stateOf(t, x))
+		}
+		if _, err := json.Marshal(x.status(now, true)); err != nil {
+			t.Errorf("the status cannot be told: %v", err)
+		}
 	})
 }

@@ -1,0 +1,78 @@
+package state
+
+import (
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// validate refuses commands that lack a part which the operations take for granted, or hold what no leader sends. Such a
+// command has no effect; were it to panic, it would do so on every member and at every start.
+//
+// Error: ErrInvalidArgument.
+func validate(c *statepb.Command) error {
+	bad := func(format string, args ...any) error {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "malformed command: "+format, args...)
+	}
+	switch op := c.Op.(type) {
+	case *statepb.Command_Submit:
+		a := op.Submit.Application
+		switch {
+		case a == nil:
+			return bad("a submission without an application")
+		case a.State != "" && a.State != string(rm.StateFailed):
+			return bad("an application is submitted as %.20q", a.State)
+		case !sane(a.Master):
+			return bad("an application whose master wants %v", a.Master)
+		}
+	case *statepb.Command_RegisterNode:
+		n := op.RegisterNode.Node
+		switch {
+		case n == nil || n.Id == "":
+			return bad("a registration without a node")
+		case n.State != string(rm.NodeRunning) && n.State != string(rm.NodeUnhealthy):
+			return bad("node %.100s registers as %.20q", n.Id, n.State)
+		case !sane(n.Capacity):
+			return bad("node %.100s has %v", n.Id, n.Capacity)
+		}
+	case *statepb.Command_Statuses:
+		for _, s := range op.Statuses.Statuses {
+			if s.Container == nil {
+				return bad("a status of no container")
+			}
+		}
+	case *statepb.Command_Grant:
+		for _, g := range op.Grant.Groups {
+			for _, p := range g.Placements {
+				if !sane(p.Resource) {
+					return bad("a placement of %v", p.Resource)
+				}
+			}
+		}
+	case *statepb.Command_Allocate:
+		for _, w := range op.Allocate.Asks {
+			if w.Ask == nil || w.Ask.Id == "" || !sane(w.Ask.Resource) {
+				return bad("an ask without an id or resources")
+			}
+		}
+	case *statepb.Command_Finish:
+		switch rm.FinalStatus(op.Finish.Final) {
+		case rm.FinalSucceeded, rm.FinalFailed, rm.FinalKilled:
+		default:
+			return bad("an application finishes as %.20q", op.Finish.Final)
+		}
+	}
+	return nil
+}
+
+// maxAmount is more than any node has, and small enough that sums of it over all containers do not overflow.
+const maxAmount = 1 << 50
+
+func sane(r *statepb.Resource) bool {
+	for _, n := range []int64{r.GetMemory(), r.GetVcores(), r.GetGpus()} {
+		if n < 0 || n > maxAmount {
+			return false
+		}
+	}
+	return true
+}
