@@ -72,7 +72,7 @@ func readBack(t testing.TB, fsys vfs.FS, name string) []byte {
 	return b
 }
 
-func (files fuzzedFiles) write(t testing.TB, name string, content []byte, fsys vfs.FS) {
+func writeOut(t testing.TB, fsys vfs.FS, name string, content []byte) {
 	f := must[vfs.File](t)(fsys.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600))
 	_, err := f.WriteAt(content, 0)
 	check(t, errors.Join(err, f.Close()))
@@ -138,10 +138,10 @@ func FuzzVolume(f *testing.F) {
 		fsys := mem.New(1 << 24)
 		check(t, mkdirAll(fsys, v.dirOf(9)))
 		check(t, mkdirAll(fsys, "/v/"+packsDir))
-		files.write(t, "/v/"+versionFile, version, fsys)
-		files.write(t, v.dataPath(9), files.data, fsys)
-		files.write(t, v.sumsPath(9, 1, suf), files.sums, fsys)
-		files.write(t, v.packPath(1), files.pack, fsys)
+		writeOut(t, fsys, "/v/"+versionFile, version)
+		writeOut(t, fsys, v.dataPath(9), files.data)
+		writeOut(t, fsys, v.sumsPath(9, 1, suf), files.sums)
+		writeOut(t, fsys, v.packPath(1), files.pack)
 		for range 2 { // the second time after what the first has repaired
 			h := open(t, fsys)
 			var all []datanode.Replica

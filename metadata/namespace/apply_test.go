@@ -31,7 +31,6 @@ func TestNewerCommandStops(t *testing.T) {
 		want string
 	}{
 		"an operation":                {field(500, []byte("x")), "newer version"},
-		"no operation":                {[]byte{}, "newer version"},
 		"a field of the command":      {append(field(400, []byte("x")), known...), "newer version"},
 		"a field of the operation":    {field(10, field(77, []byte("x"))), "newer version"},
 		"a field of the target":       {field(10, field(1, field(77, []byte("x")))), "newer version"},
@@ -59,6 +58,11 @@ func TestCommandWithoutAPartIsRefused(t *testing.T) {
 		"hops.metadata.log.v1.AddBlock.previous": true, "hops.metadata.log.v1.Complete.last": true,
 	}
 	ops := new(logpb.Command).ProtoReflect().Descriptor().Oneofs().ByName("op").Fields()
+	w := newWorld(t, Config{})
+	if r := w.apply(NewCommand(super, nil, -1, 1)); !errors.Is(r.Err, metadata.ErrInvalidArgument) || !strings.Contains(r.Err.Error(), "has no operation") {
+		t.Errorf("no operation: %v", r.Err)
+	}
+	w.check()
 	for i := range ops.Len() {
 		op := ops.Get(i)
 		fields := op.Message().Fields()

@@ -12,8 +12,14 @@ import (
 //
 // Errors: errNewer; ErrInvalidArgument for a message that is missing, which is the command's answer: every member gives it.
 func checkShape(cmd *logpb.Command) error {
+	if newer(cmd) || newer(cmd.Caller) { // an unknown operation too
+		return errNewer
+	}
 	op := operation(cmd)
-	if op == nil || newer(cmd) || newer(op) || newer(cmd.Caller) {
+	if op == nil {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "Command has no operation: it comes from a faulty program")
+	}
+	if newer(op) {
 		return errNewer
 	}
 	var err error
