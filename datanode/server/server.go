@@ -78,6 +78,7 @@ func New(cfg Config) (*Server, error) {
 	s.clients = newClients(s)
 	s.peers = peers{secret: cfg.Secret}
 	s.transfer = transfer.New(transfer.Config{
+		Share:        s.cfg.Door.ShareOf,
 		Store:        s.store,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
 		Suspect:      s.suspects.add,

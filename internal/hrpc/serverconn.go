@@ -195,13 +195,7 @@ func (c *serverConn) open() {
 
 // account is the user whose share of the budgets the connection uses: the one who owns the far end, whatever name it
 // gives. The door looks once more when it hears the name, and refuses who has no owner.
-func (c *serverConn) account() uint32 {
-	uid, err := c.server.config.Door.Peer(security.AddrsOf(c.conn))
-	if err != nil {
-		return security.Nobody
-	}
-	return uid
-}
+func (c *serverConn) account() uint32 { return c.server.config.Door.ShareOf(security.AddrsOf(c.conn)) }
 
 // rest gives back what a connection does not need while it is quiet.
 func (c *serverConn) rest() {

@@ -11,17 +11,22 @@ const Nobody = ^uint32(0)
 // Peer is the local user that owns the far end of a connection.
 func (d *Door) Peer(conn ConnAddrs) (uint32, error) { return d.config.Owner(conn) }
 
-// PeerOfRequest is the user whose share of a budget an HTTP request has, Nobody if its owner is not known.
-func (d *Door) PeerOfRequest(r *http.Request) uint32 {
-	conn, err := addrsOfRequest(r)
-	if err != nil {
-		return Nobody
-	}
+// ShareOf is the user whose share of a budget a connection uses: its owner, whatever name it gives, or Nobody.
+func (d *Door) ShareOf(conn ConnAddrs) uint32 {
 	uid, err := d.Peer(conn)
 	if err != nil {
 		return Nobody
 	}
 	return uid
+}
+
+// ShareOfRequest is ShareOf for the connection of an HTTP request.
+func (d *Door) ShareOfRequest(r *http.Request) uint32 {
+	conn, err := addrsOfRequest(r)
+	if err != nil {
+		return Nobody
+	}
+	return d.ShareOf(conn)
 }
 
 // ownUser reports whether uid is root or the user of this process: what they do, they do for others.

@@ -41,7 +41,7 @@ func (q *request) take(n int64) error {
 	t := &q.tab
 	t.mu.Lock()
 	if t.account == nil && !t.closed {
-		t.account = b.Account(q.door.PeerOfRequest(q.http))
+		t.account = b.Account(q.door.ShareOfRequest(q.http))
 	}
 	account := t.account
 	t.mu.Unlock()
