@@ -5,5 +5,7 @@
 // (and root) may claim any name, anybody else only their own. An HTTP request without a name is DrWho, who belongs to no
 // group and may change nothing.
 //
+// A Budget bounds the bytes that peers make a process hold, all together and with a share for each user.
+//
 // Servers of one cluster recognise each other by a shared Secret, kept in a file of mode 0600.
 package security
