@@ -80,6 +80,7 @@ func New(cfg Config) (*Server, error) {
 	s.peers = peers{secret: cfg.Secret}
 	s.trust = newTrust(cfg.Secret, cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
+		Share:        func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
 		Store:        s.store,
 		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"io"
-	"net"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -82,7 +81,7 @@ const (
 // linger takes what a refused sender had sent without waiting for the answer. With unread data the connection would be
 // reset, and the answer lost.
 func (c *conn) linger() {
-	if tcp, ok := c.nc.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		c.deadlines(lingerTime, lingerTime)
 		_, _ = io.CopyN(io.Discard, c.r, lingerData)
 	}

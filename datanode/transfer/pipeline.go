@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"sync"
@@ -33,7 +34,7 @@ type handled struct {
 //	upstream ◀──acks─── responder ◀───acks─── mirror
 //
 // All of it is one goroutine, but for the responder's if there is a mirror to wait for.
-func (in *receiver) pipeline() error {
+func (in *receiver) pipeline(ctx context.Context) error {
 	r := &responder{in: in, mirror: in.mirror}
 	k := &keeper{in: in, out: r}
 	stopped := make(chan struct{})
@@ -52,7 +53,7 @@ func (in *receiver) pipeline() error {
 		}
 	})
 	packets := in.newStream(r.forward, k.handle)
-	err := packets.run()
+	err := packets.run(ctx)
 	more := packets.buf.Waiting() > 0
 	packets.close()
 	if err != nil && !k.failed {

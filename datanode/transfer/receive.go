@@ -77,9 +77,9 @@ func (c *conn) write(ctx context.Context, op *hadooppb.OpWriteBlockProto) error 
 	case in.stage == stageCloseRecovery: // no packets follow
 		return errDone
 	case in.client && !in.copying:
-		return in.pipeline()
+		return in.pipeline(ctx)
 	default:
-		return in.copy()
+		return in.copy(ctx)
 	}
 }
 
@@ -178,21 +178,31 @@ func (in *receiver) drop() {
 	}
 }
 
-// refreshEvery spares setting deadlines for each packet.
-const refreshEvery = 2 * time.Second
+const (
+	// refreshEvery spares setting deadlines for each packet.
+	refreshEvery = 2 * time.Second
+	// quietAfter is how long a connection says nothing, at most, before its buffer is given back.
+	quietAfter = 2 * refreshEvery
+)
 
-// refresh moves the deadlines before another packet is awaited.
+// refresh moves the deadlines before another packet is awaited: after quietAfter the stream looks around.
 func (in *receiver) refresh() {
 	now := time.Now()
 	if now.Sub(in.refreshed) < refreshEvery {
 		return
 	}
 	in.refreshed = now
-	in.deadlines(in.cfg.Read+refreshEvery+time.Duration(len(in.op.Targets)+1)*perHop, in.cfg.Write)
+	in.deadlines(quietAfter, in.cfg.Write)
+}
+
+// silence moves the deadlines so that the peer may be silent for as long as it is allowed to.
+func (in *receiver) silence() {
+	in.refreshed = time.Time{}
+	in.deadlines(in.cfg.Read+time.Duration(len(in.op.Targets)+1)*perHop, in.cfg.Write)
 }
 
 // copy receives a replica that another datanode copies here. There are no acknowledgements.
-func (in *receiver) copy() error {
+func (in *receiver) copy(ctx context.Context) error {
 	done := false
 	packets := in.newStream(in.passOn, func(batch []dtp.Packet) error {
 		_, err := in.keep(batch)
@@ -203,7 +213,7 @@ func (in *receiver) copy() error {
 		return err
 	})
 	defer packets.close()
-	if err := packets.run(); err != nil {
+	if err := packets.run(ctx); err != nil {
 		return fmt.Errorf("copy of %v: %w", in.block, err)
 	}
 	if done && in.copying {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -36,6 +38,10 @@ type Config struct {
 	// Read and Write limit how long a peer may be silent or not take data inside a request. 0 is 60 s, with 5 s more for
 	// each datanode behind, and 480 s.
 	Read, Write time.Duration
+	// Packets bounds the memory of packets that are received, of all connections together; nil: the process's budget. Share
+	// says whose share of it a connection uses; nil: that of this process's user.
+	Packets *security.Budget
+	Share   func(net.Conn) uint32
 	// Connect limits the dialling of another datanode. 0 is 10 s.
 	Connect time.Duration
 	// Logger is slog.Default() if nil.
@@ -72,6 +78,12 @@ func New(cfg Config) *Server {
 	set(&cfg.Read, 60*time.Second)
 	set(&cfg.Write, 480*time.Second)
 	set(&cfg.Connect, 10*time.Second)
+	if cfg.Packets == nil {
+		cfg.Packets = security.Packets()
+	}
+	if cfg.Share == nil {
+		cfg.Share = func(net.Conn) uint32 { return uint32(os.Geteuid()) }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}

@@ -33,6 +33,7 @@ var messages = sync.Pool{New: func() any { return new([]byte) }}
 // nothing was acknowledged, writes the data into another block.
 func (in *receiver) small(ctx context.Context) error {
 	packets := dtp.NewPacketReader(in.r)
+	packets.Limit(maxFollowing + maxFollowing/2) // checksums of small chunks included
 	defer packets.Done()
 	message := messages.Get().(*[]byte)
 	defer messages.Put(message)

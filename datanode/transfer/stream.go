@@ -1,8 +1,10 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/security"
 )
 
 const (
@@ -38,12 +41,14 @@ var (
 // stream takes the packets of one request off its connection, in batches: what has come is passed on as it is, then
 // stored together. A batch ends when nothing more is there, and at batchData.
 type stream struct {
-	in    *receiver
-	buf   *dtp.PacketBuffer
-	bytes *[]byte // the memory of buf
-	batch []dtp.Packet
-	data  int // bytes of data in batch
-	total int // in all batches before
+	in      *receiver
+	account *security.Account
+	paid    int64 // what the account holds
+	buf     *dtp.PacketBuffer
+	bytes   *[]byte // the memory of buf; nil while nothing comes
+	batch   []dtp.Packet
+	data    int // bytes of data in batch
+	total   int // in all batches before
 
 	// forward passes packets on; store handles a batch, and is called at least once for each packet given to forward.
 	forward func(raw []byte)
@@ -58,11 +63,8 @@ type stream struct {
 
 // newStream begins with what the connection has read ahead. close gives its memory back.
 func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) error) *stream {
-	s := &stream{in: in, forward: forward, store: store, bytes: smallBuffers.Get().(*[]byte)}
-	s.buf = dtp.NewPacketBuffer(*s.bytes)
-	ahead, _ := in.r.Peek(in.r.Buffered())
-	s.buf.Filled(copy(s.buf.Free(), ahead))
-	_, _ = in.r.Discard(len(ahead))
+	s := &stream{in: in, forward: forward, store: store, buf: dtp.NewPacketBuffer(nil)}
+	s.account = in.cfg.Packets.Account(in.cfg.Share(in.nc))
 	if c, ok := in.nc.(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {
 			s.raw = raw
@@ -76,17 +78,56 @@ func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) err
 }
 
 func (s *stream) close() {
-	if len(*s.bytes) == largeBuffer {
-		largeBuffers.Put(s.bytes)
-		largeInUse.Add(-1)
-	} else {
-		smallBuffers.Put(s.bytes)
+	s.rest()
+	s.account.Close()
+}
+
+// begin takes a buffer, which may have to be waited for. What the connection has read ahead goes into the first one.
+func (s *stream) begin(ctx context.Context) error {
+	if err := s.pay(ctx, smallBuffer); err != nil {
+		return err
 	}
-	s.bytes, s.buf = nil, nil
+	s.bytes = smallBuffers.Get().(*[]byte)
+	s.buf.Resize(*s.bytes)
+	ahead, _ := s.in.r.Peek(s.in.r.Buffered())
+	s.buf.Filled(copy(s.buf.Free(), ahead))
+	_, _ = s.in.r.Discard(len(ahead))
+	return nil
+}
+
+// rest gives the buffer back, and with it whatever lies in it.
+func (s *stream) rest() {
+	if s.bytes != nil {
+		if len(*s.bytes) == largeBuffer {
+			largeBuffers.Put(s.bytes)
+			largeInUse.Add(-1)
+		} else {
+			smallBuffers.Put(s.bytes)
+		}
+		s.bytes, s.total = nil, 0
+		s.buf = dtp.NewPacketBuffer(nil)
+	}
+	s.account.Give(s.paid)
+	s.account.Rest()
+	s.paid = 0
+}
+
+// pay makes the account hold n bytes. Who gets none is held up, and with it whoever sends.
+func (s *stream) pay(ctx context.Context, n int64) error {
+	if n <= s.paid {
+		s.account.Give(s.paid - n)
+	} else if err := s.account.Take(ctx, n-s.paid); err != nil {
+		return err
+	}
+	s.paid = n
+	return nil
 }
 
 // run returns nil after the last packet, otherwise why there are no more packets.
-func (s *stream) run() error {
+func (s *stream) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
 	for {
 		s.in.refresh()
 		mark := s.buf.Mark()
@@ -103,7 +144,7 @@ func (s *stream) run() error {
 			}
 			continue
 		}
-		if err := s.read(); err != nil {
+		if err := s.read(ctx); err != nil {
 			return errors.Join(s.flush(), unexpected(err))
 		}
 	}
@@ -134,7 +175,9 @@ func (s *stream) flush() error {
 	clear(s.batch)
 	s.batch, s.data = s.batch[:0], 0
 	if s.total >= batchData && len(*s.bytes) == smallBuffer && s.buf.Waiting() <= smallBuffer {
-		if largeInUse.Add(1) <= maxLarge {
+		if largeInUse.Add(1) <= maxLarge && (s.paid >= largeBuffer || s.account.Try(largeBuffer-s.paid)) {
+			s.account.Give(max(0, s.paid-largeBuffer))
+			s.paid = largeBuffer
 			large := largeBuffers.Get().(*[]byte)
 			s.buf.Resize(*large)
 			smallBuffers.Put(s.bytes)
@@ -145,11 +188,20 @@ func (s *stream) flush() error {
 		s.total = 0 // another try after as much again
 	}
 	s.buf.Release()
+	if home := int64(len(*s.bytes)); s.paid > home && !s.buf.Grown() {
+		s.account.Give(s.paid - home)
+		s.paid = home
+	}
 	return err
 }
 
 // read gets more. If that takes a wait, the batch is stored first.
-func (s *stream) read() error {
+func (s *stream) read(ctx context.Context) error {
+	if need := s.buf.Grows(); need > 0 { // it is larger than the buffer: nothing else is there
+		if err := s.pay(ctx, int64(len(*s.bytes))+min(int64(need), s.in.cfg.Packets.Most())); err != nil {
+			return err
+		}
+	}
 	if len(s.batch) > 0 {
 		if s.data > smallPacket || s.buf.Waiting() > 0 {
 			if n, err := s.readNow(s.buf.Free()); n > 0 || err != nil {
@@ -163,10 +215,38 @@ func (s *stream) read() error {
 	}
 	n, err := s.in.nc.Read(s.buf.Free())
 	s.buf.Filled(n)
-	if n > 0 {
+	switch {
+	case n > 0:
 		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return s.quiet(ctx)
 	}
 	return err
+}
+
+// quiet waits on for a peer that has said nothing for a while, without a buffer if nothing lies in it: files may be open
+// for long, and many of them.
+func (s *stream) quiet(ctx context.Context) error {
+	s.in.silence()
+	if s.raw == nil || s.buf.Waiting() > 0 {
+		n, err := s.in.nc.Read(s.buf.Free())
+		s.buf.Filled(n)
+		if n > 0 {
+			return nil
+		}
+		return err
+	}
+	s.rest()
+	if err := s.raw.Read(peek); err != nil {
+		return err
+	}
+	return s.begin(ctx)
+}
+
+// peek reports whether a socket has something to read, or its end.
+func peek(fd uintptr) bool {
+	_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return !errors.Is(err, unix.EAGAIN)
 }
 
 // readNow reads what is there, perhaps nothing.

@@ -127,9 +127,16 @@ type client struct {
 	seqno int64
 }
 
-func dial(t testing.TB, d *node) *client {
+func dial(t testing.TB, d *node) *client { return dialFrom(t, d, nil) }
+
+// dialFrom connects from an address of this machine; nil: any.
+func dialFrom(t testing.TB, d *node, from net.IP) *client {
 	t.Helper()
-	nc, err := net.Dial("tcp", dtp.TransferAddr(d.info.GetId(), false))
+	var dialer net.Dialer
+	if from != nil {
+		dialer.LocalAddr = &net.TCPAddr{IP: from}
+	}
+	nc, err := dialer.DialContext(t.Context(), "tcp", dtp.TransferAddr(d.info.GetId(), false))
 	check(t, err)
 	check(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
 	t.Cleanup(func() { nc.Close() })
@@ -148,6 +155,7 @@ type setup struct {
 	min, max int64
 	sum      dtp.Checksum
 	name     string
+	from     net.IP
 }
 
 // begin sends WRITE_BLOCK to the first of the nodes and returns the answer.
@@ -159,7 +167,7 @@ func begin(t testing.TB, b metadata.Block, o setup, nodes ...*node) (*client, *h
 	if o.name == "" {
 		o.name = "DFSClient_NONMAPREDUCE_1"
 	}
-	c := dial(t, nodes[0])
+	c := dialFrom(t, nodes[0], o.from)
 	op := &hadooppb.OpWriteBlockProto{
 		Header: header(b, o.name), Stage: o.stage.Enum(), PipelineSize: new(uint32(len(nodes))),
 		MinBytesRcvd: new(uint64(o.min)), MaxBytesRcvd: new(uint64(o.max)), LatestGenerationStamp: new(uint64(o.gen)),

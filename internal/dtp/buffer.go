@@ -58,13 +58,24 @@ func (b *PacketBuffer) Full() bool { return b.next > 0 && b.next+b.need > len(b.
 
 // Free is where to read more to, at least a byte unless Full. What is put there counts after Filled.
 func (b *PacketBuffer) Free() []byte {
-	if b.end == len(b.buf) && b.next == 0 && b.need > len(b.buf) { // what was announced is believed as it comes
-		grown := make([]byte, min(2*max(len(b.buf), minPacket), b.need))
+	if need := b.Grows(); need > 0 { // what was announced is believed as it comes
+		grown := make([]byte, min(2*max(len(b.buf), minPacket), need))
 		copy(grown, b.buf)
 		b.buf = grown
 	}
 	return b.buf[b.end:]
 }
+
+// Grows is how large a packet is for which Free will take memory beyond what the buffer was given, 0 if it will not.
+func (b *PacketBuffer) Grows() int {
+	if b.end == len(b.buf) && b.next == 0 && b.need > len(b.buf) {
+		return b.need
+	}
+	return 0
+}
+
+// Grown reports whether there is memory beyond what the buffer was given.
+func (b *PacketBuffer) Grown() bool { return len(b.buf) > len(b.home) }
 
 // Filled counts n bytes that were put into Free.
 func (b *PacketBuffer) Filled(n int) { b.end += n }

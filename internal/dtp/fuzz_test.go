@@ -3,6 +3,7 @@ package dtp
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -69,6 +70,65 @@ func FuzzPackets(f *testing.F) {
 			}
 			if p.DataLen != len(p.Data) {
 				t.Fatalf("%d bytes of data, the header says %d", len(p.Data), p.DataLen)
+			}
+		}
+	})
+}
+
+// FuzzPacketBuffer reads a stream both ways, as it comes in pieces: what a PacketReader makes of it, a PacketBuffer does.
+func FuzzPacketBuffer(f *testing.F) {
+	b := NewBuilder(DefaultChecksum, 1000)
+	b.Append(make([]byte, 1000))
+	packet := slices.Clone(b.Finish(Header{}))
+	last := AppendHeader(nil, Header{Offset: 1000, Seqno: 1, Last: true}, 0)
+	f.Add(slices.Concat(packet, packet, last), uint16(7), uint16(100), uint8(1))
+	f.Add(slices.Concat(packet, last, packet), uint16(3000), uint16(4096), uint8(3))
+	f.Add([]byte{0, 0xff, 0xff, 0xff, 0, 25, 1, 2, 3}, uint16(1), uint16(0), uint8(0))
+	f.Fuzz(func(t *testing.T, stream []byte, piece, home uint16, hold uint8) {
+		reader := NewPacketReader(bufio.NewReaderSize(bytes.NewReader(stream), 512))
+		buffer := NewPacketBuffer(make([]byte, home))
+		rest := stream
+		held := 0 // packets since the last Release
+		for {
+			want, wantErr := reader.Next()
+			mark := buffer.Mark()
+			got, ok, err := buffer.Next()
+			for !ok && err == nil && len(rest) > 0 {
+				if buffer.Full() {
+					buffer.Release()
+					held, mark = 0, 0
+				}
+				if need := buffer.Grows(); need > MaxPacket || need > 0 && need <= int(home) {
+					t.Fatalf("a packet of %d bytes makes a buffer of %d grow", need, home)
+				}
+				free := buffer.Free()
+				if len(free) == 0 {
+					t.Fatal("there is no room, and the buffer is not full")
+				}
+				n := copy(free[:min(len(free), int(piece)+1)], rest)
+				rest = rest[n:]
+				buffer.Filled(n)
+				mark = buffer.Mark()
+				got, ok, err = buffer.Next()
+			}
+			if most := max(int(home), 2*len(stream), 2*minPacket); len(buffer.buf) > most {
+				t.Fatalf("%d bytes of memory for a stream of %d", len(buffer.buf), len(stream))
+			}
+			if (wantErr == nil) != ok || errors.Is(wantErr, ErrProtocol) != errors.Is(err, ErrProtocol) {
+				t.Fatalf("the reader says %v, the buffer %v, %v", wantErr, ok, err)
+			}
+			if !ok {
+				return
+			}
+			if got.Header != want.Header || !bytes.Equal(got.Sums, want.Sums) || !bytes.Equal(got.Data, want.Data) || !bytes.Equal(got.Raw, want.Raw) {
+				t.Fatalf("the reader read %+v, the buffer %+v", want.Header, got.Header)
+			}
+			if since := buffer.Since(mark); !bytes.HasSuffix(since, got.Raw) {
+				t.Fatalf("%d bytes since the mark do not end with the packet", len(since))
+			}
+			if held++; held > int(hold)%4 {
+				buffer.Release()
+				held = 0
 			}
 		}
 	})

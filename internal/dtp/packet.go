@@ -149,12 +149,16 @@ func parseHeader(b []byte) (Header, error) {
 // PacketReader reads packets one after the other.
 type PacketReader struct {
 	r     *bufio.Reader
+	limit int    // of a packet's length
 	taken int    // bytes of r's buffer that the last packet's slices are of
 	own   []byte // of a packet larger than r's buffer
 }
 
 // NewPacketReader returns a reader of the packets on r. Between packets r may be read directly after Done.
-func NewPacketReader(r *bufio.Reader) *PacketReader { return &PacketReader{r: r} }
+func NewPacketReader(r *bufio.Reader) *PacketReader { return &PacketReader{r: r, limit: MaxPacket} }
+
+// Limit makes the reader refuse packets of more than n bytes, for who knows that they are smaller than MaxPacket.
+func (p *PacketReader) Limit(n int) { p.limit = n }
 
 // Done gives the last packet's bytes back; its slices are not valid any more.
 func (p *PacketReader) Done() {
@@ -175,6 +179,9 @@ func (p *PacketReader) Next() (Packet, error) {
 		return Packet{}, err
 	}
 	headerLen, total, err := sizes(head)
+	if err == nil && total > p.limit {
+		err = violation("packet of %d bytes, %d are allowed", total, p.limit)
+	}
 	if err != nil {
 		return Packet{}, err
 	}

@@ -269,6 +269,7 @@ func TestDecodedRequestsAreBounded(t *testing.T) {
 
 // A connection that was busy and is quiet holds next to nothing.
 func TestQuietConnectionGivesItsMemoryBack(t *testing.T) {
+	t.Parallel() // it waits for a second
 	requests, answers := budgets()
 	s := newServer(t, ServerConfig{Door: severalUsers(), Requests: requests, Answers: answers})
 	var made atomic.Int64

@@ -21,6 +21,13 @@
 // who one is, time to finish a frame, time to take an answer. A buffer grows with the bytes that have arrived, never with
 // a length that was announced.
 //
+// All connections together are limited in memory by two security.Budgets. Requests pays for frames that do not fit into a
+// connection's first buffer, from when they are announced, and for calls until they are answered, by the size and the
+// number of their fields: a list of two-byte elements becomes a hundred times as large when it is decoded. Answers pays for
+// the outboxes, and for answers that are being made: Method.Answer before the handler is called, Call.Admit before one
+// that is larger. Waiting for either is the connection's reader's business, or of a goroutine that the call has for
+// itself. A call that gets nothing is answered with a RetriableException; a frame is skipped.
+//
 // Who calls is decided once per connection by security.Door. SASL is answered with "SIMPLE will do", which is all that a
 // server on loopback offers.
 //
@@ -33,5 +40,6 @@
 //
 // # Locks
 //
-// serverConn.mu before outbox.mu; Client.mu and outbox.mu are never held together; handlers run without either.
+// serverConn.mu before outbox.mu before the budgets'; Client.mu and outbox.mu are never held together; handlers run without
+// either.
 package hrpc

@@ -153,7 +153,7 @@ func (c *serverConn) read() error {
 	if err := c.preamble(); err != nil {
 		return err
 	}
-	if err := c.serveArrived(); err != nil {
+	if err := c.arrived(); err != nil {
 		return err
 	}
 	for {

@@ -73,16 +73,23 @@ func NewBudget(c BudgetConfig) *Budget {
 	return &Budget{config: c, release: releaseMemory, shares: map[uint32]*share{}}
 }
 
-// The budgets of this process, each of a sixteenth of the memory that it may use, and no more than 128 MiB.
+// The budgets of this process: for requests and for their answers a sixteenth each of the memory that it may use, and no
+// more than 128 MiB; for packets of blocks that are being written twice that. Writers are held up for longer before they
+// are refused: they have data to lose.
 var (
-	Requests = processBudget("requests")
-	Answers  = processBudget("answers")
+	Requests = processBudget(BudgetConfig{Purpose: "requests", Total: 128 << 20})
+	Answers  = processBudget(BudgetConfig{Purpose: "answers", Total: 128 << 20})
+	Packets  = processBudget(BudgetConfig{Purpose: "packets", Total: 256 << 20, Patience: 30 * time.Second})
 )
 
-func processBudget(purpose string) func() *Budget {
+// processBudget makes a budget on a machine whose memory may be too small for it: 128 MiB want 2 GiB.
+func processBudget(c BudgetConfig) func() *Budget {
 	return sync.OnceValue(func() *Budget {
-		const least, most = 16 << 20, 128 << 20
-		return NewBudget(BudgetConfig{Purpose: purpose, Total: min(max(Memory()/16, least), most)})
+		const least, wanted = 16 << 20, 2 << 30
+		if memory := Memory(); memory < wanted {
+			c.Total = max(least, c.Total/1024*(memory/(wanted/1024)))
+		}
+		return NewBudget(c)
 	})
 }
 

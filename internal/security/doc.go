@@ -5,7 +5,12 @@
 // (and root) may claim any name, anybody else only their own. An HTTP request without a name is DrWho, who belongs to no
 // group and may change nothing.
 //
-// Servers of one cluster recognise each other by a shared Secret, kept in a file of mode 0600. From it and from seeds that
-// the namenodes hold come the BlockKeys, with which a namenode signs what a client may do to a block, and datanodes check
-// it.
+// Every port is guarded (Door.Guard): the owner of a connection is looked up when it comes, and places go round fairly. A
+// Budget bounds the bytes that peers make a process hold, all together and with a share for each user. What was decided about
+// a caller is in an Audit log.
+//
+// Servers of one cluster recognise each other by a shared Secret, kept in a file of mode 0600, and the masters of
+// applications are recognised by their container's token: both ends prove what they know before anything else is said, and
+// neither shows it (Keyring, Key). From the secret and from seeds that the namenodes hold come the BlockKeys, with which a
+// namenode signs what a client may do to a block, and datanodes check it.
 package security

@@ -67,7 +67,7 @@ func TestRecordedWebHDFS(t *testing.T) {
 	}
 }
 
-func exchanges(t *testing.T, text string) (out []*exchange) {
+func exchanges(t testing.TB, text string) (out []*exchange) {
 	var x *exchange
 	for _, line := range strings.Split(text, "\n") {
 		switch {
