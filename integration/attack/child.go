@@ -42,6 +42,9 @@ func tasks() map[string]task {
 		"stats":      taskOf(floodStats),
 		"squat":      taskOf(squat),
 		"knock":      taskOf(knock),
+		"ask":        taskOf(ask),
+		"blocks":     taskOf(attackBlocks),
+		"fatjobs":    taskOf(submitFat),
 		"garble":     taskOf(garble),
 		"crawl":      taskOf(crawl),
 	}

@@ -36,11 +36,11 @@ func main() {
 	var o options
 	flag.StringVar(&o.hops, "hops", "bin/hops", "the hops `program` that is attacked")
 	flag.StringVar(&o.only, "only", "", "`expression` that the names of attacks have to match")
-	flag.StringVar(&o.json, "json", "", "`file` for the result")
+	flag.StringVar(&o.json, "json", "", "`file` for the result; what it says of other attacks on the same binary stays")
 	flag.StringVar(&o.compare, "compare", "", "`file` with an older result, shown beside this one")
 	flag.StringVar(&o.dir, "dir", "", "`directory` for the servers' data (default the system's for temporary files)")
 	ceiling := flag.Int("ceiling", 3072, "`MiB` that the attacked process may grow by before the attack is ended; at twice that it is killed")
-	flag.BoolVar(&o.long, "long", false, "with the figures of the attacks as they were first made: longer, and more of each")
+	flag.BoolVar(&o.long, "long", false, "with the figures of the attacks as they were first made: longer, more of each, and those that take minutes")
 	flag.BoolVar(&o.list, "list", false, "list the attacks")
 	flag.BoolVar(&o.keep, "keep", false, "keep the servers' logs and data")
 	flag.Parse()
@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	}
 	var chosen []attack
 	for _, a := range attacks() {
-		if pattern.MatchString(a.name) && (o.long || !a.long) {
+		if pattern.MatchString(a.name) && (o.long || !a.long || o.only == a.name) {
 			chosen = append(chosen, a)
 		}
 	}
@@ -133,7 +133,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	rep.Seconds = time.Since(rep.Started).Seconds()
 	if o.json != "" {
 		if err := rep.write(o.json); err != nil {
-			return false, err
+			return false, fmt.Errorf("-json: %w", err)
 		}
 	}
 	rep.print(os.Stdout, old)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -134,8 +136,26 @@ func readReport(path string) (*report, error) {
 	return r, nil
 }
 
+// write stores the results. Those of a file that is there already stay where they are of the same binary and of attacks
+// that were not made now.
 func (r *report) write(path string) error {
-	content, err := json.MarshalIndent(r, "", "  ")
+	all := *r
+	all.Results = slices.Clone(r.Results)
+	if old, err := readReport(path); err == nil && old.Version == r.Version {
+		for _, one := range old.Results {
+			if r.find(one.Name) == nil {
+				all.Results = append(all.Results, one)
+			}
+		}
+		order := map[string]int{}
+		for i, a := range attacks() {
+			order[a.name] = i
+		}
+		slices.SortStableFunc(all.Results, func(a, b *result) int { return order[a.Name] - order[b.Name] })
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	content, err := json.MarshalIndent(&all, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -144,15 +144,19 @@ func (s *scene) close() error {
 		}
 	}
 	errs = append(errs, s.k.Stop())
-	for range 50 { // containers, whose supervisors start others as long as they live
-		left := s.k.Leftovers()
+	// Containers outlive the node manager, and those that were just being started write until they notice.
+	var left []int
+	for range 50 {
+		if left = s.k.Leftovers(); len(left) == 0 {
+			break
+		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 		}
-		if len(left) == 0 {
-			break
-		}
 		time.Sleep(20 * time.Millisecond)
+	}
+	if len(left) > 0 {
+		errs = append(errs, fmt.Errorf("processes %v were left running", left))
 	}
 	if !s.h.keep {
 		errs = append(errs, os.RemoveAll(s.dir))
@@ -256,6 +260,8 @@ type siege struct {
 	probes []probe
 	// attackers are tasks with their orders, as the attacker's user.
 	attackers []order
+	// work, if not nil, is done by the director beside the attackers; its end is the end of the attack.
+	work func(context.Context) error
 	// length of the attack.
 	length time.Duration
 	// settle waits after it until the memory is back.
@@ -306,9 +312,15 @@ func (s *scene) siege(ctx context.Context, r *result, g siege) error {
 		}
 		attackers = append(attackers, a)
 	}
-	<-ctx.Done()
-	var total sent
 	var errs []error
+	if g.work != nil {
+		if err := g.work(ctx); err != nil && ctx.Err() == nil {
+			errs = append(errs, err)
+		}
+	} else {
+		<-ctx.Done()
+	}
+	var total sent
 	for _, a := range attackers {
 		var one sent
 		errs = append(errs, a.end(&one))

@@ -205,21 +205,22 @@ func (s *squatter) relay(ctx context.Context, client *hearing) {
 			}
 		}
 	}()
-	var seen []byte
+	var held []byte // what may be the beginning of the preface
 	b := make([]byte, 4096)
-	for {
+	for total := 0; ; {
 		_ = client.SetReadDeadline(time.Now().Add(5 * time.Second))
 		n, err := client.Read(b)
-		seen = append(seen, b[:n]...)
-		if bytes.Contains(seen, []byte(preface)) {
+		total += n
+		held = append(held, b[:n]...)
+		pass, spoke := beforePreface(held)
+		if _, err := server.Write(pass); err != nil {
+			return
+		}
+		held = held[len(pass):]
+		if spoke {
 			break
 		}
-		if n > 0 {
-			if _, err := server.Write(b[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil || len(seen) > 64<<10 {
+		if err != nil || total > 64<<10 {
 			return
 		}
 	}
@@ -234,6 +235,20 @@ func (s *squatter) relay(ctx context.Context, client *hearing) {
 	if len(s.catch.Knocked) < 20 {
 		s.catch.Knocked = append(s.catch.Knocked, answer)
 	}
+}
+
+// beforePreface is what of b comes before HTTP/2's preface, or, if that is not in it, before four bytes or more that it may
+// begin with.
+func beforePreface(b []byte) (before []byte, found bool) {
+	if i := bytes.Index(b, []byte(preface)); i >= 0 {
+		return b[:i], true
+	}
+	for n := len(preface) - 1; n >= 4; n-- {
+		if bytes.HasSuffix(b, []byte(preface[:n])) {
+			return b[:len(b)-n], false
+		}
+	}
+	return b, false
 }
 
 // oneConn is a listener that has one connection to give.
