@@ -33,7 +33,7 @@ const (
 )
 
 // squatOn starts a squatter on a server's port, which it gets as soon as it is free.
-func (s *scene) squatOn(o squatOrder) (*child, error) { return s.h.start(attackerID, "squat", o) }
+func (s *scene) squatOn(o squatOrder) (*child, error) { return s.start(attackerID, "squat", o) }
 
 // bound waits until a squatter has its port.
 func bound(ctx context.Context, c *child) error {
@@ -309,7 +309,7 @@ func controllerPort(ctx context.Context, s *scene, r *result) error {
 	if err != nil {
 		return err
 	}
-	asking, err := s.h.start(attackerID, "ask", askOrder{URL: "http://" + s.manager().HTTP + "/proxy/" + id + "/"})
+	asking, err := s.start(attackerID, "ask", askOrder{URL: "http://" + s.manager().HTTP + "/proxy/" + id + "/"})
 	if err != nil {
 		return err
 	}

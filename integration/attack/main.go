@@ -148,7 +148,11 @@ func (h *harness) attack(ctx context.Context, a attack) *result {
 		r.Skipped = "needs root: other users do the attacking"
 		return r
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	most := 5 * time.Minute
+	if a.long {
+		most *= 3
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	s, err := h.scene(ctx, a.shape)
 	if err == nil {

@@ -106,6 +106,6 @@ func (m *memory) settle(patience time.Duration) {
 // end returns how far the process grew, and what it kept of that.
 func (m *memory) end() (grown, kept int64) {
 	m.stop()
-	peak := max(m.peak, min(resident(m.pid, "VmHWM"), 1<<50))
+	peak := max(m.peak, resident(m.pid, "VmHWM"))
 	return max(0, peak-m.start), max(0, m.last-m.start)
 }

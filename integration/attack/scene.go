@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,8 +36,9 @@ type scene struct {
 	c   *client.Client // of the servers' user
 	fs  *dfs.Client
 
-	mu     sync.Mutex
-	killed map[string]bool // on purpose, and not started again
+	mu       sync.Mutex
+	killed   map[string]bool // on purpose, and not started again
+	children []*child
 }
 
 // scene starts a cluster and waits until it works. The directories /scene/free, where everybody may write, and
@@ -130,6 +130,12 @@ func (s *scene) ready(ctx context.Context, sh shape) error {
 // close ends the cluster at once: nobody will read what is on its disks.
 func (s *scene) close() error {
 	var errs []error
+	s.mu.Lock()
+	children := s.children
+	s.mu.Unlock()
+	for _, c := range children { // those of an attack that failed
+		c.kill()
+	}
 	if s.c != nil {
 		errs = append(errs, s.c.Close())
 	}
@@ -162,6 +168,17 @@ func (s *scene) close() error {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// start runs a task as a user.
+func (s *scene) start(uid uint32, task string, order any) (*child, error) {
+	c, err := s.h.start(uid, task, order)
+	if err == nil {
+		s.mu.Lock()
+		s.children = append(s.children, c)
+		s.mu.Unlock()
+	}
+	return c, err
 }
 
 // ipc are the namenodes' addresses for clients.
@@ -305,7 +322,7 @@ func (s *scene) siege(ctx context.Context, r *result, g siege) error {
 	}
 	var attackers []*child
 	for _, o := range g.attackers {
-		a, err := s.h.start(attackerID, o.task, o.as)
+		a, err := s.start(attackerID, o.task, o.as)
 		if err != nil {
 			m.end()
 			return err
@@ -363,21 +380,17 @@ func (s *scene) calm(ctx context.Context, probes []probe) ([]waits, error) {
 
 // healthy starts the healthy client and waits until it works.
 func (s *scene) healthy(ctx context.Context, probes []probe) (*child, error) {
-	c, err := s.h.start(healthyID, "healthy", healthyOrder{User: nameOf(healthyID), Probes: probes})
+	c, err := s.start(healthyID, "healthy", healthyOrder{User: nameOf(healthyID), Probes: probes})
 	if err != nil {
 		return nil, err
 	}
 	var word string
-	if err := c.await(ctx, time.Minute, &word); err != nil {
-		c.kill()
-		return nil, err
-	}
-	return c, nil
+	return c, c.await(ctx, time.Minute, &word)
 }
 
 // once runs a task as the attacker to its end.
 func (s *scene) once(ctx context.Context, task string, order, into any) error {
-	c, err := s.h.start(attackerID, task, order)
+	c, err := s.start(attackerID, task, order)
 	if err != nil {
 		return err
 	}
@@ -386,13 +399,4 @@ func (s *scene) once(ctx context.Context, task string, order, into any) error {
 	case <-ctx.Done():
 	}
 	return c.end(into)
-}
-
-// logHas counts the lines of a server's log that contain a text.
-func (s *scene) logHas(name, text string) int {
-	content, err := os.ReadFile(s.k.Log(name))
-	if err != nil {
-		return 0
-	}
-	return strings.Count(string(content), text)
 }

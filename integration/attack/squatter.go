@@ -251,7 +251,7 @@ func beforePreface(b []byte) (before []byte, found bool) {
 	return b, false
 }
 
-// oneConn is a listener that has one connection to give.
+// oneConn is a listener that has one connection to give, and ends with it.
 type oneConn struct {
 	conn net.Conn
 	once sync.Once
@@ -260,7 +260,7 @@ type oneConn struct {
 }
 
 func (l *oneConn) Accept() (c net.Conn, err error) {
-	l.once.Do(func() { c = l.conn })
+	l.once.Do(func() { c = closingConn{l.conn, l} })
 	if c != nil {
 		return c, nil
 	}
@@ -274,6 +274,13 @@ func (l *oneConn) Close() error {
 }
 
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
+
+type closingConn struct {
+	net.Conn
+	l *oneConn
+}
+
+func (c closingConn) Close() error { return errors.Join(c.Conn.Close(), c.l.Close()) }
 
 // knockOrder is to call a method with headers that were caught, or none.
 type knockOrder struct {
