@@ -120,7 +120,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	if h.program, err = copySelf(h.options.dir); err != nil {
 		return false, err
 	}
-	rep := &report{Version: strings.TrimSpace(string(version)), Started: time.Now().UTC(), Long: o.long, Load: loadAverage()}
+	rep := &report{Version: strings.TrimSpace(string(version)), Started: time.Now().UTC(), Long: o.long, Alone: !root(), Load: loadAverage()}
 	for i, a := range chosen {
 		fmt.Printf("[%2d of %d] %-22s ", i+1, len(chosen), a.name)
 		r := h.attack(ctx, a)

@@ -28,6 +28,8 @@ type report struct {
 	Seconds float64   `json:"seconds"`
 	Load    string    `json:"load_before"`
 	Long    bool      `json:"long,omitempty"`
+	// Alone: the attackers were the servers' own user, for want of root.
+	Alone   bool      `json:"alone,omitempty"`
 	Results []*result `json:"results"`
 }
 
@@ -175,6 +177,9 @@ func (r *report) find(name string) *result {
 func (r *report) print(w io.Writer, old *report) {
 	fmt.Fprintf(w, "\n%s, %s, %.1f minutes, load average before %s.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds/60, r.Load)
 	fmt.Fprintf(w, "Bounds: memory +%s, no death, a healthy client's worst wait %s above that in calm, no failure of its.\n", size(mostGrown), duration(mostWait))
+	if r.Alone {
+		fmt.Fprintln(w, "Without root there are no other users: attackers and healthy client are the servers' own user, whom servers may give more than others.")
+	}
 	if old != nil {
 		fmt.Fprintf(w, "Before → after; before is %s of %s.\n", old.Version, old.Started.Format("2006-01-02 15:04 UTC"))
 	}
