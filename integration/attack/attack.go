@@ -50,7 +50,7 @@ func attacks() []attack {
 		{name: "archive-directories", what: "a zip file of 6,000 entries that are 606,000 directories", long: true, shape: all, run: archiveDirectories},
 		{name: "archive-links", what: "an archive with a link that leads out through another one", shape: all, run: archiveLinks},
 		{name: "fat-jobs", what: "2,000 submissions of 500 KiB", shape: open, run: fatJobs},
-		{name: "log-flood", what: "a job that runs yes for 8 seconds", shape: all, run: logFlood},
+		{name: "log-flood", what: "a job that writes 3 GiB to its log with yes", shape: all, run: logFlood},
 		{name: "stats", what: "one user keeps 8 times 4,000 stats under way", informative: true, shape: namenode, run: stats},
 		{name: "noise", what: "garbage on every port, and 200 requests to each that come byte by byte", shape: all, run: noise},
 	}

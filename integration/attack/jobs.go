@@ -192,7 +192,7 @@ func fatJobs(ctx context.Context, s *scene, r *result) error {
 	o := fatOrder{Manager: s.manager().HTTP, User: nameOf(attackerID), Jobs: 2000}
 	return s.siege(ctx, r, siege{
 		target: "rm1", probes: []probe{s.managerList()}, attackers: []order{{"fatjobs", o}},
-		length: s.length(60 * time.Second), settle: s.settling(),
+		length: 40 * time.Second, settle: s.settling(), // or until all have been submitted
 	})
 }
 
@@ -204,8 +204,8 @@ const mostLogs = 5 << 29
 func logFlood(ctx context.Context, s *scene, r *result) error {
 	most := int64(0)
 	stop := sample(300*time.Millisecond, func() { most = max(most, s.disk()) })
-	// At most 4 GiB, whatever the node allows.
-	j, _, err := s.runJob(ctx, "mallory", 40*time.Second, client.Job{Name: "flood", Argv: []string{"sh", "-c", "timeout 8 yes | head -c 4294967296"}})
+	// 3 GiB, whatever the node allows, for as long as a slow machine takes.
+	j, _, err := s.runJob(ctx, "mallory", 50*time.Second, client.Job{Name: "flood", Argv: []string{"sh", "-c", "timeout 30 yes | head -c 3221225472"}})
 	stop()
 	most = max(most, s.disk())
 	r.found("%s of disk; the job: %s %s %.100s", size(most), j.State, j.FinalStatus, j.Diagnostics)

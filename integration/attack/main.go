@@ -22,6 +22,7 @@ type options struct {
 	only    string
 	json    string
 	compare string
+	show    string
 	dir     string
 	ceiling int64 // bytes
 	long    bool
@@ -38,6 +39,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "`expression` that the names of attacks have to match")
 	flag.StringVar(&o.json, "json", "", "`file` for the result; what it says of other attacks on the same binary stays")
 	flag.StringVar(&o.compare, "compare", "", "`file` with an older result, shown beside this one")
+	flag.StringVar(&o.show, "show", "", "`file` with a result: its table is shown, beside that of -compare, and nothing is attacked")
 	flag.StringVar(&o.dir, "dir", "", "`directory` for the servers' data (default the system's for temporary files)")
 	ceiling := flag.Int("ceiling", 3072, "`MiB` that the attacked process may grow by before the attack is ended; at twice that it is killed")
 	flag.BoolVar(&o.long, "long", false, "with the figures of the attacks as they were first made: longer, more of each, and those that take minutes")
@@ -95,6 +97,14 @@ func run(ctx context.Context, o options) (held bool, err error) {
 		if old, err = readReport(o.compare); err != nil {
 			return false, fmt.Errorf("-compare: %w", err)
 		}
+	}
+	if o.show != "" {
+		rep, err := readReport(o.show)
+		if err != nil {
+			return false, fmt.Errorf("-show: %w", err)
+		}
+		rep.print(os.Stdout, old)
+		return rep.held(), nil
 	}
 	if o.hops, err = filepath.Abs(o.hops); err != nil {
 		return false, err

@@ -335,7 +335,12 @@ func (s *scene) siege(ctx context.Context, r *result, g siege) error {
 			errs = append(errs, err)
 		}
 	} else {
-		<-ctx.Done()
+		for _, a := range attackers { // until the last one is through, or the time is over
+			select {
+			case <-a.ended:
+			case <-ctx.Done():
+			}
+		}
 	}
 	var total sent
 	for _, a := range attackers {
