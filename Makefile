@@ -8,7 +8,7 @@ GOLANGCI_VERSION := v2.15.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fuzz fault train clean
+.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fuzz fault train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ bench: build ## measure hops beside Apache HDFS on this machine: all rows, withi
 
 bench-quick: build ## the main rows of one server, 3 rounds, within 15 minutes
 	@$(GO) build -o $(BIN)/hops-bench ./integration/bench && $(BIN)/hops-bench -hops $(BIN)/hops -quick $(BENCH)
+
+attack: build ## attack servers as another local user: what each attack costs memory and a healthy client (root; 10 minutes; ATTACK="-only frames")
+	@$(GO) build -o $(BIN)/hops-attack ./integration/attack && $(BIN)/hops-attack -hops $(BIN)/hops $(ATTACK)
 
 bench-micro: ## run the Go benchmarks of the engines
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...

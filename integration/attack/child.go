@@ -42,6 +42,9 @@ func tasks() map[string]task {
 		"stats":      taskOf(floodStats),
 		"squat":      taskOf(squat),
 		"knock":      taskOf(knock),
+		"ask":        taskOf(ask),
+		"blocks":     taskOf(attackBlocks),
+		"fatjobs":    taskOf(submitFat),
 		"garble":     taskOf(garble),
 		"crawl":      taskOf(crawl),
 	}
@@ -221,16 +224,6 @@ func (c *child) await(ctx context.Context, patience time.Duration, into any) err
 	}
 }
 
-// finished reports whether it has ended by itself.
-func (c *child) finished() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // end tells it to stop, and returns its answer.
 func (c *child) end(into any) error {
 	_ = c.stdin.Close() // it may have ended already
@@ -254,7 +247,7 @@ func (c *child) end(into any) error {
 	return json.Unmarshal(c.last.Done, into)
 }
 
-// kill ends it without an answer.
+// kill ends it without an answer, if it has not ended yet.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
 	for range c.told {

@@ -3,15 +3,26 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/code"
+	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/training"
+	"github.com/gohops/hops/training/controller"
 )
 
 // The methods that are called to see who is let in.
@@ -22,7 +33,7 @@ const (
 )
 
 // squatOn starts a squatter on a server's port, which it gets as soon as it is free.
-func (s *scene) squatOn(o squatOrder) (*child, error) { return s.h.start(attackerID, "squat", o) }
+func (s *scene) squatOn(o squatOrder) (*child, error) { return s.start(attackerID, "squat", o) }
 
 // bound waits until a squatter has its port.
 func bound(ctx context.Context, c *child) error {
@@ -94,7 +105,7 @@ func credential(ctx context.Context, s *scene, r *result) error {
 		for file, token := range tokens {
 			if bytes.Contains(got.Raw, []byte(token)) || heard(got.Headers, token) {
 				shown++
-				r.missed("the squatter read the token %s", file)
+				r.missed("the %s's squatter read a master's token (%s)", []string{"namenode", "resource manager"}[i], file)
 			}
 		}
 		for _, headers := range got.Headers {
@@ -105,7 +116,7 @@ func credential(ctx context.Context, s *scene, r *result) error {
 				}
 				if answer != refused && !replayed[d.server] {
 					replayed[d.server] = true
-					r.missed("what was shown to a squatter in the place of the %s lets in at the %s (%s)", []string{"namenode", "resource manager"}[i], d.server, answer)
+					r.missed("what the %s's squatter was shown lets in at the %s", []string{"namenode", "resource manager"}[i], d.server)
 				}
 			}
 		}
@@ -204,5 +215,134 @@ func relayed(ctx context.Context, s *scene, r *result) error {
 	if let > 0 {
 		r.missed("a proof that is passed on lets the one in who passed it on")
 	}
+	return nil
+}
+
+// sleeper is an experiment's function that takes its time.
+const sleeper = `import time
+
+def train(lr):
+    time.sleep(300)
+    return lr
+`
+
+// askOrder is to ask for a page through the resource manager, again and again.
+type askOrder struct{ URL string }
+
+func ask(ctx context.Context, _ *part, o askOrder) (sent, error) {
+	var asked atomic.Int64
+	var wait sync.WaitGroup
+	for range 8 { // the time between a controller's death and its manager's news of it is short
+		wait.Go(func() {
+			for ctx.Err() == nil {
+				q, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL, nil)
+				if err != nil {
+					return
+				}
+				asked.Add(1)
+				if answer, err := http.DefaultClient.Do(q); err == nil {
+					_, _ = io.Copy(io.Discard, answer.Body) // only that it was asked counts
+					answer.Body.Close()
+				}
+				pause(ctx, 2*time.Millisecond)
+			}
+		})
+	}
+	wait.Wait()
+	return sent{Connections: int(asked.Load())}, nil
+}
+
+// controllerPort: what the resource manager's proxy and the executors show to whoever has the port of a controller.
+func controllerPort(ctx context.Context, s *scene, r *result) error {
+	for _, dir := range []string{"/Projects", "/user/ann", "/logs"} {
+		if err := errors.Join(s.fs.Mkdirs(ctx, dir, 0o777, true), s.fs.SetPermission(ctx, dir, 0o777)); err != nil {
+			return err
+		}
+	}
+	c, err := s.as("ann")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	program, err := code.New("sleeper:train", map[string][]byte{"sleeper.py": []byte(sleeper)})
+	if err != nil {
+		return err
+	}
+	id, err := c.Experiments().Submit(ctx, client.Study{Spec: training.Spec{
+		Name: "sleeper", Project: "attack", Space: training.Space{{Name: "lr", Type: training.Double, Min: 0.1, Max: 1}},
+		Optimizer: training.Optimizer{Type: training.Random}, Direction: training.Max, Metric: "lr", Trials: 2, Executors: 1,
+		Resources: training.Resources{Memory: 256 << 20, VCores: 1},
+	}}, program)
+	if err != nil {
+		return err
+	}
+	status := &controller.ExperimentStatus{}
+	executors := func() error {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		err := c.Jobs().Proxy(attempt, id, "/v1/experiments/"+c.Experiments().ID(id), status)
+		if err == nil && len(status.Executors) == 0 {
+			err = errors.New("no executor has registered")
+		}
+		return err
+	}
+	if err := s.k.Await(40*time.Second, "an executor (Python 3.9 runs it)", executors); err != nil {
+		return err
+	}
+	tokens, err := s.tokens(ctx, 2)
+	if err != nil {
+		return err
+	}
+	text, err := c.FS().ReadFile(ctx, status.Directory+"/"+controller.WhereaboutsName)
+	if err != nil {
+		return err
+	}
+	var at controller.Whereabouts
+	if err := json.Unmarshal(text, &at); err != nil {
+		return err
+	}
+	u, err := url.Parse(at.URL)
+	if err != nil {
+		return err
+	}
+	squatter, err := s.squatOn(squatOrder{Addr: u.Host})
+	if err != nil {
+		return err
+	}
+	asking, err := s.start(attackerID, "ask", askOrder{URL: "http://" + s.manager().HTTP + "/proxy/" + id + "/"})
+	if err != nil {
+		return err
+	}
+	killed := 0
+	for _, pid := range processes.Find(s.dir+"/", "hops controller") {
+		if syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	if killed == 0 {
+		return errors.New("no process of a controller was found")
+	}
+	err = bound(ctx, squatter)
+	pause(ctx, 5*time.Second)
+	var got catch
+	if err = errors.Join(err, asking.end(nil), squatter.end(&got)); err != nil {
+		return err
+	}
+	r.Connections = got.Connections
+	if got.Connections == 0 {
+		return errors.New("nobody connected to the squatter")
+	}
+	shown := 0
+	for container, token := range tokens {
+		if bytes.Contains(got.Raw, []byte(token)) || heard(got.Headers, token) {
+			shown++
+			whose := "an executor's"
+			if strings.HasSuffix(container, "_000001") {
+				whose = "the master's"
+			}
+			r.missed("the squatter read %s token (%s)", whose, container)
+		}
+	}
+	r.found("%d connections to the squatter, %d of %d tokens", got.Connections, shown, len(tokens))
 	return nil
 }

@@ -67,7 +67,7 @@ func raftPorts(connections int) func(context.Context, *scene, *result) error {
 		for _, n := range s.k.File().Namenodes {
 			o.Addrs = append(o.Addrs, n.Raft)
 		}
-		a, err := s.h.start(attackerID, "strangers", o)
+		a, err := s.start(attackerID, "strangers", o)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -113,7 +114,7 @@ func (pr probe) run(ctx context.Context, user string, warm chan<- error, begin <
 		if err != nil {
 			w.Failed++
 			if w.First == "" {
-				w.First = err.Error()
+				w.First = strings.Join(strings.Fields(err.Error()), " ")
 			}
 		}
 		select {

@@ -22,6 +22,7 @@ type options struct {
 	only    string
 	json    string
 	compare string
+	show    string
 	dir     string
 	ceiling int64 // bytes
 	long    bool
@@ -36,11 +37,12 @@ func main() {
 	var o options
 	flag.StringVar(&o.hops, "hops", "bin/hops", "the hops `program` that is attacked")
 	flag.StringVar(&o.only, "only", "", "`expression` that the names of attacks have to match")
-	flag.StringVar(&o.json, "json", "", "`file` for the result")
+	flag.StringVar(&o.json, "json", "", "`file` for the result; what it says of other attacks on the same binary stays")
 	flag.StringVar(&o.compare, "compare", "", "`file` with an older result, shown beside this one")
+	flag.StringVar(&o.show, "show", "", "`file` with a result: its table is shown, beside that of -compare, and nothing is attacked")
 	flag.StringVar(&o.dir, "dir", "", "`directory` for the servers' data (default the system's for temporary files)")
 	ceiling := flag.Int("ceiling", 3072, "`MiB` that the attacked process may grow by before the attack is ended; at twice that it is killed")
-	flag.BoolVar(&o.long, "long", false, "with the figures of the attacks as they were first made: longer, and more of each")
+	flag.BoolVar(&o.long, "long", false, "with the figures of the attacks as they were first made: longer, more of each, and those that take minutes")
 	flag.BoolVar(&o.list, "list", false, "list the attacks")
 	flag.BoolVar(&o.keep, "keep", false, "keep the servers' logs and data")
 	flag.Parse()
@@ -77,7 +79,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	}
 	var chosen []attack
 	for _, a := range attacks() {
-		if pattern.MatchString(a.name) && (o.long || !a.long) {
+		if pattern.MatchString(a.name) && (o.long || !a.long || o.only == a.name) {
 			chosen = append(chosen, a)
 		}
 	}
@@ -95,6 +97,14 @@ func run(ctx context.Context, o options) (held bool, err error) {
 		if old, err = readReport(o.compare); err != nil {
 			return false, fmt.Errorf("-compare: %w", err)
 		}
+	}
+	if o.show != "" {
+		rep, err := readReport(o.show)
+		if err != nil {
+			return false, fmt.Errorf("-show: %w", err)
+		}
+		rep.print(os.Stdout, old)
+		return rep.held(), nil
 	}
 	if o.hops, err = filepath.Abs(o.hops); err != nil {
 		return false, err
@@ -120,7 +130,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	if h.program, err = copySelf(h.options.dir); err != nil {
 		return false, err
 	}
-	rep := &report{Version: strings.TrimSpace(string(version)), Started: time.Now().UTC(), Long: o.long, Load: loadAverage()}
+	rep := &report{Version: strings.TrimSpace(string(version)), Started: time.Now().UTC(), Long: o.long, Alone: !root(), Load: loadAverage()}
 	for i, a := range chosen {
 		fmt.Printf("[%2d of %d] %-22s ", i+1, len(chosen), a.name)
 		r := h.attack(ctx, a)
@@ -133,7 +143,7 @@ func run(ctx context.Context, o options) (held bool, err error) {
 	rep.Seconds = time.Since(rep.Started).Seconds()
 	if o.json != "" {
 		if err := rep.write(o.json); err != nil {
-			return false, err
+			return false, fmt.Errorf("-json: %w", err)
 		}
 	}
 	rep.print(os.Stdout, old)
@@ -148,7 +158,11 @@ func (h *harness) attack(ctx context.Context, a attack) *result {
 		r.Skipped = "needs root: other users do the attacking"
 		return r
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	most := 5 * time.Minute
+	if a.long {
+		most *= 3
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	s, err := h.scene(ctx, a.shape)
 	if err == nil {

@@ -42,8 +42,7 @@ type memory struct {
 	peak int64
 	last int64
 
-	stop chan struct{}
-	done chan struct{}
+	stop func()
 }
 
 const sampling = 50 * time.Millisecond
@@ -52,32 +51,44 @@ const sampling = 50 * time.Millisecond
 func watchMemory(pid int, ceiling int64, tooMuch func(grown int64)) *memory {
 	// Resetting the peak needs the process to be ours; where it is not allowed the samples have to do.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
-	m := &memory{pid: pid, start: resident(pid, "VmRSS"), stop: make(chan struct{}), done: make(chan struct{})}
+	m := &memory{pid: pid, start: resident(pid, "VmRSS")}
 	m.peak, m.last = m.start, m.start
+	m.stop = sample(sampling, func() {
+		now := resident(pid, "VmRSS")
+		if now == 0 {
+			return
+		}
+		m.mu.Lock()
+		m.last = now
+		m.peak = max(m.peak, now)
+		m.mu.Unlock()
+		if now-m.start > ceiling {
+			tooMuch(now - m.start)
+		}
+	})
+	return m
+}
+
+// sample calls f from another goroutine, again and again, until stop is called, which waits for the last one.
+func sample(every time.Duration, f func()) (stop func()) {
+	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		defer close(m.done)
-		tick := time.NewTicker(sampling)
+		defer close(done)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
-			case <-m.stop:
+			case <-end:
 				return
 			case <-tick.C:
-			}
-			now := resident(pid, "VmRSS")
-			if now == 0 {
-				continue
-			}
-			m.mu.Lock()
-			m.last = now
-			m.peak = max(m.peak, now)
-			m.mu.Unlock()
-			if now-m.start > ceiling {
-				tooMuch(now - m.start)
+				f()
 			}
 		}
 	}()
-	return m
+	return func() {
+		close(end)
+		<-done
+	}
 }
 
 // settle waits until the process has given the memory back, to within 64 MiB, or for a time.
@@ -94,8 +105,7 @@ func (m *memory) settle(patience time.Duration) {
 
 // end returns how far the process grew, and what it kept of that.
 func (m *memory) end() (grown, kept int64) {
-	close(m.stop)
-	<-m.done
-	peak := max(m.peak, min(resident(m.pid, "VmHWM"), 1<<50))
+	m.stop()
+	peak := max(m.peak, resident(m.pid, "VmHWM"))
 	return max(0, peak-m.start), max(0, m.last-m.start)
 }

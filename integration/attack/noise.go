@@ -80,7 +80,7 @@ type noiseOrder struct{ Addrs []string }
 // garble sends random bytes, again and again.
 func garble(ctx context.Context, _ *part, o noiseOrder) (sent, error) {
 	return onEach(ctx, o.Addrs, func(ctx context.Context, addr string) (sent, error) {
-		return connections(ctx, addr, 8, 20*time.Millisecond, func(c *net.TCPConn, counted net.Conn) error {
+		return connections(ctx, addr, 4, 50*time.Millisecond, func(c *net.TCPConn, counted net.Conn) error {
 			noise := make([]byte, 4<<10)
 			rand.Read(noise) // never fails
 			_, _ = counted.Write(noise)

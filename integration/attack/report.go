@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -26,6 +28,8 @@ type report struct {
 	Seconds float64   `json:"seconds"`
 	Load    string    `json:"load_before"`
 	Long    bool      `json:"long,omitempty"`
+	// Alone: the attackers were the servers' own user, for want of root.
+	Alone   bool      `json:"alone,omitempty"`
 	Results []*result `json:"results"`
 }
 
@@ -134,8 +138,26 @@ func readReport(path string) (*report, error) {
 	return r, nil
 }
 
+// write stores the results. Those of a file that is there already stay where they are of the same binary and of attacks
+// that were not made now.
 func (r *report) write(path string) error {
-	content, err := json.MarshalIndent(r, "", "  ")
+	all := *r
+	all.Results = slices.Clone(r.Results)
+	if old, err := readReport(path); err == nil && old.Version == r.Version {
+		for _, one := range old.Results {
+			if r.find(one.Name) == nil {
+				all.Results = append(all.Results, one)
+			}
+		}
+		order := map[string]int{}
+		for i, a := range attacks() {
+			order[a.name] = i
+		}
+		slices.SortStableFunc(all.Results, func(a, b *result) int { return order[a.Name] - order[b.Name] })
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	content, err := json.MarshalIndent(&all, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -155,6 +177,9 @@ func (r *report) find(name string) *result {
 func (r *report) print(w io.Writer, old *report) {
 	fmt.Fprintf(w, "\n%s, %s, %.1f minutes, load average before %s.\n", r.Version, r.Started.Format("2006-01-02 15:04 UTC"), r.Seconds/60, r.Load)
 	fmt.Fprintf(w, "Bounds: memory +%s, no death, a healthy client's worst wait %s above that in calm, no failure of its.\n", size(mostGrown), duration(mostWait))
+	if r.Alone {
+		fmt.Fprintln(w, "Without root there are no other users: attackers and healthy client are the servers' own user, whom servers may give more than others.")
+	}
 	if old != nil {
 		fmt.Fprintf(w, "Before → after; before is %s of %s.\n", old.Version, old.Started.Format("2006-01-02 15:04 UTC"))
 	}

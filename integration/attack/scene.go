@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -37,8 +36,9 @@ type scene struct {
 	c   *client.Client // of the servers' user
 	fs  *dfs.Client
 
-	mu     sync.Mutex
-	killed map[string]bool // on purpose, and not started again
+	mu       sync.Mutex
+	killed   map[string]bool // on purpose, and not started again
+	children []*child
 }
 
 // scene starts a cluster and waits until it works. The directories /scene/free, where everybody may write, and
@@ -130,6 +130,12 @@ func (s *scene) ready(ctx context.Context, sh shape) error {
 // close ends the cluster at once: nobody will read what is on its disks.
 func (s *scene) close() error {
 	var errs []error
+	s.mu.Lock()
+	children := s.children
+	s.mu.Unlock()
+	for _, c := range children { // those of an attack that failed
+		c.kill()
+	}
 	if s.c != nil {
 		errs = append(errs, s.c.Close())
 	}
@@ -144,20 +150,35 @@ func (s *scene) close() error {
 		}
 	}
 	errs = append(errs, s.k.Stop())
-	for range 50 { // containers, whose supervisors start others as long as they live
-		left := s.k.Leftovers()
+	// Containers outlive the node manager, and those that were just being started write until they notice.
+	var left []int
+	for range 50 {
+		if left = s.k.Leftovers(); len(left) == 0 {
+			break
+		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 		}
-		if len(left) == 0 {
-			break
-		}
 		time.Sleep(20 * time.Millisecond)
+	}
+	if len(left) > 0 {
+		errs = append(errs, fmt.Errorf("processes %v were left running", left))
 	}
 	if !s.h.keep {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	return errors.Join(errs...)
+}
+
+// start runs a task as a user.
+func (s *scene) start(uid uint32, task string, order any) (*child, error) {
+	c, err := s.h.start(uid, task, order)
+	if err == nil {
+		s.mu.Lock()
+		s.children = append(s.children, c)
+		s.mu.Unlock()
+	}
+	return c, err
 }
 
 // ipc are the namenodes' addresses for clients.
@@ -256,6 +277,8 @@ type siege struct {
 	probes []probe
 	// attackers are tasks with their orders, as the attacker's user.
 	attackers []order
+	// work, if not nil, is done by the director beside the attackers; its end is the end of the attack.
+	work func(context.Context) error
 	// length of the attack.
 	length time.Duration
 	// settle waits after it until the memory is back.
@@ -299,16 +322,27 @@ func (s *scene) siege(ctx context.Context, r *result, g siege) error {
 	}
 	var attackers []*child
 	for _, o := range g.attackers {
-		a, err := s.h.start(attackerID, o.task, o.as)
+		a, err := s.start(attackerID, o.task, o.as)
 		if err != nil {
 			m.end()
 			return err
 		}
 		attackers = append(attackers, a)
 	}
-	<-ctx.Done()
-	var total sent
 	var errs []error
+	if g.work != nil {
+		if err := g.work(ctx); err != nil && ctx.Err() == nil {
+			errs = append(errs, err)
+		}
+	} else {
+		for _, a := range attackers { // until the last one is through, or the time is over
+			select {
+			case <-a.ended:
+			case <-ctx.Done():
+			}
+		}
+	}
+	var total sent
 	for _, a := range attackers {
 		var one sent
 		errs = append(errs, a.end(&one))
@@ -351,21 +385,17 @@ func (s *scene) calm(ctx context.Context, probes []probe) ([]waits, error) {
 
 // healthy starts the healthy client and waits until it works.
 func (s *scene) healthy(ctx context.Context, probes []probe) (*child, error) {
-	c, err := s.h.start(healthyID, "healthy", healthyOrder{User: nameOf(healthyID), Probes: probes})
+	c, err := s.start(healthyID, "healthy", healthyOrder{User: nameOf(healthyID), Probes: probes})
 	if err != nil {
 		return nil, err
 	}
 	var word string
-	if err := c.await(ctx, time.Minute, &word); err != nil {
-		c.kill()
-		return nil, err
-	}
-	return c, nil
+	return c, c.await(ctx, time.Minute, &word)
 }
 
 // once runs a task as the attacker to its end.
 func (s *scene) once(ctx context.Context, task string, order, into any) error {
-	c, err := s.h.start(attackerID, task, order)
+	c, err := s.start(attackerID, task, order)
 	if err != nil {
 		return err
 	}
@@ -374,13 +404,4 @@ func (s *scene) once(ctx context.Context, task string, order, into any) error {
 	case <-ctx.Done():
 	}
 	return c.end(into)
-}
-
-// logHas counts the lines of a server's log that contain a text.
-func (s *scene) logHas(name, text string) int {
-	content, err := os.ReadFile(s.k.Log(name))
-	if err != nil {
-		return 0
-	}
-	return strings.Count(string(content), text)
 }

@@ -205,21 +205,22 @@ func (s *squatter) relay(ctx context.Context, client *hearing) {
 			}
 		}
 	}()
-	var seen []byte
+	var held []byte // what may be the beginning of the preface
 	b := make([]byte, 4096)
-	for {
+	for total := 0; ; {
 		_ = client.SetReadDeadline(time.Now().Add(5 * time.Second))
 		n, err := client.Read(b)
-		seen = append(seen, b[:n]...)
-		if bytes.Contains(seen, []byte(preface)) {
+		total += n
+		held = append(held, b[:n]...)
+		pass, spoke := beforePreface(held)
+		if _, err := server.Write(pass); err != nil {
+			return
+		}
+		held = held[len(pass):]
+		if spoke {
 			break
 		}
-		if n > 0 {
-			if _, err := server.Write(b[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil || len(seen) > 64<<10 {
+		if err != nil || total > 64<<10 {
 			return
 		}
 	}
@@ -236,7 +237,21 @@ func (s *squatter) relay(ctx context.Context, client *hearing) {
 	}
 }
 
-// oneConn is a listener that has one connection to give.
+// beforePreface is what of b comes before HTTP/2's preface, or, if that is not in it, before four bytes or more that it may
+// begin with.
+func beforePreface(b []byte) (before []byte, found bool) {
+	if i := bytes.Index(b, []byte(preface)); i >= 0 {
+		return b[:i], true
+	}
+	for n := len(preface) - 1; n >= 4; n-- {
+		if bytes.HasSuffix(b, []byte(preface[:n])) {
+			return b[:len(b)-n], false
+		}
+	}
+	return b, false
+}
+
+// oneConn is a listener that has one connection to give, and ends with it.
 type oneConn struct {
 	conn net.Conn
 	once sync.Once
@@ -245,7 +260,7 @@ type oneConn struct {
 }
 
 func (l *oneConn) Accept() (c net.Conn, err error) {
-	l.once.Do(func() { c = l.conn })
+	l.once.Do(func() { c = closingConn{l.conn, l} })
 	if c != nil {
 		return c, nil
 	}
@@ -259,6 +274,13 @@ func (l *oneConn) Close() error {
 }
 
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
+
+type closingConn struct {
+	net.Conn
+	l *oneConn
+}
+
+func (c closingConn) Close() error { return errors.Join(c.Conn.Close(), c.l.Close()) }
 
 // knockOrder is to call a method with headers that were caught, or none.
 type knockOrder struct {

@@ -265,6 +265,9 @@ func (c *chooser) value(field protoreflect.FieldDescriptor) protoreflect.Value {
 		}
 		return protoreflect.ValueOfString(wildNames[b%len(wildNames)])
 	case protoreflect.BytesKind:
+		if field.Name() == "seeds" && b&1 != 0 {
+			return protoreflect.ValueOfBytes(bytes.Repeat([]byte{byte(b)}, 32))
+		}
 		return protoreflect.ValueOfBytes(bytes.Repeat([]byte{byte(b) & 1}, min(b&^1, 16)))
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(b&1 != 0)
@@ -272,7 +275,7 @@ func (c *chooser) value(field protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(b%7 - 1))
 	case protoreflect.Int64Kind:
 		return protoreflect.ValueOfInt64(number)
-	case protoreflect.Sint32Kind:
+	case protoreflect.Sint32Kind, protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(int32(number))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(uint32(number))

@@ -253,7 +253,7 @@ func FuzzWebHDFS(f *testing.F) {
 		r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
 		local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2}
 		w := httptest.NewRecorder()
-		m.Server.http.Handler.ServeHTTP(w, r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
+		m.Server.web.ServeHTTP(w, r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, local)))
 		body := w.Body.Bytes()
 		switch {
 		case !strings.HasPrefix(r.URL.Path, "/webhdfs/v1/") && r.URL.Path != "/webhdfs/v1", w.Code == 405, w.Code == 301:
