@@ -75,3 +75,17 @@ func TestSpecMistakesAreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestShorten(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"short", 5, "short"}, {"longer than that", 9, "longer…"}, {"ééééé", 6, "é…"}, {"a\xffb", 10, "a\uFFFDb"}, {"abc", 2, "…"},
+	} {
+		if got := Shorten(test.text, test.n); got != test.want {
+			t.Errorf("%q cut to %d is %q, want %q", test.text, test.n, got, test.want)
+		}
+	}
+}

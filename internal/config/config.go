@@ -272,6 +272,9 @@ func (f *File) Validate() error {
 		if n.Memory <= 0 {
 			wrong("nodemanager.memory is missing: how much may containers use, as 60GiB")
 		}
+		if n.LogLimit < 1<<20 {
+			wrong("nodemanager.log_limit: %v would end containers for a few lines of log; the least is 1MiB", n.LogLimit)
+		}
 		if n.VCores <= 0 {
 			wrong("nodemanager.vcores is missing: how many cores may containers use")
 		}

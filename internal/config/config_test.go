@@ -14,7 +14,7 @@ resourcemanagers:
   - {id: rm1, http: "127.0.0.1:8088", raft: "127.0.0.1:8587", grpc: "127.0.0.1:8586"}
 namenode: {id: nn1, data: /var/lib/hops/nn, dead_after: 10s}
 datanode: {volumes: [{path: /data1/hops, type: SSD}]}
-nodemanager: {work: /data1/nm, memory: 60GiB, vcores: 16, lease: 5s}
+nodemanager: {work: /data1/nm, memory: 60GiB, vcores: 16, lease: 5s, log_limit: 2GiB}
 resourcemanager:
   id: rm1
   data: /var/lib/hops/rm
@@ -28,6 +28,7 @@ func TestWholeFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if f.Namenode.DeadAfter != 10*time.Second || f.Namenode.Heartbeat != 3*time.Second || f.NodeManager.Memory != 60<<30 ||
+		f.NodeManager.LogLimit != 2<<30 || f.NodeManager.LogRate != 4<<20 ||
 		f.Datanode.Transfer != "127.0.0.1:9866" || f.ResourceManager.Queues["root"].Children["research"].ACLSubmit[0] != "ann" {
 		t.Errorf("parsed %+v %+v %+v", f.Namenode, f.Datanode, f.NodeManager)
 	}
@@ -48,6 +49,7 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"not an address":       {"127.0.0.1:8020", "nowhere", `"nowhere" is not host:port`},
 		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
 		"bad size":             {"60GiB", "60XiB", "is not a size"},
+		"hardly any log":       {"2GiB", "2k", "nodemanager.log_limit: 2KiB would end containers"},
 		"bad volume type":      {"type: SSD", "type: TAPE", `"TAPE" is none of DISK`},
 		"dead before the beat": {"dead_after: 10s", "dead_after: 1s", "not above the heartbeat"},
 		"not YAML":             {"cluster: {", "cluster: }", "mapping value"},

@@ -102,8 +102,10 @@ func TestCachedFileGoesOnlyToThoseWhoMayReadIt(t *testing.T) {
 		}
 	}
 	for _, a := range []nodemanager.Artifact{
-		{URI: "/home/secret"}, {URI: "/home/secret", SHA256: hash},
-		{URI: "/home/secret", Visibility: nodemanager.Public}, {URI: "/home/secret", SHA256: hash, Visibility: nodemanager.Public},
+		{URI: "/home/secret"},
+		{URI: "/home/secret", SHA256: hash},
+		{URI: "/home/secret", Visibility: nodemanager.Public},
+		{URI: "/home/secret", SHA256: hash, Visibility: nodemanager.Public},
 	} {
 		refused("mallory", a) // cold
 		if got, err := get("alice", a); err != nil || got != secret {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sort"
 	"strings"
 )
 
@@ -113,23 +114,46 @@ func (u *unpacking) makeDir(dir string) error {
 	if dir == "." || dir == u.made {
 		return nil
 	}
-	info, err := u.root.Stat(dir)
-	if err == nil && !info.IsDir() {
+	switch info, err := u.root.Stat(dir); {
+	case err == nil && !info.IsDir():
 		return fmt.Errorf("entry %.200q is a directory, and not one", dir)
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := u.makeDir(path.Dir(dir)); err != nil {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := u.makeMissing(strings.Split(dir, "/")); err != nil {
 			return err
 		}
-		if err := u.inode(); err != nil {
-			return err
-		}
-		err = u.root.Mkdir(dir, 0o755)
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	u.made = dir
+	return nil
+}
+
+// makeMissing makes what is missing of a path, component by component: each full name would be looked up from its beginning
+// again, which for a deep tree is most of the work.
+func (u *unpacking) makeMissing(parts []string) error {
+	have := sort.Search(len(parts)-1, func(i int) bool {
+		_, err := u.root.Stat(path.Join(parts[:i+1]...))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	at, err := u.root.OpenRoot(path.Join(".", path.Join(parts[:have]...)))
+	if err != nil {
+		return err
+	}
+	defer func() { at.Close() }()
+	for _, part := range parts[have:] {
+		if err := u.inode(); err != nil {
+			return err
+		}
+		if err := at.Mkdir(part, 0o755); err != nil {
+			return err
+		}
+		below, err := at.OpenRoot(part)
+		if err != nil {
+			return err
+		}
+		at.Close()
+		at = below
+	}
 	return nil
 }
 

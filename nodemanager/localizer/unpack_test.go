@@ -49,7 +49,7 @@ func listing(n int, records uint16) []byte {
 // TestHostileArchiveTakesLittleMemory: the announcement of an archive, true or not, costs the node next to nothing.
 func TestHostileArchiveTakesLittleMemory(t *testing.T) {
 	const entries = 65536 + 1000
-	huge := zipOf(t, entry{name: ManifestName, body: strings.Repeat("\x00", 64<<20)})
+	huge := zipOf(t, entry{name: ManifestName, body: strings.Repeat("\x00", 16<<20)})
 	for name, test := range map[string]struct {
 		kind nodemanager.ArtifactKind
 		data []byte
@@ -58,7 +58,7 @@ func TestHostileArchiveTakesLittleMemory(t *testing.T) {
 		"many entries, honest":                {nodemanager.Archive, listing(60000, 60000), "more entries"},
 		"many entries, announced modulo 2^16": {nodemanager.Archive, listing(entries, 1000), "entry 1000 of the 1000 in its directory is damaged"},
 		"fewer entries than announced":        {nodemanager.Archive, listing(10, 11), "does not hold the 11 entries"},
-		"manifest of 64 MiB":                  {nodemanager.Code, huge, "manifest.json is 64 MB, the most is 8 MB"},
+		"manifest of 16 MiB":                  {nodemanager.Code, huge, "manifest.json is 16 MB, the most is 8 MB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLocalizer(t, Config{MaxFiles: 2000})

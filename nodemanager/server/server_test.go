@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager"
@@ -913,6 +914,34 @@ func TestLogsTakeABoundedShare(t *testing.T) {
 		})
 		if n := shipped(s); n > 100<<10 {
 			t.Errorf("%v: %d bytes were shipped, the limit is %d", s.Argv, n, 100<<10)
+		}
+	}
+}
+
+// TestReportAlwaysFitsAMessage: a node whose report is too large for the resource manager is lost, with everybody's work.
+func TestReportAlwaysFitsAMessage(t *testing.T) {
+	n, err := New(baseConfig(t, t.TempDir(), "127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.store.Close()
+	defer n.config.HTTP.Close()
+	long := strings.Repeat("x\xff", 10<<10)
+	for i := range 1500 {
+		c := n.newContainer(&state.Record{Spec: nodemanager.Spec{ID: nodemanager.ContainerID(containerName(i))}, State: nodemanager.Running})
+		c.unrecorded = true
+		c.complete(&state.Exit{Status: 1, Diagnostics: fmt.Sprintf("container %d\n%s", i, long)})
+		n.mu.Lock()
+		n.containers[c.id] = c
+		n.mu.Unlock()
+	}
+	r := n.report(1)
+	if size := proto.Size(r); size > 7<<20 {
+		t.Errorf("%d containers make a report of %d bytes", len(r.Containers), size)
+	}
+	for _, c := range r.Containers {
+		if !strings.HasPrefix(c.Diagnostics, "container ") {
+			t.Fatalf("the first line is lost: %.100q", c.Diagnostics)
 		}
 	}
 }

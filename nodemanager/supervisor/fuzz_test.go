@@ -19,8 +19,12 @@ import (
 // never moves back, and a stop once asked for stays and comes within the longest grace.
 func FuzzConversation(f *testing.F) {
 	for _, r := range []request{
-		{Op: "status"}, {Op: "renew", Lease: &Lease{Term: 1, Kill: 2}}, {Op: "signal", Signal: 15}, {Op: "wait"},
-		{Op: "stop", Stop: &StopRequest{Status: -100, Reason: "x", Grace: time.Second}}, {Op: "stop", Stop: &StopRequest{Grace: 1<<63 - 1}},
+		{Op: "status"},
+		{Op: "renew", Lease: &Lease{Term: 1, Kill: 2}},
+		{Op: "signal", Signal: 15},
+		{Op: "wait"},
+		{Op: "stop", Stop: &StopRequest{Status: -100, Reason: "x", Grace: time.Second}},
+		{Op: "stop", Stop: &StopRequest{Grace: 1<<63 - 1}},
 	} {
 		line, err := json.Marshal(r)
 		if err != nil {
