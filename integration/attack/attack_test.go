@@ -155,7 +155,7 @@ func TestWhatIsWrittenByHandIsIPC(t *testing.T) {
 	s := hrpc.NewServer(hrpc.ServerConfig{Door: security.NewDoor(security.Config{})})
 	got := make(chan string, 2)
 	s.Handle(clientProtocol, hrpc.Method{
-		Name: "getListing", Right: hrpc.Anyone, New: func() hrpc.Message { return &hadooppb.GetListingRequestProto{} },
+		Name: "getListing", Right: security.Anyone, New: func() hrpc.Message { return &hadooppb.GetListingRequestProto{} },
 		Handle: func(c *hrpc.Call) {
 			got <- c.Caller.User + " " + c.Request.(*hadooppb.GetListingRequestProto).GetSrc()
 			c.Reply(nil)
