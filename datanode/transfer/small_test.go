@@ -63,7 +63,10 @@ func (d *node) wantNone(id metadata.BlockID) {
 }
 
 func TestSmallBlocksFollowTheirRequests(t *testing.T) {
-	nodes := start(t, 3)
+	var nodes []*node
+	for range 3 { // that keep connections for longer than a busy machine needs
+		nodes = append(nodes, startOne(t, func(c *Config) { c.KeepAlive = time.Minute }))
+	}
 	c := dial(t, nodes[0])
 	for i, size := range []int{1, 511, 512, 4096, 5000, 32 << 10, 64 << 10} {
 		b, data := block(int64(i+1), 1001, 0), pattern(size)

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -211,6 +213,16 @@ func TestBlockProtocolOpensNoFileOfOthers(t *testing.T) {
 	if got, err := alice.ReadFile(ctx, "/alice/secret"); err != nil || !bytes.Equal(got, secret) {
 		t.Errorf("alice reads %d bytes, %v", len(got), err)
 	}
+	// WebHDFS tells the same.
+	for user, want := range map[string]bool{"alice": true, "bob": false} {
+		page := fetch(t, "http://"+c.leader().http+"/webhdfs/v1/alice/secret?op=GET_BLOCK_LOCATIONS&user.name="+user)
+		_, after, _ := strings.Cut(page, `"urlString":"`)
+		text, _, _ := strings.Cut(after, `"`)
+		token, err := base64.RawURLEncoding.DecodeString(text)
+		if got := err == nil && bytes.Contains(token, []byte("\x04READ")) && bytes.Contains(token, []byte("HDFS_BLOCK_TOKEN")); got != want {
+			t.Errorf("WebHDFS tells %s %s", user, page)
+		}
+	}
 	// A listing with locations needs no right to the files, and gives none.
 	rpc, err := hrpc.Dial(ctx, c.leader().ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: "bob"})
 	if err != nil {
@@ -226,6 +238,20 @@ func TestBlockProtocolOpensNoFileOfOthers(t *testing.T) {
 			t.Error("a listing holds a token")
 		}
 	}
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	page, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
 }
 
 // Whoever may not write a file gets no token for its last block, even with the name of the client that writes it.

@@ -63,6 +63,13 @@ var Accidents = []Accident{
 		},
 	},
 	{
+		"the lease of another user",
+		"HDFS lets anybody write on under the name of a client, which its errors tell everybody; here the user who opened a file writes it, because who may write is given tokens for its blocks",
+		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
+			return o.Kind == "complete" && strings.HasSuffix(got.class, "AccessControlException") && strings.Contains(got.message, "is not the user that opened the file as")
+		},
+	},
+	{
 		"sticky bit and overwriting rename",
 		"HDFS lets anybody replace the files of others in a sticky directory by a rename; POSIX does not, and it would make /tmp unsafe",
 		func(_ context.Context, _ *runner, _ string, o Operation, want, got answer) bool {
