@@ -60,6 +60,7 @@ type serverConn struct {
 	heard      time.Time // when bytes came last
 	frameSince time.Time // when the first bytes of an unfinished frame came
 	deadline   time.Time // when waiting for more is interrupted
+	lean       time.Time // until then requests for which there is no room are refused at once
 	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
 	clientID   []byte // of the last call, shared by the next ones with the same
@@ -205,15 +206,23 @@ func (c *serverConn) rest() {
 	c.answers.Rest()
 }
 
-// take takes n bytes for a request. If that means to wait, the answers so far go out before. The error is the budget's
-// refusal, or that the connection ends.
+// take takes n bytes for a request. If that means to wait, the answers so far go out before. After one request has waited in
+// vain those behind it do not, as long as the peer reads that. The error is the budget's refusal, or that the connection
+// ends.
 func (c *serverConn) take(from *security.Account, n int64) error {
 	if from.Try(n) {
 		return nil
 	}
-	c.out.hold(false)
+	waiting := c.out.hold(false)
 	_ = c.out.flush() // its error ends the connection soon
-	return from.Take(c.waits, n)
+	if waiting < flushAt && time.Now().Before(c.lean) {
+		return from.Refusal(n)
+	}
+	err := from.Take(c.waits, n)
+	if err != nil {
+		c.lean = time.Now().Add(c.server.config.Requests.Patience())
+	}
+	return err
 }
 
 // isRefusal tells the refusal of a budget from the end of the connection.

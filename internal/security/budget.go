@@ -184,13 +184,6 @@ func (b *Budget) serve() {
 	b.wanted.Store(wanted)
 }
 
-// refusal tells a user that waited for n bytes to come back later.
-func (b *Budget) refusal(n int64) error {
-	return metadata.Errorf(metadata.ErrRetriable, "The server's memory for %s is taken (%d bytes, of which a user has a share), "+
-		"and %d more were not free within %v. Ask again in %v, and ask for less at a time.",
-		b.config.Purpose, b.config.Total, n, b.config.Patience, b.config.Patience)
-}
-
 // Account is the part of a user's share that one connection holds. Its methods may be called by any goroutine.
 type Account struct {
 	budget *Budget
@@ -234,7 +227,14 @@ func (a *Account) Take(ctx context.Context, n int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return b.refusal(n)
+	return a.Refusal(n)
+}
+
+// Refusal is what Take says to who waited for n bytes and did not get them.
+func (a *Account) Refusal(n int64) error {
+	c := &a.budget.config
+	return metadata.Errorf(metadata.ErrRetriable, "The server's memory for %s is taken (%d bytes, of which a user has a share), "+
+		"and %d more were not free within %v. Ask again in %v, and ask for less at a time.", c.Purpose, c.Total, n, c.Patience, c.Patience)
 }
 
 // Try is Take for who cannot wait.
@@ -270,13 +270,14 @@ func (a *Account) takeFree(n int64) bool {
 	}
 }
 
-// grant takes n bytes of the budget, and some more for the next time. The budget's mu is held.
+// grant takes n bytes of the budget, and some more for the next time. Little is granted although somebody waits, who
+// wants more than there is. The budget's mu is held.
 func (a *Account) grant(n int64) bool {
 	b := a.budget
-	if len(a.share.waiting) > 0 || !b.allows(a.share, n) {
+	if len(a.share.waiting) > 0 && n > accountStep || !b.allows(a.share, n) {
 		return false
 	}
-	if n < accountStep && !a.closed.Load() && b.used < b.config.Total/2 && b.allows(a.share, n+accountStep) {
+	if n < accountStep && len(a.share.waiting) == 0 && !a.closed.Load() && b.used < b.config.Total/2 && b.allows(a.share, n+accountStep) {
 		b.add(a.share, accountStep)
 		a.free.Add(accountStep)
 	}
