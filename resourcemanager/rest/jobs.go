@@ -108,7 +108,7 @@ func (q *request) submitJob() {
 		problem(q.w, http.StatusUnsupportedMediaType, "unsupported-media-type", "a job is a JSON document: send it with Content-Type: application/json")
 		return
 	}
-	body, err := io.ReadAll(q.r.Body)
+	body, err := io.ReadAll(io.LimitReader(q.r.Body, job.MaxBytes+1))
 	if err != nil {
 		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body cannot be read: %v", err))
 		return

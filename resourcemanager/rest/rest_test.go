@@ -414,6 +414,10 @@ func TestErrorsAreTheRecordedOnes(t *testing.T) {
 	if code, _, body := call(t, s, "GET", "/ws/v1/cluster/nosuch", ""); code != 404 || !strings.Contains(body, "<html") {
 		t.Errorf("unknown path: %d %s", code, body)
 	}
+	overflow := `{"application-id": "application_1_0013", "am-container-spec": {"commands": {"command": "x"}}, "resource": {"memory": 17592186044417}}`
+	if code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", overflow); code != 400 || !strings.Contains(body, "resources.memory") {
+		t.Errorf("memory that overflows: %d %s", code, body)
+	}
 	for _, bad := range []string{`{"application-id": "application_1_0012", "queue": "a", "queue": "b"}`, "{\"application-name\": \"\xff\"}"} {
 		if code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", bad); code != 400 || !strings.Contains(body, "UnmarshalException") || !strings.Contains(body, "line 1, column") {
 			t.Errorf("%q: %d %s", bad, code, body)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"strings"
@@ -228,14 +229,14 @@ func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
 	}
 	spec := job.Spec{
 		Name: out.Name, Kind: rm.KindCommand, Queue: out.Queue, Env: map[string]string{},
-		Resources: job.Resources{Memory: job.Memory(s.Resource.Memory * rm.MiB), VCores: s.Resource.VCores},
+		Resources: job.Resources{Memory: mebibytes(s.Resource.Memory), VCores: s.Resource.VCores},
 	}
 	for _, r := range s.Resource.Informations.List {
 		switch r.Name {
 		case rm.GPUName:
 			spec.Resources.GPUs = int(r.Value)
 		case rm.MemoryName:
-			spec.Resources.Memory = job.Memory(r.Value * rm.MiB)
+			spec.Resources.Memory = mebibytes(r.Value)
 		case rm.VCoresName:
 			spec.Resources.VCores = int(r.Value)
 		default:
@@ -269,6 +270,14 @@ func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
 	}
 	out.Document = document
 	return out, nil
+}
+
+// mebibytes is an amount in bytes. What would overflow into another amount becomes one that is out of range.
+func mebibytes(n int64) job.Memory {
+	if n < 0 || n > math.MaxInt64/rm.MiB {
+		return math.MaxInt64 / 2
+	}
+	return job.Memory(n * rm.MiB)
 }
 
 // setAppState kills.

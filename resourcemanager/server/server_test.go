@@ -321,6 +321,29 @@ func TestAnAskThatIsRefusedForGoodEndsTheJob(t *testing.T) {
 	c.check()
 }
 
+func TestStreamsOfEventsAreBounded(t *testing.T) {
+	r := &reign{streams: map[rm.ApplicationID]map[*eventStream]bool{}, masters: map[rm.AttemptID]*softMaster{}}
+	id := rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 1}, Number: 1}
+	var leaves []func()
+	for {
+		leave, ok := r.join(id, &eventStream{})
+		if !ok {
+			break
+		}
+		leaves = append(leaves, leave)
+	}
+	if len(leaves) != maxStreams {
+		t.Errorf("%d streams of one application", len(leaves))
+	}
+	leaves[0]()
+	if _, ok := r.join(id, &eventStream{}); !ok {
+		t.Error("none may come for one that is gone")
+	}
+	if _, ok := r.join(rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 2}, Number: 1}, &eventStream{}); !ok {
+		t.Error("another application's stream is refused")
+	}
+}
+
 // One user's fat jobs are refused before they are replicated, and another user's job runs.
 func TestFatJobsAreRefusedBeforeTheyAreReplicated(t *testing.T) {
 	c := newTestCluster(t, 1, func(c *Config) { c.limits.MaxBytes = 256 << 10 })

@@ -132,6 +132,24 @@ func TestEndedApplicationsOfOthersAreRemembered(t *testing.T) {
 	}
 }
 
+// A master that handles no events gets no more containers, until it does.
+func TestADeafMasterGetsNothingMore(t *testing.T) {
+	c := newCluster(t, Config{})
+	c.node(nodeOne, "i", 2)
+	id, _, epoch := c.running(&rm.Application{})
+	c.allocate(id, 1, epoch, 1, 0, gpuAsk)
+	a := c.app(id)
+	a.LastEvent = a.Acknowledged + 50_000
+	c.setApp(a)
+	if g := c.grant(1, id, "w", oneGPU, nodeOne, "n1:1-0"); len(g.Containers) != 0 || g.Reason.Code != rm.ReasonConflict {
+		t.Errorf("granted: %+v", g)
+	}
+	c.allocate(id, 1, epoch, 2, a.LastEvent)
+	if g := c.grant(1, id, "w", oneGPU, nodeOne, "n1:1-0"); len(g.Containers) != 1 {
+		t.Errorf("refused: %+v", g)
+	}
+}
+
 func TestAsksAreBounded(t *testing.T) {
 	c := newCluster(t, Config{MaxBytes: 1 << 20})
 	c.node(nodeOne, "i", 2)
