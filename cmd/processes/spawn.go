@@ -21,9 +21,12 @@ var spawner = sync.OnceValue(func() chan<- func() {
 })
 
 // Spawn starts a program in a process group of its own, which a Ctrl-C at the terminal does not reach; it gets the signal
-// when this program has ended, however that happened.
+// when this program has ended, however that happened. What else cmd says of the process, as the user it runs as, stays.
 func Spawn(cmd *exec.Cmd, last syscall.Signal) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: last, Setpgid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = last, true
 	done := make(chan error)
 	spawner() <- func() { done <- cmd.Start() }
 	return <-done

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -32,9 +33,9 @@ func sendAndVanish(addr string, request []byte) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	raw, err := c.(*net.TCPConn).SyscallConn()
 	if err != nil {
+		c.Close()
 		return err
 	}
 	var failed error
@@ -42,12 +43,8 @@ func sendAndVanish(addr string, request []byte) error {
 		if failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_CORK, 1); failed != nil {
 			return
 		}
-		if _, failed = unix.Write(int(fd), request); failed == nil {
-			failed = unix.Shutdown(int(fd), unix.SHUT_WR)
-		}
+		_, failed = unix.Write(int(fd), request)
 	})
-	if failed != nil {
-		return failed
-	}
-	return err
+	// What is corked leaves with the end of the connection, in one segment.
+	return errors.Join(err, failed, c.Close())
 }
