@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 )
@@ -73,15 +74,8 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 		}
 		defer done()
 		request := &doorRequest{w: w, r: r, q: q, path: path, c: c}
-		switch r.Method + " " + op {
-		case "PUT CREATE":
-			return request.create()
-		case "POST APPEND":
-			return request.append()
-		case "GET OPEN":
-			return request.open()
-		case "GET GETFILECHECKSUM":
-			return request.checksum()
+		if serve := operations[r.Method+" "+op]; serve != nil {
+			return serve(request)
 		}
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Invalid value for webhdfs parameter \"op\": No enum constant %s %s on a datanode", r.Method, q["op"])
 	}()
@@ -92,6 +86,29 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 			s.log.Info("WebHDFS request failed", "op", op, "path", path, "err", err)
 		}
 	}
+}
+
+// operations are WebHDFS's on data. Each is done as the caller, through the filesystem's own client.
+var operations = map[string]func(*doorRequest) error{
+	"PUT CREATE":          (*doorRequest).create,
+	"POST APPEND":         (*doorRequest).append,
+	"GET OPEN":            (*doorRequest).open,
+	"GET GETFILECHECKSUM": (*doorRequest).checksum,
+}
+
+// Routes lists what the ports of a datanode do, and the right that each thing needs.
+func Routes() []security.Route {
+	out := transfer.Routes("datanode data transfer")
+	for name := range operations {
+		method, op, _ := strings.Cut(name, " ")
+		out = append(out, security.Route{Port: "datanode HTTP", Name: method + " " + webhdfsPrefix + "/{path} op=" + op, Right: security.ByPath})
+	}
+	out = append(out,
+		security.Route{Port: "datanode HTTP", Name: "OPTIONS " + webhdfsPrefix + "/{path}", Right: security.Open},
+		security.Route{Port: "datanode HTTP", Name: "GET /health", Right: security.Open})
+	s := &Server{cfg: Config{Door: security.NewDoor(security.Config{})}}
+	out = append(out, s.ipcServer().Routes("datanode IPC")...)
+	return append(out, security.Routes("datanode gRPC", services(nil)...)...)
 }
 
 // drain reads what a client that does not wait for 100 Continue has under way, so that it gets to see the answer in place

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"io"
+	"math"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -43,6 +44,21 @@ func blockOfRequest(request dtp.Message) (*hadooppb.BaseHeaderProto, security.Bl
 		return m.GetHeader(), security.ReplaceBlock
 	}
 	return nil, 0
+}
+
+// Routes lists the operations on blocks, all of which need a token for the block.
+func Routes(port string) []security.Route {
+	var out []security.Route
+	for op := range dtp.Op(math.MaxUint8) {
+		request := op.NewRequest()
+		if request == nil {
+			continue
+		}
+		if _, mode := blockOfRequest(request); mode != 0 {
+			out = append(out, security.Route{Port: port, Name: op.String(), Right: security.BlockToken})
+		}
+	}
+	return out
 }
 
 // authorize lets a request through to its block if the token in it was signed for that. It comes before anything looks at

@@ -64,8 +64,8 @@ func (op Op) String() string {
 	}
 }
 
-// newRequest returns an empty request of the operation, nil for one that is not known.
-func (op Op) newRequest() Message {
+// NewRequest returns an empty request of the operation, nil for one that is not known.
+func (op Op) NewRequest() Message {
 	switch op {
 	case OpWriteBlock:
 		return new(hadooppb.OpWriteBlockProto)
@@ -114,7 +114,7 @@ func ReadOp(r *bufio.Reader) (Op, Message, error) {
 		return 0, nil, violation("version %d, want %d", version, Version)
 	}
 	op := Op(head[2])
-	request := op.newRequest()
+	request := op.NewRequest()
 	if request == nil {
 		return op, nil, violation("%v is not known", op)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/internal/security"
 )
 
 // A connection belongs to one group. Behind the proof of the cluster's secret its first bytes are
@@ -26,6 +28,13 @@ const (
 	// headerTimeout is for a peer that connects and says nothing.
 	headerTimeout = 5 * time.Second
 )
+
+// Routes lists what a Raft port does.
+func Routes() []security.Route {
+	return []security.Route{
+		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly}, {Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
+	}
+}
 
 func writeHeader(w io.Writer, kind, group, cluster string) error {
 	b := append([]byte(kind), streamVersion, byte(len(group)))

@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	"github.com/gohops/hops/namenode/hdfs/webhdfs"
 )
 
@@ -107,24 +111,46 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(webhdfs.Prefix+"/", files)
 	mux.Handle(webhdfs.Prefix, files)
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("ok\n"))
-	})
-	ready := func(w http.ResponseWriter, h health) {
-		if h.Leader == "" || h.SafeMode != "" && h.State == "active" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
+	for _, p := range pages {
+		mux.HandleFunc(p.pattern, func(w http.ResponseWriter, _ *http.Request) { p.serve(w, s.health()) })
 	}
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		h := s.health()
-		ready(w, h)
-		_, _ = w.Write([]byte(h.State + "\n"))
-	})
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		h := s.health()
-		w.Header().Set("Content-Type", "application/json")
-		ready(w, h)
-		_ = json.NewEncoder(w).Encode(h)
-	})
 	return mux
+}
+
+// pages are what the HTTP port shows beside WebHDFS.
+var pages = []struct {
+	pattern string
+	right   security.Right
+	serve   func(w http.ResponseWriter, h health)
+}{
+	{"GET /livez", security.Open, func(w http.ResponseWriter, _ health) { _, _ = w.Write([]byte("ok\n")) }},
+	{"GET /readyz", security.Open, func(w http.ResponseWriter, h health) {
+		h.writeStatus(w)
+		_, _ = w.Write([]byte(h.State + "\n"))
+	}},
+	{"GET /health", security.Open, func(w http.ResponseWriter, h health) {
+		w.Header().Set("Content-Type", "application/json")
+		h.writeStatus(w)
+		_ = json.NewEncoder(w).Encode(h)
+	}},
+}
+
+// writeStatus answers 503 while there is nobody to ask, or nothing may be changed.
+func (h health) writeStatus(w http.ResponseWriter) {
+	if h.Leader == "" || h.SafeMode != "" && h.State == "active" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+// Routes lists what the ports of a namenode do, and the right that each thing needs.
+func Routes() []security.Route {
+	ipc := hrpc.NewServer(hrpc.ServerConfig{Door: security.NewDoor(security.Config{})})
+	clientprotocol.Register(ipc, nil, nil)
+	out := ipc.Routes("namenode IPC")
+	out = append(out, webhdfs.Routes("namenode HTTP")...)
+	for _, p := range pages {
+		out = append(out, security.Route{Port: "namenode HTTP", Name: p.pattern, Right: p.right})
+	}
+	out = append(out, security.Routes("namenode gRPC", services(nil)...)...)
+	return append(out, raftstore.Routes()...)
 }

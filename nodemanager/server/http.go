@@ -44,6 +44,15 @@ var routes = []route{
 	{"GET /health", security.Anyone, (*Server).healthPage},
 }
 
+// Routes lists what the port of a node manager does, and the right that each thing needs.
+func Routes() []security.Route {
+	var out []security.Route
+	for _, r := range routes {
+		out = append(out, security.Route{Port: "node manager HTTP", Name: r.pattern, Right: r.right})
+	}
+	return out
+}
+
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range routes {

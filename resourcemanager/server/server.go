@@ -95,6 +95,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Routes lists what the ports of a resource manager do, and the right that each thing needs.
+func Routes() []security.Route {
+	out := rest.New(rest.Config{}).Routes()
+	return append(out, security.Routes("resource manager gRPC", (*Server)(nil).services()...)...)
+}
+
 func (s *Server) services() []security.Service {
 	return []security.Service{
 		{Desc: &pb.NodeManagers_ServiceDesc, Server: &nodeManagers{s: s}, Right: security.ServersOnly},

@@ -40,6 +40,15 @@ var routes = []route{
 	{"POST /v1/experiments/{id}/stop", security.Owner, (*controller).serveStop},
 }
 
+// Routes lists what the port of a controller does, and the right that each thing needs.
+func Routes() []security.Route {
+	var out []security.Route
+	for _, r := range routes {
+		out = append(out, security.Route{Port: "controller HTTP", Name: r.pattern, Right: r.right})
+	}
+	return out
+}
+
 // handler is the controller's HTTP door.
 func (c *controller) handler() http.Handler {
 	mux := http.NewServeMux()

@@ -1,0 +1,139 @@
+// Package doors holds what every port of every server does, and the right that each thing needs, against
+// docs/reference/rights.md: whoever adds a route decides about its right where all can see it.
+package doors
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	datanode "github.com/gohops/hops/datanode/server"
+	"github.com/gohops/hops/internal/security"
+	namenode "github.com/gohops/hops/namenode/server"
+	nodemanager "github.com/gohops/hops/nodemanager/server"
+	resourcemanager "github.com/gohops/hops/resourcemanager/server"
+	"github.com/gohops/hops/training/controller"
+)
+
+var update = flag.Bool("update", false, "write docs/reference/rights.md")
+
+const page = "../../docs/reference/rights.md"
+
+const head = `# Who may do what
+
+Every port of every server, what it does, and the right that is asked for it. Written by ` + "`go test ./integration/doors -update`" + `;
+the test fails when a server does something that is not here, or asks for another right.
+
+| right | who has it |
+| --- | --- |
+| open | anybody, and nobody asks who |
+| anyone | every caller with a name; over HTTP dr.who too |
+| named | every caller but dr.who |
+| by path | as the permissions of the paths, blocks and leases allow that the request names |
+| owner | who owns the application or container, administers its queue, or is a superuser |
+| superuser | the servers' user, and the members of the supergroup |
+| self | processes of the servers' own user, whatever name they send |
+| servers | who has proved the cluster's secret |
+| containers | who has proved the token of a container, for the container's own application |
+| block token | who shows a token that a namenode signed for the block and for what is done to it |
+
+`
+
+func routes() []security.Route {
+	all := slices.Concat(namenode.Routes(), datanode.Routes(), resourcemanager.Routes(), nodemanager.Routes(), controller.Routes())
+	// cmd/hops/pprof.go, which listens only when HOPS_PPROF is set.
+	return append(all, security.Route{Port: "profiler HTTP", Name: "/debug/pprof/", Right: security.Self})
+}
+
+func document(t *testing.T) string {
+	ports := map[string][]security.Route{}
+	seen := map[string]bool{}
+	for _, r := range routes() {
+		if !r.Right.Valid() || r.Port == "" || r.Name == "" {
+			t.Errorf("%+v has no right, port or name", r)
+		}
+		if key := r.Port + " " + r.Name; seen[key] {
+			t.Errorf("%s is there twice", key)
+		} else {
+			seen[key] = true
+		}
+		ports[r.Port] = append(ports[r.Port], r)
+	}
+	var b strings.Builder
+	b.WriteString(head)
+	for _, port := range slices.Sorted(maps.Keys(ports)) {
+		fmt.Fprintf(&b, "## %s\n\n| what | right |\n| --- | --- |\n", port)
+		slices.SortFunc(ports[port], func(x, y security.Route) int { return strings.Compare(x.Name, y.Name) })
+		for _, r := range ports[port] {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", r.Name, r.Right)
+		}
+		b.WriteByte('\n')
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func TestEveryRouteOfEveryPortIsDocumentedWithItsRight(t *testing.T) {
+	want := document(t)
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) == want {
+		return
+	}
+	inPage, inServers := lines(string(got)), lines(want)
+	for l := range inServers {
+		if !inPage[l] {
+			t.Errorf("the servers do this, and docs/reference/rights.md does not say so: %s", l)
+		}
+	}
+	for l := range inPage {
+		if !inServers[l] {
+			t.Errorf("docs/reference/rights.md says this, and the servers do not do it: %s", l)
+		}
+	}
+	t.Error("if that was decided: go test ./integration/doors -update")
+}
+
+func lines(text string) map[string]bool {
+	out := map[string]bool{}
+	for l := range strings.Lines(text) {
+		out[strings.TrimSpace(l)] = true
+	}
+	return out
+}
+
+// What is open tells only that a server works, and what anyone may call belongs to nobody. Adding to this is a decision.
+func TestWhatIsOpen(t *testing.T) {
+	var open []string
+	for _, r := range routes() {
+		if r.Right == security.Open {
+			open = append(open, r.Port+" "+r.Name)
+		}
+	}
+	slices.Sort(open)
+	want := []string{
+		"controller HTTP GET /healthz",
+		"datanode HTTP GET /health",
+		"datanode HTTP OPTIONS /webhdfs/v1/{path}",
+		"namenode HTTP GET /health",
+		"namenode HTTP GET /livez",
+		"namenode HTTP GET /readyz",
+		"resource manager HTTP GET /cluster",
+		"resource manager HTTP GET /isActive",
+		"resource manager HTTP GET /livez",
+		"resource manager HTTP GET /readyz",
+	}
+	if !slices.Equal(open, want) {
+		t.Errorf("open to anybody:\n%s\nwant:\n%s", strings.Join(open, "\n"), strings.Join(want, "\n"))
+	}
+}
