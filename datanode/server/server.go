@@ -85,6 +85,7 @@ func New(cfg Config) (*Server, error) {
 		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
 		Suspect:      s.suspects.add,
+		Refused:      s.cfg.Door.Record,
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
 	})

@@ -2,8 +2,10 @@ package transfer
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math"
+	"net"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -67,6 +69,18 @@ func (s *Server) authorize(ctx context.Context, h *hadooppb.BaseHeaderProto, mod
 	b, t := h.GetBlock(), h.GetToken()
 	return s.cfg.Trust.Check(ctx, security.Token{Identifier: t.GetIdentifier(), Password: t.GetPassword()},
 		b.GetPoolId(), metadata.BlockID(b.GetBlockId()), mode)
+}
+
+// refused tells the audit log of a request without a right to its block. Its token is not believed, so there is no user.
+func (c *conn) refused(op dtp.Op, h *hadooppb.BaseHeaderProto, err error) {
+	if c.cfg.Refused == nil {
+		return
+	}
+	host, _, _ := net.SplitHostPort(c.nc.RemoteAddr().String())
+	c.cfg.Refused(security.Decision{
+		Caller: metadata.Caller{Host: host}, Port: "transfer", Command: op.String(), Reason: err.Error(),
+		Source: fmt.Sprintf("blk_%d_%d", h.GetBlock().GetBlockId(), h.GetBlock().GetGenerationStamp()),
+	})
 }
 
 // checkTarget refuses to connect to what is not a datanode of this cluster, whatever a client says.

@@ -42,6 +42,8 @@ type Config struct {
 	// says whose share of it a connection uses; nil: that of this process's user.
 	Packets *security.Budget
 	Share   func(net.Conn) uint32
+	// Refused is told of requests without a right to their block, for the audit log; may be nil.
+	Refused func(security.Decision)
 	// Connect limits the dialling of another datanode. 0 is 10 s.
 	Connect time.Duration
 	// Logger is slog.Default() if nil.
@@ -208,6 +210,7 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}
 	if err := c.authorize(ctx, header, mode); err != nil {
+		c.refused(op, header, err)
 		err = c.refuse(op, hadooppb.Status_ERROR_ACCESS_TOKEN, "", err)
 		if w, ok := request.(*hadooppb.OpWriteBlockProto); ok && follows(w) {
 			c.linger()

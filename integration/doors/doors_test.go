@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -102,6 +104,37 @@ func TestEveryRouteOfEveryPortIsDocumentedWithItsRight(t *testing.T) {
 		}
 	}
 	t.Error("if that was decided: go test ./integration/doors -update")
+}
+
+// What is promised names the test that shows it; such a name must not outlive its test.
+func TestPromisesNameTestsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../../docs/explanation/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	err = filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllSubmatch(b, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllSubmatch(text, -1)
+	for _, m := range named {
+		if !there[string(m[1])] {
+			t.Errorf("promises.md names %s, which does not exist", m[1])
+		}
+	}
+	if len(named) < 20 {
+		t.Errorf("only %d tests are named", len(named))
+	}
 }
 
 func lines(text string) map[string]bool {
