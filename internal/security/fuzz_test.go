@@ -29,7 +29,7 @@ func FuzzDiag(f *testing.F) {
 			return
 		}
 		if len(answer) < diagHeader+72 || binary.NativeEndian.Uint16(answer[4:]) != sockDiagByFamily ||
-			binary.NativeEndian.Uint32(answer[diagHeader+68:]) == 0 || binary.NativeEndian.Uint32(answer[diagHeader+64:]) != uid {
+			binary.NativeEndian.Uint32(answer[diagHeader+68:]) == 0 || answer[diagHeader+1] == tcpListen || binary.NativeEndian.Uint32(answer[diagHeader+64:]) != uid {
 			t.Errorf("user %d of %x", uid, answer)
 		}
 	})

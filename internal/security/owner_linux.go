@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,21 +21,13 @@ func socketOwner(conn ConnAddrs) (uint32, error) {
 	if !ok1 || !ok2 {
 		return 0, errors.New("not a TCP connection")
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
-	if err != nil {
-		return 0, fmt.Errorf("sock_diag: %w", err)
-	}
-	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
-		return 0, err
-	}
 	families := []uint8{unix.AF_INET6}
 	if remote.IP.To4() != nil {
 		// An IPv4 client may have connected through an IPv6 socket.
 		families = []uint8{unix.AF_INET, unix.AF_INET6}
 	}
 	for _, family := range families {
-		uid, err := diagOwner(fd, family, remote, local)
+		uid, err := diagnosis.owner(family, remote, local)
 		if err == nil || !errors.Is(err, unix.ENOENT) {
 			return uid, err
 		}
@@ -42,13 +35,56 @@ func socketOwner(conn ConnAddrs) (uint32, error) {
 	return 0, unix.ENOENT
 }
 
-// diagOwner looks up the socket from source to destination: the client's end of the connection.
+// kernelDiag is this process's way to ask: one descriptor, kept for when others run out. Questions go one at a time, and take
+// microseconds.
+type kernelDiag struct {
+	mu   sync.Mutex
+	fd   int // 0: not open
+	last uint32
+}
+
+var diagnosis kernelDiag
+
+// ask sends a question and returns the kernel's answer to it.
+func (k *kernelDiag) ask(question []byte) (answer []byte, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.fd == 0 {
+		if k.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG); err != nil {
+			k.fd = 0
+			return nil, err
+		}
+		err = unix.SetsockoptTimeval(k.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2})
+	}
+	k.last++
+	binary.NativeEndian.PutUint32(question[8:], k.last)
+	if err == nil {
+		err = unix.Sendto(k.fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	answer = make([]byte, 512)
+	n := 0
+	for err == nil {
+		n, _, err = unix.Recvfrom(k.fd, answer, 0)
+		if errors.Is(err, unix.EINTR) {
+			err = nil
+			continue
+		}
+		if err == nil && n >= diagHeader && binary.NativeEndian.Uint32(answer[8:]) == k.last {
+			return answer[:n], nil
+		}
+	}
+	unix.Close(k.fd) // with what may still come
+	k.fd = 0
+	return nil, err
+}
+
+// owner looks up the socket from source to destination: the client's end of the connection.
 //
 //	nlmsghdr      len u32 | type u16 | flags u16 | seq u32 | pid u32                              16 bytes
 //	inet_diag_req_v2  family u8 | protocol u8 | ext u8 | pad u8 | states u32 | sockid              56 bytes
 //	sockid        sport be16 | dport be16 | src [16] | dst [16] | if u32 | cookie [2]u32          48 bytes
 //	inet_diag_msg family u8 | state u8 | timer u8 | retrans u8 | sockid | expires u32 | rqueue u32 | wqueue u32 | uid u32 | inode u32
-func diagOwner(fd int, family uint8, source, destination *net.TCPAddr) (uint32, error) {
+func (k *kernelDiag) owner(family uint8, source, destination *net.TCPAddr) (uint32, error) {
 	const header, request = diagHeader, 56
 	b := make([]byte, header+request)
 	ne := binary.NativeEndian
@@ -65,20 +101,17 @@ func diagOwner(fd int, family uint8, source, destination *net.TCPAddr) (uint32, 
 	putAddress(id[20:36], family, destination.IP)
 	ne.PutUint32(id[40:], ^uint32(0)) // INET_DIAG_NOCOOKIE
 	ne.PutUint32(id[44:], ^uint32(0))
-	if err := unix.Sendto(fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return 0, fmt.Errorf("sock_diag: %w", err)
-	}
-	answer := make([]byte, 4096)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
+	answer, err := k.ask(b)
 	if err != nil {
 		return 0, fmt.Errorf("sock_diag: %w", err)
 	}
-	return parseDiag(answer[:n])
+	return parseDiag(answer)
 }
 
 const (
 	diagHeader       = 16 // of a netlink message
 	sockDiagByFamily = 20
+	tcpListen        = 10 // TCP_LISTEN of the kernel
 )
 
 // parseDiag reads the kernel's answer: the user of the socket, if it has an owner.
@@ -96,7 +129,8 @@ func parseDiag(answer []byte) (uid uint32, err error) {
 		if len(answer) < header+inodeAt+4 {
 			return 0, errors.New("sock_diag: short answer")
 		}
-		if ne.Uint32(answer[header+inodeAt:]) == 0 {
+		// Where there is no connection the kernel answers with the socket that listens at the address.
+		if ne.Uint32(answer[header+inodeAt:]) == 0 || answer[header+1] == tcpListen {
 			return 0, errOrphan
 		}
 		return ne.Uint32(answer[header+uidAt:]), nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,6 +45,50 @@ func TestKernelKnowsWhoOwnsTheOtherEnd(t *testing.T) {
 	}
 	if _, err := socketOwner(ConnAddrs{Local: server.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}}); err == nil {
 		t.Fatal("a connection that does not exist has an owner")
+	}
+	// Where there is no connection the kernel finds the socket that listens at the address: it is another one.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if uid, err := socketOwner(ConnAddrs{Local: server.LocalAddr(), Remote: l.Addr()}); err == nil {
+		t.Fatalf("a connection that does not exist is of user %d, who listens there", uid)
+	}
+}
+
+func TestManyAskWhoOwnsTheOtherEnd(t *testing.T) {
+	server, _ := loopbackPair(t)
+	var wait sync.WaitGroup
+	for range 50 {
+		wait.Go(func() {
+			if uid, err := socketOwner(AddrsOf(server)); err != nil || uid != uint32(os.Geteuid()) {
+				t.Errorf("owner = %d, %v", uid, err)
+			}
+			if uid, err := socketOwner(ConnAddrs{Local: server.LocalAddr(), Remote: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}}); err == nil {
+				t.Errorf("a connection that does not exist is of user %d", uid)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func BenchmarkOwner(b *testing.B) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	ends := ConnAddrs{Local: client.RemoteAddr(), Remote: client.LocalAddr()}
+	for b.Loop() {
+		if _, err := socketOwner(ends); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
