@@ -35,10 +35,8 @@ type Container struct {
 	Launch uint64
 	Master bool
 	State  ContainerState
-	// Salt and Verifier belong to its token: the token is made from the salt and the cluster's secret, the verifier is
-	// its SHA-256.
+	// Salt is what its token is made of, beside the cluster's secret.
 	Salt     []byte
-	Verifier []byte
 	Granted  metadata.Time
 	Started  metadata.Time
 	Finished metadata.Time

@@ -31,7 +31,9 @@ func FuzzSiteXML(f *testing.F) {
 		{property("fs.defaultFS", "hdfs://ha", "dfs.nameservices", "ha", "dfs.ha.namenodes.ha", "a,b", "dfs.namenode.rpc-address.ha.a", "h:1", "dfs.namenode.rpc-address.ha.b", "[::1]:2"), "relative"},
 		{property("a", "${b}${b}", "b", "${a}", "c", "${env.HOME}${user.name}${"), "hdfs://x@y:1//z"},
 		{property("fs.trash.interval", "NaN", "fs.permissions.umask-mode", "u=rwx,g=rx,o=", "dfs.client.socket-timeout", "9223372036854775807ms"), "hdfs:///a"},
-		{"", "viewfs://a/"}, {"<configuration><property/><x>&lt;</x></configuration>", "s3a://b/c"}, {"<!DOCTYPE a [<!ENTITY b 'c'>]><configuration>&b;</configuration>", ":"},
+		{"", "viewfs://a/"},
+		{"<configuration><property/><x>&lt;</x></configuration>", "s3a://b/c"},
+		{"<!DOCTYPE a [<!ENTITY b 'c'>]><configuration>&b;</configuration>", ":"},
 	} {
 		f.Add([]byte(seed[0]), seed[1])
 	}

@@ -25,8 +25,8 @@ func tokenOfKey(secret security.Secret, id int32, expires time.Time) security.To
 	return secret.BlockKeys(keys).Sign(security.BlockGrant{User: "ann", Pool: testPool, Block: 7, Modes: security.ReadBlock}, expires)
 }
 
-func (d *Server) transferAddr() string {
-	return net.JoinHostPort(d.id.Ip, strconv.Itoa(int(d.id.TransferPort)))
+func (s *Server) transferAddr() string {
+	return net.JoinHostPort(s.id.Ip, strconv.Itoa(int(s.id.TransferPort)))
 }
 
 // A token of a key that the datanode was not told of yet is good: it asks. One that nobody knows is refused, and many of

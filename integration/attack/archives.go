@@ -41,10 +41,10 @@ func largeManifest(w io.Writer, n int64) error {
 	// Every MiB but the first packs to the same bytes, because what it refers to is the same; the first only begins them.
 	var first, again []byte
 	for i := range 2 {
-		if _, err := z.Write(blanks); err == nil {
-			err = z.Flush()
+		if _, err := z.Write(blanks); err != nil {
+			return err
 		}
-		if err != nil {
+		if err := z.Flush(); err != nil {
 			return err
 		}
 		if i == 0 {

@@ -143,7 +143,7 @@ func (s *scene) standing(ctx context.Context) (leader string, err error) {
 					}
 				}
 			case st.State != "standby":
-				return fmt.Errorf("%s is %q %v", st.Address, st.State, st.Err)
+				return errors.Join(fmt.Errorf("%s is %q", st.Address, st.State), st.Err)
 			}
 		}
 		if leader == "" {

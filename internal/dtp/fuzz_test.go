@@ -96,7 +96,7 @@ func FuzzPacketBuffer(f *testing.F) {
 			for !ok && err == nil && len(rest) > 0 {
 				if buffer.Full() {
 					buffer.Release()
-					held, mark = 0, 0
+					held = 0
 				}
 				if need := buffer.Grows(); need > MaxPacket || need > 0 && need <= int(home) {
 					t.Fatalf("a packet of %d bytes makes a buffer of %d grow", need, home)

@@ -16,9 +16,6 @@ type crowd struct {
 	l        net.Listener
 	door     *Door
 	accepted chan net.Conn
-
-	mu  sync.Mutex
-	uid uint32 // of the next connection
 }
 
 func newCrowd(t *testing.T, door *Door, way Doorway) *crowd {

@@ -2,8 +2,6 @@ package server
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -19,23 +17,16 @@ import (
 	"github.com/gohops/hops/resourcemanager/state"
 )
 
-// newToken draws the salt of a container's token and the verifier that goes into the replicated state with it. The token
-// itself is stored nowhere: whoever leads makes it again from the salt and the cluster's secret.
-func (s *Server) newToken() (salt, verifier []byte) {
-	salt = make([]byte, 16)
+// newSalt draws what a container's token is made of beside the cluster's secret. The token itself is stored nowhere: whoever
+// leads makes it again.
+func newSalt() []byte {
+	salt := make([]byte, 16)
 	rand.Read(salt)
-	sum := sha256.Sum256([]byte(s.token(salt)))
-	return salt, sum[:]
+	return salt
 }
 
 func (s *Server) token(salt []byte) string {
 	return base64.RawURLEncoding.EncodeToString(s.config.Secret.MAC("container token", salt))
-}
-
-// verifies reports whether token is the container's.
-func verifies(c *rm.Container, token string) bool {
-	sum := sha256.Sum256([]byte(token))
-	return len(c.Verifier) == len(sum) && subtle.ConstantTimeCompare(sum[:], c.Verifier) == 1
 }
 
 // logDir is where a container's log files go in the file system.

@@ -176,10 +176,9 @@ func (r *reign) commit(view *state.View, groups []scheduler.Group) (int, error) 
 	for _, g := range groups {
 		p := &statepb.Group{Application: state.ApplicationID(g.App), Attempt: int32(view.Application(g.App).Attempt().Number), Ask: g.Ask}
 		for _, at := range g.Placements {
-			salt, verifier := r.s.newToken()
 			p.Placements = append(p.Placements, &statepb.Placement{
 				Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
-				Salt: salt, Verifier: verifier,
+				Salt: newSalt(),
 			})
 		}
 		c.Groups = append(c.Groups, p)

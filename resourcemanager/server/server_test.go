@@ -415,14 +415,6 @@ func TestAMasterThatDiesFindsItsContainersAgain(t *testing.T) {
 	c.check()
 }
 
-func mustApp(t *testing.T, spec *pb.ContainerSpec) rm.ApplicationID {
-	id, err := rm.ParseApplicationID(spec.ApplicationId)
-	if err != nil {
-		t.Error(err)
-	}
-	return id
-}
-
 func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	specs := make(chan *pb.ContainerSpec, 4)

@@ -165,7 +165,7 @@ func nodeOf(p *statepb.Node) *rm.Node {
 func containerPB(c *rm.Container) *statepb.Container {
 	return &statepb.Container{
 		Id: ContainerID(c.ID), Node: string(c.Node), User: c.User, Resource: Resource(c.Resource), Gpus: c.GPUs, Ask: c.Ask,
-		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt, Verifier: c.Verifier,
+		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
 	}
@@ -174,7 +174,7 @@ func containerPB(c *rm.Container) *statepb.Container {
 func containerOf(p *statepb.Container) *rm.Container {
 	return &rm.Container{
 		ID: containerIDOf(p.Id), Node: rm.NodeID(p.Node), User: p.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus, Ask: p.Ask,
-		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt, Verifier: p.Verifier,
+		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
 	}

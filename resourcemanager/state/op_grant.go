@@ -97,7 +97,7 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
 			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
 			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Master: g.Ask == "",
-			State: rm.ContainerGranted, Salt: p.Salt, Verifier: p.Verifier, Granted: s.now, Exit: rm.ExitUnknown,
+			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown,
 		}
 		s.containers.Set(c)
 		s.byNode.Set(nodeRow{c.Node, c.ID})

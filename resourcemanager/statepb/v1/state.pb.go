@@ -794,9 +794,8 @@ type Placement struct {
 	Node     string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Resource *Resource              `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
 	Gpus     []string               `protobuf:"bytes,3,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	// Of the container's token: what it is made from, and its SHA-256.
+	// What the container's token is made from, beside the cluster's secret.
 	Salt          []byte `protobuf:"bytes,4,opt,name=salt,proto3" json:"salt,omitempty"`
-	Verifier      []byte `protobuf:"bytes,5,opt,name=verifier,proto3" json:"verifier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -855,13 +854,6 @@ func (x *Placement) GetGpus() []string {
 func (x *Placement) GetSalt() []byte {
 	if x != nil {
 		return x.Salt
-	}
-	return nil
-}
-
-func (x *Placement) GetVerifier() []byte {
-	if x != nil {
-		return x.Verifier
 	}
 	return nil
 }
@@ -2361,16 +2353,15 @@ type Container struct {
 	Master      bool                   `protobuf:"varint,9,opt,name=master,proto3" json:"master,omitempty"`
 	State       string                 `protobuf:"bytes,10,opt,name=state,proto3" json:"state,omitempty"`
 	Salt        []byte                 `protobuf:"bytes,11,opt,name=salt,proto3" json:"salt,omitempty"`
-	Verifier    []byte                 `protobuf:"bytes,12,opt,name=verifier,proto3" json:"verifier,omitempty"`
-	GrantedMs   int64                  `protobuf:"varint,13,opt,name=granted_ms,json=grantedMs,proto3" json:"granted_ms,omitempty"`
-	StartedMs   int64                  `protobuf:"varint,14,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
-	FinishedMs  int64                  `protobuf:"varint,15,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
-	StopStatus  int32                  `protobuf:"varint,16,opt,name=stop_status,json=stopStatus,proto3" json:"stop_status,omitempty"`
-	StopReason  string                 `protobuf:"bytes,17,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
-	Exit        int32                  `protobuf:"varint,18,opt,name=exit,proto3" json:"exit,omitempty"`
-	Diagnostics string                 `protobuf:"bytes,19,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	GrantedMs   int64                  `protobuf:"varint,12,opt,name=granted_ms,json=grantedMs,proto3" json:"granted_ms,omitempty"`
+	StartedMs   int64                  `protobuf:"varint,13,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	FinishedMs  int64                  `protobuf:"varint,14,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
+	StopStatus  int32                  `protobuf:"varint,15,opt,name=stop_status,json=stopStatus,proto3" json:"stop_status,omitempty"`
+	StopReason  string                 `protobuf:"bytes,16,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
+	Exit        int32                  `protobuf:"varint,17,opt,name=exit,proto3" json:"exit,omitempty"`
+	Diagnostics string                 `protobuf:"bytes,18,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
 	// Order in which containers ended; 0 while live.
-	Ended         uint64 `protobuf:"varint,20,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended         uint64 `protobuf:"varint,19,opt,name=ended,proto3" json:"ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2478,13 +2469,6 @@ func (x *Container) GetState() string {
 func (x *Container) GetSalt() []byte {
 	if x != nil {
 		return x.Salt
-	}
-	return nil
-}
-
-func (x *Container) GetVerifier() []byte {
-	if x != nil {
-		return x.Verifier
 	}
 	return nil
 }
@@ -3361,13 +3345,12 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x03ask\x18\x03 \x01(\tR\x03ask\x12H\n" +
 	"\n" +
 	"placements\x18\x04 \x03(\v2(.hops.resourcemanager.state.v1.PlacementR\n" +
-	"placements\"\xa8\x01\n" +
+	"placements\"\x8c\x01\n" +
 	"\tPlacement\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
 	"\x04gpus\x18\x03 \x03(\tR\x04gpus\x12\x12\n" +
-	"\x04salt\x18\x04 \x01(\fR\x04salt\x12\x1a\n" +
-	"\bverifier\x18\x05 \x01(\fR\bverifier\"\xb1\x01\n" +
+	"\x04salt\x18\x04 \x01(\fR\x04salt\"\xb1\x01\n" +
 	"\x0eRegisterMaster\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -3513,7 +3496,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\xd9\x04\n" +
+	"\acontent\x18\b \x01(\fR\acontent\"\xbd\x04\n" +
 	"\tContainer\x12:\n" +
 	"\x02id\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -3526,21 +3509,20 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06master\x18\t \x01(\bR\x06master\x12\x14\n" +
 	"\x05state\x18\n" +
 	" \x01(\tR\x05state\x12\x12\n" +
-	"\x04salt\x18\v \x01(\fR\x04salt\x12\x1a\n" +
-	"\bverifier\x18\f \x01(\fR\bverifier\x12\x1d\n" +
+	"\x04salt\x18\v \x01(\fR\x04salt\x12\x1d\n" +
 	"\n" +
-	"granted_ms\x18\r \x01(\x03R\tgrantedMs\x12\x1d\n" +
+	"granted_ms\x18\f \x01(\x03R\tgrantedMs\x12\x1d\n" +
 	"\n" +
-	"started_ms\x18\x0e \x01(\x03R\tstartedMs\x12\x1f\n" +
-	"\vfinished_ms\x18\x0f \x01(\x03R\n" +
+	"started_ms\x18\r \x01(\x03R\tstartedMs\x12\x1f\n" +
+	"\vfinished_ms\x18\x0e \x01(\x03R\n" +
 	"finishedMs\x12\x1f\n" +
-	"\vstop_status\x18\x10 \x01(\x05R\n" +
+	"\vstop_status\x18\x0f \x01(\x05R\n" +
 	"stopStatus\x12\x1f\n" +
-	"\vstop_reason\x18\x11 \x01(\tR\n" +
+	"\vstop_reason\x18\x10 \x01(\tR\n" +
 	"stopReason\x12\x12\n" +
-	"\x04exit\x18\x12 \x01(\x05R\x04exit\x12 \n" +
-	"\vdiagnostics\x18\x13 \x01(\tR\vdiagnostics\x12\x14\n" +
-	"\x05ended\x18\x14 \x01(\x04R\x05ended\"\x9f\x03\n" +
+	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
+	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
+	"\x05ended\x18\x13 \x01(\x04R\x05ended\"\x9f\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
