@@ -1,13 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
 	"os"
-	"time"
 
 	"github.com/gohops/hops/internal/security"
 )
@@ -40,7 +40,9 @@ func profiler(logger *slog.Logger) error {
 		}
 		mux.ServeHTTP(w, r)
 	})
-	server := &http.Server{Handler: security.GuardHTTP(own, nil), ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
+	go func() {
+		err := door.ServeHTTP(context.Background(), l, security.HTTP{Doorway: security.Doorway{Name: "profiler HTTP"}, Handler: own, Logger: logger})
+		logger.Error("profiles are not served any more", "err", err)
+	}()
 	return nil
 }
