@@ -383,6 +383,35 @@ func TestClientDatanodeProtocol(t *testing.T) {
 	}
 }
 
+// Hadoop's clients call themselves by the block when they ask for its length, whoever runs them.
+func TestTheNameOfABlockIsNoUser(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	d, _ := runDatanode(t, Config{
+		Volumes: []Volume{{Path: t.TempDir()}}, Reserve: -1, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{"127.0.0.1:1"}, Secret: secret, Logger: slog.New(slog.DiscardHandler),
+		Door: security.NewDoor(security.Config{Owner: func(security.ConnAddrs) (uint32, error) { return 4294000000, nil }}),
+	})
+	waitReady(t, d)
+	putOpen(t, d, 7, 1001, "some bytes")
+	ask := func(user string) (uint64, error) {
+		c, err := hrpc.Dial(t.Context(), d.cfg.IPC.Addr().String(), hrpc.DialConfig{Protocol: clientDatanodeProtocol, User: user})
+		check(t, err)
+		defer c.Close()
+		var m hadooppb.GetReplicaVisibleLengthResponseProto
+		err = c.Call(t.Context(), clientDatanodeProtocol, "getReplicaVisibleLength", &hadooppb.GetReplicaVisibleLengthRequestProto{
+			Block: &hadooppb.ExtendedBlockProto{PoolId: new("BP-lab"), BlockId: new(uint64(7)), GenerationStamp: new(uint64(1001))},
+		}, &m)
+		return m.GetLength(), err
+	}
+	if n, err := ask("blk_7_1001"); n != 10 || err != nil {
+		t.Errorf("as the block: %d, %v", n, err)
+	}
+	if _, err := ask("root"); err == nil {
+		t.Error("a stranger is root")
+	}
+}
+
 func TestHealth(t *testing.T) {
 	d, _ := doorCluster(t)
 	resp, err := http.Get("http://" + d.cfg.HTTP.Addr().String() + "/health")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
@@ -15,7 +16,7 @@ const clientDatanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodePr
 
 // ipcServer serves the few calls of ClientDatanodeProtocol that clients make.
 func (s *Server) ipcServer() *hrpc.Server {
-	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Exception: exception, Logger: s.log})
+	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Name: s.caller, Exception: exception, Logger: s.log})
 	handle := func(name string, right security.Right, request func() hrpc.Message, do func(hrpc.Message) (hrpc.Message, error)) {
 		srv.Handle(clientDatanodeProtocol, hrpc.Method{Name: name, New: request, Right: right, Handle: func(c *hrpc.Call) {
 			if m, err := do(c.Request); err != nil {
@@ -30,6 +31,15 @@ func (s *Server) ipcServer() *hrpc.Server {
 	handle("getVolumeReport", security.Superuser, func() hrpc.Message { return new(hadooppb.GetVolumeReportRequestProto) }, s.volumeReport)
 	handle("triggerBlockReport", security.Superuser, func() hrpc.Message { return new(hadooppb.TriggerBlockReportRequestProto) }, s.triggerReport)
 	return srv
+}
+
+// caller is who asks: Hadoop's clients give the name of a block in place of a user's when they ask for its length
+// (DFSUtilClient.createClientDatanodeProtocolProxy), and the token that would go with it only through SASL.
+func (s *Server) caller(p *security.Peer, claimed string) string {
+	if strings.HasPrefix(claimed, "blk_") {
+		return s.cfg.Door.OwnerName(p)
+	}
+	return claimed
 }
 
 // exception names the Java class of what the handlers fail with.

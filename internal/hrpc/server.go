@@ -39,6 +39,8 @@ type Method struct {
 type ServerConfig struct {
 	// Door decides who may call; required.
 	Door *security.Door
+	// Name is the user name that a claim stands for; nil: the claim itself.
+	Name func(p *security.Peer, claimed string) string
 	// Exception names the Java class and the message for an error that a handler fails with. Default: an IOException
 	// with the error's text. A *RemoteError goes out as it is.
 	Exception func(error) (class, message string)
@@ -79,6 +81,9 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	c.Idle = cmp.Or(c.Idle, 10*time.Minute)
 	c.WriteTime = cmp.Or(c.WriteTime, time.Minute)
 	c.Drain = cmp.Or(c.Drain, time.Second)
+	if c.Name == nil {
+		c.Name = func(_ *security.Peer, claimed string) string { return claimed }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

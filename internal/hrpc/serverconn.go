@@ -504,7 +504,8 @@ func (c *serverConn) context(h requestHeader, body []byte) error {
 		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "connection context: "+err.Error())
 	}
 	user := request.GetUserInfo()
-	caller, err := c.server.config.Door.Claim(c.server.config.Door.Peer(c.conn), user.GetEffectiveUser(), user.GetRealUser())
+	peer := c.server.config.Door.Peer(c.conn)
+	caller, err := c.server.config.Door.Claim(peer, c.server.config.Name(peer, user.GetEffectiveUser()), user.GetRealUser())
 	if err != nil {
 		class := classAccessControl
 		if user.GetRealUser() != "" {

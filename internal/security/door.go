@@ -142,6 +142,14 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	return caller, nil
 }
 
+// OwnerName is the name of the user who owns a connection's far end; empty if that is not known.
+func (d *Door) OwnerName(p *Peer) string {
+	if p.err != nil {
+		return ""
+	}
+	return d.nameOf(p.uid)
+}
+
 // refuse records that a peer may not have the name that it claims.
 func (d *Door) refuse(p *Peer, claimed, real string, err error) {
 	c := metadata.Caller{User: claimed, RealUser: real}
