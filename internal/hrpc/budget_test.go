@@ -1,6 +1,7 @@
 package hrpc
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -162,13 +163,19 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 		conns = append(conns, conn)
 		wg.Go(func() {
 			_, _ = conn.Write(large[:len(large)-1])
-			_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second))
-			var first [4]byte
-			if _, err := io.ReadFull(conn, first[:]); err != nil {
-				return // it holds a part of the share
+			_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+			answer := bufio.NewReader(conn)
+			first, err := answer.Peek(4)
+			for err != nil {
+				if refused.Load() > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+					return // it holds a part of the share
+				}
+				_ = conn.SetReadDeadline(time.Now().Add(time.Second))
+				first, err = answer.Peek(4)
 			}
-			rest := make([]byte, binary.BigEndian.Uint32(first[:]))
-			if _, err := io.ReadFull(conn, rest); err != nil {
+			rest := make([]byte, binary.BigEndian.Uint32(first))
+			_, _ = answer.Discard(4)
+			if _, err := io.ReadFull(answer, rest); err != nil {
 				t.Error(err)
 				return
 			}
