@@ -4,6 +4,7 @@ package webhdfs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -178,13 +179,25 @@ func (q *request) answer() (response, error) {
 	return op.serve(q)
 }
 
+// commands are the names that HDFS's audit log has for operations, by whatever door they come.
+var commands = map[string]string{
+	"OPEN": "open", "GETFILESTATUS": "getfileinfo", "GETFILELINKSTATUS": "getfileinfo", "LISTSTATUS": "listStatus", "LISTSTATUS_BATCH": "listStatus",
+	"GETCONTENTSUMMARY": "contentSummary", "GETQUOTAUSAGE": "quotaUsage", "CHECKACCESS": "checkAccess", "GET_BLOCK_LOCATIONS": "open",
+	"GETFILEBLOCKLOCATIONS": "open", "GETACLSTATUS": "getAclStatus", "GETXATTRS": "getXAttrs", "LISTXATTRS": "listXAttrs",
+	"GETSTORAGEPOLICY": "getStoragePolicy", "CREATE": "create", "MKDIRS": "mkdirs", "RENAME": "rename", "SETREPLICATION": "setReplication",
+	"SETOWNER": "setOwner", "SETPERMISSION": "setPermission", "SETTIMES": "setTimes", "MODIFYACLENTRIES": "modifyAclEntries",
+	"REMOVEACLENTRIES": "removeAclEntries", "REMOVEDEFAULTACL": "removeDefaultAcl", "REMOVEACL": "removeAcl", "SETACL": "setAcl",
+	"SETXATTR": "setXAttr", "REMOVEXATTR": "removeXAttr", "SETQUOTA": "setQuota", "SETSTORAGEPOLICY": "setStoragePolicy",
+	"UNSETSTORAGEPOLICY": "unsetStoragePolicy", "APPEND": "append", "CONCAT": "concat", "TRUNCATE": "truncate", "DELETE": "delete",
+}
+
 // audit records that the caller was let, or was refused.
 func (q *request) audit(err error) {
 	read := q.http.Method == http.MethodGet || q.http.Method == http.MethodHead
 	if q.caller.User == "" || err != nil && !security.Refused(err) || err == nil && !q.door.Audits(read) {
 		return
 	}
-	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: q.op, Source: q.path, Target: q.params["destination"], Read: read}
+	d := security.Decision{Allowed: err == nil, Caller: q.caller, Port: "webhdfs", Command: cmp.Or(commands[q.op], q.op), Source: q.path, Target: q.params["destination"], Read: read}
 	if err != nil {
 		d.Reason = err.Error()
 	}

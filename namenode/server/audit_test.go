@@ -1,0 +1,84 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// By whatever door a request comes, the audit log has what was changed and who was refused, and no reads.
+func TestDecisionsAreInTheAuditLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	audit, err := security.OpenAudit(security.AuditConfig{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	written := make(chan error, 1)
+	go func() { written <- audit.Run(ctx) }()
+	c := newCluster(t, 1, func(c *Config) { c.Door.SetAudit(audit) })
+	m := c.leader()
+	mkdirs := func(user, path string) {
+		rpc, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rpc.Close()
+		_ = rpc.Call(t.Context(), clientprotocol.Name, "mkdirs", &hadoop.MkdirsRequestProto{
+			Src: &path, Masked: &hadoop.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true),
+		}, new(hadoop.MkdirsResponseProto)) // the log says how it went
+		_ = rpc.Call(t.Context(), clientprotocol.Name, "getFileInfo", &hadoop.GetFileInfoRequestProto{Src: &path}, new(hadoop.GetFileInfoResponseProto))
+		_ = rpc.Call(t.Context(), clientprotocol.Name, "setQuota", &hadoop.SetQuotaRequestProto{
+			Path: &path, NamespaceQuota: ptr(uint64(9)), StoragespaceQuota: ptr(uint64(1 << 40)),
+		}, new(hadoop.SetQuotaResponseProto))
+	}
+	mkdirs(m.config.Door.Daemon(), "/a")
+	mkdirs("bob", "/b\nallowed=true")
+	for _, call := range []struct{ method, query string }{
+		{"PUT", "/c?op=MKDIRS&user.name=bob"}, {"PUT", "/d?op=MKDIRS&user.name=" + m.config.Door.Daemon()}, {"GET", "/d?op=LISTSTATUS&user.name=bob"},
+	} {
+		r, _ := http.NewRequest(call.method, "http://"+m.http+"/webhdfs/v1"+call.query, nil)
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	stop()
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		if len(fields) < 8 {
+			t.Fatalf("%q", line)
+		}
+		_, allowed, _ := strings.Cut(fields[0], "audit: ")
+		got = append(got, strings.Join([]string{allowed, fields[1], fields[3], fields[4], fields[7]}, " "))
+	}
+	daemon := m.config.Door.Daemon()
+	want := []string{
+		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=mkdirs src=/a proto=rpc",
+		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=setQuota src=/a proto=rpc",
+		`allowed=false ugi=bob (auth:SIMPLE) cmd=mkdirs src=/b\nallowed=true proto=rpc`,
+		"allowed=false ugi=bob (auth:SIMPLE) cmd=setQuota src=null proto=rpc", // before the request was decoded
+		"allowed=false ugi=bob (auth:SIMPLE) cmd=mkdirs src=/c proto=webhdfs",
+		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=mkdirs src=/d proto=webhdfs",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
