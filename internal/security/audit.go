@@ -79,14 +79,14 @@ func OpenAudit(c AuditConfig) (*Audit, error) {
 		c.Logger = slog.Default()
 	}
 	a := &Audit{config: c, full: make(chan struct{}, 1)}
-	if err := a.open(); err != nil {
+	if err := a.open(c.Path); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	return a, nil
 }
 
-func (a *Audit) open() error {
-	f, err := os.OpenFile(a.config.Path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+func (a *Audit) open(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -171,8 +171,23 @@ func (a *Audit) write(out []byte) error {
 	return err
 }
 
-// rotate makes the file the first of the ended ones, audit.log.1, and begins a new one.
+// rotate makes the file the first of the ended ones, audit.log.1, and begins a new one, which is opened first: where that
+// fails nothing has moved, and the next flush tries again.
 func (a *Audit) rotate() error {
+	old, size, fresh := a.file, a.size, a.config.Path+".new"
+	if err := a.open(fresh); err != nil {
+		return err
+	}
+	if err := a.shift(fresh); err != nil {
+		a.file.Close()
+		a.file, a.size = old, size
+		return err
+	}
+	return old.Close()
+}
+
+// shift moves the files on, and the fresh one into the place of the current one.
+func (a *Audit) shift(fresh string) error {
 	name := func(i int) string { return a.config.Path + "." + strconv.Itoa(i) }
 	for i := a.config.Keep - 1; i >= 1; i-- {
 		if err := os.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -182,11 +197,7 @@ func (a *Audit) rotate() error {
 	if err := os.Rename(a.config.Path, name(1)); err != nil {
 		return err
 	}
-	old := a.file
-	if err := a.open(); err != nil {
-		return err
-	}
-	return old.Close()
+	return os.Rename(fresh, a.config.Path)
 }
 
 const auditTime = "2006-01-02 15:04:05,000"

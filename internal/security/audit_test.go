@@ -74,6 +74,37 @@ func TestAuditFilesEndAndAreFew(t *testing.T) {
 	}
 }
 
+// Where a new file cannot be made nothing has moved, and the log goes on when it can.
+func TestAuditGoesOnAfterANewFileCouldNotBeMade(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	a, err := OpenAudit(AuditConfig{Path: path, Size: 1000, Keep: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func() {
+		a.Record(Decision{Allowed: true, Command: "mkdirs", Source: strings.Repeat("x", 600)})
+		a.flush()
+	}
+	write()
+	if err := os.Mkdir(path+".new", 0o700); err != nil { // in the way
+		t.Fatal(err)
+	}
+	for range 5 {
+		write()
+	}
+	if files, _ := filepath.Glob(path + "*"); len(files) != 2 || a.failed == nil {
+		t.Errorf("%v, %v", files, a.failed)
+	}
+	if err := os.Remove(path + ".new"); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	write()
+	if files, _ := filepath.Glob(path + "*"); len(files) != 3 || a.failed != nil {
+		t.Errorf("%v, %v", files, a.failed)
+	}
+}
+
 // A log that cannot be written holds up nobody and takes no more memory than its buffer; it says how much it lost.
 func TestAuditOnADiskThatHangs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
