@@ -94,6 +94,19 @@ const (
 	QuotaKeep  int64 = math.MaxInt64
 )
 
+// QuotaOperation is what HDFS calls setting these quotas (FSNamesystem.getQuotaCommand).
+func QuotaOperation(names, space int64) string {
+	switch {
+	case names == QuotaUnset && space == QuotaKeep:
+		return "clearQuota"
+	case names == QuotaKeep && space == QuotaUnset:
+		return "clearSpaceQuota"
+	case space == QuotaKeep:
+		return "setQuota"
+	}
+	return "setSpaceQuota"
+}
+
 // QuotaUsage is what a tree uses of its quotas: inodes and bytes in all replicas. Quotas are QuotaUnset when unset.
 type QuotaUsage struct {
 	Names, NameQuota  int64

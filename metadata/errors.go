@@ -97,6 +97,11 @@ func Errorf(kind *Kind, format string, args ...any) error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
 
+// NeedsSuperuser refuses a user an operation that only the superuser may do, under HDFS's name of it.
+func NeedsSuperuser(user, operation string) error {
+	return Errorf(ErrPermission, "Access denied for user %s. Superuser privilege is required for operation %s", user, operation)
+}
+
 // KindOf finds the kind of err, ErrIO when it has none.
 func KindOf(err error) *Kind {
 	if k, ok := errors.AsType[*Kind](err); ok {

@@ -21,6 +21,8 @@ const NoReplication = -1
 type CreateOptions struct {
 	// Overwrite replaces a file that is there.
 	Overwrite bool
+	// Existing makes no file where none is (HDFS's OVERWRITE without CREATE).
+	Existing bool
 	// Parents makes missing directories above.
 	Parents bool
 	// Mode before the umask; zero means 0666.
@@ -105,7 +107,10 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	if options.Masked != nil {
 		masked, mode = *options.Masked, firstSet(options.Mode, *options.Masked)
 	}
-	flags := uint32(flagCreate)
+	var flags uint32
+	if !options.Existing {
+		flags = flagCreate
+	}
 	if options.Overwrite {
 		flags |= flagOverwrite
 	}

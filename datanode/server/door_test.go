@@ -116,6 +116,9 @@ func (f *fakeNamespace) register(s *hrpc.Server) {
 		}}, nil
 	})
 	method(f, s, "create", func(q *hadooppb.CreateRequestProto) (hrpc.Message, error) {
+		if f.files[q.GetSrc()] == nil && q.GetCreateFlag()&1 == 0 {
+			return nil, metadata.Errorf(metadata.ErrNotExist, "Can't overwrite non-existent %s", q.GetSrc())
+		}
 		if f.files[q.GetSrc()] != nil && q.GetCreateFlag()&2 == 0 {
 			return nil, metadata.Errorf(metadata.ErrExist, "%s already exists", q.GetSrc())
 		}
@@ -247,6 +250,37 @@ func TestDoorTellsTheModeBeforeTheUmask(t *testing.T) {
 		}
 		if f := ns.files["/f"]; f.mode != c.mode || f.unmasked != c.unmasked {
 			t.Errorf("%q makes a file of mode %o, unmasked %o; want %o and %o", c.query, f.mode, f.unmasked, c.mode, c.unmasked)
+		}
+	}
+}
+
+// TestDoorObeysCreateFlags: as a stock datanode does, CREATE and OVERWRITE mean what they mean over IPC.
+func TestDoorObeysCreateFlags(t *testing.T) {
+	d, ns := doorCluster(t)
+	for _, c := range []struct {
+		flags string
+		there bool
+		code  int
+	}{
+		{"create", false, 201},
+		{"create", true, 403},
+		{"OVERWRITE", false, 404},
+		{"OVERWRITE", true, 201},
+		{"append", false, 404},
+		{"append", true, 403},
+		{"create,overwrite", true, 201},
+		{"create,lazy_persist,sync_block", false, 201},
+		{"", false, 201},
+	} {
+		delete(ns.files, "/f")
+		if c.there {
+			if resp, text := ask(t, d, "PUT", "/f?op=CREATE&user.name=ann", nil); resp.StatusCode != 201 {
+				t.Fatalf("%d %s", resp.StatusCode, text)
+			}
+		}
+		resp, text := ask(t, d, "PUT", "/f?op=CREATE&user.name=ann&createflag="+c.flags, nil)
+		if resp.StatusCode != c.code {
+			t.Errorf("createflag=%s, the file is there: %v: %d %s, want %d", c.flags, c.there, resp.StatusCode, text, c.code)
 		}
 	}
 }

@@ -29,6 +29,8 @@ type Method struct {
 	// nothing.
 	Command string
 	Read    bool
+	// Operation is what a refusal calls the method, given its request; nil: its name.
+	Operation func(Message) string
 	// Handle serves a call. It runs on the connection's reader and must not block: it answers with Reply or Fail before
 	// it returns, or later from any goroutine. Every call must be answered exactly once; further answers are ignored. A
 	// panic becomes an error reply.

@@ -564,7 +564,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	if method.Right == security.Superuser && !c.caller.Superuser {
 		call.Caller, call.method = c.caller, method
 		call.decided(metadata.ErrPermission)
-		call.fail(detailApplication, classAccessControl, fmt.Sprintf("Access denied for user %s. Superuser privilege is required", c.caller.User))
+		call.fail(detailApplication, classAccessControl, metadata.NeedsSuperuser(c.caller.User, method.operation(body)).Error())
 		return nil
 	}
 	if err := c.take(c.answers, method.Answer); err != nil {
@@ -588,6 +588,18 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Remote = c.conn.RemoteAddr()
 	c.run(method, call)
 	return nil
+}
+
+// operation names what the superuser alone may do.
+func (m *Method) operation(body []byte) string {
+	if m.Operation == nil {
+		return m.Name
+	}
+	request := m.New()
+	if err := request.UnmarshalVT(body); err != nil {
+		return m.Name
+	}
+	return m.Operation(request)
 }
 
 func (c *serverConn) run(method *Method, call *Call) {

@@ -19,7 +19,7 @@ func (ns *Namespace) setACL(t *txn, op *logpb.SetACL) {
 	}
 	n := p.last()
 	if n == nil {
-		t.failf(metadata.ErrNotExist, "Directory/File does not exist %s", p)
+		t.failf(metadata.ErrNotExist, noSuchPath, p)
 		return
 	}
 	if err := ns.check(p, &t.caller, checks{owner: true}, true); err != nil {

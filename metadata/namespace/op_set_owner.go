@@ -22,7 +22,7 @@ func (ns *Namespace) setOwner(t *txn, op *logpb.SetOwner) {
 		t.fail(err)
 		return
 	}
-	ns.setAttribute(t, op.Target, checks{owner: true}, func(p *place, n *inode) {
+	ns.setAttribute(t, op.Target, checks{owner: true}, noSuchPath, func(p *place, n *inode) {
 		c := &t.caller
 		if !c.superuser {
 			if op.Owner != "" && op.Owner != c.user {

@@ -11,13 +11,17 @@ func (ns *Namespace) setPermission(t *txn, op *logpb.SetPermission) {
 		t.fail(err)
 		return
 	}
-	ns.setAttribute(t, op.Target, checks{owner: true}, func(p *place, n *inode) {
+	ns.setAttribute(t, op.Target, checks{owner: true}, noSuchPath, func(p *place, n *inode) {
 		n.mode = metadata.Mode(op.Mode) & modeMask
 	})
 }
 
-// setAttribute resolves a target that has to exist, checks rights on it and changes it.
-func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, change func(p *place, n *inode)) {
+// noSuchPath is what HDFS says where neither a file nor a directory is.
+const noSuchPath = "Directory/File does not exist %s"
+
+// setAttribute resolves a target that has to exist, checks rights on it and changes it; missing is said with the path when
+// it does not.
+func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, missing string, change func(p *place, n *inode)) {
 	p := newPlace()
 	defer p.release()
 	if err := ns.resolveTarget(p, t, target, toUse); err != nil {
@@ -30,7 +34,7 @@ func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, c
 	}
 	n := p.last()
 	if n == nil {
-		t.failf(metadata.ErrNotExist, "File does not exist: %s", p)
+		t.failf(metadata.ErrNotExist, missing, p)
 		return
 	}
 	ns.touch(n)

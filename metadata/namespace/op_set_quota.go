@@ -12,7 +12,7 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 	p := newPlace()
 	defer p.release()
 	if !t.caller.superuser {
-		t.failf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", t.caller.user)
+		t.fail(metadata.NeedsSuperuser(t.caller.user, metadata.QuotaOperation(op.Names, op.Space)))
 		return
 	}
 	if err := ns.resolveTarget(p, t, op.Target, toUse); err != nil {

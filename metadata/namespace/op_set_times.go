@@ -10,7 +10,7 @@ import (
 //
 // Errors: ErrNotExist; ErrPermission without WRITE on the path.
 func (ns *Namespace) setTimes(t *txn, op *logpb.SetTimes) {
-	ns.setAttribute(t, op.Target, checks{last: metadata.Write}, func(_ *place, n *inode) {
+	ns.setAttribute(t, op.Target, checks{last: metadata.Write}, "File/Directory %s does not exist.", func(_ *place, n *inode) {
 		if op.Mtime >= 0 {
 			n.mtime = metadata.Time(op.Mtime)
 		}

@@ -123,11 +123,7 @@ func checkMode(c *caller, p *place, i int, want metadata.Access) error {
 }
 
 func denied(c *caller, n *inode, path string, want metadata.Access) error {
-	plus := ""
-	if n.extra != nil && len(n.extra.access) > 0 {
-		plus = "+"
-	}
-	return metadata.Errorf(metadata.ErrPermission, "Permission denied: user=%s, access=%s, inode=\"%s\":%s%s", c.user, want, path, rights(n), plus)
+	return metadata.Errorf(metadata.ErrPermission, "Permission denied: user=%s, access=%s, inode=\"%s\":%s", c.user, want, path, rights(n))
 }
 
 // rights is owner:group:drwxr-xr-x.

@@ -115,10 +115,19 @@ func init() {
 	}
 }
 
+// HDFS hands "Invalid file name: ..." to InvalidPathException as if it were the path, which then says both.
+const (
+	invalidPath     = "Invalid path name "
+	invalidFileName = "Invalid file name: "
+)
+
 // Exception is the Java class and message that tell err to a Hadoop client; an error without kind is an IOException.
 func Exception(err error) (class, message string) {
 	message = err.Error()
 	if kind, ok := errors.AsType[*metadata.Kind](err); ok {
+		if kind == metadata.ErrInvalidPath && strings.HasPrefix(message, invalidFileName) {
+			message = invalidPath + message
+		}
 		return classes[kind], message
 	}
 	return IOException, message
@@ -136,6 +145,9 @@ func Kind(class string) *metadata.Kind {
 func Error(class, message string) error {
 	if i := strings.Index(message, "\n\tat "); i >= 0 {
 		message = message[:i]
+	}
+	if strings.HasPrefix(message, invalidPath+invalidFileName) {
+		message = message[len(invalidPath):]
 	}
 	return &metadata.Error{Kind: Kind(class), Message: message}
 }

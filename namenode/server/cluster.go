@@ -2,7 +2,10 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
+	"html"
 	"net/http"
+	"strings"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
@@ -109,12 +112,27 @@ func (s *Server) health() health {
 // readyz, with the figures.
 func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(webhdfs.Prefix+"/", files)
-	mux.Handle(webhdfs.Prefix, files)
 	for _, p := range pages {
 		mux.HandleFunc(p.pattern, func(w http.ResponseWriter, _ *http.Request) { p.serve(w, s.health()) })
 	}
-	return mux
+	mux.HandleFunc("/", notFound)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Not by the ServeMux, which would redirect paths that it finds unclean.
+		if rest, ok := strings.CutPrefix(r.URL.Path, webhdfs.Prefix); ok && (rest == "" || rest[0] == '/') {
+			files.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// notFound is a page as HDFS's web server has it for paths that it does not know.
+func notFound(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = fmt.Fprintf(w, "<!DOCTYPE html>\n<title>Error 404 Not Found</title>\n<h1>HTTP ERROR 404 Not Found</h1>\n<p>Nothing is at %s. WebHDFS is below %s.</p>\n",
+		html.EscapeString(r.URL.Path), webhdfs.Prefix)
 }
 
 // pages are what the HTTP port shows beside WebHDFS.

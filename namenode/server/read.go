@@ -187,7 +187,7 @@ const openPage = 1000
 func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]namenode.OpenFile, bool, error)) {
 	s.readLong(func(err error) {
 		if err == nil && !c.Superuser {
-			err = metadata.Errorf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", c.User)
+			err = metadata.NeedsSuperuser(c.User, "listOpenFiles")
 		}
 		if err != nil {
 			done(nil, false, err)

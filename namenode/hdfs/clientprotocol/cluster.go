@@ -1,6 +1,8 @@
 package clientprotocol
 
 import (
+	"strings"
+
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -92,7 +94,7 @@ func (p *protocol) setSafeMode(c *hrpc.Call, r *pb.SetSafeModeRequestProto) {
 		return
 	}
 	if !c.Caller.Superuser {
-		c.Fail(metadata.Errorf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", c.Caller.User))
+		c.Fail(metadata.NeedsSuperuser(c.Caller.User, strings.ToLower(r.GetAction().String())))
 		return
 	}
 	if err := p.service.SetSafeMode(r.GetAction() == pb.SafeModeActionProto_SAFEMODE_ENTER); err != nil {

@@ -3,6 +3,7 @@ package clientprotocol
 import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -68,13 +69,19 @@ func (p *protocol) methods() []hrpc.Method {
 		on("setAcl", byPath, p.setAcl),
 		on("truncate", byPath, p.truncate),
 		on("concat", byPath, p.concat),
-		on("setQuota", superuser, p.setQuota),
+		named(on("setQuota", superuser, p.setQuota), func(r *pb.SetQuotaRequestProto) string {
+			if r.StorageType != nil {
+				return "setSpaceQuota"
+			}
+			return metadata.QuotaOperation(int64(r.GetNamespaceQuota()), int64(r.GetStoragespaceQuota()))
+		}),
 		on("createSnapshot", byPath, p.createSnapshot),
 		on("deleteSnapshot", byPath, p.deleteSnapshot),
 		on("renameSnapshot", byPath, p.renameSnapshot),
 		on("createSymlink", byPath, p.createSymlink),
 		on("getLinkTarget", byPath, p.getLinkTarget),
 		on("getEZForPath", byPath, p.getEZForPath),
+		on("getEnclosingRoot", byPath, p.getEnclosingRoot),
 		on("getHAServiceState", anyone, p.getHAServiceState),
 		on("msync", anyone, p.msync),
 		large(on("listOpenFiles", superuser, p.listOpenFiles)),
@@ -115,11 +122,11 @@ func (p *protocol) methods() []hrpc.Method {
 		unsupported("createEncryptionZone", superuser, "encryption is"),
 		unsupported("reencryptEncryptionZone", superuser, "encryption is"),
 		unsupported("saveNamespace", superuser, "saving an image is not needed: the namespace is in the Raft log; that call is"),
-		unsupported("rollEdits", superuser, "there are no edit logs to roll; that call is"),
+		called("rollEditLog", unsupported("rollEdits", superuser, "there are no edit logs to roll; that call is")),
 		unsupported("restoreFailedStorage", superuser, "storage directories of a namenode are not redundant; that call is"),
 		unsupported("refreshNodes", superuser, "host lists are"),
 		unsupported("finalizeUpgrade", superuser, "upgrades by this call are"),
-		unsupported("rollingUpgrade", superuser, "upgrades by this call are"),
+		called("queryRollingUpgrade", unsupported("rollingUpgrade", superuser, "upgrades by this call are")),
 		unsupported("listCorruptFileBlocks", superuser, "listing the files of corrupt blocks is"),
 		unsupported("metaSave", superuser, "dumping the block manager to a file is"),
 		unsupported("setBalancerBandwidth", superuser, "the balancer is"),

@@ -101,6 +101,21 @@ func large(m hrpc.Method) hrpc.Method {
 	return m
 }
 
+// named gives a method the name that HDFS has for it in refusals, which depends on the request.
+func named[R any, P interface {
+	*R
+	hrpc.Message
+}](m hrpc.Method, name func(P) string) hrpc.Method {
+	m.Operation = func(r hrpc.Message) string { return name(r.(P)) }
+	return m
+}
+
+// called is named for a name that does not depend on it.
+func called(name string, m hrpc.Method) hrpc.Method {
+	m.Operation = func(hrpc.Message) string { return name }
+	return m
+}
+
 // discard is a request that nobody looks at.
 type discard struct{}
 

@@ -162,8 +162,8 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	if remote := failure(t, client.Call(ctx, Name, "createSymlink", link, discard{})); remote.Class != hdfs.UnsupportedOperation || remote.Text() != "Symlinks not supported" {
 		t.Errorf("createSymlink: %v", remote)
 	}
-	remote := failure(t, client.Call(ctx, Name, "getEnclosingRoot", &pb.MsyncRequestProto{}, discard{}))
-	if remote.Class != "org.apache.hadoop.ipc.RpcNoSuchMethodException" || !strings.HasPrefix(remote.Message, "Unknown method getEnclosingRoot called on "+Name) {
+	remote := failure(t, client.Call(ctx, Name, "getTheMoon", &pb.MsyncRequestProto{}, discard{}))
+	if remote.Class != "org.apache.hadoop.ipc.RpcNoSuchMethodException" || !strings.HasPrefix(remote.Message, "Unknown method getTheMoon called on "+Name) {
 		t.Errorf("unknown method: %v", remote)
 	}
 	remote = failure(t, client.Call(ctx, HAName, "transitionToActive", &pb.MsyncRequestProto{}, discard{}))

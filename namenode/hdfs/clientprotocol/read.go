@@ -124,6 +124,13 @@ func (p *protocol) getEZForPath(c *hrpc.Call, r *pb.GetEZForPathRequestProto) {
 	p.service.Stat(c.Caller, r.GetSrc(), result(c, func(*metadata.FileStatus) hrpc.Message { return &pb.GetEZForPathResponseProto{} }))
 }
 
+// getEnclosingRoot is the root of the encryption zone that a path is in (HADOOP-18950), "/" as there is none.
+func (p *protocol) getEnclosingRoot(c *hrpc.Call, r *pb.GetEnclosingRootRequestProto) {
+	p.service.Stat(c.Caller, r.GetFilename(), result(c, func(*metadata.FileStatus) hrpc.Message {
+		return &pb.GetEnclosingRootResponseProto{EnclosingRootPath: ptr("/")}
+	}))
+}
+
 func (p *protocol) getErasureCodingPolicy(c *hrpc.Call, r *pb.GetErasureCodingPolicyRequestProto) {
 	p.existing(c, r.GetSrc(), func(*metadata.FileStatus) { c.Reply(&pb.GetErasureCodingPolicyResponseProto{}) })
 }

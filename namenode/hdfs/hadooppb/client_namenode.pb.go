@@ -7660,6 +7660,94 @@ func (x *GetEZForPathResponseProto) GetZone() *EncryptionZoneProto {
 	return nil
 }
 
+type GetEnclosingRootRequestProto struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Filename      *string                `protobuf:"bytes,1,opt,name=filename" json:"filename,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetEnclosingRootRequestProto) Reset() {
+	*x = GetEnclosingRootRequestProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[148]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEnclosingRootRequestProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEnclosingRootRequestProto) ProtoMessage() {}
+
+func (x *GetEnclosingRootRequestProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[148]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEnclosingRootRequestProto.ProtoReflect.Descriptor instead.
+func (*GetEnclosingRootRequestProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{148}
+}
+
+func (x *GetEnclosingRootRequestProto) GetFilename() string {
+	if x != nil && x.Filename != nil {
+		return *x.Filename
+	}
+	return ""
+}
+
+type GetEnclosingRootResponseProto struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	EnclosingRootPath *string                `protobuf:"bytes,1,opt,name=enclosingRootPath" json:"enclosingRootPath,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *GetEnclosingRootResponseProto) Reset() {
+	*x = GetEnclosingRootResponseProto{}
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[149]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetEnclosingRootResponseProto) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetEnclosingRootResponseProto) ProtoMessage() {}
+
+func (x *GetEnclosingRootResponseProto) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[149]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetEnclosingRootResponseProto.ProtoReflect.Descriptor instead.
+func (*GetEnclosingRootResponseProto) Descriptor() ([]byte, []int) {
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{149}
+}
+
+func (x *GetEnclosingRootResponseProto) GetEnclosingRootPath() string {
+	if x != nil && x.EnclosingRootPath != nil {
+		return *x.EnclosingRootPath
+	}
+	return ""
+}
+
 type GetBatchedListingRequestProto struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Paths         []string               `protobuf:"bytes,1,rep,name=paths" json:"paths,omitempty"`
@@ -7671,7 +7759,7 @@ type GetBatchedListingRequestProto struct {
 
 func (x *GetBatchedListingRequestProto) Reset() {
 	*x = GetBatchedListingRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[148]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7683,7 +7771,7 @@ func (x *GetBatchedListingRequestProto) String() string {
 func (*GetBatchedListingRequestProto) ProtoMessage() {}
 
 func (x *GetBatchedListingRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[148]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7696,7 +7784,7 @@ func (x *GetBatchedListingRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBatchedListingRequestProto.ProtoReflect.Descriptor instead.
 func (*GetBatchedListingRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{148}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{150}
 }
 
 func (x *GetBatchedListingRequestProto) GetPaths() []string {
@@ -7731,7 +7819,7 @@ type GetBatchedListingResponseProto struct {
 
 func (x *GetBatchedListingResponseProto) Reset() {
 	*x = GetBatchedListingResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[149]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7743,7 +7831,7 @@ func (x *GetBatchedListingResponseProto) String() string {
 func (*GetBatchedListingResponseProto) ProtoMessage() {}
 
 func (x *GetBatchedListingResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[149]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7756,7 +7844,7 @@ func (x *GetBatchedListingResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBatchedListingResponseProto.ProtoReflect.Descriptor instead.
 func (*GetBatchedListingResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{149}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *GetBatchedListingResponseProto) GetListings() []*BatchedDirectoryListingProto {
@@ -7791,7 +7879,7 @@ type ListOpenFilesRequestProto struct {
 
 func (x *ListOpenFilesRequestProto) Reset() {
 	*x = ListOpenFilesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[150]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7803,7 +7891,7 @@ func (x *ListOpenFilesRequestProto) String() string {
 func (*ListOpenFilesRequestProto) ProtoMessage() {}
 
 func (x *ListOpenFilesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[150]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7816,7 +7904,7 @@ func (x *ListOpenFilesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOpenFilesRequestProto.ProtoReflect.Descriptor instead.
 func (*ListOpenFilesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{150}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *ListOpenFilesRequestProto) GetId() int64 {
@@ -7851,7 +7939,7 @@ type ListOpenFilesResponseProto struct {
 
 func (x *ListOpenFilesResponseProto) Reset() {
 	*x = ListOpenFilesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[151]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7863,7 +7951,7 @@ func (x *ListOpenFilesResponseProto) String() string {
 func (*ListOpenFilesResponseProto) ProtoMessage() {}
 
 func (x *ListOpenFilesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[151]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7876,7 +7964,7 @@ func (x *ListOpenFilesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOpenFilesResponseProto.ProtoReflect.Descriptor instead.
 func (*ListOpenFilesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{151}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *ListOpenFilesResponseProto) GetEntries() []*OpenFilesBatchResponseProto {
@@ -7912,7 +8000,7 @@ type CreateSymlinkRequestProto struct {
 
 func (x *CreateSymlinkRequestProto) Reset() {
 	*x = CreateSymlinkRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[152]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7924,7 +8012,7 @@ func (x *CreateSymlinkRequestProto) String() string {
 func (*CreateSymlinkRequestProto) ProtoMessage() {}
 
 func (x *CreateSymlinkRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[152]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7937,7 +8025,7 @@ func (x *CreateSymlinkRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSymlinkRequestProto.ProtoReflect.Descriptor instead.
 func (*CreateSymlinkRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{152}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *CreateSymlinkRequestProto) GetTarget() string {
@@ -7976,7 +8064,7 @@ type CreateSymlinkResponseProto struct {
 
 func (x *CreateSymlinkResponseProto) Reset() {
 	*x = CreateSymlinkResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[153]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7988,7 +8076,7 @@ func (x *CreateSymlinkResponseProto) String() string {
 func (*CreateSymlinkResponseProto) ProtoMessage() {}
 
 func (x *CreateSymlinkResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[153]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8001,7 +8089,7 @@ func (x *CreateSymlinkResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSymlinkResponseProto.ProtoReflect.Descriptor instead.
 func (*CreateSymlinkResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{153}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{155}
 }
 
 type GetLinkTargetRequestProto struct {
@@ -8013,7 +8101,7 @@ type GetLinkTargetRequestProto struct {
 
 func (x *GetLinkTargetRequestProto) Reset() {
 	*x = GetLinkTargetRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[154]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8025,7 +8113,7 @@ func (x *GetLinkTargetRequestProto) String() string {
 func (*GetLinkTargetRequestProto) ProtoMessage() {}
 
 func (x *GetLinkTargetRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[154]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8038,7 +8126,7 @@ func (x *GetLinkTargetRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLinkTargetRequestProto.ProtoReflect.Descriptor instead.
 func (*GetLinkTargetRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{154}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *GetLinkTargetRequestProto) GetPath() string {
@@ -8057,7 +8145,7 @@ type GetLinkTargetResponseProto struct {
 
 func (x *GetLinkTargetResponseProto) Reset() {
 	*x = GetLinkTargetResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[155]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[157]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8069,7 +8157,7 @@ func (x *GetLinkTargetResponseProto) String() string {
 func (*GetLinkTargetResponseProto) ProtoMessage() {}
 
 func (x *GetLinkTargetResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[155]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[157]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8082,7 +8170,7 @@ func (x *GetLinkTargetResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLinkTargetResponseProto.ProtoReflect.Descriptor instead.
 func (*GetLinkTargetResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{155}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{157}
 }
 
 func (x *GetLinkTargetResponseProto) GetTargetPath() string {
@@ -8103,7 +8191,7 @@ type GetSnapshotDiffReportRequestProto struct {
 
 func (x *GetSnapshotDiffReportRequestProto) Reset() {
 	*x = GetSnapshotDiffReportRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[156]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8115,7 +8203,7 @@ func (x *GetSnapshotDiffReportRequestProto) String() string {
 func (*GetSnapshotDiffReportRequestProto) ProtoMessage() {}
 
 func (x *GetSnapshotDiffReportRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[156]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8128,7 +8216,7 @@ func (x *GetSnapshotDiffReportRequestProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use GetSnapshotDiffReportRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSnapshotDiffReportRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{156}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *GetSnapshotDiffReportRequestProto) GetSnapshotRoot() string {
@@ -8161,7 +8249,7 @@ type GetSnapshotDiffReportResponseProto struct {
 
 func (x *GetSnapshotDiffReportResponseProto) Reset() {
 	*x = GetSnapshotDiffReportResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[157]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8173,7 +8261,7 @@ func (x *GetSnapshotDiffReportResponseProto) String() string {
 func (*GetSnapshotDiffReportResponseProto) ProtoMessage() {}
 
 func (x *GetSnapshotDiffReportResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[157]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8186,7 +8274,7 @@ func (x *GetSnapshotDiffReportResponseProto) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use GetSnapshotDiffReportResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSnapshotDiffReportResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{157}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *GetSnapshotDiffReportResponseProto) GetDiffReport() *SnapshotDiffReportProto {
@@ -8208,7 +8296,7 @@ type GetSnapshotDiffReportListingRequestProto struct {
 
 func (x *GetSnapshotDiffReportListingRequestProto) Reset() {
 	*x = GetSnapshotDiffReportListingRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[158]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8220,7 +8308,7 @@ func (x *GetSnapshotDiffReportListingRequestProto) String() string {
 func (*GetSnapshotDiffReportListingRequestProto) ProtoMessage() {}
 
 func (x *GetSnapshotDiffReportListingRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[158]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8233,7 +8321,7 @@ func (x *GetSnapshotDiffReportListingRequestProto) ProtoReflect() protoreflect.M
 
 // Deprecated: Use GetSnapshotDiffReportListingRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSnapshotDiffReportListingRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{158}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *GetSnapshotDiffReportListingRequestProto) GetSnapshotRoot() string {
@@ -8273,7 +8361,7 @@ type GetSnapshotDiffReportListingResponseProto struct {
 
 func (x *GetSnapshotDiffReportListingResponseProto) Reset() {
 	*x = GetSnapshotDiffReportListingResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[159]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8285,7 +8373,7 @@ func (x *GetSnapshotDiffReportListingResponseProto) String() string {
 func (*GetSnapshotDiffReportListingResponseProto) ProtoMessage() {}
 
 func (x *GetSnapshotDiffReportListingResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[159]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8298,7 +8386,7 @@ func (x *GetSnapshotDiffReportListingResponseProto) ProtoReflect() protoreflect.
 
 // Deprecated: Use GetSnapshotDiffReportListingResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSnapshotDiffReportListingResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{159}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{161}
 }
 
 func (x *GetSnapshotDiffReportListingResponseProto) GetDiffReport() *SnapshotDiffReportListingProto {
@@ -8317,7 +8405,7 @@ type AddErasureCodingPoliciesRequestProto struct {
 
 func (x *AddErasureCodingPoliciesRequestProto) Reset() {
 	*x = AddErasureCodingPoliciesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[160]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8329,7 +8417,7 @@ func (x *AddErasureCodingPoliciesRequestProto) String() string {
 func (*AddErasureCodingPoliciesRequestProto) ProtoMessage() {}
 
 func (x *AddErasureCodingPoliciesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[160]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8342,7 +8430,7 @@ func (x *AddErasureCodingPoliciesRequestProto) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use AddErasureCodingPoliciesRequestProto.ProtoReflect.Descriptor instead.
 func (*AddErasureCodingPoliciesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{160}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *AddErasureCodingPoliciesRequestProto) GetEcPolicies() []*ErasureCodingPolicyProto {
@@ -8361,7 +8449,7 @@ type AddErasureCodingPoliciesResponseProto struct {
 
 func (x *AddErasureCodingPoliciesResponseProto) Reset() {
 	*x = AddErasureCodingPoliciesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[161]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[163]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8373,7 +8461,7 @@ func (x *AddErasureCodingPoliciesResponseProto) String() string {
 func (*AddErasureCodingPoliciesResponseProto) ProtoMessage() {}
 
 func (x *AddErasureCodingPoliciesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[161]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[163]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8386,7 +8474,7 @@ func (x *AddErasureCodingPoliciesResponseProto) ProtoReflect() protoreflect.Mess
 
 // Deprecated: Use AddErasureCodingPoliciesResponseProto.ProtoReflect.Descriptor instead.
 func (*AddErasureCodingPoliciesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{161}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{163}
 }
 
 func (x *AddErasureCodingPoliciesResponseProto) GetResponses() []*AddErasureCodingPolicyResponseProto {
@@ -8405,7 +8493,7 @@ type RemoveErasureCodingPolicyRequestProto struct {
 
 func (x *RemoveErasureCodingPolicyRequestProto) Reset() {
 	*x = RemoveErasureCodingPolicyRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[162]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[164]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8417,7 +8505,7 @@ func (x *RemoveErasureCodingPolicyRequestProto) String() string {
 func (*RemoveErasureCodingPolicyRequestProto) ProtoMessage() {}
 
 func (x *RemoveErasureCodingPolicyRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[162]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[164]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8430,7 +8518,7 @@ func (x *RemoveErasureCodingPolicyRequestProto) ProtoReflect() protoreflect.Mess
 
 // Deprecated: Use RemoveErasureCodingPolicyRequestProto.ProtoReflect.Descriptor instead.
 func (*RemoveErasureCodingPolicyRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{162}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{164}
 }
 
 func (x *RemoveErasureCodingPolicyRequestProto) GetEcPolicyName() string {
@@ -8448,7 +8536,7 @@ type RemoveErasureCodingPolicyResponseProto struct {
 
 func (x *RemoveErasureCodingPolicyResponseProto) Reset() {
 	*x = RemoveErasureCodingPolicyResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[163]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[165]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8460,7 +8548,7 @@ func (x *RemoveErasureCodingPolicyResponseProto) String() string {
 func (*RemoveErasureCodingPolicyResponseProto) ProtoMessage() {}
 
 func (x *RemoveErasureCodingPolicyResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[163]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[165]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8473,7 +8561,7 @@ func (x *RemoveErasureCodingPolicyResponseProto) ProtoReflect() protoreflect.Mes
 
 // Deprecated: Use RemoveErasureCodingPolicyResponseProto.ProtoReflect.Descriptor instead.
 func (*RemoveErasureCodingPolicyResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{163}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{165}
 }
 
 type GetErasureCodingCodecsRequestProto struct {
@@ -8484,7 +8572,7 @@ type GetErasureCodingCodecsRequestProto struct {
 
 func (x *GetErasureCodingCodecsRequestProto) Reset() {
 	*x = GetErasureCodingCodecsRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[164]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[166]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8496,7 +8584,7 @@ func (x *GetErasureCodingCodecsRequestProto) String() string {
 func (*GetErasureCodingCodecsRequestProto) ProtoMessage() {}
 
 func (x *GetErasureCodingCodecsRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[164]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[166]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8509,7 +8597,7 @@ func (x *GetErasureCodingCodecsRequestProto) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use GetErasureCodingCodecsRequestProto.ProtoReflect.Descriptor instead.
 func (*GetErasureCodingCodecsRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{164}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{166}
 }
 
 type GetErasureCodingCodecsResponseProto struct {
@@ -8521,7 +8609,7 @@ type GetErasureCodingCodecsResponseProto struct {
 
 func (x *GetErasureCodingCodecsResponseProto) Reset() {
 	*x = GetErasureCodingCodecsResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[165]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[167]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8533,7 +8621,7 @@ func (x *GetErasureCodingCodecsResponseProto) String() string {
 func (*GetErasureCodingCodecsResponseProto) ProtoMessage() {}
 
 func (x *GetErasureCodingCodecsResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[165]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[167]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8546,7 +8634,7 @@ func (x *GetErasureCodingCodecsResponseProto) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use GetErasureCodingCodecsResponseProto.ProtoReflect.Descriptor instead.
 func (*GetErasureCodingCodecsResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{165}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{167}
 }
 
 func (x *GetErasureCodingCodecsResponseProto) GetCodec() []*CodecProto {
@@ -8565,7 +8653,7 @@ type GetECTopologyResultForPoliciesRequestProto struct {
 
 func (x *GetECTopologyResultForPoliciesRequestProto) Reset() {
 	*x = GetECTopologyResultForPoliciesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[166]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[168]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8577,7 +8665,7 @@ func (x *GetECTopologyResultForPoliciesRequestProto) String() string {
 func (*GetECTopologyResultForPoliciesRequestProto) ProtoMessage() {}
 
 func (x *GetECTopologyResultForPoliciesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[166]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[168]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8590,7 +8678,7 @@ func (x *GetECTopologyResultForPoliciesRequestProto) ProtoReflect() protoreflect
 
 // Deprecated: Use GetECTopologyResultForPoliciesRequestProto.ProtoReflect.Descriptor instead.
 func (*GetECTopologyResultForPoliciesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{166}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{168}
 }
 
 func (x *GetECTopologyResultForPoliciesRequestProto) GetPolicies() []string {
@@ -8609,7 +8697,7 @@ type GetECTopologyResultForPoliciesResponseProto struct {
 
 func (x *GetECTopologyResultForPoliciesResponseProto) Reset() {
 	*x = GetECTopologyResultForPoliciesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[167]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[169]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8621,7 +8709,7 @@ func (x *GetECTopologyResultForPoliciesResponseProto) String() string {
 func (*GetECTopologyResultForPoliciesResponseProto) ProtoMessage() {}
 
 func (x *GetECTopologyResultForPoliciesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[167]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[169]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8634,7 +8722,7 @@ func (x *GetECTopologyResultForPoliciesResponseProto) ProtoReflect() protoreflec
 
 // Deprecated: Use GetECTopologyResultForPoliciesResponseProto.ProtoReflect.Descriptor instead.
 func (*GetECTopologyResultForPoliciesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{167}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{169}
 }
 
 func (x *GetECTopologyResultForPoliciesResponseProto) GetResponse() *ECTopologyVerifierResultProto {
@@ -8653,7 +8741,7 @@ type SatisfyStoragePolicyRequestProto struct {
 
 func (x *SatisfyStoragePolicyRequestProto) Reset() {
 	*x = SatisfyStoragePolicyRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[168]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[170]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8665,7 +8753,7 @@ func (x *SatisfyStoragePolicyRequestProto) String() string {
 func (*SatisfyStoragePolicyRequestProto) ProtoMessage() {}
 
 func (x *SatisfyStoragePolicyRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[168]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[170]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8678,7 +8766,7 @@ func (x *SatisfyStoragePolicyRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SatisfyStoragePolicyRequestProto.ProtoReflect.Descriptor instead.
 func (*SatisfyStoragePolicyRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{168}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{170}
 }
 
 func (x *SatisfyStoragePolicyRequestProto) GetSrc() string {
@@ -8696,7 +8784,7 @@ type SatisfyStoragePolicyResponseProto struct {
 
 func (x *SatisfyStoragePolicyResponseProto) Reset() {
 	*x = SatisfyStoragePolicyResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[169]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[171]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8708,7 +8796,7 @@ func (x *SatisfyStoragePolicyResponseProto) String() string {
 func (*SatisfyStoragePolicyResponseProto) ProtoMessage() {}
 
 func (x *SatisfyStoragePolicyResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[169]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[171]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8721,7 +8809,7 @@ func (x *SatisfyStoragePolicyResponseProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SatisfyStoragePolicyResponseProto.ProtoReflect.Descriptor instead.
 func (*SatisfyStoragePolicyResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{169}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{171}
 }
 
 type AddCacheDirectiveRequestProto struct {
@@ -8734,7 +8822,7 @@ type AddCacheDirectiveRequestProto struct {
 
 func (x *AddCacheDirectiveRequestProto) Reset() {
 	*x = AddCacheDirectiveRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[170]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[172]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8746,7 +8834,7 @@ func (x *AddCacheDirectiveRequestProto) String() string {
 func (*AddCacheDirectiveRequestProto) ProtoMessage() {}
 
 func (x *AddCacheDirectiveRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[170]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[172]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8759,7 +8847,7 @@ func (x *AddCacheDirectiveRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCacheDirectiveRequestProto.ProtoReflect.Descriptor instead.
 func (*AddCacheDirectiveRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{170}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{172}
 }
 
 func (x *AddCacheDirectiveRequestProto) GetInfo() *CacheDirectiveInfoProto {
@@ -8785,7 +8873,7 @@ type AddCacheDirectiveResponseProto struct {
 
 func (x *AddCacheDirectiveResponseProto) Reset() {
 	*x = AddCacheDirectiveResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[171]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[173]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8797,7 +8885,7 @@ func (x *AddCacheDirectiveResponseProto) String() string {
 func (*AddCacheDirectiveResponseProto) ProtoMessage() {}
 
 func (x *AddCacheDirectiveResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[171]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[173]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8810,7 +8898,7 @@ func (x *AddCacheDirectiveResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCacheDirectiveResponseProto.ProtoReflect.Descriptor instead.
 func (*AddCacheDirectiveResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{171}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{173}
 }
 
 func (x *AddCacheDirectiveResponseProto) GetId() int64 {
@@ -8830,7 +8918,7 @@ type ModifyCacheDirectiveRequestProto struct {
 
 func (x *ModifyCacheDirectiveRequestProto) Reset() {
 	*x = ModifyCacheDirectiveRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[172]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[174]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8842,7 +8930,7 @@ func (x *ModifyCacheDirectiveRequestProto) String() string {
 func (*ModifyCacheDirectiveRequestProto) ProtoMessage() {}
 
 func (x *ModifyCacheDirectiveRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[172]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[174]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8855,7 +8943,7 @@ func (x *ModifyCacheDirectiveRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCacheDirectiveRequestProto.ProtoReflect.Descriptor instead.
 func (*ModifyCacheDirectiveRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{172}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{174}
 }
 
 func (x *ModifyCacheDirectiveRequestProto) GetInfo() *CacheDirectiveInfoProto {
@@ -8880,7 +8968,7 @@ type ModifyCacheDirectiveResponseProto struct {
 
 func (x *ModifyCacheDirectiveResponseProto) Reset() {
 	*x = ModifyCacheDirectiveResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[173]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[175]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8892,7 +8980,7 @@ func (x *ModifyCacheDirectiveResponseProto) String() string {
 func (*ModifyCacheDirectiveResponseProto) ProtoMessage() {}
 
 func (x *ModifyCacheDirectiveResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[173]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[175]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8905,7 +8993,7 @@ func (x *ModifyCacheDirectiveResponseProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ModifyCacheDirectiveResponseProto.ProtoReflect.Descriptor instead.
 func (*ModifyCacheDirectiveResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{173}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{175}
 }
 
 type RemoveCacheDirectiveRequestProto struct {
@@ -8917,7 +9005,7 @@ type RemoveCacheDirectiveRequestProto struct {
 
 func (x *RemoveCacheDirectiveRequestProto) Reset() {
 	*x = RemoveCacheDirectiveRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[174]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[176]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8929,7 +9017,7 @@ func (x *RemoveCacheDirectiveRequestProto) String() string {
 func (*RemoveCacheDirectiveRequestProto) ProtoMessage() {}
 
 func (x *RemoveCacheDirectiveRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[174]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[176]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8942,7 +9030,7 @@ func (x *RemoveCacheDirectiveRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCacheDirectiveRequestProto.ProtoReflect.Descriptor instead.
 func (*RemoveCacheDirectiveRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{174}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{176}
 }
 
 func (x *RemoveCacheDirectiveRequestProto) GetId() int64 {
@@ -8960,7 +9048,7 @@ type RemoveCacheDirectiveResponseProto struct {
 
 func (x *RemoveCacheDirectiveResponseProto) Reset() {
 	*x = RemoveCacheDirectiveResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[175]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[177]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8972,7 +9060,7 @@ func (x *RemoveCacheDirectiveResponseProto) String() string {
 func (*RemoveCacheDirectiveResponseProto) ProtoMessage() {}
 
 func (x *RemoveCacheDirectiveResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[175]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[177]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8985,7 +9073,7 @@ func (x *RemoveCacheDirectiveResponseProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use RemoveCacheDirectiveResponseProto.ProtoReflect.Descriptor instead.
 func (*RemoveCacheDirectiveResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{175}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{177}
 }
 
 type ListCacheDirectivesRequestProto struct {
@@ -8998,7 +9086,7 @@ type ListCacheDirectivesRequestProto struct {
 
 func (x *ListCacheDirectivesRequestProto) Reset() {
 	*x = ListCacheDirectivesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[176]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[178]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9010,7 +9098,7 @@ func (x *ListCacheDirectivesRequestProto) String() string {
 func (*ListCacheDirectivesRequestProto) ProtoMessage() {}
 
 func (x *ListCacheDirectivesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[176]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[178]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9023,7 +9111,7 @@ func (x *ListCacheDirectivesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCacheDirectivesRequestProto.ProtoReflect.Descriptor instead.
 func (*ListCacheDirectivesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{176}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{178}
 }
 
 func (x *ListCacheDirectivesRequestProto) GetPrevId() int64 {
@@ -9050,7 +9138,7 @@ type ListCacheDirectivesResponseProto struct {
 
 func (x *ListCacheDirectivesResponseProto) Reset() {
 	*x = ListCacheDirectivesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[177]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[179]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9062,7 +9150,7 @@ func (x *ListCacheDirectivesResponseProto) String() string {
 func (*ListCacheDirectivesResponseProto) ProtoMessage() {}
 
 func (x *ListCacheDirectivesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[177]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[179]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9075,7 +9163,7 @@ func (x *ListCacheDirectivesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCacheDirectivesResponseProto.ProtoReflect.Descriptor instead.
 func (*ListCacheDirectivesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{177}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{179}
 }
 
 func (x *ListCacheDirectivesResponseProto) GetElements() []*CacheDirectiveEntryProto {
@@ -9101,7 +9189,7 @@ type AddCachePoolRequestProto struct {
 
 func (x *AddCachePoolRequestProto) Reset() {
 	*x = AddCachePoolRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[178]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[180]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9113,7 +9201,7 @@ func (x *AddCachePoolRequestProto) String() string {
 func (*AddCachePoolRequestProto) ProtoMessage() {}
 
 func (x *AddCachePoolRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[178]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[180]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9126,7 +9214,7 @@ func (x *AddCachePoolRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCachePoolRequestProto.ProtoReflect.Descriptor instead.
 func (*AddCachePoolRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{178}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{180}
 }
 
 func (x *AddCachePoolRequestProto) GetInfo() *CachePoolInfoProto {
@@ -9144,7 +9232,7 @@ type AddCachePoolResponseProto struct {
 
 func (x *AddCachePoolResponseProto) Reset() {
 	*x = AddCachePoolResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[179]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[181]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9156,7 +9244,7 @@ func (x *AddCachePoolResponseProto) String() string {
 func (*AddCachePoolResponseProto) ProtoMessage() {}
 
 func (x *AddCachePoolResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[179]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[181]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9169,7 +9257,7 @@ func (x *AddCachePoolResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddCachePoolResponseProto.ProtoReflect.Descriptor instead.
 func (*AddCachePoolResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{179}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{181}
 }
 
 type ModifyCachePoolRequestProto struct {
@@ -9181,7 +9269,7 @@ type ModifyCachePoolRequestProto struct {
 
 func (x *ModifyCachePoolRequestProto) Reset() {
 	*x = ModifyCachePoolRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[180]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[182]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9193,7 +9281,7 @@ func (x *ModifyCachePoolRequestProto) String() string {
 func (*ModifyCachePoolRequestProto) ProtoMessage() {}
 
 func (x *ModifyCachePoolRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[180]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[182]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9206,7 +9294,7 @@ func (x *ModifyCachePoolRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCachePoolRequestProto.ProtoReflect.Descriptor instead.
 func (*ModifyCachePoolRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{180}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{182}
 }
 
 func (x *ModifyCachePoolRequestProto) GetInfo() *CachePoolInfoProto {
@@ -9224,7 +9312,7 @@ type ModifyCachePoolResponseProto struct {
 
 func (x *ModifyCachePoolResponseProto) Reset() {
 	*x = ModifyCachePoolResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[181]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[183]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9236,7 +9324,7 @@ func (x *ModifyCachePoolResponseProto) String() string {
 func (*ModifyCachePoolResponseProto) ProtoMessage() {}
 
 func (x *ModifyCachePoolResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[181]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[183]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9249,7 +9337,7 @@ func (x *ModifyCachePoolResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModifyCachePoolResponseProto.ProtoReflect.Descriptor instead.
 func (*ModifyCachePoolResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{181}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{183}
 }
 
 type RemoveCachePoolRequestProto struct {
@@ -9261,7 +9349,7 @@ type RemoveCachePoolRequestProto struct {
 
 func (x *RemoveCachePoolRequestProto) Reset() {
 	*x = RemoveCachePoolRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[182]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[184]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9273,7 +9361,7 @@ func (x *RemoveCachePoolRequestProto) String() string {
 func (*RemoveCachePoolRequestProto) ProtoMessage() {}
 
 func (x *RemoveCachePoolRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[182]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[184]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9286,7 +9374,7 @@ func (x *RemoveCachePoolRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCachePoolRequestProto.ProtoReflect.Descriptor instead.
 func (*RemoveCachePoolRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{182}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{184}
 }
 
 func (x *RemoveCachePoolRequestProto) GetPoolName() string {
@@ -9304,7 +9392,7 @@ type RemoveCachePoolResponseProto struct {
 
 func (x *RemoveCachePoolResponseProto) Reset() {
 	*x = RemoveCachePoolResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[183]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[185]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9316,7 +9404,7 @@ func (x *RemoveCachePoolResponseProto) String() string {
 func (*RemoveCachePoolResponseProto) ProtoMessage() {}
 
 func (x *RemoveCachePoolResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[183]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[185]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9329,7 +9417,7 @@ func (x *RemoveCachePoolResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveCachePoolResponseProto.ProtoReflect.Descriptor instead.
 func (*RemoveCachePoolResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{183}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{185}
 }
 
 type ListCachePoolsRequestProto struct {
@@ -9341,7 +9429,7 @@ type ListCachePoolsRequestProto struct {
 
 func (x *ListCachePoolsRequestProto) Reset() {
 	*x = ListCachePoolsRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[184]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[186]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9353,7 +9441,7 @@ func (x *ListCachePoolsRequestProto) String() string {
 func (*ListCachePoolsRequestProto) ProtoMessage() {}
 
 func (x *ListCachePoolsRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[184]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[186]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9366,7 +9454,7 @@ func (x *ListCachePoolsRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCachePoolsRequestProto.ProtoReflect.Descriptor instead.
 func (*ListCachePoolsRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{184}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{186}
 }
 
 func (x *ListCachePoolsRequestProto) GetPrevPoolName() string {
@@ -9386,7 +9474,7 @@ type ListCachePoolsResponseProto struct {
 
 func (x *ListCachePoolsResponseProto) Reset() {
 	*x = ListCachePoolsResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[185]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[187]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9398,7 +9486,7 @@ func (x *ListCachePoolsResponseProto) String() string {
 func (*ListCachePoolsResponseProto) ProtoMessage() {}
 
 func (x *ListCachePoolsResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[185]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[187]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9411,7 +9499,7 @@ func (x *ListCachePoolsResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCachePoolsResponseProto.ProtoReflect.Descriptor instead.
 func (*ListCachePoolsResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{185}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{187}
 }
 
 func (x *ListCachePoolsResponseProto) GetEntries() []*CachePoolEntryProto {
@@ -9438,7 +9526,7 @@ type CreateEncryptionZoneRequestProto struct {
 
 func (x *CreateEncryptionZoneRequestProto) Reset() {
 	*x = CreateEncryptionZoneRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[186]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[188]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9450,7 +9538,7 @@ func (x *CreateEncryptionZoneRequestProto) String() string {
 func (*CreateEncryptionZoneRequestProto) ProtoMessage() {}
 
 func (x *CreateEncryptionZoneRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[186]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[188]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9463,7 +9551,7 @@ func (x *CreateEncryptionZoneRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEncryptionZoneRequestProto.ProtoReflect.Descriptor instead.
 func (*CreateEncryptionZoneRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{186}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{188}
 }
 
 func (x *CreateEncryptionZoneRequestProto) GetSrc() string {
@@ -9488,7 +9576,7 @@ type CreateEncryptionZoneResponseProto struct {
 
 func (x *CreateEncryptionZoneResponseProto) Reset() {
 	*x = CreateEncryptionZoneResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[187]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[189]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9500,7 +9588,7 @@ func (x *CreateEncryptionZoneResponseProto) String() string {
 func (*CreateEncryptionZoneResponseProto) ProtoMessage() {}
 
 func (x *CreateEncryptionZoneResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[187]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[189]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9513,7 +9601,7 @@ func (x *CreateEncryptionZoneResponseProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CreateEncryptionZoneResponseProto.ProtoReflect.Descriptor instead.
 func (*CreateEncryptionZoneResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{187}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{189}
 }
 
 type ListEncryptionZonesRequestProto struct {
@@ -9525,7 +9613,7 @@ type ListEncryptionZonesRequestProto struct {
 
 func (x *ListEncryptionZonesRequestProto) Reset() {
 	*x = ListEncryptionZonesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[188]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[190]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9537,7 +9625,7 @@ func (x *ListEncryptionZonesRequestProto) String() string {
 func (*ListEncryptionZonesRequestProto) ProtoMessage() {}
 
 func (x *ListEncryptionZonesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[188]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[190]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9550,7 +9638,7 @@ func (x *ListEncryptionZonesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEncryptionZonesRequestProto.ProtoReflect.Descriptor instead.
 func (*ListEncryptionZonesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{188}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{190}
 }
 
 func (x *ListEncryptionZonesRequestProto) GetId() int64 {
@@ -9570,7 +9658,7 @@ type ListEncryptionZonesResponseProto struct {
 
 func (x *ListEncryptionZonesResponseProto) Reset() {
 	*x = ListEncryptionZonesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[189]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[191]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9582,7 +9670,7 @@ func (x *ListEncryptionZonesResponseProto) String() string {
 func (*ListEncryptionZonesResponseProto) ProtoMessage() {}
 
 func (x *ListEncryptionZonesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[189]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[191]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9595,7 +9683,7 @@ func (x *ListEncryptionZonesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEncryptionZonesResponseProto.ProtoReflect.Descriptor instead.
 func (*ListEncryptionZonesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{189}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{191}
 }
 
 func (x *ListEncryptionZonesResponseProto) GetZones() []*EncryptionZoneProto {
@@ -9622,7 +9710,7 @@ type ReencryptEncryptionZoneRequestProto struct {
 
 func (x *ReencryptEncryptionZoneRequestProto) Reset() {
 	*x = ReencryptEncryptionZoneRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[190]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[192]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9634,7 +9722,7 @@ func (x *ReencryptEncryptionZoneRequestProto) String() string {
 func (*ReencryptEncryptionZoneRequestProto) ProtoMessage() {}
 
 func (x *ReencryptEncryptionZoneRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[190]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[192]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9647,7 +9735,7 @@ func (x *ReencryptEncryptionZoneRequestProto) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use ReencryptEncryptionZoneRequestProto.ProtoReflect.Descriptor instead.
 func (*ReencryptEncryptionZoneRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{190}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{192}
 }
 
 func (x *ReencryptEncryptionZoneRequestProto) GetAction() ReencryptActionProto {
@@ -9672,7 +9760,7 @@ type ReencryptEncryptionZoneResponseProto struct {
 
 func (x *ReencryptEncryptionZoneResponseProto) Reset() {
 	*x = ReencryptEncryptionZoneResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[191]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[193]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9684,7 +9772,7 @@ func (x *ReencryptEncryptionZoneResponseProto) String() string {
 func (*ReencryptEncryptionZoneResponseProto) ProtoMessage() {}
 
 func (x *ReencryptEncryptionZoneResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[191]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[193]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9697,7 +9785,7 @@ func (x *ReencryptEncryptionZoneResponseProto) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use ReencryptEncryptionZoneResponseProto.ProtoReflect.Descriptor instead.
 func (*ReencryptEncryptionZoneResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{191}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{193}
 }
 
 type ListReencryptionStatusRequestProto struct {
@@ -9709,7 +9797,7 @@ type ListReencryptionStatusRequestProto struct {
 
 func (x *ListReencryptionStatusRequestProto) Reset() {
 	*x = ListReencryptionStatusRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[192]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[194]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9721,7 +9809,7 @@ func (x *ListReencryptionStatusRequestProto) String() string {
 func (*ListReencryptionStatusRequestProto) ProtoMessage() {}
 
 func (x *ListReencryptionStatusRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[192]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[194]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9734,7 +9822,7 @@ func (x *ListReencryptionStatusRequestProto) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use ListReencryptionStatusRequestProto.ProtoReflect.Descriptor instead.
 func (*ListReencryptionStatusRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{192}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{194}
 }
 
 func (x *ListReencryptionStatusRequestProto) GetId() int64 {
@@ -9754,7 +9842,7 @@ type ListReencryptionStatusResponseProto struct {
 
 func (x *ListReencryptionStatusResponseProto) Reset() {
 	*x = ListReencryptionStatusResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[193]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[195]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9766,7 +9854,7 @@ func (x *ListReencryptionStatusResponseProto) String() string {
 func (*ListReencryptionStatusResponseProto) ProtoMessage() {}
 
 func (x *ListReencryptionStatusResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[193]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[195]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9779,7 +9867,7 @@ func (x *ListReencryptionStatusResponseProto) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use ListReencryptionStatusResponseProto.ProtoReflect.Descriptor instead.
 func (*ListReencryptionStatusResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{193}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{195}
 }
 
 func (x *ListReencryptionStatusResponseProto) GetStatuses() []*ZoneReencryptionStatusProto {
@@ -9812,7 +9900,7 @@ const (
 
 func (x *SaveNamespaceRequestProto) Reset() {
 	*x = SaveNamespaceRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[194]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[196]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9824,7 +9912,7 @@ func (x *SaveNamespaceRequestProto) String() string {
 func (*SaveNamespaceRequestProto) ProtoMessage() {}
 
 func (x *SaveNamespaceRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[194]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[196]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9837,7 +9925,7 @@ func (x *SaveNamespaceRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveNamespaceRequestProto.ProtoReflect.Descriptor instead.
 func (*SaveNamespaceRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{194}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{196}
 }
 
 func (x *SaveNamespaceRequestProto) GetTimeWindow() uint64 {
@@ -9868,7 +9956,7 @@ const (
 
 func (x *SaveNamespaceResponseProto) Reset() {
 	*x = SaveNamespaceResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[195]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[197]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9880,7 +9968,7 @@ func (x *SaveNamespaceResponseProto) String() string {
 func (*SaveNamespaceResponseProto) ProtoMessage() {}
 
 func (x *SaveNamespaceResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[195]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[197]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9893,7 +9981,7 @@ func (x *SaveNamespaceResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveNamespaceResponseProto.ProtoReflect.Descriptor instead.
 func (*SaveNamespaceResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{195}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{197}
 }
 
 func (x *SaveNamespaceResponseProto) GetSaved() bool {
@@ -9911,7 +9999,7 @@ type RollEditsRequestProto struct {
 
 func (x *RollEditsRequestProto) Reset() {
 	*x = RollEditsRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[196]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[198]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9923,7 +10011,7 @@ func (x *RollEditsRequestProto) String() string {
 func (*RollEditsRequestProto) ProtoMessage() {}
 
 func (x *RollEditsRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[196]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[198]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9936,7 +10024,7 @@ func (x *RollEditsRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollEditsRequestProto.ProtoReflect.Descriptor instead.
 func (*RollEditsRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{196}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{198}
 }
 
 type RollEditsResponseProto struct {
@@ -9948,7 +10036,7 @@ type RollEditsResponseProto struct {
 
 func (x *RollEditsResponseProto) Reset() {
 	*x = RollEditsResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[197]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[199]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9960,7 +10048,7 @@ func (x *RollEditsResponseProto) String() string {
 func (*RollEditsResponseProto) ProtoMessage() {}
 
 func (x *RollEditsResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[197]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[199]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9973,7 +10061,7 @@ func (x *RollEditsResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollEditsResponseProto.ProtoReflect.Descriptor instead.
 func (*RollEditsResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{197}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{199}
 }
 
 func (x *RollEditsResponseProto) GetNewSegmentTxId() uint64 {
@@ -9992,7 +10080,7 @@ type RestoreFailedStorageRequestProto struct {
 
 func (x *RestoreFailedStorageRequestProto) Reset() {
 	*x = RestoreFailedStorageRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[198]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[200]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10004,7 +10092,7 @@ func (x *RestoreFailedStorageRequestProto) String() string {
 func (*RestoreFailedStorageRequestProto) ProtoMessage() {}
 
 func (x *RestoreFailedStorageRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[198]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[200]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10017,7 +10105,7 @@ func (x *RestoreFailedStorageRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreFailedStorageRequestProto.ProtoReflect.Descriptor instead.
 func (*RestoreFailedStorageRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{198}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{200}
 }
 
 func (x *RestoreFailedStorageRequestProto) GetArg() string {
@@ -10036,7 +10124,7 @@ type RestoreFailedStorageResponseProto struct {
 
 func (x *RestoreFailedStorageResponseProto) Reset() {
 	*x = RestoreFailedStorageResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[199]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[201]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10048,7 +10136,7 @@ func (x *RestoreFailedStorageResponseProto) String() string {
 func (*RestoreFailedStorageResponseProto) ProtoMessage() {}
 
 func (x *RestoreFailedStorageResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[199]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[201]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10061,7 +10149,7 @@ func (x *RestoreFailedStorageResponseProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use RestoreFailedStorageResponseProto.ProtoReflect.Descriptor instead.
 func (*RestoreFailedStorageResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{199}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{201}
 }
 
 func (x *RestoreFailedStorageResponseProto) GetResult() bool {
@@ -10079,7 +10167,7 @@ type RefreshNodesRequestProto struct {
 
 func (x *RefreshNodesRequestProto) Reset() {
 	*x = RefreshNodesRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[200]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[202]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10091,7 +10179,7 @@ func (x *RefreshNodesRequestProto) String() string {
 func (*RefreshNodesRequestProto) ProtoMessage() {}
 
 func (x *RefreshNodesRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[200]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[202]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10104,7 +10192,7 @@ func (x *RefreshNodesRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesRequestProto.ProtoReflect.Descriptor instead.
 func (*RefreshNodesRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{200}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{202}
 }
 
 type RefreshNodesResponseProto struct {
@@ -10115,7 +10203,7 @@ type RefreshNodesResponseProto struct {
 
 func (x *RefreshNodesResponseProto) Reset() {
 	*x = RefreshNodesResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[201]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[203]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10127,7 +10215,7 @@ func (x *RefreshNodesResponseProto) String() string {
 func (*RefreshNodesResponseProto) ProtoMessage() {}
 
 func (x *RefreshNodesResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[201]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[203]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10140,7 +10228,7 @@ func (x *RefreshNodesResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshNodesResponseProto.ProtoReflect.Descriptor instead.
 func (*RefreshNodesResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{201}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{203}
 }
 
 type FinalizeUpgradeRequestProto struct {
@@ -10151,7 +10239,7 @@ type FinalizeUpgradeRequestProto struct {
 
 func (x *FinalizeUpgradeRequestProto) Reset() {
 	*x = FinalizeUpgradeRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[202]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[204]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10163,7 +10251,7 @@ func (x *FinalizeUpgradeRequestProto) String() string {
 func (*FinalizeUpgradeRequestProto) ProtoMessage() {}
 
 func (x *FinalizeUpgradeRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[202]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[204]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10176,7 +10264,7 @@ func (x *FinalizeUpgradeRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeRequestProto.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{202}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{204}
 }
 
 type FinalizeUpgradeResponseProto struct {
@@ -10187,7 +10275,7 @@ type FinalizeUpgradeResponseProto struct {
 
 func (x *FinalizeUpgradeResponseProto) Reset() {
 	*x = FinalizeUpgradeResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[203]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[205]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10199,7 +10287,7 @@ func (x *FinalizeUpgradeResponseProto) String() string {
 func (*FinalizeUpgradeResponseProto) ProtoMessage() {}
 
 func (x *FinalizeUpgradeResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[203]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[205]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10212,7 +10300,7 @@ func (x *FinalizeUpgradeResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinalizeUpgradeResponseProto.ProtoReflect.Descriptor instead.
 func (*FinalizeUpgradeResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{203}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{205}
 }
 
 type UpgradeStatusRequestProto struct {
@@ -10223,7 +10311,7 @@ type UpgradeStatusRequestProto struct {
 
 func (x *UpgradeStatusRequestProto) Reset() {
 	*x = UpgradeStatusRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[204]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[206]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10235,7 +10323,7 @@ func (x *UpgradeStatusRequestProto) String() string {
 func (*UpgradeStatusRequestProto) ProtoMessage() {}
 
 func (x *UpgradeStatusRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[204]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[206]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10248,7 +10336,7 @@ func (x *UpgradeStatusRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeStatusRequestProto.ProtoReflect.Descriptor instead.
 func (*UpgradeStatusRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{204}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{206}
 }
 
 type UpgradeStatusResponseProto struct {
@@ -10260,7 +10348,7 @@ type UpgradeStatusResponseProto struct {
 
 func (x *UpgradeStatusResponseProto) Reset() {
 	*x = UpgradeStatusResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[205]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[207]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10272,7 +10360,7 @@ func (x *UpgradeStatusResponseProto) String() string {
 func (*UpgradeStatusResponseProto) ProtoMessage() {}
 
 func (x *UpgradeStatusResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[205]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[207]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10285,7 +10373,7 @@ func (x *UpgradeStatusResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeStatusResponseProto.ProtoReflect.Descriptor instead.
 func (*UpgradeStatusResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{205}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{207}
 }
 
 func (x *UpgradeStatusResponseProto) GetUpgradeFinalized() bool {
@@ -10304,7 +10392,7 @@ type RollingUpgradeRequestProto struct {
 
 func (x *RollingUpgradeRequestProto) Reset() {
 	*x = RollingUpgradeRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[206]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[208]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10316,7 +10404,7 @@ func (x *RollingUpgradeRequestProto) String() string {
 func (*RollingUpgradeRequestProto) ProtoMessage() {}
 
 func (x *RollingUpgradeRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[206]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[208]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10329,7 +10417,7 @@ func (x *RollingUpgradeRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollingUpgradeRequestProto.ProtoReflect.Descriptor instead.
 func (*RollingUpgradeRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{206}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{208}
 }
 
 func (x *RollingUpgradeRequestProto) GetAction() RollingUpgradeActionProto {
@@ -10348,7 +10436,7 @@ type RollingUpgradeResponseProto struct {
 
 func (x *RollingUpgradeResponseProto) Reset() {
 	*x = RollingUpgradeResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[207]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[209]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10360,7 +10448,7 @@ func (x *RollingUpgradeResponseProto) String() string {
 func (*RollingUpgradeResponseProto) ProtoMessage() {}
 
 func (x *RollingUpgradeResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[207]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[209]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10373,7 +10461,7 @@ func (x *RollingUpgradeResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollingUpgradeResponseProto.ProtoReflect.Descriptor instead.
 func (*RollingUpgradeResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{207}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{209}
 }
 
 func (x *RollingUpgradeResponseProto) GetRollingUpgradeInfo() *RollingUpgradeInfoProto {
@@ -10393,7 +10481,7 @@ type ListCorruptFileBlocksRequestProto struct {
 
 func (x *ListCorruptFileBlocksRequestProto) Reset() {
 	*x = ListCorruptFileBlocksRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[208]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[210]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10405,7 +10493,7 @@ func (x *ListCorruptFileBlocksRequestProto) String() string {
 func (*ListCorruptFileBlocksRequestProto) ProtoMessage() {}
 
 func (x *ListCorruptFileBlocksRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[208]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[210]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10418,7 +10506,7 @@ func (x *ListCorruptFileBlocksRequestProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListCorruptFileBlocksRequestProto.ProtoReflect.Descriptor instead.
 func (*ListCorruptFileBlocksRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{208}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{210}
 }
 
 func (x *ListCorruptFileBlocksRequestProto) GetPath() string {
@@ -10444,7 +10532,7 @@ type ListCorruptFileBlocksResponseProto struct {
 
 func (x *ListCorruptFileBlocksResponseProto) Reset() {
 	*x = ListCorruptFileBlocksResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[209]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[211]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10456,7 +10544,7 @@ func (x *ListCorruptFileBlocksResponseProto) String() string {
 func (*ListCorruptFileBlocksResponseProto) ProtoMessage() {}
 
 func (x *ListCorruptFileBlocksResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[209]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[211]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10469,7 +10557,7 @@ func (x *ListCorruptFileBlocksResponseProto) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use ListCorruptFileBlocksResponseProto.ProtoReflect.Descriptor instead.
 func (*ListCorruptFileBlocksResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{209}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{211}
 }
 
 func (x *ListCorruptFileBlocksResponseProto) GetCorrupt() *CorruptFileBlocksProto {
@@ -10488,7 +10576,7 @@ type MetaSaveRequestProto struct {
 
 func (x *MetaSaveRequestProto) Reset() {
 	*x = MetaSaveRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[210]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[212]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10500,7 +10588,7 @@ func (x *MetaSaveRequestProto) String() string {
 func (*MetaSaveRequestProto) ProtoMessage() {}
 
 func (x *MetaSaveRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[210]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[212]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10513,7 +10601,7 @@ func (x *MetaSaveRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSaveRequestProto.ProtoReflect.Descriptor instead.
 func (*MetaSaveRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{210}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{212}
 }
 
 func (x *MetaSaveRequestProto) GetFilename() string {
@@ -10531,7 +10619,7 @@ type MetaSaveResponseProto struct {
 
 func (x *MetaSaveResponseProto) Reset() {
 	*x = MetaSaveResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[211]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[213]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10543,7 +10631,7 @@ func (x *MetaSaveResponseProto) String() string {
 func (*MetaSaveResponseProto) ProtoMessage() {}
 
 func (x *MetaSaveResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[211]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[213]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10556,7 +10644,7 @@ func (x *MetaSaveResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MetaSaveResponseProto.ProtoReflect.Descriptor instead.
 func (*MetaSaveResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{211}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{213}
 }
 
 type SetBalancerBandwidthRequestProto struct {
@@ -10568,7 +10656,7 @@ type SetBalancerBandwidthRequestProto struct {
 
 func (x *SetBalancerBandwidthRequestProto) Reset() {
 	*x = SetBalancerBandwidthRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[212]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[214]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10580,7 +10668,7 @@ func (x *SetBalancerBandwidthRequestProto) String() string {
 func (*SetBalancerBandwidthRequestProto) ProtoMessage() {}
 
 func (x *SetBalancerBandwidthRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[212]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[214]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10593,7 +10681,7 @@ func (x *SetBalancerBandwidthRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetBalancerBandwidthRequestProto.ProtoReflect.Descriptor instead.
 func (*SetBalancerBandwidthRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{212}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{214}
 }
 
 func (x *SetBalancerBandwidthRequestProto) GetBandwidth() int64 {
@@ -10611,7 +10699,7 @@ type SetBalancerBandwidthResponseProto struct {
 
 func (x *SetBalancerBandwidthResponseProto) Reset() {
 	*x = SetBalancerBandwidthResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[213]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[215]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10623,7 +10711,7 @@ func (x *SetBalancerBandwidthResponseProto) String() string {
 func (*SetBalancerBandwidthResponseProto) ProtoMessage() {}
 
 func (x *SetBalancerBandwidthResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[213]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[215]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10636,7 +10724,7 @@ func (x *SetBalancerBandwidthResponseProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SetBalancerBandwidthResponseProto.ProtoReflect.Descriptor instead.
 func (*SetBalancerBandwidthResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{213}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{215}
 }
 
 type GetCurrentEditLogTxidRequestProto struct {
@@ -10647,7 +10735,7 @@ type GetCurrentEditLogTxidRequestProto struct {
 
 func (x *GetCurrentEditLogTxidRequestProto) Reset() {
 	*x = GetCurrentEditLogTxidRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[214]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[216]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10659,7 +10747,7 @@ func (x *GetCurrentEditLogTxidRequestProto) String() string {
 func (*GetCurrentEditLogTxidRequestProto) ProtoMessage() {}
 
 func (x *GetCurrentEditLogTxidRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[214]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[216]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10672,7 +10760,7 @@ func (x *GetCurrentEditLogTxidRequestProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use GetCurrentEditLogTxidRequestProto.ProtoReflect.Descriptor instead.
 func (*GetCurrentEditLogTxidRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{214}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{216}
 }
 
 type GetCurrentEditLogTxidResponseProto struct {
@@ -10684,7 +10772,7 @@ type GetCurrentEditLogTxidResponseProto struct {
 
 func (x *GetCurrentEditLogTxidResponseProto) Reset() {
 	*x = GetCurrentEditLogTxidResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[215]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[217]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10696,7 +10784,7 @@ func (x *GetCurrentEditLogTxidResponseProto) String() string {
 func (*GetCurrentEditLogTxidResponseProto) ProtoMessage() {}
 
 func (x *GetCurrentEditLogTxidResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[215]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[217]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10709,7 +10797,7 @@ func (x *GetCurrentEditLogTxidResponseProto) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use GetCurrentEditLogTxidResponseProto.ProtoReflect.Descriptor instead.
 func (*GetCurrentEditLogTxidResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{215}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{217}
 }
 
 func (x *GetCurrentEditLogTxidResponseProto) GetTxid() int64 {
@@ -10728,7 +10816,7 @@ type GetEditsFromTxidRequestProto struct {
 
 func (x *GetEditsFromTxidRequestProto) Reset() {
 	*x = GetEditsFromTxidRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[216]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[218]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10740,7 +10828,7 @@ func (x *GetEditsFromTxidRequestProto) String() string {
 func (*GetEditsFromTxidRequestProto) ProtoMessage() {}
 
 func (x *GetEditsFromTxidRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[216]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[218]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10753,7 +10841,7 @@ func (x *GetEditsFromTxidRequestProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEditsFromTxidRequestProto.ProtoReflect.Descriptor instead.
 func (*GetEditsFromTxidRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{216}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{218}
 }
 
 func (x *GetEditsFromTxidRequestProto) GetTxid() int64 {
@@ -10772,7 +10860,7 @@ type GetEditsFromTxidResponseProto struct {
 
 func (x *GetEditsFromTxidResponseProto) Reset() {
 	*x = GetEditsFromTxidResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[217]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[219]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10784,7 +10872,7 @@ func (x *GetEditsFromTxidResponseProto) String() string {
 func (*GetEditsFromTxidResponseProto) ProtoMessage() {}
 
 func (x *GetEditsFromTxidResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[217]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[219]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10797,7 +10885,7 @@ func (x *GetEditsFromTxidResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEditsFromTxidResponseProto.ProtoReflect.Descriptor instead.
 func (*GetEditsFromTxidResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{217}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{219}
 }
 
 func (x *GetEditsFromTxidResponseProto) GetEventsList() *EventsListProto {
@@ -10815,7 +10903,7 @@ type GetSlowDatanodeReportRequestProto struct {
 
 func (x *GetSlowDatanodeReportRequestProto) Reset() {
 	*x = GetSlowDatanodeReportRequestProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[218]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[220]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10827,7 +10915,7 @@ func (x *GetSlowDatanodeReportRequestProto) String() string {
 func (*GetSlowDatanodeReportRequestProto) ProtoMessage() {}
 
 func (x *GetSlowDatanodeReportRequestProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[218]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[220]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10840,7 +10928,7 @@ func (x *GetSlowDatanodeReportRequestProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use GetSlowDatanodeReportRequestProto.ProtoReflect.Descriptor instead.
 func (*GetSlowDatanodeReportRequestProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{218}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{220}
 }
 
 type GetSlowDatanodeReportResponseProto struct {
@@ -10852,7 +10940,7 @@ type GetSlowDatanodeReportResponseProto struct {
 
 func (x *GetSlowDatanodeReportResponseProto) Reset() {
 	*x = GetSlowDatanodeReportResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[219]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[221]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10864,7 +10952,7 @@ func (x *GetSlowDatanodeReportResponseProto) String() string {
 func (*GetSlowDatanodeReportResponseProto) ProtoMessage() {}
 
 func (x *GetSlowDatanodeReportResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[219]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[221]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10877,7 +10965,7 @@ func (x *GetSlowDatanodeReportResponseProto) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use GetSlowDatanodeReportResponseProto.ProtoReflect.Descriptor instead.
 func (*GetSlowDatanodeReportResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{219}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{221}
 }
 
 func (x *GetSlowDatanodeReportResponseProto) GetDatanodeInfoProto() []*DatanodeInfoProto {
@@ -10897,7 +10985,7 @@ type DatanodeStorageReportProto struct {
 
 func (x *DatanodeStorageReportProto) Reset() {
 	*x = DatanodeStorageReportProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[220]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[222]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10909,7 +10997,7 @@ func (x *DatanodeStorageReportProto) String() string {
 func (*DatanodeStorageReportProto) ProtoMessage() {}
 
 func (x *DatanodeStorageReportProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[220]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[222]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10922,7 +11010,7 @@ func (x *DatanodeStorageReportProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DatanodeStorageReportProto.ProtoReflect.Descriptor instead.
 func (*DatanodeStorageReportProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{220}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{222}
 }
 
 func (x *DatanodeStorageReportProto) GetDatanodeInfo() *DatanodeInfoProto {
@@ -10951,7 +11039,7 @@ type RollingUpgradeInfoProto struct {
 
 func (x *RollingUpgradeInfoProto) Reset() {
 	*x = RollingUpgradeInfoProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[221]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[223]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10963,7 +11051,7 @@ func (x *RollingUpgradeInfoProto) String() string {
 func (*RollingUpgradeInfoProto) ProtoMessage() {}
 
 func (x *RollingUpgradeInfoProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[221]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[223]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10976,7 +11064,7 @@ func (x *RollingUpgradeInfoProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollingUpgradeInfoProto.ProtoReflect.Descriptor instead.
 func (*RollingUpgradeInfoProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{221}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{223}
 }
 
 func (x *RollingUpgradeInfoProto) GetStatus() *RollingUpgradeStatusProto {
@@ -11022,7 +11110,7 @@ const (
 
 func (x *RollingUpgradeStatusProto) Reset() {
 	*x = RollingUpgradeStatusProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[222]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[224]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11034,7 +11122,7 @@ func (x *RollingUpgradeStatusProto) String() string {
 func (*RollingUpgradeStatusProto) ProtoMessage() {}
 
 func (x *RollingUpgradeStatusProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[222]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[224]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11047,7 +11135,7 @@ func (x *RollingUpgradeStatusProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollingUpgradeStatusProto.ProtoReflect.Descriptor instead.
 func (*RollingUpgradeStatusProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{222}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{224}
 }
 
 func (x *RollingUpgradeStatusProto) GetBlockPoolId() string {
@@ -11076,7 +11164,7 @@ type OpenFilesBatchResponseProto struct {
 
 func (x *OpenFilesBatchResponseProto) Reset() {
 	*x = OpenFilesBatchResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[223]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[225]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11088,7 +11176,7 @@ func (x *OpenFilesBatchResponseProto) String() string {
 func (*OpenFilesBatchResponseProto) ProtoMessage() {}
 
 func (x *OpenFilesBatchResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[223]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[225]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11101,7 +11189,7 @@ func (x *OpenFilesBatchResponseProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenFilesBatchResponseProto.ProtoReflect.Descriptor instead.
 func (*OpenFilesBatchResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{223}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{225}
 }
 
 func (x *OpenFilesBatchResponseProto) GetId() int64 {
@@ -11145,7 +11233,7 @@ type CacheDirectiveInfoProto struct {
 
 func (x *CacheDirectiveInfoProto) Reset() {
 	*x = CacheDirectiveInfoProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[224]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[226]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11157,7 +11245,7 @@ func (x *CacheDirectiveInfoProto) String() string {
 func (*CacheDirectiveInfoProto) ProtoMessage() {}
 
 func (x *CacheDirectiveInfoProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[224]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[226]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11170,7 +11258,7 @@ func (x *CacheDirectiveInfoProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheDirectiveInfoProto.ProtoReflect.Descriptor instead.
 func (*CacheDirectiveInfoProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{224}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{226}
 }
 
 func (x *CacheDirectiveInfoProto) GetId() int64 {
@@ -11218,7 +11306,7 @@ type CacheDirectiveInfoExpirationProto struct {
 
 func (x *CacheDirectiveInfoExpirationProto) Reset() {
 	*x = CacheDirectiveInfoExpirationProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[225]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[227]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11230,7 +11318,7 @@ func (x *CacheDirectiveInfoExpirationProto) String() string {
 func (*CacheDirectiveInfoExpirationProto) ProtoMessage() {}
 
 func (x *CacheDirectiveInfoExpirationProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[225]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[227]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11243,7 +11331,7 @@ func (x *CacheDirectiveInfoExpirationProto) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use CacheDirectiveInfoExpirationProto.ProtoReflect.Descriptor instead.
 func (*CacheDirectiveInfoExpirationProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{225}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{227}
 }
 
 func (x *CacheDirectiveInfoExpirationProto) GetMillis() int64 {
@@ -11273,7 +11361,7 @@ type CacheDirectiveStatsProto struct {
 
 func (x *CacheDirectiveStatsProto) Reset() {
 	*x = CacheDirectiveStatsProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[226]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[228]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11285,7 +11373,7 @@ func (x *CacheDirectiveStatsProto) String() string {
 func (*CacheDirectiveStatsProto) ProtoMessage() {}
 
 func (x *CacheDirectiveStatsProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[226]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[228]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11298,7 +11386,7 @@ func (x *CacheDirectiveStatsProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheDirectiveStatsProto.ProtoReflect.Descriptor instead.
 func (*CacheDirectiveStatsProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{226}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{228}
 }
 
 func (x *CacheDirectiveStatsProto) GetBytesNeeded() int64 {
@@ -11346,7 +11434,7 @@ type CacheDirectiveEntryProto struct {
 
 func (x *CacheDirectiveEntryProto) Reset() {
 	*x = CacheDirectiveEntryProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[227]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[229]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11358,7 +11446,7 @@ func (x *CacheDirectiveEntryProto) String() string {
 func (*CacheDirectiveEntryProto) ProtoMessage() {}
 
 func (x *CacheDirectiveEntryProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[227]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[229]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11371,7 +11459,7 @@ func (x *CacheDirectiveEntryProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheDirectiveEntryProto.ProtoReflect.Descriptor instead.
 func (*CacheDirectiveEntryProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{227}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{229}
 }
 
 func (x *CacheDirectiveEntryProto) GetInfo() *CacheDirectiveInfoProto {
@@ -11408,7 +11496,7 @@ const (
 
 func (x *CachePoolInfoProto) Reset() {
 	*x = CachePoolInfoProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[228]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[230]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11420,7 +11508,7 @@ func (x *CachePoolInfoProto) String() string {
 func (*CachePoolInfoProto) ProtoMessage() {}
 
 func (x *CachePoolInfoProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[228]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[230]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11433,7 +11521,7 @@ func (x *CachePoolInfoProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachePoolInfoProto.ProtoReflect.Descriptor instead.
 func (*CachePoolInfoProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{228}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{230}
 }
 
 func (x *CachePoolInfoProto) GetPoolName() string {
@@ -11498,7 +11586,7 @@ type CachePoolStatsProto struct {
 
 func (x *CachePoolStatsProto) Reset() {
 	*x = CachePoolStatsProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[229]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[231]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11510,7 +11598,7 @@ func (x *CachePoolStatsProto) String() string {
 func (*CachePoolStatsProto) ProtoMessage() {}
 
 func (x *CachePoolStatsProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[229]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[231]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11523,7 +11611,7 @@ func (x *CachePoolStatsProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachePoolStatsProto.ProtoReflect.Descriptor instead.
 func (*CachePoolStatsProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{229}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{231}
 }
 
 func (x *CachePoolStatsProto) GetBytesNeeded() int64 {
@@ -11571,7 +11659,7 @@ type CachePoolEntryProto struct {
 
 func (x *CachePoolEntryProto) Reset() {
 	*x = CachePoolEntryProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[230]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[232]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11583,7 +11671,7 @@ func (x *CachePoolEntryProto) String() string {
 func (*CachePoolEntryProto) ProtoMessage() {}
 
 func (x *CachePoolEntryProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[230]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[232]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11596,7 +11684,7 @@ func (x *CachePoolEntryProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CachePoolEntryProto.ProtoReflect.Descriptor instead.
 func (*CachePoolEntryProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{230}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{232}
 }
 
 func (x *CachePoolEntryProto) GetInfo() *CachePoolInfoProto {
@@ -11626,7 +11714,7 @@ type EncryptionZoneProto struct {
 
 func (x *EncryptionZoneProto) Reset() {
 	*x = EncryptionZoneProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[231]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[233]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11638,7 +11726,7 @@ func (x *EncryptionZoneProto) String() string {
 func (*EncryptionZoneProto) ProtoMessage() {}
 
 func (x *EncryptionZoneProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[231]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[233]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11651,7 +11739,7 @@ func (x *EncryptionZoneProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EncryptionZoneProto.ProtoReflect.Descriptor instead.
 func (*EncryptionZoneProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{231}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{233}
 }
 
 func (x *EncryptionZoneProto) GetId() int64 {
@@ -11707,7 +11795,7 @@ type ZoneReencryptionStatusProto struct {
 
 func (x *ZoneReencryptionStatusProto) Reset() {
 	*x = ZoneReencryptionStatusProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[232]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[234]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11719,7 +11807,7 @@ func (x *ZoneReencryptionStatusProto) String() string {
 func (*ZoneReencryptionStatusProto) ProtoMessage() {}
 
 func (x *ZoneReencryptionStatusProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[232]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[234]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11732,7 +11820,7 @@ func (x *ZoneReencryptionStatusProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ZoneReencryptionStatusProto.ProtoReflect.Descriptor instead.
 func (*ZoneReencryptionStatusProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{232}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{234}
 }
 
 func (x *ZoneReencryptionStatusProto) GetId() int64 {
@@ -11815,7 +11903,7 @@ type CodecProto struct {
 
 func (x *CodecProto) Reset() {
 	*x = CodecProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[233]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[235]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11827,7 +11915,7 @@ func (x *CodecProto) String() string {
 func (*CodecProto) ProtoMessage() {}
 
 func (x *CodecProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[233]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[235]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11840,7 +11928,7 @@ func (x *CodecProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CodecProto.ProtoReflect.Descriptor instead.
 func (*CodecProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{233}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{235}
 }
 
 func (x *CodecProto) GetCodec() string {
@@ -11867,7 +11955,7 @@ type ECTopologyVerifierResultProto struct {
 
 func (x *ECTopologyVerifierResultProto) Reset() {
 	*x = ECTopologyVerifierResultProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[234]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[236]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11879,7 +11967,7 @@ func (x *ECTopologyVerifierResultProto) String() string {
 func (*ECTopologyVerifierResultProto) ProtoMessage() {}
 
 func (x *ECTopologyVerifierResultProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[234]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[236]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11892,7 +11980,7 @@ func (x *ECTopologyVerifierResultProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ECTopologyVerifierResultProto.ProtoReflect.Descriptor instead.
 func (*ECTopologyVerifierResultProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{234}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{236}
 }
 
 func (x *ECTopologyVerifierResultProto) GetResultMessage() string {
@@ -11920,7 +12008,7 @@ type AddErasureCodingPolicyResponseProto struct {
 
 func (x *AddErasureCodingPolicyResponseProto) Reset() {
 	*x = AddErasureCodingPolicyResponseProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[235]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[237]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11932,7 +12020,7 @@ func (x *AddErasureCodingPolicyResponseProto) String() string {
 func (*AddErasureCodingPolicyResponseProto) ProtoMessage() {}
 
 func (x *AddErasureCodingPolicyResponseProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[235]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[237]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11945,7 +12033,7 @@ func (x *AddErasureCodingPolicyResponseProto) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use AddErasureCodingPolicyResponseProto.ProtoReflect.Descriptor instead.
 func (*AddErasureCodingPolicyResponseProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{235}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{237}
 }
 
 func (x *AddErasureCodingPolicyResponseProto) GetPolicy() *ErasureCodingPolicyProto {
@@ -11982,7 +12070,7 @@ type EventsListProto struct {
 
 func (x *EventsListProto) Reset() {
 	*x = EventsListProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[236]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[238]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11994,7 +12082,7 @@ func (x *EventsListProto) String() string {
 func (*EventsListProto) ProtoMessage() {}
 
 func (x *EventsListProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[236]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[238]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12007,7 +12095,7 @@ func (x *EventsListProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsListProto.ProtoReflect.Descriptor instead.
 func (*EventsListProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{236}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{238}
 }
 
 func (x *EventsListProto) GetEvents() []*EventProto {
@@ -12055,7 +12143,7 @@ type EventBatchProto struct {
 
 func (x *EventBatchProto) Reset() {
 	*x = EventBatchProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[237]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[239]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12067,7 +12155,7 @@ func (x *EventBatchProto) String() string {
 func (*EventBatchProto) ProtoMessage() {}
 
 func (x *EventBatchProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[237]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[239]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12080,7 +12168,7 @@ func (x *EventBatchProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatchProto.ProtoReflect.Descriptor instead.
 func (*EventBatchProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{237}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{239}
 }
 
 func (x *EventBatchProto) GetTxid() int64 {
@@ -12107,7 +12195,7 @@ type EventProto struct {
 
 func (x *EventProto) Reset() {
 	*x = EventProto{}
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[238]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[240]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12119,7 +12207,7 @@ func (x *EventProto) String() string {
 func (*EventProto) ProtoMessage() {}
 
 func (x *EventProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[238]
+	mi := &file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes[240]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12132,7 +12220,7 @@ func (x *EventProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventProto.ProtoReflect.Descriptor instead.
 func (*EventProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{238}
+	return file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP(), []int{240}
 }
 
 func (x *EventProto) GetType() EventType {
@@ -12544,7 +12632,11 @@ const file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc = "" +
 	"\x18GetEZForPathRequestProto\x12\x10\n" +
 	"\x03src\x18\x01 \x02(\tR\x03src\"Q\n" +
 	"\x19GetEZForPathResponseProto\x124\n" +
-	"\x04zone\x18\x01 \x01(\v2 .hops.hadoop.EncryptionZoneProtoR\x04zone\"y\n" +
+	"\x04zone\x18\x01 \x01(\v2 .hops.hadoop.EncryptionZoneProtoR\x04zone\":\n" +
+	"\x1cGetEnclosingRootRequestProto\x12\x1a\n" +
+	"\bfilename\x18\x01 \x01(\tR\bfilename\"M\n" +
+	"\x1dGetEnclosingRootResponseProto\x12,\n" +
+	"\x11enclosingRootPath\x18\x01 \x01(\tR\x11enclosingRootPath\"y\n" +
 	"\x1dGetBatchedListingRequestProto\x12\x14\n" +
 	"\x05paths\x18\x01 \x03(\tR\x05paths\x12\x1e\n" +
 	"\n" +
@@ -12883,7 +12975,7 @@ func file_namenode_hdfs_hadooppb_client_namenode_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_client_namenode_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 239)
+var file_namenode_hdfs_hadooppb_client_namenode_proto_msgTypes = make([]protoimpl.MessageInfo, 241)
 var file_namenode_hdfs_hadooppb_client_namenode_proto_goTypes = []any{
 	(CreateFlagProto)(0),                                // 0: hops.hadoop.CreateFlagProto
 	(AddBlockFlagProto)(0),                              // 1: hops.hadoop.AddBlockFlagProto
@@ -13043,233 +13135,235 @@ var file_namenode_hdfs_hadooppb_client_namenode_proto_goTypes = []any{
 	(*GetDataEncryptionKeyResponseProto)(nil),           // 155: hops.hadoop.GetDataEncryptionKeyResponseProto
 	(*GetEZForPathRequestProto)(nil),                    // 156: hops.hadoop.GetEZForPathRequestProto
 	(*GetEZForPathResponseProto)(nil),                   // 157: hops.hadoop.GetEZForPathResponseProto
-	(*GetBatchedListingRequestProto)(nil),               // 158: hops.hadoop.GetBatchedListingRequestProto
-	(*GetBatchedListingResponseProto)(nil),              // 159: hops.hadoop.GetBatchedListingResponseProto
-	(*ListOpenFilesRequestProto)(nil),                   // 160: hops.hadoop.ListOpenFilesRequestProto
-	(*ListOpenFilesResponseProto)(nil),                  // 161: hops.hadoop.ListOpenFilesResponseProto
-	(*CreateSymlinkRequestProto)(nil),                   // 162: hops.hadoop.CreateSymlinkRequestProto
-	(*CreateSymlinkResponseProto)(nil),                  // 163: hops.hadoop.CreateSymlinkResponseProto
-	(*GetLinkTargetRequestProto)(nil),                   // 164: hops.hadoop.GetLinkTargetRequestProto
-	(*GetLinkTargetResponseProto)(nil),                  // 165: hops.hadoop.GetLinkTargetResponseProto
-	(*GetSnapshotDiffReportRequestProto)(nil),           // 166: hops.hadoop.GetSnapshotDiffReportRequestProto
-	(*GetSnapshotDiffReportResponseProto)(nil),          // 167: hops.hadoop.GetSnapshotDiffReportResponseProto
-	(*GetSnapshotDiffReportListingRequestProto)(nil),    // 168: hops.hadoop.GetSnapshotDiffReportListingRequestProto
-	(*GetSnapshotDiffReportListingResponseProto)(nil),   // 169: hops.hadoop.GetSnapshotDiffReportListingResponseProto
-	(*AddErasureCodingPoliciesRequestProto)(nil),        // 170: hops.hadoop.AddErasureCodingPoliciesRequestProto
-	(*AddErasureCodingPoliciesResponseProto)(nil),       // 171: hops.hadoop.AddErasureCodingPoliciesResponseProto
-	(*RemoveErasureCodingPolicyRequestProto)(nil),       // 172: hops.hadoop.RemoveErasureCodingPolicyRequestProto
-	(*RemoveErasureCodingPolicyResponseProto)(nil),      // 173: hops.hadoop.RemoveErasureCodingPolicyResponseProto
-	(*GetErasureCodingCodecsRequestProto)(nil),          // 174: hops.hadoop.GetErasureCodingCodecsRequestProto
-	(*GetErasureCodingCodecsResponseProto)(nil),         // 175: hops.hadoop.GetErasureCodingCodecsResponseProto
-	(*GetECTopologyResultForPoliciesRequestProto)(nil),  // 176: hops.hadoop.GetECTopologyResultForPoliciesRequestProto
-	(*GetECTopologyResultForPoliciesResponseProto)(nil), // 177: hops.hadoop.GetECTopologyResultForPoliciesResponseProto
-	(*SatisfyStoragePolicyRequestProto)(nil),            // 178: hops.hadoop.SatisfyStoragePolicyRequestProto
-	(*SatisfyStoragePolicyResponseProto)(nil),           // 179: hops.hadoop.SatisfyStoragePolicyResponseProto
-	(*AddCacheDirectiveRequestProto)(nil),               // 180: hops.hadoop.AddCacheDirectiveRequestProto
-	(*AddCacheDirectiveResponseProto)(nil),              // 181: hops.hadoop.AddCacheDirectiveResponseProto
-	(*ModifyCacheDirectiveRequestProto)(nil),            // 182: hops.hadoop.ModifyCacheDirectiveRequestProto
-	(*ModifyCacheDirectiveResponseProto)(nil),           // 183: hops.hadoop.ModifyCacheDirectiveResponseProto
-	(*RemoveCacheDirectiveRequestProto)(nil),            // 184: hops.hadoop.RemoveCacheDirectiveRequestProto
-	(*RemoveCacheDirectiveResponseProto)(nil),           // 185: hops.hadoop.RemoveCacheDirectiveResponseProto
-	(*ListCacheDirectivesRequestProto)(nil),             // 186: hops.hadoop.ListCacheDirectivesRequestProto
-	(*ListCacheDirectivesResponseProto)(nil),            // 187: hops.hadoop.ListCacheDirectivesResponseProto
-	(*AddCachePoolRequestProto)(nil),                    // 188: hops.hadoop.AddCachePoolRequestProto
-	(*AddCachePoolResponseProto)(nil),                   // 189: hops.hadoop.AddCachePoolResponseProto
-	(*ModifyCachePoolRequestProto)(nil),                 // 190: hops.hadoop.ModifyCachePoolRequestProto
-	(*ModifyCachePoolResponseProto)(nil),                // 191: hops.hadoop.ModifyCachePoolResponseProto
-	(*RemoveCachePoolRequestProto)(nil),                 // 192: hops.hadoop.RemoveCachePoolRequestProto
-	(*RemoveCachePoolResponseProto)(nil),                // 193: hops.hadoop.RemoveCachePoolResponseProto
-	(*ListCachePoolsRequestProto)(nil),                  // 194: hops.hadoop.ListCachePoolsRequestProto
-	(*ListCachePoolsResponseProto)(nil),                 // 195: hops.hadoop.ListCachePoolsResponseProto
-	(*CreateEncryptionZoneRequestProto)(nil),            // 196: hops.hadoop.CreateEncryptionZoneRequestProto
-	(*CreateEncryptionZoneResponseProto)(nil),           // 197: hops.hadoop.CreateEncryptionZoneResponseProto
-	(*ListEncryptionZonesRequestProto)(nil),             // 198: hops.hadoop.ListEncryptionZonesRequestProto
-	(*ListEncryptionZonesResponseProto)(nil),            // 199: hops.hadoop.ListEncryptionZonesResponseProto
-	(*ReencryptEncryptionZoneRequestProto)(nil),         // 200: hops.hadoop.ReencryptEncryptionZoneRequestProto
-	(*ReencryptEncryptionZoneResponseProto)(nil),        // 201: hops.hadoop.ReencryptEncryptionZoneResponseProto
-	(*ListReencryptionStatusRequestProto)(nil),          // 202: hops.hadoop.ListReencryptionStatusRequestProto
-	(*ListReencryptionStatusResponseProto)(nil),         // 203: hops.hadoop.ListReencryptionStatusResponseProto
-	(*SaveNamespaceRequestProto)(nil),                   // 204: hops.hadoop.SaveNamespaceRequestProto
-	(*SaveNamespaceResponseProto)(nil),                  // 205: hops.hadoop.SaveNamespaceResponseProto
-	(*RollEditsRequestProto)(nil),                       // 206: hops.hadoop.RollEditsRequestProto
-	(*RollEditsResponseProto)(nil),                      // 207: hops.hadoop.RollEditsResponseProto
-	(*RestoreFailedStorageRequestProto)(nil),            // 208: hops.hadoop.RestoreFailedStorageRequestProto
-	(*RestoreFailedStorageResponseProto)(nil),           // 209: hops.hadoop.RestoreFailedStorageResponseProto
-	(*RefreshNodesRequestProto)(nil),                    // 210: hops.hadoop.RefreshNodesRequestProto
-	(*RefreshNodesResponseProto)(nil),                   // 211: hops.hadoop.RefreshNodesResponseProto
-	(*FinalizeUpgradeRequestProto)(nil),                 // 212: hops.hadoop.FinalizeUpgradeRequestProto
-	(*FinalizeUpgradeResponseProto)(nil),                // 213: hops.hadoop.FinalizeUpgradeResponseProto
-	(*UpgradeStatusRequestProto)(nil),                   // 214: hops.hadoop.UpgradeStatusRequestProto
-	(*UpgradeStatusResponseProto)(nil),                  // 215: hops.hadoop.UpgradeStatusResponseProto
-	(*RollingUpgradeRequestProto)(nil),                  // 216: hops.hadoop.RollingUpgradeRequestProto
-	(*RollingUpgradeResponseProto)(nil),                 // 217: hops.hadoop.RollingUpgradeResponseProto
-	(*ListCorruptFileBlocksRequestProto)(nil),           // 218: hops.hadoop.ListCorruptFileBlocksRequestProto
-	(*ListCorruptFileBlocksResponseProto)(nil),          // 219: hops.hadoop.ListCorruptFileBlocksResponseProto
-	(*MetaSaveRequestProto)(nil),                        // 220: hops.hadoop.MetaSaveRequestProto
-	(*MetaSaveResponseProto)(nil),                       // 221: hops.hadoop.MetaSaveResponseProto
-	(*SetBalancerBandwidthRequestProto)(nil),            // 222: hops.hadoop.SetBalancerBandwidthRequestProto
-	(*SetBalancerBandwidthResponseProto)(nil),           // 223: hops.hadoop.SetBalancerBandwidthResponseProto
-	(*GetCurrentEditLogTxidRequestProto)(nil),           // 224: hops.hadoop.GetCurrentEditLogTxidRequestProto
-	(*GetCurrentEditLogTxidResponseProto)(nil),          // 225: hops.hadoop.GetCurrentEditLogTxidResponseProto
-	(*GetEditsFromTxidRequestProto)(nil),                // 226: hops.hadoop.GetEditsFromTxidRequestProto
-	(*GetEditsFromTxidResponseProto)(nil),               // 227: hops.hadoop.GetEditsFromTxidResponseProto
-	(*GetSlowDatanodeReportRequestProto)(nil),           // 228: hops.hadoop.GetSlowDatanodeReportRequestProto
-	(*GetSlowDatanodeReportResponseProto)(nil),          // 229: hops.hadoop.GetSlowDatanodeReportResponseProto
-	(*DatanodeStorageReportProto)(nil),                  // 230: hops.hadoop.DatanodeStorageReportProto
-	(*RollingUpgradeInfoProto)(nil),                     // 231: hops.hadoop.RollingUpgradeInfoProto
-	(*RollingUpgradeStatusProto)(nil),                   // 232: hops.hadoop.RollingUpgradeStatusProto
-	(*OpenFilesBatchResponseProto)(nil),                 // 233: hops.hadoop.OpenFilesBatchResponseProto
-	(*CacheDirectiveInfoProto)(nil),                     // 234: hops.hadoop.CacheDirectiveInfoProto
-	(*CacheDirectiveInfoExpirationProto)(nil),           // 235: hops.hadoop.CacheDirectiveInfoExpirationProto
-	(*CacheDirectiveStatsProto)(nil),                    // 236: hops.hadoop.CacheDirectiveStatsProto
-	(*CacheDirectiveEntryProto)(nil),                    // 237: hops.hadoop.CacheDirectiveEntryProto
-	(*CachePoolInfoProto)(nil),                          // 238: hops.hadoop.CachePoolInfoProto
-	(*CachePoolStatsProto)(nil),                         // 239: hops.hadoop.CachePoolStatsProto
-	(*CachePoolEntryProto)(nil),                         // 240: hops.hadoop.CachePoolEntryProto
-	(*EncryptionZoneProto)(nil),                         // 241: hops.hadoop.EncryptionZoneProto
-	(*ZoneReencryptionStatusProto)(nil),                 // 242: hops.hadoop.ZoneReencryptionStatusProto
-	(*CodecProto)(nil),                                  // 243: hops.hadoop.CodecProto
-	(*ECTopologyVerifierResultProto)(nil),               // 244: hops.hadoop.ECTopologyVerifierResultProto
-	(*AddErasureCodingPolicyResponseProto)(nil),         // 245: hops.hadoop.AddErasureCodingPolicyResponseProto
-	(*EventsListProto)(nil),                             // 246: hops.hadoop.EventsListProto
-	(*EventBatchProto)(nil),                             // 247: hops.hadoop.EventBatchProto
-	(*EventProto)(nil),                                  // 248: hops.hadoop.EventProto
-	(*FsServerDefaultsProto)(nil),                       // 249: hops.hadoop.FsServerDefaultsProto
-	(*HdfsFileStatusProto)(nil),                         // 250: hops.hadoop.HdfsFileStatusProto
-	(*DirectoryListingProto)(nil),                       // 251: hops.hadoop.DirectoryListingProto
-	(*LocatedBlocksProto)(nil),                          // 252: hops.hadoop.LocatedBlocksProto
-	(*FsPermissionProto)(nil),                           // 253: hops.hadoop.FsPermissionProto
-	(CryptoProtocolVersionProto)(0),                     // 254: hops.hadoop.CryptoProtocolVersionProto
-	(*ExtendedBlockProto)(nil),                          // 255: hops.hadoop.ExtendedBlockProto
-	(*DatanodeInfoProto)(nil),                           // 256: hops.hadoop.DatanodeInfoProto
-	(*LocatedBlockProto)(nil),                           // 257: hops.hadoop.LocatedBlockProto
-	(*DatanodeIDProto)(nil),                             // 258: hops.hadoop.DatanodeIDProto
-	(*ContentSummaryProto)(nil),                         // 259: hops.hadoop.ContentSummaryProto
-	(AclEntryProto_FsActionProto)(0),                    // 260: hops.hadoop.AclEntryProto.FsActionProto
-	(*QuotaUsageProto)(nil),                             // 261: hops.hadoop.QuotaUsageProto
-	(StorageTypeProto)(0),                               // 262: hops.hadoop.StorageTypeProto
-	(*XAttrProto)(nil),                                  // 263: hops.hadoop.XAttrProto
-	(*AclEntryProto)(nil),                               // 264: hops.hadoop.AclEntryProto
-	(*AclStatusProto)(nil),                              // 265: hops.hadoop.AclStatusProto
-	(*SnapshottableDirectoryListingProto)(nil),          // 266: hops.hadoop.SnapshottableDirectoryListingProto
-	(*SnapshotListingProto)(nil),                        // 267: hops.hadoop.SnapshotListingProto
-	(*BlockStoragePolicyProto)(nil),                     // 268: hops.hadoop.BlockStoragePolicyProto
-	(*ErasureCodingPolicyProto)(nil),                    // 269: hops.hadoop.ErasureCodingPolicyProto
-	(HAServiceStateProto)(0),                            // 270: hops.hadoop.HAServiceStateProto
-	(*TokenProto)(nil),                                  // 271: hops.hadoop.TokenProto
-	(*DataEncryptionKeyProto)(nil),                      // 272: hops.hadoop.DataEncryptionKeyProto
-	(*BatchedDirectoryListingProto)(nil),                // 273: hops.hadoop.BatchedDirectoryListingProto
-	(*SnapshotDiffReportProto)(nil),                     // 274: hops.hadoop.SnapshotDiffReportProto
-	(*SnapshotDiffReportCursorProto)(nil),               // 275: hops.hadoop.SnapshotDiffReportCursorProto
-	(*SnapshotDiffReportListingProto)(nil),              // 276: hops.hadoop.SnapshotDiffReportListingProto
-	(*CorruptFileBlocksProto)(nil),                      // 277: hops.hadoop.CorruptFileBlocksProto
-	(*StorageReportProto)(nil),                          // 278: hops.hadoop.StorageReportProto
-	(CipherSuiteProto)(0),                               // 279: hops.hadoop.CipherSuiteProto
+	(*GetEnclosingRootRequestProto)(nil),                // 158: hops.hadoop.GetEnclosingRootRequestProto
+	(*GetEnclosingRootResponseProto)(nil),               // 159: hops.hadoop.GetEnclosingRootResponseProto
+	(*GetBatchedListingRequestProto)(nil),               // 160: hops.hadoop.GetBatchedListingRequestProto
+	(*GetBatchedListingResponseProto)(nil),              // 161: hops.hadoop.GetBatchedListingResponseProto
+	(*ListOpenFilesRequestProto)(nil),                   // 162: hops.hadoop.ListOpenFilesRequestProto
+	(*ListOpenFilesResponseProto)(nil),                  // 163: hops.hadoop.ListOpenFilesResponseProto
+	(*CreateSymlinkRequestProto)(nil),                   // 164: hops.hadoop.CreateSymlinkRequestProto
+	(*CreateSymlinkResponseProto)(nil),                  // 165: hops.hadoop.CreateSymlinkResponseProto
+	(*GetLinkTargetRequestProto)(nil),                   // 166: hops.hadoop.GetLinkTargetRequestProto
+	(*GetLinkTargetResponseProto)(nil),                  // 167: hops.hadoop.GetLinkTargetResponseProto
+	(*GetSnapshotDiffReportRequestProto)(nil),           // 168: hops.hadoop.GetSnapshotDiffReportRequestProto
+	(*GetSnapshotDiffReportResponseProto)(nil),          // 169: hops.hadoop.GetSnapshotDiffReportResponseProto
+	(*GetSnapshotDiffReportListingRequestProto)(nil),    // 170: hops.hadoop.GetSnapshotDiffReportListingRequestProto
+	(*GetSnapshotDiffReportListingResponseProto)(nil),   // 171: hops.hadoop.GetSnapshotDiffReportListingResponseProto
+	(*AddErasureCodingPoliciesRequestProto)(nil),        // 172: hops.hadoop.AddErasureCodingPoliciesRequestProto
+	(*AddErasureCodingPoliciesResponseProto)(nil),       // 173: hops.hadoop.AddErasureCodingPoliciesResponseProto
+	(*RemoveErasureCodingPolicyRequestProto)(nil),       // 174: hops.hadoop.RemoveErasureCodingPolicyRequestProto
+	(*RemoveErasureCodingPolicyResponseProto)(nil),      // 175: hops.hadoop.RemoveErasureCodingPolicyResponseProto
+	(*GetErasureCodingCodecsRequestProto)(nil),          // 176: hops.hadoop.GetErasureCodingCodecsRequestProto
+	(*GetErasureCodingCodecsResponseProto)(nil),         // 177: hops.hadoop.GetErasureCodingCodecsResponseProto
+	(*GetECTopologyResultForPoliciesRequestProto)(nil),  // 178: hops.hadoop.GetECTopologyResultForPoliciesRequestProto
+	(*GetECTopologyResultForPoliciesResponseProto)(nil), // 179: hops.hadoop.GetECTopologyResultForPoliciesResponseProto
+	(*SatisfyStoragePolicyRequestProto)(nil),            // 180: hops.hadoop.SatisfyStoragePolicyRequestProto
+	(*SatisfyStoragePolicyResponseProto)(nil),           // 181: hops.hadoop.SatisfyStoragePolicyResponseProto
+	(*AddCacheDirectiveRequestProto)(nil),               // 182: hops.hadoop.AddCacheDirectiveRequestProto
+	(*AddCacheDirectiveResponseProto)(nil),              // 183: hops.hadoop.AddCacheDirectiveResponseProto
+	(*ModifyCacheDirectiveRequestProto)(nil),            // 184: hops.hadoop.ModifyCacheDirectiveRequestProto
+	(*ModifyCacheDirectiveResponseProto)(nil),           // 185: hops.hadoop.ModifyCacheDirectiveResponseProto
+	(*RemoveCacheDirectiveRequestProto)(nil),            // 186: hops.hadoop.RemoveCacheDirectiveRequestProto
+	(*RemoveCacheDirectiveResponseProto)(nil),           // 187: hops.hadoop.RemoveCacheDirectiveResponseProto
+	(*ListCacheDirectivesRequestProto)(nil),             // 188: hops.hadoop.ListCacheDirectivesRequestProto
+	(*ListCacheDirectivesResponseProto)(nil),            // 189: hops.hadoop.ListCacheDirectivesResponseProto
+	(*AddCachePoolRequestProto)(nil),                    // 190: hops.hadoop.AddCachePoolRequestProto
+	(*AddCachePoolResponseProto)(nil),                   // 191: hops.hadoop.AddCachePoolResponseProto
+	(*ModifyCachePoolRequestProto)(nil),                 // 192: hops.hadoop.ModifyCachePoolRequestProto
+	(*ModifyCachePoolResponseProto)(nil),                // 193: hops.hadoop.ModifyCachePoolResponseProto
+	(*RemoveCachePoolRequestProto)(nil),                 // 194: hops.hadoop.RemoveCachePoolRequestProto
+	(*RemoveCachePoolResponseProto)(nil),                // 195: hops.hadoop.RemoveCachePoolResponseProto
+	(*ListCachePoolsRequestProto)(nil),                  // 196: hops.hadoop.ListCachePoolsRequestProto
+	(*ListCachePoolsResponseProto)(nil),                 // 197: hops.hadoop.ListCachePoolsResponseProto
+	(*CreateEncryptionZoneRequestProto)(nil),            // 198: hops.hadoop.CreateEncryptionZoneRequestProto
+	(*CreateEncryptionZoneResponseProto)(nil),           // 199: hops.hadoop.CreateEncryptionZoneResponseProto
+	(*ListEncryptionZonesRequestProto)(nil),             // 200: hops.hadoop.ListEncryptionZonesRequestProto
+	(*ListEncryptionZonesResponseProto)(nil),            // 201: hops.hadoop.ListEncryptionZonesResponseProto
+	(*ReencryptEncryptionZoneRequestProto)(nil),         // 202: hops.hadoop.ReencryptEncryptionZoneRequestProto
+	(*ReencryptEncryptionZoneResponseProto)(nil),        // 203: hops.hadoop.ReencryptEncryptionZoneResponseProto
+	(*ListReencryptionStatusRequestProto)(nil),          // 204: hops.hadoop.ListReencryptionStatusRequestProto
+	(*ListReencryptionStatusResponseProto)(nil),         // 205: hops.hadoop.ListReencryptionStatusResponseProto
+	(*SaveNamespaceRequestProto)(nil),                   // 206: hops.hadoop.SaveNamespaceRequestProto
+	(*SaveNamespaceResponseProto)(nil),                  // 207: hops.hadoop.SaveNamespaceResponseProto
+	(*RollEditsRequestProto)(nil),                       // 208: hops.hadoop.RollEditsRequestProto
+	(*RollEditsResponseProto)(nil),                      // 209: hops.hadoop.RollEditsResponseProto
+	(*RestoreFailedStorageRequestProto)(nil),            // 210: hops.hadoop.RestoreFailedStorageRequestProto
+	(*RestoreFailedStorageResponseProto)(nil),           // 211: hops.hadoop.RestoreFailedStorageResponseProto
+	(*RefreshNodesRequestProto)(nil),                    // 212: hops.hadoop.RefreshNodesRequestProto
+	(*RefreshNodesResponseProto)(nil),                   // 213: hops.hadoop.RefreshNodesResponseProto
+	(*FinalizeUpgradeRequestProto)(nil),                 // 214: hops.hadoop.FinalizeUpgradeRequestProto
+	(*FinalizeUpgradeResponseProto)(nil),                // 215: hops.hadoop.FinalizeUpgradeResponseProto
+	(*UpgradeStatusRequestProto)(nil),                   // 216: hops.hadoop.UpgradeStatusRequestProto
+	(*UpgradeStatusResponseProto)(nil),                  // 217: hops.hadoop.UpgradeStatusResponseProto
+	(*RollingUpgradeRequestProto)(nil),                  // 218: hops.hadoop.RollingUpgradeRequestProto
+	(*RollingUpgradeResponseProto)(nil),                 // 219: hops.hadoop.RollingUpgradeResponseProto
+	(*ListCorruptFileBlocksRequestProto)(nil),           // 220: hops.hadoop.ListCorruptFileBlocksRequestProto
+	(*ListCorruptFileBlocksResponseProto)(nil),          // 221: hops.hadoop.ListCorruptFileBlocksResponseProto
+	(*MetaSaveRequestProto)(nil),                        // 222: hops.hadoop.MetaSaveRequestProto
+	(*MetaSaveResponseProto)(nil),                       // 223: hops.hadoop.MetaSaveResponseProto
+	(*SetBalancerBandwidthRequestProto)(nil),            // 224: hops.hadoop.SetBalancerBandwidthRequestProto
+	(*SetBalancerBandwidthResponseProto)(nil),           // 225: hops.hadoop.SetBalancerBandwidthResponseProto
+	(*GetCurrentEditLogTxidRequestProto)(nil),           // 226: hops.hadoop.GetCurrentEditLogTxidRequestProto
+	(*GetCurrentEditLogTxidResponseProto)(nil),          // 227: hops.hadoop.GetCurrentEditLogTxidResponseProto
+	(*GetEditsFromTxidRequestProto)(nil),                // 228: hops.hadoop.GetEditsFromTxidRequestProto
+	(*GetEditsFromTxidResponseProto)(nil),               // 229: hops.hadoop.GetEditsFromTxidResponseProto
+	(*GetSlowDatanodeReportRequestProto)(nil),           // 230: hops.hadoop.GetSlowDatanodeReportRequestProto
+	(*GetSlowDatanodeReportResponseProto)(nil),          // 231: hops.hadoop.GetSlowDatanodeReportResponseProto
+	(*DatanodeStorageReportProto)(nil),                  // 232: hops.hadoop.DatanodeStorageReportProto
+	(*RollingUpgradeInfoProto)(nil),                     // 233: hops.hadoop.RollingUpgradeInfoProto
+	(*RollingUpgradeStatusProto)(nil),                   // 234: hops.hadoop.RollingUpgradeStatusProto
+	(*OpenFilesBatchResponseProto)(nil),                 // 235: hops.hadoop.OpenFilesBatchResponseProto
+	(*CacheDirectiveInfoProto)(nil),                     // 236: hops.hadoop.CacheDirectiveInfoProto
+	(*CacheDirectiveInfoExpirationProto)(nil),           // 237: hops.hadoop.CacheDirectiveInfoExpirationProto
+	(*CacheDirectiveStatsProto)(nil),                    // 238: hops.hadoop.CacheDirectiveStatsProto
+	(*CacheDirectiveEntryProto)(nil),                    // 239: hops.hadoop.CacheDirectiveEntryProto
+	(*CachePoolInfoProto)(nil),                          // 240: hops.hadoop.CachePoolInfoProto
+	(*CachePoolStatsProto)(nil),                         // 241: hops.hadoop.CachePoolStatsProto
+	(*CachePoolEntryProto)(nil),                         // 242: hops.hadoop.CachePoolEntryProto
+	(*EncryptionZoneProto)(nil),                         // 243: hops.hadoop.EncryptionZoneProto
+	(*ZoneReencryptionStatusProto)(nil),                 // 244: hops.hadoop.ZoneReencryptionStatusProto
+	(*CodecProto)(nil),                                  // 245: hops.hadoop.CodecProto
+	(*ECTopologyVerifierResultProto)(nil),               // 246: hops.hadoop.ECTopologyVerifierResultProto
+	(*AddErasureCodingPolicyResponseProto)(nil),         // 247: hops.hadoop.AddErasureCodingPolicyResponseProto
+	(*EventsListProto)(nil),                             // 248: hops.hadoop.EventsListProto
+	(*EventBatchProto)(nil),                             // 249: hops.hadoop.EventBatchProto
+	(*EventProto)(nil),                                  // 250: hops.hadoop.EventProto
+	(*FsServerDefaultsProto)(nil),                       // 251: hops.hadoop.FsServerDefaultsProto
+	(*HdfsFileStatusProto)(nil),                         // 252: hops.hadoop.HdfsFileStatusProto
+	(*DirectoryListingProto)(nil),                       // 253: hops.hadoop.DirectoryListingProto
+	(*LocatedBlocksProto)(nil),                          // 254: hops.hadoop.LocatedBlocksProto
+	(*FsPermissionProto)(nil),                           // 255: hops.hadoop.FsPermissionProto
+	(CryptoProtocolVersionProto)(0),                     // 256: hops.hadoop.CryptoProtocolVersionProto
+	(*ExtendedBlockProto)(nil),                          // 257: hops.hadoop.ExtendedBlockProto
+	(*DatanodeInfoProto)(nil),                           // 258: hops.hadoop.DatanodeInfoProto
+	(*LocatedBlockProto)(nil),                           // 259: hops.hadoop.LocatedBlockProto
+	(*DatanodeIDProto)(nil),                             // 260: hops.hadoop.DatanodeIDProto
+	(*ContentSummaryProto)(nil),                         // 261: hops.hadoop.ContentSummaryProto
+	(AclEntryProto_FsActionProto)(0),                    // 262: hops.hadoop.AclEntryProto.FsActionProto
+	(*QuotaUsageProto)(nil),                             // 263: hops.hadoop.QuotaUsageProto
+	(StorageTypeProto)(0),                               // 264: hops.hadoop.StorageTypeProto
+	(*XAttrProto)(nil),                                  // 265: hops.hadoop.XAttrProto
+	(*AclEntryProto)(nil),                               // 266: hops.hadoop.AclEntryProto
+	(*AclStatusProto)(nil),                              // 267: hops.hadoop.AclStatusProto
+	(*SnapshottableDirectoryListingProto)(nil),          // 268: hops.hadoop.SnapshottableDirectoryListingProto
+	(*SnapshotListingProto)(nil),                        // 269: hops.hadoop.SnapshotListingProto
+	(*BlockStoragePolicyProto)(nil),                     // 270: hops.hadoop.BlockStoragePolicyProto
+	(*ErasureCodingPolicyProto)(nil),                    // 271: hops.hadoop.ErasureCodingPolicyProto
+	(HAServiceStateProto)(0),                            // 272: hops.hadoop.HAServiceStateProto
+	(*TokenProto)(nil),                                  // 273: hops.hadoop.TokenProto
+	(*DataEncryptionKeyProto)(nil),                      // 274: hops.hadoop.DataEncryptionKeyProto
+	(*BatchedDirectoryListingProto)(nil),                // 275: hops.hadoop.BatchedDirectoryListingProto
+	(*SnapshotDiffReportProto)(nil),                     // 276: hops.hadoop.SnapshotDiffReportProto
+	(*SnapshotDiffReportCursorProto)(nil),               // 277: hops.hadoop.SnapshotDiffReportCursorProto
+	(*SnapshotDiffReportListingProto)(nil),              // 278: hops.hadoop.SnapshotDiffReportListingProto
+	(*CorruptFileBlocksProto)(nil),                      // 279: hops.hadoop.CorruptFileBlocksProto
+	(*StorageReportProto)(nil),                          // 280: hops.hadoop.StorageReportProto
+	(CipherSuiteProto)(0),                               // 281: hops.hadoop.CipherSuiteProto
 }
 var file_namenode_hdfs_hadooppb_client_namenode_proto_depIdxs = []int32{
-	249, // 0: hops.hadoop.GetServerDefaultsResponseProto.serverDefaults:type_name -> hops.hadoop.FsServerDefaultsProto
-	250, // 1: hops.hadoop.GetFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	251, // 2: hops.hadoop.GetListingResponseProto.dirList:type_name -> hops.hadoop.DirectoryListingProto
-	252, // 3: hops.hadoop.GetBlockLocationsResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
-	253, // 4: hops.hadoop.CreateRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
-	254, // 5: hops.hadoop.CreateRequestProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
-	253, // 6: hops.hadoop.CreateRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
-	250, // 7: hops.hadoop.CreateResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	255, // 8: hops.hadoop.AddBlockRequestProto.previous:type_name -> hops.hadoop.ExtendedBlockProto
-	256, // 9: hops.hadoop.AddBlockRequestProto.excludeNodes:type_name -> hops.hadoop.DatanodeInfoProto
+	251, // 0: hops.hadoop.GetServerDefaultsResponseProto.serverDefaults:type_name -> hops.hadoop.FsServerDefaultsProto
+	252, // 1: hops.hadoop.GetFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	253, // 2: hops.hadoop.GetListingResponseProto.dirList:type_name -> hops.hadoop.DirectoryListingProto
+	254, // 3: hops.hadoop.GetBlockLocationsResponseProto.locations:type_name -> hops.hadoop.LocatedBlocksProto
+	255, // 4: hops.hadoop.CreateRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
+	256, // 5: hops.hadoop.CreateRequestProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
+	255, // 6: hops.hadoop.CreateRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
+	252, // 7: hops.hadoop.CreateResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	257, // 8: hops.hadoop.AddBlockRequestProto.previous:type_name -> hops.hadoop.ExtendedBlockProto
+	258, // 9: hops.hadoop.AddBlockRequestProto.excludeNodes:type_name -> hops.hadoop.DatanodeInfoProto
 	1,   // 10: hops.hadoop.AddBlockRequestProto.flags:type_name -> hops.hadoop.AddBlockFlagProto
-	257, // 11: hops.hadoop.AddBlockResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	255, // 12: hops.hadoop.CompleteRequestProto.last:type_name -> hops.hadoop.ExtendedBlockProto
-	257, // 13: hops.hadoop.AppendResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	250, // 14: hops.hadoop.AppendResponseProto.stat:type_name -> hops.hadoop.HdfsFileStatusProto
-	255, // 15: hops.hadoop.UpdateBlockForPipelineRequestProto.block:type_name -> hops.hadoop.ExtendedBlockProto
-	257, // 16: hops.hadoop.UpdateBlockForPipelineResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	255, // 17: hops.hadoop.UpdatePipelineRequestProto.oldBlock:type_name -> hops.hadoop.ExtendedBlockProto
-	255, // 18: hops.hadoop.UpdatePipelineRequestProto.newBlock:type_name -> hops.hadoop.ExtendedBlockProto
-	258, // 19: hops.hadoop.UpdatePipelineRequestProto.newNodes:type_name -> hops.hadoop.DatanodeIDProto
-	255, // 20: hops.hadoop.AbandonBlockRequestProto.b:type_name -> hops.hadoop.ExtendedBlockProto
-	255, // 21: hops.hadoop.GetAdditionalDatanodeRequestProto.blk:type_name -> hops.hadoop.ExtendedBlockProto
-	256, // 22: hops.hadoop.GetAdditionalDatanodeRequestProto.existings:type_name -> hops.hadoop.DatanodeInfoProto
-	256, // 23: hops.hadoop.GetAdditionalDatanodeRequestProto.excludes:type_name -> hops.hadoop.DatanodeInfoProto
-	257, // 24: hops.hadoop.GetAdditionalDatanodeResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
-	253, // 25: hops.hadoop.MkdirsRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
-	253, // 26: hops.hadoop.MkdirsRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
-	253, // 27: hops.hadoop.SetPermissionRequestProto.permission:type_name -> hops.hadoop.FsPermissionProto
-	259, // 28: hops.hadoop.GetContentSummaryResponseProto.summary:type_name -> hops.hadoop.ContentSummaryProto
-	260, // 29: hops.hadoop.CheckAccessRequestProto.mode:type_name -> hops.hadoop.AclEntryProto.FsActionProto
+	259, // 11: hops.hadoop.AddBlockResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	257, // 12: hops.hadoop.CompleteRequestProto.last:type_name -> hops.hadoop.ExtendedBlockProto
+	259, // 13: hops.hadoop.AppendResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	252, // 14: hops.hadoop.AppendResponseProto.stat:type_name -> hops.hadoop.HdfsFileStatusProto
+	257, // 15: hops.hadoop.UpdateBlockForPipelineRequestProto.block:type_name -> hops.hadoop.ExtendedBlockProto
+	259, // 16: hops.hadoop.UpdateBlockForPipelineResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	257, // 17: hops.hadoop.UpdatePipelineRequestProto.oldBlock:type_name -> hops.hadoop.ExtendedBlockProto
+	257, // 18: hops.hadoop.UpdatePipelineRequestProto.newBlock:type_name -> hops.hadoop.ExtendedBlockProto
+	260, // 19: hops.hadoop.UpdatePipelineRequestProto.newNodes:type_name -> hops.hadoop.DatanodeIDProto
+	257, // 20: hops.hadoop.AbandonBlockRequestProto.b:type_name -> hops.hadoop.ExtendedBlockProto
+	257, // 21: hops.hadoop.GetAdditionalDatanodeRequestProto.blk:type_name -> hops.hadoop.ExtendedBlockProto
+	258, // 22: hops.hadoop.GetAdditionalDatanodeRequestProto.existings:type_name -> hops.hadoop.DatanodeInfoProto
+	258, // 23: hops.hadoop.GetAdditionalDatanodeRequestProto.excludes:type_name -> hops.hadoop.DatanodeInfoProto
+	259, // 24: hops.hadoop.GetAdditionalDatanodeResponseProto.block:type_name -> hops.hadoop.LocatedBlockProto
+	255, // 25: hops.hadoop.MkdirsRequestProto.masked:type_name -> hops.hadoop.FsPermissionProto
+	255, // 26: hops.hadoop.MkdirsRequestProto.unmasked:type_name -> hops.hadoop.FsPermissionProto
+	255, // 27: hops.hadoop.SetPermissionRequestProto.permission:type_name -> hops.hadoop.FsPermissionProto
+	261, // 28: hops.hadoop.GetContentSummaryResponseProto.summary:type_name -> hops.hadoop.ContentSummaryProto
+	262, // 29: hops.hadoop.CheckAccessRequestProto.mode:type_name -> hops.hadoop.AclEntryProto.FsActionProto
 	3,   // 30: hops.hadoop.SetSafeModeRequestProto.action:type_name -> hops.hadoop.SafeModeActionProto
-	250, // 31: hops.hadoop.GetFileLinkInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
-	261, // 32: hops.hadoop.GetQuotaUsageResponseProto.usage:type_name -> hops.hadoop.QuotaUsageProto
-	262, // 33: hops.hadoop.SetQuotaRequestProto.storageType:type_name -> hops.hadoop.StorageTypeProto
-	257, // 34: hops.hadoop.ReportBadBlocksRequestProto.blocks:type_name -> hops.hadoop.LocatedBlockProto
-	250, // 35: hops.hadoop.GetLocatedFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	252, // 31: hops.hadoop.GetFileLinkInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
+	263, // 32: hops.hadoop.GetQuotaUsageResponseProto.usage:type_name -> hops.hadoop.QuotaUsageProto
+	264, // 33: hops.hadoop.SetQuotaRequestProto.storageType:type_name -> hops.hadoop.StorageTypeProto
+	259, // 34: hops.hadoop.ReportBadBlocksRequestProto.blocks:type_name -> hops.hadoop.LocatedBlockProto
+	252, // 35: hops.hadoop.GetLocatedFileInfoResponseProto.fs:type_name -> hops.hadoop.HdfsFileStatusProto
 	2,   // 36: hops.hadoop.GetDatanodeReportRequestProto.type:type_name -> hops.hadoop.DatanodeReportTypeProto
-	256, // 37: hops.hadoop.GetDatanodeReportResponseProto.di:type_name -> hops.hadoop.DatanodeInfoProto
+	258, // 37: hops.hadoop.GetDatanodeReportResponseProto.di:type_name -> hops.hadoop.DatanodeInfoProto
 	2,   // 38: hops.hadoop.GetDatanodeStorageReportRequestProto.type:type_name -> hops.hadoop.DatanodeReportTypeProto
-	230, // 39: hops.hadoop.GetDatanodeStorageReportResponseProto.datanodeStorageReports:type_name -> hops.hadoop.DatanodeStorageReportProto
-	263, // 40: hops.hadoop.SetXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
-	263, // 41: hops.hadoop.GetXAttrsRequestProto.xAttrs:type_name -> hops.hadoop.XAttrProto
-	263, // 42: hops.hadoop.GetXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
-	263, // 43: hops.hadoop.ListXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
-	263, // 44: hops.hadoop.RemoveXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
-	264, // 45: hops.hadoop.ModifyAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
-	264, // 46: hops.hadoop.RemoveAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
-	264, // 47: hops.hadoop.SetAclRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
-	265, // 48: hops.hadoop.GetAclStatusResponseProto.result:type_name -> hops.hadoop.AclStatusProto
-	266, // 49: hops.hadoop.GetSnapshottableDirListingResponseProto.snapshottableDirList:type_name -> hops.hadoop.SnapshottableDirectoryListingProto
-	267, // 50: hops.hadoop.GetSnapshotListingResponseProto.snapshotList:type_name -> hops.hadoop.SnapshotListingProto
-	268, // 51: hops.hadoop.GetStoragePolicyResponseProto.storagePolicy:type_name -> hops.hadoop.BlockStoragePolicyProto
-	268, // 52: hops.hadoop.GetStoragePoliciesResponseProto.policies:type_name -> hops.hadoop.BlockStoragePolicyProto
-	269, // 53: hops.hadoop.GetErasureCodingPoliciesResponseProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	269, // 54: hops.hadoop.GetErasureCodingPolicyResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	270, // 55: hops.hadoop.GetHAServiceStateResponseProto.state:type_name -> hops.hadoop.HAServiceStateProto
-	271, // 56: hops.hadoop.GetDelegationTokenResponseProto.token:type_name -> hops.hadoop.TokenProto
-	271, // 57: hops.hadoop.RenewDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
-	271, // 58: hops.hadoop.CancelDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
-	272, // 59: hops.hadoop.GetDataEncryptionKeyResponseProto.dataEncryptionKey:type_name -> hops.hadoop.DataEncryptionKeyProto
-	241, // 60: hops.hadoop.GetEZForPathResponseProto.zone:type_name -> hops.hadoop.EncryptionZoneProto
-	273, // 61: hops.hadoop.GetBatchedListingResponseProto.listings:type_name -> hops.hadoop.BatchedDirectoryListingProto
+	232, // 39: hops.hadoop.GetDatanodeStorageReportResponseProto.datanodeStorageReports:type_name -> hops.hadoop.DatanodeStorageReportProto
+	265, // 40: hops.hadoop.SetXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
+	265, // 41: hops.hadoop.GetXAttrsRequestProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	265, // 42: hops.hadoop.GetXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	265, // 43: hops.hadoop.ListXAttrsResponseProto.xAttrs:type_name -> hops.hadoop.XAttrProto
+	265, // 44: hops.hadoop.RemoveXAttrRequestProto.xAttr:type_name -> hops.hadoop.XAttrProto
+	266, // 45: hops.hadoop.ModifyAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
+	266, // 46: hops.hadoop.RemoveAclEntriesRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
+	266, // 47: hops.hadoop.SetAclRequestProto.aclSpec:type_name -> hops.hadoop.AclEntryProto
+	267, // 48: hops.hadoop.GetAclStatusResponseProto.result:type_name -> hops.hadoop.AclStatusProto
+	268, // 49: hops.hadoop.GetSnapshottableDirListingResponseProto.snapshottableDirList:type_name -> hops.hadoop.SnapshottableDirectoryListingProto
+	269, // 50: hops.hadoop.GetSnapshotListingResponseProto.snapshotList:type_name -> hops.hadoop.SnapshotListingProto
+	270, // 51: hops.hadoop.GetStoragePolicyResponseProto.storagePolicy:type_name -> hops.hadoop.BlockStoragePolicyProto
+	270, // 52: hops.hadoop.GetStoragePoliciesResponseProto.policies:type_name -> hops.hadoop.BlockStoragePolicyProto
+	271, // 53: hops.hadoop.GetErasureCodingPoliciesResponseProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	271, // 54: hops.hadoop.GetErasureCodingPolicyResponseProto.ecPolicy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	272, // 55: hops.hadoop.GetHAServiceStateResponseProto.state:type_name -> hops.hadoop.HAServiceStateProto
+	273, // 56: hops.hadoop.GetDelegationTokenResponseProto.token:type_name -> hops.hadoop.TokenProto
+	273, // 57: hops.hadoop.RenewDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
+	273, // 58: hops.hadoop.CancelDelegationTokenRequestProto.token:type_name -> hops.hadoop.TokenProto
+	274, // 59: hops.hadoop.GetDataEncryptionKeyResponseProto.dataEncryptionKey:type_name -> hops.hadoop.DataEncryptionKeyProto
+	243, // 60: hops.hadoop.GetEZForPathResponseProto.zone:type_name -> hops.hadoop.EncryptionZoneProto
+	275, // 61: hops.hadoop.GetBatchedListingResponseProto.listings:type_name -> hops.hadoop.BatchedDirectoryListingProto
 	5,   // 62: hops.hadoop.ListOpenFilesRequestProto.types:type_name -> hops.hadoop.OpenFilesTypeProto
-	233, // 63: hops.hadoop.ListOpenFilesResponseProto.entries:type_name -> hops.hadoop.OpenFilesBatchResponseProto
+	235, // 63: hops.hadoop.ListOpenFilesResponseProto.entries:type_name -> hops.hadoop.OpenFilesBatchResponseProto
 	5,   // 64: hops.hadoop.ListOpenFilesResponseProto.types:type_name -> hops.hadoop.OpenFilesTypeProto
-	253, // 65: hops.hadoop.CreateSymlinkRequestProto.dirPerm:type_name -> hops.hadoop.FsPermissionProto
-	274, // 66: hops.hadoop.GetSnapshotDiffReportResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportProto
-	275, // 67: hops.hadoop.GetSnapshotDiffReportListingRequestProto.cursor:type_name -> hops.hadoop.SnapshotDiffReportCursorProto
-	276, // 68: hops.hadoop.GetSnapshotDiffReportListingResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportListingProto
-	269, // 69: hops.hadoop.AddErasureCodingPoliciesRequestProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	245, // 70: hops.hadoop.AddErasureCodingPoliciesResponseProto.responses:type_name -> hops.hadoop.AddErasureCodingPolicyResponseProto
-	243, // 71: hops.hadoop.GetErasureCodingCodecsResponseProto.codec:type_name -> hops.hadoop.CodecProto
-	244, // 72: hops.hadoop.GetECTopologyResultForPoliciesResponseProto.response:type_name -> hops.hadoop.ECTopologyVerifierResultProto
-	234, // 73: hops.hadoop.AddCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	234, // 74: hops.hadoop.ModifyCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	234, // 75: hops.hadoop.ListCacheDirectivesRequestProto.filter:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	237, // 76: hops.hadoop.ListCacheDirectivesResponseProto.elements:type_name -> hops.hadoop.CacheDirectiveEntryProto
-	238, // 77: hops.hadoop.AddCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
-	238, // 78: hops.hadoop.ModifyCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
-	240, // 79: hops.hadoop.ListCachePoolsResponseProto.entries:type_name -> hops.hadoop.CachePoolEntryProto
-	241, // 80: hops.hadoop.ListEncryptionZonesResponseProto.zones:type_name -> hops.hadoop.EncryptionZoneProto
+	255, // 65: hops.hadoop.CreateSymlinkRequestProto.dirPerm:type_name -> hops.hadoop.FsPermissionProto
+	276, // 66: hops.hadoop.GetSnapshotDiffReportResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportProto
+	277, // 67: hops.hadoop.GetSnapshotDiffReportListingRequestProto.cursor:type_name -> hops.hadoop.SnapshotDiffReportCursorProto
+	278, // 68: hops.hadoop.GetSnapshotDiffReportListingResponseProto.diffReport:type_name -> hops.hadoop.SnapshotDiffReportListingProto
+	271, // 69: hops.hadoop.AddErasureCodingPoliciesRequestProto.ecPolicies:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	247, // 70: hops.hadoop.AddErasureCodingPoliciesResponseProto.responses:type_name -> hops.hadoop.AddErasureCodingPolicyResponseProto
+	245, // 71: hops.hadoop.GetErasureCodingCodecsResponseProto.codec:type_name -> hops.hadoop.CodecProto
+	246, // 72: hops.hadoop.GetECTopologyResultForPoliciesResponseProto.response:type_name -> hops.hadoop.ECTopologyVerifierResultProto
+	236, // 73: hops.hadoop.AddCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	236, // 74: hops.hadoop.ModifyCacheDirectiveRequestProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	236, // 75: hops.hadoop.ListCacheDirectivesRequestProto.filter:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	239, // 76: hops.hadoop.ListCacheDirectivesResponseProto.elements:type_name -> hops.hadoop.CacheDirectiveEntryProto
+	240, // 77: hops.hadoop.AddCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
+	240, // 78: hops.hadoop.ModifyCachePoolRequestProto.info:type_name -> hops.hadoop.CachePoolInfoProto
+	242, // 79: hops.hadoop.ListCachePoolsResponseProto.entries:type_name -> hops.hadoop.CachePoolEntryProto
+	243, // 80: hops.hadoop.ListEncryptionZonesResponseProto.zones:type_name -> hops.hadoop.EncryptionZoneProto
 	7,   // 81: hops.hadoop.ReencryptEncryptionZoneRequestProto.action:type_name -> hops.hadoop.ReencryptActionProto
-	242, // 82: hops.hadoop.ListReencryptionStatusResponseProto.statuses:type_name -> hops.hadoop.ZoneReencryptionStatusProto
+	244, // 82: hops.hadoop.ListReencryptionStatusResponseProto.statuses:type_name -> hops.hadoop.ZoneReencryptionStatusProto
 	4,   // 83: hops.hadoop.RollingUpgradeRequestProto.action:type_name -> hops.hadoop.RollingUpgradeActionProto
-	231, // 84: hops.hadoop.RollingUpgradeResponseProto.rollingUpgradeInfo:type_name -> hops.hadoop.RollingUpgradeInfoProto
-	277, // 85: hops.hadoop.ListCorruptFileBlocksResponseProto.corrupt:type_name -> hops.hadoop.CorruptFileBlocksProto
-	246, // 86: hops.hadoop.GetEditsFromTxidResponseProto.eventsList:type_name -> hops.hadoop.EventsListProto
-	256, // 87: hops.hadoop.GetSlowDatanodeReportResponseProto.datanodeInfoProto:type_name -> hops.hadoop.DatanodeInfoProto
-	256, // 88: hops.hadoop.DatanodeStorageReportProto.datanodeInfo:type_name -> hops.hadoop.DatanodeInfoProto
-	278, // 89: hops.hadoop.DatanodeStorageReportProto.storageReports:type_name -> hops.hadoop.StorageReportProto
-	232, // 90: hops.hadoop.RollingUpgradeInfoProto.status:type_name -> hops.hadoop.RollingUpgradeStatusProto
-	235, // 91: hops.hadoop.CacheDirectiveInfoProto.expiration:type_name -> hops.hadoop.CacheDirectiveInfoExpirationProto
-	234, // 92: hops.hadoop.CacheDirectiveEntryProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
-	236, // 93: hops.hadoop.CacheDirectiveEntryProto.stats:type_name -> hops.hadoop.CacheDirectiveStatsProto
-	238, // 94: hops.hadoop.CachePoolEntryProto.info:type_name -> hops.hadoop.CachePoolInfoProto
-	239, // 95: hops.hadoop.CachePoolEntryProto.stats:type_name -> hops.hadoop.CachePoolStatsProto
-	279, // 96: hops.hadoop.EncryptionZoneProto.suite:type_name -> hops.hadoop.CipherSuiteProto
-	254, // 97: hops.hadoop.EncryptionZoneProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
+	233, // 84: hops.hadoop.RollingUpgradeResponseProto.rollingUpgradeInfo:type_name -> hops.hadoop.RollingUpgradeInfoProto
+	279, // 85: hops.hadoop.ListCorruptFileBlocksResponseProto.corrupt:type_name -> hops.hadoop.CorruptFileBlocksProto
+	248, // 86: hops.hadoop.GetEditsFromTxidResponseProto.eventsList:type_name -> hops.hadoop.EventsListProto
+	258, // 87: hops.hadoop.GetSlowDatanodeReportResponseProto.datanodeInfoProto:type_name -> hops.hadoop.DatanodeInfoProto
+	258, // 88: hops.hadoop.DatanodeStorageReportProto.datanodeInfo:type_name -> hops.hadoop.DatanodeInfoProto
+	280, // 89: hops.hadoop.DatanodeStorageReportProto.storageReports:type_name -> hops.hadoop.StorageReportProto
+	234, // 90: hops.hadoop.RollingUpgradeInfoProto.status:type_name -> hops.hadoop.RollingUpgradeStatusProto
+	237, // 91: hops.hadoop.CacheDirectiveInfoProto.expiration:type_name -> hops.hadoop.CacheDirectiveInfoExpirationProto
+	236, // 92: hops.hadoop.CacheDirectiveEntryProto.info:type_name -> hops.hadoop.CacheDirectiveInfoProto
+	238, // 93: hops.hadoop.CacheDirectiveEntryProto.stats:type_name -> hops.hadoop.CacheDirectiveStatsProto
+	240, // 94: hops.hadoop.CachePoolEntryProto.info:type_name -> hops.hadoop.CachePoolInfoProto
+	241, // 95: hops.hadoop.CachePoolEntryProto.stats:type_name -> hops.hadoop.CachePoolStatsProto
+	281, // 96: hops.hadoop.EncryptionZoneProto.suite:type_name -> hops.hadoop.CipherSuiteProto
+	256, // 97: hops.hadoop.EncryptionZoneProto.cryptoProtocolVersion:type_name -> hops.hadoop.CryptoProtocolVersionProto
 	8,   // 98: hops.hadoop.ZoneReencryptionStatusProto.state:type_name -> hops.hadoop.ReencryptionStateProto
-	269, // 99: hops.hadoop.AddErasureCodingPolicyResponseProto.policy:type_name -> hops.hadoop.ErasureCodingPolicyProto
-	248, // 100: hops.hadoop.EventsListProto.events:type_name -> hops.hadoop.EventProto
-	247, // 101: hops.hadoop.EventsListProto.batch:type_name -> hops.hadoop.EventBatchProto
-	248, // 102: hops.hadoop.EventBatchProto.events:type_name -> hops.hadoop.EventProto
+	271, // 99: hops.hadoop.AddErasureCodingPolicyResponseProto.policy:type_name -> hops.hadoop.ErasureCodingPolicyProto
+	250, // 100: hops.hadoop.EventsListProto.events:type_name -> hops.hadoop.EventProto
+	249, // 101: hops.hadoop.EventsListProto.batch:type_name -> hops.hadoop.EventBatchProto
+	250, // 102: hops.hadoop.EventBatchProto.events:type_name -> hops.hadoop.EventProto
 	9,   // 103: hops.hadoop.EventProto.type:type_name -> hops.hadoop.EventType
 	104, // [104:104] is the sub-list for method output_type
 	104, // [104:104] is the sub-list for method input_type
@@ -13291,7 +13385,7 @@ func file_namenode_hdfs_hadooppb_client_namenode_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc), len(file_namenode_hdfs_hadooppb_client_namenode_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   239,
+			NumMessages:   241,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

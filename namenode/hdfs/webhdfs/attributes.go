@@ -129,9 +129,12 @@ func (q *request) xattrs() (response, error) {
 			names = append(names, a)
 		}
 	}
-	encoding := strings.ToUpper(q.params["encoding"])
-	switch encoding {
-	case "", "TEXT", "HEX", "BASE64":
+	encoding, err := q.required("encoding")
+	if err != nil {
+		return response{}, err
+	}
+	switch encoding = strings.ToUpper(encoding); encoding {
+	case "TEXT", "HEX", "BASE64":
 	default:
 		return response{}, invalid("encoding", "No enum constant org.apache.hadoop.fs.XAttrCodec.%s", encoding)
 	}
@@ -294,6 +297,11 @@ func (q *request) concat() (response, error) {
 
 // noSnapshots says that no directory is a snapshottable one, which is so without snapshots.
 func (q *request) noSnapshots() (response, error) {
+	for _, name := range map[string][]string{"RENAMESNAPSHOT": {"oldsnapshotname", "snapshotname"}, "DELETESNAPSHOT": {"snapshotname"}}[q.op] {
+		if _, err := q.required(name); err != nil {
+			return response{}, err
+		}
+	}
 	f, err := q.stat(func(path string) string { return "Directory does not exist: " + path })
 	switch {
 	case err != nil:
@@ -307,6 +315,14 @@ func (q *request) noSnapshots() (response, error) {
 	return response{}, err
 }
 
+// noDiff says that nothing is below a directory with snapshots.
+func (q *request) noDiff() (response, error) {
+	return response{}, metadata.Errorf(metadata.ErrSnapshot, "The path %s is neither snapshottable nor under a snapshot root!", q.path)
+}
+
 func (q *request) noSymlinks() (response, error) {
+	if _, err := q.required("destination"); err != nil {
+		return response{}, err
+	}
 	return response{}, metadata.Errorf(metadata.ErrUnsupported, "Symlinks not supported")
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,6 +163,9 @@ func (q *request) answer() (response, error) {
 	if !ok {
 		return response{}, invalid("op", "%s is not a valid %s operation.", q.params["op"], method)
 	}
+	if v := q.params["user.name"]; v != "" && !userName.MatchString(v) {
+		return response{}, invalid("user.name", "Invalid value: %q does not belong to the domain %s", v, userName)
+	}
 	if q.caller, err = h.door.HTTPCaller(r); err != nil {
 		return response{}, err
 	}
@@ -174,9 +178,33 @@ func (q *request) answer() (response, error) {
 		return response{}, namenode.ErrStandbyRead
 	}
 	if op.right == security.Superuser && !q.caller.Superuser {
-		return response{}, metadata.Errorf(metadata.ErrPermission, "Access denied for user %s. Superuser privilege is required", q.caller.User)
+		return response{}, metadata.NeedsSuperuser(q.caller.User, q.operation())
 	}
 	return op.serve(q)
+}
+
+// userName is dfs.webhdfs.user.provider.user.pattern's default.
+var userName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*[$]?$`)
+
+// operation is what HDFS calls an operation of the superuser's in its refusals.
+func (q *request) operation() string {
+	switch q.op {
+	case "SETQUOTA":
+		names, _ := q.params.integer("namespacequota", metadata.QuotaKeep, 64, metadata.QuotaUnset)
+		space, _ := q.params.integer("storagespacequota", metadata.QuotaKeep, 64, metadata.QuotaUnset)
+		return metadata.QuotaOperation(names, space)
+	case "SETQUOTABYSTORAGETYPE":
+		return "setSpaceQuota"
+	case "ALLOWSNAPSHOT":
+		return "allowSnapshot"
+	case "DISALLOWSNAPSHOT":
+		return "disallowSnapshot"
+	case "ENABLEECPOLICY":
+		return "enableErasureCodingPolicy"
+	case "DISABLEECPOLICY":
+		return "disableErasureCodingPolicy"
+	}
+	return q.op
 }
 
 // commands are the names that HDFS's audit log has for operations, by whatever door they come.
@@ -215,7 +243,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		class, code = hdfs.Retriable, http.StatusForbidden
 	case kind == metadata.ErrNotExist:
 		code = http.StatusNotFound
-	case kind == metadata.ErrInvalidArgument, kind == metadata.ErrUnsupported:
+	case kind == metadata.ErrInvalidArgument, kind == metadata.ErrUnsupported, kind == metadata.ErrInvalidPath:
 		code = http.StatusBadRequest
 	}
 	if busy, ok := errors.AsType[*busyError](err); ok {
@@ -306,7 +334,7 @@ func (q *request) dataQuery() string {
 	}
 	switch q.op {
 	case "CREATE":
-		rest.fallback("createflag", "")
+		rest["createflag"] = strings.ToUpper(rest["createflag"])
 		rest.fallback("createparent", "true")
 		rest.fallback("overwrite", "false")
 	case "OPEN":

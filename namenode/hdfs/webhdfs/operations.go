@@ -60,9 +60,9 @@ var operations = map[string]map[string]operation{
 		"GETDELEGATIONTOKEN":    {anyone, (*request).delegationToken},
 		"GETLINKTARGET":         {byPath, (*request).linkTarget},
 
-		"GETSNAPSHOTDIFF":               {byPath, unsupported("snapshots are")},
-		"GETSNAPSHOTDIFFLISTING":        {byPath, unsupported("snapshots are")},
-		"GETSNAPSHOTLIST":               {byPath, unsupported("snapshots are")},
+		"GETSNAPSHOTDIFF":               {byPath, (*request).noDiff},
+		"GETSNAPSHOTDIFFLISTING":        {byPath, (*request).noDiff},
+		"GETSNAPSHOTLIST":               {byPath, (*request).noSnapshots},
 		"GETSNAPSHOTTABLEDIRECTORYLIST": {byPath, (*request).snapshottable},
 	},
 	http.MethodPut: {

@@ -3,6 +3,7 @@ package webhdfs
 import (
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -125,11 +126,27 @@ func (p params) checkData(op string) error {
 		checks = append(checks, number("offset", 64, 0), number("length", 64, 0))
 	case "CREATE":
 		checks = append(checks, boolean("overwrite"), boolean("createparent"), number("blocksize", 64, 1),
-			number("replication", 16, 1), permission("permission"), permission("unmaskedpermission"))
+			number("replication", 16, 1), permission("permission"), permission("unmaskedpermission"), p.createFlag)
 	}
 	for _, c := range checks {
 		if err := c(); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// createFlags are the constants of org.apache.hadoop.fs.CreateFlag.
+var createFlags = []string{"CREATE", "OVERWRITE", "APPEND", "SYNC_BLOCK", "LAZY_PERSIST", "NEW_BLOCK", "NO_LOCAL_WRITE", "SHOULD_REPLICATE", "IGNORE_CLIENT_LOCALITY", "NO_LOCAL_RACK"}
+
+func (p params) createFlag() error {
+	v := p["createflag"]
+	if v == "" {
+		return nil
+	}
+	for flag := range strings.SplitSeq(strings.ToUpper(v), ",") {
+		if !slices.Contains(createFlags, strings.TrimSpace(flag)) {
+			return invalid("createflag", "No enum constant org.apache.hadoop.fs.CreateFlag.%s", flag)
 		}
 	}
 	return nil
