@@ -233,6 +233,15 @@ func (s *Shell) parse(v verb, args []string) ([]string, error) {
 		}
 		option := arg[1:]
 		switch {
+		case s.verb == "count" && option == "t":
+			// Its value may be absent: Hadoop takes the next word if enough are left for the paths.
+			value := ""
+			if len(args) > v.least {
+				value, args = args[0], args[1:]
+			}
+			if value == "-" || !strings.HasPrefix(value, "-") {
+				s.options[option] = value
+			}
 		case slices.Contains(v.flags, option):
 			s.options[option] = ""
 		case slices.Contains(v.values, option):

@@ -102,6 +102,30 @@ func TestOptionsEndAtTheFirstOtherWord(t *testing.T) {
 	}
 }
 
+// TestTheTypesOfCountMayBeAbsent: the word behind -t is its value only where enough are left for the paths.
+func TestTheTypesOfCountMayBeAbsent(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		types string
+		rest  []string
+		v     bool
+	}{
+		{[]string{"-t", "DISK,SSD", "-v", "/d"}, "DISK,SSD", []string{"/d"}, true},
+		{[]string{"-v", "-t", "/d"}, "", []string{"/d"}, true},
+		{[]string{"-t", "/d"}, "", []string{"/d"}, false},
+		{[]string{"-t", "all", "-q", "-v", "/d"}, "all", []string{"/d"}, true},
+	} {
+		s := &Shell{verb: "count", options: map[string]string{}}
+		rest, err := s.parse(verbs["count"], c.args)
+		if err != nil || !slices.Equal(rest, c.rest) || s.options["t"] != c.types || !s.option("t") || s.option("v") != c.v {
+			t.Errorf("%q: %q %v, %v", c.args, rest, s.options, err)
+		}
+	}
+	if _, err := storageTypes("DISK,BOGUS"); err == nil || err.Error() != "No enum constant org.apache.hadoop.fs.StorageType.BOGUS" {
+		t.Error(err)
+	}
+}
+
 func TestPatternsMatchAsHadoopsDo(t *testing.T) {
 	for _, c := range []struct{ pattern, matches, others string }{
 		{"a?c", "abc aüc a.c", "ac abbc"},

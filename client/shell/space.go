@@ -95,19 +95,19 @@ func (s *Shell) quotaColumns(names, usedNames, space, usedSpace int64) string {
 // quotaTypes are the storage types that can have quotas, in Hadoop's order.
 var quotaTypes = []string{"SSD", "DISK", "ARCHIVE", "PROVIDED", "NVDIMM"}
 
-// storageTypes reads the value of -count -t, which may be absent: then word is none.
-func storageTypes(word string) (types []string, ok bool) {
+// storageTypes reads the value of -count -t: types with commas between them, "all" or nothing for all.
+func storageTypes(word string) (types []string, err error) {
 	if word == "" || strings.EqualFold(word, "all") {
-		return quotaTypes, true
+		return quotaTypes, nil
 	}
 	for one := range strings.SplitSeq(word, ",") {
 		name := strings.ToUpper(one)
 		if !slices.Contains(quotaTypes, name) && name != "RAM_DISK" {
-			return nil, false
+			return nil, usageError{"No enum constant org.apache.hadoop.fs.StorageType." + name}
 		}
 		types = append(types, name)
 	}
-	return types, true
+	return types, nil
 }
 
 // countTypes is -count -q -t: the quotas of storage types alone.
@@ -137,11 +137,9 @@ func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
 
 func runCount(ctx context.Context, s *Shell, args []string) error {
 	if s.option("t") {
-		types, given := storageTypes(args[0])
-		if !given {
-			types = quotaTypes
-		} else if args = args[1:]; len(args) == 0 {
-			args = []string{"."}
+		types, err := storageTypes(s.options["t"])
+		if err != nil {
+			return err
 		}
 		if s.option("q") || s.option("u") {
 			return s.countTypes(ctx, types, args)
