@@ -157,7 +157,8 @@ type Group struct {
 	failure  atomic.Pointer[error]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
-	snapNow chan struct{} // capacity 1: a snapshot is due whatever the log's size
+	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
+	slow    chan slowWrite // capacity 1: a write of the log takes too long
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
 	dying     chan struct{}
 	dyingOnce sync.Once
@@ -182,7 +183,7 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
 		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)},
-		snapNow: make(chan struct{}, 1), dying: make(chan struct{}), stop: make(chan struct{}),
+		snapNow: make(chan struct{}, 1), slow: make(chan slowWrite, 1), dying: make(chan struct{}), stop: make(chan struct{}),
 	}
 	g.leadership.Store(&Leadership{})
 	g.fsm = &fsm{group: g, machine: machine, progress: make(chan struct{}, 1)}
@@ -223,7 +224,7 @@ func (g *Group) recover() error {
 	}
 	g.journal, err = journal.Open(journal.Config{
 		Dir: g.dir.logs(), Open: g.host.cfg.OpenLog, SegmentBytes: g.cfg.SegmentBytes, CacheBytes: g.cfg.CacheBytes,
-		Deadline: g.host.cfg.WriteDeadline, Covered: covered, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
+		Deadline: g.host.cfg.WriteDeadline, SlowAfter: g.host.cfg.SlowWrite, Slow: g.tardy, Covered: covered, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
 	})
 	if err != nil {
 		if had > 0 && covered.Index == 0 {
@@ -404,6 +405,16 @@ func (g *Group) bootstrap(conf *raft.Config) error {
 	return raft.BootstrapCluster(conf, g.journal, g.journal, g.snapshots, g.wire, c)
 }
 
+// voters counts them.
+func voters(c raft.Configuration) (n int) {
+	for _, s := range c.Servers {
+		if s.Suffrage == raft.Voter {
+			n++
+		}
+	}
+	return n
+}
+
 func alone(c raft.Configuration, self raft.ServerID) bool {
 	return len(c.Servers) == 1 && c.Servers[0].ID == self && c.Servers[0].Suffrage == raft.Voter
 }
@@ -499,13 +510,7 @@ func (g *Group) handOver() {
 	if g.raft.State() != raft.Leader {
 		return
 	}
-	voters := 0
-	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			voters++
-		}
-	}
-	if voters < 2 {
+	if voters(g.raft.GetConfiguration().Configuration()) < 2 {
 		return
 	}
 	if err := g.raft.LeadershipTransfer().Error(); err != nil {

@@ -492,3 +492,44 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 	c.propose("a", set("x", 3)) // a member without vote does not count
 }
+
+func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *testing.T) {
+	c := newCluster(t, 3)
+	hung := make(map[string]*atomic.Bool)
+	free := make(chan struct{})
+	release := sync.OnceFunc(func() { close(free) })
+	t.Cleanup(release)
+	c.configure = func(h *HostConfig) {
+		h.WriteDeadline, h.SlowWrite = time.Minute, 100*time.Millisecond
+		flag := new(atomic.Bool)
+		hung[h.ID] = flag
+		h.OpenLog = func(dir string, n int) (journal.Backend, error) {
+			b, err := journal.WAL(dir, n)
+			return &hanging{b, flag, free}, err
+		}
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	hung[id].Store(true)
+	lost := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
+	c.propose("a", set("x", 3), id)
+	if err := <-lost; !errors.Is(err, ErrUnknown) {
+		t.Fatalf("a command that the slow disk holds: %v", err)
+	}
+	if _, err := g.Propose(ctx(t), set("x", 4)); !errors.Is(err, metadata.ErrStandby) {
+		t.Fatalf("the member with the slow disk took a command: %v", err)
+	}
+	hung[id].Store(false)
+	release()
+	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
+	nd := c.nodes[id]
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	if len(nd.fatal) != 0 || g.Status().Failure != nil {
+		t.Fatalf("a slow write ended the member: %v", nd.fatal)
+	}
+	eventually(t, "the old leader is heard again", func() bool { return !g.wire.silent.Load() })
+}
