@@ -26,7 +26,7 @@ func serverCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "role", Required: true, Usage: "`ROLE`: namenode, datanode, resourcemanager or nodemanager; several with commas"},
 			&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE`"},
-			&cli.BoolFlag{Name: "bootstrap", Usage: "make a new cluster; no effect on data that is there"},
+			&cli.BoolFlag{Name: "bootstrap", Usage: "make a new cluster when no member of the list has data"},
 			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "`LEVEL`: debug, info, warn or error"},
 		},
 		Action: runServer,

@@ -66,8 +66,9 @@ type GroupConfig struct {
 	// Members are the voters of a new group, and where to reach those of an old one. Addresses here win over those
 	// that the group recorded before Open. A group of one may leave it empty.
 	Members []Member
-	// Bootstrap makes the group when this member's directory is empty. Set it at the first start of a cluster, on one
-	// member or on all. Never set it for a member that lost its disk: empty, it waits to be found by the leader.
+	// Bootstrap makes the group when this member's directory is empty and every other member in the list has been asked
+	// and is empty, too. Set it at the first start of a cluster, on one member or on all; left on, a member that lost its
+	// disk finds that another one has a history and joins it.
 	Bootstrap bool
 	Timers    Timers
 	// SnapshotBytes is how much log makes a snapshot due; default 64 MiB. Raised: fewer snapshots, longer replay
@@ -132,6 +133,7 @@ type Group struct {
 	cfg       GroupConfig
 	log       *slog.Logger
 	dir       *directory
+	dirMu     sync.Mutex // held while dir's identity changes
 	journal   *journal.Journal
 	snapshots *snapshots
 	streams   *streams
@@ -157,7 +159,8 @@ type Group struct {
 	failure  atomic.Pointer[error]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
-	snapNow chan struct{} // capacity 1: a snapshot is due whatever the log's size
+	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
+	slow    chan slowWrite // capacity 1: a write of the log takes too long
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
 	dying     chan struct{}
 	dyingOnce sync.Once
@@ -174,7 +177,7 @@ type Group struct {
 // openGroup opens the directory, joins state machine, snapshot and log, and starts raft.
 func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err error) {
 	log := h.log.With("group", cfg.Name)
-	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: !cfg.Bootstrap}
+	want := identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true}
 	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want)
 	if err != nil {
 		return nil, err
@@ -182,7 +185,7 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
 		batches: newBatcher(), reads: reader{wake: make(chan struct{}, 1)},
-		snapNow: make(chan struct{}, 1), dying: make(chan struct{}), stop: make(chan struct{}),
+		snapNow: make(chan struct{}, 1), slow: make(chan slowWrite, 1), dying: make(chan struct{}), stop: make(chan struct{}),
 	}
 	g.leadership.Store(&Leadership{})
 	g.fsm = &fsm{group: g, machine: machine, progress: make(chan struct{}, 1)}
@@ -223,7 +226,7 @@ func (g *Group) recover() error {
 	}
 	g.journal, err = journal.Open(journal.Config{
 		Dir: g.dir.logs(), Open: g.host.cfg.OpenLog, SegmentBytes: g.cfg.SegmentBytes, CacheBytes: g.cfg.CacheBytes,
-		Deadline: g.host.cfg.WriteDeadline, Covered: covered, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
+		Deadline: g.host.cfg.WriteDeadline, SlowAfter: g.host.cfg.SlowWrite, Slow: g.tardy, Covered: covered, Refuse: g.host.space.append, Fatal: g.fail, Logger: g.log,
 	})
 	if err != nil {
 		if had > 0 && covered.Index == 0 {
@@ -327,7 +330,8 @@ func (g *Group) start() error {
 	conf.Logger = rlog
 	conf.NoLegacyTelemetry = true
 
-	if err := g.bootstrap(conf); err != nil {
+	founds, err := g.bootstrap(conf)
+	if err != nil {
 		return err
 	}
 	votes, err := newBallots(g.journal, g)
@@ -335,7 +339,7 @@ func (g *Group) start() error {
 		return err
 	}
 	g.joining.Store(g.dir.Joining)
-	if last == 0 && g.dir.Joining {
+	if last == 0 && g.dir.Joining && !founds {
 		g.log.Info("the data directory is empty; waiting to be found by a leader")
 	}
 	// From here on raft may call back.
@@ -367,6 +371,9 @@ func (g *Group) start() error {
 	g.workers.Go(g.ship)
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
+	if founds {
+		g.workers.Go(g.found)
+	}
 	g.started.Store(true)
 	if failure := g.failure.Load(); failure != nil {
 		g.Close()
@@ -382,26 +389,34 @@ func (g *Group) start() error {
 	return nil
 }
 
-// bootstrap makes the first entry of a new group.
-func (g *Group) bootstrap(conf *raft.Config) error {
-	if !g.cfg.Bootstrap || g.dir.Reinstalled {
-		return nil
-	}
+// bootstrap makes the first entry of a new group of one. In a group of several an empty member joins, and founds says that
+// it may make the group when the others have been asked.
+func (g *Group) bootstrap(conf *raft.Config) (founds bool, err error) {
 	exists, err := raft.HasExistingState(g.journal, g.journal, g.snapshots)
 	if err != nil || exists {
-		return err
+		return false, err
 	}
-	if g.dir.Joining {
-		g.dir.Joining = false
-		if err := g.dir.save(); err != nil {
-			return err
+	founds = g.cfg.Bootstrap && !g.dir.Reinstalled
+	joining := !founds || len(g.cfg.Members) > 1
+	if g.dir.Joining != joining {
+		if err := g.setJoining(joining); err != nil {
+			return false, err
 		}
 	}
-	var c raft.Configuration
-	for _, m := range g.cfg.Members {
-		c.Servers = append(c.Servers, raft.Server{Suffrage: raft.Voter, ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Address)})
+	if !founds || joining {
+		return founds, nil
 	}
-	return raft.BootstrapCluster(conf, g.journal, g.journal, g.snapshots, g.wire, c)
+	return false, raft.BootstrapCluster(conf, g.journal, g.journal, g.snapshots, g.wire, g.cfg.configuration())
+}
+
+// voters counts them.
+func voters(c raft.Configuration) (n int) {
+	for _, s := range c.Servers {
+		if s.Suffrage == raft.Voter {
+			n++
+		}
+	}
+	return n
 }
 
 func alone(c raft.Configuration, self raft.ServerID) bool {
@@ -410,8 +425,11 @@ func alone(c raft.Configuration, self raft.ServerID) bool {
 
 // joined ends the time in which an empty member does not vote.
 func (g *Group) joined() {
+	g.dirMu.Lock()
 	g.dir.Joining, g.dir.Reinstalled = false, false
-	if err := g.dir.save(); err != nil {
+	err := g.dir.save()
+	g.dirMu.Unlock()
+	if err != nil {
 		g.fail(fmt.Errorf("%s: %w", g.dir.file(), err))
 		return
 	}
@@ -499,13 +517,7 @@ func (g *Group) handOver() {
 	if g.raft.State() != raft.Leader {
 		return
 	}
-	voters := 0
-	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			voters++
-		}
-	}
-	if voters < 2 {
+	if voters(g.raft.GetConfiguration().Configuration()) < 2 {
 		return
 	}
 	if err := g.raft.LeadershipTransfer().Error(); err != nil {

@@ -35,8 +35,12 @@ type HostConfig struct {
 	// 0: 5 % of the disk, 1 GiB at most; negative: no reserve.
 	Reserve int64
 	// WriteDeadline is how long one write of the log may take before OnFatal is called; default 5 s, negative: forever.
-	// A leader whose disk hangs otherwise keeps its followers waiting for ever (hashicorp/raft#503).
+	// A leader whose disk hangs otherwise keeps its followers waiting for ever (hashicorp/raft#503). Time in which the
+	// process was stopped does not count.
 	WriteDeadline time.Duration
+	// SlowWrite is how long one write of the log may take before a leader that is not the only voter gives up its
+	// leadership; default a fifth of WriteDeadline. Raised: fewer handovers on a slow disk, a longer stop on a hung one.
+	SlowWrite time.Duration
 	// OnFatal is called when the process must not go on: a write failed or hangs, stored bytes are damaged. Default:
 	// log the error and exit with status 1. When it returns, the group concerned is closed and Run returns the error.
 	OnFatal func(error)

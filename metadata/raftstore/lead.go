@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
 // Leadership is what a member knows about who leads.
@@ -27,12 +29,14 @@ var errStuckTransfer = fmt.Errorf("a handover of leadership has not ended for %v
 type reign struct {
 	term uint64
 	lost chan struct{}
+	// abandoned is closed when this member gives up its leadership although raft cannot hear of it yet.
+	abandoned chan struct{}
 	// asks is who is asked whether the reign still holds.
 	asks inquiry
 }
 
 func (g *Group) newReign() *reign {
-	r := &reign{term: g.raft.CurrentTerm(), lost: make(chan struct{})}
+	r := &reign{term: g.raft.CurrentTerm(), lost: make(chan struct{}), abandoned: make(chan struct{})}
 	r.asks.group, r.asks.reign = g, r
 	return r
 }
@@ -40,6 +44,33 @@ func (g *Group) newReign() *reign {
 func (r *reign) end() {
 	close(r.lost)
 	r.asks.close()
+}
+
+// slowWrite is a write of the log that takes too long.
+type slowWrite struct {
+	what string
+	took time.Duration
+}
+
+// tardy is told by the journal of a slow write.
+func (g *Group) tardy(what string, took time.Duration) {
+	select {
+	case g.slow <- slowWrite{what, took}:
+	default:
+	}
+}
+
+// abandon ends the reign of a leader whose disk is slow. raft's main loop waits for the disk, and its heartbeats go on
+// without it (hashicorp/raft#503), so the wire falls silent: the others elect one of themselves, and raft here, when it
+// goes on, misses their answers and steps down. Commands under way have an unknown outcome.
+func (g *Group) abandon(s slowWrite, current *reign) {
+	if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 || g.wire.silent.Swap(true) {
+		return
+	}
+	g.log.Warn("giving up leadership: the log's disk is slow", "write", s.what, "for", s.took.Round(time.Millisecond))
+	if current != nil {
+		close(current.abandoned)
+	}
 }
 
 // Leadership returns the present view without asking anybody. A leader that was cut off learns it when its lease ends;
@@ -98,7 +129,12 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 	defer end()
 	for {
 		select {
+		case s := <-g.slow:
+			if g.abandon(s, g.reign.Load()); g.wire.silent.Load() {
+				end()
+			}
 		case elected := <-notify:
+			g.wire.silent.Store(false) // raft has heard of it
 			end()
 			if elected {
 				r := g.newReign()
@@ -136,11 +172,14 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 	}
 }
 
+// barrierAgain is how soon a barrier that raft refuses is tried again.
+const barrierAgain = 10 * time.Millisecond
+
 // barrier waits until an entry of the present term is committed and everything before it applied: VerifyLeader alone is
 // not linearizable on a fresh leader (hashicorp/raft#359). A handover that was under way when this member last led may
 // make raft refuse for a moment, or, by hashicorp/raft#696, for ever.
 func (g *Group) barrier(r *reign) (uint64, error) {
-	began := time.Now()
+	refused := journal.Patience{Tick: barrierAgain}
 	for {
 		future := g.raft.Barrier(0)
 		err := future.Error()
@@ -153,12 +192,12 @@ func (g *Group) barrier(r *reign) (uint64, error) {
 		if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 			return 0, err
 		}
-		if time.Since(began) > transferPatience {
+		if refused.Pass(time.Now()) > transferPatience {
 			g.fail(errStuckTransfer)
 			return 0, err
 		}
 		select {
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(barrierAgain):
 		case <-r.lost:
 			return 0, err
 		case <-g.dying:

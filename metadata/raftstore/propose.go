@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
 const (
@@ -49,23 +50,26 @@ type flight struct {
 	commands []*proposal
 	future   raft.ApplyFuture
 	answer   chan error // capacity 1
+	// abandoned is the reign's in which it went off.
+	abandoned <-chan struct{}
 }
 
 // batcher packs proposals into entries. An entry goes off at once when none is under way, with whatever has gathered
 // until then; while some are, up to maxInFlight, when it is worthwhile. No timer, and the busier the fuller.
 type batcher struct {
-	mu       sync.Mutex
-	cond     *sync.Cond // of mu: queue, flying or closed changed
-	queue    []*proposal
-	bytes    int
-	flying   int
-	closed   bool
-	flights  chan flight // capacity maxInFlight: sending never blocks
-	transfer time.Time   // of the first refusal because of a handover, zero when none; owned by land
+	mu      sync.Mutex
+	cond    *sync.Cond // of mu: queue, flying or closed changed
+	queue   []*proposal
+	bytes   int
+	flying  int
+	closed  bool
+	flights chan flight // capacity maxInFlight: sending never blocks
+	// transfer adds up how long a handover has made raft refuse; owned by land.
+	transfer journal.Patience
 }
 
 func newBatcher() *batcher {
-	b := &batcher{flights: make(chan flight, maxInFlight)}
+	b := &batcher{flights: make(chan flight, maxInFlight), transfer: journal.Patience{Tick: time.Second}}
 	b.cond = sync.NewCond(&b.mu)
 	return b
 }
@@ -190,7 +194,13 @@ func (g *Group) ship() {
 		if batch == nil {
 			return
 		}
-		f := flight{batch, g.raft.Apply(encodeBatch(batch), 0), make(chan error, 1)}
+		r := g.reign.Load()
+		if r == nil { // it ended while they waited, and raft may not take anything: see abandon
+			b.land()
+			refuse(batch, g.notLeader())
+			continue
+		}
+		f := flight{batch, g.raft.Apply(encodeBatch(batch), 0), make(chan error, 1), r.abandoned}
 		// On its own goroutine, because raft leaves some futures unanswered when it is shut down.
 		go func() { f.answer <- f.future.Error() }()
 		b.flights <- f
@@ -204,20 +214,19 @@ func (g *Group) land() {
 		var err error
 		select {
 		case err = <-f.answer:
+		case <-f.abandoned:
+			err = raft.ErrLeadershipLost
 		case <-g.dying:
 			err = errClosed
 		}
 		var results []any
 		if err == nil {
 			results, _ = f.future.Response().([]any)
-			b.transfer = time.Time{}
+			b.transfer.Reset()
 		} else {
 			err = g.outcome(err)
 		}
-		b.mu.Lock()
-		b.flying--
-		b.cond.Broadcast()
-		b.mu.Unlock()
+		b.land()
 		for i, p := range f.commands {
 			switch {
 			case err != nil:
@@ -231,15 +240,28 @@ func (g *Group) land() {
 	}
 }
 
+// land notes that an entry is under way no more.
+func (b *batcher) land() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flying--
+	b.cond.Broadcast()
+}
+
+// refuse answers commands of which none was carried out.
+func refuse(batch []*proposal, err error) {
+	for _, p := range batch {
+		p.done(nil, err)
+	}
+}
+
 // outcome says what an error of raft means for the commands of an entry.
 func (g *Group) outcome(err error) error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader):
 		return g.notLeader()
 	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
-		if g.batches.transfer.IsZero() {
-			g.batches.transfer = time.Now()
-		} else if time.Since(g.batches.transfer) > transferPatience {
+		if g.batches.transfer.Pass(time.Now()) > transferPatience {
 			g.fail(errStuckTransfer)
 		}
 		return &NotLeader{}

@@ -338,6 +338,11 @@ func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
 
 // An empty voter must not help to elect a leader that lacks what the voter acknowledged before it lost its disk.
 func TestEmptyMemberDoesNotElectALeaderThatLacksCommittedEntries(t *testing.T) {
+	t.Run("started without Bootstrap", func(t *testing.T) { emptyMemberDoesNotElect(t, false) })
+	t.Run("Bootstrap left on", func(t *testing.T) { emptyMemberDoesNotElect(t, true) })
+}
+
+func emptyMemberDoesNotElect(t *testing.T, bootstrap bool) {
 	c := newCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 0))
@@ -357,7 +362,7 @@ func TestEmptyMemberDoesNotElectALeaderThatLacksCommittedEntries(t *testing.T) {
 	os.RemoveAll(filepath.Join(c.nodes[wiped].dir, "a"))
 	for _, id := range ids {
 		c.host(id)
-		c.open(id, "a", false, nil)
+		c.open(id, "a", bootstrap, nil)
 	}
 	time.Sleep(4 * fast.Heartbeat)
 	for _, id := range ids {
@@ -366,9 +371,41 @@ func TestEmptyMemberDoesNotElectALeaderThatLacksCommittedEntries(t *testing.T) {
 		}
 	}
 	c.host(leader.host.cfg.ID)
-	c.open(leader.host.cfg.ID, "a", false, nil)
+	c.open(leader.host.cfg.ID, "a", bootstrap, nil)
 	for _, m := range c.members {
 		eventually(t, "the entry is everywhere", func() bool { return c.nodes[m.ID].machines["a"].get("x") == "1" })
+	}
+}
+
+// A member that is away may have the history that all others have lost.
+func TestNoGroupIsMadeBeforeEveryMemberHasSaidThatItIsEmpty(t *testing.T) {
+	c := newCluster(t, 3)
+	c.start("a")
+	c.propose("a", set("x", 1))
+	for _, m := range c.members {
+		eventually(t, "all have the entry", func() bool { return c.nodes[m.ID].machines["a"].get("x") == "1" })
+	}
+	for _, m := range c.members {
+		c.stop(m.ID)
+	}
+	for _, id := range []string{"m1", "m2"} {
+		os.RemoveAll(filepath.Join(c.nodes[id].dir, "a"))
+		c.host(id)
+		c.open(id, "a", true, nil)
+	}
+	time.Sleep(4 * fast.Heartbeat)
+	for _, id := range []string{"m1", "m2"} {
+		if s := c.nodes[id].groups["a"].Status(); s.Leader || s.Last > 0 {
+			t.Fatalf("%s made a group although the third member was not heard: %+v", id, s)
+		}
+	}
+	c.host("m3")
+	c.open("m3", "a", true, nil)
+	eventually(t, "m1 has heard of the history", func() bool {
+		return !c.nodes["m1"].groups["a"].Leadership().Leader && c.nodes["m3"].groups["a"].Status().Last > 1
+	})
+	if got := c.nodes["m3"].machines["a"]; got.get("x") != "1" && c.nodes["m3"].groups["a"].Leadership().Leader {
+		t.Fatal("the history is gone")
 	}
 }
 
@@ -491,4 +528,45 @@ func TestMembersComeAndGo(t *testing.T) {
 		t.Fatalf("a dead member was added: %v", err)
 	}
 	c.propose("a", set("x", 3)) // a member without vote does not count
+}
+
+func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *testing.T) {
+	c := newCluster(t, 3)
+	hung := make(map[string]*atomic.Bool)
+	free := make(chan struct{})
+	release := sync.OnceFunc(func() { close(free) })
+	t.Cleanup(release)
+	c.configure = func(h *HostConfig) {
+		h.WriteDeadline, h.SlowWrite = time.Minute, 100*time.Millisecond
+		flag := new(atomic.Bool)
+		hung[h.ID] = flag
+		h.OpenLog = func(dir string, n int) (journal.Backend, error) {
+			b, err := journal.WAL(dir, n)
+			return &hanging{b, flag, free}, err
+		}
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	hung[id].Store(true)
+	lost := make(chan error, 1)
+	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
+	c.propose("a", set("x", 3), id)
+	if err := <-lost; !errors.Is(err, ErrUnknown) {
+		t.Fatalf("a command that the slow disk holds: %v", err)
+	}
+	if _, err := g.Propose(ctx(t), set("x", 4)); !errors.Is(err, metadata.ErrStandby) {
+		t.Fatalf("the member with the slow disk took a command: %v", err)
+	}
+	hung[id].Store(false)
+	release()
+	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
+	nd := c.nodes[id]
+	nd.mu.Lock()
+	defer nd.mu.Unlock()
+	if len(nd.fatal) != 0 || g.Status().Failure != nil {
+		t.Fatalf("a slow write ended the member: %v", nd.fatal)
+	}
+	eventually(t, "the old leader is heard again", func() bool { return !g.wire.silent.Load() })
 }

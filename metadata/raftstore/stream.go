@@ -17,13 +17,14 @@ import (
 
 // A connection belongs to one group. Behind the proof of the cluster's secret its first bytes are
 //
-//	dialer:   "HOPSRAFT" or "HOPSASKS" | version 1 | length, name of the group | length, cluster id
+//	dialer:   "HOPSRAFT", "HOPSASKS" or "HOPSKNOW" | version 1 | length, name of the group | length, cluster id
 //	acceptor: 0, or 1 | length, reason
 //
-// and then hashicorp/raft's protocol, or questions (ask.go). Lengths are one byte.
+// and then hashicorp/raft's protocol, questions (ask.go), or the answer of found.go. Lengths are one byte.
 const (
 	streamMagic   = "HOPSRAFT"
 	questionMagic = "HOPSASKS"
+	knowMagic     = "HOPSKNOW"
 	streamVersion = 1
 	// headerTimeout is for a peer that connects and says nothing.
 	headerTimeout = 5 * time.Second
@@ -33,6 +34,7 @@ const (
 func Routes() []security.Route {
 	return []security.Route{
 		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly}, {Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
+		{Port: "Raft", Name: knowMagic, Right: security.ServersOnly},
 	}
 }
 
@@ -50,7 +52,7 @@ func readHeader(r io.Reader) (kind, group, cluster string, err error) {
 	if _, err := io.ReadFull(r, magic[:]); err != nil {
 		return "", "", "", err
 	}
-	if kind = string(magic[:len(streamMagic)]); kind != streamMagic && kind != questionMagic {
+	if kind = string(magic[:len(streamMagic)]); kind != streamMagic && kind != questionMagic && kind != knowMagic {
 		return "", "", "", errors.New("this is not a Raft connection of hops")
 	}
 	if v := magic[len(streamMagic)]; v != streamVersion {
@@ -127,6 +129,9 @@ func (h *Host) route(conn net.Conn) error {
 		reason := err.Error()
 		conn.Write(append([]byte{1, byte(min(len(reason), 255))}, reason[:min(len(reason), 255)]...))
 		return err
+	}
+	if kind == knowMagic {
+		return g.tellKnowledge(conn)
 	}
 	if _, err := conn.Write([]byte{0}); err != nil {
 		return err

@@ -26,8 +26,9 @@ type wire struct {
 	// waiting: somebody wants to be woken through acked when an acknowledgement comes.
 	waiting atomic.Bool
 	acked   chan struct{}
-	// cut separates the member from its peers: set when it must not be heard any more.
-	cut atomic.Bool
+	// cut separates the member from its peers: set when it must not be heard any more. silent keeps a leader that gives
+	// up from being heard until raft has made it a follower.
+	cut, silent atomic.Bool
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
@@ -158,7 +159,7 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 
 // AppendEntries implements raft.Transport.
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	if w.cut.Load() {
+	if w.cut.Load() || w.silent.Load() {
 		return errCut
 	}
 	round := w.round.Load()
@@ -256,7 +257,7 @@ func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *
 
 // InstallSnapshot implements raft.Transport.
 func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	if w.cut.Load() {
+	if w.cut.Load() || w.silent.Load() {
 		return errCut
 	}
 	return w.NetworkTransport.InstallSnapshot(id, target, req, resp, data)

@@ -41,8 +41,12 @@ type Config struct {
 	SegmentBytes int
 	// CacheBytes limits the entries kept in memory for followers that are not far behind; default 16 MiB.
 	CacheBytes int64
-	// Deadline is how long one write may take before Fatal is called; default 5 s, negative: forever.
+	// Deadline is how long one write may take before Fatal is called; default 5 s, negative: forever. Time in which this
+	// process was stopped does not count: see Patience.
 	Deadline time.Duration
+	// Slow, if not nil, is called again and again while a write takes longer than SlowAfter; default a fifth of Deadline.
+	Slow      func(what string, took time.Duration)
+	SlowAfter time.Duration
 	// Covered is the newest snapshot.
 	Covered Covered
 	// Refuse, if not nil, is asked before entries are written; its error is returned and nothing is touched.
@@ -67,6 +71,7 @@ type Journal struct {
 	mark    *mark
 
 	ballots *ballots
+	watch   *watch // nil without a deadline
 
 	mu      sync.RWMutex // guards what follows
 	cache   cache
@@ -98,6 +103,13 @@ func Open(cfg Config) (*Journal, error) {
 		log = slog.Default()
 	}
 	j := &Journal{cfg: cfg, log: log, covered: cfg.Covered, cache: cache{limit: cfg.CacheBytes}}
+	if cfg.Deadline > 0 {
+		if cfg.SlowAfter <= 0 {
+			cfg.SlowAfter = cfg.Deadline / 5
+		}
+		j.watch = newWatch(cfg.Deadline, cfg.SlowAfter)
+		go j.watch.run(cfg.Slow, func(err error) { j.fail(err) })
+	}
 	if err := j.open(); err != nil {
 		j.Close()
 		return nil, fmt.Errorf("raft log %s: %w", cfg.Dir, err)
@@ -263,11 +275,9 @@ func (j *Journal) write(what string, change func() error) error {
 	if err := j.usable(); err != nil {
 		return err
 	}
-	if j.cfg.Deadline > 0 {
-		t := time.AfterFunc(j.cfg.Deadline, func() {
-			j.fail(fmt.Errorf("%s hangs for %v: the disk does not answer", what, j.cfg.Deadline))
-		})
-		defer t.Stop()
+	if j.watch != nil {
+		u := j.watch.begin(what)
+		defer j.watch.end(u)
 	}
 	if _, err := guard(func() (struct{}, error) { return struct{}{}, change() }); err != nil {
 		return j.fail(fmt.Errorf("%s: %w", what, err))
@@ -481,6 +491,9 @@ func (j *Journal) Acked() uint64 {
 func (j *Journal) Close() error {
 	if j.closed.Swap(true) {
 		return nil
+	}
+	if j.watch != nil {
+		j.watch.close()
 	}
 	var mistakes []error
 	if j.backend != nil {
