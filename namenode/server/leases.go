@@ -194,17 +194,29 @@ func (s *Server) recover(r *reign, inode metadata.INodeID, from string, done fun
 	})
 }
 
-// recoverBlock has datanodes agree on the last block of a file under recovery, or drops the block if no datanode ever
-// had it and nothing in it was promised.
+// promised reports whether the last block of an open file has bytes that were synced.
+func promised(f *namespace.FileInfo) bool {
+	return f.Synced || len(f.Blocks) > 0 && f.Blocks[len(f.Blocks)-1].Length > 0
+}
+
+// recoverBlock has datanodes agree on the last block of a file under recovery, or drops the block if nothing in it was
+// promised and no datanode ever had it, which those of its pipeline have to say: one that is late may have bytes that
+// were flushed.
 func (s *Server) recoverBlock(r *reign, f *namespace.FileInfo, done func(bool, error)) {
 	last := f.Blocks[len(f.Blocks)-1]
 	s.soft.mu.Lock()
-	drop := last.Length == 0 && s.soft.m.Nowhere(last.ID)
+	drop := !promised(f) && s.soft.m.Nowhere(last.ID, f.Nodes)
+	var late []string
 	if !drop {
 		s.soft.m.Recover(time.Now(), last.ID, f.RecoveryID)
+		late = s.soft.m.Late(f.Nodes)
 	}
 	s.soft.mu.Unlock()
 	if !drop {
+		if len(late) > 0 {
+			s.log.Warn("block recovery may have to wait for datanodes that are down: they may have what was written last",
+				"file", f.Path, "block", last, "synced", promised(f), "datanodes", late)
+		}
 		s.kickAll()
 		done(false, nil)
 		return

@@ -1098,7 +1098,9 @@ type AddBlock struct {
 	// The block just finished, with its final length; absent for a file's first block.
 	Previous *Block `protobuf:"bytes,3,opt,name=previous,proto3" json:"previous,omitempty"`
 	// The block to append, from the proposer's reserved ranges.
-	Block         *Block `protobuf:"bytes,4,opt,name=block,proto3" json:"block,omitempty"`
+	Block *Block `protobuf:"bytes,4,opt,name=block,proto3" json:"block,omitempty"`
+	// The ids of the datanodes of its pipeline.
+	Nodes         []string `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1159,13 @@ func (x *AddBlock) GetPrevious() *Block {
 func (x *AddBlock) GetBlock() *Block {
 	if x != nil {
 		return x.Block
+	}
+	return nil
+}
+
+func (x *AddBlock) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
 	}
 	return nil
 }
@@ -1350,11 +1359,12 @@ func (x *Append) GetClientNode() string {
 	return ""
 }
 
+// Fsync says that the datanodes have what was written of the last block on disk.
 type Fsync struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
 	ClientName string                 `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	// Visible length of the last block; negative: unchanged.
+	// Visible length of the last block; negative: not known.
 	LastBlockLength int64 `protobuf:"varint,3,opt,name=last_block_length,json=lastBlockLength,proto3" json:"last_block_length,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1412,10 +1422,12 @@ func (x *Fsync) GetLastBlockLength() int64 {
 }
 
 type UpdatePipeline struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClientName    string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	OldBlock      *Block                 `protobuf:"bytes,2,opt,name=old_block,json=oldBlock,proto3" json:"old_block,omitempty"`
-	NewBlock      *Block                 `protobuf:"bytes,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ClientName string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	OldBlock   *Block                 `protobuf:"bytes,2,opt,name=old_block,json=oldBlock,proto3" json:"old_block,omitempty"`
+	NewBlock   *Block                 `protobuf:"bytes,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// The ids of the datanodes of the new pipeline.
+	Nodes         []string `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1467,6 +1479,13 @@ func (x *UpdatePipeline) GetOldBlock() *Block {
 func (x *UpdatePipeline) GetNewBlock() *Block {
 	if x != nil {
 		return x.NewBlock
+	}
+	return nil
+}
+
+func (x *UpdatePipeline) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
 	}
 	return nil
 }
@@ -2835,13 +2854,14 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x0emin_block_size\x18\n" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
-	"\t_unmasked\"\xad\x01\n" +
+	"\t_unmasked\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x127\n" +
 	"\bprevious\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bprevious\x121\n" +
-	"\x05block\x18\x04 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\"x\n" +
+	"\x05block\x18\x04 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"x\n" +
 	"\fAbandonBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -2863,12 +2883,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12*\n" +
-	"\x11last_block_length\x18\x03 \x01(\x03R\x0flastBlockLength\"\xa5\x01\n" +
+	"\x11last_block_length\x18\x03 \x01(\x03R\x0flastBlockLength\"\xbb\x01\n" +
 	"\x0eUpdatePipeline\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\tR\n" +
 	"clientName\x128\n" +
 	"\told_block\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\boldBlock\x128\n" +
-	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\"\xc5\x01\n" +
+	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\x12\x14\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\xc5\x01\n" +
 	"\x06Rename\x124\n" +
 	"\x06source\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06source\x124\n" +
 	"\x06target\x18\x02 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +

@@ -434,7 +434,11 @@ type Construction struct {
 	// have.
 	Truncate uint64 `protobuf:"varint,6,opt,name=truncate,proto3" json:"truncate,omitempty"`
 	// Who opened the file: the name of a lease holder is no secret, so nobody else writes under it. Empty during a recovery.
-	User          string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
+	User string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
+	// Bytes of the last block were synced: they are on the disks of its datanodes, though nobody has said how many.
+	Synced bool `protobuf:"varint,8,opt,name=synced,proto3" json:"synced,omitempty"`
+	// The ids of the datanodes that the last block is written to, where it is not complete.
+	Nodes         []string `protobuf:"bytes,9,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -516,6 +520,20 @@ func (x *Construction) GetUser() string {
 		return x.User
 	}
 	return ""
+}
+
+func (x *Construction) GetSynced() bool {
+	if x != nil {
+		return x.Synced
+	}
+	return false
+}
+
+func (x *Construction) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
 }
 
 type Lease struct {
@@ -1070,7 +1088,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bblock_id\x18\x03 \x03(\x03R\ablockId\x12)\n" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
-	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xcd\x02\n" +
+	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xfb\x02\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -1082,7 +1100,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\vrecovery_id\x18\x05 \x01(\x04R\n" +
 	"recoveryId\x12\x1a\n" +
 	"\btruncate\x18\x06 \x01(\x04R\btruncate\x12\x12\n" +
-	"\x04user\x18\a \x01(\tR\x04user\"E\n" +
+	"\x04user\x18\a \x01(\tR\x04user\x12\x16\n" +
+	"\x06synced\x18\b \x01(\bR\x06synced\x12\x14\n" +
+	"\x05nodes\x18\t \x03(\tR\x05nodes\"E\n" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +
