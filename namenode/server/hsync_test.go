@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/namespace"
@@ -169,8 +168,8 @@ func TestPrimaryThatFindsNothingDoesNotDropWhatWasSynced(t *testing.T) {
 }
 
 // pass lets time pass for leases.
-func (c *clock) pass(d metadata.Time) {
+func (c *clock) pass(d namespace.LogTime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.now += int64(d) * int64(time.Millisecond)
+	c.base += d
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -96,26 +97,41 @@ func (s *Server) RenewLease(c metadata.Caller, client string, done func(error)) 
 		done(nil)
 		return
 	}
-	s.send(renewal(client), func(_ *namespace.Result, err error) { done(err) })
+	s.send(&logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{ClientName: client}}},
+		func(_ *namespace.Result, err error) { done(err) })
 }
 
-func renewal(client string) *logpb.Command {
-	return &logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{ClientName: client}}}
+// renewAll gives every writer a full limit, because none could renew while nobody led, and lets log time go on from where
+// the log has it. It is done before anybody is served, so that nobody takes over from a writer that lives. False: the
+// process ends.
+func (s *Server) renewAll(ctx context.Context) bool {
+	s.clock.stop()
+	done := make(chan error, 1)
+	s.send(&logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{Everybody: true}}},
+		func(_ *namespace.Result, err error) { done <- err })
+	select {
+	case err := <-done:
+		if err != nil { // such as a disk that is nearly full, which lets nobody take over either
+			s.log.Warn("leases are not renewed by the new leader", "error", err)
+		}
+	case <-ctx.Done():
+		return false
+	}
+	s.clock.start(s.ns.LogTime(), time.Now())
+	return true
 }
 
-// takeOver renews all leases in the time of the new leader, whose clock may be another, and takes up the recoveries of
-// the one before.
+// takeOver begins to count the limits of all writers, and takes up the recoveries of the leader before.
 func (s *Server) takeOver(r *reign) {
 	now := time.Now()
 	for _, info := range s.ns.Leases() {
-		if info.Holder == namespace.RecoveryHolder {
-			for _, id := range info.Files {
-				s.recover(r, id, namespace.RecoveryHolder, nil)
-			}
+		if info.Holder != namespace.RecoveryHolder {
+			s.leases.opened(info.Holder, now)
 			continue
 		}
-		s.leases.opened(info.Holder, now)
-		s.send(renewal(info.Holder), func(*namespace.Result, error) {}) // the client renews again anyway
+		for _, id := range info.Files {
+			s.recover(r, id, namespace.RecoveryHolder, nil)
+		}
 	}
 }
 

@@ -198,8 +198,12 @@ type Command struct {
 	// Identity of the request for the retry cache; empty client_id: not cached.
 	ClientId []byte `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	CallId   int32  `protobuf:"zigzag32,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Wall clock of the proposer, milliseconds since 1970. Replicated time is the maximum of all seen so far.
+	// Wall clock of the proposer, milliseconds since 1970: the times that files and directories show. Nothing is counted in it,
+	// because it may be wrong.
 	Now int64 `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`
+	// Log time of the proposer: milliseconds for which leaders have led, by their monotonic clocks. That of the state is the
+	// maximum of all seen so far. Leases, answers kept for repetition and keys are counted in it.
+	LogTime int64 `protobuf:"varint,5,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Command_Mkdirs
@@ -288,6 +292,13 @@ func (x *Command) GetCallId() int32 {
 func (x *Command) GetNow() int64 {
 	if x != nil {
 		return x.Now
+	}
+	return 0
+}
+
+func (x *Command) GetLogTime() int64 {
+	if x != nil {
+		return x.LogTime
 	}
 	return 0
 }
@@ -1845,9 +1856,12 @@ func (x *SetReplication) GetReplication() uint32 {
 	return 0
 }
 
+// RenewLease says that a client lives, or everybody who has a file open: a new leader does, as nobody could renew while
+// there was none.
 type RenewLease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClientName    string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	Everybody     bool                   `protobuf:"varint,2,opt,name=everybody,proto3" json:"everybody,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1887,6 +1901,13 @@ func (x *RenewLease) GetClientName() string {
 		return x.ClientName
 	}
 	return ""
+}
+
+func (x *RenewLease) GetEverybody() bool {
+	if x != nil {
+		return x.Everybody
+	}
+	return false
 }
 
 // ReserveIDs hands the proposer of a term a range of block ids and generation stamps to use without a commit each.
@@ -2781,12 +2802,13 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x90\x0f\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xab\x0f\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
 	"\acall_id\x18\x03 \x01(\x11R\x06callId\x12\x10\n" +
-	"\x03now\x18\x04 \x01(\x03R\x03now\x126\n" +
+	"\x03now\x18\x04 \x01(\x03R\x03now\x12\x19\n" +
+	"\blog_time\x18\x05 \x01(\x03R\alogTime\x126\n" +
 	"\x06mkdirs\x18\n" +
 	" \x01(\v2\x1c.hops.metadata.log.v1.MkdirsH\x00R\x06mkdirs\x126\n" +
 	"\x06create\x18\v \x01(\v2\x1c.hops.metadata.log.v1.CreateH\x00R\x06create\x12=\n" +
@@ -2912,11 +2934,12 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05atime\x18\x03 \x01(\x03R\x05atime\"h\n" +
 	"\x0eSetReplication\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12 \n" +
-	"\vreplication\x18\x02 \x01(\rR\vreplication\"-\n" +
+	"\vreplication\x18\x02 \x01(\rR\vreplication\"K\n" +
 	"\n" +
 	"RenewLease\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\tR\n" +
-	"clientName\"\x91\x01\n" +
+	"clientName\x12\x1c\n" +
+	"\teverybody\x18\x02 \x01(\bR\teverybody\"\x91\x01\n" +
 	"\n" +
 	"ReserveIDs\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12 \n" +

@@ -57,6 +57,11 @@ func (m *Command) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		}
 		i -= size
 	}
+	if m.LogTime != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LogTime))
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.Now != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Now))
 		i--
@@ -1868,6 +1873,16 @@ func (m *RenewLease) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Everybody {
+		i--
+		if m.Everybody {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x10
+	}
 	if len(m.ClientName) > 0 {
 		i -= len(m.ClientName)
 		copy(dAtA[i:], m.ClientName)
@@ -2691,6 +2706,9 @@ func (m *Command) SizeVT() (n int) {
 	if m.Now != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Now))
 	}
+	if m.LogTime != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.LogTime))
+	}
 	if vtmsg, ok := m.Op.(interface{ SizeVT() int }); ok {
 		n += vtmsg.SizeVT()
 	}
@@ -3484,6 +3502,9 @@ func (m *RenewLease) SizeVT() (n int) {
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.Everybody {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3925,6 +3946,25 @@ func (m *Command) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Now |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LogTime", wireType)
+			}
+			m.LogTime = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.LogTime |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -7688,6 +7728,26 @@ func (m *RenewLease) UnmarshalVT(dAtA []byte) error {
 			}
 			m.ClientName = string(dAtA[iNdEx:postIndex])
 			iNdEx = postIndex
+		case 2:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Everybody", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Everybody = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

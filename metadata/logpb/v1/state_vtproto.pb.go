@@ -713,6 +713,20 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.LeasesRenewed != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LeasesRenewed))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x90
+	}
+	if m.LogTime != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LogTime))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x88
+	}
 	if m.KeysRolled != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.KeysRolled))
 		i--
@@ -1196,6 +1210,12 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.KeysRolled != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.KeysRolled))
+	}
+	if m.LogTime != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.LogTime))
+	}
+	if m.LeasesRenewed != 0 {
+		n += 2 + protohelpers.SizeOfVarint(uint64(m.LeasesRenewed))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3437,6 +3457,44 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.KeysRolled |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 17:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LogTime", wireType)
+			}
+			m.LogTime = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.LogTime |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 18:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field LeasesRenewed", wireType)
+			}
+			m.LeasesRenewed = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.LeasesRenewed |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
