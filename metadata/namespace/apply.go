@@ -206,8 +206,9 @@ func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 		result.Err = err
 		return
 	}
-	if now := metadata.Time(cmd.Now); now > ns.meta.now {
-		ns.meta.now = now
+	ns.meta.now = metadata.Time(cmd.Now)
+	if t := LogTime(cmd.LogTime); t > ns.meta.logTime && t-ns.meta.logTime <= maxIdle {
+		ns.meta.logTime = t
 	}
 	ns.expireRetries()
 	t := &txn{caller: callerOfCommand(cmd.Caller), result: result}

@@ -3,6 +3,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -133,15 +134,48 @@ func TestEntriesOfManyCommandsDoTheSame(t *testing.T) {
 	checkSound(t, ns)
 }
 
-func TestReplicatedTimeNeverGoesBack(t *testing.T) {
+func TestLogTimeNeverGoesBackNorFarAhead(t *testing.T) {
 	w := newWorld(t, Config{})
-	w.now = 5000
-	w.do(super, &logpb.Mkdirs{Target: to("/a"), Mode: 0o755})
-	w.now = 1000 // another leader with another clock
-	w.do(super, &logpb.Mkdirs{Target: to("/a/b"), Mode: 0o755})
-	st, err := w.ns.Stat(super, "/a/b")
-	if err != nil || st.MTime != 5000 || w.ns.Now() != 5000 {
-		t.Errorf("made at %v, now is %v, %v", st, w.ns.Now(), err)
+	at := func(now LogTime) LogTime {
+		cmd := command(super, &logpb.RenewLease{ClientName: "c"})
+		cmd.LogTime = int64(now)
+		data, err := cmd.MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.entry(data)
+		return w.ns.LogTime()
+	}
+	for _, step := range []struct{ given, want LogTime }{{5000, 5000}, {1000, 5000}, {6000, 6000}, {math.MaxInt64, 6000}, {math.MinInt64, 6000}, {maxIdle, maxIdle}} {
+		if got := at(step.given); got != step.want {
+			t.Errorf("after a command of %d it is %d, want %d", step.given, got, step.want)
+		}
+	}
+	w.reopen()
+	if got := w.ns.LogTime(); got != maxIdle {
+		t.Errorf("%d after a restart", got)
+	}
+}
+
+// A new leader renews all leases in one command; none was renewed while nobody led.
+func TestAllLeasesAreRenewedTogether(t *testing.T) {
+	w := newWorld(t, Config{})
+	for i := range 3 {
+		w.do(super, create(fmt.Sprintf("/f%d", i), fmt.Sprintf("c%d", i)))
+	}
+	w.now += metadata.Time(SoftLimit) - 1
+	w.do(super, &logpb.RenewLease{Everybody: true})
+	w.reopen()
+	w.now += metadata.Time(SoftLimit)
+	for i, l := range w.ns.Leases() {
+		if r := w.do(super, create(fmt.Sprintf("/f%d", i), "other")); r.Expired != nil || !errors.Is(r.Err, metadata.ErrBeingCreated) {
+			t.Errorf("%s: %v", l.Holder, r.Err)
+		}
+	}
+	w.check()
+	w.now += 2
+	if r := w.do(super, create("/f0", "other")); r.Expired == nil {
+		t.Errorf("they never end: %v", r.Err)
 	}
 }
 
@@ -189,7 +223,7 @@ func TestRetryEvictionSurvivesRestart(t *testing.T) {
 	for range 5 {
 		scribble(w, r, 100)
 		w.reopen()
-		w.now += RetryExpiry / 3
+		w.now += metadata.Time(RetryExpiry) / 3
 	}
 	again := fresh(t, mem.New(), 0)
 	w.replay(again)

@@ -58,7 +58,7 @@ func (m *modelKeys) compare(t *rapid.T, name string, ns *Namespace) {
 			want = append(want, metadata.BlockKey{ID: k.id, Seed: metadata.KeySeed(k.seed)})
 		}
 	}
-	if got, rolled := ns.BlockKeys(); !slices.Equal(got, want) || rolled != m.rolled {
+	if got, rolled := ns.BlockKeys(); !slices.Equal(got, want) || rolled != LogTime(m.rolled) {
 		t.Fatalf("%s has %d block keys, rolled at %d; the model %d, rolled at %d", name, len(got), rolled, len(want), m.rolled)
 	}
 	if got := ns.NewestBlockKey(); int(got) != len(m.all) {

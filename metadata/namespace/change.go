@@ -166,9 +166,10 @@ func (ns *Namespace) letDeadGo() {
 	ns.deadDirty = 0
 }
 
-// modified raises the modification time of a directory, as an entry came or went.
+// modified sets the modification time of a directory, as an entry came or went. HDFS only raises it: a clock that was ahead
+// once would stop it there.
 func (ns *Namespace) modified(dir *inode) {
-	if ns.meta.now > dir.mtime {
+	if ns.meta.now != dir.mtime {
 		ns.touch(dir)
 		dir.mtime = ns.meta.now
 	}

@@ -220,7 +220,7 @@ func (c *chooser) message(m protoreflect.Message) {
 			}
 		case field.Message() != nil:
 			c.message(m.Mutable(field).Message())
-		case field.Name() == "now":
+		case field.Name() == "now", field.Name() == "log_time":
 		default:
 			m.Set(field, c.value(field))
 		}

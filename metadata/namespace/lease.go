@@ -12,7 +12,7 @@ import (
 type lease struct {
 	holder     string
 	clientNode string
-	renewed    metadata.Time
+	renewed    LogTime
 	files      map[metadata.INodeID]struct{}
 
 	hash    uint64
@@ -37,7 +37,7 @@ func (ns *Namespace) openFile(n *inode, c *construction) {
 		ns.leases[c.holder] = l
 	}
 	ns.touchLease(l)
-	l.renewed = ns.meta.now
+	l.renewed = ns.meta.logTime
 	if c.clientNode != "" {
 		l.clientNode = c.clientNode
 	}
@@ -90,7 +90,7 @@ func (ns *Namespace) loadLeases() error {
 		}
 		holder := string(key[1:])
 		ns.leases[holder] = &lease{
-			holder: holder, clientNode: r.ClientNode, renewed: metadata.Time(r.Renewed),
+			holder: holder, clientNode: r.ClientNode, renewed: LogTime(r.Renewed),
 			files: map[metadata.INodeID]struct{}{}, hash: hashRecord(key, value),
 		}
 		return true
@@ -116,9 +116,12 @@ func (ns *Namespace) loadLeases() error {
 	return nil
 }
 
+// renewed is when a lease was renewed last, by its holder or with all others.
+func (ns *Namespace) renewed(l *lease) LogTime { return max(l.renewed, ns.meta.leasesRenewed) }
+
 // expired reports whether a lease was not renewed for limit.
-func (ns *Namespace) expired(l *lease, limit metadata.Time) bool {
-	return ns.meta.now-l.renewed > limit
+func (ns *Namespace) expired(l *lease, limit LogTime) bool {
+	return ns.meta.logTime-ns.renewed(l) > limit
 }
 
 // describe is how HDFS names a holder in the messages of a lost lease.

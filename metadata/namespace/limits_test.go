@@ -279,40 +279,90 @@ func TestTreesDeeperThanPathsAreLoaded(t *testing.T) {
 	w.check()
 }
 
-// The greatest inode that commands can make has to fit a checkpoint: otherwise whoever makes one stops every member.
-func TestGreatestINodeFitsACheckpoint(t *testing.T) {
+// The greatest records that commands can make have to fit a checkpoint and a snapshot: otherwise whoever makes one stops
+// every member. There is one of each class, and the two kinds of inodes.
+func TestGreatestRecordsFitACheckpoint(t *testing.T) {
 	w := newWorld(t, Config{})
 	long := strings.Repeat("o", MaxName)
-	op := create("/"+strings.Repeat("f", metadata.MaxNameLength), strings.Repeat("c", MaxName))
-	op.ClientNode, op.BlockSize = strings.Repeat("n", MaxName), maxLength
-	id := w.do(super, op).Status.ID
-	n := w.ns.inodes[id]
-	for i := range metadata.MaxXAttrs {
-		name := fmt.Sprintf("%04d", i)
-		r := w.do(super, &logpb.SetXAttr{Target: to("/" + n.name), Create: true, Attribute: &logpb.XAttr{
-			Namespace: logpb.XAttr_TRUSTED, Name: name, Value: make([]byte, metadata.MaxXAttrSize-len(name)),
-		}})
+	must := func(op any) *Result {
+		t.Helper()
+		r := w.do(super, op)
 		if r.Err != nil {
 			t.Fatal(r.Err)
 		}
+		return r
 	}
-	acl := &logpb.SetACL{Target: to("/" + n.name), Change: logpb.SetACL_MODIFY}
-	for i := range metadata.MaxACLEntries - 4 {
-		acl.Entries = append(acl.Entries, &logpb.ACLEntry{Name: fmt.Sprintf("%0*d", MaxName, i), Rights: 7})
+	owner := metadata.Caller{User: long, Superuser: true, Host: long}
+	file, dir := "/"+strings.Repeat("f", metadata.MaxNameLength), "/"+strings.Repeat("d", metadata.MaxNameLength)
+	op := create(file, strings.Repeat("c", MaxName))
+	op.ClientNode, op.BlockSize, op.Replication = strings.Repeat("n", MaxName), maxLength, metadata.MaxReplication
+	opened := w.do(owner, op)
+	if opened.Err != nil {
+		t.Fatal(opened.Err)
 	}
-	if r := w.do(super, acl); r.Err != nil {
+	must(&logpb.Mkdirs{Target: to(dir), Mode: 0o1777})
+	must(&logpb.SetQuota{Target: to(dir), Names: math.MaxInt64 - 1, Space: math.MaxInt64 - 1})
+	for _, path := range []string{file, dir} {
+		target := to(path)
+		for i := range metadata.MaxXAttrs {
+			name := fmt.Sprintf("%04d", i)
+			must(&logpb.SetXAttr{Target: target, Create: true, Attribute: &logpb.XAttr{
+				Namespace: logpb.XAttr_TRUSTED, Name: name, Value: make([]byte, metadata.MaxXAttrSize-len(name)),
+			}})
+		}
+		if path == file { // does not count among those
+			must(&logpb.SetXAttr{Target: target, Create: true, Attribute: &logpb.XAttr{Namespace: logpb.XAttr_SECURITY, Name: unreadableBySuperuser[len("security."):]}})
+		}
+		acl := &logpb.SetACL{Target: target, Change: logpb.SetACL_MODIFY}
+		for i := range metadata.MaxACLEntries - 4 { // the others are those of the mode
+			acl.Entries = append(acl.Entries, &logpb.ACLEntry{Name: fmt.Sprintf("%0*d", MaxName, i), Rights: 7})
+			if path == dir {
+				acl.Entries = append(acl.Entries, &logpb.ACLEntry{Default: true, Name: fmt.Sprintf("%0*d", MaxName, i), Rights: 7})
+			}
+		}
+		must(acl)
+		must(&logpb.SetOwner{Target: target, Owner: long, Group: long})
+		must(&logpb.SetStoragePolicy{Target: target, Policy: 12})
+		must(&logpb.SetTimes{Target: target, Mtime: math.MaxInt64, Atime: math.MaxInt64})
+	}
+	v := must(&logpb.ReserveIDs{Blocks: 1, Generations: 1, Owner: long, Group: long, ClusterId: long}).Reserved
+	add := &logpb.AddBlock{Inode: uint64(opened.Status.ID), ClientName: op.ClientName, Block: &logpb.Block{Id: int64(v.FirstBlock), Generation: uint64(v.FirstGeneration)}}
+	for i := range maxPipeline {
+		add.Nodes = append(add.Nodes, fmt.Sprintf("%0*d", MaxName, i))
+	}
+	if r := w.do(owner, add); r.Err != nil {
 		t.Fatal(r.Err)
 	}
-	if r := w.do(super, &logpb.SetOwner{Target: to("/" + n.name), Owner: long, Group: long}); r.Err != nil {
-		t.Fatal(r.Err)
+	seeds := func(n int) (out [][]byte) {
+		for range n {
+			out = append(out, make([]byte, metadata.KeySeedSize))
+		}
+		return out
+	}
+	must(&logpb.RollBlockKeys{Seeds: seeds(2), Keep: maxKeep})
+	for i := range maxBlockKeys - 2 {
+		must(&logpb.RollBlockKeys{After: int32(i + 2), Seeds: seeds(1), Keep: maxKeep})
 	}
 	// Blocks with the numbers that take the most bytes: ids and generations are never that great.
+	n := w.ns.inodes[opened.Status.ID]
 	w.ns.touch(n)
-	for range MaxBlocks {
+	for range MaxBlocks - 1 {
 		n.file.blocks = append(n.file.blocks, metadata.Block{ID: math.MaxInt64, Generation: math.MaxInt64, Length: maxLength})
 	}
-	if _, value := w.ns.enc.entry(n); len(value) > kv.MaxValue || len(value) < kv.MaxValue/2 {
-		t.Errorf("its record has %d bytes, a store takes %d", len(value), kv.MaxValue)
+	w.do(super, &logpb.Mkdirs{Target: to("/settle"), Mode: 0o755})
+	_, value := w.ns.enc.entry(n)
+	t.Logf("the greatest record has %d bytes, a store takes %d", len(value), kv.MaxValue)
+	if len(value) < kv.MaxValue/2 {
+		t.Error("that is not the greatest")
+	}
+	stream := w.snapshot()
+	restore(t, stream)
+	w.open()
+	if _, ok := w.ns.FileByID(opened.Status.ID); !ok {
+		t.Error("the file is not in the checkpoint")
+	}
+	if st, err := w.ns.Stat(super, dir); err != nil || st == nil {
+		t.Errorf("the directory is not in the checkpoint: %v", err)
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 // Limits and times that are part of the state machine: changing one changes what commands do, so they are no settings.
 const (
 	// SoftLimit is how long after its last renewal a lease may be taken over by another writer.
-	SoftLimit = metadata.Time(60 * 1000)
-	// HardLimit is how long after its last renewal a lease is recovered without anybody asking.
-	HardLimit = metadata.Time(20 * 60 * 1000)
+	SoftLimit = LogTime(60 * 1000)
 	// RecoveryHolder holds the leases of files whose last block is being recovered.
 	RecoveryHolder = "HDFS_NameNode"
 	// MaxBlocks is how many blocks a file may have (dfs.namenode.fs-limits.max-blocks-per-file).
@@ -29,6 +27,15 @@ const (
 	ReclaimStep   = 32
 	ReclaimDelete = 1024
 )
+
+// LogTime is milliseconds for which leaders have led, since the cluster's first one did, as their monotonic clocks counted
+// them: no wall clock moves it, and it stands still while nobody leads. Commands carry it. Leases, answers and keys are
+// counted in it.
+type LogTime int64
+
+// maxIdle bounds by how much one command may advance log time, a year: a leader that was idle for longer is unlikely, and
+// a number that some fault made would end everything that is counted in it.
+const maxIdle = LogTime(365 * 24 * 3600 * 1000)
 
 // DefaultMinBlockSize is HDFS's dfs.namenode.fs-limits.min-block-size.
 const DefaultMinBlockSize = 1 << 20
@@ -108,7 +115,9 @@ type Namespace struct {
 
 // meta are the counters of the state; they are part of its hash.
 type meta struct {
-	now            metadata.Time
+	now            metadata.Time // wall clock of the last command's proposer
+	logTime        LogTime
+	leasesRenewed  LogTime // when all leases were renewed together
 	nextINode      metadata.INodeID
 	nextBlock      metadata.BlockID
 	nextGeneration metadata.Generation
@@ -120,7 +129,7 @@ type meta struct {
 	blocks         uint64
 	quotas         uint64            // directories with a quota
 	keys           []*logpb.BlockKey // by id; nobody changes what is in it
-	rolled         metadata.Time     // when the last key came
+	rolled         LogTime           // when the last key came
 }
 
 const (
@@ -206,6 +215,8 @@ func (m *meta) marker() logpb.Marker {
 	return logpb.Marker{
 		Version:        formatVersion,
 		Now:            int64(m.now),
+		LogTime:        int64(m.logTime),
+		LeasesRenewed:  int64(m.leasesRenewed),
 		NextInode:      uint64(m.nextINode),
 		NextBlock:      int64(m.nextBlock),
 		NextGeneration: uint64(m.nextGeneration),
@@ -224,6 +235,8 @@ func (m *meta) marker() logpb.Marker {
 func metaOf(r *logpb.Marker) meta {
 	return meta{
 		now:            metadata.Time(r.Now),
+		logTime:        LogTime(r.LogTime),
+		leasesRenewed:  LogTime(r.LeasesRenewed),
 		nextINode:      metadata.INodeID(r.NextInode),
 		nextBlock:      metadata.BlockID(r.NextBlock),
 		nextGeneration: metadata.Generation(r.NextGeneration),
@@ -235,7 +248,7 @@ func metaOf(r *logpb.Marker) meta {
 		blocks:         r.Blocks,
 		quotas:         r.Quotas,
 		keys:           r.BlockKeys,
-		rolled:         metadata.Time(r.KeysRolled),
+		rolled:         LogTime(r.KeysRolled),
 	}
 }
 
@@ -259,7 +272,14 @@ func (ns *Namespace) StateHash() (index, hash uint64) {
 	return ns.applied, ns.published
 }
 
-// Now is the replicated time: the greatest that a command has carried.
+// LogTime is the log time of the state.
+func (ns *Namespace) LogTime() LogTime {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	return ns.meta.logTime
+}
+
+// Now is the wall clock of whoever proposed the last command.
 func (ns *Namespace) Now() metadata.Time {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
@@ -273,9 +293,9 @@ func (ns *Namespace) ClusterID() string {
 	return ns.meta.clusterID
 }
 
-// BlockKeys are the keys that sign block tokens, by ascending id, and the replicated time at which the last one came.
+// BlockKeys are the keys that sign block tokens, by ascending id, and the log time at which the last one came.
 // The last but one signs.
-func (ns *Namespace) BlockKeys() (keys []metadata.BlockKey, rolled metadata.Time) {
+func (ns *Namespace) BlockKeys() (keys []metadata.BlockKey, rolled LogTime) {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
 	for _, k := range ns.meta.keys {

@@ -23,6 +23,6 @@ func (ns *Namespace) abandonBlock(t *txn, op *logpb.AbandonBlock) {
 	before := ns.metered(n)
 	ns.touch(n)
 	ns.removeLast(n)
-	n.file.open.state = Complete
+	n.file.open.completed()
 	ns.recharge(n, before)
 }

@@ -13,6 +13,9 @@ import (
 // Errors: those of checkLease; ErrIO when previous is not the file's last block, or does not agree with it.
 func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 	n, err := ns.checkLease(&t.caller, metadata.INodeID(op.Inode), op.ClientName, true)
+	if err == nil {
+		err = checkNodes(op.Nodes)
+	}
 	if err != nil {
 		t.fail(err)
 		return
@@ -64,6 +67,7 @@ func (ns *Namespace) addBlockTo(t *txn, op *logpb.AddBlock) {
 	offset := f.length
 	ns.appendBlock(n, block)
 	f.open.state, f.open.recovery = UnderConstruction, 0
+	f.open.synced, f.open.nodes = false, op.Nodes
 	ns.recharge(n, before)
 	ns.lastAdded(n)
 	t.result.Block, t.result.Offset = &block, offset
@@ -120,7 +124,7 @@ func (ns *Namespace) commitLast(n *inode, b metadata.Block) error {
 	}
 	ns.touch(n)
 	f.setLastLength(b.Length)
-	f.open.state = Complete
+	f.open.completed()
 	ns.lastChanged(n)
 	return nil
 }
@@ -138,6 +142,22 @@ func (ns *Namespace) checkNewBlock(b metadata.Block) error {
 	}
 	if owner != nil {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "Block %v is already of inode %d", b, owner.id)
+	}
+	return nil
+}
+
+// maxPipeline bounds the datanodes of a pipeline: one for each replica that there may be.
+const maxPipeline = metadata.MaxReplication
+
+// checkNodes bounds what a file keeps of a pipeline.
+func checkNodes(nodes []string) error {
+	if len(nodes) > maxPipeline {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "A pipeline of %d datanodes, %d is the limit", len(nodes), maxPipeline)
+	}
+	for _, id := range nodes {
+		if id == "" || len(id) > MaxName {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "Id of a datanode of %d bytes, %d is the limit", len(id), MaxName)
+		}
 	}
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 // under the recovery id as their generation, or there are none and the block goes. The file is closed when asked. A
 // repetition finds the file closed and does nothing.
 //
-// Errors: ErrIO for an unknown block or another recovery than the current one; ErrNotExist when the file was deleted.
+// Errors: ErrIO for an unknown block or another recovery than the current one, and when a block that has bytes, known or
+// synced, is to go; ErrNotExist when the file was deleted.
 func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 	block := blockOf(op.Block)
 	n, err := ns.byBlock(block.ID, true)
@@ -48,6 +49,10 @@ func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 		t.failf(metadata.ErrIO, "Block %s is being truncated to %d bytes, its recovery ended with %d", blockName(block), cut-1, op.Length)
 		return
 	}
+	if op.DeleteBlock && (last.Length > 0 || f.open.synced) {
+		t.failf(metadata.ErrIO, "Block %s has bytes that were promised to be kept: it is not dropped while replicas are missing", blockName(*last))
+		return
+	}
 	before := ns.metered(n)
 	ns.touch(n)
 	if op.DeleteBlock {
@@ -56,7 +61,7 @@ func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 		last.Generation = f.open.recovery
 		f.setLastLength(op.Length)
 	}
-	f.open.state, f.open.recovery, f.open.truncate = Complete, 0, 0
+	f.open.completed()
 	ns.recharge(n, before)
 	if op.Close {
 		ns.finish(n)

@@ -5,7 +5,8 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// fsync records that the last block has at least so many bytes that readers can see. It never makes a block shorter.
+// fsync records that bytes of the last block are on the disks of its datanodes, so that no recovery drops the block, and,
+// when the client says it, how many readers can see at least. It never makes a block shorter.
 //
 // Errors: those of checkLease; ErrInvalidArgument.
 func (ns *Namespace) fsync(t *txn, op *logpb.Fsync) {
@@ -20,10 +21,16 @@ func (ns *Namespace) fsync(t *txn, op *logpb.Fsync) {
 	}
 	t.result.OK = true
 	last := n.file.last()
-	if last == nil || n.file.lastState() != UnderConstruction || op.LastBlockLength <= last.Length {
+	if last == nil || n.file.lastState() != UnderConstruction {
 		return
 	}
-	ns.touch(n)
-	n.file.setLastLength(op.LastBlockLength)
-	ns.lastChanged(n)
+	if !n.file.open.synced {
+		ns.touch(n)
+		n.file.open.synced = true
+	}
+	if op.LastBlockLength > last.Length {
+		ns.touch(n)
+		n.file.setLastLength(op.LastBlockLength)
+		ns.lastChanged(n)
+	}
 }

@@ -36,7 +36,7 @@ func (ns *Namespace) rollBlockKeys(t *txn, op *logpb.RollBlockKeys) {
 	}
 	var keys []*logpb.BlockKey
 	for _, k := range m.keys {
-		if k.Expires == 0 || metadata.Time(k.Expires) >= m.now {
+		if k.Expires == 0 || LogTime(k.Expires) >= m.logTime {
 			keys = append(keys, k)
 		}
 	}
@@ -50,10 +50,10 @@ func (ns *Namespace) rollBlockKeys(t *txn, op *logpb.RollBlockKeys) {
 	}
 	for i, k := range keys[:max(len(keys)-signingKeys, 0)] {
 		if k.Expires == 0 {
-			keys[i] = &logpb.BlockKey{Id: k.Id, Seed: k.Seed, Expires: max(int64(m.now)+op.Keep, 1)}
+			keys[i] = &logpb.BlockKey{Id: k.Id, Seed: k.Seed, Expires: max(int64(m.logTime)+op.Keep, 1)}
 		}
 	}
-	m.keys, m.rolled = keys, m.now
+	m.keys, m.rolled = keys, m.logTime
 	t.result.OK = true
 }
 

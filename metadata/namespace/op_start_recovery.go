@@ -39,6 +39,7 @@ func (ns *Namespace) startRecovery(t *txn, op *logpb.StartRecovery) {
 	ns.openFile(n, &construction{
 		holder: RecoveryHolder, clientHost: o.clientHost,
 		state: UnderRecovery, recovery: id, truncate: o.truncate,
+		synced: o.synced, nodes: o.nodes,
 	})
 	ns.lastChanged(n)
 	t.result.File = n.info()

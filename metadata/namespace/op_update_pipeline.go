@@ -13,6 +13,9 @@ import (
 func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 	old, next := blockOf(op.OldBlock), blockOf(op.NewBlock)
 	n, err := ns.checkPipeline(&t.caller, old, op.ClientName, true)
+	if err == nil {
+		err = checkNodes(op.Nodes)
+	}
 	if err != nil {
 		t.fail(err)
 		return
@@ -27,6 +30,7 @@ func (ns *Namespace) updatePipeline(t *txn, op *logpb.UpdatePipeline) {
 	ns.touch(n)
 	last.Generation = next.Generation
 	n.file.setLastLength(next.Length)
+	n.file.open.nodes = op.Nodes
 	ns.lastChanged(n)
 	t.result.OK = true
 }

@@ -437,7 +437,7 @@ func (ns *Namespace) Replay(user string, clientID []byte, callID int32, op uint3
 // LeaseInfo is a client's lease.
 type LeaseInfo struct {
 	Holder  string
-	Renewed metadata.Time
+	Renewed LogTime
 	// Files are the inodes that the holder has open, in ascending order. Deleted ones may be among them for a while.
 	Files []metadata.INodeID
 	// ClientNode is the datanode that writes for the holder; empty: none.
@@ -450,7 +450,7 @@ func (ns *Namespace) Leases() []LeaseInfo {
 	defer ns.mu.RUnlock()
 	all := make([]LeaseInfo, 0, len(ns.leases))
 	for _, l := range ns.leases {
-		info := LeaseInfo{Holder: l.holder, Renewed: l.renewed, ClientNode: l.clientNode}
+		info := LeaseInfo{Holder: l.holder, Renewed: ns.renewed(l), ClientNode: l.clientNode}
 		for id := range l.files {
 			info.Files = append(info.Files, id)
 		}
@@ -462,14 +462,14 @@ func (ns *Namespace) Leases() []LeaseInfo {
 }
 
 // Lease returns when a client's lease was renewed last; false when it has none.
-func (ns *Namespace) Lease(holder string) (metadata.Time, bool) {
+func (ns *Namespace) Lease(holder string) (LogTime, bool) {
 	ns.mu.RLock()
 	defer ns.mu.RUnlock()
 	l := ns.leases[holder]
 	if l == nil {
 		return 0, false
 	}
-	return l.renewed, true
+	return ns.renewed(l), true
 }
 
 // EachBlock calls fn for every block, in memory or not, until it returns false. Commands wait meanwhile: it is meant for

@@ -52,6 +52,10 @@ type FileInfo struct {
 	ClientHost        string
 	LastState         BlockState
 	RecoveryID        metadata.Generation
+	// Synced: bytes of the last block, which is not complete, were synced, whatever its length says. Nodes are the
+	// datanodes of its pipeline.
+	Synced bool
+	Nodes  []string
 	// Truncating: the recovery is to leave TruncateTo bytes of the last block.
 	Truncating bool
 	TruncateTo int64
@@ -98,6 +102,7 @@ func (n *inode) info() *FileInfo {
 		f.UnderConstruction = true
 		f.Holder, f.ClientNode, f.ClientHost = o.holder, o.clientNode, o.clientHost
 		f.LastState, f.RecoveryID = o.state, o.recovery
+		f.Synced, f.Nodes = o.synced, o.nodes
 		if o.truncate > 0 {
 			f.Truncating, f.TruncateTo = true, o.truncate-1
 		}

@@ -13,7 +13,7 @@ import (
 // Bounds of the retry cache. They are part of the state machine.
 const (
 	// RetryExpiry is how long an answer is kept (dfs.namenode.retrycache.expirytime.millis).
-	RetryExpiry = metadata.Time(10 * 60 * 1000)
+	RetryExpiry = LogTime(10 * 60 * 1000)
 	// RetryPerClient and RetryTotal are how many are kept; the oldest go first.
 	RetryPerClient = 4096
 	RetryTotal     = 131072
@@ -42,7 +42,7 @@ func retryKeyOf(user string, clientID []byte, call int32) (key retryKey, ok bool
 type retryEntry struct {
 	key      retryKey
 	sequence uint64
-	time     metadata.Time
+	time     LogTime
 	value    []byte
 	hash     uint64
 	epoch    uint32 // in which it came
@@ -111,8 +111,8 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 		ns.forget(old)
 	}
 	e := &retryEntry{
-		key: key, sequence: ns.meta.nextRetry, time: ns.meta.now,
-		value: ns.enc.retry(key, op, ns.meta.now, r), epoch: ns.epoch,
+		key: key, sequence: ns.meta.nextRetry, time: ns.meta.logTime,
+		value: ns.enc.retry(key, op, ns.meta.logTime, r), epoch: ns.epoch,
 	}
 	e.hash = e.sum()
 	ns.meta.nextRetry++
@@ -132,7 +132,7 @@ func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 }
 
 // retry encodes an answer into bytes of its own.
-func (e *encoder) retry(key retryKey, op uint32, now metadata.Time, r *Result) []byte {
+func (e *encoder) retry(key retryKey, op uint32, now LogTime, r *Result) []byte {
 	record := &e.answer
 	record.Client = append(record.Client[:0], key.client[:]...)
 	record.Call, record.Time, record.Op = key.call, int64(now), op
@@ -160,7 +160,7 @@ func (e *retryEntry) sum() uint64 {
 func (ns *Namespace) expireRetries() {
 	for range 4 {
 		e := ns.retries.order.front()
-		if e == nil || ns.meta.now-e.time <= RetryExpiry {
+		if e == nil || ns.meta.logTime-e.time <= RetryExpiry {
 			return
 		}
 		ns.forget(e)
@@ -188,7 +188,7 @@ func (ns *Namespace) forget(e *retryEntry) {
 // replay returns the stored answer of a repeated request; nil for a new one.
 func (ns *Namespace) replay(key retryKey, op uint32) *Result {
 	e := ns.retries.entries[key]
-	if e == nil || ns.meta.now-e.time > RetryExpiry {
+	if e == nil || ns.meta.logTime-e.time > RetryExpiry {
 		return nil
 	}
 	var record logpb.Retry
@@ -225,7 +225,7 @@ func (ns *Namespace) loadRetries() error {
 			return false
 		}
 		e := &retryEntry{
-			key: id, sequence: binary.BigEndian.Uint64(key[1:]), time: metadata.Time(r.Time),
+			key: id, sequence: binary.BigEndian.Uint64(key[1:]), time: LogTime(r.Time),
 			value: slices.Clone(value), hash: hashRecord(key, value), epoch: loadedEpoch,
 		}
 		ns.retries.insert(e) // in the order of keys, which is that of age

@@ -19,6 +19,7 @@ type world struct {
 	ns    *Namespace
 	index uint64
 	now   metadata.Time
+	ahead LogTime    // of log time before now
 	log   [][][]byte // log[i] is the entry with index i+1
 }
 
@@ -45,7 +46,7 @@ func (w *world) open() {
 // apply proposes one command in an entry of its own.
 func (w *world) apply(cmd *logpb.Command) *Result {
 	w.t.Helper()
-	cmd.Now = int64(w.now)
+	cmd.Now, cmd.LogTime = int64(w.now), int64(w.now)+int64(w.ahead)
 	data, err := cmd.MarshalVT()
 	if err != nil {
 		w.t.Fatal(err)
@@ -57,6 +58,12 @@ func (w *world) entry(commands ...[]byte) []any {
 	w.index++
 	w.log = append(w.log, commands)
 	return w.ns.Apply(w.index, commands)
+}
+
+// clock sets the proposer's wall clock, which log time does not notice.
+func (w *world) clock(t metadata.Time) {
+	w.ahead += LogTime(w.now - t)
+	w.now = t
 }
 
 // do is apply by a caller.

@@ -58,10 +58,35 @@ func (m *Manager) holders(b *block) []*node {
 }
 
 // Nowhere reports whether no datanode is known to hold, or to have been asked to hold, a replica of the block, and that
-// is certain because every live node has reported.
-func (m *Manager) Nowhere(id metadata.BlockID) bool {
+// is certain: every live node has reported, and so has every node of the pipeline that the namespace has recorded.
+func (m *Manager) Nowhere(id metadata.BlockID, pipeline []string) bool {
 	b := m.blocks[id]
-	return b != nil && len(m.holders(b)) == 0 && len(m.order) > 0 && m.allReported()
+	return b != nil && len(m.holders(b)) == 0 && m.heardOf(pipeline)
+}
+
+// Unwritten reports whether no replica with a byte of the open block is known, and that is certain as for Nowhere. The
+// word of one node that has none is not enough: others of the pipeline may be late.
+func (m *Manager) Unwritten(id metadata.BlockID, pipeline []string) bool {
+	b := m.blocks[id]
+	if b == nil || len(b.good) > 0 || !m.heardOf(pipeline) {
+		return false
+	}
+	return !slices.ContainsFunc(b.odds(), func(o odd) bool { return o.length > 0 && o.generation >= b.generation && !o.corrupt })
+}
+
+// heardOf reports whether every live node, and every node of the pipeline, has reported in full.
+func (m *Manager) heardOf(pipeline []string) bool {
+	return len(m.order) > 0 && m.allReported() && len(m.Late(pipeline)) == 0
+}
+
+// Late are the nodes of a pipeline that are not known, or dead, or have not reported in full since they registered.
+func (m *Manager) Late(pipeline []string) (late []string) {
+	for _, id := range pipeline {
+		if n := m.nodes[namenode.NodeID(id)]; n == nil || !n.alive || !n.reported {
+			late = append(late, id)
+		}
+	}
+	return late
 }
 
 // Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an

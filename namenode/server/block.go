@@ -85,6 +85,9 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 			return
 		}
 		op := &logpb.AddBlock{Inode: uint64(id), ClientName: req.Client, Block: blockOf(b)}
+		for _, at := range choice.Targets {
+			op.Nodes = append(op.Nodes, string(at.Node.ID))
+		}
 		if req.Previous != nil {
 			op.Previous = blockOf(*req.Previous)
 		}
@@ -257,10 +260,12 @@ func (s *Server) BumpBlock(c metadata.Caller, client string, b metadata.Block, d
 
 // UpdatePipeline implements namenode.Writer.
 func (s *Server) UpdatePipeline(c metadata.Caller, r namenode.UpdatePipelineRequest, done func(error)) {
+	op := &logpb.UpdatePipeline{ClientName: r.Client, OldBlock: blockOf(r.Old), NewBlock: blockOf(r.New)}
+	for _, id := range r.Nodes {
+		op.Nodes = append(op.Nodes, string(id))
+	}
 	e := &envelope{}
-	e.command.Op = &logpb.Command_UpdatePipeline{UpdatePipeline: &logpb.UpdatePipeline{
-		ClientName: r.Client, OldBlock: blockOf(r.Old), NewBlock: blockOf(r.New),
-	}}
+	e.command.Op = &logpb.Command_UpdatePipeline{UpdatePipeline: op}
 	s.change(&c, r.Retry, e, func(_ *namespace.Result, err error) {
 		if err != nil {
 			done(err)

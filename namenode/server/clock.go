@@ -5,35 +5,41 @@ import (
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
 )
 
-// clock gives the times that commands carry: the wall clock's, but never backwards and never more than a tenth faster or
-// slower than time really passes. Leases are counted in these times, so that an administrator who sets the clock, or a
-// bad time server, does not end them.
+// clock gives the two times that commands carry.
+//
+// The wall clock is for what people read: modification and access times. Whatever an administrator or a bad time server
+// does to it shows there, and is over when it is right again.
+//
+// Log time goes on from where the log has it, by this process's monotonic clock, while this member leads. Leases and
+// everything else that ends is counted in it.
 type clock struct {
-	mu   sync.Mutex
-	last time.Time // with its monotonic part
-	now  int64     // nanoseconds since 1970, what was given at last
+	mu    sync.Mutex
+	since time.Time         // when this reign's log time began, with its monotonic part; zero: it has not
+	base  namespace.LogTime // what it was then
 }
 
-func (c *clock) read() metadata.Time {
-	now := time.Now() // one reading of both clocks: between two of them a busy machine may let milliseconds pass
-	return c.at(now, now.UnixNano())
-}
+// wall is the time of the day.
+func (c *clock) wall() metadata.Time { return metadata.Time(time.Now().UnixMilli()) }
 
-// at is read at a point of monotonic time when the wall clock shows wall.
-func (c *clock) at(now time.Time, wall int64) metadata.Time {
+// start begins the log time of a reign at the point of time now.
+func (c *clock) start(base namespace.LogTime, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.last.IsZero() {
-		c.now = wall
-	} else if passed := now.Sub(c.last).Nanoseconds(); passed > 0 {
-		limit := passed / 10
-		ahead := wall - (c.now + passed)
-		c.now += passed + min(max(ahead, -limit), limit)
-	} else {
-		now = c.last // calls that overtook each other
+	c.base, c.since = base, now
+}
+
+// stop ends a reign's log time.
+func (c *clock) stop() { c.start(0, time.Time{}) }
+
+// log is the log time at the point of time now; 0, which moves nothing, before start.
+func (c *clock) log(now time.Time) namespace.LogTime {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		return 0
 	}
-	c.last = now
-	return metadata.Time(c.now / int64(time.Millisecond))
+	return c.base + namespace.LogTime(now.Sub(c.since).Milliseconds())
 }

@@ -274,6 +274,11 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 		return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "the request names no block"))
 	}
 	b := fromWire(r.Block)
+	if r.DeleteBlock {
+		if err := s.mayDrop(b.ID); err != nil {
+			return nil, pb.Status(err)
+		}
+	}
 	var at []namenode.Location
 	s.soft.mu.Lock()
 	for _, n := range r.Locations {
@@ -299,6 +304,25 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 	case <-ctx.Done():
 		return nil, pb.Status(ctx.Err())
 	}
+}
+
+// mayDrop refuses to drop a block because the primary of its recovery found no replica, while other datanodes may have
+// one. The namespace refuses for a block of which bytes were promised.
+func (s *Server) mayDrop(id metadata.BlockID) error {
+	o, ok := s.ns.BlockOwner(id)
+	if !ok {
+		return nil
+	}
+	f, ok := s.ns.FileByID(o.INode)
+	if !ok || !f.UnderConstruction {
+		return nil
+	}
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	if s.soft.m.Unwritten(id, f.Nodes) {
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrRetriable, "block %v of %s is not dropped: datanodes %v may have it", o.Block, f.Path, s.soft.m.Late(f.Nodes))
 }
 
 func nodeOf(d *pb.DatanodeID) (namenode.Node, error) {

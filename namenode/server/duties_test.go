@@ -8,41 +8,26 @@ import (
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/hdfs"
 )
 
-func TestClockFollowsTheWallSlowlyAndNeverBack(t *testing.T) {
+// Log time goes on from where the log has it, by the monotonic clock, and has nothing to do with the wall's.
+func TestLogTimeGoesOnFromTheLog(t *testing.T) {
 	var c clock
-	base := time.Now()
-	wall := base.UnixNano()
-	first := c.at(base, wall)
-	// An hour forward: ten seconds later it has gained one.
-	now, last := base, first
-	for range 100 {
-		now = now.Add(100 * time.Millisecond)
-		got := c.at(now, wall+int64(time.Hour)+now.Sub(base).Nanoseconds())
-		if got < last {
-			t.Fatalf("went back from %d to %d", last, got)
-		}
-		last = got
+	began := time.Now()
+	if got := c.log(began); got != 0 {
+		t.Errorf("%d before a reign", got)
 	}
-	if gained := last - first; gained < 10900 || gained > 11100 {
-		t.Errorf("gained %d ms in 10 s, want 11 s", gained)
+	c.start(5000, began)
+	if got := c.log(began.Add(3 * time.Second)); got != 8000 {
+		t.Errorf("%d three seconds after 5000", got)
 	}
-	// Ten years back: it goes on, a tenth slower.
-	mark := last
-	for range 100 {
-		now = now.Add(100 * time.Millisecond)
-		got := c.at(now, wall-int64(10*365*24*time.Hour))
-		if got < last {
-			t.Fatalf("went back from %d to %d", last, got)
-		}
-		last = got
-	}
-	if gained := last - mark; gained < 8900 || gained > 9100 {
-		t.Errorf("gained %d ms in 10 s, want 9 s", gained)
+	c.stop()
+	if got := c.log(began.Add(4 * time.Second)); got != 0 {
+		t.Errorf("%d after a reign", got)
 	}
 }
 
@@ -103,13 +88,34 @@ func TestASilentWritersFileCanBeTakenOver(t *testing.T) {
 	if err := create("other"); !errors.Is(err, metadata.ErrBeingCreated) {
 		t.Fatalf("before the soft limit: %v", err)
 	}
-	m.clock.mu.Lock()
-	m.clock.now += int64(2 * time.Minute)
-	m.clock.mu.Unlock()
+	m.clock.pass(2 * namespace.SoftLimit)
 	if err := create("other"); !errors.Is(err, metadata.ErrRecoveryInProgress) {
 		t.Fatalf("after the soft limit: %v", err)
 	}
 	eventually(t, "the file is closed", func() bool { return errors.Is(create("other"), metadata.ErrExist) })
+}
+
+// Nobody can take over from a writer because its namenode was away: all leases are renewed before a new leader serves.
+func TestLeasesAreRenewedBeforeALeaderServes(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	c.leader().begin(t, "/f", "writer", 1)
+	m := c.leader()
+	m.clock.pass(2 * namespace.SoftLimit)
+	mkdir := make(chan error, 1)
+	m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: "/d", Mode: 0o755}, func(err error) { mkdir <- err })
+	if err := <-mkdir; err != nil {
+		t.Fatal(err)
+	}
+	before := m.ns.LogTime()
+	if renewed, _ := m.ns.Lease("writer"); before-renewed < namespace.SoftLimit {
+		t.Fatalf("renewed at %d, it is %d", renewed, before)
+	}
+	m.stop()
+	c.start(0)
+	m = c.leader()
+	if renewed, ok := m.ns.Lease("writer"); !ok || renewed < before {
+		t.Errorf("it leads, the lease was renewed at %d, log time was %d before", renewed, before)
+	}
 }
 
 func TestRenewedLeasesLast(t *testing.T) {

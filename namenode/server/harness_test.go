@@ -235,11 +235,14 @@ type link struct {
 
 var ports uint32 = 20000
 
-// datanode starts a datanode that speaks to all namenodes.
-func (c *cluster) datanode(uuid string) *datanode {
+// datanode starts a datanode that speaks to all namenodes and has the replicas.
+func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 	c.t.Helper()
 	ports++
 	d := &datanode{t: c.t, uuid: uuid, port: ports, replicas: map[int64]*pb.Replica{}}
+	for _, r := range replicas {
+		d.replicas[r.Block.Id] = r
+	}
 	for _, m := range c.nodes {
 		d.connect(m.grpc, c.secret)
 	}

@@ -104,6 +104,9 @@ func (s *Server) duties(ctx context.Context) error {
 // stepUp begins a reign. A new cluster gets its name before anybody is served.
 func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 	r := &reign{term: term, began: time.Now(), trashAt: time.Now()}
+	if !s.renewAll(ctx) {
+		return false
+	}
 	if s.ns.ClusterID() == "" {
 		named := make(chan error, 1)
 		s.newGeneration(r, func(_ metadata.Generation, err error) { named <- err })
@@ -154,6 +157,7 @@ func (s *Server) stepDown() {
 	s.soft.m.Follow()
 	s.soft.mu.Unlock()
 	s.soft.abandon()
+	s.clock.stop()
 }
 
 // pass lets time pass for the block manager and acts on what it noticed.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -96,26 +97,41 @@ func (s *Server) RenewLease(c metadata.Caller, client string, done func(error)) 
 		done(nil)
 		return
 	}
-	s.send(renewal(client), func(_ *namespace.Result, err error) { done(err) })
+	s.send(&logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{ClientName: client}}},
+		func(_ *namespace.Result, err error) { done(err) })
 }
 
-func renewal(client string) *logpb.Command {
-	return &logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{ClientName: client}}}
+// renewAll gives every writer a full limit, because none could renew while nobody led, and lets log time go on from where
+// the log has it. It is done before anybody is served, so that nobody takes over from a writer that lives. False: the
+// process ends.
+func (s *Server) renewAll(ctx context.Context) bool {
+	s.clock.stop()
+	done := make(chan error, 1)
+	s.send(&logpb.Command{Op: &logpb.Command_RenewLease{RenewLease: &logpb.RenewLease{Everybody: true}}},
+		func(_ *namespace.Result, err error) { done <- err })
+	select {
+	case err := <-done:
+		if err != nil { // such as a disk that is nearly full, which lets nobody take over either
+			s.log.Warn("leases are not renewed by the new leader", "error", err)
+		}
+	case <-ctx.Done():
+		return false
+	}
+	s.clock.start(s.ns.LogTime(), time.Now())
+	return true
 }
 
-// takeOver renews all leases in the time of the new leader, whose clock may be another, and takes up the recoveries of
-// the one before.
+// takeOver begins to count the limits of all writers, and takes up the recoveries of the leader before.
 func (s *Server) takeOver(r *reign) {
 	now := time.Now()
 	for _, info := range s.ns.Leases() {
-		if info.Holder == namespace.RecoveryHolder {
-			for _, id := range info.Files {
-				s.recover(r, id, namespace.RecoveryHolder, nil)
-			}
+		if info.Holder != namespace.RecoveryHolder {
+			s.leases.opened(info.Holder, now)
 			continue
 		}
-		s.leases.opened(info.Holder, now)
-		s.send(renewal(info.Holder), func(*namespace.Result, error) {}) // the client renews again anyway
+		for _, id := range info.Files {
+			s.recover(r, id, namespace.RecoveryHolder, nil)
+		}
 	}
 }
 
@@ -194,17 +210,29 @@ func (s *Server) recover(r *reign, inode metadata.INodeID, from string, done fun
 	})
 }
 
-// recoverBlock has datanodes agree on the last block of a file under recovery, or drops the block if no datanode ever
-// had it and nothing in it was promised.
+// promised reports whether the last block of an open file has bytes that were synced.
+func promised(f *namespace.FileInfo) bool {
+	return f.Synced || len(f.Blocks) > 0 && f.Blocks[len(f.Blocks)-1].Length > 0
+}
+
+// recoverBlock has datanodes agree on the last block of a file under recovery, or drops the block if nothing in it was
+// promised and no datanode ever had it, which those of its pipeline have to say: one that is late may have bytes that
+// were flushed.
 func (s *Server) recoverBlock(r *reign, f *namespace.FileInfo, done func(bool, error)) {
 	last := f.Blocks[len(f.Blocks)-1]
 	s.soft.mu.Lock()
-	drop := last.Length == 0 && s.soft.m.Nowhere(last.ID)
+	drop := !promised(f) && s.soft.m.Nowhere(last.ID, f.Nodes)
+	var late []string
 	if !drop {
 		s.soft.m.Recover(time.Now(), last.ID, f.RecoveryID)
+		late = s.soft.m.Late(f.Nodes)
 	}
 	s.soft.mu.Unlock()
 	if !drop {
+		if len(late) > 0 {
+			s.log.Warn("block recovery may have to wait for datanodes that are down: they may have what was written last",
+				"file", f.Path, "block", last, "synced", promised(f), "datanodes", late)
+		}
 		s.kickAll()
 		done(false, nil)
 		return

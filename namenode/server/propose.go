@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -37,7 +38,7 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 
 // send proposes a command. Safe mode does not hold it: the namenode's own work goes through here.
 func (s *Server) send(cmd *logpb.Command, done func(*namespace.Result, error)) {
-	cmd.Now = int64(s.clock.read())
+	cmd.Now, cmd.LogTime = int64(s.clock.wall()), int64(s.clock.log(time.Now()))
 	data, err := cmd.MarshalVT()
 	if err != nil {
 		done(nil, err)

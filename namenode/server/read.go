@@ -144,8 +144,10 @@ func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*
 // first time in an hour is not read later for that.
 func (s *Server) accessed(f *metadata.FileStatus) {
 	precision := metadata.Time(s.config.Properties.AccessTimePrecision)
-	now := s.clock.read()
-	if precision == 0 || now <= f.ATime+precision || s.safe.check(s) != nil {
+	now := s.clock.wall()
+	// One that lies ahead was set by somebody, or by a clock that was wrong.
+	recent := now-f.ATime <= precision && f.ATime-now <= precision
+	if precision == 0 || recent || s.safe.check(s) != nil {
 		return
 	}
 	if _, others := s.accesses.LoadOrStore(f.ID, nil); others {

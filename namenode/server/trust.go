@@ -79,7 +79,7 @@ const rollAgain = 5 * time.Second
 // checkBlockKeys has the next key take over when the one that signs has done so for long enough.
 func (s *Server) checkBlockKeys(r *reign, now time.Time) {
 	_, rolled := s.ns.BlockKeys()
-	if s.clock.read()-rolled < metadata.Time(s.config.BlockKeyInterval.Milliseconds()) || now.Before(r.rollAt) || !r.rolling.CompareAndSwap(false, true) {
+	if s.clock.log(now)-rolled < namespace.LogTime(s.config.BlockKeyInterval.Milliseconds()) || now.Before(r.rollAt) || !r.rolling.CompareAndSwap(false, true) {
 		return
 	}
 	r.rollAt = now.Add(min(rollAgain, s.config.BlockKeyInterval))

@@ -198,8 +198,12 @@ type Command struct {
 	// Identity of the request for the retry cache; empty client_id: not cached.
 	ClientId []byte `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	CallId   int32  `protobuf:"zigzag32,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// Wall clock of the proposer, milliseconds since 1970. Replicated time is the maximum of all seen so far.
+	// Wall clock of the proposer, milliseconds since 1970: the times that files and directories show. Nothing is counted in it,
+	// because it may be wrong.
 	Now int64 `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`
+	// Log time of the proposer: milliseconds for which leaders have led, by their monotonic clocks. That of the state is the
+	// maximum of all seen so far. Leases, answers kept for repetition and keys are counted in it.
+	LogTime int64 `protobuf:"varint,5,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Command_Mkdirs
@@ -288,6 +292,13 @@ func (x *Command) GetCallId() int32 {
 func (x *Command) GetNow() int64 {
 	if x != nil {
 		return x.Now
+	}
+	return 0
+}
+
+func (x *Command) GetLogTime() int64 {
+	if x != nil {
+		return x.LogTime
 	}
 	return 0
 }
@@ -1098,7 +1109,9 @@ type AddBlock struct {
 	// The block just finished, with its final length; absent for a file's first block.
 	Previous *Block `protobuf:"bytes,3,opt,name=previous,proto3" json:"previous,omitempty"`
 	// The block to append, from the proposer's reserved ranges.
-	Block         *Block `protobuf:"bytes,4,opt,name=block,proto3" json:"block,omitempty"`
+	Block *Block `protobuf:"bytes,4,opt,name=block,proto3" json:"block,omitempty"`
+	// The ids of the datanodes of its pipeline.
+	Nodes         []string `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1157,6 +1170,13 @@ func (x *AddBlock) GetPrevious() *Block {
 func (x *AddBlock) GetBlock() *Block {
 	if x != nil {
 		return x.Block
+	}
+	return nil
+}
+
+func (x *AddBlock) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
 	}
 	return nil
 }
@@ -1350,11 +1370,12 @@ func (x *Append) GetClientNode() string {
 	return ""
 }
 
+// Fsync says that the datanodes have what was written of the last block on disk.
 type Fsync struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Inode      uint64                 `protobuf:"varint,1,opt,name=inode,proto3" json:"inode,omitempty"`
 	ClientName string                 `protobuf:"bytes,2,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	// Visible length of the last block; negative: unchanged.
+	// Visible length of the last block; negative: not known.
 	LastBlockLength int64 `protobuf:"varint,3,opt,name=last_block_length,json=lastBlockLength,proto3" json:"last_block_length,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1412,10 +1433,12 @@ func (x *Fsync) GetLastBlockLength() int64 {
 }
 
 type UpdatePipeline struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClientName    string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
-	OldBlock      *Block                 `protobuf:"bytes,2,opt,name=old_block,json=oldBlock,proto3" json:"old_block,omitempty"`
-	NewBlock      *Block                 `protobuf:"bytes,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ClientName string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	OldBlock   *Block                 `protobuf:"bytes,2,opt,name=old_block,json=oldBlock,proto3" json:"old_block,omitempty"`
+	NewBlock   *Block                 `protobuf:"bytes,3,opt,name=new_block,json=newBlock,proto3" json:"new_block,omitempty"`
+	// The ids of the datanodes of the new pipeline.
+	Nodes         []string `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1467,6 +1490,13 @@ func (x *UpdatePipeline) GetOldBlock() *Block {
 func (x *UpdatePipeline) GetNewBlock() *Block {
 	if x != nil {
 		return x.NewBlock
+	}
+	return nil
+}
+
+func (x *UpdatePipeline) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
 	}
 	return nil
 }
@@ -1826,9 +1856,12 @@ func (x *SetReplication) GetReplication() uint32 {
 	return 0
 }
 
+// RenewLease says that a client lives, or everybody who has a file open: a new leader does, as nobody could renew while
+// there was none.
 type RenewLease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ClientName    string                 `protobuf:"bytes,1,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
+	Everybody     bool                   `protobuf:"varint,2,opt,name=everybody,proto3" json:"everybody,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1868,6 +1901,13 @@ func (x *RenewLease) GetClientName() string {
 		return x.ClientName
 	}
 	return ""
+}
+
+func (x *RenewLease) GetEverybody() bool {
+	if x != nil {
+		return x.Everybody
+	}
+	return false
 }
 
 // ReserveIDs hands the proposer of a term a range of block ids and generation stamps to use without a commit each.
@@ -2762,12 +2802,13 @@ var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x90\x0f\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xab\x0f\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
 	"\acall_id\x18\x03 \x01(\x11R\x06callId\x12\x10\n" +
-	"\x03now\x18\x04 \x01(\x03R\x03now\x126\n" +
+	"\x03now\x18\x04 \x01(\x03R\x03now\x12\x19\n" +
+	"\blog_time\x18\x05 \x01(\x03R\alogTime\x126\n" +
 	"\x06mkdirs\x18\n" +
 	" \x01(\v2\x1c.hops.metadata.log.v1.MkdirsH\x00R\x06mkdirs\x126\n" +
 	"\x06create\x18\v \x01(\v2\x1c.hops.metadata.log.v1.CreateH\x00R\x06create\x12=\n" +
@@ -2835,13 +2876,14 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x0emin_block_size\x18\n" +
 	" \x01(\x03R\fminBlockSize\x12\x1f\n" +
 	"\bunmasked\x18\v \x01(\rH\x00R\bunmasked\x88\x01\x01B\v\n" +
-	"\t_unmasked\"\xad\x01\n" +
+	"\t_unmasked\"\xc3\x01\n" +
 	"\bAddBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x127\n" +
 	"\bprevious\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bprevious\x121\n" +
-	"\x05block\x18\x04 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\"x\n" +
+	"\x05block\x18\x04 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"x\n" +
 	"\fAbandonBlock\x12\x14\n" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
@@ -2863,12 +2905,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vclient_name\x18\x02 \x01(\tR\n" +
 	"clientName\x12*\n" +
-	"\x11last_block_length\x18\x03 \x01(\x03R\x0flastBlockLength\"\xa5\x01\n" +
+	"\x11last_block_length\x18\x03 \x01(\x03R\x0flastBlockLength\"\xbb\x01\n" +
 	"\x0eUpdatePipeline\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\tR\n" +
 	"clientName\x128\n" +
 	"\told_block\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\boldBlock\x128\n" +
-	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\"\xc5\x01\n" +
+	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\x12\x14\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\xc5\x01\n" +
 	"\x06Rename\x124\n" +
 	"\x06source\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06source\x124\n" +
 	"\x06target\x18\x02 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
@@ -2891,11 +2934,12 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05atime\x18\x03 \x01(\x03R\x05atime\"h\n" +
 	"\x0eSetReplication\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12 \n" +
-	"\vreplication\x18\x02 \x01(\rR\vreplication\"-\n" +
+	"\vreplication\x18\x02 \x01(\rR\vreplication\"K\n" +
 	"\n" +
 	"RenewLease\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\tR\n" +
-	"clientName\"\x91\x01\n" +
+	"clientName\x12\x1c\n" +
+	"\teverybody\x18\x02 \x01(\bR\teverybody\"\x91\x01\n" +
 	"\n" +
 	"ReserveIDs\x12\x16\n" +
 	"\x06blocks\x18\x01 \x01(\x03R\x06blocks\x12 \n" +

@@ -434,7 +434,11 @@ type Construction struct {
 	// have.
 	Truncate uint64 `protobuf:"varint,6,opt,name=truncate,proto3" json:"truncate,omitempty"`
 	// Who opened the file: the name of a lease holder is no secret, so nobody else writes under it. Empty during a recovery.
-	User          string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
+	User string `protobuf:"bytes,7,opt,name=user,proto3" json:"user,omitempty"`
+	// Bytes of the last block were synced: they are on the disks of its datanodes, though nobody has said how many.
+	Synced bool `protobuf:"varint,8,opt,name=synced,proto3" json:"synced,omitempty"`
+	// The ids of the datanodes that the last block is written to, where it is not complete.
+	Nodes         []string `protobuf:"bytes,9,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,9 +522,23 @@ func (x *Construction) GetUser() string {
 	return ""
 }
 
+func (x *Construction) GetSynced() bool {
+	if x != nil {
+		return x.Synced
+	}
+	return false
+}
+
+func (x *Construction) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Replicated time of the last renewal.
+	// Log time of the last renewal.
 	Renewed int64 `protobuf:"varint,1,opt,name=renewed,proto3" json:"renewed,omitempty"`
 	// The datanode that writes for the holder, a client of its HTTP door; empty: none.
 	ClientNode    string `protobuf:"bytes,2,opt,name=client_node,json=clientNode,proto3" json:"client_node,omitempty"`
@@ -578,7 +596,7 @@ type Retry struct {
 	// Identity of the request: a hash of the client's id and of the user, and the client's number.
 	Client []byte `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
 	Call   int32  `protobuf:"varint,9,opt,name=call,proto3" json:"call,omitempty"`
-	// Replicated time of the request.
+	// Log time of the request.
 	Time int64 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
 	// Field number of the operation in Command.
 	Op            uint32      `protobuf:"varint,3,opt,name=op,proto3" json:"op,omitempty"`
@@ -806,7 +824,7 @@ type Marker struct {
 	Version uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	// The log index that the checkpoint contains.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// Replicated time.
+	// Wall clock of the last command's proposer.
 	Now            int64  `protobuf:"varint,3,opt,name=now,proto3" json:"now,omitempty"`
 	NextInode      uint64 `protobuf:"varint,4,opt,name=next_inode,json=nextInode,proto3" json:"next_inode,omitempty"`
 	NextBlock      int64  `protobuf:"varint,5,opt,name=next_block,json=nextBlock,proto3" json:"next_block,omitempty"`
@@ -822,9 +840,12 @@ type Marker struct {
 	Hash uint64 `protobuf:"fixed64,13,opt,name=hash,proto3" json:"hash,omitempty"`
 	// Directories with a quota.
 	Quotas uint64 `protobuf:"varint,14,opt,name=quotas,proto3" json:"quotas,omitempty"`
-	// The keys that sign block tokens, by ascending id, and the replicated time at which the last one came.
-	BlockKeys     []*BlockKey `protobuf:"bytes,15,rep,name=block_keys,json=blockKeys,proto3" json:"block_keys,omitempty"`
-	KeysRolled    int64       `protobuf:"varint,16,opt,name=keys_rolled,json=keysRolled,proto3" json:"keys_rolled,omitempty"`
+	// The keys that sign block tokens, by ascending id, and the log time at which the last one came.
+	BlockKeys  []*BlockKey `protobuf:"bytes,15,rep,name=block_keys,json=blockKeys,proto3" json:"block_keys,omitempty"`
+	KeysRolled int64       `protobuf:"varint,16,opt,name=keys_rolled,json=keysRolled,proto3" json:"keys_rolled,omitempty"`
+	LogTime    int64       `protobuf:"varint,17,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
+	// Log time at which all leases were renewed together.
+	LeasesRenewed int64 `protobuf:"varint,18,opt,name=leases_renewed,json=leasesRenewed,proto3" json:"leases_renewed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -971,6 +992,20 @@ func (x *Marker) GetKeysRolled() int64 {
 	return 0
 }
 
+func (x *Marker) GetLogTime() int64 {
+	if x != nil {
+		return x.LogTime
+	}
+	return 0
+}
+
+func (x *Marker) GetLeasesRenewed() int64 {
+	if x != nil {
+		return x.LeasesRenewed
+	}
+	return 0
+}
+
 // BlockKey is a key that signs block tokens, or did.
 type BlockKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -978,7 +1013,7 @@ type BlockKey struct {
 	Id int32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The key is derived from it and the cluster's secret.
 	Seed []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
-	// Replicated time from which on it is not needed any more; 0: it signs, or will.
+	// Log time from which on it is not needed any more; 0: it signs, or will.
 	Expires       int64 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1070,7 +1105,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bblock_id\x18\x03 \x03(\x03R\ablockId\x12)\n" +
 	"\x10block_generation\x18\x04 \x03(\x04R\x0fblockGeneration\x12!\n" +
 	"\fblock_length\x18\x05 \x03(\x03R\vblockLength\x12F\n" +
-	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xcd\x02\n" +
+	"\fconstruction\x18\x06 \x01(\v2\".hops.metadata.log.v1.ConstructionR\fconstruction\"\xfb\x02\n" +
 	"\fConstruction\x12\x16\n" +
 	"\x06holder\x18\x01 \x01(\tR\x06holder\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
@@ -1082,7 +1117,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\vrecovery_id\x18\x05 \x01(\x04R\n" +
 	"recoveryId\x12\x1a\n" +
 	"\btruncate\x18\x06 \x01(\x04R\btruncate\x12\x12\n" +
-	"\x04user\x18\a \x01(\tR\x04user\"E\n" +
+	"\x04user\x18\a \x01(\tR\x04user\x12\x16\n" +
+	"\x06synced\x18\b \x01(\bR\x06synced\x12\x14\n" +
+	"\x05nodes\x18\t \x03(\tR\x05nodes\"E\n" +
 	"\tLastBlock\x12\f\n" +
 	"\bCOMPLETE\x10\x00\x12\x16\n" +
 	"\x12UNDER_CONSTRUCTION\x10\x01\x12\x12\n" +
@@ -1114,7 +1151,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"block_size\x18\t \x01(\x03R\tblockSize\x12-\n" +
 	"\x12under_construction\x18\n" +
 	" \x01(\bR\x11underConstruction\x12\x10\n" +
-	"\x03acl\x18\v \x01(\bR\x03acl\"\xe1\x03\n" +
+	"\x03acl\x18\v \x01(\bR\x03acl\"\xa3\x04\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1138,7 +1175,9 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"block_keys\x18\x0f \x03(\v2\x1e.hops.metadata.log.v1.BlockKeyR\tblockKeys\x12\x1f\n" +
 	"\vkeys_rolled\x18\x10 \x01(\x03R\n" +
-	"keysRolled\"M\n" +
+	"keysRolled\x12\x19\n" +
+	"\blog_time\x18\x11 \x01(\x03R\alogTime\x12%\n" +
+	"\x0eleases_renewed\x18\x12 \x01(\x03R\rleasesRenewed\"M\n" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
 	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\x12\x18\n" +

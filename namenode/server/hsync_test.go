@@ -1,0 +1,175 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+// Bytes of a writer that is gone lie on a datanode that is still booting after a power cut, while the namenode and
+// another datanode are up. Whoever takes the file from the writer, they stay.
+func TestSyncedBytesOutliveAPowerCut(t *testing.T) {
+	none := func(*testing.T, *cluster) {}
+	for name, test := range map[string]struct {
+		synced bool // or only flushed, of which the namenode hears nothing
+		hard   int  // hard limit in seconds
+		before func(*testing.T, *cluster)
+		take   func(*testing.T, *cluster)
+	}{
+		"hsync, recoverLease":  {true, 0, none, recoverLease},
+		"hflush, recoverLease": {false, 0, none, recoverLease},
+		"hsync, hard limit":    {true, 1, none, func(*testing.T, *cluster) {}},
+		"hsync, another writer": {true, 0, none, func(t *testing.T, c *cluster) {
+			m := c.leader()
+			m.clock.pass(2 * namespace.SoftLimit)
+			got := make(chan error, 1)
+			m.Append(m.caller(), namenode.AppendRequest{Path: "/wal", Client: "other"}, func(_ *namenode.LocatedBlock, _ *metadata.FileStatus, err error) { got <- err })
+			if err := <-got; !errors.Is(err, metadata.ErrRecoveryInProgress) {
+				t.Fatalf("append: %v", err)
+			}
+		}},
+		// The recovery had begun before the power cut; the next leader takes it up.
+		"hsync, a leader's takeover": {true, 0, recoverLease, func(*testing.T, *cluster) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1, func(conf *Config) {
+				if test.hard > 0 {
+					conf.Properties.LeaseHardLimit = test.hard
+				}
+			})
+			dn1 := c.datanode("dn1")
+			w := c.leader().begin(t, "/wal", "writer", 1)
+			if _, err := w.addBlock(); err != nil {
+				t.Fatal(err)
+			}
+			b := w.block(77)
+			dn1.has(metadata.Block{ID: b.ID, Generation: b.Generation}, pb.ReplicaState_RBW)
+			if test.synced {
+				m := c.leader()
+				got := make(chan error, 1)
+				m.Fsync(m.caller(), namenode.FileRef{Path: "/wal"}, "writer", -1, func(err error) { got <- err })
+				if err := <-got; err != nil {
+					t.Fatal(err)
+				}
+			}
+			dn1.stop()
+			test.before(t, c)
+			c.nodes[0].stop()
+
+			c.start(0)
+			c.await(0)
+			c.datanode("dn2") // has reported, and has nothing
+			eventually(t, "it leads and is out of safe mode", func() bool { return c.leader().SafeMode() == "" })
+			test.take(t, c)
+			m := c.leader()
+			id, err := m.ns.Resolve(m.caller(), "/wal")
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the file is under recovery", func() bool {
+				f, ok := m.ns.FileByID(id)
+				return ok && (!f.UnderConstruction || f.LastState == namespace.UnderRecovery)
+			})
+			// What is decided without the datanode is decided when two more looks at the leases have gone by.
+			f, _ := m.ns.FileByID(id)
+			for range 2 {
+				m.checkLeases(m.reign.Load())
+			}
+			if f, _ = m.ns.FileByID(id); !f.UnderConstruction || len(f.Blocks) != 1 {
+				t.Fatalf("the file is closed with %d blocks, length %d", len(f.Blocks), f.Status.Length)
+			}
+			again := c.datanode("dn1", &pb.Replica{Block: wireBlock(b), State: pb.ReplicaState_RWR})
+			eventually(t, "the file is closed with its 77 bytes", func() bool {
+				f, ok := m.ns.FileByID(id)
+				return ok && !f.UnderConstruction && f.Status.Length == 77
+			})
+			again.mu.Lock()
+			defer again.mu.Unlock()
+			for _, o := range again.orders {
+				if len(o.Delete) > 0 {
+					t.Errorf("ordered to delete %v", o.Delete)
+				}
+			}
+		})
+	}
+}
+
+func recoverLease(t *testing.T, c *cluster) {
+	t.Helper()
+	m := c.leader()
+	got := make(chan error, 1)
+	m.RecoverLease(m.caller(), "/wal", "other", func(_ bool, err error) { got <- err })
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A block that nobody has written into goes when all who might have are there to say so.
+func TestBlockThatWasNeverWrittenIsDropped(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	dn1 := c.datanode("dn1")
+	w := c.leader().begin(t, "/wal", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	dn1.stop()
+	c.nodes[0].stop()
+	c.start(0)
+	c.await(0)
+	c.datanode("dn2")
+	recoverLease(t, c)
+	m := c.leader()
+	id, err := m.ns.Resolve(m.caller(), "/wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, _ := m.ns.FileByID(id); !f.UnderConstruction {
+		t.Fatal("it is closed while the datanode of its block is down")
+	}
+	c.datanode("dn1")
+	m.recover(m.reign.Load(), id, namespace.RecoveryHolder, nil) // as the leader does when a recovery is overdue
+	eventually(t, "the file is closed without a block", func() bool {
+		f, ok := m.ns.FileByID(id)
+		return ok && !f.UnderConstruction && len(f.Blocks) == 0
+	})
+}
+
+// A datanode that found nothing cannot speak for those that are down.
+func TestPrimaryThatFindsNothingDoesNotDropWhatWasSynced(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	dn1 := c.datanode("dn1")
+	m := c.leader()
+	w := m.begin(t, "/wal", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	m.Fsync(m.caller(), namenode.FileRef{Path: "/wal"}, "writer", -1, func(err error) { got <- err })
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	recoverLease(t, c) // dn1, which is expected to have the block, has nothing and says so
+	dn1.received("recover the block", func(o *pb.Orders) bool { return len(o.Recover) == 1 })
+	id, err := m.ns.Resolve(m.caller(), "/wal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, _ := m.ns.FileByID(id)
+	_, err = dn1.links[0].client.CommitBlockSynchronization(t.Context(), &pb.CommitBlockSynchronizationRequest{
+		Block: wireBlock(w.block(0)), RecoveryId: uint64(f.RecoveryID), Close: true, DeleteBlock: true,
+	})
+	if f, ok := m.ns.FileByID(id); err == nil || !ok || !f.UnderConstruction || len(f.Blocks) != 1 {
+		t.Errorf("the block is dropped: %+v, %v", f, err)
+	}
+}
+
+// pass lets time pass for leases.
+func (c *clock) pass(d namespace.LogTime) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.base += d
+}
