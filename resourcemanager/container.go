@@ -65,6 +65,10 @@ const (
 	NodeUnhealthy NodeState = "UNHEALTHY"
 )
 
+// MaxContainersPerNode bounds the live containers of one node: each is a process tree with files, and a line of every
+// report.
+const MaxContainersPerNode = 1_000
+
 // Node is a machine that runs containers.
 type Node struct {
 	ID NodeID

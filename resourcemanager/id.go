@@ -3,11 +3,15 @@ package resourcemanager
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/gohops/hops/metadata"
 )
+
+// MaxSequence is the largest sequence number of an application: YARN's clients keep it in 32 bits.
+const MaxSequence = math.MaxInt32
 
 // ApplicationID identifies an application for ever: the time its cluster began, in milliseconds, and a sequence number.
 // The zero value is no application.
@@ -32,7 +36,7 @@ func (id ApplicationID) Compare(o ApplicationID) int {
 // ParseApplicationID reads what String wrote. Error: metadata.ErrInvalidArgument.
 func ParseApplicationID(s string) (ApplicationID, error) {
 	n, ok := numbers(s, "application", 2)
-	if !ok {
+	if !ok || n[1] > MaxSequence {
 		return ApplicationID{}, metadata.Errorf(metadata.ErrInvalidArgument, "Invalid ApplicationId: %s", s)
 	}
 	return ApplicationID{n[0], n[1]}, nil
@@ -57,7 +61,7 @@ func (id AttemptID) Compare(o AttemptID) int {
 // ParseAttemptID reads what String wrote. Error: metadata.ErrInvalidArgument.
 func ParseAttemptID(s string) (AttemptID, error) {
 	n, ok := numbers(s, "appattempt", 3)
-	if !ok || n[2] > 1<<30 {
+	if !ok || n[1] > MaxSequence || n[2] > 1<<30 {
 		return AttemptID{}, metadata.Errorf(metadata.ErrInvalidArgument, "Invalid AppAttemptId: %s", s)
 	}
 	return AttemptID{ApplicationID{n[0], n[1]}, int(n[2])}, nil
@@ -105,7 +109,7 @@ func ParseContainerID(s string) (ContainerID, error) {
 		rest, epoch = "container_"+tail, e
 	}
 	n, ok := numbers(rest, "container", 4)
-	if !ok || n[2] > 1<<30 {
+	if !ok || n[1] > MaxSequence || n[2] > 1<<30 {
 		return bad()
 	}
 	return ContainerID{AttemptID{ApplicationID{n[0], n[1]}, int(n[2])}, epoch, n[3]}, nil

@@ -33,6 +33,12 @@ const (
 	ReasonQueueMissing ReasonCode = "QUEUE_MISSING"
 	// ReasonMasterShare: masters already use the share of the queue that they may.
 	ReasonMasterShare ReasonCode = "MASTER_SHARE"
+	// ReasonContainers: every node that could hold it runs as many containers as a node may.
+	ReasonContainers ReasonCode = "CONTAINERS"
+	// ReasonGrantTooLarge: the gang has more members than can be granted at once.
+	ReasonGrantTooLarge ReasonCode = "GRANT_TOO_LARGE"
+	// ReasonNotRecorded: it was granted, but the grant could not be replicated; it is tried again.
+	ReasonNotRecorded ReasonCode = "NOT_RECORDED"
 	// ReasonConflict: between plan and commit the state changed; the next pass plans again.
 	ReasonConflict ReasonCode = "CONFLICT"
 )

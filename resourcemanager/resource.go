@@ -39,6 +39,15 @@ func (r Resource) Times(n int) Resource {
 	return Resource{r.Memory * int64(n), r.VCores * n, r.GPUs * n}
 }
 
+// Raise is r brought up to a minimum, with memory in whole MiB, as YARN normalizes requests.
+func (r Resource) Raise(minimum Resource) Resource {
+	r = r.Max(minimum)
+	if rest := r.Memory % MiB; rest != 0 {
+		r.Memory += MiB - rest
+	}
+	return r
+}
+
 // FitsIn reports whether every amount of r is at most that of o.
 func (r Resource) FitsIn(o Resource) bool {
 	return r.Memory <= o.Memory && r.VCores <= o.VCores && r.GPUs <= o.GPUs

@@ -33,6 +33,23 @@ func TestIDsReadBack(t *testing.T) {
 	}
 }
 
+func TestNumbersBeyondYARNsAreNoIDs(t *testing.T) {
+	if _, err := ParseApplicationID("application_1795248047013_2147483647"); err != nil {
+		t.Error(err)
+	}
+	for _, number := range []string{"2147483648", "1000000000000", "9223372036854775807"} {
+		if _, err := ParseApplicationID("application_1795248047013_" + number); err == nil {
+			t.Errorf("application %s is an id", number)
+		}
+		if _, err := ParseAttemptID("appattempt_1795248047013_" + number + "_000001"); err == nil {
+			t.Errorf("attempt of application %s is an id", number)
+		}
+		if _, err := ParseContainerID("container_1795248047013_" + number + "_01_000001"); err == nil {
+			t.Errorf("container of application %s is an id", number)
+		}
+	}
+}
+
 func FuzzIDs(f *testing.F) {
 	for _, s := range []string{"", "application_1_0001", "container_e01_1_0001_01_000001", "container_e_1_1_1_1", "appattempt_1_1_99999999999999", "application_-1_1", "application_+1_1"} {
 		f.Add(s)

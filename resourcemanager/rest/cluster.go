@@ -58,6 +58,9 @@ func (q *request) listNodes() {
 		if !live.Heard.IsZero() {
 			v.LastHeard = live.Heard.UnixMilli()
 		}
+		if live.Refused != "" {
+			v.HealthReport = "its report is refused: " + live.Refused
+		}
 		for _, c := range q.view.On(n.ID) {
 			v.Containers = append(v.Containers, c.ID.String())
 		}

@@ -78,6 +78,8 @@ type Liveness struct {
 	Open bool
 	// Heard is when it last reported.
 	Heard time.Time
+	// Refused says why its last report was not taken in; empty: it was.
+	Refused string
 	// Memory used by its containers, in bytes, as far as reported.
 	Memory map[rm.ContainerID]int64
 }

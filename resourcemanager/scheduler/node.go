@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // node is a node during a pass.
@@ -11,6 +13,7 @@ type node struct {
 	*Node
 	memory int64 // free
 	vcores int   // free
+	places int   // for containers
 	// islands hold the free devices. A device without an island is one of its own.
 	islands []*island
 }
@@ -22,7 +25,7 @@ type island struct {
 }
 
 func newNode(n *Node) *node {
-	own := &node{Node: n, memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores}
+	own := &node{Node: n, memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores, places: rm.MaxContainersPerNode - n.Containers}
 	byName := map[string]*island{}
 	for _, g := range n.GPUs {
 		if !g.Free {
@@ -97,6 +100,7 @@ func (n *node) freeGPUs(want string) int {
 
 // fits counts how many containers of an ask the node can take now, at most limit.
 func (n *node) fits(w *want, limit int) int {
+	limit = min(limit, n.places)
 	if w.Resource.Memory > 0 {
 		limit = min(limit, int(n.memory/w.Resource.Memory))
 	}
@@ -124,6 +128,7 @@ func (n *node) fits(w *want, limit int) int {
 func (n *node) grant(w *want, only *island) Placement {
 	n.memory -= w.Resource.Memory
 	n.vcores -= w.Resource.VCores
+	n.places--
 	p := Placement{Node: n.ID}
 	k := w.Resource.GPUs
 	if k == 0 {

@@ -195,6 +195,13 @@ func (p *pass) refuse(w *want, unit, sum int) rm.Reason {
 			Text: fmt.Sprintf("a gang of %d needs room at once; there is room for %d of it", unit, sum),
 		}
 	}
+	able := len(left)
+	if !keep(func(n *node) bool { return n.places > 0 }) {
+		return rm.Reason{
+			Code: rm.ReasonContainers, Need: 1,
+			Text: fmt.Sprintf("%d of %d nodes that could hold it run %d containers, as many as a node may", able, able, rm.MaxContainersPerNode),
+		}
+	}
 	return short(w, left)
 }
 

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -19,6 +20,8 @@ type Snapshot struct {
 	// MasterShare is how much of a queue's maximum masters may use together, 0..1; one master is always let in. 0 means
 	// one half. It keeps masters from filling a queue and then waiting for each other's containers for ever.
 	MasterShare float64
+	// GroupBytes bounds what a group takes when it is recorded, see placementBytes; 0: it is not bounded.
+	GroupBytes int
 }
 
 // Node is a machine as the scheduler sees it.
@@ -29,7 +32,9 @@ type Node struct {
 	Labels []string
 	// Capacity is what the node has, GPUs included. Used is granted; of it only memory and vcores are read.
 	Capacity, Used rm.Resource
-	GPUs           []GPU
+	// Containers run there, of which a node takes rm.MaxContainersPerNode.
+	Containers int
+	GPUs       []GPU
 	// Closed nodes count as part of the cluster but take nothing: silent, unhealthy, or not heard of by this leader yet.
 	Closed bool
 }
@@ -107,16 +112,23 @@ type pass struct {
 	root  *queue
 	share float64
 	plan  Plan
+	// groupBytes bounds a group; nodeName and deviceName are the longest names that a placement may hold.
+	groupBytes           int
+	nodeName, deviceName int
 }
 
 func newPass(s Snapshot) *pass {
-	p := &pass{share: s.MasterShare}
+	p := &pass{share: s.MasterShare, groupBytes: s.GroupBytes}
 	if p.share <= 0 {
 		p.share = 0.5
 	}
 	for i := range s.Nodes {
 		p.total = p.total.Add(s.Nodes[i].Capacity)
 		p.nodes = append(p.nodes, newNode(&s.Nodes[i]))
+		p.nodeName = max(p.nodeName, len(s.Nodes[i].ID))
+		for _, g := range s.Nodes[i].GPUs {
+			p.deviceName = max(p.deviceName, len(g.UUID))
+		}
 	}
 	slices.SortFunc(p.nodes, func(a, b *node) int { return cmp.Compare(a.ID, b.ID) })
 	queues := map[*rm.Queue]*queue{}
@@ -174,6 +186,25 @@ func (p *pass) wait(app *App, a rm.Ask, r rm.Reason) {
 	p.plan.Waiting = append(p.plan.Waiting, Waiting{app.ID, a.ID, r})
 }
 
+// placementBytes is what one container of an ask takes at most where grants are recorded: the name of its node, its
+// devices, its amounts and what its token is made of.
+func (p *pass) placementBytes(w *want) int {
+	return 64 + p.nodeName + w.Resource.GPUs*(4+p.deviceName)
+}
+
+// tooMany refuses a gang that cannot be recorded in one piece, before it takes any room.
+func (p *pass) tooMany(w *want, unit int) rm.Reason {
+	each := p.placementBytes(w)
+	if p.groupBytes == 0 || unit == 1 || unit*each <= p.groupBytes {
+		return rm.Reason{}
+	}
+	return rm.Reason{
+		Code: rm.ReasonGrantTooLarge, Need: int64(unit), Have: int64(p.groupBytes / each),
+		Text: fmt.Sprintf("a gang of %d containers with %s each is more than can be granted at once, %d: make it smaller, with more in each",
+			unit, amount(rm.GPUName, int64(w.Resource.GPUs)), p.groupBytes/each),
+	}
+}
+
 // serve grants one unit, a gang or a container, to the first ask of a leaf, or closes that ask.
 func (p *pass) serve(q *queue) {
 	w := q.open[0]
@@ -181,7 +212,10 @@ func (p *pass) serve(q *queue) {
 	if w.Gang > 1 {
 		unit = w.Gang
 	}
-	reason := p.limits(q, w, unit)
+	reason := p.tooMany(w, unit)
+	if reason.IsZero() {
+		reason = p.limits(q, w, unit)
+	}
 	if reason.IsZero() {
 		var placed []Placement
 		if placed, reason = p.place(w, unit); reason.IsZero() {

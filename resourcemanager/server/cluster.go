@@ -170,7 +170,7 @@ func (s *Server) Liveness(id rm.NodeID) rest.Liveness {
 	if n == nil {
 		return rest.Liveness{}
 	}
-	return rest.Liveness{Open: n.open && n.healthy && !n.losing, Heard: n.heard, Memory: n.memory}
+	return rest.Liveness{Open: n.open && n.healthy && !n.losing, Heard: n.heard, Refused: n.refused, Memory: n.memory}
 }
 
 // ProxyKey implements rest.Cluster.

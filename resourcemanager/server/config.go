@@ -52,10 +52,17 @@ type Config struct {
 	Executable string
 	// CommandMaster and ExperimentMaster are what masters get; defaults 256 MiB and 512 MiB with one vcore.
 	CommandMaster, ExperimentMaster rm.Resource
-	Environment                     Environment
-	Logger                          *slog.Logger
-	// limits of the replicated state; tests have smaller ones than the defaults.
-	limits state.Config
+	// Minimum is the least that a container gets: smaller asks are raised to it, and memory to whole MiB. Default 128 MiB
+	// and one vcore. Lower: more containers on a node, of which each costs some 30 MiB beside its program.
+	Minimum rm.Resource
+	// Maximum is the most that one container may ask for where no node has registered yet, and where nodes have more; a zero
+	// amount is no limit.
+	Maximum     rm.Resource
+	Environment Environment
+	Logger      *slog.Logger
+	// limits of the replicated state, and grantBytes of one command; tests have smaller ones than the defaults.
+	limits     state.Config
+	grantBytes int
 }
 
 // Environment is what containers are told about the cluster.
@@ -112,6 +119,16 @@ func (c *Config) check() error {
 	}
 	if c.ExperimentMaster.IsZero() {
 		c.ExperimentMaster = rm.Resource{Memory: 512 * rm.MiB, VCores: 1}
+	}
+	if c.Minimum.Memory <= 0 {
+		c.Minimum.Memory = 128 * rm.MiB
+	}
+	if c.Minimum.VCores <= 0 {
+		c.Minimum.VCores = 1
+	}
+	c.CommandMaster, c.ExperimentMaster = c.CommandMaster.Raise(c.Minimum), c.ExperimentMaster.Raise(c.Minimum)
+	if c.grantBytes <= 0 {
+		c.grantBytes = grantBytes
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -309,9 +309,12 @@ type fakeNode struct {
 
 	mu          sync.Mutex
 	incarnation string
+	capacity    *pb.Resources        // GPUs aside
+	spoil       func(*pb.NodeReport) // changes what is reported
 	containers  map[string]*fakeContainer
 	starts      map[string]int // orders seen
 	forgotten   map[string]bool
+	deaf        bool      // carries out no orders
 	mute        bool      // sends nothing
 	extended    time.Time // when the lease ends
 	nudge       chan struct{}
@@ -330,7 +333,7 @@ type fakeContainer struct {
 
 func (c *testCluster) node(id string, gpus int, program func(context.Context, *pb.ContainerSpec) int) *fakeNode {
 	n := &fakeNode{
-		t: c.t, cluster: c, id: id, gpus: gpus, program: program, incarnation: "one", containers: map[string]*fakeContainer{},
+		t: c.t, cluster: c, id: id, gpus: gpus, program: program, incarnation: "one", capacity: &pb.Resources{Memory: 16 << 30, Vcores: 16}, containers: map[string]*fakeContainer{},
 		starts: map[string]int{}, forgotten: map[string]bool{}, nudge: make(chan struct{}, 1),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -345,6 +348,7 @@ func (c *testCluster) node(id string, gpus int, program func(context.Context, *p
 func (n *fakeNode) kill() {
 	n.cancel()
 	n.mu.Lock()
+	n.deaf = true // an order on its way starts nothing
 	for _, k := range n.containers {
 		k.cancel()
 	}
@@ -422,13 +426,16 @@ func (n *fakeNode) report() *pb.NodeReport {
 	n.sequence++
 	r := &pb.NodeReport{
 		NodeId: n.id, Incarnation: n.incarnation, Sequence: n.sequence, Host: "127.0.0.1", HttpAddress: n.id, Healthy: true,
-		Capacity: &pb.Resources{Memory: 16 << 30, Vcores: 16, Gpus: int32(n.gpus)},
+		Capacity: &pb.Resources{Memory: n.capacity.Memory, Vcores: n.capacity.Vcores, Gpus: int32(n.gpus)},
 	}
 	for i := range n.gpus {
 		r.Gpus = append(r.Gpus, &pb.GPU{Uuid: fmt.Sprintf("GPU-%s-%d", n.id, i), Model: "Simulated H100", Minor: int32(i), Island: "0", Simulated: true, Health: "HEALTHY"})
 	}
 	for _, id := range slices.Sorted(maps.Keys(n.containers)) {
 		r.Containers = append(r.Containers, n.containers[id].status)
+	}
+	if n.spoil != nil {
+		n.spoil(r)
 	}
 	return r
 }
@@ -442,6 +449,9 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 		if until := sent.Add(time.Duration(o.LeaseMs) * time.Millisecond); until.After(n.extended) {
 			n.extended = until
 		}
+	}
+	if n.deaf {
+		return
 	}
 	for _, stop := range o.Stop {
 		k := n.containers[stop.ContainerId]
@@ -523,6 +533,13 @@ func (n *fakeNode) set(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f()
+}
+
+// leaseEnd is until when what runs there may.
+func (n *fakeNode) leaseEnd() time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.extended
 }
 
 // running lists the containers that run, masters or not.

@@ -102,12 +102,43 @@ func (m *applicationMasters) Register(ctx context.Context, q *pb.RegisterRequest
 			out.Containers = append(out.Containers, m.s.containerOf(view, c))
 		}
 	}
-	for _, c := range view.Containers(id.Application) {
-		if !c.Live() && !c.Master {
-			out.Ended = append(out.Ended, m.s.completedOf(c))
+	m.s.log.Info("master registered", "app", id.Application, "attempt", id.Number, "http", http)
+	return out, nil
+}
+
+// endedPerPage and endedBytes bound a page of Ended: diagnostics are of 4 KiB each.
+const (
+	endedPerPage = 1_000
+	endedBytes   = 1 << 20
+)
+
+// Ended implements the service.
+func (m *applicationMasters) Ended(ctx context.Context, q *pb.EndedRequest) (*pb.EndedResponse, error) {
+	_, id, err := m.authenticate(ctx, q.ApplicationId, q.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	var after rm.ContainerID
+	if q.After != "" {
+		if after, err = rm.ParseContainerID(q.After); err != nil {
+			return nil, m.s.wire(err)
 		}
 	}
-	m.s.log.Info("master registered", "app", id.Application, "attempt", id.Number, "http", http)
+	if err := m.s.group.Load().ReadWait(ctx); err != nil {
+		return nil, m.s.wire(err)
+	}
+	out, size := &pb.EndedResponse{}, 0
+	for _, c := range m.s.state.View().Containers(id.Application) {
+		if c.Live() || c.Master || !after.IsZero() && c.ID.Compare(after) <= 0 {
+			continue
+		}
+		if len(out.Ended) == endedPerPage || size > endedBytes {
+			out.More = true
+			break
+		}
+		out.Ended = append(out.Ended, m.s.completedOf(c))
+		size += len(c.Diagnostics)
+	}
 	return out, nil
 }
 
@@ -160,7 +191,7 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 		Cancel: q.Cancel, Acknowledged: q.Acknowledged,
 	}
 	for _, a := range q.Asks {
-		w, err := wantedAsk(a)
+		w, err := wantedAsk(a, m.s.config.Minimum)
 		if err != nil {
 			return nil, m.s.wire(err)
 		}
@@ -198,8 +229,8 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 	return &pb.AllocateResponse{Sequence: q.Sequence}, nil
 }
 
-// wantedAsk checks an ask and translates it.
-func wantedAsk(a *pb.Ask) (*statepb.WantedAsk, error) {
+// wantedAsk checks an ask and translates it. What it wants less of than the minimum is raised to that.
+func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 	bad := func(format string, args ...any) (*statepb.WantedAsk, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "ask %.100q: "+format, append([]any{a.AskId}, args...)...)
 	}
@@ -213,8 +244,6 @@ func wantedAsk(a *pb.Ask) (*statepb.WantedAsk, error) {
 		return bad("gang_min %d is negative, above 1,000 or above the count %d", a.GangMin, a.Count)
 	case r == nil || r.Memory < 0 || r.Vcores < 0 || r.Gpus < 0 || r.Memory > 1<<50 || r.Vcores > 1<<20 || r.Gpus > maxGPUs:
 		return bad("the resources are missing or out of range")
-	case a.Count > 0 && r.Memory < rm.MiB:
-		return bad("a container needs memory, 1 MiB at least")
 	case len(a.Nodes) > 1_000 || len(a.ExcludedNodes) > 10_000 || len(a.GpuModel) > maxWord || len(a.Label) > maxWord:
 		return bad("too many nodes, or a word that is too long")
 	case a.Count > 0 && (a.Launch == nil || len(a.Launch.Argv) == 0 || a.Launch.Argv[0] == ""):
@@ -222,7 +251,7 @@ func wantedAsk(a *pb.Ask) (*statepb.WantedAsk, error) {
 	}
 	out := &statepb.WantedAsk{
 		Ask: state.Ask(rm.Ask{
-			ID: a.AskId, Priority: int(a.Priority), Resource: rm.Resource{Memory: r.Memory, VCores: int(r.Vcores), GPUs: int(r.Gpus)},
+			ID: a.AskId, Priority: int(a.Priority), Resource: rm.Resource{Memory: r.Memory, VCores: int(r.Vcores), GPUs: int(r.Gpus)}.Raise(minimum),
 			Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland, Nodes: a.Nodes, Strict: a.StrictLocality,
 			Excluded: a.ExcludedNodes, Label: a.Label,
 		}),

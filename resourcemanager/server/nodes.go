@@ -2,14 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"reflect"
 	"slices"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -36,8 +34,9 @@ type session struct {
 	// The rest belongs to the stream's goroutine.
 
 	// known is the last state reported on this stream, by container; first: the first report has been worked through.
-	known map[rm.ContainerID]rm.ContainerState
-	first bool
+	known       map[rm.ContainerID]rm.ContainerState
+	first       bool
+	incarnation string
 	// started and stopped are when an order was sent on this stream.
 	started, stopped map[rm.ContainerID]time.Time
 	// strangers run there although they should not: they are stopped, and their devices stay closed until they are gone.
@@ -99,7 +98,11 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			}
 			return err
 		case a := <-arrivals:
-			if err := x.report(stream.Context(), a.report, a.at); err != nil {
+			err := x.report(stream.Context(), a.report, a.at)
+			if refused(err) {
+				err = x.keep(stream.Context(), a.report, err)
+			}
+			if err != nil {
 				return n.s.wire(err)
 			}
 			orders = &pb.NodeOrders{Acknowledged: a.report.Sequence}
@@ -109,11 +112,42 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			}
 			orders = &pb.NodeOrders{Acknowledged: x.sequence}
 		}
-		x.order(orders)
+		orders.Term, orders.LeaseMs = r.term, n.s.config.NodeLease.Milliseconds()
+		if x.first {
+			x.order(orders)
+		}
 		if err := stream.Send(orders); err != nil {
 			return err
 		}
 	}
+}
+
+// refused reports whether a report is not what it should be, as opposed to not being worked through now.
+func refused(err error) bool {
+	return errors.Is(err, metadata.ErrInvalidArgument) || errors.Is(err, metadata.ErrExist)
+}
+
+// keep lets a known node live on whose report is refused: what runs there is not to blame. The node gets no more work, and
+// its page says why, but its lease goes on. A node that is not registered has nothing to lose: for it the refusal is the
+// answer, and so for one whose report is not about it.
+func (x *session) keep(ctx context.Context, report *pb.NodeReport, why error) error {
+	r := x.r
+	if n := r.s.state.View().Node(x.node); n == nil || x.node != rm.NodeID(report.NodeId) || n.Incarnation != report.Incarnation || n.State == rm.NodeLost {
+		return why
+	}
+	r.mu.Lock()
+	n := r.nodes[x.node]
+	if n == nil || n.session != x {
+		r.mu.Unlock()
+		return why
+	}
+	if n.refused != why.Error() {
+		r.s.log.Error("report of a node is refused; it gets no more work", "node", x.node, "err", why)
+	}
+	n.refused, n.open = why.Error(), false
+	kick(r.wake)
+	r.mu.Unlock()
+	return r.s.group.Load().ReadWait(ctx) // as every acknowledged report
 }
 
 // close takes the session off its node, which gets nothing more until it speaks again.
@@ -129,15 +163,20 @@ func (x *session) close() {
 // report works through one report. When it returns nil everything final in the report is durable and this process was
 // the leader after the report had arrived: only then may it be acknowledged.
 func (x *session) report(ctx context.Context, report *pb.NodeReport, at time.Time) error {
-	if err := checkReport(report); err != nil {
+	if err := checkName(report); err != nil {
 		return err
 	}
 	if x.node == "" {
-		x.node = rm.NodeID(report.NodeId)
+		x.node, x.incarnation = rm.NodeID(report.NodeId), report.Incarnation
 	} else if x.node != rm.NodeID(report.NodeId) {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "a session of node %s cannot report for %s", x.node, report.NodeId)
+	} else if x.incarnation != report.Incarnation { // what it has to say of its devices must come with its first report
+		return metadata.Errorf(metadata.ErrInvalidArgument, "node %s changes its incarnation within a session", x.node)
 	}
 	if err := x.heard(report, at); err != nil {
+		return err
+	}
+	if err := checkReport(report); err != nil {
 		return err
 	}
 	proposed, err := x.register(ctx, report)
@@ -269,6 +308,9 @@ func (x *session) publish(report *pb.NodeReport) {
 		return
 	}
 	busy, taken := map[string]bool{}, rm.Resource{}
+	for _, u := range report.OccupiedGpus {
+		busy[u] = true
+	}
 	for id, st := range x.strangers {
 		for _, u := range st.GpuUuids {
 			busy[u] = true
@@ -283,10 +325,10 @@ func (x *session) publish(report *pb.NodeReport) {
 			n.memory[id] = st.MemoryUsed
 		}
 	}
-	if !n.open || n.healthy != report.Healthy || !reflect.DeepEqual(n.busy, busy) || n.taken != taken {
+	if !n.open || n.healthy != report.Healthy || !reflect.DeepEqual(n.busy, busy) || n.taken != taken || n.strangers != len(x.strangers) {
 		kick(r.wake)
 	}
-	n.open, n.healthy, n.busy, n.taken = true, report.Healthy, busy, taken
+	n.open, n.healthy, n.busy, n.taken, n.strangers, n.refused = true, report.Healthy, busy, taken, len(x.strangers), ""
 }
 
 // order fills in what the node has to do: everything that the state wants of it and that it has not shown yet.
@@ -294,8 +336,6 @@ func (x *session) order(o *pb.NodeOrders) {
 	s := x.r.s
 	view := s.state.View()
 	now := time.Now()
-	o.Term = x.r.term
-	o.LeaseMs = s.config.NodeLease.Milliseconds()
 	due := func(sent map[rm.ContainerID]time.Time, id rm.ContainerID) bool {
 		if t, ok := sent[id]; ok && now.Sub(t) < repeatOrders {
 			return false
@@ -349,18 +389,25 @@ const (
 	maxWord       = 1_024
 )
 
+func badReport(format string, args ...any) error {
+	return metadata.Errorf(metadata.ErrInvalidArgument, "node report: "+format, args...)
+}
+
+// checkName refuses a report that does not say whose it is.
+func checkName(r *pb.NodeReport) error {
+	if _, port, err := net.SplitHostPort(r.NodeId); err != nil || port == "" || len(r.NodeId) > maxWord {
+		return badReport("node_id %.100q is not host:port", r.NodeId)
+	}
+	if r.Incarnation == "" || len(r.Incarnation) > maxWord {
+		return badReport("incarnation is missing, or longer than %d bytes", maxWord)
+	}
+	return nil
+}
+
 // checkReport refuses what no node manager of ours sends.
 func checkReport(r *pb.NodeReport) error {
-	bad := func(format string, args ...any) error {
-		return status.Error(codes.InvalidArgument, "node report: "+fmt.Sprintf(format, args...))
-	}
-	if _, port, err := net.SplitHostPort(r.NodeId); err != nil || port == "" || len(r.NodeId) > maxWord {
-		return bad("node_id %.100q is not host:port", r.NodeId)
-	}
-	if r.Incarnation == "" {
-		return bad("incarnation is missing")
-	}
-	for _, s := range append([]string{r.Incarnation, r.Host, r.HttpAddress, r.Rack, r.Version, r.DatanodeUuid}, r.Labels...) {
+	bad := badReport
+	for _, s := range append([]string{r.Host, r.HttpAddress, r.Rack, r.Version, r.DatanodeUuid}, r.Labels...) {
 		if len(s) > maxWord {
 			return bad("a word is longer than %d bytes", maxWord)
 		}
@@ -368,8 +415,14 @@ func checkReport(r *pb.NodeReport) error {
 	if c := r.Capacity; c == nil || c.Memory < 0 || c.Vcores < 0 || c.Memory > 1<<50 || c.Vcores > 1<<20 {
 		return bad("the capacity is missing or out of range")
 	}
-	if len(r.Gpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
-		return bad("too many GPUs, containers or labels")
+	if len(r.Gpus) > maxGPUs || len(r.OccupiedGpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
+		return bad("%d GPUs, %d of them occupied, %d containers and %d labels: %d, %d and %d are the most that are taken",
+			len(r.Gpus), len(r.OccupiedGpus), len(r.Containers), len(r.Labels), maxGPUs, maxContainers, maxLabels)
+	}
+	for _, c := range r.Containers {
+		if _, err := rm.ParseContainerID(c.ContainerId); err != nil { // nothing that this cluster could have granted
+			return bad("%v", err)
+		}
 	}
 	for _, g := range r.Gpus {
 		if g.Uuid == "" || len(g.Uuid)+len(g.Model)+len(g.Pci)+len(g.Island)+len(g.Health)+len(g.HealthReason) > 8*maxWord {

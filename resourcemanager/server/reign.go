@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -44,9 +47,13 @@ type softNode struct {
 	healthy bool
 	// losing: the node is being declared lost. From here on no report of the session is acknowledged.
 	losing bool
-	// busy and taken belong to containers that run there although they should not.
-	busy  map[string]bool
-	taken rm.Resource
+	// refused says why the last report was not taken in, other than for the lease; empty: it was.
+	refused string
+	// busy, taken and strangers belong to containers that run there although they should not, and busy also to processes
+	// that the node knows nothing of.
+	busy      map[string]bool
+	taken     rm.Resource
+	strangers int
 	// memory used by each container, as reported.
 	memory map[rm.ContainerID]int64
 }
@@ -127,12 +134,15 @@ func (r *reign) applied(e state.Effects) {
 	}
 }
 
-// grantsPerEntry bounds the groups of one command, which keeps it well below the largest that the group takes.
-const grantsPerEntry = 256
+// grantBytes bounds the groups of one command, and so any group, below the largest that the Raft group takes
+// (raftstore.MaxCommand).
+const grantBytes = raftstore.MaxCommand * 3 / 4
 
 // schedule runs a pass whenever something changed: plan from the present view, commit, and tell why the rest waits. The
 // plan may be out of date when it is applied; the state refuses what does not hold any more and asks for another pass.
 func (r *reign) schedule() {
+	const shortest, longest = 20 * time.Millisecond, time.Second
+	pause := shortest
 	for {
 		select {
 		case <-r.ctx.Done():
@@ -144,17 +154,28 @@ func (r *reign) schedule() {
 		plan := scheduler.Schedule(r.snapshot(view), metadata.TimeOf(start))
 		r.explain(plan.Waiting)
 		granted, refused := 0, 0
-		for groups := range slices.Chunk(plan.Groups, grantsPerEntry) {
-			n, err := r.commit(view, groups)
+		pause = min(2*pause, longest)
+		failed := plan.Waiting
+		for _, groups := range r.entries(view, plan.Groups) {
+			n, err := r.commit(groups)
 			if err != nil {
 				if r.ctx.Err() == nil && !errors.Is(err, metadata.ErrStandby) {
 					r.s.log.Warn("grants were not committed", "groups", len(groups), "err", err)
 				}
-				refused += len(groups)
-				break
+				for _, g := range groups {
+					failed = append(failed, scheduler.Waiting{App: g.App, Ask: g.Ask, Reason: rm.Reason{
+						Code: rm.ReasonNotRecorded, Text: fmt.Sprintf("there is room, but the grant could not be recorded: %v", err),
+					}})
+				}
+			}
+			if err == nil {
+				pause = shortest
 			}
 			granted += n
 			refused += len(groups) - n
+		}
+		if len(failed) > len(plan.Waiting) {
+			r.explain(failed)
 		}
 		if granted > 0 {
 			r.s.log.Debug("granted", "groups", granted, "refused", refused, "took", time.Since(start))
@@ -163,16 +184,24 @@ func (r *reign) schedule() {
 			select {
 			case <-r.ctx.Done():
 				return
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(pause):
 			}
 			kick(r.wake)
 		}
 	}
 }
 
-// commit proposes groups and returns how many were granted.
-func (r *reign) commit(view *state.View, groups []scheduler.Group) (int, error) {
-	c := &statepb.Grant{Epoch: r.epoch}
+// grant is a group of a plan with the form in which it is recorded.
+type grant struct {
+	scheduler.Group
+	record *statepb.Group
+}
+
+// entries divides a plan's groups, in their order, into what fits into one command each.
+func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
+	var out [][]grant
+	most := r.s.config.grantBytes
+	size := most
 	for _, g := range groups {
 		p := &statepb.Group{Application: state.ApplicationID(g.App), Attempt: int32(view.Application(g.App).Attempt().Number), Ask: g.Ask}
 		for _, at := range g.Placements {
@@ -181,7 +210,20 @@ func (r *reign) commit(view *state.View, groups []scheduler.Group) (int, error) 
 				Salt: newSalt(),
 			})
 		}
-		c.Groups = append(c.Groups, p)
+		n := proto.Size(p) + 8 // and its frame
+		if size += n; size > most {
+			out, size = append(out, nil), n
+		}
+		out[len(out)-1] = append(out[len(out)-1], grant{g, p})
+	}
+	return out
+}
+
+// commit proposes groups and returns how many were granted.
+func (r *reign) commit(groups []grant) (int, error) {
+	c := &statepb.Grant{Epoch: r.epoch}
+	for _, g := range groups {
+		c.Groups = append(c.Groups, g.record)
 	}
 	result, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Grant{Grant: c}})
 	if err != nil {
@@ -200,7 +242,7 @@ func (r *reign) commit(view *state.View, groups []scheduler.Group) (int, error) 
 
 // snapshot joins the replicated state with what the leader knows of the nodes.
 func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
-	out := scheduler.Snapshot{Queues: r.s.queues}
+	out := scheduler.Snapshot{Queues: r.s.queues, GroupBytes: r.s.config.grantBytes}
 	holders := view.Holders()
 	now := time.Now()
 	r.mu.Lock()
@@ -209,7 +251,7 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 			continue
 		}
 		soft := r.nodes[n.ID]
-		node := scheduler.Node{ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used}
+		node := scheduler.Node{ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used, Containers: n.Live}
 		node.Capacity.GPUs = len(n.GPUs)
 		node.Closed = n.State != rm.NodeRunning || soft == nil || !soft.open || !soft.healthy || soft.losing ||
 			now.Sub(soft.heard) > r.s.config.NodeLease
@@ -222,6 +264,7 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 		}
 		if soft != nil {
 			node.Used = node.Used.Add(soft.taken)
+			node.Containers += soft.strangers
 		}
 		out.Nodes = append(out.Nodes, node)
 	}

@@ -54,7 +54,7 @@ func (s *State) conflict(g *statepb.Group) string {
 		}
 		want = ask.Resource
 	}
-	used := map[rm.NodeID]rm.Resource{}
+	used, more := map[rm.NodeID]rm.Resource{}, map[rm.NodeID]int{}
 	taken := map[string]bool{}
 	for _, p := range g.Placements {
 		n := s.node(rm.NodeID(p.Node))
@@ -67,6 +67,9 @@ func (s *State) conflict(g *statepb.Group) string {
 		used[n.ID] = used[n.ID].Add(want)
 		if sum := n.Used.Add(used[n.ID]); sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores {
 			return fmt.Sprintf("node %s has no room for %v", n.ID, want)
+		}
+		if more[n.ID]++; n.Live+more[n.ID] > rm.MaxContainersPerNode {
+			return fmt.Sprintf("node %s runs %d containers, as many as a node may", n.ID, n.Live)
 		}
 		for _, u := range p.Gpus {
 			i := slices.IndexFunc(n.GPUs, func(d rm.GPU) bool { return d.UUID == u })

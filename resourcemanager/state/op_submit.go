@@ -6,10 +6,18 @@ import (
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
-// newApplication sets an id aside. Nothing else is remembered of it.
+// newApplication sets an id aside. Nothing else is remembered of it. Ids that submissions brought are passed over; they
+// never move the sequence by themselves.
+//
+// Error: ErrUnsupported when all ids are given.
 func (s *State) newApplication() *Result {
-	s.lastApplication++
-	return &Result{Application: rm.ApplicationID{Cluster: s.cluster, Sequence: s.lastApplication}}
+	for s.lastApplication < rm.MaxSequence {
+		s.lastApplication++
+		if id := (rm.ApplicationID{Cluster: s.cluster, Sequence: s.lastApplication}); s.app(id) == nil {
+			return &Result{Application: id}
+		}
+	}
+	return &Result{Err: metadata.Errorf(metadata.ErrUnsupported, "all %d ids of applications are given", rm.MaxSequence)}
 }
 
 // submit takes an application in, ACCEPTED with its first attempt, or FAILED when the submitter says so (a queue that
@@ -33,14 +41,16 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		}
 	}
 	if a.ID.IsZero() {
-		a.ID = s.newApplication().Application
+		r := s.newApplication()
+		if r.Err != nil {
+			return r
+		}
+		a.ID = r.Application
 	} else if old := s.app(a.ID); old != nil {
 		if old.User != a.User {
 			return &Result{Err: metadata.Errorf(metadata.ErrExist, "%v is an application of another user", a.ID)}
 		}
 		return &Result{Application: a.ID, Existing: true}
-	} else if a.ID.Cluster == s.cluster {
-		s.lastApplication = max(s.lastApplication, a.ID.Sequence)
 	}
 	if a.State == rm.StateFailed {
 		a.Document = nil

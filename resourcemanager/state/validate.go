@@ -22,6 +22,8 @@ func validate(c *statepb.Command) error {
 			return bad("a submission without an application")
 		case a.State != "" && a.State != string(rm.StateFailed):
 			return bad("an application is submitted as %.20q", a.State)
+		case a.Id.GetCluster() < 0 || a.Id.GetSequence() < 0 || a.Id.GetSequence() > rm.MaxSequence:
+			return bad("an application's id is %v", appIDOf(a.Id))
 		case !sane(a.Master):
 			return bad("an application whose master wants %v", a.Master)
 		}
