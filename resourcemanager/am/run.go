@@ -161,7 +161,11 @@ const asksPerRequest = 64
 var errOver = errors.New("over")
 
 func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
-	for _, c := range r.Ended { // the work of earlier attempts
+	ended, err := m.session.Ended(ctx) // the work of earlier attempts
+	if err != nil {
+		return err
+	}
+	for _, c := range ended {
 		m.completed(c)
 	}
 	for _, c := range r.Containers {
@@ -183,7 +187,7 @@ func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
 			return err
 		}
 	}
-	err := m.session.Events(ctx, func(e *pb.Event) error { return m.event(ctx, e) })
+	err = m.session.Events(ctx, func(e *pb.Event) error { return m.event(ctx, e) })
 	if errors.Is(err, errOver) {
 		return m.finish(ctx)
 	}

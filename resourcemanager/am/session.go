@@ -154,7 +154,7 @@ func (s *Session) call(ctx context.Context, what string, f func(context.Context,
 }
 
 // Register begins the attempt. http is host:port of the master's HTTP server, empty when it has none. Containers in the
-// answer run already, those in Ended have run before.
+// answer run already; Ended lists those that have run before.
 func (s *Session) Register(ctx context.Context, http, trackingURL string) (*pb.RegisterResponse, error) {
 	var out *pb.RegisterResponse
 	err := s.call(ctx, "register", func(ctx context.Context, c pb.ApplicationMastersClient) (err error) {
@@ -171,6 +171,29 @@ func (s *Session) Register(ctx context.Context, http, trackingURL string) (*pb.R
 	s.epoch = out.Epoch
 	s.mu.Unlock()
 	return out, nil
+}
+
+// Ended lists the application's containers that have ended, oldest first.
+func (s *Session) Ended(ctx context.Context) ([]*pb.Completed, error) {
+	s.mu.Lock()
+	q := &pb.EndedRequest{ApplicationId: s.config.Application.String(), Attempt: int32(s.config.Attempt), Epoch: s.epoch}
+	s.mu.Unlock()
+	var out []*pb.Completed
+	for {
+		var page *pb.EndedResponse
+		err := s.call(ctx, "ended", func(ctx context.Context, c pb.ApplicationMastersClient) (err error) {
+			page, err = c.Ended(ctx, q)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Ended...)
+		if !page.More || len(page.Ended) == 0 {
+			return out, nil
+		}
+		q.After = page.Ended[len(page.Ended)-1].ContainerId
+	}
 }
 
 // Request is what a master wants. Asks replace those of the same id; see pb.Ask for Count.

@@ -102,12 +102,43 @@ func (m *applicationMasters) Register(ctx context.Context, q *pb.RegisterRequest
 			out.Containers = append(out.Containers, m.s.containerOf(view, c))
 		}
 	}
-	for _, c := range view.Containers(id.Application) {
-		if !c.Live() && !c.Master {
-			out.Ended = append(out.Ended, m.s.completedOf(c))
+	m.s.log.Info("master registered", "app", id.Application, "attempt", id.Number, "http", http)
+	return out, nil
+}
+
+// endedPerPage and endedBytes bound a page of Ended: diagnostics are of 4 KiB each.
+const (
+	endedPerPage = 1_000
+	endedBytes   = 1 << 20
+)
+
+// Ended implements the service.
+func (m *applicationMasters) Ended(ctx context.Context, q *pb.EndedRequest) (*pb.EndedResponse, error) {
+	_, id, err := m.authenticate(ctx, q.ApplicationId, q.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	var after rm.ContainerID
+	if q.After != "" {
+		if after, err = rm.ParseContainerID(q.After); err != nil {
+			return nil, m.s.wire(err)
 		}
 	}
-	m.s.log.Info("master registered", "app", id.Application, "attempt", id.Number, "http", http)
+	if err := m.s.group.Load().ReadWait(ctx); err != nil {
+		return nil, m.s.wire(err)
+	}
+	out, size := &pb.EndedResponse{}, 0
+	for _, c := range m.s.state.View().Containers(id.Application) {
+		if c.Live() || c.Master || !after.IsZero() && c.ID.Compare(after) <= 0 {
+			continue
+		}
+		if len(out.Ended) == endedPerPage || size > endedBytes {
+			out.More = true
+			break
+		}
+		out.Ended = append(out.Ended, m.s.completedOf(c))
+		size += len(c.Diagnostics)
+	}
 	return out, nil
 }
 

@@ -23,6 +23,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Fencing says what becomes of a container whose node has no word of a resource manager.
+type Fencing int32
+
+const (
+	// It goes on for as long as its node does. When the resource managers are back, the node lists it, and it is either
+	// still counted as running or is stopped by an order, because the node had been declared lost meanwhile. Until the
+	// node has said that it is gone its devices are granted to nobody, but its application may have started the same work
+	// elsewhere: two tries may run at once.
+	Fencing_FENCING_NONE Fencing = 0
+	// Its processes are dead by the end of the lease (NodeOrders.lease_ms), whoever lives, so that there are never two
+	// tries of the same work. An outage of the resource managers that is longer than the lease ends it.
+	Fencing_FENCING_STRICT Fencing = 1
+)
+
+// Enum value maps for Fencing.
+var (
+	Fencing_name = map[int32]string{
+		0: "FENCING_NONE",
+		1: "FENCING_STRICT",
+	}
+	Fencing_value = map[string]int32{
+		"FENCING_NONE":   0,
+		"FENCING_STRICT": 1,
+	}
+)
+
+func (x Fencing) Enum() *Fencing {
+	p := new(Fencing)
+	*p = x
+	return p
+}
+
+func (x Fencing) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Fencing) Descriptor() protoreflect.EnumDescriptor {
+	return file_resourcemanager_api_v1_resourcemanager_proto_enumTypes[0].Descriptor()
+}
+
+func (Fencing) Type() protoreflect.EnumType {
+	return &file_resourcemanager_api_v1_resourcemanager_proto_enumTypes[0]
+}
+
+func (x Fencing) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Fencing.Descriptor instead.
+func (Fencing) EnumDescriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{0}
+}
+
 type ContainerStatus_State int32
 
 const (
@@ -62,11 +115,11 @@ func (x ContainerStatus_State) String() string {
 }
 
 func (ContainerStatus_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_resourcemanager_api_v1_resourcemanager_proto_enumTypes[0].Descriptor()
+	return file_resourcemanager_api_v1_resourcemanager_proto_enumTypes[1].Descriptor()
 }
 
 func (ContainerStatus_State) Type() protoreflect.EnumType {
-	return &file_resourcemanager_api_v1_resourcemanager_proto_enumTypes[0]
+	return &file_resourcemanager_api_v1_resourcemanager_proto_enumTypes[1]
 }
 
 func (x ContainerStatus_State) Number() protoreflect.EnumNumber {
@@ -253,7 +306,10 @@ type NodeReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// host:port of the node manager's HTTP address; YARN's node id.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Changes when the node manager lost its state: its containers are gone.
+	// Changes when the node manager lost its state, and then the resource manager counts every container that it had here as
+	// ended. So the first report under a new incarnation is sent only when no process of a container of an earlier one is
+	// left on the machine, or the devices of those that cannot be ended are named in occupied_gpus. Within one stream it
+	// does not change.
 	Incarnation string     `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Sequence    uint64     `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Host        string     `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`
@@ -269,7 +325,10 @@ type NodeReport struct {
 	Labels       []string           `protobuf:"bytes,12,rep,name=labels,proto3" json:"labels,omitempty"`
 	Version      string             `protobuf:"bytes,13,opt,name=version,proto3" json:"version,omitempty"`
 	// Address of a datanode on the same machine, for locality; empty: none.
-	DatanodeUuid  string `protobuf:"bytes,14,opt,name=datanode_uuid,json=datanodeUuid,proto3" json:"datanode_uuid,omitempty"`
+	DatanodeUuid string `protobuf:"bytes,14,opt,name=datanode_uuid,json=datanodeUuid,proto3" json:"datanode_uuid,omitempty"`
+	// Devices with processes of no container that is listed here: of a container that the node manager has forgotten, or of
+	// somebody else. They are granted to nobody until a report names them no more.
+	OccupiedGpus  []string `protobuf:"bytes,15,rep,name=occupied_gpus,json=occupiedGpus,proto3" json:"occupied_gpus,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,13 +461,21 @@ func (x *NodeReport) GetDatanodeUuid() string {
 	return ""
 }
 
+func (x *NodeReport) GetOccupiedGpus() []string {
+	if x != nil {
+		return x.OccupiedGpus
+	}
+	return nil
+}
+
 type NodeOrders struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Term  uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
 	// The highest report sequence the resource manager has processed.
 	Acknowledged uint64 `protobuf:"varint,2,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
-	// How long the node may keep its containers alive, in milliseconds, counted by the node from the moment it sent the
-	// acknowledged report.
+	// How long the processes of containers with fencing STRICT may live, in milliseconds, counted by the node from the moment
+	// it sent the acknowledged report. A lease never becomes shorter by a later acknowledgement: what was promised holds.
+	// For containers without fencing it says nothing but when the resource manager gives the node up.
 	LeaseMs int64            `protobuf:"varint,3,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	Start   []*ContainerSpec `protobuf:"bytes,4,rep,name=start,proto3" json:"start,omitempty"`
 	Signal  []*Signal        `protobuf:"bytes,5,rep,name=signal,proto3" json:"signal,omitempty"`
@@ -738,8 +805,10 @@ type ContainerSpec struct {
 	Token             string `protobuf:"bytes,13,opt,name=token,proto3" json:"token,omitempty"`
 	ApplicationMaster bool   `protobuf:"varint,14,opt,name=application_master,json=applicationMaster,proto3" json:"application_master,omitempty"`
 	Priority          int64  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// A node manager that restarts keeps to what it recorded with the container.
+	Fencing       Fencing `protobuf:"varint,16,opt,name=fencing,proto3,enum=hops.resourcemanager.v1.Fencing" json:"fencing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ContainerSpec) Reset() {
@@ -877,17 +946,26 @@ func (x *ContainerSpec) GetPriority() int64 {
 	return 0
 }
 
+func (x *ContainerSpec) GetFencing() Fencing {
+	if x != nil {
+		return x.Fencing
+	}
+	return Fencing_FENCING_NONE
+}
+
 type ContainerStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
-	State         ContainerStatus_State  `protobuf:"varint,2,opt,name=state,proto3,enum=hops.resourcemanager.v1.ContainerStatus_State" json:"state,omitempty"`
-	ExitStatus    int32                  `protobuf:"varint,3,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
-	Diagnostics   string                 `protobuf:"bytes,4,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
-	StartedMs     int64                  `protobuf:"varint,5,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
-	FinishedMs    int64                  `protobuf:"varint,6,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
-	MemoryUsed    int64                  `protobuf:"varint,7,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
-	GpuUuids      []string               `protobuf:"bytes,8,rep,name=gpu_uuids,json=gpuUuids,proto3" json:"gpu_uuids,omitempty"`
-	LogDir        string                 `protobuf:"bytes,9,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	State       ContainerStatus_State  `protobuf:"varint,2,opt,name=state,proto3,enum=hops.resourcemanager.v1.ContainerStatus_State" json:"state,omitempty"`
+	// Of COMPLETE, in the words of resourcemanager.ExitStatus. -1000: it failed before its command started, by what its
+	// application asked for. -1001: it could not be started because the cluster's filesystem did not answer; costs no try.
+	ExitStatus    int32    `protobuf:"varint,3,opt,name=exit_status,json=exitStatus,proto3" json:"exit_status,omitempty"`
+	Diagnostics   string   `protobuf:"bytes,4,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	StartedMs     int64    `protobuf:"varint,5,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	FinishedMs    int64    `protobuf:"varint,6,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
+	MemoryUsed    int64    `protobuf:"varint,7,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
+	GpuUuids      []string `protobuf:"bytes,8,rep,name=gpu_uuids,json=gpuUuids,proto3" json:"gpu_uuids,omitempty"`
+	LogDir        string   `protobuf:"bytes,9,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1060,10 +1138,7 @@ type RegisterResponse struct {
 	Maximum *Resources             `protobuf:"bytes,2,opt,name=maximum,proto3" json:"maximum,omitempty"`
 	Queue   string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	// Containers that still run: of earlier attempts, and on a second registration of this one.
-	Containers []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
-	// Containers of the application that have ended, oldest first, as far as they are remembered: what a new attempt needs
-	// to know of the work of those before it.
-	Ended         []*Completed `protobuf:"bytes,5,rep,name=ended,proto3" json:"ended,omitempty"`
+	Containers    []*Container `protobuf:"bytes,4,rep,name=containers,proto3" json:"containers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1126,11 +1201,126 @@ func (x *RegisterResponse) GetContainers() []*Container {
 	return nil
 }
 
-func (x *RegisterResponse) GetEnded() []*Completed {
+type EndedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The last container of the page before; empty: from the beginning.
+	After         string `protobuf:"bytes,4,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedRequest) Reset() {
+	*x = EndedRequest{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedRequest) ProtoMessage() {}
+
+func (x *EndedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
+func (*EndedRequest) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EndedRequest) GetApplicationId() string {
+	if x != nil {
+		return x.ApplicationId
+	}
+	return ""
+}
+
+func (x *EndedRequest) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *EndedRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *EndedRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+type EndedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ended []*Completed           `protobuf:"bytes,1,rep,name=ended,proto3" json:"ended,omitempty"`
+	// There is another page.
+	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndedResponse) Reset() {
+	*x = EndedResponse{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndedResponse) ProtoMessage() {}
+
+func (x *EndedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
+func (*EndedResponse) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *EndedResponse) GetEnded() []*Completed {
 	if x != nil {
 		return x.Ended
 	}
 	return nil
+}
+
+func (x *EndedResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 type Container struct {
@@ -1144,14 +1334,16 @@ type Container struct {
 	AskId       string                 `protobuf:"bytes,7,opt,name=ask_id,json=askId,proto3" json:"ask_id,omitempty"`
 	Priority    int32                  `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The secret that the container presents to its controller.
-	Token         string `protobuf:"bytes,9,opt,name=token,proto3" json:"token,omitempty"`
+	Token string `protobuf:"bytes,9,opt,name=token,proto3" json:"token,omitempty"`
+	// Which of the ask's instances it is, see Ask.instances.
+	Instance      int32 `protobuf:"varint,10,opt,name=instance,proto3" json:"instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1163,7 +1355,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1176,7 +1368,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Container) GetContainerId() string {
@@ -1242,6 +1434,13 @@ func (x *Container) GetToken() string {
 	return ""
 }
 
+func (x *Container) GetInstance() int32 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
 type Ask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen by the application; a later ask with the same id replaces it.
@@ -1262,14 +1461,17 @@ type Ask struct {
 	ExcludedNodes  []string `protobuf:"bytes,10,rep,name=excluded_nodes,json=excludedNodes,proto3" json:"excluded_nodes,omitempty"`
 	Label          string   `protobuf:"bytes,11,opt,name=label,proto3" json:"label,omitempty"`
 	// What runs in each container granted.
-	Launch        *Launch `protobuf:"bytes,12,opt,name=launch,proto3" json:"launch,omitempty"`
+	Launch *Launch `protobuf:"bytes,12,opt,name=launch,proto3" json:"launch,omitempty"`
+	// Numbers that the containers get, in the order of their grants; each finds its own in HOPS_INSTANCE. Empty: they have
+	// none. Otherwise one for each of count, without doubles.
+	Instances     []int32 `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1483,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1496,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Ask) GetAskId() string {
@@ -1381,19 +1583,27 @@ func (x *Ask) GetLaunch() *Launch {
 	return nil
 }
 
+func (x *Ask) GetInstances() []int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 type Launch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Argv          []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
 	Env           map[string]string      `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Artifacts     []*Artifact            `protobuf:"bytes,3,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	GraceMs       int64                  `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	Fencing       Fencing                `protobuf:"varint,5,opt,name=fencing,proto3,enum=hops.resourcemanager.v1.Fencing" json:"fencing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1615,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1628,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -1449,6 +1659,13 @@ func (x *Launch) GetGraceMs() int64 {
 	return 0
 }
 
+func (x *Launch) GetFencing() Fencing {
+	if x != nil {
+		return x.Fencing
+	}
+	return Fencing_FENCING_NONE
+}
+
 type AllocateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
@@ -1471,7 +1688,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1700,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1713,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -1571,7 +1788,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1800,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1813,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -1619,7 +1836,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +1848,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +1861,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -1693,7 +1910,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1922,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1935,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -1822,14 +2039,16 @@ type Completed struct {
 	NodeId      string                 `protobuf:"bytes,4,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	AskId       string                 `protobuf:"bytes,5,opt,name=ask_id,json=askId,proto3" json:"ask_id,omitempty"`
 	// Directory of the file system with its log files.
-	LogDir        string `protobuf:"bytes,6,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
+	LogDir string `protobuf:"bytes,6,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
+	// Which of the ask's instances it was.
+	Instance      int32 `protobuf:"varint,7,opt,name=instance,proto3" json:"instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2060,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2073,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -1899,6 +2118,13 @@ func (x *Completed) GetLogDir() string {
 	return ""
 }
 
+func (x *Completed) GetInstance() int32 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
 type Preempt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -1910,7 +2136,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2148,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2161,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -1968,7 +2194,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2206,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2219,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -2015,7 +2241,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2253,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2266,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Pending) GetAskId() string {
@@ -2079,7 +2305,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2091,7 +2317,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2330,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -2157,7 +2383,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2395,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2408,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -2203,7 +2429,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\x80\x04\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xa5\x04\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -2222,7 +2448,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x04rack\x18\v \x01(\tR\x04rack\x12\x16\n" +
 	"\x06labels\x18\f \x03(\tR\x06labels\x12\x18\n" +
 	"\aversion\x18\r \x01(\tR\aversion\x12#\n" +
-	"\rdatanode_uuid\x18\x0e \x01(\tR\fdatanodeUuid\"\xa3\x02\n" +
+	"\rdatanode_uuid\x18\x0e \x01(\tR\fdatanodeUuid\x12#\n" +
+	"\roccupied_gpus\x18\x0f \x03(\tR\foccupiedGpus\"\xa3\x02\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -2250,7 +2477,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\xe1\x04\n" +
+	"\acontent\x18\b \x01(\fR\acontent\"\x9d\x05\n" +
 	"\rContainerSpec\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12%\n" +
 	"\x0eapplication_id\x18\x02 \x01(\tR\rapplicationId\x12\x18\n" +
@@ -2267,7 +2494,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\bgrace_ms\x18\f \x01(\x03R\agraceMs\x12\x14\n" +
 	"\x05token\x18\r \x01(\tR\x05token\x12-\n" +
 	"\x12application_master\x18\x0e \x01(\bR\x11applicationMaster\x12\x1a\n" +
-	"\bpriority\x18\x0f \x01(\x03R\bpriority\x1a6\n" +
+	"\bpriority\x18\x0f \x01(\x03R\bpriority\x12:\n" +
+	"\afencing\x18\x10 \x01(\x0e2 .hops.resourcemanager.v1.FencingR\afencing\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +
@@ -2296,15 +2524,22 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12!\n" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12!\n" +
-	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\"\xfa\x01\n" +
+	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\"\xc0\x01\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
 	"\amaximum\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ResourcesR\amaximum\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12B\n" +
 	"\n" +
 	"containers\x18\x04 \x03(\v2\".hops.resourcemanager.v1.ContainerR\n" +
-	"containers\x128\n" +
-	"\x05ended\x18\x05 \x03(\v2\".hops.resourcemanager.v1.CompletedR\x05ended\"\xb5\x02\n" +
+	"containers\"{\n" +
+	"\fEndedRequest\x12%\n" +
+	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\"]\n" +
+	"\rEndedResponse\x128\n" +
+	"\x05ended\x18\x01 \x03(\v2\".hops.resourcemanager.v1.CompletedR\x05ended\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xd1\x02\n" +
 	"\tContainer\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x12\n" +
@@ -2314,7 +2549,9 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x04gpus\x18\x06 \x03(\v2\x1c.hops.resourcemanager.v1.GPUR\x04gpus\x12\x15\n" +
 	"\x06ask_id\x18\a \x01(\tR\x05askId\x12\x1a\n" +
 	"\bpriority\x18\b \x01(\x05R\bpriority\x12\x14\n" +
-	"\x05token\x18\t \x01(\tR\x05token\"\x9c\x03\n" +
+	"\x05token\x18\t \x01(\tR\x05token\x12\x1a\n" +
+	"\binstance\x18\n" +
+	" \x01(\x05R\binstance\"\xba\x03\n" +
 	"\x03Ask\x12\x15\n" +
 	"\x06ask_id\x18\x01 \x01(\tR\x05askId\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12@\n" +
@@ -2329,12 +2566,14 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eexcluded_nodes\x18\n" +
 	" \x03(\tR\rexcludedNodes\x12\x14\n" +
 	"\x05label\x18\v \x01(\tR\x05label\x127\n" +
-	"\x06launch\x18\f \x01(\v2\x1f.hops.resourcemanager.v1.LaunchR\x06launch\"\xec\x01\n" +
+	"\x06launch\x18\f \x01(\v2\x1f.hops.resourcemanager.v1.LaunchR\x06launch\x12\x1c\n" +
+	"\tinstances\x18\r \x03(\x05R\tinstances\"\xa8\x02\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12:\n" +
 	"\x03env\x18\x02 \x03(\v2(.hops.resourcemanager.v1.Launch.EnvEntryR\x03env\x12?\n" +
 	"\tartifacts\x18\x03 \x03(\v2!.hops.resourcemanager.v1.ArtifactR\tartifacts\x12\x19\n" +
-	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\x1a6\n" +
+	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\x12:\n" +
+	"\afencing\x18\x05 \x01(\x0e2 .hops.resourcemanager.v1.FencingR\afencing\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x02\n" +
@@ -2362,7 +2601,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\apreempt\x18\x04 \x01(\v2 .hops.resourcemanager.v1.PreemptH\x00R\apreempt\x12@\n" +
 	"\tnode_lost\x18\x05 \x01(\v2!.hops.resourcemanager.v1.NodeLostH\x00R\bnodeLost\x12<\n" +
 	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apendingB\a\n" +
-	"\x05event\"\xba\x01\n" +
+	"\x05event\"\xd6\x01\n" +
 	"\tCompleted\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
 	"\vexit_status\x18\x02 \x01(\x05R\n" +
@@ -2370,7 +2609,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\vdiagnostics\x18\x03 \x01(\tR\vdiagnostics\x12\x17\n" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x15\n" +
 	"\x06ask_id\x18\x05 \x01(\tR\x05askId\x12\x17\n" +
-	"\alog_dir\x18\x06 \x01(\tR\x06logDir\"e\n" +
+	"\alog_dir\x18\x06 \x01(\tR\x06logDir\x12\x1a\n" +
+	"\binstance\x18\a \x01(\x05R\binstance\"e\n" +
 	"\aPreempt\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
@@ -2389,11 +2629,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\ffinal_status\x18\x04 \x01(\tR\vfinalStatus\x12 \n" +
 	"\vdiagnostics\x18\x05 \x01(\tR\vdiagnostics\x12!\n" +
 	"\ftracking_url\x18\x06 \x01(\tR\vtrackingUrl\"\x10\n" +
-	"\x0eFinishResponse2g\n" +
+	"\x0eFinishResponse*/\n" +
+	"\aFencing\x12\x10\n" +
+	"\fFENCING_NONE\x10\x00\x12\x12\n" +
+	"\x0eFENCING_STRICT\x10\x012g\n" +
 	"\fNodeManagers\x12W\n" +
-	"\aSession\x12#.hops.resourcemanager.v1.NodeReport\x1a#.hops.resourcemanager.v1.NodeOrders(\x010\x012\x85\x03\n" +
+	"\aSession\x12#.hops.resourcemanager.v1.NodeReport\x1a#.hops.resourcemanager.v1.NodeOrders(\x010\x012\xdd\x03\n" +
 	"\x12ApplicationMasters\x12_\n" +
-	"\bRegister\x12(.hops.resourcemanager.v1.RegisterRequest\x1a).hops.resourcemanager.v1.RegisterResponse\x12_\n" +
+	"\bRegister\x12(.hops.resourcemanager.v1.RegisterRequest\x1a).hops.resourcemanager.v1.RegisterResponse\x12V\n" +
+	"\x05Ended\x12%.hops.resourcemanager.v1.EndedRequest\x1a&.hops.resourcemanager.v1.EndedResponse\x12_\n" +
 	"\bAllocate\x12(.hops.resourcemanager.v1.AllocateRequest\x1a).hops.resourcemanager.v1.AllocateResponse\x12R\n" +
 	"\x06Events\x12&.hops.resourcemanager.v1.EventsRequest\x1a\x1e.hops.resourcemanager.v1.Event0\x01\x12Y\n" +
 	"\x06Finish\x12&.hops.resourcemanager.v1.FinishRequest\x1a'.hops.resourcemanager.v1.FinishResponseBAZ?github.com/gohops/hops/resourcemanager/api/v1;resourcemanagerpbb\x06proto3"
@@ -2410,78 +2654,85 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescData
 }
 
-var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
-	(ContainerStatus_State)(0), // 0: hops.resourcemanager.v1.ContainerStatus.State
-	(*Resources)(nil),          // 1: hops.resourcemanager.v1.Resources
-	(*GPU)(nil),                // 2: hops.resourcemanager.v1.GPU
-	(*NodeReport)(nil),         // 3: hops.resourcemanager.v1.NodeReport
-	(*NodeOrders)(nil),         // 4: hops.resourcemanager.v1.NodeOrders
-	(*Signal)(nil),             // 5: hops.resourcemanager.v1.Signal
-	(*Stop)(nil),               // 6: hops.resourcemanager.v1.Stop
-	(*Artifact)(nil),           // 7: hops.resourcemanager.v1.Artifact
-	(*ContainerSpec)(nil),      // 8: hops.resourcemanager.v1.ContainerSpec
-	(*ContainerStatus)(nil),    // 9: hops.resourcemanager.v1.ContainerStatus
-	(*RegisterRequest)(nil),    // 10: hops.resourcemanager.v1.RegisterRequest
-	(*RegisterResponse)(nil),   // 11: hops.resourcemanager.v1.RegisterResponse
-	(*Container)(nil),          // 12: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                // 13: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),             // 14: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),    // 15: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),   // 16: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),      // 17: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),              // 18: hops.resourcemanager.v1.Event
-	(*Completed)(nil),          // 19: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),            // 20: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),           // 21: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),            // 22: hops.resourcemanager.v1.Pending
-	(*FinishRequest)(nil),      // 23: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),     // 24: hops.resourcemanager.v1.FinishResponse
-	nil,                        // 25: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                        // 26: hops.resourcemanager.v1.Launch.EnvEntry
+	(Fencing)(0),               // 0: hops.resourcemanager.v1.Fencing
+	(ContainerStatus_State)(0), // 1: hops.resourcemanager.v1.ContainerStatus.State
+	(*Resources)(nil),          // 2: hops.resourcemanager.v1.Resources
+	(*GPU)(nil),                // 3: hops.resourcemanager.v1.GPU
+	(*NodeReport)(nil),         // 4: hops.resourcemanager.v1.NodeReport
+	(*NodeOrders)(nil),         // 5: hops.resourcemanager.v1.NodeOrders
+	(*Signal)(nil),             // 6: hops.resourcemanager.v1.Signal
+	(*Stop)(nil),               // 7: hops.resourcemanager.v1.Stop
+	(*Artifact)(nil),           // 8: hops.resourcemanager.v1.Artifact
+	(*ContainerSpec)(nil),      // 9: hops.resourcemanager.v1.ContainerSpec
+	(*ContainerStatus)(nil),    // 10: hops.resourcemanager.v1.ContainerStatus
+	(*RegisterRequest)(nil),    // 11: hops.resourcemanager.v1.RegisterRequest
+	(*RegisterResponse)(nil),   // 12: hops.resourcemanager.v1.RegisterResponse
+	(*EndedRequest)(nil),       // 13: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),      // 14: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),          // 15: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                // 16: hops.resourcemanager.v1.Ask
+	(*Launch)(nil),             // 17: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),    // 18: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),   // 19: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),      // 20: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),              // 21: hops.resourcemanager.v1.Event
+	(*Completed)(nil),          // 22: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),            // 23: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),           // 24: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),            // 25: hops.resourcemanager.v1.Pending
+	(*FinishRequest)(nil),      // 26: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),     // 27: hops.resourcemanager.v1.FinishResponse
+	nil,                        // 28: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                        // 29: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
-	1,  // 0: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
-	2,  // 1: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	9,  // 2: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
-	8,  // 3: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	5,  // 4: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	6,  // 5: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	25, // 6: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	7,  // 7: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	1,  // 8: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 9: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	1,  // 10: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	12, // 11: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	19, // 12: hops.resourcemanager.v1.RegisterResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	1,  // 13: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	2,  // 14: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	1,  // 15: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	14, // 16: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	26, // 17: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	7,  // 18: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	13, // 19: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	12, // 20: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	19, // 21: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	20, // 22: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	21, // 23: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	22, // 24: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	3,  // 25: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	10, // 26: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	15, // 27: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	17, // 28: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	23, // 29: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	4,  // 30: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	11, // 31: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	16, // 32: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	18, // 33: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	24, // 34: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	30, // [30:35] is the sub-list for method output_type
-	25, // [25:30] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	2,  // 0: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
+	3,  // 1: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
+	10, // 2: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	9,  // 3: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	6,  // 4: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	7,  // 5: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	28, // 6: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	8,  // 7: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	2,  // 8: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 9: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 10: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	2,  // 11: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	15, // 12: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	22, // 13: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	2,  // 14: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	3,  // 15: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	2,  // 16: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	17, // 17: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	29, // 18: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	8,  // 19: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 20: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	16, // 21: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	15, // 22: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	22, // 23: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	23, // 24: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	24, // 25: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	25, // 26: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	4,  // 27: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	11, // 28: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	13, // 29: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	18, // 30: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	20, // 31: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	26, // 32: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	5,  // 33: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	12, // 34: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	14, // 35: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	19, // 36: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	21, // 37: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	27, // 38: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -2489,7 +2740,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -2501,8 +2752,8 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   26,
+			NumEnums:      2,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

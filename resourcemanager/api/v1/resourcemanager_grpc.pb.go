@@ -126,6 +126,7 @@ var NodeManagers_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	ApplicationMasters_Register_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/Register"
+	ApplicationMasters_Ended_FullMethodName    = "/hops.resourcemanager.v1.ApplicationMasters/Ended"
 	ApplicationMasters_Allocate_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/Allocate"
 	ApplicationMasters_Events_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Events"
 	ApplicationMasters_Finish_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Finish"
@@ -140,6 +141,9 @@ const (
 type ApplicationMastersClient interface {
 	// Register starts an attempt's epoch. A second registration of the same attempt answers the same epoch.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
+	// Ended lists the application's containers that have ended, oldest first, a page at a time: what a new attempt needs to
+	// know of the work of those before it. INVALID_ARGUMENT: after is no container id.
+	Ended(ctx context.Context, in *EndedRequest, opts ...grpc.CallOption) (*EndedResponse, error)
 	// Allocate states what the application wants. Asks are absolute per ask id, so a repeat is harmless.
 	// ABORTED with message STALE_ATTEMPT: a newer attempt exists, exit.
 	Allocate(ctx context.Context, in *AllocateRequest, opts ...grpc.CallOption) (*AllocateResponse, error)
@@ -161,6 +165,16 @@ func (c *applicationMastersClient) Register(ctx context.Context, in *RegisterReq
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RegisterResponse)
 	err := c.cc.Invoke(ctx, ApplicationMasters_Register_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *applicationMastersClient) Ended(ctx context.Context, in *EndedRequest, opts ...grpc.CallOption) (*EndedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EndedResponse)
+	err := c.cc.Invoke(ctx, ApplicationMasters_Ended_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +229,9 @@ func (c *applicationMastersClient) Finish(ctx context.Context, in *FinishRequest
 type ApplicationMastersServer interface {
 	// Register starts an attempt's epoch. A second registration of the same attempt answers the same epoch.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
+	// Ended lists the application's containers that have ended, oldest first, a page at a time: what a new attempt needs to
+	// know of the work of those before it. INVALID_ARGUMENT: after is no container id.
+	Ended(context.Context, *EndedRequest) (*EndedResponse, error)
 	// Allocate states what the application wants. Asks are absolute per ask id, so a repeat is harmless.
 	// ABORTED with message STALE_ATTEMPT: a newer attempt exists, exit.
 	Allocate(context.Context, *AllocateRequest) (*AllocateResponse, error)
@@ -234,6 +251,9 @@ type UnimplementedApplicationMastersServer struct{}
 
 func (UnimplementedApplicationMastersServer) Register(context.Context, *RegisterRequest) (*RegisterResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Register not implemented")
+}
+func (UnimplementedApplicationMastersServer) Ended(context.Context, *EndedRequest) (*EndedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Ended not implemented")
 }
 func (UnimplementedApplicationMastersServer) Allocate(context.Context, *AllocateRequest) (*AllocateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Allocate not implemented")
@@ -279,6 +299,24 @@ func _ApplicationMasters_Register_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ApplicationMastersServer).Register(ctx, req.(*RegisterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ApplicationMasters_Ended_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationMastersServer).Ended(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApplicationMasters_Ended_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationMastersServer).Ended(ctx, req.(*EndedRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -340,6 +378,10 @@ var ApplicationMasters_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Register",
 			Handler:    _ApplicationMasters_Register_Handler,
+		},
+		{
+			MethodName: "Ended",
+			Handler:    _ApplicationMasters_Ended_Handler,
 		},
 		{
 			MethodName: "Allocate",

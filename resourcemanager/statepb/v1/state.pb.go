@@ -43,6 +43,7 @@ type Command struct {
 	//	*Command_Finish
 	//	*Command_Kill
 	//	*Command_Stop
+	//	*Command_SettleLease
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -200,6 +201,15 @@ func (x *Command) GetStop() *Stop {
 	return nil
 }
 
+func (x *Command) GetSettleLease() *SettleLease {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SettleLease); ok {
+			return x.SettleLease
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -252,6 +262,10 @@ type Command_Stop struct {
 	Stop *Stop `protobuf:"bytes,13,opt,name=stop,proto3,oneof"`
 }
 
+type Command_SettleLease struct {
+	SettleLease *SettleLease `protobuf:"bytes,14,opt,name=settle_lease,json=settleLease,proto3,oneof"`
+}
+
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -276,10 +290,14 @@ func (*Command_Kill) isCommand_Op() {}
 
 func (*Command_Stop) isCommand_Op() {}
 
+func (*Command_SettleLease) isCommand_Op() {}
+
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Leader string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
+	// How long nodes may keep fenced containers alive under this leader.
+	LeaseMs       int64 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -321,6 +339,66 @@ func (x *Begin) GetLeader() string {
 	return ""
 }
 
+func (x *Begin) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
+// SettleLease says that the leases of earlier leaders are over, because this one has waited for the longest.
+type SettleLease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	LeaseMs       int64                  `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleLease) Reset() {
+	*x = SettleLease{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleLease) ProtoMessage() {}
+
+func (x *SettleLease) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleLease.ProtoReflect.Descriptor instead.
+func (*SettleLease) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SettleLease) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SettleLease) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
 // NewApplication sets an id aside.
 type NewApplication struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -330,7 +408,7 @@ type NewApplication struct {
 
 func (x *NewApplication) Reset() {
 	*x = NewApplication{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[2]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +420,7 @@ func (x *NewApplication) String() string {
 func (*NewApplication) ProtoMessage() {}
 
 func (x *NewApplication) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[2]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +433,7 @@ func (x *NewApplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewApplication.ProtoReflect.Descriptor instead.
 func (*NewApplication) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{2}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{3}
 }
 
 type Submit struct {
@@ -367,7 +445,7 @@ type Submit struct {
 
 func (x *Submit) Reset() {
 	*x = Submit{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[3]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -379,7 +457,7 @@ func (x *Submit) String() string {
 func (*Submit) ProtoMessage() {}
 
 func (x *Submit) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[3]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -392,7 +470,7 @@ func (x *Submit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submit.ProtoReflect.Descriptor instead.
 func (*Submit) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{3}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Submit) GetApplication() *Application {
@@ -412,7 +490,7 @@ type RegisterNode struct {
 
 func (x *RegisterNode) Reset() {
 	*x = RegisterNode{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[4]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -424,7 +502,7 @@ func (x *RegisterNode) String() string {
 func (*RegisterNode) ProtoMessage() {}
 
 func (x *RegisterNode) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[4]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -437,7 +515,7 @@ func (x *RegisterNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNode.ProtoReflect.Descriptor instead.
 func (*RegisterNode) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{4}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RegisterNode) GetEpoch() uint64 {
@@ -466,7 +544,7 @@ type LoseNode struct {
 
 func (x *LoseNode) Reset() {
 	*x = LoseNode{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[5]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +556,7 @@ func (x *LoseNode) String() string {
 func (*LoseNode) ProtoMessage() {}
 
 func (x *LoseNode) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[5]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +569,7 @@ func (x *LoseNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseNode.ProtoReflect.Descriptor instead.
 func (*LoseNode) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{5}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LoseNode) GetEpoch() uint64 {
@@ -528,7 +606,7 @@ type Statuses struct {
 
 func (x *Statuses) Reset() {
 	*x = Statuses{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[6]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -540,7 +618,7 @@ func (x *Statuses) String() string {
 func (*Statuses) ProtoMessage() {}
 
 func (x *Statuses) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[6]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -553,7 +631,7 @@ func (x *Statuses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Statuses.ProtoReflect.Descriptor instead.
 func (*Statuses) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{6}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Statuses) GetEpoch() uint64 {
@@ -598,7 +676,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[7]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -610,7 +688,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[7]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -623,7 +701,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Status) GetContainer() *ContainerID {
@@ -679,7 +757,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[8]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +769,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[8]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +782,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Grant) GetEpoch() uint64 {
@@ -733,7 +811,7 @@ type Group struct {
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[9]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +823,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[9]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +836,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Group) GetApplication() *ApplicationID {
@@ -802,7 +880,7 @@ type Placement struct {
 
 func (x *Placement) Reset() {
 	*x = Placement{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[10]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -814,7 +892,7 @@ func (x *Placement) String() string {
 func (*Placement) ProtoMessage() {}
 
 func (x *Placement) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[10]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -827,7 +905,7 @@ func (x *Placement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placement.ProtoReflect.Descriptor instead.
 func (*Placement) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{10}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Placement) GetNode() string {
@@ -870,7 +948,7 @@ type RegisterMaster struct {
 
 func (x *RegisterMaster) Reset() {
 	*x = RegisterMaster{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[11]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +960,7 @@ func (x *RegisterMaster) String() string {
 func (*RegisterMaster) ProtoMessage() {}
 
 func (x *RegisterMaster) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[11]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +973,7 @@ func (x *RegisterMaster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterMaster.ProtoReflect.Descriptor instead.
 func (*RegisterMaster) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{11}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RegisterMaster) GetApplication() *ApplicationID {
@@ -942,7 +1020,7 @@ type Allocate struct {
 
 func (x *Allocate) Reset() {
 	*x = Allocate{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[12]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1032,7 @@ func (x *Allocate) String() string {
 func (*Allocate) ProtoMessage() {}
 
 func (x *Allocate) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[12]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1045,7 @@ func (x *Allocate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocate.ProtoReflect.Descriptor instead.
 func (*Allocate) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{12}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Allocate) GetApplication() *ApplicationID {
@@ -1036,7 +1114,7 @@ type WantedAsk struct {
 
 func (x *WantedAsk) Reset() {
 	*x = WantedAsk{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[13]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1048,7 +1126,7 @@ func (x *WantedAsk) String() string {
 func (*WantedAsk) ProtoMessage() {}
 
 func (x *WantedAsk) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[13]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,7 +1139,7 @@ func (x *WantedAsk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedAsk.ProtoReflect.Descriptor instead.
 func (*WantedAsk) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{13}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WantedAsk) GetAsk() *Ask {
@@ -1092,7 +1170,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[14]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1182,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[14]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1195,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{14}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Finish) GetApplication() *ApplicationID {
@@ -1172,7 +1250,7 @@ type Kill struct {
 
 func (x *Kill) Reset() {
 	*x = Kill{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1262,7 @@ func (x *Kill) String() string {
 func (*Kill) ProtoMessage() {}
 
 func (x *Kill) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1275,7 @@ func (x *Kill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kill.ProtoReflect.Descriptor instead.
 func (*Kill) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Kill) GetApplication() *ApplicationID {
@@ -1227,7 +1305,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1317,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1330,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Stop) GetEpoch() uint64 {
@@ -1293,7 +1371,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1305,7 +1383,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1318,7 +1396,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -1347,7 +1425,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1437,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1450,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -1414,7 +1492,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +1504,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +1517,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -1480,7 +1558,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1570,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1583,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1612,7 +1690,7 @@ type Application struct {
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1702,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1715,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -1883,7 +1961,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +1973,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +1986,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2002,13 +2080,14 @@ type Ask struct {
 	Excluded      []string               `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty"`
 	Label         string                 `protobuf:"bytes,11,opt,name=label,proto3" json:"label,omitempty"`
 	Launch        uint64                 `protobuf:"varint,12,opt,name=launch,proto3" json:"launch,omitempty"`
+	Instances     []int32                `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2099,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2112,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ask) GetId() string {
@@ -2120,19 +2199,27 @@ func (x *Ask) GetLaunch() uint64 {
 	return 0
 }
 
+func (x *Ask) GetInstances() []int32 {
+	if x != nil {
+		return x.Instances
+	}
+	return nil
+}
+
 type Launch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Argv          []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
 	Env           []*EnvVar              `protobuf:"bytes,2,rep,name=env,proto3" json:"env,omitempty"` // sorted by name
 	Artifacts     []*Artifact            `protobuf:"bytes,3,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	GraceMs       int64                  `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	Fenced        bool                   `protobuf:"varint,5,opt,name=fenced,proto3" json:"fenced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2231,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2244,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -2188,6 +2275,13 @@ func (x *Launch) GetGraceMs() int64 {
 	return 0
 }
 
+func (x *Launch) GetFenced() bool {
+	if x != nil {
+		return x.Fenced
+	}
+	return false
+}
+
 type EnvVar struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2198,7 +2292,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2304,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2317,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EnvVar) GetName() string {
@@ -2256,7 +2350,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2362,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2375,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Artifact) GetName() string {
@@ -2362,13 +2456,14 @@ type Container struct {
 	Diagnostics string                 `protobuf:"bytes,18,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
 	// Order in which containers ended; 0 while live.
 	Ended         uint64 `protobuf:"varint,19,opt,name=ended,proto3" json:"ended,omitempty"`
+	Instance      int32  `protobuf:"varint,20,opt,name=instance,proto3" json:"instance,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2475,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2488,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -2529,6 +2624,13 @@ func (x *Container) GetEnded() uint64 {
 	return 0
 }
 
+func (x *Container) GetInstance() int32 {
+	if x != nil {
+		return x.Instance
+	}
+	return 0
+}
+
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -2550,7 +2652,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2664,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2677,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Node) GetId() string {
@@ -2683,7 +2785,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2797,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2810,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -2760,7 +2862,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +2874,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +2887,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -2851,7 +2953,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2965,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2978,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -3036,13 +3138,14 @@ type Header struct {
 	Registrations   uint64                 `protobuf:"varint,7,opt,name=registrations,proto3" json:"registrations,omitempty"`
 	Ended           uint64                 `protobuf:"varint,8,opt,name=ended,proto3" json:"ended,omitempty"`
 	Ledger          uint64                 `protobuf:"varint,9,opt,name=ledger,proto3" json:"ledger,omitempty"`
+	LeaseMs         int64                  `protobuf:"varint,10,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3157,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3170,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -3133,6 +3236,13 @@ func (x *Header) GetLedger() uint64 {
 	return 0
 }
 
+func (x *Header) GetLeaseMs() int64 {
+	if x != nil {
+		return x.LeaseMs
+	}
+	return 0
+}
+
 type AskRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -3143,7 +3253,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3265,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3278,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -3196,7 +3306,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3318,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3331,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -3254,7 +3364,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3376,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3389,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -3293,7 +3403,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xf8\x06\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xc9\a\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -3308,10 +3418,15 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\v2'.hops.resourcemanager.state.v1.AllocateH\x00R\ballocate\x12?\n" +
 	"\x06finish\x18\v \x01(\v2%.hops.resourcemanager.state.v1.FinishH\x00R\x06finish\x129\n" +
 	"\x04kill\x18\f \x01(\v2#.hops.resourcemanager.state.v1.KillH\x00R\x04kill\x129\n" +
-	"\x04stop\x18\r \x01(\v2#.hops.resourcemanager.state.v1.StopH\x00R\x04stopB\x04\n" +
-	"\x02op\"\x1f\n" +
+	"\x04stop\x18\r \x01(\v2#.hops.resourcemanager.state.v1.StopH\x00R\x04stop\x12O\n" +
+	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLeaseB\x04\n" +
+	"\x02op\":\n" +
 	"\x05Begin\x12\x16\n" +
-	"\x06leader\x18\x01 \x01(\tR\x06leader\"\x10\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
+	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\">\n" +
+	"\vSettleLease\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x19\n" +
+	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
 	"\x0eNewApplication\"V\n" +
 	"\x06Submit\x12L\n" +
 	"\vapplication\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ApplicationR\vapplication\"]\n" +
@@ -3463,7 +3578,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05epoch\x18\t \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bsequence\x18\n" +
 	" \x01(\x04R\bsequence\x12 \n" +
-	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\"\xc6\x02\n" +
+	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\"\xe4\x02\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12C\n" +
@@ -3477,12 +3592,14 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\bexcluded\x18\n" +
 	" \x03(\tR\bexcluded\x12\x14\n" +
 	"\x05label\x18\v \x01(\tR\x05label\x12\x16\n" +
-	"\x06launch\x18\f \x01(\x04R\x06launch\"\xb7\x01\n" +
+	"\x06launch\x18\f \x01(\x04R\x06launch\x12\x1c\n" +
+	"\tinstances\x18\r \x03(\x05R\tinstances\"\xcf\x01\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.hops.resourcemanager.state.v1.EnvVarR\x03env\x12E\n" +
 	"\tartifacts\x18\x03 \x03(\v2'.hops.resourcemanager.state.v1.ArtifactR\tartifacts\x12\x19\n" +
-	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\"2\n" +
+	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\x12\x16\n" +
+	"\x06fenced\x18\x05 \x01(\bR\x06fenced\"2\n" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xc8\x01\n" +
@@ -3496,7 +3613,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\xbd\x04\n" +
+	"\acontent\x18\b \x01(\fR\acontent\"\xd9\x04\n" +
 	"\tContainer\x12:\n" +
 	"\x02id\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
@@ -3522,7 +3639,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"stopReason\x12\x12\n" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
-	"\x05ended\x18\x13 \x01(\x04R\x05ended\"\x9f\x03\n" +
+	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\x9f\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -3562,7 +3680,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05event\x18\a \x01(\v2$.hops.resourcemanager.state.v1.EventH\x00R\x05event\x12C\n" +
 	"\x06ledger\x18\b \x01(\v2).hops.resourcemanager.state.v1.LedgerLineH\x00R\x06ledger\x126\n" +
 	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03endB\x06\n" +
-	"\x04item\"\x83\x02\n" +
+	"\x04item\"\x9e\x02\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -3573,7 +3691,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x10last_application\x18\x06 \x01(\x03R\x0flastApplication\x12$\n" +
 	"\rregistrations\x18\a \x01(\x04R\rregistrations\x12\x14\n" +
 	"\x05ended\x18\b \x01(\x04R\x05ended\x12\x16\n" +
-	"\x06ledger\x18\t \x01(\x04R\x06ledger\"\x91\x01\n" +
+	"\x06ledger\x18\t \x01(\x04R\x06ledger\x12\x19\n" +
+	"\blease_ms\x18\n" +
+	" \x01(\x03R\aleaseMs\"\x91\x01\n" +
 	"\tAskRecord\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x124\n" +
 	"\x03ask\x18\x02 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x03ask\"\xb5\x01\n" +
@@ -3596,109 +3716,111 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),        // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),          // 1: hops.resourcemanager.state.v1.Begin
-	(*NewApplication)(nil), // 2: hops.resourcemanager.state.v1.NewApplication
-	(*Submit)(nil),         // 3: hops.resourcemanager.state.v1.Submit
-	(*RegisterNode)(nil),   // 4: hops.resourcemanager.state.v1.RegisterNode
-	(*LoseNode)(nil),       // 5: hops.resourcemanager.state.v1.LoseNode
-	(*Statuses)(nil),       // 6: hops.resourcemanager.state.v1.Statuses
-	(*Status)(nil),         // 7: hops.resourcemanager.state.v1.Status
-	(*Grant)(nil),          // 8: hops.resourcemanager.state.v1.Grant
-	(*Group)(nil),          // 9: hops.resourcemanager.state.v1.Group
-	(*Placement)(nil),      // 10: hops.resourcemanager.state.v1.Placement
-	(*RegisterMaster)(nil), // 11: hops.resourcemanager.state.v1.RegisterMaster
-	(*Allocate)(nil),       // 12: hops.resourcemanager.state.v1.Allocate
-	(*WantedAsk)(nil),      // 13: hops.resourcemanager.state.v1.WantedAsk
-	(*Finish)(nil),         // 14: hops.resourcemanager.state.v1.Finish
-	(*Kill)(nil),           // 15: hops.resourcemanager.state.v1.Kill
-	(*Stop)(nil),           // 16: hops.resourcemanager.state.v1.Stop
-	(*ApplicationID)(nil),  // 17: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),    // 18: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),       // 19: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),            // 20: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),    // 21: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),        // 22: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),            // 23: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),         // 24: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),         // 25: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),       // 26: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),      // 27: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),           // 28: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),          // 29: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),     // 30: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),         // 31: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),         // 32: hops.resourcemanager.state.v1.Header
-	(*AskRecord)(nil),      // 33: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),   // 34: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),            // 35: hops.resourcemanager.state.v1.End
+	(*SettleLease)(nil),    // 2: hops.resourcemanager.state.v1.SettleLease
+	(*NewApplication)(nil), // 3: hops.resourcemanager.state.v1.NewApplication
+	(*Submit)(nil),         // 4: hops.resourcemanager.state.v1.Submit
+	(*RegisterNode)(nil),   // 5: hops.resourcemanager.state.v1.RegisterNode
+	(*LoseNode)(nil),       // 6: hops.resourcemanager.state.v1.LoseNode
+	(*Statuses)(nil),       // 7: hops.resourcemanager.state.v1.Statuses
+	(*Status)(nil),         // 8: hops.resourcemanager.state.v1.Status
+	(*Grant)(nil),          // 9: hops.resourcemanager.state.v1.Grant
+	(*Group)(nil),          // 10: hops.resourcemanager.state.v1.Group
+	(*Placement)(nil),      // 11: hops.resourcemanager.state.v1.Placement
+	(*RegisterMaster)(nil), // 12: hops.resourcemanager.state.v1.RegisterMaster
+	(*Allocate)(nil),       // 13: hops.resourcemanager.state.v1.Allocate
+	(*WantedAsk)(nil),      // 14: hops.resourcemanager.state.v1.WantedAsk
+	(*Finish)(nil),         // 15: hops.resourcemanager.state.v1.Finish
+	(*Kill)(nil),           // 16: hops.resourcemanager.state.v1.Kill
+	(*Stop)(nil),           // 17: hops.resourcemanager.state.v1.Stop
+	(*ApplicationID)(nil),  // 18: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),    // 19: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),       // 20: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),            // 21: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),    // 22: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),        // 23: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),            // 24: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),         // 25: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),         // 26: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),       // 27: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),      // 28: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),           // 29: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),          // 30: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),     // 31: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),         // 32: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),         // 33: hops.resourcemanager.state.v1.Header
+	(*AskRecord)(nil),      // 34: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),   // 35: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),            // 36: hops.resourcemanager.state.v1.End
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
-	2,  // 1: hops.resourcemanager.state.v1.Command.new_application:type_name -> hops.resourcemanager.state.v1.NewApplication
-	3,  // 2: hops.resourcemanager.state.v1.Command.submit:type_name -> hops.resourcemanager.state.v1.Submit
-	4,  // 3: hops.resourcemanager.state.v1.Command.register_node:type_name -> hops.resourcemanager.state.v1.RegisterNode
-	5,  // 4: hops.resourcemanager.state.v1.Command.lose_node:type_name -> hops.resourcemanager.state.v1.LoseNode
-	6,  // 5: hops.resourcemanager.state.v1.Command.statuses:type_name -> hops.resourcemanager.state.v1.Statuses
-	8,  // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
-	11, // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
-	12, // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
-	14, // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
-	15, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
-	16, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
-	21, // 12: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	28, // 13: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	7,  // 14: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	18, // 15: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	9,  // 16: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	17, // 17: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	10, // 18: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	19, // 19: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	17, // 20: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	17, // 21: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	13, // 22: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	18, // 23: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	23, // 24: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	24, // 25: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	17, // 26: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	17, // 27: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 28: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	17, // 29: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	17, // 30: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	19, // 31: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	22, // 32: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	18, // 33: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	19, // 34: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	25, // 35: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	26, // 36: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	18, // 37: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	19, // 38: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	19, // 39: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	20, // 40: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	17, // 41: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 42: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	18, // 43: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	18, // 44: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	32, // 45: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	21, // 46: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	33, // 47: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	34, // 48: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	27, // 49: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	28, // 50: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	29, // 51: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	30, // 52: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	35, // 53: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	17, // 54: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	23, // 55: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	17, // 56: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	24, // 57: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	3,  // 1: hops.resourcemanager.state.v1.Command.new_application:type_name -> hops.resourcemanager.state.v1.NewApplication
+	4,  // 2: hops.resourcemanager.state.v1.Command.submit:type_name -> hops.resourcemanager.state.v1.Submit
+	5,  // 3: hops.resourcemanager.state.v1.Command.register_node:type_name -> hops.resourcemanager.state.v1.RegisterNode
+	6,  // 4: hops.resourcemanager.state.v1.Command.lose_node:type_name -> hops.resourcemanager.state.v1.LoseNode
+	7,  // 5: hops.resourcemanager.state.v1.Command.statuses:type_name -> hops.resourcemanager.state.v1.Statuses
+	9,  // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
+	12, // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
+	13, // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
+	15, // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
+	16, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
+	17, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
+	2,  // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
+	22, // 13: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	29, // 14: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,  // 15: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	19, // 16: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10, // 17: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	18, // 18: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11, // 19: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	20, // 20: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	18, // 21: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	18, // 22: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14, // 23: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	19, // 24: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	24, // 25: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	25, // 26: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	18, // 27: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	18, // 28: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	19, // 29: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	18, // 30: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	18, // 31: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	20, // 32: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	23, // 33: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	19, // 34: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	20, // 35: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	26, // 36: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	27, // 37: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	19, // 38: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	20, // 39: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	20, // 40: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	21, // 41: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	18, // 42: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	19, // 43: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	19, // 44: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	19, // 45: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	33, // 46: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	22, // 47: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	34, // 48: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	35, // 49: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	28, // 50: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	29, // 51: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	30, // 52: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	31, // 53: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	36, // 54: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	18, // 55: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	24, // 56: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	18, // 57: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	25, // 58: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -3719,8 +3841,9 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_Finish)(nil),
 		(*Command_Kill)(nil),
 		(*Command_Stop)(nil),
+		(*Command_SettleLease)(nil),
 	}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[31].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[32].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -3737,7 +3860,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
