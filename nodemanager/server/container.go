@@ -55,8 +55,11 @@ type container struct {
 
 func (s *Server) newContainer(r *state.Record) *container {
 	dir := s.store.ContainerDir(r.Spec.ID)
+	if !r.Spec.ID.Valid() {
+		dir = filepath.Join(s.store.Dir(), "refused") // is never made
+	}
 	c := &container{
-		server: s, id: r.Spec.ID, dir: dir, record: r, log: s.log.With("container", r.Spec.ID, "app", r.Spec.Application),
+		server: s, id: r.Spec.ID, dir: dir, unrecorded: !r.Spec.ID.Valid(), record: r, log: s.log.With("container", r.Spec.ID, "app", r.Spec.Application),
 		client: supervisor.NewClient(dir), grace: -1,
 		stopped: make(chan struct{}), gone: make(chan struct{}), forgot: make(chan struct{}), shipped: make(chan struct{}),
 	}
@@ -536,7 +539,7 @@ func (c *container) after(work context.Context) {
 	case <-work.Done():
 		return
 	}
-	for pause := 200 * time.Millisecond; ; {
+	for pause := 200 * time.Millisecond; c.id.Valid(); {
 		alive, _ := supervisor.Alive(c.dir)
 		if !alive {
 			err := c.server.store.Delete(c.id)

@@ -47,6 +47,7 @@ type Server struct {
 
 	health  healthState
 	devices deviceState
+	streams streams
 }
 
 // New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
