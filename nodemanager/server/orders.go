@@ -62,23 +62,14 @@ func (s *Server) start(work context.Context, spec nodemanager.Spec) {
 	if problem != nil {
 		r.Spec.Artifacts, r.Spec.Argv, r.Spec.Env = nil, nil, nil
 	}
-	var createErr error
-	if spec.ID.Valid() { // otherwise it is no name of a directory
-		createErr = s.store.Create(r)
-	}
-	if createErr != nil && problem == nil {
-		problem, status = fmt.Errorf("the node cannot record it: %w", createErr), nodemanager.DisksFailed
-	}
 	c := s.newContainer(r)
-	c.unrecorded = c.unrecorded || createErr != nil
+	c.unrecorded = true // until its directory is made, which is no work for who reads orders
 	s.mu.Lock()
 	s.containers[c.id] = c
 	s.mu.Unlock()
 	s.nudge()
 	if problem != nil {
-		close(c.shipped) // nothing to ship
-		c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s was refused: %v", c.id, problem)})
-		s.work.Go(func() { c.after(work) })
+		s.work.Go(func() { c.refuse(work, status, problem) })
 		return
 	}
 	s.work.Go(func() { c.live(work) })

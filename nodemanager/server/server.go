@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,8 +36,11 @@ type Server struct {
 	// nudged asks for a report at once.
 	nudged chan struct{}
 
-	// Container goroutines live in work, under a context that outlasts Run's by the time it takes to stop them.
-	work sync.WaitGroup
+	// Container goroutines live in work, under a context that outlasts Run's by the time it takes to stop them. stopping is
+	// closed when it ends.
+	work      sync.WaitGroup
+	stopping  chan struct{}
+	recording atomic.Bool // a goroutine records the term
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
@@ -76,6 +80,7 @@ func New(config Config) (*Server, error) {
 		config: config, log: config.Logger.With("node", config.NodeID), store: store, localizer: loc,
 		boot: state.BootID(), born: time.Now(), ready: make(chan struct{}), nudged: make(chan struct{}, 1),
 		containers: map[nodemanager.ContainerID]*container{}, leaseMoved: make(chan struct{}),
+		stopping:   make(chan struct{}),
 		filesystem: map[string]Filesystem{},
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
@@ -117,6 +122,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.stopAll()
 	}
 	stopWork()
+	close(s.stopping)
 	s.work.Wait()
 	s.groups.Close()
 	s.log.Info("node manager has stopped", "error", err)
@@ -190,6 +196,18 @@ func (s *Server) find(id nodemanager.ContainerID) *container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.containers[id]
+}
+
+// pause waits, and reports whether the node manager still works afterwards.
+func (s *Server) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-s.stopping:
+		return false
+	case <-t.C:
+		return true
+	}
 }
 
 // nudge asks for a report now.

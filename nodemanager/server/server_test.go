@@ -723,6 +723,7 @@ func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 	}
 	nm := start()
 	s := spec(t, 2, "sh", "-c", `trap '' TERM; echo $$ > main.pid; "$SELF" orphan; while :; do sleep 0.02; done`)
+	s.Fencing = rmpb.Fencing_FENCING_STRICT
 	m.start(s)
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
 	main, orphan := pidIn(t, work, 2, "main.pid"), pidIn(t, work, 2, "orphan.pid")
@@ -778,6 +779,7 @@ func TestPartitionedNodeEndsItsContainersBeforeTheLease(t *testing.T) {
 	m.lease = shortLease
 	run(t, baseConfig(t, work, m.address))
 	s := spec(t, 2, "sh", "-c", `echo $$ > main.pid; exec sleep 100`)
+	s.Fencing = rmpb.Fencing_FENCING_STRICT
 	m.start(s)
 	main := pidIn(t, work, 2, "main.pid")
 	m.set(func() { m.silent = true })
