@@ -186,6 +186,8 @@ func (c *container) order(stop *state.StopOrder, grace time.Duration) {
 
 // complete ends the container's life here. exit is nil for one that was stopped before it ran.
 func (c *container) complete(exit *state.Exit) {
+	r, _, _ := c.view()
+	c.server.devices.hold(r.Spec.Resources.GPUs, time.Now())
 	c.move(nodemanager.Gone, func(r *state.Record) {
 		if exit == nil {
 			exit = &state.Exit{Status: r.Stop.Status, Diagnostics: r.Stop.Reason}

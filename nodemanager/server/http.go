@@ -490,11 +490,14 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 		UUID        string `json:"uuid"`
 	}
 	gpus, total, assigned := []map[string]any{}, []device{}, []device{}
-	holders := s.holders()
+	holders, occupied := s.holders(), s.occupied()
 	for i, d := range s.devices.current() {
 		g := map[string]any{
 			"productName": d.Model, "uuid": d.UUID, "minorNumber": d.Minor, "simulated": d.Simulated, "health": d.Health,
 			"healthReason": d.HealthReason, "island": d.Island, "pci": d.PCI,
+		}
+		if why := occupied[d.UUID]; why != "" {
+			g["heldBack"] = why
 		}
 		if u := d.Usage; u != nil {
 			g["gpuUtilizations"] = map[string]any{"overallGpuUtilization": u.Utilization}

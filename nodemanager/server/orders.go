@@ -112,6 +112,11 @@ func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
 			return fmt.Errorf("GPU %s is granted twice", uuid)
 		}
 	}
+	for uuid, why := range s.occupied() {
+		if slices.Contains(spec.Resources.GPUs, uuid) {
+			return fmt.Errorf("GPU %s is held back: %s", uuid, why)
+		}
+	}
 	for _, c := range s.list() {
 		r, _, _ := c.view()
 		if r.State == nodemanager.Complete {

@@ -85,6 +85,7 @@ func New(config Config) (*Server, error) {
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
+	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil
 }
@@ -112,6 +113,8 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
+	s.sweep(ctx, sweepPatience)
+	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.speak(ctx, work); return nil })

@@ -86,5 +86,7 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 			r.Containers = append(r.Containers, st)
 		}
 	}
+	// After the containers: a device whose container is COMPLETE in this report is in this list until it is known to be free.
+	r.OccupiedGpus = s.occupiedList()
 	return r
 }
