@@ -87,6 +87,9 @@ type Spec struct {
 	// Token is the container's secret towards the resource manager and its controller. It goes into a 0600 file.
 	Token  string `json:"token,omitempty"`
 	Master bool   `json:"master,omitempty"`
+	// Strict: its processes are dead by the end of the node's lease (fencing, see resourcemanager/api). Otherwise no silence
+	// of the resource managers ends it.
+	Strict bool `json:"strict,omitempty"`
 }
 
 // The limits of a Spec.

@@ -28,7 +28,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 			FS: FSURI(f), Namenodes: ipc(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }),
 			ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},
-		Labels: own.Labels, Version: b.Version, Lease: own.Lease, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), StopContainers: b.Alone, Logger: b.Logger,
+		Labels: own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err

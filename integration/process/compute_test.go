@@ -26,11 +26,8 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 		Namenodes: 1, Datanodes: 1, NodeManagers: 1, GPUs: 2,
 		Properties: map[string]string{"dfs.replication": "1"},
 		Adjust: func(_ string, f *config.File) {
-			if f.NodeManager != nil {
-				f.NodeManager.Lease = 30 * time.Second // longer than a machine under load takes to start a process
-			}
 			if f.ResourceManager != nil {
-				f.ResourceManager.Lease = 30 * time.Second
+				f.ResourceManager.Lease = 30 * time.Second // longer than a machine under load takes to start a process
 			}
 		},
 	})

@@ -129,8 +129,7 @@ type NodeManager struct {
 	// GPUs is auto, none, sim:N, or the path of a file that describes simulated devices; default auto.
 	GPUs string `yaml:"gpus"`
 	// Labels are matched by jobs that ask for one.
-	Labels []string      `yaml:"labels"`
-	Lease  time.Duration `yaml:"lease"`
+	Labels []string `yaml:"labels"`
 	// LogLimit is how much log a container may write; default 1GiB. LogRate is how much of it a second, once a quarter of the
 	// limit is written; default 4MiB. A container that exceeds one of them is ended.
 	LogLimit Size `yaml:"log_limit"`
@@ -266,7 +265,6 @@ func (f *File) Validate() error {
 		n.HTTP = cmp.Or(n.HTTP, "127.0.0.1:8042")
 		address("nodemanager.http", n.HTTP)
 		n.GPUs = cmp.Or(n.GPUs, "auto")
-		n.Lease = cmp.Or(n.Lease, 10*time.Second)
 		n.LogLimit = cmp.Or(n.LogLimit, 1<<30)
 		n.LogRate = cmp.Or(n.LogRate, 4<<20)
 		if n.Memory <= 0 {

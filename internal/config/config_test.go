@@ -14,7 +14,7 @@ resourcemanagers:
   - {id: rm1, http: "127.0.0.1:8088", raft: "127.0.0.1:8587", grpc: "127.0.0.1:8586"}
 namenode: {id: nn1, data: /var/lib/hops/nn, dead_after: 10s}
 datanode: {volumes: [{path: /data1/hops, type: SSD}]}
-nodemanager: {work: /data1/nm, memory: 60GiB, vcores: 16, lease: 5s, log_limit: 2GiB}
+nodemanager: {work: /data1/nm, memory: 60GiB, vcores: 16, log_limit: 2GiB}
 resourcemanager:
   id: rm1
   data: /var/lib/hops/rm

@@ -15,6 +15,19 @@ import (
 // WriteFile replaces the file at path: after it returned nil the new content survives a power cut; after an error or a
 // crash the old or the new content is there, never a mixture. One writer per path.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
+	if err := replace(path, data, mode, (*os.File).Sync); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// ReplaceFile is WriteFile without the promise for a power cut: the content is there for whoever reads it after this process
+// was killed. It is for what a restart of the machine makes meaningless, and does not wait for the disk's fsync.
+func ReplaceFile(path string, data []byte, mode fs.FileMode) error {
+	return replace(path, data, mode, func(*os.File) error { return nil })
+}
+
+func replace(path string, data []byte, mode fs.FileMode, sync func(*os.File) error) error {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
@@ -22,7 +35,7 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		err = f.Sync()
+		err = sync(f)
 	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
@@ -32,18 +45,34 @@ func WriteFile(path string, data []byte, mode fs.FileMode) error {
 	}
 	if err != nil {
 		os.Remove(tmp)
-		return err
 	}
-	return SyncDir(filepath.Dir(path))
+	return err
 }
 
 // WriteJSON is WriteFile of v as indented JSON, for people who look.
 func WriteJSON(path string, v any, mode fs.FileMode) error {
+	data, err := encode(path, v)
+	if err != nil {
+		return err
+	}
+	return WriteFile(path, data, mode)
+}
+
+// ReplaceJSON is ReplaceFile of v as indented JSON.
+func ReplaceJSON(path string, v any, mode fs.FileMode) error {
+	data, err := encode(path, v)
+	if err != nil {
+		return err
+	}
+	return ReplaceFile(path, data, mode)
+}
+
+func encode(path string, v any) ([]byte, error) {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+		return nil, fmt.Errorf("encode %s: %w", filepath.Base(path), err)
 	}
-	return WriteFile(path, append(data, '\n'), mode)
+	return append(data, '\n'), nil
 }
 
 // maxJSON bounds a file that is read.

@@ -93,9 +93,6 @@ type Config struct {
 
 	// Heartbeat is the time between reports when nothing changes; default 1 s. A change is reported at once.
 	Heartbeat time.Duration
-	// Lease is assumed until the resource manager says how long it is; default 10 s. A container's processes are dead by its
-	// end; SIGTERM is sent up to 2.5 s before it.
-	Lease time.Duration
 	// LogInterval is the time between shipments of log files; default 3 s.
 	LogInterval time.Duration
 	// LogLimit bounds a container's log files in bytes, here and in the filesystem; beyond it the container ends with -109.
@@ -142,8 +139,8 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Lease < 0 || c.LogLimit < 0 || c.LogRate < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat, lease, log limit and log rate cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.LogLimit < 0 || c.LogRate < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, log limit and log rate cannot be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("node manager: %w", err)
@@ -158,7 +155,6 @@ func (c *Config) complete() error {
 	c.VCores = cmp.Or(c.VCores, runtime.NumCPU())
 	c.Rack = cmp.Or(c.Rack, "/default-rack")
 	c.Heartbeat = cmp.Or(c.Heartbeat, time.Second)
-	c.Lease = cmp.Or(c.Lease, 10*time.Second)
 	c.LogInterval = cmp.Or(c.LogInterval, 3*time.Second)
 	c.LogLimit = cmp.Or(c.LogLimit, 1<<30)
 	c.LogRate = cmp.Or(c.LogRate, 4<<20)

@@ -24,6 +24,9 @@ import (
 	"github.com/gohops/hops/nodemanager/supervisor"
 )
 
+// supervisorLinger is how long a supervisor of an ended container may still write.
+const supervisorLinger = 2 * time.Second
+
 // container is one container on this node, from its order until it is forgotten and its logs are away.
 type container struct {
 	server *Server
@@ -48,15 +51,20 @@ type container struct {
 
 	mu     sync.Mutex
 	record *state.Record
-	grace  time.Duration // of the stop order; negative: the spec's
-	memory int64
-	stuck  []int
+	// unsaved: the record on disk is older than record; saving: a goroutine writes it.
+	unsaved, saving bool
+	grace           time.Duration // of the stop order; negative: the spec's
+	memory          int64
+	stuck           []int
 }
 
 func (s *Server) newContainer(r *state.Record) *container {
 	dir := s.store.ContainerDir(r.Spec.ID)
+	if !r.Spec.ID.Valid() {
+		dir = filepath.Join(s.store.Dir(), "refused") // is never made
+	}
 	c := &container{
-		server: s, id: r.Spec.ID, dir: dir, record: r, log: s.log.With("container", r.Spec.ID, "app", r.Spec.Application),
+		server: s, id: r.Spec.ID, dir: dir, unrecorded: !r.Spec.ID.Valid(), record: r, log: s.log.With("container", r.Spec.ID, "app", r.Spec.Application),
 		client: supervisor.NewClient(dir), grace: -1,
 		stopped: make(chan struct{}), gone: make(chan struct{}), forgot: make(chan struct{}), shipped: make(chan struct{}),
 	}
@@ -81,8 +89,8 @@ func (c *container) view() (state.Record, int64, []int) {
 
 func (c *container) logsPath() string { return filepath.Join(c.dir, "logs") }
 
-// move changes the state by an event, with what else changes, and writes the record. The record in memory is what counts
-// while we live, so a full disk does not stop a container from ending.
+// move changes the state by an event, with what else changes, and has the record written. The record in memory is what counts
+// while we live, so neither a full disk nor a slow one stops a container from ending, or anybody from reporting.
 func (c *container) move(e nodemanager.Event, change func(*state.Record)) {
 	c.mu.Lock()
 	next, err := nodemanager.Next(c.record.State, e)
@@ -96,12 +104,9 @@ func (c *container) move(e nodemanager.Event, change func(*state.Record)) {
 	if change != nil {
 		change(c.record)
 	}
-	err = c.putLocked()
+	c.saveLocked()
 	exit := c.record.Exit
 	c.mu.Unlock()
-	if err != nil {
-		c.log.Error("container's record not written", "error", err)
-	}
 	if next != from {
 		attrs := []any{"from", from, "to", next}
 		if exit != nil {
@@ -115,11 +120,47 @@ func (c *container) move(e nodemanager.Event, change func(*state.Record)) {
 	}
 }
 
-func (c *container) putLocked() error {
-	if c.unrecorded {
-		return nil
+// saveLocked has the record written, and again until it is on disk as it is in memory.
+func (c *container) saveLocked() {
+	c.unsaved = true
+	if c.unrecorded || c.saving {
+		return
 	}
-	return c.server.store.Put(c.record)
+	c.saving = true
+	c.server.work.Go(func() {
+		failed := false
+		for {
+			c.mu.Lock()
+			if !c.unsaved || c.unrecorded {
+				c.saving = false
+				c.mu.Unlock()
+				return
+			}
+			c.unsaved = false
+			record := *c.record
+			c.mu.Unlock()
+			err := c.server.store.Put(&record)
+			if err == nil {
+				continue
+			}
+			if _, gone := os.Lstat(c.dir); errors.Is(gone, fs.ErrNotExist) {
+				continue // the container is removed
+			}
+			if !failed {
+				c.log.Error("container's record not written, trying again", "error", err)
+				failed = true
+			}
+			c.mu.Lock()
+			c.unsaved = true
+			c.mu.Unlock()
+			if !c.server.pause(time.Second) {
+				c.mu.Lock()
+				c.saving = false
+				c.mu.Unlock()
+				return
+			}
+		}
+	})
 }
 
 func firstLine(s string) string {
@@ -145,6 +186,8 @@ func (c *container) order(stop *state.StopOrder, grace time.Duration) {
 
 // complete ends the container's life here. exit is nil for one that was stopped before it ran.
 func (c *container) complete(exit *state.Exit) {
+	r, _, _ := c.view()
+	c.server.devices.hold(r.Spec.Resources.GPUs, time.Now())
 	c.move(nodemanager.Gone, func(r *state.Record) {
 		if exit == nil {
 			exit = &state.Exit{Status: r.Stop.Status, Diagnostics: r.Stop.Reason}
@@ -157,12 +200,33 @@ func (c *container) complete(exit *state.Exit) {
 	})
 }
 
-// live is the whole life of a new container.
+// live is the whole life of a new container. Its record is written before anything else of it is.
 func (c *container) live(work context.Context) {
+	r, _, _ := c.view()
+	if err := c.server.store.Create(&r); err != nil {
+		c.mu.Lock()
+		c.unrecorded = true
+		c.mu.Unlock()
+		c.refuse(work, nodemanager.DisksFailed, fmt.Errorf("the node cannot record it: %w", err))
+		return
+	}
+	c.mu.Lock()
+	c.unrecorded = false
+	c.saveLocked() // what changed meanwhile
+	c.mu.Unlock()
 	c.server.work.Go(func() { c.ship(work) })
-	if c.prepare(work) {
+	if c.isStopped() {
+		c.complete(nil)
+	} else if c.prepare(work) {
 		c.attend(work)
 	}
+	c.after(work)
+}
+
+// refuse answers an order to start a container that does not start here.
+func (c *container) refuse(work context.Context, status nodemanager.ExitStatus, problem error) {
+	close(c.shipped) // nothing to ship
+	c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s was refused: %v", c.id, problem)})
 	c.after(work)
 }
 
@@ -289,7 +353,7 @@ func (c *container) isStopped() bool {
 // localize fills the work directory and writes the token. It tries again while the filesystem fails over.
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
 	if spec.Token != "" {
-		if err := durable.WriteFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
+		if err := durable.ReplaceFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
 			return err
 		}
 	}
@@ -360,8 +424,16 @@ func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
 		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate, Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
-		Lease:  c.server.currentLease(),
+		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
+}
+
+// leaseOf is what of the node's lease a container lives by.
+func (c *container) leaseOf(spec *nodemanager.Spec, lease supervisor.Lease) supervisor.Lease {
+	if !spec.Strict {
+		return supervisor.Lease{}
+	}
+	return lease
 }
 
 // attend stays with a running container until it is gone, or work ends (then it goes on without us).
@@ -374,11 +446,15 @@ func (c *container) attend(work context.Context) {
 	defer cancel()
 	waiting.Go(func() { exits <- c.awaitExit(ctx) })
 	stopped := c.stopped
+	r, _, _ := c.view()
 	lease, moved := c.server.watchLease()
+	if !r.Spec.Strict {
+		moved = nil // it does not matter to this one
+	}
 	look := time.NewTicker(5 * time.Second)
 	defer look.Stop()
 	for {
-		c.renew(ctx, lease)
+		c.renew(ctx, c.leaseOf(&r.Spec, lease))
 		select {
 		case exit := <-exits:
 			switch {
@@ -536,9 +612,12 @@ func (c *container) after(work context.Context) {
 	case <-work.Done():
 		return
 	}
-	for pause := 200 * time.Millisecond; ; {
+	// Nothing of the container runs any more, and the resource manager knows how it ended. A supervisor that is still
+	// there writes that down, or cannot because the disk is full: it ends when its directory is gone.
+	linger := time.Now().Add(supervisorLinger)
+	for pause := 50 * time.Millisecond; c.id.Valid(); {
 		alive, _ := supervisor.Alive(c.dir)
-		if !alive {
+		if !alive || time.Now().After(linger) {
 			err := c.server.store.Delete(c.id)
 			if err == nil {
 				break
@@ -563,16 +642,11 @@ func (c *container) forget() {
 		c.log.Warn("told to forget a container that has not ended")
 		return
 	}
-	already := c.record.Forgotten
-	c.record.Forgotten = true
-	var err error
-	if !already {
-		err = c.putLocked()
+	if !c.record.Forgotten {
+		c.record.Forgotten = true
+		c.saveLocked()
 	}
 	c.mu.Unlock()
-	if err != nil {
-		c.log.Error("container's record not written", "error", err)
-	}
 	c.server.mu.Lock()
 	c.server.forgotten.add(c.id)
 	c.server.mu.Unlock()

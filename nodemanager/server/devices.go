@@ -9,14 +9,21 @@ import (
 
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/gpu"
+	"github.com/gohops/hops/nodemanager/supervisor"
 )
 
 // deviceState is the last inventory and what happened to the devices since.
 type deviceState struct {
 	monitor gpu.Monitor
 
+	asked chan struct{} // for a new look, of capacity 1
+
 	mu   sync.Mutex
 	list []nodemanager.GPU
+	// strays are processes that have devices and are of no container of ours.
+	strays []supervisor.Process
+	// unverified: since when a device is held back until the driver is asked whether anybody uses it.
+	unverified map[string]time.Time
 }
 
 // current is a copy with the health of this moment.
@@ -30,12 +37,18 @@ func (d *deviceState) current() []nodemanager.GPU {
 
 // readDevices asks the source. It is kept off the path of reports, because a driver may take its time.
 func (s *Server) readDevices(ctx context.Context) error {
+	begin := time.Now()
 	list, err := s.config.GPUs.Devices(ctx)
 	if err != nil {
 		return fmt.Errorf("list GPUs: %w", err)
 	}
 	s.devices.mu.Lock()
 	s.devices.list = list
+	for _, g := range list {
+		if since := s.devices.unverified[g.UUID]; since.Before(begin) {
+			delete(s.devices.unverified, g.UUID) // what it says of processes is newer
+		}
+	}
 	s.devices.mu.Unlock()
 	return nil
 }
@@ -58,12 +71,26 @@ func (s *Server) watchDevices(ctx context.Context) {
 			}
 		}
 	})
-	for sleep(ctx, 5*time.Second) {
+	before := s.occupiedList()
+	for look := time.NewTicker(5 * time.Second); ; {
+		select {
+		case <-ctx.Done():
+			look.Stop()
+			watching.Wait()
+			return
+		case <-look.C:
+			s.watchForgotten(ctx)
+		case <-s.devices.asked:
+		}
 		if err := s.readDevices(ctx); err != nil && ctx.Err() == nil {
 			s.log.Error("GPUs cannot be read; the last inventory stands", "error", err)
 		}
+		if now := s.occupiedList(); !slices.Equal(now, before) {
+			s.log.Info("devices that are held back have changed", "before", before, "now", now)
+			before = now
+			s.nudge()
+		}
 	}
-	watching.Wait()
 }
 
 // sleep reports whether the time has passed before ctx was done.

@@ -44,6 +44,7 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool)
 		"HOPS_USER":           string(spec.User),
 		"HOPS_WORK_DIR":       work,
 		"HOPS_LOG_DIR":        logs,
+		"HOPS_CLUSTER":        s.cluster(),
 		"HOPS_QUEUE":          spec.Queue,
 		"HOPS_FS":             s.config.Cluster.FS,
 		"HOPS_WEBHDFS":        strings.Join(s.config.Cluster.WebHDFS, ","),

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,6 +58,10 @@ func (s *Server) healthReport() (healthy bool, report string) {
 		if d.Health != nodemanager.Healthy {
 			notes = append(notes, fmt.Sprintf("GPU %s is %s: %s", d.UUID, d.Health, d.HealthReason))
 		}
+	}
+	occupied := s.occupied()
+	for _, uuid := range slices.Sorted(maps.Keys(occupied)) {
+		notes = append(notes, fmt.Sprintf("GPU %s is held back: %s", uuid, occupied[uuid]))
 	}
 	if real > 0 {
 		notes = append(notes, "GPU isolation: environment only (CUDA_VISIBLE_DEVICES)")

@@ -42,6 +42,7 @@ var routes = []route{
 	{"GET /node/containerlogs/{container}/{user}/{file}", security.Owner, (*Server).logPage},
 	{"GET /node/containerlogs/{container}/{user}/{file}/{$}", security.Owner, (*Server).logPage},
 	{"GET /health", security.Anyone, (*Server).healthPage},
+	{"GET /api/v1/containers/{container}/logs/{file}", security.Owner, (*Server).liveLog},
 }
 
 // Routes lists what the port of a node manager does, and the right that each thing needs.
@@ -70,6 +71,10 @@ func (s *Server) handler() http.Handler {
 			id := req.PathValue("container")
 			allowed := r.right != security.Owner || s.mayRead(caller, req)
 			s.config.Door.Record(security.Decision{Allowed: allowed, Caller: caller, Port: "rest", Command: r.pattern, Source: id, Read: true})
+			if !allowed && strings.HasPrefix(req.URL.Path, "/api/") {
+				problem(w, http.StatusForbidden, fmt.Sprintf("user %s may not read the logs of container %s", caller.User, id))
+				return
+			}
 			if !allowed {
 				w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 				w.WriteHeader(http.StatusInternalServerError) // YARN's answer, recorded
@@ -485,11 +490,14 @@ func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 		UUID        string `json:"uuid"`
 	}
 	gpus, total, assigned := []map[string]any{}, []device{}, []device{}
-	holders := s.holders()
+	holders, occupied := s.holders(), s.occupied()
 	for i, d := range s.devices.current() {
 		g := map[string]any{
 			"productName": d.Model, "uuid": d.UUID, "minorNumber": d.Minor, "simulated": d.Simulated, "health": d.Health,
 			"healthReason": d.HealthReason, "island": d.Island, "pci": d.PCI,
+		}
+		if why := occupied[d.UUID]; why != "" {
+			g["heldBack"] = why
 		}
 		if u := d.Usage; u != nil {
 			g["gpuUtilizations"] = map[string]any{"overallGpuUtilization": u.Utilization}

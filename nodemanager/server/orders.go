@@ -39,10 +39,6 @@ func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
 
 // start admits a container. A known one, or one that was forgotten, is not started again.
 func (s *Server) start(work context.Context, spec nodemanager.Spec) {
-	if !spec.ID.Valid() {
-		s.log.Warn("ordered to start a container whose id has not YARN's form", "container", string(spec.ID))
-		return
-	}
 	s.mu.Lock()
 	known := s.containers[spec.ID] != nil || s.forgotten.set[spec.ID]
 	s.mu.Unlock()
@@ -66,20 +62,14 @@ func (s *Server) start(work context.Context, spec nodemanager.Spec) {
 	if problem != nil {
 		r.Spec.Artifacts, r.Spec.Argv, r.Spec.Env = nil, nil, nil
 	}
-	createErr := s.store.Create(r)
-	if createErr != nil && problem == nil {
-		problem, status = fmt.Errorf("the node cannot record it: %w", createErr), nodemanager.DisksFailed
-	}
 	c := s.newContainer(r)
-	c.unrecorded = createErr != nil
+	c.unrecorded = true // until its directory is made, which is no work for who reads orders
 	s.mu.Lock()
 	s.containers[c.id] = c
 	s.mu.Unlock()
 	s.nudge()
 	if problem != nil {
-		close(c.shipped) // nothing to ship
-		c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s was refused: %v", c.id, problem)})
-		s.work.Go(func() { c.after(work) })
+		s.work.Go(func() { c.refuse(work, status, problem) })
 		return
 	}
 	s.work.Go(func() { c.live(work) })
@@ -87,9 +77,6 @@ func (s *Server) start(work context.Context, spec nodemanager.Spec) {
 
 // neverStarted answers a stop for a container that this node never saw, and that a start order on its way must not start.
 func (s *Server) neverStarted(work context.Context, id nodemanager.ContainerID, stop *state.StopOrder) {
-	if !id.Valid() {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.containers[id] != nil || s.forgotten.set[id] {
@@ -103,9 +90,11 @@ func (s *Server) neverStarted(work context.Context, id nodemanager.ContainerID, 
 		Spec: nodemanager.Spec{ID: id}, State: nodemanager.Complete, Boot: s.boot, Finished: time.Now().UnixMilli(),
 		Exit: &state.Exit{Status: status, Diagnostics: "stopped before it was started: " + stop.Reason},
 	})
+	c.unrecorded = true
 	close(c.shipped)
 	s.containers[id] = c
 	s.nudge()
+	s.work.Go(func() { c.after(work) })
 }
 
 // checkGPUs makes sure that the granted devices exist and that no container here holds one of them, whatever the resource
@@ -121,6 +110,11 @@ func (s *Server) checkGPUs(spec *nodemanager.Spec) error {
 		}
 		if slices.Contains(spec.Resources.GPUs[:i], uuid) {
 			return fmt.Errorf("GPU %s is granted twice", uuid)
+		}
+	}
+	for uuid, why := range s.occupied() {
+		if slices.Contains(spec.Resources.GPUs, uuid) {
+			return fmt.Errorf("GPU %s is held back: %s", uuid, why)
 		}
 	}
 	for _, c := range s.list() {

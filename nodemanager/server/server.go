@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,8 +36,11 @@ type Server struct {
 	// nudged asks for a report at once.
 	nudged chan struct{}
 
-	// Container goroutines live in work, under a context that outlasts Run's by the time it takes to stop them.
-	work sync.WaitGroup
+	// Container goroutines live in work, under a context that outlasts Run's by the time it takes to stop them. stopping is
+	// closed when it ends.
+	work      sync.WaitGroup
+	stopping  chan struct{}
+	recording atomic.Bool // a goroutine records the term
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
@@ -47,6 +51,7 @@ type Server struct {
 
 	health  healthState
 	devices deviceState
+	streams streams
 }
 
 // New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
@@ -75,10 +80,12 @@ func New(config Config) (*Server, error) {
 		config: config, log: config.Logger.With("node", config.NodeID), store: store, localizer: loc,
 		boot: state.BootID(), born: time.Now(), ready: make(chan struct{}), nudged: make(chan struct{}, 1),
 		containers: map[nodemanager.ContainerID]*container{}, leaseMoved: make(chan struct{}),
+		stopping:   make(chan struct{}),
 		filesystem: map[string]Filesystem{},
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
+	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil
 }
@@ -106,6 +113,8 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
+	s.sweep(ctx, sweepPatience)
+	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.speak(ctx, work); return nil })
@@ -116,6 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.stopAll()
 	}
 	stopWork()
+	close(s.stopping)
 	s.work.Wait()
 	s.groups.Close()
 	s.log.Info("node manager has stopped", "error", err)
@@ -189,6 +199,18 @@ func (s *Server) find(id nodemanager.ContainerID) *container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.containers[id]
+}
+
+// pause waits, and reports whether the node manager still works afterwards.
+func (s *Server) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-s.stopping:
+		return false
+	case <-t.C:
+		return true
+	}
 }
 
 // nudge asks for a report now.

@@ -125,6 +125,7 @@ type manager struct {
 	standby string
 	orders  []*rmpb.NodeOrders // to send with the next acknowledgement
 	last    *rmpb.NodeReport
+	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
 	changed chan struct{} // closed and replaced at every report
 }
@@ -159,6 +160,9 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 			return status.Error(codes.FailedPrecondition, m.standby)
 		}
 		m.last = r
+		if m.seen != nil {
+			m.seen(r)
+		}
 		m.reports++
 		close(m.changed)
 		m.changed = make(chan struct{})
@@ -688,6 +692,7 @@ func nodeManagerMain(args []string) int {
 	t := &processTest{}
 	c := baseConfig(t, args[0], args[1])
 	c.NodeID = "127.0.0.1:45454"
+	c.GPUs = fake.Simulate(4, "x")
 	c.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	s, err := New(c)
 	if err != nil {
@@ -723,6 +728,7 @@ func TestKilledNodeManagerLeavesNothingAfterItsLease(t *testing.T) {
 	}
 	nm := start()
 	s := spec(t, 2, "sh", "-c", `trap '' TERM; echo $$ > main.pid; "$SELF" orphan; while :; do sleep 0.02; done`)
+	s.Fencing = rmpb.Fencing_FENCING_STRICT
 	m.start(s)
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
 	main, orphan := pidIn(t, work, 2, "main.pid"), pidIn(t, work, 2, "orphan.pid")
@@ -778,6 +784,7 @@ func TestPartitionedNodeEndsItsContainersBeforeTheLease(t *testing.T) {
 	m.lease = shortLease
 	run(t, baseConfig(t, work, m.address))
 	s := spec(t, 2, "sh", "-c", `echo $$ > main.pid; exec sleep 100`)
+	s.Fencing = rmpb.Fencing_FENCING_STRICT
 	m.start(s)
 	main := pidIn(t, work, 2, "main.pid")
 	m.set(func() { m.silent = true })

@@ -18,8 +18,37 @@ import (
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
-// maxOrders bounds one message of orders in bytes.
-const maxOrders = 64 << 20
+const (
+	// maxOrders bounds one message of orders in bytes.
+	maxOrders = 64 << 20
+	// maxPatience is how long a resource manager that says nothing is waited for before the next one is tried, however long
+	// the lease is.
+	maxPatience = 5 * time.Second
+	// firstLease is assumed until a resource manager says how long the lease is.
+	firstLease = 10 * time.Second
+)
+
+// recordTerm has the term written that is obeyed, when the disk takes it.
+func (s *Server) recordTerm() {
+	if !s.recording.CompareAndSwap(false, true) {
+		return // somebody is at it
+	}
+	s.work.Go(func() {
+		defer s.recording.Store(false)
+		for failed := false; s.store.Term() > s.store.RecordedTerm(); failed = true {
+			err := s.store.RecordTerm()
+			if err == nil {
+				continue
+			}
+			if !failed {
+				s.log.Error("the term of the resource manager is obeyed, but cannot be recorded; trying again", "term", s.store.Term(), "error", err)
+			}
+			if !s.pause(time.Second) {
+				return
+			}
+		}
+	})
+}
 
 // speak keeps a session with the leading resource manager until ctx is done, trying the configured ones in turn. work is the
 // context of the containers that orders start.
@@ -109,7 +138,7 @@ func (s *Server) session(ctx, work context.Context, conn *grpc.ClientConn, seque
 		return false, err
 	}
 	n := &session{
-		server: s, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: s.config.Lease,
+		server: s, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: firstLease,
 	}
 	go n.read(work)
 	err = n.write(ctx, cancel, sequence)
@@ -135,9 +164,9 @@ func (n *session) read(work context.Context) {
 			n.readErr = fmt.Errorf("orders of term %d, but term %d has begun", orders.GetTerm(), term)
 			return
 		}
-		if err := s.store.SetTerm(orders.GetTerm()); err != nil {
-			n.readErr = fmt.Errorf("record term %d: %w", orders.GetTerm(), err)
-			return
+		// The term counts from now on, the lease too: neither waits for the disk, and no order is obeyed before.
+		if s.store.Obey(orders.GetTerm()) {
+			s.recordTerm()
 		}
 		if sent, lease, ok := n.acknowledge(orders); ok {
 			s.extendLease(sent, lease)
@@ -183,7 +212,7 @@ func (n *session) write(ctx context.Context, cancel context.CancelCauseFunc, seq
 			sleep(ctx, 2*time.Millisecond) // what changes together is told together
 		}
 		n.mu.Lock()
-		patience := max(n.lease/3, 3*s.config.Heartbeat)
+		patience := max(min(n.lease/3, maxPatience), 3*s.config.Heartbeat)
 		interval := min(s.config.Heartbeat, n.lease/6)
 		silent := time.Since(n.heard) > patience
 		n.mu.Unlock()

@@ -17,6 +17,7 @@ func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
 			Memory: p.GetResources().GetMemory(), VCores: int(p.GetResources().GetVcores()), GPUs: p.GetGpuUuids(),
 		},
 		LogDir: p.GetLogDir(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Token: p.GetToken(), Master: p.GetApplicationMaster(),
+		Strict: p.GetFencing() == rmpb.Fencing_FENCING_STRICT,
 	}
 	for _, a := range p.GetArtifacts() {
 		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{
@@ -85,5 +86,7 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 			r.Containers = append(r.Containers, st)
 		}
 	}
+	// After the containers: a device whose container is COMPLETE in this report is in this list until it is known to be free.
+	r.OccupiedGpus = s.occupiedList()
 	return r
 }

@@ -11,7 +11,8 @@
 //	        logs/                  stdout, stderr and what the container puts beside them
 //	        tmp/                   the container's TMPDIR
 //
-// Every file is replaced as a whole and fsynced (package durable).
+// Every file is replaced as a whole (package durable). node.json is fsynced. A record is not: it outlives every end of the
+// processes here, and what a power cut may take of it, the power cut has made untrue, because it ended the container.
 package state
 
 import (
@@ -102,7 +103,15 @@ type Store struct {
 
 	mu   sync.Mutex
 	node Node
+	// recorded is the term in node.json; writing guards that file.
+	recorded uint64
+	writing  sync.Mutex
+	// places bounds the records that are being written: a slow disk holds up so many threads and no more.
+	places chan struct{}
 }
+
+// writers is how many records are written at one time.
+const writers = 8
 
 // Open makes or opens a work directory and locks it. ErrInUse: another node manager has it.
 func Open(dir string) (*Store, error) {
@@ -127,7 +136,7 @@ func Open(dir string) (*Store, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", dir, ErrInUse)
 	}
-	s := &Store{dir: dir, lock: lock}
+	s := &Store{dir: dir, lock: lock, places: make(chan struct{}, writers)}
 	if err := s.openNode(); err != nil {
 		lock.Unlock()
 		return nil, err
@@ -149,6 +158,7 @@ func (s *Store) openNode() error {
 	case s.node.Incarnation == "":
 		return fmt.Errorf("%s is damaged: no incarnation", file)
 	}
+	s.recorded = s.node.Term
 	return nil
 }
 
@@ -172,20 +182,36 @@ func (s *Store) Term() uint64 {
 	return s.node.Term
 }
 
-// SetTerm records that a higher term is obeyed. Durable when it returns nil.
-func (s *Store) SetTerm(term uint64) error {
+// Obey remembers that a term is obeyed, if it is the highest so far; it is not on disk before RecordTerm. behind reports
+// whether the disk knows less.
+func (s *Store) Obey(term uint64) (behind bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if term <= s.node.Term {
-		return nil
-	}
-	next := s.node
-	next.Term = term
-	if err := durable.WriteJSON(filepath.Join(s.dir, "node.json"), next, 0o600); err != nil {
+	s.node.Term = max(s.node.Term, term)
+	return s.node.Term > s.recorded
+}
+
+// RecordTerm writes down the highest term obeyed. Durable when it returns nil.
+func (s *Store) RecordTerm() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	node := s.node
+	s.mu.Unlock()
+	if err := durable.WriteJSON(filepath.Join(s.dir, "node.json"), node, 0o600); err != nil {
 		return err
 	}
-	s.node = next
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recorded = node.Term
 	return nil
+}
+
+// RecordedTerm is the highest term that is on disk.
+func (s *Store) RecordedTerm() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recorded
 }
 
 // ContainerDir is the directory of a container, whether it exists or not.
@@ -193,7 +219,7 @@ func (s *Store) ContainerDir(id nodemanager.ContainerID) string {
 	return filepath.Join(s.dir, "containers", string(id))
 }
 
-// Create makes the directory of a new container and its record. Durable when it returns nil.
+// Create makes the directory of a new container and its record.
 func (s *Store) Create(r *Record) error {
 	if !r.Spec.ID.Valid() {
 		return fmt.Errorf("container id %.120q cannot be a directory", string(r.Spec.ID))
@@ -204,15 +230,14 @@ func (s *Store) Create(r *Record) error {
 			return err
 		}
 	}
-	if err := s.Put(r); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(dir))
+	return s.Put(r)
 }
 
-// Put replaces a record. Durable when it returns nil.
+// Put replaces a record. It may wait for the disk, for as long as that takes.
 func (s *Store) Put(r *Record) error {
-	return durable.WriteJSON(filepath.Join(s.ContainerDir(r.Spec.ID), "record.json"), r, 0o600)
+	s.places <- struct{}{}
+	defer func() { <-s.places }()
+	return durable.ReplaceJSON(filepath.Join(s.ContainerDir(r.Spec.ID), "record.json"), r, 0o600)
 }
 
 // Delete removes everything of a container. A partial failure leaves the record, so that the next try finds it.
@@ -260,6 +285,9 @@ func (s *Store) Load() (records []*Record, damaged map[nodemanager.ContainerID]e
 		if err == nil {
 			err = r.check(id)
 		}
+		if errors.Is(err, fs.ErrNotExist) && s.neverRan(id) {
+			continue
+		}
 		if err != nil {
 			damaged[id] = err
 			continue
@@ -270,6 +298,14 @@ func (s *Store) Load() (records []*Record, damaged map[nodemanager.ContainerID]e
 		return cmp.Or(cmp.Compare(a.Admitted, b.Admitted), cmp.Compare(a.Spec.ID, b.Spec.ID))
 	})
 	return records, damaged, nil
+}
+
+// neverRan removes the directory of a container that was about to be recorded, if that is what it is.
+func (s *Store) neverRan(id nodemanager.ContainerID) bool {
+	if _, err := os.Lstat(filepath.Join(s.ContainerDir(id), "launch.json")); !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return RemoveAll(s.ContainerDir(id)) == nil
 }
 
 // BootID identifies this run of the machine's kernel.

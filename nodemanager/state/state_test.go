@@ -34,10 +34,10 @@ func TestRecordsSurviveReopening(t *testing.T) {
 	if err := s.Create(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetTerm(7); err != nil {
-		t.Fatal(err)
+	if !s.Obey(7) || !s.Obey(3) || s.Term() != 7 || s.RecordedTerm() != 0 { // 3: an older leader
+		t.Errorf("term %d, %d on disk", s.Term(), s.RecordedTerm())
 	}
-	if err := s.SetTerm(3); err != nil { // an older leader
+	if err := s.RecordTerm(); err != nil || s.Obey(7) {
 		t.Fatal(err)
 	}
 	incarnation := s.Incarnation()

@@ -201,7 +201,7 @@ type Started struct {
 // The lock of the directory is taken here and handed over, so that there is no moment in which a restarted node manager
 // could find the directory free while a supervisor is on its way.
 func Start(ctx context.Context, argv, env []string, dir string, launch Launch) (Started, error) {
-	if err := durable.WriteJSON(filepath.Join(dir, launchFile), launch, 0o600); err != nil {
+	if err := durable.ReplaceJSON(filepath.Join(dir, launchFile), launch, 0o600); err != nil {
 		return Started{}, err
 	}
 	lock, err := acquire(dir)

@@ -85,6 +85,9 @@ func inherit() (ready *os.File, err error) {
 	return os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 }
 
+// diskPatience is how long the answer to those who wait for the end of a container waits for exit.json.
+const diskPatience = time.Second
+
 // keep holds the lock of a supervisor started by hand against the finalizer until the process ends.
 var keep *os.File //nolint:unused // it is there to be reachable
 
@@ -149,7 +152,7 @@ func newSupervisor() (*supervisor, error) {
 		return nil, err
 	}
 	self := map[string]any{"pid": os.Getpid(), "container": s.launch.Container, "started_ms": time.Now().UnixMilli()}
-	if err := durable.WriteJSON(pidFile, self, 0o600); err != nil {
+	if err := durable.ReplaceJSON(pidFile, self, 0o600); err != nil {
 		s.socket.Close()
 		return nil, err
 	}
@@ -285,11 +288,22 @@ func (s *supervisor) finish(exit *Exit) error {
 	if err := s.group.Remove(); err != nil {
 		s.log.Warn("control group not removed", "container", s.launch.Container, "error", err)
 	}
-	err := durable.WriteJSON(exitFile, exit, 0o600)
+	written := make(chan error, 1)
+	go func() { written <- durable.ReplaceJSON(exitFile, exit, 0o600) }()
+	var err error
+	hangs := false
+	select {
+	case err = <-written:
+	case <-time.After(diskPatience):
+		hangs = true
+	}
 	s.mu.Lock()
 	s.exit = exit
 	s.mu.Unlock()
 	close(s.ended)
+	if hangs { // who waits has the answer meanwhile
+		err = <-written
+	}
 	for err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("the container's directory is gone: %w", err)
@@ -297,7 +311,7 @@ func (s *supervisor) finish(exit *Exit) error {
 		// The disk is full, say. Until it is written the answer is in our memory and in our socket.
 		s.log.Error("exit status not written, trying again", "container", s.launch.Container, "status", int(exit.Status), "error", err)
 		time.Sleep(time.Second)
-		err = durable.WriteJSON(exitFile, exit, 0o600)
+		err = durable.ReplaceJSON(exitFile, exit, 0o600)
 	}
 	for deadline := time.Now().Add(time.Second); s.answering.Load() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)

@@ -574,3 +574,13 @@ func TestParseStatWithStrangeName(t *testing.T) {
 		}
 	}
 }
+
+func TestAContainerWhoseDirectoryWasRemovedEnds(t *testing.T) {
+	c := newContainer(t, "sh", "-c", "echo $$ > main.pid; exec sleep 1000")
+	c.start()
+	main := c.pidIn("main.pid")
+	if err := os.RemoveAll(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command ends", func() bool { p, ok := readProcess(main); return !ok || p.zombie })
+}

@@ -44,6 +44,7 @@ func (s *supervisor) watch() *Exit {
 			logs.Reset(s.inspectLogs())
 		}
 		s.checkLease()
+		s.checkDirectory()
 		if c := s.currentCause(); (c != nil && Now() >= c.killAt) || (c == nil && main != nil) {
 			s.destroy()
 		}
@@ -129,6 +130,19 @@ func (s *supervisor) checkLease() {
 			killAt:      lease.Kill,
 		})
 	}
+}
+
+// checkDirectory ends a container whose directory was removed: no node manager can ever find it again, and its devices would
+// be held for as long as its command likes.
+func (s *supervisor) checkDirectory() {
+	var st unix.Stat_t
+	if s.currentCause() != nil || unix.Stat(".", &st) != nil || st.Nlink > 0 {
+		return
+	}
+	s.end(cause{
+		status: nodemanager.Aborted, killAt: Now().Add(s.launch.Grace),
+		diagnostics: fmt.Sprintf("Container %s ended: its directory was removed", s.launch.Container),
+	})
 }
 
 // renew moves the deadlines. An earlier lease than the present one comes from a late message and is ignored.

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/supervisor"
+)
+
+// sweepPatience is how long a starting node manager waits for forgotten processes to end. What is left then holds its
+// devices back, and is killed again every few seconds.
+const sweepPatience = 10 * time.Second
+
+// cluster identifies the cluster in the environment of its containers. It tells nothing of the secret that it is made from.
+func (s *Server) cluster() string {
+	return hex.EncodeToString(s.config.Secret.MAC("name of the cluster in containers")[:8])
+}
+
+// forgotten are the processes of containers that were started under this node's name in this cluster and are not in the work
+// directory: another work directory was configured, or this one was lost. Whoever started them has gone, because we have its
+// address. foreign are the processes of all other containers that are not ours: of node managers beside this one.
+func (s *Server) forgottenProcesses() (forgotten, foreign []supervisor.Process) {
+	_, port, _ := net.SplitHostPort(s.config.NodeID)
+	cluster := s.cluster()
+	for _, p := range supervisor.Carrying("HOPS_CONTAINER_ID") {
+		if c := s.find(nodemanager.ContainerID(p.Get("HOPS_CONTAINER_ID"))); c != nil && p.Get("HOPS_WORK_DIR") == filepath.Join(c.dir, "work") {
+			continue
+		}
+		if p.Get("HOPS_CLUSTER") == cluster && p.Get("NM_HOST") == s.config.Host && p.Get("NM_PORT") == port {
+			forgotten = append(forgotten, p)
+		} else {
+			foreign = append(foreign, p)
+		}
+	}
+	return forgotten, foreign
+}
+
+// sweep ends forgotten processes. No report is sent before: its incarnation may be a new one, and then the resource
+// manager counts every container that was here as ended.
+func (s *Server) sweep(ctx context.Context, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list := func() []supervisor.Process {
+		forgotten, _ := s.forgottenProcesses()
+		for _, p := range forgotten {
+			if s.devices.remember(p) {
+				s.log.Warn("ending a process of a container that is not in the work directory", "pid", p.PID,
+					"container", p.Get("HOPS_CONTAINER_ID"), "dir", p.Get("HOPS_WORK_DIR"))
+			}
+		}
+		return forgotten
+	}
+	if err := supervisor.End(ctx, list); err != nil {
+		s.log.Error("processes of a forgotten container do not end; their devices are held back", "error", err)
+	}
+}
+
+// remember takes in a process that holds devices until it is gone. It reports whether it is a new one.
+func (d *deviceState) remember(p supervisor.Process) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, known := range d.strays {
+		if known.PID == p.PID && known.Lives() {
+			return false
+		}
+	}
+	d.strays = append(d.strays, p)
+	return true
+}
+
+// hold keeps devices from being offered until the driver has been asked anew whether anybody uses them.
+func (d *deviceState) hold(uuids []string, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	held := false
+	for _, g := range d.list {
+		if !g.Simulated && slices.Contains(uuids, g.UUID) { // a simulated one has no driver
+			if d.unverified == nil {
+				d.unverified = map[string]time.Time{}
+			}
+			d.unverified[g.UUID] = now
+			held = true
+		}
+	}
+	if held {
+		select {
+		case d.asked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// occupied says of each device that must not be granted, although no container here holds it, why.
+func (s *Server) occupied() map[string]string {
+	held := s.holders()
+	out := map[string]string{}
+	s.devices.mu.Lock()
+	defer s.devices.mu.Unlock()
+	d := &s.devices
+	d.strays = slices.DeleteFunc(d.strays, func(p supervisor.Process) bool { return !p.Lives() })
+	for _, g := range d.list {
+		if held[g.UUID] != "" {
+			continue
+		}
+		for _, p := range d.strays {
+			if slices.Contains(strings.Split(p.Get("CUDA_VISIBLE_DEVICES"), ","), g.UUID) {
+				out[g.UUID] = fmt.Sprintf("process %d of %s, which this node manager does not know, has it", p.PID, p.Get("HOPS_CONTAINER_ID"))
+			}
+		}
+		switch {
+		case out[g.UUID] != "":
+		case g.Usage != nil && len(g.Usage.Processes) > 0:
+			out[g.UUID] = fmt.Sprintf("process %d, which belongs to no container here, computes on it", g.Usage.Processes[0])
+		case !d.unverified[g.UUID].IsZero():
+			out[g.UUID] = "the driver has not said yet that the processes of the last container are gone"
+		}
+	}
+	return out
+}
+
+// occupiedList is occupied for reports.
+func (s *Server) occupiedList() []string { return slices.Sorted(maps.Keys(s.occupied())) }
+
+// watchForgotten looks for processes that have our devices and are none of ours.
+func (s *Server) watchForgotten(ctx context.Context) {
+	forgotten, foreign := s.forgottenProcesses()
+	if len(forgotten) > 0 {
+		s.sweep(ctx, time.Second)
+	}
+	devices := s.devices.current()
+	for _, p := range foreign {
+		visible := strings.Split(p.Get("CUDA_VISIBLE_DEVICES"), ",")
+		same := p.Get("HOPS_CLUSTER") == s.cluster()
+		if slices.ContainsFunc(devices, func(g nodemanager.GPU) bool {
+			return (same || !g.Simulated) && slices.Contains(visible, g.UUID) // another cluster's simulated device is another one
+		}) {
+			s.devices.remember(p)
+		}
+	}
+}

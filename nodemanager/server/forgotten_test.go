@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/gpu/fake"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
+)
+
+// The node manager is killed, its work directory is lost or another one is configured, and it starts again: the resource
+// manager counts its containers as ended when it hears of the new incarnation, and grants their devices.
+func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
+	m, work := newManager(t, ""), t.TempDir()
+	start := func(work string) *exec.Cmd {
+		cmd := exec.Command(self(t), "nodemanager", work, m.address)
+		cmd.Stderr = testWriter{t}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+		return cmd
+	}
+	nm := start(work)
+	s := spec(t, 2, "sh", "-c", `trap '' TERM; echo $$ > main.pid; "$SELF" orphan; while :; do sleep 0.02; done`)
+	devices, _ := fake.Simulate(4, "x").Devices(t.Context())
+	for _, d := range devices {
+		s.GpuUuids = append(s.GpuUuids, d.UUID)
+	}
+	m.start(s)
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
+	main, orphan := pidIn(t, work, 2, "main.pid"), pidIn(t, work, 2, "orphan.pid")
+	t.Cleanup(func() { syscall.Kill(main, syscall.SIGKILL); syscall.Kill(orphan, syscall.SIGKILL) }) // where the test fails
+	old := m.report().Incarnation
+	nm.Process.Kill()
+	nm.Wait()
+	var once sync.Once
+	m.set(func() {
+		m.seen = func(r *rmpb.NodeReport) {
+			if r.Incarnation != old {
+				once.Do(func() {
+					if lives(main) || lives(orphan) {
+						t.Errorf("the first report of the new incarnation offers %d devices, and processes %d and %d still have them: %v, %v; held back: %v",
+							len(r.Gpus), main, orphan, lives(main), lives(orphan), r.OccupiedGpus)
+					}
+				})
+			}
+		}
+	})
+	start(t.TempDir())
+	m.until("a new incarnation", func(r *rmpb.NodeReport) bool { return r.Incarnation != old })
+}
+
+// drivenGPUs are devices of a driver that says who computes on them.
+type drivenGPUs struct {
+	fake.Source
+	mu        sync.Mutex
+	processes []int
+}
+
+func (d *drivenGPUs) Name() string { return "nvml" }
+
+func (d *drivenGPUs) Devices(context.Context) ([]nodemanager.GPU, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return []nodemanager.GPU{{
+		UUID: "GPU-driven", Model: "H100", Memory: 80 << 30, Health: nodemanager.Healthy, Usage: &nodemanager.GPUUsage{Processes: slices.Clone(d.processes)},
+	}}, nil
+}
+
+func (d *drivenGPUs) Watch(ctx context.Context, _ func(nodemanager.GPUEvent)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (d *drivenGPUs) set(pids ...int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.processes = pids
+}
+
+func TestADeviceIsFreeWhenItsDriverSaysSo(t *testing.T) {
+	m := newManager(t, "")
+	c := baseConfig(t, t.TempDir(), m.address)
+	source := &drivenGPUs{}
+	source.set(4711)
+	c.GPUs = source
+	n := run(t, c)
+	r := m.until("a device with a stranger's process is held back", func(r *rmpb.NodeReport) bool { return slices.Contains(r.OccupiedGpus, "GPU-driven") })
+	if !strings.Contains(r.HealthReport, "GPU GPU-driven is held back: process 4711") {
+		t.Errorf("health: %q", r.HealthReport)
+	}
+	early := spec(t, 2, "true")
+	early.GpuUuids = []string{"GPU-driven"}
+	m.start(early)
+	if got := m.untilState(early.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != -100 || !strings.Contains(got.Diagnostics, "held back: process 4711") {
+		t.Errorf("%v", got)
+	}
+	source.set()
+	m.until("free", func(r *rmpb.NodeReport) bool { return len(r.OccupiedGpus) == 0 })
+	// A container on it: held by the container, then by its process in the driver until that is gone there too.
+	holder := spec(t, 3, "sh", "-c", "sleep 100")
+	holder.GpuUuids = []string{"GPU-driven"}
+	m.start(holder)
+	m.untilState(holder.ContainerId, rmpb.ContainerStatus_RUNNING)
+	source.set(12)
+	early1 := false
+	m.set(func() {
+		m.seen = func(r *rmpb.NodeReport) {
+			if c := find(r, holder.ContainerId); c.GetState() == rmpb.ContainerStatus_COMPLETE && len(r.OccupiedGpus) == 0 {
+				early1 = true
+			}
+		}
+	})
+	m.order(&rmpb.NodeOrders{Stop: []*rmpb.Stop{{ContainerId: holder.ContainerId, ExitStatus: -100}}})
+	m.untilState(holder.ContainerId, rmpb.ContainerStatus_COMPLETE)
+	m.more(3)
+	m.set(func() {
+		if early1 {
+			t.Error("offered while the driver shows a process of the ended container")
+		}
+		m.seen = nil
+	})
+	source.set()
+	n.devices.asked <- struct{}{} // the next look, which is due within seconds
+	m.until("free again", func(r *rmpb.NodeReport) bool { return len(r.OccupiedGpus) == 0 })
+}
