@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
+	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -37,6 +40,9 @@ func fsMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr 
 		return shell.ExitOK
 	}
 	s := &shell.Shell{Stdin: stdin, Stdout: stdout, Stderr: stderr, Dial: dialShell}
+	if isTerminal(stderr) {
+		s.Progress = stderr
+	}
 	return s.Run(ctx, args)
 }
 
@@ -63,12 +69,24 @@ func dialShell(uri string, properties map[string]string) (*dfs.Client, string, e
 	if err != nil {
 		return nil, "", err
 	}
+	location.Config.Logger = shellLogger()
 	client, err := dfs.New(location.Config)
 	authority := location.Authority
 	if authority == "" {
 		authority = location.Config.Namenodes[0]
 	}
 	return client, "hdfs://" + authority, err
+}
+
+// shellLogger is for what the client does beside answering: a datanode that is left for another one. Hadoop's variable
+// HADOOP_ROOT_LOGGER turns it on, as DEBUG,console.
+func shellLogger() *slog.Logger {
+	word, _, _ := strings.Cut(os.Getenv("HADOOP_ROOT_LOGGER"), ",")
+	var level slog.Level
+	if word == "" || level.UnmarshalText([]byte(word)) != nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // loadHadoopConf reads the client's configuration; there need not be one.
