@@ -58,6 +58,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		if strings.HasPrefix(err.Error(), "flag provided but not defined") || strings.Contains(err.Error(), "Required flag") {
 			status.code = exitUsage
 		}
+		if isNoCluster(err) {
+			status.code = exitUnreachable
+		}
 	}
 	if status.err != nil {
 		fmt.Fprintf(stderr, "hops: %v\n", status.err)
