@@ -13,6 +13,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/url"
 	"os"
@@ -26,12 +27,14 @@ import (
 type Config struct {
 	// ConfDir is read in place of HADOOP_CONF_DIR.
 	ConfDir string
-	// ResourceManagers are http addresses; default HOPS_RM, then yarn-site.xml, then http://127.0.0.1:8088.
+	// ResourceManagers are http addresses; default HOPS_RM, then yarn-site.xml.
 	ResourceManagers []string
 	// FS describes the filesystem; default what core-site.xml says.
 	FS *dfs.Config
 	// User acts; default HADOOP_USER_NAME, else the user of the process.
 	User string
+	// Logger is told what the filesystem's client does beside answering; default slog.Default().
+	Logger *slog.Logger
 }
 
 // Client is a client of one cluster. It is safe for concurrent use.
@@ -76,6 +79,9 @@ func New(config Config) (*Client, error) {
 	if config.User != "" {
 		fs.User = config.User
 	}
+	if config.Logger != nil {
+		fs.Logger = config.Logger
+	}
 	var err error
 	if c.fs, err = dfs.New(*fs); err != nil {
 		return nil, err
@@ -90,9 +96,6 @@ func New(config Config) (*Client, error) {
 				managers = append(managers, splitAddresses(yarn[name])...)
 			}
 		}
-	}
-	if len(managers) == 0 {
-		managers = []string{"http://127.0.0.1:8088"}
 	}
 	for i, m := range managers {
 		if !strings.Contains(m, "://") {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -40,6 +41,7 @@ type rest struct {
 	user      string
 	http      *http.Client
 	active    atomic.Int32
+	reached   atomic.Bool // some server has answered
 }
 
 func newREST(addresses []string, user string) *rest {
@@ -55,11 +57,15 @@ func (r *rest) target(address, path string) string {
 	return address + path + joiner + "user.name=" + url.QueryEscape(r.user)
 }
 
-// patience is how long a call looks for a resource manager that answers.
-const patience = 10 * time.Second
+// patience is how long a call looks for a resource manager that answers; refusedPatience, while all that was ever heard is
+// that nobody listens there: then none is being replaced, none runs.
+const (
+	patience        = 10 * time.Second
+	refusedPatience = time.Second
+)
 
 // call makes one request, which may be repeated: connections that are refused or break, also in the middle of an answer,
-// and answers by which a server says "not now" (unavailable) are tried again, at all addresses, for ten seconds. Other
+// and answers by which a server says "not now" (unavailable) are tried again, at all addresses, for ten seconds, or one if nobody listens there and nobody ever did. Other
 // answers that are not 2xx are an *Error. An answer without the document that was asked for is no success.
 func (r *rest) call(ctx context.Context, method, path string, body any, header http.Header, into any) error {
 	return r.each(ctx, method, path, body, header, func(answer *http.Response) error {
@@ -102,10 +108,14 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			return err
 		}
 	}
-	deadline := time.Now().Add(patience)
+	if len(r.addresses) == 0 {
+		return fmt.Errorf("%w: none is configured: set HADOOP_CONF_DIR to a directory whose yarn-site.xml has yarn.resourcemanager.webapp.address, or HOPS_RM", ErrUnreachable)
+	}
+	began := time.Now()
 	pause := 20 * time.Millisecond
 	for {
 		var problem error
+		refused := 0
 		for i := range r.addresses {
 			n := (int(r.active.Load()) + i) % len(r.addresses)
 			request, err := http.NewRequestWithContext(ctx, method, r.target(r.addresses[n], path), bytes.NewReader(data))
@@ -119,6 +129,11 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 				request.Header.Set("Content-Type", "application/json")
 			}
 			answer, err := r.http.Do(request)
+			if err == nil {
+				r.reached.Store(true)
+			} else if errors.Is(err, syscall.ECONNREFUSED) {
+				refused++
+			}
 			if err == nil && answer.StatusCode >= 300 {
 				e := readError(answer)
 				if !unavailable(e.Status) || strings.HasPrefix(path, "/proxy/") {
@@ -139,7 +154,11 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			}
 			problem = err
 		}
-		if time.Now().After(deadline) {
+		limit := patience
+		if refused == len(r.addresses) && !r.reached.Load() {
+			limit = refusedPatience
+		}
+		if time.Since(began) > limit {
 			return fmt.Errorf("%w: %w", ErrUnreachable, problem)
 		}
 		select {
@@ -147,7 +166,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, time.Second)
+		pause = min(2*pause, limit/4)
 	}
 }
 

@@ -42,7 +42,7 @@ func runTest(ctx context.Context, s *Shell, args []string) error {
 			if flag == "w" {
 				access = metadata.Write
 			}
-			err := s.client.CheckAccess(ctx, it.path, access)
+			err := s.fs.CheckAccess(ctx, it.path, access)
 			if err != nil && !errors.Is(err, metadata.ErrPermission) {
 				return err
 			}

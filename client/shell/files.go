@@ -63,7 +63,7 @@ func runTruncate(ctx context.Context, s *Shell, args []string) error {
 func (s *Shell) awaitLength(ctx context.Context, it item, length int64) error {
 	s.printf("Waiting for %s ...", it.shown)
 	for polls := 1; ; polls++ {
-		status, err := s.client.Stat(ctx, it.path)
+		status, err := s.fs.Stat(ctx, it.path)
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func runText(ctx context.Context, s *Shell, args []string) error {
 		if it.isDir() {
 			return isDirectory(it.shown)
 		}
-		r, err := s.client.Open(ctx, it.path)
+		r, err := s.fs.open(ctx, it.path)
 		if err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func runText(ctx context.Context, s *Shell, args []string) error {
 			err = nil
 		}
 		if err == nil {
-			_, err = io.Copy(s.out, text)
+			_, err = io.Copy(boundWriter{ctx: ctx, w: s.out}, text)
 		}
 		return err
 	})
@@ -312,7 +312,7 @@ const checkpointForm = "060102150405"
 // runExpunge removes the checkpoints of the user's trash that are older than the retention of the cluster, and makes what
 // was removed since into a new one (TrashPolicyDefault). With -immediate everything goes.
 func runExpunge(ctx context.Context, s *Shell, _ []string) error {
-	root := "/user/" + s.client.User() + "/.Trash"
+	root := "/user/" + s.fs.User() + "/.Trash"
 	defaults, err := s.client.ServerDefaults(ctx)
 	if err != nil {
 		return err
@@ -332,7 +332,7 @@ func runExpunge(ctx context.Context, s *Shell, _ []string) error {
 // checkpointTrash gives what was removed since the last checkpoint the time as its name.
 func (s *Shell) checkpointTrash(ctx context.Context, root string) error {
 	current := root + "/Current"
-	if _, err := s.client.Stat(ctx, current); err != nil {
+	if _, err := s.fs.Stat(ctx, current); err != nil {
 		if errors.Is(err, metadata.ErrNotExist) {
 			return nil
 		}
@@ -351,7 +351,7 @@ func (s *Shell) checkpointTrash(ctx context.Context, root string) error {
 
 // expireTrash removes the checkpoints that are older than keep, or all.
 func (s *Shell) expireTrash(ctx context.Context, root string, keep time.Duration, all bool) error {
-	list, err := s.client.List(ctx, root)
+	list, err := s.fs.List(ctx, root)
 	if errors.Is(err, metadata.ErrNotExist) {
 		return nil
 	}
@@ -368,7 +368,7 @@ func (s *Shell) expireTrash(ctx context.Context, root string, keep time.Duration
 			continue // nothing that a checkpoint made
 		}
 		if all || time.Since(made) > keep {
-			if _, err := s.client.Delete(ctx, root+"/"+e.Name, true); err != nil {
+			if _, err := s.fs.Delete(ctx, root+"/"+e.Name, true); err != nil {
 				return err
 			}
 		}

@@ -93,24 +93,24 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 			}
 			if match == nil {
 				child := childPath(parent.path, strings.ReplaceAll(component, `\`, ""))
-				status, err := s.client.Stat(ctx, child)
+				status, err := s.fs.Stat(ctx, child)
 				if errors.Is(err, metadata.ErrNotExist) {
 					continue
 				}
 				if err != nil {
 					return nil, err
 				}
-				next = append(next, item{shown: child, path: child, status: &status})
+				next = append(next, item{shown: child, path: child, uri: s.uri, status: &status})
 				continue
 			}
-			list, err := s.client.List(ctx, parent.path)
+			list, err := s.fs.List(ctx, parent.path)
 			if err != nil && !errors.Is(err, metadata.ErrNotExist) {
 				return nil, err
 			}
 			for i := range list {
 				if match.MatchString(list[i].Name) {
 					child := childPath(parent.path, list[i].Name)
-					next = append(next, item{shown: child, path: child, status: &list[i]})
+					next = append(next, item{shown: child, path: child, uri: s.uri, status: &list[i]})
 				}
 			}
 		}
@@ -121,7 +121,7 @@ func (s *Shell) globOne(ctx context.Context, pattern string) ([]item, error) {
 			level[i].shown = s.qualified(level[i].path)
 		}
 	} else if !prefix {
-		home := "/user/" + s.client.User() + "/"
+		home := "/user/" + s.fs.User() + "/"
 		for i := range level {
 			level[i].shown = strings.TrimPrefix(level[i].shown, home)
 		}

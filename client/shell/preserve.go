@@ -37,47 +37,49 @@ func (s *Shell) keeps() (string, error) {
 	return letters, nil
 }
 
-// preserveCopy carries over to a copy within the filesystem what -p asks for.
-func (s *Shell) preserveCopy(ctx context.Context, src item, target string) error {
+// preserveCopy carries over to a copy what -p asks for. Access control lists and extended attributes go from cluster to
+// cluster only.
+func (s *Shell) preserveCopy(ctx context.Context, from *place, src item, to *place, target string) error {
 	letters, err := s.keeps()
 	if err != nil || letters == "" {
 		return err
 	}
 	keep := func(letter string) bool { return strings.Contains(letters, letter) }
 	if keep("t") {
-		if err := s.client.SetTimes(ctx, target, src.status.MTime, src.status.ATime); err != nil {
+		if err := to.fs.SetTimes(ctx, target, src.status.MTime, src.status.ATime); err != nil {
 			return err
 		}
 	}
 	if keep("o") {
-		if err := s.client.SetOwner(ctx, target, src.status.Owner, src.status.Group); err != nil {
+		if err := to.fs.SetOwner(ctx, target, src.status.Owner, src.status.Group); err != nil {
 			return err
 		}
 	}
 	if keep("p") || keep("a") {
-		if err := s.client.SetPermission(ctx, target, src.status.Mode); err != nil {
+		if err := to.fs.SetPermission(ctx, target, src.status.Mode); err != nil {
 			return err
 		}
 	}
-	if keep("a") && src.status.ACL {
-		acl, err := s.client.ACL(ctx, src.path)
+	clusters := from.client != nil && to.client != nil
+	if keep("a") && src.status.ACL && clusters {
+		acl, err := from.client.ACL(ctx, src.path)
 		if err != nil {
 			return err
 		}
 		access, defaults := logicalACL(acl)
-		if err := s.client.SetACL(ctx, target, append(access, defaults...)); err != nil {
+		if err := to.client.SetACL(ctx, target, append(access, defaults...)); err != nil {
 			return err
 		}
 	}
-	if !keep("x") {
+	if !keep("x") || !clusters {
 		return nil
 	}
-	all, err := s.client.XAttrs(ctx, src.path)
+	all, err := from.client.XAttrs(ctx, src.path)
 	if err != nil {
 		return err
 	}
 	for _, a := range all {
-		if err := s.client.SetXAttr(ctx, target, a, dfs.XAttrCreate|dfs.XAttrReplace); err != nil {
+		if err := to.client.SetXAttr(ctx, target, a, dfs.XAttrCreate|dfs.XAttrReplace); err != nil {
 			return err
 		}
 	}
@@ -85,20 +87,20 @@ func (s *Shell) preserveCopy(ctx context.Context, src item, target string) error
 }
 
 // preserve carries times, owner and mode of a local file over when the option -p is set.
-func (s *Shell) preserve(ctx context.Context, p string, info fs.FileInfo) error {
+func (s *Shell) preserve(ctx context.Context, to *place, p string, info fs.FileInfo) error {
 	if !s.option("p") {
 		return nil
 	}
 	t := metadata.TimeOf(info.ModTime())
-	if err := s.client.SetTimes(ctx, p, t, t); err != nil {
+	if err := to.fs.SetTimes(ctx, p, t, t); err != nil {
 		return err
 	}
 	if owner, group := localOwner(info); owner != "" {
-		if err := s.client.SetOwner(ctx, p, owner, group); err != nil {
+		if err := to.fs.SetOwner(ctx, p, owner, group); err != nil {
 			return err
 		}
 	}
-	return s.client.SetPermission(ctx, p, metadata.Mode(info.Mode().Perm()))
+	return to.fs.SetPermission(ctx, p, metadata.Mode(info.Mode().Perm()))
 }
 
 // preserveLocal carries times, owner and mode over to a local copy when the option -p is set.

@@ -20,7 +20,7 @@ func runChmod(ctx context.Context, s *Shell, args []string) error {
 		if mode == it.status.Mode {
 			return nil
 		}
-		if err := s.client.SetPermission(ctx, it.path, mode); err != nil {
+		if err := s.fs.SetPermission(ctx, it.path, mode); err != nil {
 			return fmt.Errorf("changing permissions of '%s': %s", it.shown, text(err))
 		}
 		return nil
@@ -116,7 +116,7 @@ func (s *Shell) chown(ctx context.Context, owner, group string, paths []string) 
 		if (owner == "" || owner == it.status.Owner) && (group == "" || group == it.status.Group) {
 			return nil
 		}
-		if err := s.client.SetOwner(ctx, it.path, owner, group); err != nil {
+		if err := s.fs.SetOwner(ctx, it.path, owner, group); err != nil {
 			return fmt.Errorf("changing ownership of '%s': %s", it.shown, text(err))
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,16 +35,19 @@ type Shell struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+	// Progress is the terminal on which copies show how far they are; nil: they do not.
+	Progress io.Writer
 
-	client  *dfs.Client
-	uri     string // of the filesystem, as messages show it
-	foreign bool   // it was named by the paths and is not the default one
+	place
+	generic string // the filesystem of -fs
+	dialled map[string]*place
 	out     *bufio.Writer
 	options map[string]string
 	// properties are the Hadoop settings of the command line.
 	properties map[string]string
 	errors     int
 	verb       string
+	meter      *meter
 }
 
 type verb struct {
@@ -143,10 +147,9 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 	if err == nil && (name == "help" || name == "usage") {
 		err = v.run(ctx, s, rest)
 	} else if err == nil {
-		if err = s.dial(uri, rest, properties); err == nil {
-			defer s.client.Close()
-			err = v.run(ctx, s, rest)
-		}
+		s.generic, s.dialled = uri, map[string]*place{}
+		defer s.hangUp()
+		err = s.onEach(v, rest, func(words []string) error { return v.run(ctx, s, words) })
 	}
 	var wrong usageError
 	var fatal fatalError
@@ -164,6 +167,8 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		fmt.Fprintf(s.Stderr, "-%s: Fatal internal error\n%s\n", name, fatal.message)
 		return ExitUsage
 	case ctx.Err() != nil:
+		s.out.Flush()
+		fmt.Fprintf(s.Stderr, "%s: interrupted\n", name)
 		return ExitAborted
 	case err != nil:
 		s.report(err)
@@ -174,36 +179,14 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 	return ExitOK
 }
 
-// dial connects to the filesystem that -fs names, else to the one that the arguments name, else to the default one.
-func (s *Shell) dial(uri string, args []string, properties map[string]string) (err error) {
-	if uri == "" {
-		for _, a := range args {
-			if rest, ok := strings.CutPrefix(a, "hdfs://"); ok && rest != "" && rest[0] != '/' {
-				authority, _, _ := strings.Cut(rest, "/")
-				uri = "hdfs://" + authority
-				break
-			}
-		}
-		s.client, s.uri, err = s.Dial("", properties)
-		if uri == "" || err == nil && s.uri == uri {
-			return err
-		}
-		if err == nil {
-			s.client.Close()
-		}
-		s.foreign = true
-	}
-	s.client, s.uri, err = s.Dial(uri, properties)
-	return err
-}
-
 // report prints an error of one path and remembers that there was one.
 func (s *Shell) report(err error) {
 	s.errors++
 	s.out.Flush()
-	if errors.Is(err, errSilent) {
+	if errors.Is(err, errSilent) || errors.Is(err, context.Canceled) { // Ctrl-C; Run says so, once
 		return
 	}
+	s.meter.clear()
 	fmt.Fprintf(s.Stderr, "%s: %s\n", s.verb, text(err))
 }
 
@@ -281,13 +264,14 @@ func (s *Shell) option(name string) bool {
 type item struct {
 	shown  string // as in messages
 	path   string // absolute
+	uri    string // of its filesystem
 	status *metadata.FileStatus
 }
 
 func (i item) isDir() bool { return i.status != nil && i.status.IsDir() }
 
 // resolve turns a word of the command line into an absolute path of the filesystem.
-func (s *Shell) resolve(word string) (string, error) {
+func (s *place) resolve(word string) (string, error) {
 	if word == "" {
 		return "", usageError{"Can not create a Path from an empty string"}
 	}
@@ -299,8 +283,8 @@ func (s *Shell) resolve(word string) (string, error) {
 		}
 		switch own, _, _ := strings.Cut(s.uri, ":"); u.Scheme {
 		case own:
-		case "file":
-			return "", &pathError{path: word, text: "Does not match target filesystem"}
+		case "file", "hdfs":
+			return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
 		default:
 			return "", fmt.Errorf("No FileSystem for scheme %q", u.Scheme)
 		}
@@ -313,19 +297,25 @@ func (s *Shell) resolve(word string) (string, error) {
 		} else {
 			p = "/"
 		}
-	} else if scheme, _, ok := strings.Cut(word, ":/"); ok && scheme == "file" {
-		return "", &pathError{path: word, text: "Does not match target filesystem"}
+	} else if scheme, rest, ok := strings.Cut(word, ":/"); ok && scheme == "file" {
+		if s.client != nil {
+			return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
+		}
+		p = "/" + strings.TrimLeft(rest, "/")
 	} else if scheme, rest, ok := strings.Cut(word, ":/"); ok && scheme == "hdfs" {
 		p = "/" + strings.TrimLeft(rest, "/")
 	}
-	if s.foreign && !strings.Contains(word, "://") {
+	if s.foreign && placeOf(word) == "" {
 		return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
 	}
 	if base := p[strings.LastIndexByte(p, '/')+1:]; strings.Contains(base, ":") && !strings.ContainsAny(base, "*?[{") {
 		return "", usageError{"java.net.URISyntaxException: Relative path in absolute URI: " + base}
 	}
 	if !strings.HasPrefix(p, "/") {
-		p = "/user/" + s.client.User() + "/" + p
+		if s.client == nil {
+			return filepath.Abs(p)
+		}
+		p = "/user/" + s.fs.User() + "/" + p
 	}
 	return path.Clean(p), nil
 }
@@ -344,13 +334,13 @@ func shownForm(word string) string {
 }
 
 // look finds what is at a word of the command line; status nil: nothing.
-func (s *Shell) look(ctx context.Context, word string) (item, error) {
+func (s *place) look(ctx context.Context, word string) (item, error) {
 	p, err := s.resolve(word)
 	if err != nil {
 		return item{}, err
 	}
-	it := item{shown: shownForm(word), path: p}
-	status, err := s.client.Stat(ctx, p)
+	it := item{shown: shownForm(word), path: p, uri: s.uri}
+	status, err := s.fs.Stat(ctx, p)
 	switch {
 	case err == nil:
 		it.status = &status
@@ -444,14 +434,14 @@ func (s *Shell) walk(ctx context.Context, words []string, f func(item) error) er
 }
 
 // children lists a directory.
-func (s *Shell) children(ctx context.Context, it item) ([]item, error) {
-	list, err := s.client.List(ctx, it.path)
+func (s *place) children(ctx context.Context, it item) ([]item, error) {
+	list, err := s.fs.List(ctx, it.path)
 	if err != nil {
 		return nil, err
 	}
 	items := make([]item, len(list))
 	for i := range list {
-		items[i] = item{shown: childPath(it.shown, list[i].Name), path: childPath(it.path, list[i].Name), status: &list[i]}
+		items[i] = item{childPath(it.shown, list[i].Name), childPath(it.path, list[i].Name), s.uri, &list[i]}
 	}
 	return items, nil
 }
@@ -467,8 +457,8 @@ func childPath(parent, name string) string {
 }
 
 // parentExists reports whether the directory above a path is there.
-func (s *Shell) parentExists(ctx context.Context, p string) (bool, error) {
-	_, err := s.client.Stat(ctx, path.Dir(p))
+func (s *place) parentExists(ctx context.Context, p string) (bool, error) {
+	_, err := s.fs.Stat(ctx, path.Dir(p))
 	if errors.Is(err, metadata.ErrNotExist) {
 		return false, nil
 	}
@@ -476,7 +466,7 @@ func (s *Shell) parentExists(ctx context.Context, p string) (bool, error) {
 }
 
 // qualified is a path with the filesystem's URI.
-func (s *Shell) qualified(p string) string { return s.uri + p }
+func (s *place) qualified(p string) string { return s.uri + p }
 
 func (s *Shell) printf(format string, args ...any) { fmt.Fprintf(s.out, format, args...) }
 

@@ -54,7 +54,7 @@ func runDu(ctx context.Context, s *Shell, args []string) error {
 		t.add("SIZE", "DISK_SPACE_CONSUMED_WITH_ALL_REPLICAS", "FULL_PATH_NAME")
 	}
 	one := func(it item) error {
-		sum, err := s.client.ContentSummary(ctx, it.path)
+		sum, err := s.fs.ContentSummary(ctx, it.path)
 		if err == nil {
 			t.add(s.size(sum.Length), s.size(sum.SpaceConsumed), it.shown)
 		}
@@ -169,7 +169,7 @@ func runCount(ctx context.Context, s *Shell, args []string) error {
 			}
 			return err
 		}
-		sum, err := s.client.ContentSummary(ctx, it.path)
+		sum, err := s.fs.ContentSummary(ctx, it.path)
 		if err != nil {
 			return err
 		}

@@ -263,12 +263,12 @@ func runMkdir(ctx context.Context, s *Shell, args []string) error {
 	return s.eachNew(ctx, args, func(it item) error {
 		switch {
 		case it.status == nil && s.option("p"):
-			return s.client.Mkdirs(ctx, it.path, 0o777, true)
+			return s.fs.Mkdirs(ctx, it.path, 0o777, true)
 		case it.status == nil:
 			if ok, err := s.parentExists(ctx, it.path); err != nil || !ok {
 				return cmp.Or(err, notFound(s.qualified(path.Dir(it.path))))
 			}
-			return s.client.Mkdirs(ctx, it.path, 0o777, true)
+			return s.fs.Mkdirs(ctx, it.path, 0o777, true)
 		case !it.isDir():
 			return notDirectory(it.shown)
 		case !s.option("p"):
@@ -294,7 +294,7 @@ func (s *Shell) touchz(ctx context.Context, it item) error {
 			return cmp.Or[error](err, e)
 		}
 	}
-	return s.client.WriteFile(ctx, it.path, nil, true)
+	return s.fs.WriteFile(ctx, it.path, nil, true)
 }
 
 const touchLayout = "20060102:150405"
@@ -324,7 +324,7 @@ func runTouch(ctx context.Context, s *Shell, args []string) error {
 				return err
 			}
 		}
-		return s.client.SetTimes(ctx, it.path, mtime, atime)
+		return s.fs.SetTimes(ctx, it.path, mtime, atime)
 	})
 }
 
@@ -334,7 +334,7 @@ func runRm(ctx context.Context, s *Shell, args []string) error {
 	}
 	recursive := s.option("r") || s.option("R")
 	var trash int64
-	if !s.option("skipTrash") {
+	if !s.option("skipTrash") && s.client != nil {
 		defaults, err := s.client.ServerDefaults(ctx)
 		if err != nil {
 			return err
@@ -356,7 +356,7 @@ func runRm(ctx context.Context, s *Shell, args []string) error {
 				return err
 			}
 		}
-		ok, err := s.client.Delete(ctx, it.path, recursive)
+		ok, err := s.fs.Delete(ctx, it.path, recursive)
 		if err != nil {
 			return err
 		}
@@ -372,7 +372,7 @@ func runRm(ctx context.Context, s *Shell, args []string) error {
 const safelyLimit = 100
 
 func (s *Shell) confirm(ctx context.Context, it item) error {
-	sum, err := s.client.ContentSummary(ctx, it.path)
+	sum, err := s.fs.ContentSummary(ctx, it.path)
 	if err != nil || sum.Files+sum.Directories <= safelyLimit {
 		return err
 	}
@@ -389,7 +389,7 @@ func (s *Shell) confirm(ctx context.Context, it item) error {
 // moveToTrash renames into the user's trash, as Hadoop's TrashPolicyDefault. It returns false for what lies in the trash
 // already, which is to be removed.
 func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
-	root := "/user/" + s.client.User() + "/.Trash"
+	root := "/user/" + s.fs.User() + "/.Trash"
 	if it.path == root || strings.HasPrefix(it.path, root+"/") {
 		return false, nil
 	}
@@ -397,7 +397,7 @@ func (s *Shell) moveToTrash(ctx context.Context, it item) (bool, error) {
 		return false, &pathError{path: it.shown, text: "Cannot move \"" + it.path + "\" to the trash, as it contains the trash"}
 	}
 	target := root + "/Current" + it.path
-	if err := s.client.Mkdirs(ctx, path.Dir(target), 0o700, true); err != nil {
+	if err := s.fs.Mkdirs(ctx, path.Dir(target), 0o700, true); err != nil {
 		return false, fmt.Errorf("cannot make the trash: %w", err)
 	}
 	for try, name := 0, target; ; try++ {
@@ -430,7 +430,7 @@ func runRmdir(ctx context.Context, s *Shell, args []string) error {
 			}
 			return &pathError{path: it.shown, text: "Directory is not empty"}
 		}
-		_, err = s.client.Delete(ctx, it.path, false)
+		_, err = s.fs.Delete(ctx, it.path, false)
 		return err
 	})
 }
@@ -438,7 +438,7 @@ func runRmdir(ctx context.Context, s *Shell, args []string) error {
 func runMv(ctx context.Context, s *Shell, args []string) error {
 	sources, last := args[:len(args)-1], args[len(args)-1]
 	for _, word := range sources {
-		if strings.HasPrefix(word, "file:") {
+		if (placeOf(word) == localURI) != (placeOf(last) == localURI) {
 			s.report(&pathError{path: word, text: "Does not match target filesystem"})
 			return nil
 		}
@@ -455,7 +455,7 @@ func runMv(ctx context.Context, s *Shell, args []string) error {
 		if target.status != nil {
 			return exists(target.shown)
 		}
-		ok, err := s.client.Rename(ctx, src.path, target.path)
+		ok, err := s.fs.Rename(ctx, src.path, target.path)
 		if err == nil && !ok {
 			return failed(src.shown)
 		}
@@ -464,7 +464,7 @@ func runMv(ctx context.Context, s *Shell, args []string) error {
 }
 
 // destination checks the last argument of mv, cp and put, as Hadoop's CommandWithDestination does.
-func (s *Shell) destination(ctx context.Context, word string, sources []string, overwrite bool) (item, error) {
+func (s *place) destination(ctx context.Context, word string, sources []string, overwrite bool) (item, error) {
 	dst, err := s.look(ctx, word)
 	if err != nil {
 		return dst, err
@@ -492,7 +492,7 @@ func (s *Shell) destination(ctx context.Context, word string, sources []string, 
 }
 
 // targetOf is where a source goes: into a directory, or exactly to the destination.
-func (s *Shell) targetOf(ctx context.Context, src, dst item, word string) (item, error) {
+func (s *place) targetOf(ctx context.Context, src, dst item, word string) (item, error) {
 	target := dst
 	if dst.isDir() || strings.HasSuffix(word, "/") {
 		shown := childPath(strings.TrimSuffix(dst.shown, "/"), path.Base(src.path))
@@ -504,7 +504,7 @@ func (s *Shell) targetOf(ctx context.Context, src, dst item, word string) (item,
 			return target, err
 		}
 	}
-	if src.isDir() {
+	if src.isDir() && src.uri == s.uri {
 		if target.path == src.path {
 			return target, &pathError{path: src.shown, target: s.qualified(target.path), text: "are identical"}
 		}
@@ -526,7 +526,7 @@ func runCat(ctx context.Context, s *Shell, args []string) error {
 
 // stream prints a file from an offset on.
 func (s *Shell) stream(ctx context.Context, it item, from int64) error {
-	r, err := s.client.Open(ctx, it.path)
+	r, err := s.fs.open(ctx, it.path)
 	if err != nil {
 		return err
 	}
@@ -536,7 +536,7 @@ func (s *Shell) stream(ctx context.Context, it item, from int64) error {
 			return err
 		}
 	}
-	_, err = io.Copy(s.out, r)
+	_, err = io.Copy(boundWriter{ctx: ctx, w: s.out}, r)
 	return err
 }
 
@@ -556,7 +556,7 @@ func runTail(ctx context.Context, s *Shell, args []string) error {
 		if it.isDir() {
 			return isDirectory(it.shown)
 		}
-		r, err := s.client.Open(ctx, it.path)
+		r, err := s.fs.open(ctx, it.path)
 		if err != nil {
 			return err
 		}
@@ -566,7 +566,7 @@ func runTail(ctx context.Context, s *Shell, args []string) error {
 				r.Close()
 				return err
 			}
-			n, err := io.Copy(s.out, r)
+			n, err := io.Copy(boundWriter{ctx: ctx, w: s.out}, r)
 			r.Close()
 			offset += n
 			if err != nil || !s.option("f") {
@@ -578,7 +578,7 @@ func runTail(ctx context.Context, s *Shell, args []string) error {
 				return ctx.Err()
 			case <-time.After(pause):
 			}
-			if r, err = s.client.Open(ctx, it.path); err != nil {
+			if r, err = s.fs.open(ctx, it.path); err != nil {
 				return err
 			}
 			if r.Size() < offset {
@@ -593,7 +593,7 @@ func runHead(ctx context.Context, s *Shell, args []string) error {
 		if it.isDir() {
 			return isDirectory(it.shown)
 		}
-		r, err := s.client.Open(ctx, it.path)
+		r, err := s.fs.open(ctx, it.path)
 		if err != nil {
 			return err
 		}

@@ -68,10 +68,18 @@ func (d *Demo) report(ctx context.Context) {
 		c.Epochs, c.EpochsWasted, c.EpochsResumed, c.Promotions)
 
 	d.heading("Next")
-	fmt.Fprintln(d.Out, "  bin/hops dev                                    a cluster in one process that stays")
-	fmt.Fprintln(d.Out, "  bin/hops fs -put examples/data/digits.csv.gz /  files, as with hadoop fs")
-	fmt.Fprintln(d.Out, "  bin/hops experiment run -f examples/digits.yaml the search of this demo on it")
+	for _, line := range Next {
+		fmt.Fprintf(d.Out, "  %-50s %s\n", line[0], line[1])
+	}
 	fmt.Fprintf(d.Out, "\nok: all of it happened and was checked, in %.0f s\n", time.Since(d.started).Seconds())
+}
+
+// Next are commands to go on with, in this order, each with what it does. They are tested.
+var Next = [][2]string{
+	{"bin/hops dev", "a cluster in one process that stays; the others in another terminal"},
+	{"bin/hops fs -mkdir -p /data", "files, as with hadoop fs"},
+	{"bin/hops fs -put examples/data/digits.csv.gz /data", ""},
+	{"bin/hops experiment run -f examples/digits.yaml", "the search of this demo on it"},
 }
 
 func (d *Demo) heading(title string) { fmt.Fprintf(d.Out, "\n%s\n", title) }

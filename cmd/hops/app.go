@@ -52,12 +52,12 @@ func appCommand() *cli.Command {
 			&cli.StringFlag{Name: "appTypes", Usage: "with -list: `TYPES` with commas"},
 			&cli.StringFlag{Name: "status", Usage: "describe `APPLICATION`"},
 			&cli.StringFlag{Name: "kill", Usage: "end `APPLICATION`"},
-			userFlag(), outputFlag(),
+			confFlag(), userFlag(), outputFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			cl, err := dial(c)
 			if err != nil {
-				return err
+				return yarnError(err)
 			}
 			defer cl.Close()
 			switch {

@@ -30,7 +30,7 @@ func benchCommand() *cli.Command {
 		&cli.IntFlag{Name: "replication", Value: 1, Usage: "of files with data"},
 		&cli.StringFlag{Name: "size", Value: "1GiB", Usage: "`SIZE` of the file of io, and of the files of smallfiles (there 4KiB)"},
 		&cli.StringFlag{Name: "servers", Usage: "`NAME=PID,...` of the servers, whose CPU time is then shown"},
-		userFlag(), outputFlag(),
+		confFlag(), userFlag(), outputFlag(),
 	}
 	command := func(name, usage string, run func(c *cli.Context, b *bench.Bench) (any, error), more ...cli.Flag) *cli.Command {
 		return &cli.Command{Name: name, Usage: usage, Flags: append(more, flags...), Action: func(c *cli.Context) error { return runBench(c, run) }}
@@ -101,16 +101,15 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 	if err != nil {
 		return err
 	}
-	conf, err := loadHadoopConf()
-	if err != nil {
-		return err
-	}
 	uri := c.String("against")
-	if uri == "" {
+	conf, err := hadoopConf(c.String("conf"))
+	switch {
+	case err != nil && uri == "":
+		return &statusError{exitUsage, fmt.Errorf("bench: %w; or name a filesystem with --against hdfs://host:port", err)}
+	case err != nil:
+		conf = &dfs.HadoopConf{Properties: map[string]string{}} // the URI says enough
+	case uri == "":
 		uri = conf.DefaultFS()
-	}
-	if uri == "" {
-		return fail(exitUsage, "bench: name a filesystem with --against hdfs://host:port, or start one with `hops dev`")
 	}
 	location, err := conf.LocateAs(strings.TrimRight(uri, "/")+"/", c.String("user"))
 	if err != nil {

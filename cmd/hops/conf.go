@@ -1,9 +1,26 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/dfs"
 )
+
+// Every command finds the cluster in the same way: by --conf, else by HADOOP_CONF_DIR, else it is the user's `hops dev`
+// that runs. What is not found, or known not to run, is an error at once that says what to do.
+
+// confFlag names the cluster.
+func confFlag() cli.Flag {
+	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HADOOP_CONF_DIR, else `hops dev`"}
+}
 
 // devDirectory is where `hops dev` keeps its data unless told otherwise.
 func devDirectory() (string, error) {
@@ -14,16 +31,106 @@ func devDirectory() (string, error) {
 	return filepath.Join(cache, "hops", "dev"), nil
 }
 
-// confDirectory is the directory of the client's configuration: HADOOP_CONF_DIR, else that of a local `hops dev`, else "".
-func confDirectory() string {
-	if dir := os.Getenv("HADOOP_CONF_DIR"); dir != "" {
-		return dir
+// noClusterError says why no cluster was found.
+type noClusterError struct{ error }
+
+func (e noClusterError) Unwrap() error { return e.error }
+
+func noCluster(format string, args ...any) error { return noClusterError{fmt.Errorf(format, args...)} }
+
+func isNoCluster(err error) bool {
+	_, ok := errors.AsType[noClusterError](err)
+	return ok
+}
+
+// siteFiles are what makes a directory one of configuration.
+var siteFiles = []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml"}
+
+// findConf is the directory of the cluster's configuration: dir if given (--conf), else as above.
+func findConf(dir string) (string, error) {
+	from := "--conf"
+	if dir == "" {
+		dir, from = os.Getenv("HADOOP_CONF_DIR"), "HADOOP_CONF_DIR"
 	}
-	if dev, err := devDirectory(); err == nil {
-		conf := filepath.Join(dev, "conf")
-		if _, err := os.Stat(filepath.Join(conf, "core-site.xml")); err == nil {
-			return conf
+	if dir == "" {
+		dev, err := devDirectory()
+		if err != nil {
+			return "", noCluster("no cluster is configured (%w): set HADOOP_CONF_DIR", err)
+		}
+		dir = filepath.Join(dev, "conf")
+		if !hasSite(dir) {
+			return "", noCluster("no cluster is configured: start one with `hops dev`, or set HADOOP_CONF_DIR to the directory with its core-site.xml")
+		}
+	} else if !hasSite(dir) {
+		if _, err := os.Stat(dir); err != nil {
+			return "", noCluster("%s: %w", from, err)
+		}
+		return "", noCluster("%s is %s, which holds none of %s: name the directory with the cluster's configuration", from, dir, strings.Join(siteFiles, ", "))
+	}
+	if dev := filepath.Dir(dir); devEnded(dev) {
+		start := "hops dev"
+		if own, err := devDirectory(); err != nil || own != dev {
+			start += " --data " + quoted(dev)
+		}
+		return "", noCluster("cluster: %s, not running: start it with `%s`", dev, start)
+	}
+	return dir, nil
+}
+
+func hasSite(dir string) bool {
+	for _, name := range siteFiles {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true
 		}
 	}
-	return ""
+	return false
+}
+
+// devLock is the file in the data directory of `hops dev` that it locks while it runs.
+const devLock = "lock"
+
+// devEnded reports whether a directory is that of a `hops dev` that does not run.
+func devEnded(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, devLock))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	// The lock is let go of at once; a `hops dev` that starts at this moment tries for longer than that.
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
+}
+
+// quoted is a word as a POSIX shell takes it.
+func quoted(word string) string {
+	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:=@%", r)
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// dial makes the client of a command.
+func dial(c *cli.Context) (*client.Client, error) {
+	dir, err := findConf(c.String("conf"))
+	if err != nil && (c.String("conf") != "" || os.Getenv("HOPS_RM") == "") {
+		return nil, err
+	}
+	return client.New(client.Config{ConfDir: dir, User: c.String("user"), Logger: clientLogger(c.App.ErrWriter)})
+}
+
+// hadoopConf is the configuration of the cluster, as the filesystem's client needs it.
+func hadoopConf(dir string) (*dfs.HadoopConf, error) {
+	dir, err := findConf(dir)
+	if err != nil {
+		return nil, err
+	}
+	conf, err := dfs.LoadHadoopConf(dir)
+	if err != nil {
+		return nil, err
+	}
+	if conf.DefaultFS() == "" {
+		return nil, noCluster("%s does not say fs.defaultFS: name the filesystem there, or with -fs hdfs://host:port", filepath.Join(dir, "core-site.xml"))
+	}
+	return conf, nil
 }

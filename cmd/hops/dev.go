@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -111,10 +112,20 @@ func runDev(c *cli.Context) error {
 	}})
 	return p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.ErrWriter, "a cluster for this workstation, not for production; data in %s\n", dir)
-		fmt.Fprintf(c.App.ErrWriter, "try: hops fs -put FILE /   hops experiment run -f STUDY.yaml   HADOOP_CONF_DIR=%s hadoop fs -ls /\n", filepath.Join(dir, "conf"))
+		fmt.Fprint(c.App.ErrWriter, devHints(dir))
 		fmt.Fprintf(c.App.Writer, "ready in %.1fs  fs=%s  http=http://%s  rm=http://%s\n",
 			time.Since(started).Seconds(), roles.FSURI(file), file.Namenodes[0].HTTP, file.ResourceManagers[0].HTTP)
 	})
+}
+
+// devHints are lines to paste. The default cluster is found by hops without them.
+func devHints(dir string) string {
+	export := "  export HADOOP_CONF_DIR=" + quoted(filepath.Join(dir, "conf"))
+	ours, hadoops := "", export+"\n"
+	if own, err := devDirectory(); err != nil || own != dir {
+		ours, hadoops = export+"\n", ""
+	}
+	return "try:\n" + ours + "  hops fs -ls /\n  hops job run -- hostname\n" + hadoops + "  hadoop fs -ls /\n"
 }
 
 // devData finds and locks the data directory.
@@ -123,10 +134,15 @@ func devData(c *cli.Context) (dir string, cleanup func(), err error) {
 	case c.Bool("ephemeral") && c.String("data") != "":
 		return "", nil, fail(exitUsage, "--ephemeral and --data exclude each other")
 	case c.Bool("ephemeral"):
-		if dir, err = os.MkdirTemp("", "hops-dev-"); err != nil {
+		if dir, err = os.MkdirTemp("", ephemeralPrefix); err != nil {
 			return "", nil, err
 		}
-		return dir, func() { os.RemoveAll(dir) }, nil
+		sweepEphemeral(filepath.Dir(dir))
+		unlock, err := lockDev(c.Context, dir)
+		if err != nil {
+			return "", nil, err
+		}
+		return dir, func() { os.RemoveAll(dir); unlock() }, nil
 	case c.String("data") != "":
 		if dir, err = filepath.Abs(c.String("data")); err != nil {
 			return "", nil, err
@@ -139,15 +155,45 @@ func devData(c *cli.Context) (dir string, cleanup func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", nil, fmt.Errorf("data directory %s cannot be made (%w): choose another one with --data, or --ephemeral", dir, err)
 	}
-	lock := flock.New(filepath.Join(dir, "lock"))
-	locked, err := lock.TryLock()
-	if err != nil {
-		return "", nil, fmt.Errorf("data directory %s cannot be used (%w): choose another one with --data, or --ephemeral", dir, err)
+	unlock, err := lockDev(c.Context, dir)
+	return dir, unlock, err
+}
+
+// lockPatience is for what only looks whether the lock is held.
+const lockPatience = 300 * time.Millisecond
+
+// lockDev locks a data directory, which tells others that its cluster runs.
+func lockDev(ctx context.Context, dir string) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	lock := flock.New(filepath.Join(dir, devLock))
+	locked, err := lock.TryLockContext(ctx, 10*time.Millisecond)
+	if err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("data directory %s cannot be used (%w): choose another one with --data, or --ephemeral", dir, err)
 	}
 	if !locked {
-		return "", nil, fmt.Errorf("data directory %s is in use by another hops dev: end it, or choose another one with --data or --ephemeral", dir)
+		return nil, fmt.Errorf("data directory %s is in use by another hops dev: end it, or choose another one with --data or --ephemeral", dir)
 	}
-	return dir, func() { _ = lock.Unlock() }, nil
+	return func() { _ = lock.Unlock() }, nil
+}
+
+// ephemeralPrefix begins the names of temporary data directories.
+const ephemeralPrefix = "hops-dev-"
+
+// sweepEphemeral removes the temporary directories of clusters that were killed. One without a lock file is being made.
+func sweepEphemeral(parent string) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, ephemeralPrefix+"*"))
+	for _, dir := range dirs {
+		info, err := os.Stat(filepath.Join(dir, devLock))
+		if err == nil && time.Since(info.ModTime()) > time.Minute && ownedByUs(info) && devEnded(dir) {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
+func ownedByUs(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Getuid()
 }
 
 // devListeners are opened before anything is made of them, so that addresses are known when the configuration is written.
@@ -219,7 +265,7 @@ func devFile(c *cli.Context, dir string, open *devListeners) (*config.File, erro
 	if n := c.Int("datanodes"); n < 1 || n > 50 {
 		return nil, fail(exitUsage, "--datanodes %d is not 1 to 50", n)
 	}
-	properties := map[string]string{}
+	properties := map[string]string{"fs.trash.interval": "1440"} // a day; the server's own default is Hadoop's, none
 	for _, setting := range c.StringSlice("D") {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {

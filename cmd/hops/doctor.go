@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func doctorCommand() *cli.Command {
 		Name:        "doctor",
 		Usage:       "look at this machine and the cluster; every problem comes with what to do",
 		Description: "Exits with 1 if something that hops needs is missing. Warnings do not count.",
-		Flags:       []cli.Flag{userFlag(), outputFlag()},
+		Flags:       []cli.Flag{confFlag(), userFlag(), outputFlag()},
 		Action: func(c *cli.Context) error {
 			asJSON, err := wantJSON(c)
 			if err != nil {
@@ -175,6 +176,9 @@ func examineNodes(nodes []client.Node) finding {
 func examineCluster(c *cli.Context) []finding {
 	cl, err := dial(c)
 	if err != nil {
+		if isNoCluster(err) && c.String("conf") == "" && os.Getenv("HADOOP_CONF_DIR") == "" {
+			return []finding{{what: "cluster", detail: err.Error()}} // none is meant
+		}
 		return []finding{{what: "configuration", detail: err.Error(), remedy: "look at HADOOP_CONF_DIR"}}
 	}
 	defer cl.Close()

@@ -32,17 +32,17 @@ func experimentCommand() *cli.Command {
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Required: true, Usage: "study `FILE`"},
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
-					userFlag(), outputFlag(),
+					confFlag(), userFlag(), outputFlag(),
 				},
 				Action: runExperiment,
 			},
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "list experiments",
-				Flags:  []cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of `PROJECT`"}, userFlag(), outputFlag()},
+				Flags:  []cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of `PROJECT`"}, confFlag(), userFlag(), outputFlag()},
 				Action: listExperiments,
 			},
-			{Name: "show", Usage: "show the trials of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{userFlag(), outputFlag()}, Action: showExperiment},
-			{Name: "best", Usage: "show the best trial of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{userFlag(), outputFlag()}, Action: bestTrial},
+			{Name: "show", Usage: "show the trials of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: showExperiment},
+			{Name: "best", Usage: "show the best trial of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: bestTrial},
 		},
 	}
 }

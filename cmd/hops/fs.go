@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
+	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -37,32 +40,43 @@ func fsMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr 
 		return shell.ExitOK
 	}
 	s := &shell.Shell{Stdin: stdin, Stdout: stdout, Stderr: stderr, Dial: dialShell}
+	if isTerminal(stderr) {
+		s.Progress = stderr
+	}
 	return s.Run(ctx, args)
 }
 
 // dialShell finds the filesystem of a URI, by default the one that is configured.
 func dialShell(uri string, properties map[string]string) (*dfs.Client, string, error) {
-	conf, err := loadHadoopConf()
-	if err != nil {
-		return nil, "", err
+	file, dir := properties["-conf"], ""
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		file, dir = "", file
 	}
-	if file := properties["-conf"]; file != "" {
+	conf, err := hadoopConf(dir)
+	if err != nil {
+		if _, authority, ok := strings.Cut(uri, "://"); (!ok || authority == "" || authority[0] == '/') && file == "" || dir != "" {
+			return nil, "", err
+		}
+		conf = &dfs.HadoopConf{Properties: map[string]string{}} // the URI says enough
+	}
+	if file != "" {
 		if err := conf.LoadFile(file); err != nil {
 			return nil, "", err
 		}
-		delete(properties, "-conf")
 	}
 	maps.Copy(conf.Properties, properties)
+	delete(conf.Properties, "-conf")
 	if uri == "" {
 		uri = conf.DefaultFS()
 	}
 	if uri == "" {
-		return nil, "", fmt.Errorf("no filesystem is configured: start one with `hops dev`, or set HADOOP_CONF_DIR, or give -fs hdfs://host:port")
+		return nil, "", fmt.Errorf("%s does not say fs.defaultFS", file)
 	}
 	location, err := conf.Locate(uri)
 	if err != nil {
 		return nil, "", err
 	}
+	location.Config.Logger = clientLogger(os.Stderr)
 	client, err := dfs.New(location.Config)
 	authority := location.Authority
 	if authority == "" {
@@ -71,11 +85,13 @@ func dialShell(uri string, properties map[string]string) (*dfs.Client, string, e
 	return client, "hdfs://" + authority, err
 }
 
-// loadHadoopConf reads the client's configuration; there need not be one.
-func loadHadoopConf() (*dfs.HadoopConf, error) {
-	dir := confDirectory()
-	if dir == "" {
-		return &dfs.HadoopConf{Properties: map[string]string{}}, nil
+// clientLogger is for what the client does beside answering: a datanode that is left for another one. Hadoop's variable
+// HADOOP_ROOT_LOGGER turns it on, as DEBUG,console.
+func clientLogger(w io.Writer) *slog.Logger {
+	word, _, _ := strings.Cut(os.Getenv("HADOOP_ROOT_LOGGER"), ",")
+	var level slog.Level
+	if word == "" || level.UnmarshalText([]byte(word)) != nil {
+		return slog.New(slog.DiscardHandler)
 	}
-	return dfs.LoadHadoopConf(dir)
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 }

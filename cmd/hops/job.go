@@ -17,11 +17,6 @@ import (
 	"github.com/gohops/hops/internal/yaml"
 )
 
-// dial makes the client of a command.
-func dial(c *cli.Context) (*client.Client, error) {
-	return client.New(client.Config{ConfDir: confDirectory(), User: c.String("user")})
-}
-
 // explain gives an error of a client its exit status.
 func explain(err error) error {
 	var answer *client.Error
@@ -29,6 +24,8 @@ func explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case isNoCluster(err):
+		return &statusError{exitUnreachable, err}
 	case errors.Is(err, client.ErrUnreachable), errors.As(err, &namenodes):
 		return &statusError{exitUnreachable, fmt.Errorf("%w; is the cluster running? `hops doctor` looks into it", err)}
 	case errors.As(err, &answer) && (answer.Status == 401 || answer.Status == 403):
@@ -69,14 +66,14 @@ func jobCommand() *cli.Command {
 					&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
 					&cli.StringFlag{Name: "timeout", Usage: "`DURATION` after which the job is ended, as 2h"},
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
-					userFlag(), outputFlag(),
+					confFlag(), userFlag(), outputFlag(),
 				},
 				Action: runJob,
 			},
-			{Name: "list", Aliases: []string{"ls"}, Usage: "list jobs", Flags: []cli.Flag{userFlag(), outputFlag()}, Action: listJobs},
-			{Name: "status", Usage: "describe a job", ArgsUsage: "ID", Flags: []cli.Flag{userFlag(), outputFlag()}, Action: jobStatus},
-			{Name: "logs", Usage: "print what a job's containers have written", ArgsUsage: "ID", Flags: []cli.Flag{userFlag()}, Action: jobLogs},
-			{Name: "stop", Usage: "end a job", ArgsUsage: "ID", Flags: []cli.Flag{userFlag()}, Action: stopJob},
+			{Name: "list", Aliases: []string{"ls"}, Usage: "list jobs", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: listJobs},
+			{Name: "status", Usage: "describe a job", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: jobStatus},
+			{Name: "logs", Usage: "print what a job's containers have written", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag()}, Action: jobLogs},
+			{Name: "stop", Usage: "end a job", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag()}, Action: stopJob},
 		},
 	}
 }

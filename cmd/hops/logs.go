@@ -15,12 +15,12 @@ func logsCommand() *cli.Command {
 		Usage: "print the logs of an application, as `yarn logs` does: -applicationId ID",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "applicationId", Required: true, Usage: "whose containers' logs to print"},
-			userFlag(),
+			confFlag(), userFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			cl, err := dial(c)
 			if err != nil {
-				return err
+				return yarnError(err)
 			}
 			defer cl.Close()
 			id := c.String("applicationId")

@@ -41,6 +41,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	defer stop()
+	if len(args) < 2 || !slices.Contains([]string{"dev", "server", "demo"}, args[1]) { // what has processes ends them
+		context.AfterFunc(ctx, stop) // the second Ctrl-C ends the program at once
+	}
 	if code, ok := early(ctx, args, stdin, stdout, stderr); ok {
 		return code
 	}
@@ -54,6 +57,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		status = &statusError{code: exitFailed, err: err}
 		if strings.HasPrefix(err.Error(), "flag provided but not defined") || strings.Contains(err.Error(), "Required flag") {
 			status.code = exitUsage
+		}
+		if isNoCluster(err) {
+			status.code = exitUnreachable
 		}
 	}
 	if status.err != nil {

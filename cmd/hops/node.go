@@ -30,7 +30,7 @@ func nodeCommand() *cli.Command {
 			&cli.BoolFlag{Name: "list", Usage: "list running nodes"},
 			&cli.BoolFlag{Name: "all", Usage: "with -list: nodes in every state"},
 			&cli.BoolFlag{Name: "showDetails", Usage: "with -list: resources and GPUs as well"},
-			userFlag(), outputFlag(),
+			confFlag(), userFlag(), outputFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			if !c.Bool("list") {

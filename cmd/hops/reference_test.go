@@ -50,7 +50,8 @@ Made from the program itself by ` + "`go test ./cmd/hops -run TestCommandReferen
 | 130 | interrupted | interrupted | |
 | 255 | | wrong words | any failure |
 
-The cluster is found by HADOOP_CONF_DIR, else it is the ` + "`hops dev`" + ` of the same user. HADOOP_USER_NAME says who acts.
+Every command finds the cluster in the same way: ` + "`--conf DIR` (`hops fs -conf DIR`), else HADOOP_CONF_DIR, else the `hops dev`" + ` of the same
+user. If that does not run, or there is none, the command says so at once. HADOOP_USER_NAME says who acts.
 `)
 	app := newApp(nil, nil, nil)
 	for _, c := range app.Commands {

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/cmd/demo"
+	"github.com/gohops/hops/integration/process"
+)
+
+// What `hops dev` says to try works when it is pasted, whatever its directory is called.
+func TestWhatDevSaysToTryWorks(t *testing.T) {
+	binary := process.Binary(t)
+	dev := process.StartDev(t, filepath.Join(process.Dir(t), "it's my data"))
+	_, rest, _ := strings.Cut(dev.Output(), "try:\n")
+	var lines []string
+	for line := range strings.Lines(rest) {
+		if command, ok := strings.CutPrefix(line, "  "); ok && !strings.HasPrefix(command, "hadoop ") {
+			lines = append(lines, command)
+		}
+	}
+	script := strings.Join(lines, "")
+	if !strings.Contains(script, "hops fs ") || !strings.Contains(script, "hops job run ") {
+		t.Fatalf("it says:\n%s", dev.Output())
+	}
+	cmd := exec.CommandContext(process.Context(t), "sh", "-e")
+	cmd.Stdin = strings.NewReader(script)
+	cmd.Env = append(process.Environ(t, ""), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "/tmp") {
+		t.Errorf("%s\n%v\n%s", script, err, out)
+	}
+	// What is removed goes to the trash, for a day.
+	hops := dev.Hops()
+	hops.OK("fs", "-touchz", "/tmp/gone")
+	hops.OK("fs", "-rm", "/tmp/gone")
+	hops.OK("fs", "-test", "-e", ".Trash/Current/tmp/gone")
+}
+
+// The commands with which the demo ends work on an empty cluster.
+func TestWhatTheDemoSaysToTryWorks(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := process.StartDev(t, process.Dir(t))
+	hops := dev.Hops()
+	for _, line := range demo.Next {
+		words := strings.Fields(line[0])
+		if words[0] != "bin/hops" {
+			t.Fatalf("%q", line[0])
+		}
+		if words[1] != "fs" { // hops dev, which runs, and the search, which takes its time
+			continue
+		}
+		for i, w := range words {
+			if strings.HasPrefix(w, "examples/") {
+				words[i] = filepath.Join(root, w)
+			}
+		}
+		hops.OK(words[1:]...)
+	}
+	study, err := os.ReadFile(filepath.Join(root, "examples/digits.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := regexp.MustCompile(`/data/[a-z.]+`).FindAllString(string(study), -1)
+	if len(data) == 0 {
+		t.Fatal("the study names no data")
+	}
+	hops.OK("fs", "-test", "-e", data[len(data)-1])
+}
