@@ -18,6 +18,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 )
@@ -50,6 +51,7 @@ type Builder struct {
 
 // New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
 func New(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger) (*Builder, error) {
+	status.Version = version
 	secret, err := security.LoadOrCreateSecret(file.Cluster.SecretFile, bootstrap)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {

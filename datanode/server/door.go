@@ -35,10 +35,8 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasPrefix(r.URL.Path, webhdfsPrefix+"/") || r.URL.Path == webhdfsPrefix:
 		s.door(w, r)
-	case r.URL.Path == "/health":
-		s.health(w, r)
 	default:
-		http.NotFound(w, r)
+		s.pages.ServeHTTP(w, r)
 	}
 }
 
@@ -104,9 +102,9 @@ func Routes() []security.Route {
 		out = append(out, security.Route{Port: "datanode HTTP", Name: method + " " + webhdfsPrefix + "/{path} op=" + op, Right: security.ByPath})
 	}
 	out = append(out,
-		security.Route{Port: "datanode HTTP", Name: "OPTIONS " + webhdfsPrefix + "/{path}", Right: security.Open},
-		security.Route{Port: "datanode HTTP", Name: "GET /health", Right: security.Open})
+		security.Route{Port: "datanode HTTP", Name: "OPTIONS " + webhdfsPrefix + "/{path}", Right: security.Open})
 	s := &Server{cfg: Config{Door: security.NewDoor(security.Config{})}}
+	out = append(out, s.newPages().Routes()...)
 	out = append(out, s.ipcServer().Routes("datanode IPC")...)
 	return append(out, security.Routes("datanode gRPC", services(nil)...)...)
 }

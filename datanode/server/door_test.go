@@ -454,7 +454,7 @@ func TestHealth(t *testing.T) {
 	b, err := io.ReadAll(resp.Body)
 	check(t, err)
 	http.DefaultClient.CloseIdleConnections()
-	if resp.StatusCode != 200 || !bytes.Contains(b, []byte(`"status":"ok"`)) || !bytes.Contains(b, []byte(`"leader":true`)) || !bytes.Contains(b, []byte(d.UUID())) {
+	if resp.StatusCode != 200 || !bytes.Contains(b, []byte(`"ready":true`)) || !bytes.Contains(b, []byte(`"leader":true`)) || !bytes.Contains(b, []byte(d.UUID())) {
 		t.Errorf("%d %s", resp.StatusCode, b)
 	}
 }

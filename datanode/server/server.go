@@ -18,6 +18,7 @@ import (
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/status"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -34,6 +35,7 @@ type Server struct {
 	suspects *suspects
 	clients  *clients
 	peers    peers
+	pages    *status.Pages
 	replicas crew // executes replicate orders
 	deletes  crew
 	recovers crew
@@ -89,6 +91,7 @@ func New(cfg Config) (*Server, error) {
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
 	})
+	s.pages = s.newPages()
 	incarnation := rand.Uint64()
 	for _, addr := range cfg.NamenodesGRPC {
 		n, err := newSession(s, addr, incarnation)

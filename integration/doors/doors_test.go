@@ -154,18 +154,18 @@ func TestWhatIsOpen(t *testing.T) {
 		}
 	}
 	slices.Sort(open)
-	want := []string{
-		"controller HTTP GET /healthz",
-		"datanode HTTP GET /health",
-		"datanode HTTP OPTIONS /webhdfs/v1/{path}",
-		"namenode HTTP GET /health",
-		"namenode HTTP GET /livez",
-		"namenode HTTP GET /readyz",
-		"resource manager HTTP GET /cluster",
-		"resource manager HTTP GET /isActive",
-		"resource manager HTTP GET /livez",
-		"resource manager HTTP GET /readyz",
+	want := []string{"controller HTTP GET /healthz", "datanode HTTP OPTIONS /webhdfs/v1/{path}", "resource manager HTTP GET /isActive"}
+	for port, page := range map[string][]string{ // the pages of internal/status, and where Hadoop's users look for them
+		"datanode HTTP":         {"/{$}", "/datanode.html", "/index.html"},
+		"namenode HTTP":         {"/{$}", "/dfshealth.html", "/explorer.html", "/index.html"},
+		"node manager HTTP":     {"/{$}", "/node", "/node/node"},
+		"resource manager HTTP": {"/{$}", "/cluster", "/cluster/apps", "/cluster/nodes", "/cluster/scheduler"},
+	} {
+		for _, path := range append(page, "/health", "/livez", "/metrics", "/readyz") {
+			want = append(want, port+" GET "+path)
+		}
 	}
+	slices.Sort(want)
 	if !slices.Equal(open, want) {
 		t.Errorf("open to anybody:\n%s\nwant:\n%s", strings.Join(open, "\n"), strings.Join(want, "\n"))
 	}

@@ -64,7 +64,7 @@ func atTheEnd(t *testing.T, s *Server, conns []net.Conn) {
 	for _, c := range conns {
 		c.Close()
 	}
-	eventually(t, func() bool { return s.Connections() == 0 })
+	eventually(t, func() bool { return s.Counts().Connections == 0 })
 	for _, b := range []*security.Budget{s.config.Requests, s.config.Answers} {
 		eventually(t, func() bool { return b.Used() == 0 })
 		if b.Peak() > b.Total() {
@@ -309,7 +309,7 @@ func TestStopEndsAConnectionThatWaitsForAShare(t *testing.T) {
 	other.Force(1 << 20)
 	conn := dialAs(t, l.Addr().String(), firstUser)
 	_, _ = conn.Write(unhex(t, statRootHex))
-	eventually(t, func() bool { return s.Connections() == 1 })
+	eventually(t, func() bool { return s.Counts().Connections == 1 })
 	stop()
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v, want the connection closed", err)

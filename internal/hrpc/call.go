@@ -121,6 +121,7 @@ func (c *Call) fail(detail hadooppb.RpcResponseHeaderProto_RpcErrorCodeProto, cl
 	if !c.answered.CompareAndSwap(false, true) {
 		return
 	}
+	c.conn.failures.Add(1)
 	_ = c.conn.send(&responseHeader{
 		callID:   c.CallID,
 		retry:    c.Retry,

@@ -108,6 +108,28 @@ type Server struct {
 
 	mu    sync.Mutex
 	conns map[*serverConn]struct{}
+	// ended is what closed connections have done.
+	ended Counts
+}
+
+// Counts are what a Server has done since it was made.
+type Counts struct {
+	// Connections that are open now.
+	Connections int
+	// Calls that were taken in, and of them those that ended in an exception.
+	Calls, Failures int64
+}
+
+// Counts adds up over all connections.
+func (s *Server) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.ended
+	n.Connections = len(s.conns)
+	for c := range s.conns {
+		n.Calls, n.Failures = n.Calls+c.calls.Load(), n.Failures+c.failures.Load()
+	}
+	return n
 }
 
 // NewServer makes a server without methods.
@@ -213,13 +235,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return failure
 }
 
-// Connections is the number of open connections.
-func (s *Server) Connections() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
-}
-
 func (s *Server) admit(conn net.Conn) *serverConn {
 	c := newServerConn(s, conn)
 	s.mu.Lock()
@@ -232,4 +247,5 @@ func (s *Server) dismiss(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.ended.Calls, s.ended.Failures = s.ended.Calls+c.calls.Load(), s.ended.Failures+c.failures.Load()
 }

@@ -217,7 +217,7 @@ func TestBadBytesCloseTheConnectionWithOneLine(t *testing.T) {
 			if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
 				t.Errorf("read %d, %v, want the connection closed", n, err)
 			}
-			eventually(t, func() bool { return s.Connections() == 0 })
+			eventually(t, func() bool { return s.Counts().Connections == 0 })
 			if lines := j.all(); len(lines) != 1 || !strings.Contains(lines[0], "level=WARN") {
 				t.Errorf("log: %q, want one warning", lines)
 			}
@@ -232,7 +232,7 @@ func TestPeerThatLeavesAtAFrameBoundaryIsNoNews(t *testing.T) {
 	_, _ = conn.Write(unhex(t, helloHex+contextHex+statRootHex))
 	readHex(t, conn, absentHex)
 	conn.Close()
-	eventually(t, func() bool { return s.Connections() == 0 })
+	eventually(t, func() bool { return s.Counts().Connections == 0 })
 	if lines := j.all(); len(lines) != 0 {
 		t.Errorf("log: %q, want none", lines)
 	}

@@ -66,6 +66,8 @@ type serverConn struct {
 	clientID   []byte // of the last call, shared by the next ones with the same
 
 	stopping atomic.Bool
+	calls    atomic.Int64 // counted for Counts
+	failures atomic.Int64
 	inFlight atomic.Int32
 	held     atomic.Int64 // bytes of the calls in flight
 
@@ -655,6 +657,7 @@ func (c *serverConn) noRoom(call *Call, err error) error {
 // begin counts a call in, waiting while there are too many; false: the connection ends.
 func (c *serverConn) begin(call *Call, cost int64) bool {
 	call.held = min(cost, c.server.config.Requests.Most())
+	c.calls.Add(1)
 	c.inFlight.Add(1)
 	c.held.Add(call.held)
 	if !c.full() {

@@ -49,3 +49,13 @@ func Format(bytes int64) string {
 	}
 	return strconv.FormatInt(bytes, 10)
 }
+
+// About is a size for people: 12.3 GiB.
+func About(bytes int64) string {
+	for _, u := range units {
+		if bytes >= u.bytes {
+			return fmt.Sprintf("%.1f %siB", float64(bytes)/float64(u.bytes), u.suffix)
+		}
+	}
+	return strconv.FormatInt(bytes, 10) + " B"
+}

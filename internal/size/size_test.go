@@ -28,3 +28,11 @@ func TestFormat(t *testing.T) {
 		}
 	}
 }
+
+func TestAbout(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 5 << 40: "5.0 TiB"} {
+		if got := About(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}

@@ -58,7 +58,9 @@ type Config struct {
 	Role string
 	// Port is how the list of rights calls the HTTP port.
 	Port string
-	// Aliases are paths at which users of Hadoop look for a page; they lead to "/".
+	// Page is where the page for people is. Default "/".
+	Page string
+	// Aliases are paths at which users of Hadoop look for the page; they lead to it.
 	Aliases []string
 	Report  func() Report
 	// Figures may be nil.
@@ -74,6 +76,9 @@ type Pages struct {
 
 // New makes the pages of a server.
 func New(c Config) *Pages {
+	if c.Page == "" {
+		c.Page = "/"
+	}
 	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux()}
 	for _, r := range p.routes() {
 		p.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
@@ -95,16 +100,24 @@ type route struct {
 
 func (p *Pages) routes() []route {
 	out := []route{
-		{"GET /{$}", p.page},
+		{pattern(p.config.Page), p.page},
 		{"GET /livez", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok\n") }},
 		{"GET /readyz", p.ready},
 		{"GET /health", p.health},
 		{"GET /metrics", p.metrics().ServeHTTP},
 	}
 	for _, alias := range p.config.Aliases {
-		out = append(out, route{"GET " + alias, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }})
+		out = append(out, route{pattern(alias), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, p.config.Page, http.StatusFound) }})
 	}
 	return out
+}
+
+// pattern is the pattern of one path alone.
+func pattern(path string) string {
+	if path == "/" {
+		return "GET /{$}"
+	}
+	return "GET " + path
 }
 
 // Routes lists what the pages serve.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"html"
 	"net/http"
@@ -62,9 +61,9 @@ func (s *Server) Healthy() error {
 
 // health is what the health page says.
 type health struct {
-	ID      string `json:"id"`
+	ID      string `json:"-"` // said by status.Health
+	State   string `json:"-"` // active, standby; likewise
 	Cluster string `json:"cluster"`
-	State   string `json:"state"` // active, standby
 	Leader  string `json:"leader"`
 	// LeaderIPC and LeaderHTTP are where the leader serves, if it is in this member's list.
 	LeaderIPC  string `json:"leader_ipc,omitempty"`
@@ -107,22 +106,19 @@ func (s *Server) health() health {
 	return h
 }
 
-// routes is the HTTP door: WebHDFS, and three pages about health that need no right. livez: the process works. readyz:
-// a client that asks now gets an answer, from this namenode or from the leader that it knows. health: the same as
-// readyz, with the figures.
+// routes is the HTTP door: WebHDFS, and the pages of every server.
 func (s *Server) routes(files *webhdfs.Handler) http.Handler {
-	mux := http.NewServeMux()
-	for _, p := range pages {
-		mux.HandleFunc(p.pattern, func(w http.ResponseWriter, _ *http.Request) { p.serve(w, s.health()) })
-	}
-	mux.HandleFunc("/", notFound)
+	pages := s.pages()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Not by the ServeMux, which would redirect paths that it finds unclean.
-		if rest, ok := strings.CutPrefix(r.URL.Path, webhdfs.Prefix); ok && (rest == "" || rest[0] == '/') {
+		// Not by a ServeMux, which would redirect paths that it finds unclean.
+		switch rest, ok := strings.CutPrefix(r.URL.Path, webhdfs.Prefix); {
+		case ok && (rest == "" || rest[0] == '/'):
 			files.ServeHTTP(w, r)
-			return
+		case pages.Serves(r):
+			pages.ServeHTTP(w, r)
+		default:
+			notFound(w, r)
 		}
-		mux.ServeHTTP(w, r)
 	})
 }
 
@@ -135,40 +131,13 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 		html.EscapeString(r.URL.Path), webhdfs.Prefix)
 }
 
-// pages are what the HTTP port shows beside WebHDFS.
-var pages = []struct {
-	pattern string
-	right   security.Right
-	serve   func(w http.ResponseWriter, h health)
-}{
-	{"GET /livez", security.Open, func(w http.ResponseWriter, _ health) { _, _ = w.Write([]byte("ok\n")) }},
-	{"GET /readyz", security.Open, func(w http.ResponseWriter, h health) {
-		h.writeStatus(w)
-		_, _ = w.Write([]byte(h.State + "\n"))
-	}},
-	{"GET /health", security.Open, func(w http.ResponseWriter, h health) {
-		w.Header().Set("Content-Type", "application/json")
-		h.writeStatus(w)
-		_ = json.NewEncoder(w).Encode(h)
-	}},
-}
-
-// writeStatus answers 503 while there is nobody to ask, or nothing may be changed.
-func (h health) writeStatus(w http.ResponseWriter) {
-	if h.Leader == "" || h.SafeMode != "" && h.State == "active" {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-}
-
 // Routes lists what the ports of a namenode do, and the right that each thing needs.
 func Routes() []security.Route {
 	ipc := hrpc.NewServer(hrpc.ServerConfig{Door: security.NewDoor(security.Config{})})
 	clientprotocol.Register(ipc, nil, nil)
 	out := ipc.Routes("namenode IPC")
 	out = append(out, webhdfs.Routes("namenode HTTP")...)
-	for _, p := range pages {
-		out = append(out, security.Route{Port: "namenode HTTP", Name: p.pattern, Right: p.right})
-	}
+	out = append(out, (*Server)(nil).pages().Routes()...)
 	out = append(out, security.Routes("namenode gRPC", services(nil)...)...)
 	return append(out, raftstore.Routes()...)
 }

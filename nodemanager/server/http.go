@@ -41,7 +41,6 @@ var routes = []route{
 	{"GET /node/containerlogs/{container}/{user}", security.Owner, (*Server).logPage},
 	{"GET /node/containerlogs/{container}/{user}/{file}", security.Owner, (*Server).logPage},
 	{"GET /node/containerlogs/{container}/{user}/{file}/{$}", security.Owner, (*Server).logPage},
-	{"GET /health", security.Anyone, (*Server).healthPage},
 	{"GET /api/v1/containers/{container}/logs/{file}", security.Owner, (*Server).liveLog},
 }
 
@@ -51,11 +50,12 @@ func Routes() []security.Route {
 	for _, r := range routes {
 		out = append(out, security.Route{Port: "node manager HTTP", Name: r.pattern, Right: r.right})
 	}
-	return out
+	return append(out, (*Server)(nil).pages().Routes()...)
 }
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
+	mux.Handle("/", s.pages())
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			h := w.Header()
@@ -534,18 +534,4 @@ func (s *Server) holders() map[string]nodemanager.ContainerID {
 		}
 	}
 	return held
-}
-
-// healthPage is for probes: 200 when the node takes work and is in touch with the resource manager, 503 otherwise.
-func (s *Server) healthPage(w http.ResponseWriter, _ *http.Request) {
-	healthy, report := s.healthReport()
-	lease := s.leaseHolds()
-	status := http.StatusOK
-	if !healthy || !lease {
-		status = http.StatusServiceUnavailable
-	}
-	writeJSON(w, status, map[string]any{
-		"role": "nodemanager", "id": s.config.NodeID, "healthy": healthy, "report": report, "lease": lease,
-		"containers": len(s.shown()), "version": s.config.Version,
-	})
 }

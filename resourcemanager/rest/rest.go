@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/state"
 )
@@ -104,6 +106,9 @@ type LogFile struct {
 type Config struct {
 	Cluster Cluster
 	Door    *security.Door
+	// ID is the member's name, Group tells of its Raft group; nil: nothing.
+	ID    string
+	Group func() raftstore.Status
 	// Logs may be nil: requests for logs are then refused.
 	Logs   Logs
 	Logger *slog.Logger
@@ -113,6 +118,7 @@ type Config struct {
 type API struct {
 	Config
 	mux    *http.ServeMux
+	pages  *status.Pages
 	routes []Route
 	// numbers are those of the requests that are passed on.
 	numbers security.Numbers
@@ -127,7 +133,7 @@ type Route struct {
 
 // Routes lists what is served, for tests and documentation.
 func (a *API) Routes() []security.Route {
-	out := make([]security.Route, 0, len(a.routes))
+	out := a.pages.Routes()
 	for _, r := range a.routes {
 		out = append(out, security.Route{Port: "resource manager HTTP", Name: r.Method + " " + r.Path, Right: r.Right})
 	}
@@ -158,6 +164,7 @@ func New(c Config) *API {
 		c.Logger = slog.Default()
 	}
 	a := &API{Config: c, mux: http.NewServeMux()}
+	a.pages = a.newPages()
 	a.routes = append(a.routes, healthRoutes...)
 	a.routes = append(a.routes, yarnRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
@@ -204,8 +211,8 @@ func isYARN(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/ws/")
 // noRoute answers paths that are not served.
 func (a *API) noRoute(w http.ResponseWriter, r *http.Request) {
 	switch {
-	case r.URL.Path == "/":
-		http.Redirect(w, r, "/cluster", http.StatusFound)
+	case a.pages.Serves(r):
+		a.pages.ServeHTTP(w, r)
 	case isYARN(r) || !strings.HasPrefix(r.URL.Path, "/api/"):
 		w.Header().Set("Content-Type", "text/html;charset=utf-8")
 		w.WriteHeader(http.StatusNotFound)
@@ -328,27 +335,12 @@ func (a *API) redirect(w http.ResponseWriter, r *http.Request) {
 
 // healthRoutes are served by every member.
 var healthRoutes = []Route{
-	{"GET", "/livez", security.Open, func(q *request) { q.text(http.StatusOK, "ok\n") }},
-	{"GET", "/readyz", security.Open, func(q *request) {
-		leader := q.Cluster.LeaderHTTP()
-		switch {
-		case q.Cluster.Leading():
-			q.text(http.StatusOK, "[+]leader this\nok\n")
-		case leader != "":
-			q.text(http.StatusOK, "[+]leader "+leader+"\nok\n")
-		default:
-			q.text(http.StatusServiceUnavailable, "[-]leader unknown\nnot ready\n")
-		}
-	}},
 	{"GET", "/isActive", security.Open, func(q *request) {
 		if q.Cluster.Leading() {
 			q.text(http.StatusOK, "I am Active!")
 			return
 		}
 		q.text(http.StatusMethodNotAllowed, "I am not Active!\n")
-	}},
-	{"GET", "/cluster", security.Open, func(q *request) {
-		q.text(http.StatusOK, "hops resource manager\n\nYARN's REST interface is at /ws/v1/cluster, hops's own at /api/v1.\n")
 	}},
 	{"GET", "/cluster/app/{app}", security.Anyone, func(q *request) {
 		http.Redirect(q.w, q.r, "/ws/v1/cluster/apps/"+q.id.String(), http.StatusFound)

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/gohops/hops/internal/size"
+	"github.com/gohops/hops/internal/status"
+)
+
+// newPages makes the pages of every server. readyz is 200 while the datanode is of use: a volume works and a namenode knows
+// it.
+func (s *Server) newPages() *status.Pages {
+	return status.New(status.Config{
+		Role: "datanode", Port: "datanode HTTP", Aliases: []string{"/datanode.html", "/index.html"}, Report: s.report, Figures: s.figures,
+	})
+}
+
+type volumeHealth struct {
+	ID        string `json:"id"`
+	Path      string `json:"path"`
+	Type      string `json:"type"`
+	Capacity  int64  `json:"capacity"`
+	Used      int64  `json:"used"`
+	Remaining int64  `json:"remaining"`
+	Replicas  int    `json:"replicas"`
+	Failed    string `json:"failed,omitempty"`
+}
+
+type namenodeHealth struct {
+	Address    string  `json:"address"`
+	Registered bool    `json:"registered"`
+	Leader     bool    `json:"leader"`
+	Term       uint64  `json:"term"`
+	Problem    string  `json:"problem,omitempty"`
+	Silent     float64 `json:"seconds_since_contact"`
+}
+
+// health is what /health says beside what every server's does.
+type health struct {
+	UUID      string           `json:"uuid"`
+	Cluster   string           `json:"cluster"`
+	BlockPool string           `json:"block_pool"`
+	Transfers int              `json:"transfers"`
+	Volumes   []volumeHealth   `json:"volumes"`
+	Namenodes []namenodeHealth `json:"namenodes"`
+}
+
+func (s *Server) health() health {
+	own := s.store.Identity()
+	h := health{UUID: own.Datanode, Cluster: own.Cluster, BlockPool: own.BlockPool, Transfers: s.transfer.Active()}
+	for _, v := range s.store.Volumes() {
+		o := volumeHealth{ID: v.ID, Path: v.Path, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Replicas: v.Replicas}
+		if v.Failed != nil {
+			o.Failed = v.Failed.Error()
+		}
+		h.Volumes = append(h.Volumes, o)
+	}
+	for _, n := range s.sessions {
+		leads := n.leads()
+		n.mu.Lock()
+		o := namenodeHealth{Address: n.addr, Registered: n.registered, Leader: leads, Problem: n.problem}
+		if n.orders != nil {
+			o.Term = n.orders.Term
+		}
+		if !n.heard.IsZero() {
+			o.Silent = time.Since(n.heard).Seconds()
+		}
+		n.mu.Unlock()
+		h.Namenodes = append(h.Namenodes, o)
+	}
+	return h
+}
+
+func (s *Server) report() status.Report {
+	h := s.health()
+	r := status.Report{
+		ID: h.UUID, State: "ok", Detail: h,
+		Facts: []status.Fact{
+			{Name: "cluster", Value: h.Cluster},
+			{Name: "block pool", Value: h.BlockPool},
+			{Name: "transfers", Value: strconv.Itoa(h.Transfers)},
+		},
+	}
+	working, known := false, false
+	for _, v := range h.Volumes {
+		text := fmt.Sprintf("%s, %s of %s used, %s free, %d replicas", v.Type, size.About(v.Used), size.About(v.Capacity), size.About(v.Remaining), v.Replicas)
+		if v.Failed != "" {
+			text, r.State = "failed: "+v.Failed, "degraded"
+			r.Warnings = append(r.Warnings, fmt.Sprintf("volume %s failed: %s", v.Path, v.Failed))
+		} else {
+			working = true
+		}
+		r.Facts = append(r.Facts, status.Fact{Name: v.Path, Value: text})
+	}
+	for _, n := range h.Namenodes {
+		text := "not registered"
+		switch {
+		case n.Problem != "":
+			text = n.Problem
+			r.Warnings = append(r.Warnings, fmt.Sprintf("namenode %s: %s", n.Address, n.Problem))
+		case n.Leader:
+			text = "leads"
+		case n.Registered:
+			text = "follows"
+		}
+		known = known || n.Registered
+		r.Facts = append(r.Facts, status.Fact{Name: n.Address, Value: text})
+	}
+	switch {
+	case !working:
+		r.Problem = "no volume works"
+	case !known:
+		r.Problem = "no namenode knows this datanode"
+	}
+	return r
+}
+
+func (s *Server) figures(to status.Sample) {
+	h := s.health()
+	to.Gauge("hops_datanode_transfers", "Reads, writes and copies under way.", float64(h.Transfers))
+	for _, v := range h.Volumes {
+		label := []string{"volume", v.Path, "type", v.Type}
+		to.Gauge("hops_datanode_volume_failed", "1 when the volume has failed.", status.Bool(v.Failed != ""), label...)
+		to.Gauge("hops_datanode_volume_capacity_bytes", "Bytes that the volume has for replicas.", float64(v.Capacity), label...)
+		to.Gauge("hops_datanode_volume_used_bytes", "Bytes that replicas take.", float64(v.Used), label...)
+		to.Gauge("hops_datanode_volume_remaining_bytes", "Bytes that are free for replicas.", float64(v.Remaining), label...)
+		to.Gauge("hops_datanode_volume_replicas", "Replicas on the volume.", float64(v.Replicas), label...)
+	}
+	for _, n := range h.Namenodes {
+		to.Gauge("hops_datanode_registered", "1 while the namenode knows this datanode.", status.Bool(n.Registered), "namenode", n.Address)
+		to.Gauge("hops_datanode_namenode_silence_seconds", "Time since the namenode was last heard.", n.Silent, "namenode", n.Address)
+	}
+}

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/gohops/hops/internal/size"
+	"github.com/gohops/hops/internal/status"
+)
+
+// pages are what the HTTP port shows beside WebHDFS. readyz is 200 when a client that asks now gets an answer, from this
+// namenode or from the leader that it knows.
+func (s *Server) pages() *status.Pages {
+	return status.New(status.Config{
+		Role: "namenode", Port: "namenode HTTP", Aliases: []string{"/index.html", "/dfshealth.html", "/explorer.html"}, Report: s.report, Figures: s.figures,
+	})
+}
+
+func (s *Server) report() status.Report {
+	h, st := s.health(), s.Statistics()
+	r := status.Report{
+		ID: h.ID, State: h.State, Problem: h.problem(), Detail: h,
+		Facts: []status.Fact{
+			{Name: "cluster", Value: h.Cluster},
+			{Name: "leader", Value: h.Leader},
+			{Name: "files", Value: strconv.FormatInt(h.Files, 10)},
+			{Name: "blocks", Value: fmt.Sprintf("%d, of them %d under-replicated, %d missing", h.Blocks, h.Under, h.Missing)},
+			{Name: "datanodes", Value: fmt.Sprintf("%d live, %d dead", h.Live, h.Dead)},
+			{Name: "space", Value: fmt.Sprintf("%s of %s used, %s free", size.About(st.Used), size.About(st.Capacity), size.About(st.Remaining))},
+			{Name: "term, entry", Value: fmt.Sprintf("%d, %d", h.Term, h.Index)},
+		},
+		Links: []status.Link{{Address: "/webhdfs/v1/?op=LISTSTATUS", Text: "the root directory, by WebHDFS"}},
+	}
+	if h.LeaderHTTP != "" && h.State != "active" {
+		r.Links = append(r.Links, status.Link{Address: "http://" + h.LeaderHTTP + "/", Text: "the leader"})
+	}
+	if h.State != "active" {
+		return r // what it knows of blocks is the leader's to judge
+	}
+	warn := func(n int64, format string) {
+		if n > 0 {
+			r.Warnings = append(r.Warnings, fmt.Sprintf(format, n))
+		}
+	}
+	warn(h.Missing, "%d blocks have no replica that can be read")
+	warn(h.Under, "%d blocks have fewer replicas than they should")
+	warn(int64(h.Dead), "%d datanodes are dead")
+	if h.Live == 0 {
+		r.Warnings = append(r.Warnings, "no datanode is there: files cannot be written")
+	}
+	return r
+}
+
+// problem says why nobody should ask; "" is ready.
+func (h *health) problem() string {
+	switch {
+	case h.Leader == "":
+		return "no leader is known"
+	case h.SafeMode != "" && h.State == "active":
+		return h.SafeMode
+	}
+	return ""
+}
+
+func (s *Server) figures(to status.Sample) {
+	counts, st, rpc := s.ns.Counts(), s.Statistics(), s.ipc.Counts()
+	to.Gauge("hops_namenode_active", "1 while this namenode leads and serves clients.", status.Bool(s.Active()))
+	to.Gauge("hops_namenode_safe_mode", "1 while nothing may be changed.", status.Bool(s.SafeMode() != ""))
+	to.Gauge("hops_namenode_files", "Files of the namespace.", float64(counts.Files))
+	to.Gauge("hops_namenode_directories", "Directories of the namespace.", float64(counts.Directories))
+	to.Gauge("hops_namenode_open_files", "Files that are being written.", float64(counts.OpenFiles))
+	to.Gauge("hops_namenode_leases", "Clients that write.", float64(counts.Leases))
+	to.Gauge("hops_namenode_reclaiming_directories", "Deleted directories that are not yet taken apart.", float64(counts.Reclaiming))
+	to.Gauge("hops_namenode_resident_inodes", "Files and directories in memory.", float64(counts.Resident))
+	to.Gauge("hops_namenode_blocks", "Blocks of the namespace.", float64(counts.Blocks))
+	for _, b := range []struct {
+		state string
+		n     int64
+	}{{"under_replicated", st.UnderReplicated}, {"missing", st.Missing}, {"corrupt", st.Corrupt}, {"critical", st.Critical}, {"pending_deletion", st.PendingDeletion}} {
+		to.Gauge("hops_namenode_unhealthy_blocks", "Blocks that need work, by why; a block may count for several reasons.", float64(b.n), "reason", b.state)
+	}
+	live, dead := 0, 0
+	for _, n := range s.Datanodes() {
+		if n.Alive {
+			live++
+		} else {
+			dead++
+		}
+	}
+	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(live), "state", "live")
+	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(dead), "state", "dead")
+	to.Gauge("hops_namenode_capacity_bytes", "Bytes of the live datanodes' volumes.", float64(st.Capacity))
+	to.Gauge("hops_namenode_used_bytes", "Bytes that replicas take on live datanodes.", float64(st.Used))
+	to.Gauge("hops_namenode_remaining_bytes", "Bytes that are free for replicas on live datanodes.", float64(st.Remaining))
+	to.Gauge("hops_namenode_ipc_connections", "Connections of Hadoop's RPC.", float64(rpc.Connections))
+	to.Counter("hops_namenode_ipc_calls_total", "Calls by Hadoop's RPC.", float64(rpc.Calls))
+	to.Counter("hops_namenode_ipc_failures_total", "Calls that ended in an exception.", float64(rpc.Failures))
+	g := s.group.Status()
+	g.Figures(to)
+}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/gohops/hops/internal/size"
+	"github.com/gohops/hops/internal/status"
+	"github.com/gohops/hops/nodemanager"
+)
+
+// pages are those of every server. readyz is 200 while the node takes work and is in touch with the resource manager.
+func (s *Server) pages() *status.Pages {
+	return status.New(status.Config{
+		Role: "nodemanager", Port: "node manager HTTP", Aliases: []string{"/node", "/node/node"}, Report: s.statusReport, Figures: s.figures,
+	})
+}
+
+func (s *Server) statusReport() status.Report {
+	healthy, notes := s.healthReport()
+	lease := s.leaseHolds()
+	devices, containers := s.devices.current(), s.shown()
+	r := status.Report{
+		ID: string(s.config.NodeID), State: "running",
+		Facts: []status.Fact{
+			{Name: "host", Value: s.config.Host},
+			{Name: "containers", Value: strconv.Itoa(len(containers))},
+			{Name: "memory, vcores", Value: fmt.Sprintf("%s, %d", size.About(s.config.Memory), s.config.VCores)},
+			{Name: "notes", Value: notes},
+		},
+		Links: []status.Link{{Address: "/ws/v1/node/containers", Text: "containers"}, {Address: "/ws/v1/node/info", Text: "YARN's REST interface"}},
+		Detail: struct {
+			Healthy    bool   `json:"healthy"`
+			Report     string `json:"report"`
+			Lease      bool   `json:"lease"`
+			Containers int    `json:"containers"`
+		}{healthy, notes, lease, len(containers)},
+	}
+	for _, d := range devices {
+		text := d.Model + ", " + string(d.Health)
+		if d.HealthReason != "" {
+			text += ": " + d.HealthReason
+		}
+		r.Facts = append(r.Facts, status.Fact{Name: d.UUID, Value: text})
+	}
+	switch {
+	case !healthy:
+		r.State, r.Problem = "unhealthy", notes
+	case !lease:
+		r.State, r.Problem = "alone", "no resource manager has answered for a while"
+	}
+	return r
+}
+
+func (s *Server) figures(to status.Sample) {
+	healthy, _ := s.healthReport()
+	to.Gauge("hops_nodemanager_healthy", "1 while the node's disk can take work.", status.Bool(healthy))
+	to.Gauge("hops_nodemanager_in_touch", "1 while a resource manager has answered lately.", status.Bool(s.leaseHolds()))
+	states := map[nodemanager.State]int{}
+	for _, c := range s.shown() {
+		record, _, _ := c.view()
+		states[record.State]++
+	}
+	for state, n := range states {
+		to.Gauge("hops_nodemanager_containers", "Containers by state.", float64(n), "state", string(state))
+	}
+	to.Gauge("hops_nodemanager_memory_bytes", "Memory that the node offers.", float64(s.config.Memory))
+	to.Gauge("hops_nodemanager_vcores", "Vcores that the node offers.", float64(s.config.VCores))
+	for _, d := range s.devices.current() {
+		to.Gauge("hops_nodemanager_gpu_healthy", "1 while the GPU may be granted.", status.Bool(d.Health == nodemanager.Healthy), "gpu", d.UUID)
+	}
+}
