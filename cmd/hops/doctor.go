@@ -1,25 +1,18 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/gohops/hops/client"
-	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/gpu/nvml"
-	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // finding is one line of the doctor: what was looked at, whether it is well, and what to do if not.
@@ -113,7 +106,7 @@ func examine(c *cli.Context) []finding {
 		}
 		add(f)
 	}
-	if dir, err := devDirectory(); err == nil {
+	if dir := dataDirectory(c.String("conf")); dir != "" {
 		add(space(dir))
 	}
 	var limit unix.Rlimit
@@ -144,88 +137,4 @@ func space(dir string) finding {
 		}
 		dir = dir[:i]
 	}
-}
-
-// examineNodes counts the nodes that take work; others are named.
-func examineNodes(nodes []client.Node) finding {
-	running, gpus, simulated := 0, 0, 0
-	var others []string
-	for _, n := range nodes {
-		if n.State == rm.NodeRunning {
-			running++
-			gpus += len(n.GPUs)
-			for _, g := range n.GPUs {
-				if g.Simulated {
-					simulated++
-				}
-			}
-		} else {
-			others = append(others, fmt.Sprintf("%s is %s", n.ID, n.State))
-		}
-	}
-	text := fmt.Sprintf("nodes: %d, GPUs: %d", running, gpus)
-	if simulated > 0 {
-		text += fmt.Sprintf(" (%d simulated)", simulated)
-	}
-	if len(others) > 0 {
-		text += "; " + strings.Join(others[:min(5, len(others))], ", ")
-	}
-	return finding{what: "resource manager", ok: running > 0, detail: text}
-}
-
-func examineCluster(c *cli.Context) []finding {
-	cl, err := dial(c)
-	if err != nil {
-		if isNoCluster(err) && c.String("conf") == "" && os.Getenv("HADOOP_CONF_DIR") == "" {
-			return []finding{{what: "cluster", detail: err.Error()}} // none is meant
-		}
-		return []finding{{what: "configuration", detail: err.Error(), remedy: "look at HADOOP_CONF_DIR"}}
-	}
-	defer cl.Close()
-	if err := cl.HasFS(); err != nil {
-		return []finding{{what: "cluster", detail: err.Error()}}
-	}
-	ctx, cancel := context.WithTimeout(c.Context, 5*time.Second)
-	defer cancel()
-	var found []finding
-	active := 0
-	for _, s := range cl.FS().HAState(ctx) {
-		detail := s.Address + " " + s.State
-		if s.Err != nil {
-			detail = s.Address + " " + s.Err.Error()
-		}
-		if s.State == "active" {
-			active++
-		}
-		found = append(found, finding{what: "namenode", ok: s.Err == nil, detail: detail})
-	}
-	if active == 0 {
-		found = append(found, finding{what: "filesystem", detail: "no namenode leads", remedy: "start the namenodes (hops dev, or hops server --role namenode); a majority of them must run"})
-		return found
-	}
-	on, err := cl.FS().SafeMode(ctx, dfs.SafeModeGet)
-	switch {
-	case err != nil:
-		found = append(found, finding{what: "filesystem", detail: err.Error(), remedy: "look at the namenode's log"})
-	case on:
-		found = append(found, finding{what: "filesystem", detail: "in safe mode: nothing can be changed", remedy: "wait for datanodes to report, or free disk space on the namenodes"})
-	default:
-		found = append(found, finding{what: "filesystem", ok: true, detail: "writable"})
-	}
-	if stats, err := cl.FS().FsStats(ctx); err == nil {
-		found = append(found, finding{
-			what: "blocks", ok: stats.MissingBlocks == 0 && stats.UnderReplicated == 0,
-			detail: fmt.Sprintf("%d missing, %d under-replicated, %d corrupt", stats.MissingBlocks, stats.UnderReplicated, stats.CorruptBlocks),
-		})
-	}
-	nodes, err := cl.Jobs().Nodes(ctx)
-	switch {
-	case errors.Is(err, client.ErrUnreachable):
-		found = append(found, finding{what: "resource manager", detail: err.Error(), remedy: "start it: hops server --role resourcemanager"})
-	case err != nil:
-		found = append(found, finding{what: "resource manager", detail: err.Error()})
-	default:
-		found = append(found, examineNodes(nodes))
-	}
-	return found
 }

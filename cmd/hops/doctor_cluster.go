@@ -1,0 +1,318 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/size"
+	pages "github.com/gohops/hops/internal/status"
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// The doctor's patience with one server, and with the file that it writes.
+const (
+	serverPatience = 5 * time.Second
+	probePatience  = 20 * time.Second
+)
+
+// askedAtOnce is how many servers are asked at a time, shownOfRole how many of a role that are well get a line of their own.
+const (
+	askedAtOnce = 16
+	shownOfRole = 5
+)
+
+// dataDirectory is where the `hops dev` that is looked at keeps its data; "" for other clusters.
+func dataDirectory(conf string) string {
+	if dir, err := findConf(conf); err == nil {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), devLock)); err != nil {
+			return ""
+		}
+		return filepath.Dir(dir)
+	}
+	dir, _ := devDirectory()
+	return dir
+}
+
+// server is one that ought to be there.
+type server struct {
+	role, address string
+	health        serverHealth
+	err           error
+}
+
+// serverHealth is what the doctor reads of /health.
+type serverHealth struct {
+	pages.Health
+	// Of namenodes: see raft's status.
+	Joining bool `json:"joining"`
+	Members []struct {
+		ID    string `json:"id"`
+		Voter bool   `json:"voter"`
+		Lag   uint64 `json:"lag"`
+	} `json:"members"`
+}
+
+// ask fetches /health of servers, several at a time.
+func ask(ctx context.Context, servers []*server) {
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, askedAtOnce)
+	for _, s := range servers {
+		wg.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			s.ask(ctx)
+		})
+	}
+	wg.Wait()
+}
+
+func (s *server) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	s.err = func() error {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/health", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("does not answer within %v: it hangs, is stopped, or the network is cut", serverPatience)
+		}
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if err := json.NewDecoder(io.LimitReader(resp.Body, 4<<20)).Decode(&s.health); err != nil {
+			return fmt.Errorf("this is no %s of hops: /health answered %s", s.role, resp.Status)
+		}
+		return nil
+	}()
+}
+
+// findings says how the servers of a role are. Those that are well are counted when they are many.
+func findings(role string, servers []*server) []finding {
+	var found []finding
+	well := 0
+	for _, s := range servers {
+		switch {
+		case s.err != nil:
+			found = append(found, finding{
+				what: role, detail: s.address + " cannot be reached: " + s.err.Error(),
+				remedy: "start it (hops server --role " + role + "), or look at its log; without it the next loss is felt",
+			})
+		case !s.health.Ready:
+			found = append(found, finding{what: role, detail: s.address + " is not ready: " + s.health.Problem, remedy: "look at its log"})
+		case s.health.Joining:
+			found = append(found, finding{what: role, detail: s.address + " joins the group and has no vote yet", remedy: "wait until it has caught up; if it does not, see docs/how-to/troubleshooting.md"})
+		case len(s.health.Warnings) > 0 && role != "namenode": // a namenode's warnings are about the rest of the cluster
+			found = append(found, finding{what: role, detail: s.address + ": " + strings.Join(s.health.Warnings, "; "), remedy: "see http://" + s.address + "/"})
+		default:
+			if well++; well <= shownOfRole {
+				found = append(found, finding{what: role, ok: true, detail: s.address + " " + s.health.State})
+			}
+		}
+	}
+	if well > shownOfRole {
+		found = append(found, finding{what: role, ok: true, detail: fmt.Sprintf("and %d more that are well", well-shownOfRole)})
+	}
+	return found
+}
+
+func examineCluster(c *cli.Context) []finding {
+	cl, err := dial(c)
+	if isNoCluster(err) {
+		return []finding{{what: "cluster", detail: err.Error()}}
+	}
+	if err != nil {
+		return []finding{{what: "configuration", detail: err.Error(), remedy: "look at HADOOP_CONF_DIR"}}
+	}
+	defer cl.Close()
+	var namenodes, managers []*server
+	if conf, err := hadoopConf(c.String("conf")); err == nil {
+		for _, name := range slices.Sorted(maps.Keys(conf.Properties)) {
+			if strings.HasPrefix(name, "dfs.namenode.http-address") {
+				namenodes = append(namenodes, &server{role: "namenode", address: conf.Properties[name]})
+			}
+		}
+	}
+	for _, address := range cl.ResourceManagers() {
+		managers = append(managers, &server{role: "resourcemanager", address: strings.TrimPrefix(address, "http://")})
+	}
+	ask(c.Context, slices.Concat(namenodes, managers))
+	found := findings("namenode", namenodes)
+	for _, n := range namenodes {
+		for _, m := range n.health.Members {
+			if !m.Voter {
+				found = append(found, finding{what: "namenode", detail: fmt.Sprintf("%s has no vote; it is %d entries behind", m.ID, m.Lag), remedy: "wait until it has caught up"})
+			}
+		}
+	}
+	if cl.HasFS() == nil {
+		found = append(found, examineFiles(c.Context, cl)...)
+	}
+	if len(managers) == 0 {
+		return append(found, finding{what: "resourcemanager", ok: true, detail: "none is configured"})
+	}
+	found = append(found, findings("resourcemanager", managers)...)
+	return append(found, examineNodes(c.Context, cl)...)
+}
+
+// examineFiles looks at datanodes and blocks, and tries the filesystem.
+func examineFiles(ctx context.Context, cl *client.Client) []finding {
+	asking, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	var found []finding
+	nodes, err := cl.FS().Datanodes(asking, dfs.LiveDatanodes)
+	if err != nil {
+		return []finding{{what: "filesystem", detail: err.Error(), remedy: "start the namenodes (hops dev, or hops server --role namenode); a majority of them must run"}}
+	}
+	var datanodes []*server
+	var remaining, capacity int64
+	for _, n := range nodes {
+		datanodes = append(datanodes, &server{role: "datanode", address: fmt.Sprintf("%s:%d", n.IP, n.HTTPPort)})
+		remaining, capacity = remaining+n.Remaining, capacity+n.Capacity
+	}
+	ask(ctx, datanodes)
+	found = append(found, findings("datanode", datanodes)...)
+	if dead, err := cl.FS().Datanodes(asking, dfs.DeadDatanodes); err == nil {
+		for _, n := range dead {
+			found = append(found, finding{
+				what: "datanode", detail: fmt.Sprintf("%s:%d is dead: last heard %s", n.IP, n.TransferPort, n.LastContact.Time().Format(time.DateTime)),
+				remedy: "start it; its blocks are copied elsewhere meanwhile",
+			})
+		}
+	}
+	if capacity > 0 {
+		f := finding{what: "space", ok: remaining > capacity/20, detail: fmt.Sprintf("%s of %s free on the datanodes", size.About(remaining), size.About(capacity))}
+		if !f.ok {
+			f.remedy = "delete files, or add a datanode or a volume"
+		}
+		found = append(found, f)
+	}
+	if stats, err := cl.FS().FsStats(asking); err == nil {
+		f := finding{
+			what: "blocks", ok: stats.MissingBlocks == 0 && stats.UnderReplicated == 0,
+			detail: fmt.Sprintf("%d missing, %d under-replicated, %d corrupt", stats.MissingBlocks, stats.UnderReplicated, stats.CorruptBlocks),
+		}
+		switch {
+		case stats.MissingBlocks > 0:
+			f.remedy = "start the datanodes that have them"
+		case stats.UnderReplicated > 0:
+			f.remedy = "wait until they are copied; that needs as many datanodes with space as the files have replicas"
+		}
+		found = append(found, f)
+	}
+	return append(found, probe(ctx, cl))
+}
+
+// probe writes, reads and deletes a small file, as the user who asks, where that user may.
+func probe(ctx context.Context, cl *client.Client) finding {
+	ctx, cancel := context.WithTimeout(ctx, probePatience)
+	defer cancel()
+	fs := cl.FS()
+	content := []byte("written by hops doctor\n")
+	var refused error
+	for _, dir := range []string{"/tmp", "/user/" + cl.User(), "/"} {
+		name := fmt.Sprintf("%s/.hops-doctor-%016x", strings.TrimSuffix(dir, "/"), rand.Uint64())
+		start := time.Now()
+		err := func() error {
+			w, err := fs.Create(ctx, name, dfs.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			stop := context.AfterFunc(ctx, w.Abort)
+			defer stop()
+			_, err = w.Write(content)
+			if err = errors.Join(err, w.Close()); err != nil {
+				return err
+			}
+			got, err := fs.ReadFile(ctx, name)
+			if err == nil && !bytes.Equal(got, content) {
+				err = fmt.Errorf("%s reads as %q", name, got)
+			}
+			return err
+		}()
+		kind := metadata.KindOf(err)
+		if err != nil && (kind == metadata.ErrPermission || kind == metadata.ErrNotExist) {
+			refused = err
+			continue
+		}
+		took := time.Since(start).Round(time.Millisecond)
+		clean, done := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
+		_, deleted := fs.Delete(clean, name, false)
+		done()
+		if err == nil {
+			err = deleted
+		}
+		if err != nil {
+			remedy := "look at the namenode's and the datanodes' logs"
+			switch kind {
+			case metadata.ErrSafeMode:
+				remedy = "wait for the datanodes to report, or free disk space on the namenodes"
+			case metadata.ErrNoSpace:
+				remedy = "free disk space on the datanodes"
+			}
+			return finding{what: "filesystem", detail: "a file cannot be written and read: " + err.Error(), remedy: remedy}
+		}
+		return finding{what: "filesystem", ok: true, detail: fmt.Sprintf("writable: a file was written, read and deleted in %s within %v", dir, took)}
+	}
+	return finding{what: "filesystem", detail: fmt.Sprintf("not tried: %s may write nowhere that was looked at (%v)", cl.User(), refused)}
+}
+
+// examineNodes looks at the nodes of the resource manager, and asks their node managers.
+func examineNodes(ctx context.Context, cl *client.Client) []finding {
+	asking, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	nodes, err := cl.Jobs().Nodes(asking)
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
+		return []finding{{what: "nodes", detail: err.Error(), remedy: "start a resource manager: hops server --role resourcemanager"}}
+	case err != nil:
+		return []finding{{what: "nodes", detail: err.Error(), remedy: "look at the resource manager's log"}}
+	}
+	running, gpus, simulated := 0, 0, 0
+	var found []finding
+	var managers []*server
+	for _, n := range nodes {
+		if n.State != rm.NodeRunning {
+			found = append(found, finding{what: "nodemanager", detail: fmt.Sprintf("%s is %s: %s", n.ID, n.State, n.HealthReport), remedy: "start it (hops server --role nodemanager), or look at its log"})
+			continue
+		}
+		running++
+		gpus += len(n.GPUs)
+		for _, g := range n.GPUs {
+			if g.Simulated {
+				simulated++
+			}
+		}
+		managers = append(managers, &server{role: "nodemanager", address: n.HTTP})
+	}
+	ask(ctx, managers)
+	found = append(found, findings("nodemanager", managers)...)
+	f := finding{what: "nodes", ok: running > 0, detail: fmt.Sprintf("%d that take work, with %d GPUs", running, gpus)}
+	if simulated > 0 {
+		f.detail += fmt.Sprintf(" (%d simulated)", simulated)
+	}
+	if !f.ok {
+		f.remedy = "start a node manager: hops server --role nodemanager"
+	}
+	return append(found, f)
+}
