@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -157,8 +158,68 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 	})
 }
 
-// AppendEntries implements raft.Transport.
+// AppendEntries implements raft.Transport. What raft replicates, other than its heartbeats, it backs off from for up to
+// 10 s after failures, and a member that comes back would be found only then: here a request that does not get through
+// is sent again as soon as a heartbeat does.
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	heartbeat := len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0
+	for {
+		err := w.append(id, target, req, resp)
+		switch {
+		case heartbeat:
+			return err
+		case err == nil:
+			if !resp.Success && !resp.NoRetryBackoff && resp.Term <= req.Term { // it could not store them: its disk is full
+				w.rest(refusedPause)
+				resp.NoRetryBackoff = true
+			}
+			return nil
+		case !w.hears(id, req.Term, time.Now()):
+			return err
+		}
+	}
+}
+
+const (
+	// refusedPause is how long a member that could not store entries is left alone.
+	refusedPause = 200 * time.Millisecond
+	// hearsEvery is how often hears looks.
+	hearsEvery = 50 * time.Millisecond
+)
+
+// rest waits, or less if the group ends.
+func (w *wire) rest(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.group.dying:
+	case <-w.done:
+	}
+}
+
+// hears waits until a member has accepted something in term that came after since. It gives up when this member does not
+// lead in that term any more or that one is not in the group.
+func (w *wire) hears(id raft.ServerID, term uint64, since time.Time) bool {
+	for {
+		if p := w.peer(id); p.term == term && p.contact.After(since) {
+			return true
+		}
+		r := w.group.raft
+		if w.cut.Load() || w.silent.Load() || r.State() != raft.Leader || r.CurrentTerm() != term ||
+			!slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id }) {
+			return false
+		}
+		select {
+		case <-w.group.dying:
+			return false
+		case <-w.done:
+			return false
+		case <-time.After(hearsEvery):
+		}
+	}
+}
+
+// append sends one request and notes what its answer says.
+func (w *wire) append(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if w.cut.Load() || w.silent.Load() {
 		return errCut
 	}
@@ -255,9 +316,12 @@ func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *
 	return w.NetworkTransport.RequestPreVote(id, target, req, resp)
 }
 
-// InstallSnapshot implements raft.Transport.
+// InstallSnapshot implements raft.Transport. A member that does not answer heartbeats is waited for, as in AppendEntries.
 func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	if w.cut.Load() || w.silent.Load() {
+		return errCut
+	}
+	if !w.hears(id, req.Term, time.Now().Add(-2*w.group.cfg.Timers.Heartbeat)) {
 		return errCut
 	}
 	return w.NetworkTransport.InstallSnapshot(id, target, req, resp, data)
