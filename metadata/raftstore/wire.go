@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -33,6 +34,14 @@ type wire struct {
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
+	// from is the last leader heard, when, and up to where it had committed. handover is who made this member stand for
+	// election.
+	from struct {
+		leader   string
+		at       time.Time
+		commit   uint64
+		handover string
+	}
 }
 
 // peer is what the present leader knows of another member.
@@ -47,10 +56,63 @@ type peer struct {
 var errCut = errors.New("the member is cut off")
 
 func newWire(g *Group, t *raft.NetworkTransport) *wire {
-	return &wire{
+	w := &wire{
 		NetworkTransport: t, group: g,
 		in: make(chan raft.RPC), inject: make(chan raft.RPC), done: make(chan struct{}),
 		acked: make(chan struct{}, 1), peers: make(map[raft.ServerID]peer),
+	}
+	w.from.at = time.Now()
+	return w
+}
+
+// listen notes what a request tells of the leader.
+func (w *wire) listen(rpc raft.RPC) {
+	switch request := rpc.Command.(type) {
+	case *raft.AppendEntriesRequest:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.from.leader, w.from.at = string(request.ID), time.Now()
+		w.from.commit = max(w.from.commit, request.LeaderCommitIndex)
+	case *raft.InstallSnapshotRequest:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.from.leader, w.from.at = string(request.ID), time.Now()
+	case *raft.TimeoutNowRequest:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.from.handover = string(request.ID)
+	}
+}
+
+// heardAt is when a leader was heard last, or the wire was made.
+func (w *wire) heardAt() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.from.at
+}
+
+// commit is up to where leaders have said that they had committed.
+func (w *wire) commit() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.from.commit
+}
+
+// silence says why this member stands for election.
+func (w *wire) silence() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	handover := w.from.handover
+	w.from.handover = ""
+	switch since := time.Since(w.from.at).Round(time.Millisecond); {
+	case handover == w.group.host.cfg.ID:
+		return "it is the only voter"
+	case handover != "":
+		return handover + " hands over"
+	case w.from.leader == "":
+		return fmt.Sprintf("no leader was heard for %v since the start", since)
+	default:
+		return fmt.Sprintf("no heartbeat of %s for %v", w.from.leader, since)
 	}
 }
 
@@ -67,6 +129,10 @@ func (w *wire) pump() {
 				rpc.Respond(nil, errCut)
 				continue
 			}
+			w.listen(rpc)
+			if w.refusesSnapshot(rpc) {
+				continue
+			}
 		case rpc = <-w.inject:
 		case <-w.done:
 			return
@@ -77,6 +143,25 @@ func (w *wire) pump() {
 			w.pass(rpc)
 		}
 	}
+}
+
+// refusesSnapshot answers a leader's snapshot for which there is no space: that of its file, and of the store that the
+// state machine makes of it.
+func (w *wire) refusesSnapshot(rpc raft.RPC) bool {
+	install, ok := rpc.Command.(*raft.InstallSnapshotRequest)
+	if !ok {
+		return false
+	}
+	err := w.group.host.space.room(2 * install.Size)
+	if err == nil {
+		return false
+	}
+	w.group.log.Warn("no space for the leader's snapshot", "bytes", install.Size, "err", err)
+	go func() { // the sender expects all of it to be read
+		_, _ = io.Copy(io.Discard, rpc.Reader)
+		rpc.Respond(nil, err)
+	}()
+	return true
 }
 
 func (w *wire) pass(rpc raft.RPC) {
@@ -137,6 +222,7 @@ func (w *wire) header() raft.RPCHeader {
 func (w *wire) electNow() {
 	answer := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: w.header()}, RespChan: answer}
+	w.listen(rpc)
 	select {
 	case w.inject <- rpc:
 	case <-w.done:
@@ -150,6 +236,7 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 			rpc.Respond(nil, errCut)
 			return
 		}
+		w.listen(rpc)
 		if w.group.raft.State() != raft.Follower {
 			w.pass(rpc) // beside its main loop raft could set an old term again while it stands for a new one
 			return
@@ -312,6 +399,10 @@ func (w *wire) RequestVote(id raft.ServerID, target raft.ServerAddress, req *raf
 func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	if w.cut.Load() {
 		return errCut
+	}
+	if w.group.holdsBack() {
+		*resp = raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: req.Term}
+		return nil
 	}
 	return w.NetworkTransport.RequestPreVote(id, target, req, resp)
 }
