@@ -35,6 +35,8 @@ type HostConfig struct {
 	// leader hands over to a member with space. It grows to what the next snapshot takes.
 	// 0: 5 % of the disk, 1 GiB at most; negative: no reserve.
 	Reserve int64
+	// DiskSpace looks up the free and all bytes of the disk under a directory; nil: the kernel is asked.
+	DiskSpace func(dir string) (free, total int64, err error)
 	// WriteDeadline is how long one write of the log may take before OnFatal is called; default 5 s, negative: forever.
 	// A leader whose disk hangs otherwise keeps its followers waiting for ever (hashicorp/raft#503). Time in which the
 	// process was stopped does not count.
@@ -93,6 +95,9 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		space:    newSpace(cfg.Dir, cfg.Reserve),
 		fatal:    make(chan error, 1),
 		groups:   make(map[string]*Group),
+	}
+	if cfg.DiskSpace != nil {
+		h.space.lookup = cfg.DiskSpace
 	}
 	if h.cfg.OnFatal == nil {
 		h.cfg.OnFatal = func(err error) {
