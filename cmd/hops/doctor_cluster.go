@@ -33,6 +33,9 @@ const (
 	probePatience  = 20 * time.Second
 )
 
+// mostLag is how many entries a member may be behind; a follower of a busy group is some behind all the time.
+const mostLag = 10_000
+
 // askedAtOnce is how many servers are asked at a time, shownOfRole how many of a role that are well get a line of their own.
 const (
 	askedAtOnce = 16
@@ -62,11 +65,14 @@ type server struct {
 type serverHealth struct {
 	pages.Health
 	// Of namenodes: see raft's status.
-	Joining bool `json:"joining"`
+	Joining bool   `json:"joining"`
+	Index   uint64 `json:"index"`
 	Members []struct {
-		ID    string `json:"id"`
-		Voter bool   `json:"voter"`
-		Lag   uint64 `json:"lag"`
+		ID     string  `json:"id"`
+		Voter  bool    `json:"voter"`
+		Known  bool    `json:"known"`
+		Match  uint64  `json:"match"`
+		Silent float64 `json:"silent_s"`
 	} `json:"members"`
 }
 
@@ -159,9 +165,15 @@ func examineCluster(c *cli.Context) []finding {
 	ask(c.Context, slices.Concat(namenodes, managers))
 	found := findings("namenode", namenodes)
 	for _, n := range namenodes {
+		if n.health.State != "active" {
+			continue // the leader knows of the others
+		}
 		for _, m := range n.health.Members {
-			if !m.Voter {
-				found = append(found, finding{what: "namenode", detail: fmt.Sprintf("%s has no vote; it is %d entries behind", m.ID, m.Lag), remedy: "wait until it has caught up"})
+			switch {
+			case !m.Voter:
+				found = append(found, finding{what: "members", detail: m.ID + " has no vote yet", remedy: "wait until it has caught up"})
+			case m.Known && m.Match+mostLag < n.health.Index:
+				found = append(found, finding{what: "members", detail: fmt.Sprintf("%s is %d entries behind", m.ID, n.health.Index-m.Match), remedy: "look at its disk, its network and its log"})
 			}
 		}
 	}

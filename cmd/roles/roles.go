@@ -3,6 +3,7 @@
 package roles
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -267,11 +268,15 @@ func siteXML(pairs [][2]string) []byte {
 	return []byte(b.String())
 }
 
-// writeFile replaces a file at once, so that a reader never sees half of it.
+// writeFile replaces a file at once, so that a reader never sees half of it, unless it has that content: a server starts
+// on a full disk, too.
 func writeFile(name string, data []byte) error {
+	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
 	temporary := fmt.Sprintf("%s.%d.tmp", name, os.Getpid())
 	if err := os.WriteFile(temporary, data, 0o644); err != nil {
-		return err
+		return errors.Join(err, os.Remove(temporary))
 	}
 	return os.Rename(temporary, name)
 }

@@ -57,10 +57,10 @@ func (g *Group) watchSize() {
 		if !d.at(now, size, newest) && !forced || now.Before(pause) && !forced {
 			continue
 		}
-		if err := g.host.space.admit(); err != nil {
+		if err := g.host.space.room(newest + newest/4); err != nil {
 			continue // writing it would fill the disk; proposals have stopped, so the log does not grow
 		}
-		switch err := g.raft.Snapshot().Error(); {
+		switch err := g.settle(g.raft.Snapshot()); {
 		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
 			d.taken = size
 		default:

@@ -1,10 +1,10 @@
 package raftstore
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -18,7 +18,7 @@ import (
 //
 // The question is a connection of its own kind (stream.go), which the acceptor answers with
 //
-//	0 | 1 the member is empty, 2 it has a history | length, cluster id
+//	0 | 1 the member is empty, 2 it has a history | 1 its disk has space, 0 it has not | length, cluster id
 //
 // and closes.
 const (
@@ -35,43 +35,48 @@ const (
 	knowPatience = 2 * time.Second
 )
 
-// knowledge is what a member says of its past.
-func (g *Group) knowledge() byte {
-	if g.raft.LastIndex() > 0 {
-		return knowsHistory
-	}
-	return knowsNothing
+// knowledge is what a member says of itself.
+type knowledge struct {
+	// history: its log is not empty. roomy: its disk has space.
+	history, roomy bool
+	cluster        string
 }
 
 // tellKnowledge answers the question behind a connection's header.
 func (g *Group) tellKnowledge(conn net.Conn) error {
-	b := append([]byte{0, g.knowledge(), byte(len(g.dir.Cluster))}, g.dir.Cluster...)
-	_, err := conn.Write(b)
+	b := []byte{0, knowsNothing, 0, byte(len(g.dir.Cluster))}
+	if g.raft.LastIndex() > 0 {
+		b[1] = knowsHistory
+	}
+	if g.host.space.roomy() {
+		b[2] = 1
+	}
+	_, err := conn.Write(append(b, g.dir.Cluster...))
 	return errors.Join(err, conn.Close())
 }
 
-// askKnowledge asks a member for its past.
-func (g *Group) askKnowledge(ctx context.Context, m Member) (history bool, cluster string, err error) {
-	conn, err := g.streams.dial(ctx, knowMagic, raft.ServerAddress(m.Address), knowPatience)
+// askKnowledge asks the member at an address.
+func (g *Group) askKnowledge(ctx context.Context, address string) (k knowledge, err error) {
+	conn, err := g.streams.dial(ctx, knowMagic, raft.ServerAddress(address), knowPatience)
 	if err != nil {
-		return false, "", err
+		return k, err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(knowPatience)); err != nil {
-		return false, "", err
+		return k, err
 	}
-	r := bufio.NewReader(conn)
-	state, err := r.ReadByte()
-	if err == nil {
-		cluster, err = readShort(r)
+	var b [2]byte
+	if _, err = io.ReadFull(conn, b[:]); err == nil {
+		k.cluster, err = readShort(conn)
 	}
 	switch {
 	case err != nil:
-		return false, "", fmt.Errorf("%s: %w", m.Address, err)
-	case state != knowsNothing && state != knowsHistory:
-		return false, "", fmt.Errorf("%s: unknown answer %d", m.Address, state)
+		return k, fmt.Errorf("%s: %w", address, err)
+	case b[0] != knowsNothing && b[0] != knowsHistory || b[1] > 1:
+		return k, fmt.Errorf("%s: unknown answer %d %d", address, b[0], b[1])
 	}
-	return state == knowsHistory, cluster, nil
+	k.history, k.roomy = b[0] == knowsHistory, b[1] == 1
+	return k, nil
 }
 
 // found makes the group once all other members have said that they are empty, unless one has a history or a leader finds
@@ -124,15 +129,15 @@ func (g *Group) askAll(ctx context.Context) (missing error, history string) {
 			continue
 		}
 		wait.Go(func() {
-			has, cluster, err := g.askKnowledge(ctx, m)
+			k, err := g.askKnowledge(ctx, m.Address)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				missing = errors.Join(missing, fmt.Errorf("member %s: %w", m.ID, err))
-			} else if has {
+			} else if k.history {
 				history = m.ID
-				if cluster != "" {
-					history += " of cluster " + cluster
+				if k.cluster != "" {
+					history += " of cluster " + k.cluster
 				}
 			}
 		})
@@ -146,7 +151,7 @@ func (g *Group) establish() error {
 	if err := g.setJoining(false); err != nil {
 		return err
 	}
-	if err := g.raft.BootstrapCluster(g.cfg.configuration()).Error(); err != nil {
+	if err := g.settle(g.raft.BootstrapCluster(g.cfg.configuration())); err != nil {
 		return errors.Join(err, g.setJoining(true)) // a leader was here first
 	}
 	g.joining.Store(false)

@@ -71,6 +71,9 @@ type GroupConfig struct {
 	// disk finds that another one has a history and joins it.
 	Bootstrap bool
 	Timers    Timers
+	// Headroom is how many bytes the state machine's own store may write without asking Host.Room, which stay free as part
+	// of the host's reserve; nil: none.
+	Headroom func() int64
 	// SnapshotBytes is how much log makes a snapshot due; default 64 MiB. Raised: fewer snapshots, longer replay
 	// after a restart. A large state is due later, at a quarter of its size but no more than twice this, and a
 	// group at rest sooner, at an eighth or a 64th of its size. Up to twice what makes one due lies in the log.
@@ -219,6 +222,7 @@ func (g *Group) recover() error {
 	if g.snapshots, err = openSnapshots(g.dir.snapshots(), g.log); err != nil {
 		return err
 	}
+	g.snapshots.room = g.host.space.room
 	had := len(g.snapshots.all())
 	covered, err := g.restore()
 	if err != nil {
@@ -359,8 +363,13 @@ func (g *Group) start() error {
 	}
 	observed := make(chan raft.Observation, 1)
 	g.raft.RegisterObserver(raft.NewObserver(observed, false, func(o *raft.Observation) bool {
-		switch o.Data.(type) {
-		case raft.LeaderObservation, raft.RaftState:
+		switch data := o.Data.(type) {
+		case raft.RaftState:
+			if data == raft.Candidate {
+				g.log.Info("standing for election", "cause", g.wire.silence())
+			}
+			return true
+		case raft.LeaderObservation:
 			return true
 		}
 		return false
@@ -371,6 +380,7 @@ func (g *Group) start() error {
 	g.workers.Go(g.ship)
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
+	g.workers.Go(g.watchSpace)
 	if founds {
 		g.workers.Go(g.found)
 	}
@@ -520,7 +530,19 @@ func (g *Group) handOver() {
 	if voters(g.raft.GetConfiguration().Configuration()) < 2 {
 		return
 	}
-	if err := g.raft.LeadershipTransfer().Error(); err != nil {
+	r := g.reign.Load()
+	if r == nil {
+		return
+	}
+	to, ok := g.successor(r, g.host.space.low())
+	if !ok {
+		to, ok = g.successor(r, false)
+	}
+	if !ok {
+		g.log.Debug("nobody to hand over to")
+		return
+	}
+	if err := g.yield(to); err != nil {
 		g.log.Debug("nobody took over", "err", err)
 	}
 }

@@ -31,9 +31,12 @@ type HostConfig struct {
 	Secret security.Secret
 	Door   *security.Door
 	Logger *slog.Logger
-	// Reserve is how many bytes of Dir's disk stay free: below, Propose returns metadata.ErrNoSpace while reads go on.
+	// Reserve is how many bytes of Dir's disk stay free: below, Propose returns metadata.ErrNoSpace while reads go on, and a
+	// leader hands over to a member with space. It grows to what the next snapshot takes.
 	// 0: 5 % of the disk, 1 GiB at most; negative: no reserve.
 	Reserve int64
+	// DiskSpace looks up the free and all bytes of the disk under a directory; nil: the kernel is asked.
+	DiskSpace func(dir string) (free, total int64, err error)
 	// WriteDeadline is how long one write of the log may take before OnFatal is called; default 5 s, negative: forever.
 	// A leader whose disk hangs otherwise keeps its followers waiting for ever (hashicorp/raft#503). Time in which the
 	// process was stopped does not count.
@@ -92,6 +95,9 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		space:    newSpace(cfg.Dir, cfg.Reserve),
 		fatal:    make(chan error, 1),
 		groups:   make(map[string]*Group),
+	}
+	if cfg.DiskSpace != nil {
+		h.space.lookup = cfg.DiskSpace
 	}
 	if h.cfg.OnFatal == nil {
 		h.cfg.OnFatal = func(err error) {
@@ -172,6 +178,14 @@ func (h *Host) closeGroups() error {
 	}
 	return wait.Wait()
 }
+
+// Room is nil while there is space for more of a state machine's checkpoint, else metadata.ErrNoSpace. It looks at the
+// disk: whoever writes asks every few MiB, and gives up.
+func (h *Host) Room() error { return h.space.room(0) }
+
+// Clear removes what a crash left half written of a group. Whoever opens something else on the same disk first calls it
+// before: half a snapshot may be what the disk is full of.
+func (h *Host) Clear(group string) error { return clearTemporary(filepath.Join(h.cfg.Dir, group)) }
 
 // Open starts this process's member of a group; Group.Close or the end of Run stops it. The state machine is brought to
 // the newest snapshot unless it is there already; what the log has beyond it follows once a leader is known.

@@ -112,6 +112,33 @@ func (d *directory) save() error {
 
 func (d *directory) close() error { return d.lock.Unlock() }
 
+// clearTemporary removes *.tmp of a group's directory, unless another process has it open.
+func clearTemporary(path string) error {
+	var names []string
+	for _, pattern := range []string{"*.tmp", filepath.Join("snapshots", "*.tmp")} {
+		found, err := filepath.Glob(filepath.Join(path, pattern))
+		if err != nil {
+			return err
+		}
+		names = append(names, found...)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	lock := flock.New(filepath.Join(path, "LOCK"))
+	locked, err := lock.TryLock()
+	if err != nil {
+		return fmt.Errorf("data directory %s: cannot lock it: %w", path, err)
+	}
+	if !locked {
+		return fmt.Errorf("data directory %s is in use by another process", path)
+	}
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	return errors.Join(err, lock.Unlock())
+}
+
 // writeFile replaces a file so that after a crash the old or the new content is there.
 func writeFile(path string, content []byte) error {
 	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

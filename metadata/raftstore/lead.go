@@ -134,7 +134,10 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 				end()
 			}
 		case elected := <-notify:
-			g.wire.silent.Store(false) // raft has heard of it
+			slow := g.wire.silent.Swap(false) // raft has heard of it
+			if r := g.reign.Load(); r != nil || candidate != nil || slow {
+				g.log.Info("leadership ended", "cause", g.endOfReign(r, slow))
+			}
 			end()
 			if elected {
 				r := g.newReign()
@@ -172,6 +175,19 @@ func (g *Group) follow(notify <-chan bool, observed <-chan raft.Observation, sto
 	}
 }
 
+// endOfReign says why raft has stepped down.
+func (g *Group) endOfReign(r *reign, slow bool) string {
+	switch term := g.raft.CurrentTerm(); {
+	case slow:
+		return "the log's disk was slow"
+	case g.over.Load():
+		return "the member stops"
+	case r != nil && term > r.term:
+		return fmt.Sprintf("term %d has begun: another member was handed leadership or was elected", term)
+	}
+	return fmt.Sprintf("no majority has answered for %v, or the log refused an entry", g.cfg.Timers.Lease)
+}
+
 // barrierAgain is how soon a barrier that raft refuses is tried again.
 const barrierAgain = 10 * time.Millisecond
 
@@ -182,7 +198,7 @@ func (g *Group) barrier(r *reign) (uint64, error) {
 	refused := journal.Patience{Tick: barrierAgain}
 	for {
 		future := g.raft.Barrier(0)
-		err := future.Error()
+		err := g.settle(future)
 		if err == nil {
 			if f, ok := future.(raft.IndexFuture); ok {
 				return f.Index(), nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,7 +82,10 @@ type Status struct {
 	Queued int
 	// Joining: the member started empty and does not vote yet.
 	Joining bool
-	// FreeBytes and ReserveBytes are of the disk; below the reserve nothing is proposed.
+	// Committed is the last entry that a leader has said is committed: how far Applied lags behind.
+	Committed uint64
+	// FreeBytes and ReserveBytes are of the disk; below the reserve nothing is proposed. The reserve is what was configured,
+	// or what the next snapshot takes if that is more.
 	FreeBytes, ReserveBytes int64
 	// Failure is why the group stopped; nil while it works.
 	Failure error
@@ -92,7 +96,7 @@ func (g *Group) Status() Status {
 	s := Status{
 		Leadership: g.Leadership(), Name: g.name,
 		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
-		Joining: g.joining.Load(), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.reserve.Load(),
+		Joining: g.joining.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
 	}
 	if err := g.failure.Load(); err != nil {
 		s.Failure = *err
@@ -183,20 +187,29 @@ func (g *Group) RemoveMember(ctx context.Context, id string) error {
 // TransferLeadership hands leadership to a member, or to the most advanced one if id is empty. It returns when this
 // member leads no more.
 func (g *Group) TransferLeadership(ctx context.Context, id string) error {
-	if g.reign.Load() == nil {
+	reign := g.reign.Load()
+	if reign == nil {
 		return g.notLeader()
 	}
-	var future raft.Future
+	to := raft.Server{ID: raft.ServerID(id)}
 	if id == "" {
-		future = g.raft.LeadershipTransfer()
+		best, ok := g.successor(reign, false)
+		if !ok {
+			return metadata.Errorf(metadata.ErrRetriable, "no other voter of group %s has answered lately", g.name)
+		}
+		to = best
 	} else {
-		address, err := g.members.ServerAddr(raft.ServerID(id))
+		servers := g.raft.GetConfiguration().Configuration().Servers
+		if !slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == to.ID && s.Suffrage == raft.Voter }) {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "member %s is no voter of group %s", id, g.name)
+		}
+		address, err := g.members.ServerAddr(to.ID)
 		if err != nil {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "member %s is not in the group", id)
 		}
-		future = g.raft.LeadershipTransferToServer(raft.ServerID(id), address)
+		to.Address = address
 	}
-	if err := await(ctx, future); err != nil {
+	if err := await(ctx, g.raft.LeadershipTransferToServer(to.ID, to.Address)); err != nil {
 		return fmt.Errorf("hand over leadership: %w", err)
 	}
 	return nil
@@ -212,6 +225,18 @@ func (g *Group) change(ctx context.Context, future raft.Future) error {
 		return ErrUnknown
 	}
 	return err
+}
+
+// settle waits for a future until the group ends: raft leaves some unanswered when it is shut down.
+func (g *Group) settle(future raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- future.Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-g.dying:
+		return errClosed
+	}
 }
 
 // await waits for a future of raft, which knows no contexts. The goroutine ends when raft answers or is shut down.

@@ -130,6 +130,9 @@ func (g *Group) enqueue(p *proposal) {
 	b.mu.Unlock()
 }
 
+// Writable is nil while this member's disk has space for commands, else metadata.ErrNoSpace, whether it leads or not.
+func (g *Group) Writable() error { return g.host.space.admit() }
+
 func (g *Group) admit(command []byte) error {
 	if len(command) > MaxCommand {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "command of %d bytes, the limit is %d", len(command), MaxCommand)

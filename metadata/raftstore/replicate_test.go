@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -569,4 +570,55 @@ func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *test
 		t.Fatalf("a slow write ended the member: %v", nd.fatal)
 	}
 	eventually(t, "the old leader is heard again", func() bool { return !g.wire.silent.Load() })
+}
+
+// counter is a slog.Handler that counts messages.
+type counter struct {
+	slog.Handler
+	mu   sync.Mutex
+	seen map[string]int
+}
+
+func (c *counter) Handle(_ context.Context, r slog.Record) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[r.Message]++
+	return nil
+}
+func (c *counter) Enabled(context.Context, slog.Level) bool { return true }
+func (c *counter) WithAttrs([]slog.Attr) slog.Handler       { return c }
+func (c *counter) count(message string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[message]
+}
+
+// raft doubles its pause after each failure, up to 10 s.
+func TestAbsentMemberDoesNotMakeReplicationBackOff(t *testing.T) {
+	c := newCluster(t, 3)
+	logs := make(map[string]*counter)
+	c.configure = func(h *HostConfig) {
+		logs[h.ID] = &counter{seen: make(map[string]int)}
+		h.Logger = slog.New(logs[h.ID])
+	}
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	leader := g.host.cfg.ID
+	gone := "m1"
+	if leader == gone {
+		gone = "m2"
+	}
+	c.stop(gone)
+	eventually(t, "the leader misses the member", func() bool {
+		c.propose("a", set("x", 2))
+		return logs[leader].count("failed to heartbeat to") >= 6
+	})
+	if n := logs[leader].count("failed to appendEntries to"); n > 1 {
+		t.Fatalf("raft has counted %d failures and pauses longer after each", n)
+	}
+	os.RemoveAll(filepath.Join(c.nodes[gone].dir, "a"))
+	c.host(gone)
+	c.open(gone, "a", false, nil)
+	eventually(t, "the member has everything again", func() bool { return c.nodes[gone].machines["a"].get("x") == "2" })
 }

@@ -65,6 +65,8 @@ type snapshots struct {
 	// changed is called after a snapshot was added, with what is there, newest first; lost after one was set aside.
 	changed func([]stored)
 	lost    func()
+	// room, if not nil, is asked while a snapshot is written whether there is space to go on.
+	room func(int64) error
 
 	mu   sync.Mutex
 	list []stored // newest first
@@ -285,12 +287,24 @@ type snapshotSink struct {
 	f     *os.File
 	w     *bufio.Writer
 	stored
-	done bool
+	// unasked is what was written since room was asked.
+	unasked int64
+	done    bool
 }
+
+// askEvery is how much of a snapshot is written between two looks at the disk.
+const askEvery = 4 << 20
 
 func (k *snapshotSink) ID() string { return k.id }
 
+// Write implements raft.SnapshotSink. It fails with metadata.ErrNoSpace before the disk is full.
 func (k *snapshotSink) Write(p []byte) (int, error) {
+	if k.unasked += int64(len(p)); k.unasked >= askEvery && k.store.room != nil {
+		k.unasked = 0
+		if err := k.store.room(0); err != nil {
+			return 0, fmt.Errorf("snapshot at %d: %w", k.meta.Index, err)
+		}
+	}
 	n, err := k.w.Write(p)
 	k.size += int64(n)
 	return n, err

@@ -3,10 +3,13 @@ package raftstore
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -19,17 +22,32 @@ const defaultReserve = 1 << 30
 
 // space watches the disk under a directory, so that the store turns read-only before writes fail: a full disk kills a
 // memory-mapped checkpoint with SIGBUS and leaves half a segment behind.
+//
+// Three limits, from above:
+//
+//	bound   nothing is proposed below it: the reserve, or what the next snapshot takes above the floor if that is more
+//	floor   snapshots and checkpoints give up at it: half the reserve, or what the checkpoint's store takes unasked
+//	half    of the reserve: entries of other leaders are refused below it
 type space struct {
 	dir string
-	// reserve is 0 until the size of the disk is known.
+	// reserve is 0 until the size of the disk is known; below 0 nothing is guarded.
 	reserve atomic.Int64
 	// lookup returns free and total bytes.
 	lookup func(dir string) (free, total int64, err error)
 	free   atomic.Int64
+
+	// snapshot and store are sums over the groups: what their next snapshots are expected to take, and what the stores of
+	// their checkpoints take without asking.
+	snapshot, store atomic.Int64
+	mu              sync.Mutex
+	demands         map[string]demand
 }
 
+// demand is what one group wants of the disk.
+type demand struct{ snapshot, store int64 }
+
 func newSpace(dir string, reserve int64) *space {
-	s := &space{dir: dir, lookup: statfs}
+	s := &space{dir: dir, lookup: statfs, demands: make(map[string]demand)}
 	s.reserve.Store(reserve)
 	s.free.Store(1 << 62)
 	return s
@@ -71,17 +89,178 @@ func (s *space) run(ctx context.Context) error {
 	}
 }
 
-// admit refuses proposals when less than the reserve is free.
-func (s *space) admit() error { return s.atLeast(s.reserve.Load()) }
+// want notes what a group's snapshot and store are expected to take.
+func (s *space) want(group string, d demand) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.demands[group] == d {
+		return
+	}
+	s.demands[group] = d
+	var sum demand
+	for _, d := range s.demands {
+		sum.snapshot += d.snapshot
+		sum.store += d.store
+	}
+	s.snapshot.Store(sum.snapshot)
+	s.store.Store(sum.store)
+}
 
-// append refuses entries of other leaders, and this one's own bookkeeping, when half the reserve is gone. raft takes the
-// error for "not stored": a follower falls behind until there is space, a leader steps down.
-func (s *space) append() error { return s.atLeast(s.reserve.Load() / 2) }
+// floor is what snapshots and checkpoints leave free.
+func (s *space) floor() int64 {
+	reserve := s.reserve.Load()
+	if reserve <= 0 {
+		return 0
+	}
+	return max(reserve/2, s.store.Load())
+}
 
-func (s *space) atLeast(reserve int64) error {
-	if free := s.free.Load(); reserve > 0 && free < reserve {
+// bound is what has to be free for proposals.
+func (s *space) bound() int64 {
+	reserve := s.reserve.Load()
+	if reserve <= 0 {
+		return 0
+	}
+	return max(reserve, s.floor()+s.snapshot.Load())
+}
+
+// admit refuses proposals when less than the bound is free.
+func (s *space) admit() error { return s.atLeast(s.bound()) }
+
+// low: this member had better not lead. roomy: it may well, and will not be low again at once.
+func (s *space) low() bool   { return s.free.Load() < s.bound() }
+func (s *space) roomy() bool { return s.free.Load() >= s.bound()+s.bound()/8 }
+
+// bookkeeping is how much raft's own entries take, which a leader needs to lead at all, if only for reads.
+const bookkeeping = 4 << 10
+
+// append refuses entries of other leaders, and this one's own, when half the reserve is gone, and raft's bookkeeping when
+// seven eighths are. raft takes the error for "not stored": a follower falls behind until there is space, a leader steps
+// down.
+func (s *space) append(bytes int) error {
+	if bytes <= bookkeeping {
+		return s.atLeast(s.reserve.Load() / 8)
+	}
+	return s.atLeast(s.reserve.Load() / 2)
+}
+
+// room is nil when n bytes may be written beside the log. It looks at the disk.
+func (s *space) room(n int64) error {
+	if s.reserve.Load() <= 0 {
+		return nil
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	return s.atLeast(s.floor() + n)
+}
+
+func (s *space) atLeast(bound int64) error {
+	if free := s.free.Load(); bound > 0 && free < bound {
 		return metadata.Errorf(metadata.ErrNoSpace, "%s has %d MiB free, %d MiB are reserved: nothing is written until there is space",
-			s.dir, free>>20, reserve>>20)
+			s.dir, free>>20, bound>>20)
 	}
 	return nil
+}
+
+// spaceLook is how often a group looks whether it should lead on a disk like this.
+const spaceLook = 250 * time.Millisecond
+
+// watchSpace tells the host what the group takes, and hands leadership over when this member's disk is nearly full and
+// another voter's is not. With all disks full the leader stays, for reads.
+func (g *Group) watchSpace() {
+	t := time.NewTicker(spaceLook)
+	defer t.Stop()
+	var said time.Time
+	for {
+		select {
+		case <-g.dying:
+			return
+		case <-t.C:
+		}
+		d := demand{}
+		if list := g.snapshots.all(); len(list) > 0 {
+			d.snapshot = list[0].size + list[0].size/4
+		}
+		if g.cfg.Headroom != nil {
+			d.store = g.cfg.Headroom()
+		}
+		g.host.space.want(g.name, d)
+		r := g.reign.Load()
+		if r == nil || !g.host.space.low() {
+			continue
+		}
+		to, ok := g.successor(r, true)
+		if !ok {
+			continue
+		}
+		if time.Since(said) > foundSays {
+			said = time.Now()
+			g.log.Warn("handing over leadership: this member's disk is nearly full", "to", to.ID, "err", g.host.space.admit())
+		}
+		if err := g.yield(to); err != nil {
+			g.log.Debug("the handover failed", "to", to.ID, "err", err)
+		}
+	}
+}
+
+// yield hands leadership to a voter. raft ends a handover after an election timeout.
+func (g *Group) yield(to raft.Server) error {
+	return g.settle(g.raft.LeadershipTransferToServer(to.ID, to.Address))
+}
+
+// successor is the voter that would lead best: it has answered lately, has most of the log and, if that matters, space.
+func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bool) {
+	roomy := func(raft.ServerID) bool { return true }
+	others := g.raft.GetConfiguration().Configuration().Servers
+	if needsSpace {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		has := g.askSpace(ctx, others)
+		roomy = func(id raft.ServerID) bool { return has[id] }
+	}
+	var match uint64
+	for _, s := range others {
+		p := g.wire.peer(s.ID)
+		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != r.term ||
+			time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat || p.match < match || !roomy(s.ID) {
+			continue
+		}
+		best, found, match = s, true, p.match
+		if a, err := g.members.ServerAddr(s.ID); err == nil {
+			best.Address = a
+		}
+	}
+	return best, found
+}
+
+// askSpace asks the others whether they have space.
+func (g *Group) askSpace(ctx context.Context, others []raft.Server) map[raft.ServerID]bool {
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	has := make(map[raft.ServerID]bool)
+	for _, s := range others {
+		if s.ID == raft.ServerID(g.host.cfg.ID) {
+			continue
+		}
+		wait.Go(func() {
+			at := s.Address
+			if a, err := g.members.ServerAddr(s.ID); err == nil {
+				at = a
+			}
+			if k, err := g.askKnowledge(ctx, string(at)); err == nil && k.roomy {
+				mu.Lock()
+				defer mu.Unlock()
+				has[s.ID] = true
+			}
+		})
+	}
+	wait.Wait()
+	return has
+}
+
+// holdsBack: this member lets others win elections. One that joins has no vote for itself, and one whose disk is nearly
+// full stands only when nobody else was elected for a while.
+func (g *Group) holdsBack() bool {
+	return g.joining.Load() || g.host.space.low() && time.Since(g.wire.heardAt()) < 5*g.cfg.Timers.Election
 }

@@ -2,7 +2,9 @@ package raftstore
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,14 @@ type wire struct {
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
+	// from is the last leader heard, when, and up to where it had committed. handover is who made this member stand for
+	// election.
+	from struct {
+		leader   string
+		at       time.Time
+		commit   uint64
+		handover string
+	}
 }
 
 // peer is what the present leader knows of another member.
@@ -46,10 +56,63 @@ type peer struct {
 var errCut = errors.New("the member is cut off")
 
 func newWire(g *Group, t *raft.NetworkTransport) *wire {
-	return &wire{
+	w := &wire{
 		NetworkTransport: t, group: g,
 		in: make(chan raft.RPC), inject: make(chan raft.RPC), done: make(chan struct{}),
 		acked: make(chan struct{}, 1), peers: make(map[raft.ServerID]peer),
+	}
+	w.from.at = time.Now()
+	return w
+}
+
+// listen notes what a request tells of the leader.
+func (w *wire) listen(rpc raft.RPC) {
+	switch request := rpc.Command.(type) {
+	case *raft.AppendEntriesRequest:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.from.leader, w.from.at = string(request.ID), time.Now()
+		w.from.commit = max(w.from.commit, request.LeaderCommitIndex)
+	case *raft.InstallSnapshotRequest:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.from.leader, w.from.at = string(request.ID), time.Now()
+	case *raft.TimeoutNowRequest:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.from.handover = string(request.ID)
+	}
+}
+
+// heardAt is when a leader was heard last, or the wire was made.
+func (w *wire) heardAt() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.from.at
+}
+
+// commit is up to where leaders have said that they had committed.
+func (w *wire) commit() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.from.commit
+}
+
+// silence says why this member stands for election.
+func (w *wire) silence() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	handover := w.from.handover
+	w.from.handover = ""
+	switch since := time.Since(w.from.at).Round(time.Millisecond); {
+	case handover == w.group.host.cfg.ID:
+		return "it is the only voter"
+	case handover != "":
+		return handover + " hands over"
+	case w.from.leader == "":
+		return fmt.Sprintf("no leader was heard for %v since the start", since)
+	default:
+		return fmt.Sprintf("no heartbeat of %s for %v", w.from.leader, since)
 	}
 }
 
@@ -66,6 +129,10 @@ func (w *wire) pump() {
 				rpc.Respond(nil, errCut)
 				continue
 			}
+			w.listen(rpc)
+			if w.refusesSnapshot(rpc) {
+				continue
+			}
 		case rpc = <-w.inject:
 		case <-w.done:
 			return
@@ -76,6 +143,25 @@ func (w *wire) pump() {
 			w.pass(rpc)
 		}
 	}
+}
+
+// refusesSnapshot answers a leader's snapshot for which there is no space: that of its file, and of the store that the
+// state machine makes of it.
+func (w *wire) refusesSnapshot(rpc raft.RPC) bool {
+	install, ok := rpc.Command.(*raft.InstallSnapshotRequest)
+	if !ok {
+		return false
+	}
+	err := w.group.host.space.room(2 * install.Size)
+	if err == nil {
+		return false
+	}
+	w.group.log.Warn("no space for the leader's snapshot", "bytes", install.Size, "err", err)
+	go func() { // the sender expects all of it to be read
+		_, _ = io.Copy(io.Discard, rpc.Reader)
+		rpc.Respond(nil, err)
+	}()
+	return true
 }
 
 func (w *wire) pass(rpc raft.RPC) {
@@ -136,6 +222,7 @@ func (w *wire) header() raft.RPCHeader {
 func (w *wire) electNow() {
 	answer := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: w.header()}, RespChan: answer}
+	w.listen(rpc)
 	select {
 	case w.inject <- rpc:
 	case <-w.done:
@@ -149,6 +236,7 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 			rpc.Respond(nil, errCut)
 			return
 		}
+		w.listen(rpc)
 		if w.group.raft.State() != raft.Follower {
 			w.pass(rpc) // beside its main loop raft could set an old term again while it stands for a new one
 			return
@@ -157,8 +245,68 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 	})
 }
 
-// AppendEntries implements raft.Transport.
+// AppendEntries implements raft.Transport. What raft replicates, other than its heartbeats, it backs off from for up to
+// 10 s after failures, and a member that comes back would be found only then: here a request that does not get through
+// is sent again as soon as a heartbeat does.
 func (w *wire) AppendEntries(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	heartbeat := len(req.Entries) == 0 && req.PrevLogEntry == 0 && req.LeaderCommitIndex == 0
+	for {
+		err := w.append(id, target, req, resp)
+		switch {
+		case heartbeat:
+			return err
+		case err == nil:
+			if !resp.Success && !resp.NoRetryBackoff && resp.Term <= req.Term { // it could not store them: its disk is full
+				w.rest(refusedPause)
+				resp.NoRetryBackoff = true
+			}
+			return nil
+		case !w.hears(id, req.Term, time.Now()):
+			return err
+		}
+	}
+}
+
+const (
+	// refusedPause is how long a member that could not store entries is left alone.
+	refusedPause = 200 * time.Millisecond
+	// hearsEvery is how often hears looks.
+	hearsEvery = 50 * time.Millisecond
+)
+
+// rest waits, or less if the group ends.
+func (w *wire) rest(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-w.group.dying:
+	case <-w.done:
+	}
+}
+
+// hears waits until a member has accepted something in term that came after since. It gives up when this member does not
+// lead in that term any more or that one is not in the group.
+func (w *wire) hears(id raft.ServerID, term uint64, since time.Time) bool {
+	for {
+		if p := w.peer(id); p.term == term && p.contact.After(since) {
+			return true
+		}
+		r := w.group.raft
+		if w.cut.Load() || w.silent.Load() || r.State() != raft.Leader || r.CurrentTerm() != term ||
+			!slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id }) {
+			return false
+		}
+		select {
+		case <-w.group.dying:
+			return false
+		case <-w.done:
+			return false
+		case <-time.After(hearsEvery):
+		}
+	}
+}
+
+// append sends one request and notes what its answer says.
+func (w *wire) append(id raft.ServerID, target raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if w.cut.Load() || w.silent.Load() {
 		return errCut
 	}
@@ -252,12 +400,19 @@ func (w *wire) RequestPreVote(id raft.ServerID, target raft.ServerAddress, req *
 	if w.cut.Load() {
 		return errCut
 	}
+	if w.group.holdsBack() {
+		*resp = raft.RequestPreVoteResponse{RPCHeader: w.header(), Term: req.Term}
+		return nil
+	}
 	return w.NetworkTransport.RequestPreVote(id, target, req, resp)
 }
 
-// InstallSnapshot implements raft.Transport.
+// InstallSnapshot implements raft.Transport. A member that does not answer heartbeats is waited for, as in AppendEntries.
 func (w *wire) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	if w.cut.Load() || w.silent.Load() {
+		return errCut
+	}
+	if !w.hears(id, req.Term, time.Now().Add(-2*w.group.cfg.Timers.Heartbeat)) {
 		return errCut
 	}
 	return w.NetworkTransport.InstallSnapshot(id, target, req, resp, data)

@@ -5,6 +5,7 @@ import (
 	"html"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
@@ -62,7 +63,7 @@ func (s *Server) Healthy() error {
 // health is what the health page says.
 type health struct {
 	ID      string `json:"-"` // said by status.Health
-	State   string `json:"-"` // active, standby; likewise
+	State   string `json:"-"` // active, standby, joining; likewise
 	Cluster string `json:"cluster"`
 	Leader  string `json:"leader"`
 	// LeaderIPC and LeaderHTTP are where the leader serves, if it is in this member's list.
@@ -70,13 +71,31 @@ type health struct {
 	LeaderHTTP string `json:"leader_http,omitempty"`
 	Term       uint64 `json:"term"`
 	SafeMode   string `json:"safe_mode,omitempty"`
-	Index      uint64 `json:"index"`
-	Files      int64  `json:"files"`
-	Blocks     int64  `json:"blocks"`
-	Live       int    `json:"live_datanodes"`
-	Dead       int    `json:"dead_datanodes"`
-	Under      int64  `json:"under_replicated"`
-	Missing    int64  `json:"missing"`
+	// Joining: this member began empty and has no vote yet. Lag is how many entries that a leader has committed are missing here.
+	Joining bool           `json:"joining,omitempty"`
+	Lag     uint64         `json:"lag"`
+	Members []healthMember `json:"members"`
+	Index   uint64         `json:"index"`
+	// FreeBytes and ReserveBytes are of the disk of the log; below the reserve nothing can be changed.
+	FreeBytes    int64 `json:"free_bytes"`
+	ReserveBytes int64 `json:"reserve_bytes"`
+	Files        int64 `json:"files"`
+	Blocks       int64 `json:"blocks"`
+	Live         int   `json:"live_datanodes"`
+	Dead         int   `json:"dead_datanodes"`
+	Under        int64 `json:"under_replicated"`
+	Missing      int64 `json:"missing"`
+}
+
+// healthMember is what this namenode knows of a member of the group. Of how far it is and when it answered, only the leader knows.
+type healthMember struct {
+	ID      string `json:"id"`
+	Address string `json:"address"`
+	Voter   bool   `json:"voter"`
+	// Known: Match, the last entry that it shares with the leader, and Silent, the seconds since it answered, are known.
+	Known  bool    `json:"known"`
+	Match  uint64  `json:"match"`
+	Silent float64 `json:"silent_s"`
 }
 
 func (s *Server) health() health {
@@ -90,6 +109,23 @@ func (s *Server) health() health {
 	}
 	if s.Active() {
 		h.State = "active"
+	}
+	group := s.group.Status()
+	h.Joining, h.FreeBytes, h.ReserveBytes = group.Joining, group.FreeBytes, max(group.ReserveBytes, 0)
+	if h.Joining {
+		h.State = "joining"
+	}
+	if group.Committed > group.Applied {
+		h.Lag = group.Committed - group.Applied
+	}
+	h.Members = []healthMember{}
+	for _, m := range group.Members {
+		one := healthMember{ID: m.ID, Address: m.Address, Voter: m.Voter}
+		if !m.Contact.IsZero() {
+			one.Match, one.Silent = m.Match, max(time.Since(m.Contact), 0).Seconds()
+			one.Known = true
+		}
+		h.Members = append(h.Members, one)
 	}
 	for _, p := range s.config.Peers {
 		if p.ID == l.LeaderID {

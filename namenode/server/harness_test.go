@@ -35,6 +35,8 @@ type cluster struct {
 	nodes   []*member
 	change  func(*Config)
 	reserve int64
+	// disk is what the members take for the free and all bytes of their disks; nil: the kernel is asked.
+	disk func(dir string) (free, total int64, err error)
 }
 
 type member struct {
@@ -132,7 +134,7 @@ func (c *cluster) start(i int) {
 func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstore.Host {
 	c.t.Helper()
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Secret: c.secret, Reserve: c.reserve, Logger: log,
+		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Secret: c.secret, Reserve: c.reserve, DiskSpace: c.disk, Logger: log,
 		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
 	})
 	if err != nil {

@@ -70,8 +70,7 @@ func (s *Server) notDone(err error) error {
 		}
 		return metadata.Errorf(metadata.ErrRetriable, "%v", err)
 	case errors.Is(err, metadata.ErrNoSpace):
-		return metadata.Errorf(metadata.ErrSafeMode, "Name node is in safe mode. Resources are low on NN: %v. "+
-			"It goes on by itself when there is space again.", err)
+		return metadata.Errorf(metadata.ErrSafeMode, "%s", lowResources(err))
 	}
 	return err
 }

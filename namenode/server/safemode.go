@@ -25,7 +25,7 @@ func (m *safeMode) check(s *Server) error {
 	if m.started.Load() && !m.manual.Load() {
 		return nil
 	}
-	why := s.SafeMode()
+	why := s.waiting()
 	if why == "" {
 		return nil
 	}
@@ -36,9 +36,29 @@ func (m *safeMode) check(s *Server) error {
 	return metadata.Errorf(kind, "%s", why)
 }
 
-// SafeMode implements namenode.Cluster. HDFS breaks the line after the first sentence, where its shell and ours stop
-// reading; the reason is for people, so it stays on the line.
+// SafeMode implements namenode.Cluster: the reason for which nothing can be changed, a disk that is nearly full included.
+// HDFS breaks the line after the first sentence, where its shell and ours stop reading; the reason is for people, so it
+// stays on the line.
 func (s *Server) SafeMode() string {
+	if why := s.waiting(); why != "" {
+		return why
+	}
+	if s.group == nil { // not running
+		return ""
+	}
+	if err := s.group.Writable(); err != nil {
+		return lowResources(err)
+	}
+	return ""
+}
+
+// lowResources is how HDFS begins to say that a disk is full.
+func lowResources(err error) string {
+	return fmt.Sprintf("Name node is in safe mode. Resources are low on NN: %v. It goes on by itself when there is space again.", err)
+}
+
+// waiting is why safe mode holds changes back, by hand or since the start.
+func (s *Server) waiting() string {
 	if s.safe.manual.Load() {
 		return "Name node is in safe mode. It was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off."
 	}
@@ -76,7 +96,7 @@ func (s *Server) SetSafeMode(on bool) error {
 // leaveSafeMode ends the safe mode of the start when it is time. Only a leader calls it: a follower does not know
 // whether it has all of the log, and so how many blocks there are.
 func (s *Server) leaveSafeMode() {
-	if s.safe.started.Load() || s.SafeMode() != "" {
+	if s.safe.started.Load() || s.waiting() != "" {
 		return
 	}
 	s.safe.started.Store(true)

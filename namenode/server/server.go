@@ -197,12 +197,19 @@ func (s *Server) open() error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
+	if err := c.Host.Clear(Group); err != nil {
+		return err
+	}
+	checkpoint := filepath.Join(c.Dir, "checkpoint")
+	if err := openable(checkpoint); err != nil {
+		return err
+	}
 	var err error
-	if s.store, err = badger.Open(filepath.Join(c.Dir, "checkpoint"), badger.Options{Logger: s.log}); err != nil {
+	if s.store, err = badger.Open(checkpoint, badger.Options{Logger: s.log}); err != nil {
 		return err
 	}
 	s.ns, err = namespace.Open(namespace.Config{
-		Store: s.store, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
+		Store: guarded{s.store, c.Host.Room}, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
 		MinBlockSize: int64(c.Properties.MinBlockSize), Resident: c.Resident, OnEffects: s.effects,
 	})
 	if err != nil {
@@ -217,6 +224,7 @@ func (s *Server) open() error {
 	s.currentTrust()
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
 		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
+		Headroom: (&headroom{dir: checkpoint}).bytes,
 	}, s.ns)
 	return err
 }

@@ -27,9 +27,20 @@ func (s *Server) report() status.Report {
 			{Name: "blocks", Value: fmt.Sprintf("%d, of them %d under-replicated, %d missing", h.Blocks, h.Under, h.Missing)},
 			{Name: "datanodes", Value: fmt.Sprintf("%d live, %d dead", h.Live, h.Dead)},
 			{Name: "space", Value: fmt.Sprintf("%s of %s used, %s free", size.About(st.Used), size.About(st.Capacity), size.About(st.Remaining))},
-			{Name: "term, entry", Value: fmt.Sprintf("%d, %d", h.Term, h.Index)},
+			{Name: "term, entry", Value: fmt.Sprintf("%d, %d, which is %d behind what is committed", h.Term, h.Index, h.Lag)},
+			{Name: "disk of the log", Value: fmt.Sprintf("%s free, of which %s are reserved", size.About(h.FreeBytes), size.About(h.ReserveBytes))},
 		},
 		Links: []status.Link{{Address: "/webhdfs/v1/?op=LISTSTATUS", Text: "the root directory, by WebHDFS"}},
+	}
+	for _, m := range h.Members {
+		text := m.Address
+		if !m.Voter {
+			text += ", no vote yet"
+		}
+		if m.Known && m.Silent > 5 {
+			text += fmt.Sprintf(", silent for %.0f s", m.Silent)
+		}
+		r.Facts = append(r.Facts, status.Fact{Name: "member " + m.ID, Value: text})
 	}
 	if h.LeaderHTTP != "" && h.State != "active" {
 		r.Links = append(r.Links, status.Link{Address: "http://" + h.LeaderHTTP + "/", Text: "the leader"})
@@ -56,6 +67,8 @@ func (h *health) problem() string {
 	switch {
 	case h.Leader == "":
 		return "no leader is known"
+	case h.Joining:
+		return "this member began empty, takes over the others' state, and has no vote yet"
 	case h.SafeMode != "" && h.State == "active":
 		return h.SafeMode
 	}

@@ -49,8 +49,8 @@ type Config struct {
 	SlowAfter time.Duration
 	// Covered is the newest snapshot.
 	Covered Covered
-	// Refuse, if not nil, is asked before entries are written; its error is returned and nothing is touched.
-	Refuse func() error
+	// Refuse, if not nil, is asked before entries of so many bytes are written; its error is returned and nothing is touched.
+	Refuse func(bytes int) error
 	// Fatal is called once, from any goroutine, when the journal can no longer be trusted: a write failed or hangs, an
 	// entry does not match its checksum. It is expected to end the process; when it returns, all calls fail.
 	Fatal  func(error)
@@ -375,7 +375,11 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 		return nil
 	}
 	if j.cfg.Refuse != nil {
-		if err := j.cfg.Refuse(); err != nil {
+		size := 0
+		for _, e := range entries {
+			size += len(e.Data)
+		}
+		if err := j.cfg.Refuse(size); err != nil {
 			return err
 		}
 	}

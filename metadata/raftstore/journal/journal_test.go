@@ -496,7 +496,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 func TestRefusalLeavesTheLogAlone(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	var full atomic.Bool
-	cfg.Refuse = func() error {
+	cfg.Refuse = func(int) error {
 		if full.Load() {
 			return metadata.ErrNoSpace
 		}
