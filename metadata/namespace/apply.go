@@ -237,7 +237,11 @@ func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
 	if cached {
-		if r := ns.replay(key, op); r != nil {
+		r, err := ns.replay(key, op)
+		if err != nil {
+			ns.fatal(err)
+		}
+		if r != nil {
 			*result = *r
 			return
 		}

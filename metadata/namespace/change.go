@@ -149,6 +149,7 @@ func (ns *Namespace) settle() {
 	ns.touched = ns.touched[:0]
 	ns.letDeadGo()
 	ns.settleLeases()
+	ns.settleRetries()
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m

@@ -97,10 +97,7 @@ type Namespace struct {
 	dirty     []*inode          // with epoch == Namespace.epoch
 	deadDirty int               // how many of them are dead
 	pending   map[string][]byte // records other than live entries; nil: deleted
-	// Answers that came, and sequences of older ones that went.
-	newRetries  []*retryEntry
-	goneRetries []uint64
-	frozen      *frozen // what a snapshot is being written of, or nil
+	frozen    *frozen           // what a snapshot is being written of, or nil
 
 	// Of the entry that is being applied.
 	touched       []*inode
@@ -133,7 +130,7 @@ type meta struct {
 }
 
 const (
-	formatVersion = 1
+	formatVersion = 2
 	// loadedEpoch marks inodes that are as the checkpoint has them.
 	loadedEpoch uint32 = 1
 )
@@ -177,7 +174,6 @@ func (ns *Namespace) clear() {
 	ns.retries = newRetryCache()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
-	ns.newRetries, ns.goneRetries = nil, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
 	ns.lastUser = unique.Make("")
 	ns.broken = nil
@@ -323,6 +319,10 @@ type Counts struct {
 	// Resident is how many inodes are in memory, Retries how many answers are kept for repetition.
 	Resident int64
 	Retries  int64
+	// RetryBytes is what they count as, of RetryBytes at most, and RetriesEvicted how many had to go before their time since
+	// the start.
+	RetryBytes     int64
+	RetriesEvicted int64
 }
 
 // Counts returns the sizes.
@@ -336,7 +336,9 @@ func (ns *Namespace) Counts() Counts {
 		Leases:      int64(len(ns.leases)),
 		Reclaiming:  int64(ns.trash.dir.entries),
 		Resident:    int64(len(ns.inodes)),
-		Retries:     int64(len(ns.retries.entries)),
+		Retries:     int64(ns.retries.answers),
+
+		RetryBytes: int64(ns.retries.size()), RetriesEvicted: ns.retries.evicted,
 	}
 	for _, l := range ns.leases {
 		c.OpenFiles += int64(len(l.files))

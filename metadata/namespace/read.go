@@ -422,18 +422,6 @@ func (ns *Namespace) CheckLease(c metadata.Caller, id metadata.INodeID, holder s
 	})
 }
 
-// Replay returns the stored answer of a request that its user repeated. op is the request's command.
-func (ns *Namespace) Replay(user string, clientID []byte, callID int32, op uint32) (*Result, bool) {
-	key, ok := retryKeyOf(user, clientID, callID)
-	if !ok {
-		return nil, false
-	}
-	ns.mu.RLock()
-	defer ns.mu.RUnlock()
-	r := ns.replay(key, op)
-	return r, r != nil
-}
-
 // LeaseInfo is a client's lease.
 type LeaseInfo struct {
 	Holder  string
