@@ -22,6 +22,7 @@ type lease struct {
 func leaseKey(holder string) string { return string(classLease) + holder }
 
 func (ns *Namespace) touchLease(l *lease) {
+	ns.changed = true
 	if !l.touched {
 		l.touched = true
 		ns.touchedLeases = append(ns.touchedLeases, l)

@@ -59,6 +59,9 @@ type Config struct {
 	// OnEffects is told what a log entry did to blocks, in the order of the log, before its results are returned. It
 	// runs on the goroutine of Apply or Restore and must be quick. It may call the read methods.
 	OnEffects func(Effects)
+	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
+	// must not call the Namespace.
+	OnMistake func(index uint64, what any, stack []byte)
 }
 
 // Namespace is the state machine. Make one with Open.
@@ -99,7 +102,8 @@ type Namespace struct {
 	pending   map[string][]byte // records other than live entries; nil: deleted
 	frozen    *frozen           // what a snapshot is being written of, or nil
 
-	// Of the entry that is being applied.
+	// Of the entry that is being applied. changed: its command has changed something.
+	changed       bool
 	touched       []*inode
 	touchedLeases []*lease
 	effects       Effects

@@ -204,6 +204,10 @@ func (s *Server) open() error {
 	s.ns, err = namespace.Open(namespace.Config{
 		Store: s.store, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
 		MinBlockSize: int64(c.Properties.MinBlockSize), Resident: c.Resident, OnEffects: s.effects,
+		OnMistake: func(index uint64, what any, stack []byte) {
+			s.log.Error("a mistake of this program: a request was refused because carrying it out panicked; please report it",
+				"entry", index, "panic", what, "stack", string(stack))
+		},
 	})
 	if err != nil {
 		return err
