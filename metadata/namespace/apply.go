@@ -69,7 +69,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 		results[i] = &slab[i]
 	}
 	ns.mu.Lock()
-	ns.applying = true
+	ns.applying, ns.loaded = true, 0
 	for i, cmd := range decoded {
 		if i > 0 && i%commandsPerTurn == 0 {
 			ns.mu.Unlock()
@@ -79,6 +79,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 			ns.applyOne(index, cmd, &slab[i])
 		}
 	}
+	ns.loadedMost = max(ns.loadedMost, ns.loaded)
 	ns.settle()
 	ns.applied, ns.applying = index, false
 	ns.evict()

@@ -250,8 +250,8 @@ func (c *checker) open() {
 			c.report("inode %d is open by %s, whose lease does not have it", id, s.holder)
 		}
 	}
-	if held != opened {
-		c.report("%d files are open, leases are for %d", opened, held)
+	if held != opened || held != c.ns.openFiles {
+		c.report("%d files are open, leases are for %d, %d are counted", opened, held, c.ns.openFiles)
 	}
 }
 

@@ -52,7 +52,8 @@ func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus,
 type Listing struct {
 	// Entries are in ascending order of the bytes of Name. A file lists as itself, with an empty Name.
 	Entries []metadata.FileStatus
-	// Remaining is how many entries come after the page.
+	// Remaining is how many entries come after the page; of a large directory that is not in memory it is how many at
+	// least, and not 0 before the last page.
 	Remaining int
 	// Files has the blocks of each entry, nil for directories. Only ListWithBlocks fills it in.
 	Files []*FileBlocks
@@ -85,31 +86,46 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 		limit = metadata.DefaultPageSize
 	}
 	var listing *Listing
-	err := ns.find(c, path, func(p *place, c *caller, load bool) error {
-		after, err := ns.cursor(startAfter, load)
+	var dir metadata.INodeID
+	// A large directory that is not in memory is read in turns, between which others get theirs.
+	for more := true; more; {
+		err := ns.find(c, path, func(p *place, c *caller, load bool) error {
+			more = false
+			after, err := ns.cursor(startAfter, load)
+			if err != nil {
+				return err
+			}
+			n := p.last()
+			if n == nil || dir != 0 && n.id != dir {
+				listing = nil
+				return nil
+			}
+			if listing == nil {
+				listing = &Listing{Entries: room[:0]}
+			}
+			if !n.isDir() {
+				listing.add(n, "", n.policy(), withBlocks)
+				return nil
+			}
+			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
+				return err
+			}
+			upTo, end := "", true
+			if !n.complete() {
+				if !load {
+					return errCold
+				}
+				if upTo, end, err = ns.loadSome(n, after); err != nil {
+					return err
+				}
+			}
+			full := listing.page(n, after, upTo, end, limit, withBlocks)
+			dir, startAfter, more = n.id, upTo, !end && !full
+			return nil
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		n := p.last()
-		if n == nil {
-			return nil
-		}
-		listing = &Listing{Entries: room[:0]}
-		if !n.isDir() {
-			listing.add(n, "", n.policy(), withBlocks)
-			return nil
-		}
-		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
-			return err
-		}
-		if err := ns.loadAll(n, load); err != nil {
-			return err
-		}
-		listing.page(n, after, limit, withBlocks)
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	return listing, nil
 }
@@ -191,7 +207,9 @@ func (n *inode) describe(s *metadata.FileStatus, policy uint8) {
 // handful is how many entries of a page are looked up before the first is described.
 const handful = 64
 
-func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
+// page adds the entries of a directory behind after: all, or, where not all are in memory (end is false), those up to
+// upTo. It reports whether the page is full.
+func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, withBlocks bool) bool {
 	children := &dir.dir.children
 	// The position of the first entry after the cursor, by bisection: the tree finds the ith entry fast.
 	start := 0
@@ -201,11 +219,21 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 			return name > after
 		})
 	}
-	if most := min(limit, children.Len()-start); cap(l.Entries) < most {
-		l.Entries = make([]metadata.FileStatus, 0, most)
+	before := len(l.Entries)
+	most := limit
+	if end {
+		most = min(limit, before+children.Len()-start)
+	}
+	if cap(l.Entries) < most {
+		l.Entries = append(make([]metadata.FileStatus, 0, most), l.Entries...)
 	}
 	policy := dir.policy()
 	blocks := 0
+	for _, f := range l.Files {
+		if f != nil {
+			blocks += len(f.Blocks)
+		}
+	}
 	var room [handful]*inode
 	nodes := room[:0]
 	full := func() bool { return len(l.Entries) == limit || blocks >= limit && withBlocks }
@@ -228,6 +256,9 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 		if name == after {
 			return true
 		}
+		if !end && name > upTo {
+			return false
+		}
 		nodes = append(nodes, n)
 		if len(nodes) < handful && len(nodes) < limit-len(l.Entries) {
 			return true
@@ -235,7 +266,10 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 		return describe()
 	})
 	describe()
-	l.Remaining = children.Len() - start - len(l.Entries)
+	if l.Remaining = children.Len() - start - (len(l.Entries) - before); !end {
+		l.Remaining = max(l.Remaining, 1)
+	}
+	return full()
 }
 
 // fetch reads what describing the nodes will read. Nothing in it waits for what it has read of the node before, so that
