@@ -3,6 +3,7 @@ package namespace
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -46,28 +47,39 @@ const commandsPerTurn = 32
 //
 // It panics when the entry cannot be applied: a command of a newer version, damaged bytes, or a checkpoint that cannot be
 // read. The process must end then, because skipping a committed command would make this member differ from the others. A
-// command that no member can make sense of is no such case: it is answered, and changes nothing.
+// command that no member can make sense of is no such case: it is answered, and changes nothing. Nor is a panic in an
+// operation that has not changed anything yet: it comes on every member, and would at every start.
 func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	ns.mu.Lock()
 	if ns.broken != nil {
 		defer ns.mu.Unlock()
-		panic(fmt.Sprintf("namespace: cannot apply entry %d: %v", index, ns.broken))
+		panic(fatal(fmt.Sprintf("namespace: cannot apply entry %d: %v", index, ns.broken)))
 	}
 	if index <= ns.applied {
 		ns.mu.Unlock()
 		return results
 	}
-	ns.applying = true
+	ns.mu.Unlock()
+	// All of it is decoded before any of it is applied, and without the lock: it needs nothing of the state.
 	slab := make([]Result, len(commands))
+	decoded := make([]*logpb.Command, len(commands))
 	for i, data := range commands {
+		decoded[i] = ns.decodeOne(index, data, &slab[i])
+		results[i] = &slab[i]
+	}
+	ns.mu.Lock()
+	ns.applying, ns.loaded = true, 0
+	for i, cmd := range decoded {
 		if i > 0 && i%commandsPerTurn == 0 {
 			ns.mu.Unlock()
 			ns.mu.Lock()
 		}
-		ns.applyOne(index, data, &slab[i])
-		results[i] = &slab[i]
+		if cmd != nil {
+			ns.applyOne(index, cmd, &slab[i])
+		}
 	}
+	ns.loadedMost = max(ns.loadedMost, ns.loaded)
 	ns.settle()
 	ns.applied, ns.applying = index, false
 	ns.evict()
@@ -197,15 +209,41 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 	return nil
 }
 
-func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
-	cmd, err := ns.decode(data)
-	if err != nil {
-		if !isAnswer(err) {
-			panic(fmt.Sprintf("namespace: log entry %d: %v", index, err))
+// fatal is what Apply panics with on purpose.
+type fatal string
+
+// decodeOne parses a command; nil when result is the answer to it.
+func (ns *Namespace) decodeOne(index uint64, data []byte, result *Result) (cmd *logpb.Command) {
+	defer func() {
+		if p := recover(); p != nil {
+			cmd = nil
+			ns.quarantine(index, p, result)
 		}
-		result.Err = err
-		return
+	}()
+	cmd, err := ns.decode(data)
+	if err == nil {
+		return cmd
 	}
+	if !isAnswer(err) {
+		panic(fatal(fmt.Sprintf("namespace: log entry %d: %v", index, err)))
+	}
+	result.Err = err
+	return nil
+}
+
+// quarantine answers a command that made the program panic, unless the panic was meant.
+func (ns *Namespace) quarantine(index uint64, p any, result *Result) {
+	if meant, ok := p.(fatal); ok {
+		panic(meant)
+	}
+	*result = Result{Err: metadata.Errorf(metadata.ErrIO,
+		"The namenode's program made a mistake in this request (log entry %d); nothing was changed. The namenode's log tells more", index)}
+	if ns.cfg.OnMistake != nil {
+		ns.cfg.OnMistake(index, p, debug.Stack())
+	}
+}
+
+func (ns *Namespace) applyOne(index uint64, cmd *logpb.Command, result *Result) {
 	ns.meta.now = metadata.Time(cmd.Now)
 	if t := LogTime(cmd.LogTime); t > ns.meta.logTime && t-ns.meta.logTime <= maxIdle {
 		ns.meta.logTime = t
@@ -237,16 +275,36 @@ func (ns *Namespace) applyOne(index uint64, data []byte, result *Result) {
 	key, cached := retryKeyOf(t.caller.user, cmd.ClientId, cmd.CallId)
 	cached = cached && op != 0
 	if cached {
-		if r := ns.replay(key, op); r != nil {
+		r, err := ns.replay(key, op)
+		if err != nil {
+			ns.fatal(err)
+		}
+		if r != nil {
 			*result = *r
 			return
 		}
 	}
-	ns.dispatch(index, t, cmd)
+	ns.try(index, t, cmd)
 	if cached && result.Err == nil && result.OK {
 		ns.remember(key, op, result)
 	}
 	ns.reclaim(ReclaimStep)
+}
+
+// try carries out an operation, or refuses it when the program panics before anything was changed.
+func (ns *Namespace) try(index uint64, t *txn, cmd *logpb.Command) {
+	before := ns.meta
+	ns.changed = false
+	defer func() {
+		if p := recover(); p != nil {
+			if ns.changed {
+				panic(p)
+			}
+			ns.meta = before
+			ns.quarantine(index, p, t.result)
+		}
+	}()
+	ns.dispatch(index, t, cmd)
 }
 
 func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
@@ -307,7 +365,7 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true
 	default:
-		panic(fmt.Sprintf("namespace: log entry %d: operation %T is not built into this program", index, cmd.Op))
+		panic(fatal(fmt.Sprintf("namespace: log entry %d: operation %T is not built into this program", index, cmd.Op)))
 	}
 	if err := t.result.Err; err != nil && !isAnswer(err) {
 		ns.fatal(err)

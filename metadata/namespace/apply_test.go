@@ -179,43 +179,6 @@ func TestAllLeasesAreRenewedTogether(t *testing.T) {
 	}
 }
 
-func TestRetryCacheIsBounded(t *testing.T) {
-	w := newWorld(t, Config{})
-	add := func(client string, call int) {
-		key, ok := retryKeyOf("ann", []byte(client), int32(call))
-		if !ok {
-			t.Fatal(client)
-		}
-		w.ns.remember(key, opDelete, &Result{OK: true})
-	}
-	for call := range RetryPerClient + 10 {
-		add("client-0000-0000", call)
-	}
-	if _, ok := w.ns.Replay("ann", []byte("client-0000-0000"), 9, opDelete); ok {
-		t.Error("the oldest of a client with too many is kept")
-	}
-	if _, ok := w.ns.Replay("ann", []byte("client-0000-0000"), 10, opDelete); !ok {
-		t.Error("one that should be kept is not")
-	}
-	for i := range RetryTotal {
-		add(fmt.Sprintf("client-%09d", i/1000), i)
-	}
-	if n := w.ns.Counts().Retries; n != RetryTotal {
-		t.Errorf("%d are kept", n)
-	}
-	if _, ok := w.ns.Replay("ann", []byte("client-0000-0000"), RetryPerClient, opDelete); ok {
-		t.Error("the oldest of all is kept")
-	}
-	for name, id := range map[string]string{"short": "client", "long": "client-0000-0000-0000", "none": ""} {
-		if _, ok := retryKeyOf("ann", []byte(id), 1); ok {
-			t.Errorf("%s client id is cached", name)
-		}
-	}
-	if _, ok := retryKeyOf("ann", []byte("client-0000-0000"), -1); ok {
-		t.Error("a negative call id is cached")
-	}
-}
-
 // The bounds act the same on a member that has loaded the cache as on one that has seen it grow.
 func TestRetryEvictionSurvivesRestart(t *testing.T) {
 	w := newWorld(t, Config{})
@@ -305,7 +268,6 @@ func TestReadsBesideApply(t *testing.T) {
 				w.ns.EachBlock(func(BlockOwner) bool { return true })
 				w.ns.StateHash()
 				w.ns.Counts()
-				w.ns.Replay("ann", []byte("0123456789abcdef"), 5, opCreate)
 			}
 		})
 	}

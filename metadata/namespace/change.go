@@ -19,6 +19,7 @@ import (
 
 // touch announces a change of n. It has to be called before the change.
 func (ns *Namespace) touch(n *inode) {
+	ns.changed = true
 	if n.epoch != ns.epoch {
 		if ns.frozen != nil && n.epoch == ns.frozen.epoch && !n.saved {
 			ns.frozen.keep(&ns.enc, n)
@@ -37,6 +38,7 @@ func (ns *Namespace) touch(n *inode) {
 
 // born registers a new inode.
 func (ns *Namespace) born(n *inode) {
+	ns.changed = true
 	n.epoch = ns.epoch
 	n.moved = true
 	n.touched = true
@@ -149,6 +151,7 @@ func (ns *Namespace) settle() {
 	ns.touched = ns.touched[:0]
 	ns.letDeadGo()
 	ns.settleLeases()
+	ns.settleRetries()
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m
@@ -201,5 +204,5 @@ func (ns *Namespace) evict() {
 // fatal stops the process: a member that cannot apply a committed command must not go on.
 func (ns *Namespace) fatal(err error) {
 	ns.doubt(err)
-	panic(fmt.Sprintf("namespace: cannot apply the log behind %d: %v", ns.applied, err))
+	panic(fatal(fmt.Sprintf("namespace: cannot apply the log behind %d: %v", ns.applied, err)))
 }

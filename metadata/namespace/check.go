@@ -250,29 +250,51 @@ func (c *checker) open() {
 			c.report("inode %d is open by %s, whose lease does not have it", id, s.holder)
 		}
 	}
-	if held != opened {
-		c.report("%d files are open, leases are for %d", opened, held)
+	if held != opened || held != c.ns.openFiles {
+		c.report("%d files are open, leases are for %d, %d are counted", opened, held, c.ns.openFiles)
 	}
 }
 
 func (c *checker) retries() {
 	r := c.ns.retries
-	live := 0
-	for _, e := range r.order.items[r.order.head:] {
-		if e.gone != 0 {
+	live := map[uint32]uint32{}
+	answers := 0
+	for i, one := range r.chunks {
+		if one.sequence != r.chunks[0].sequence+uint64(i) || one.sequence >= c.ns.meta.nextRetry {
+			c.report("answers %d are not where they should be", one.sequence)
+		}
+		for j, client := range one.client[:one.n] {
+			live[client]++
+			answers++
+			if _, ok := r.find(retryKey{r.table[client].key, one.call[j]}); !ok {
+				c.report("answer to %x/%d is not found", r.table[client].key, one.call[j])
+			}
+		}
+		key := idKey(classRetry, one.sequence)
+		value, err := c.ns.get(key)
+		if err != nil {
+			c.report("answers %d: %w", one.sequence, err)
 			continue
 		}
-		live++
-		if r.entries[e.key] != e || e.sequence >= c.ns.meta.nextRetry {
-			c.report("answer %d to %x/%d is not where it should be", e.sequence, e.key.client, e.key.call)
+		again := newRetryCache()
+		copied := &chunk{sequence: one.sequence}
+		again.chunks = append(again.chunks, copied)
+		if err := again.decode(copied, value); err != nil || copied.n != one.n || copied.what != one.what || copied.call != one.call || copied.last != one.last {
+			c.report("answers %d are not those of their record (%v)", one.sequence, err)
 		}
-		if e.sum() != e.hash {
-			c.report("answer to %x/%d changed", e.key.client, e.key.call)
+		h := hashRecord([]byte(key), value)
+		if h != one.hash {
+			c.report("answers %d changed", one.sequence)
 		}
-		c.hash += e.hash
+		c.hash += h
 	}
-	if live != len(r.entries) || live != r.order.live {
-		c.report("%d answers are kept, %d in order of age", len(r.entries), live)
+	if answers != r.answers || len(live) != len(r.clients) {
+		c.report("%d answers to %d clients are kept, %d to %d counted", answers, len(live), r.answers, len(r.clients))
+	}
+	for client, n := range live {
+		if r.table[client].live != n {
+			c.report("client %x has %d answers, %d are counted", r.table[client].key, n, r.table[client].live)
+		}
 	}
 }
 

@@ -46,11 +46,10 @@ func TestCheckFindsSeededDamage(t *testing.T) {
 		"open without block": {func(w *world) { at(w.ns, "/d/g").file.open.state = UnderConstruction }, "has no block"},
 		"recovery":           {func(w *world) { at(w.ns, "/d/h").file.open.state = UnderRecovery }, "under recovery"},
 		"retry changed": {func(w *world) {
-			for _, e := range w.ns.retries.entries {
-				e.value[0]++
-			}
-		}, "changed"},
-		"retry lost":               {func(w *world) { clear(w.ns.retries.entries) }, "where it should be"},
+			w.ns.retries.chunks[0].what[0]++
+		}, "are not those of their record"},
+		"retry lost":               {func(w *world) { clear(w.ns.retries.clients) }, "is not found"},
+		"retry record":             {func(w *world) { w.ns.pending[idKey(classRetry, 0)] = []byte{1} }, "makes no sense"},
 		"counters":                 {func(w *world) { w.ns.meta.files++ }, "are counted"},
 		"hash":                     {func(w *world) { w.ns.published++ }, "state hash"},
 		"no trash":                 {func(w *world) { delete(w.ns.inodes, reclaimID) }, "missing"},

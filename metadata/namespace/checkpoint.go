@@ -22,9 +22,6 @@ type frozen struct {
 	pending map[string][]byte // nobody writes to it any more
 	marker  []byte
 
-	newRetries  []*retryEntry
-	goneRetries []uint64
-
 	// kept are records of inodes that changed again before the checkpoint came to them. Guarded by Namespace.mu.
 	kept  []record
 	bytes arena // of kept
@@ -110,12 +107,10 @@ func (ns *Namespace) Freeze() (raftstore.Snapshot, error) {
 	ns.frozen = &frozen{
 		index: ns.applied, epoch: ns.epoch,
 		dirty: ns.dirty, pending: ns.pending,
-		newRetries: ns.newRetries, goneRetries: ns.goneRetries,
 		marker: marshal(nil, &m),
 	}
 	ns.epoch++
 	ns.dirty, ns.deadDirty, ns.pending = nil, 0, map[string][]byte{}
-	ns.newRetries, ns.goneRetries = nil, nil
 	return &snapshot{ns: ns, frozen: ns.frozen}, nil
 }
 
@@ -238,7 +233,7 @@ func (ns *Namespace) writeRecords(store kv.Store, f *frozen) error {
 			}
 		}
 	}
-	if err := errors.Join(write(0xff), ns.writeRetries(b, f)); err != nil {
+	if err := write(0xff); err != nil {
 		return err
 	}
 	// Everything has been seen: nothing is kept any more from here on.
@@ -291,35 +286,6 @@ func (ns *Namespace) writeINodes(b kv.Batch, f *frozen) (derived []record, err e
 	return derived, nil
 }
 
-// writeRetries writes the answers that came and deletes those that went.
-func (ns *Namespace) writeRetries(b kv.Batch, f *frozen) error {
-	var key [9]byte
-	for _, sequence := range f.goneRetries {
-		if err := b.Delete(appendID(key[:0], classRetry, sequence)); err != nil {
-			return err
-		}
-	}
-	var still [inodesPerTurn]bool
-	for rest := f.newRetries; len(rest) > 0; {
-		turn := rest[:min(len(rest), inodesPerTurn)]
-		rest = rest[len(turn):]
-		ns.mu.RLock()
-		for i, e := range turn {
-			still[i] = e.gone == 0 || e.gone > f.epoch
-		}
-		ns.mu.RUnlock()
-		for i, e := range turn {
-			if !still[i] {
-				continue
-			}
-			if err := b.Put(appendID(key[:0], classRetry, e.sequence), e.value); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 func put(b kv.Batch, r record) error {
 	if r.value == nil {
 		return b.Delete(r.key)
@@ -347,13 +313,6 @@ func (ns *Namespace) thaw() {
 			ns.dirty = append(ns.dirty, n)
 		}
 	}
-	for _, e := range f.newRetries {
-		if e.gone == 0 {
-			e.epoch = ns.epoch
-			ns.newRetries = append(ns.newRetries, e)
-		}
-	}
-	ns.goneRetries = append(ns.goneRetries, f.goneRetries...)
 	for key, value := range f.pending {
 		if _, ok := ns.pending[key]; ok {
 			continue // a later change of the same record

@@ -86,7 +86,7 @@ func applySoundly(t *testing.T, stream []byte, entries ...[][]byte) {
 	for i, entry := range entries {
 		answers, again := warm.Apply(index+uint64(i)+1, entry), cold.Apply(index+uint64(i)+1, entry)
 		for j, a := range answers {
-			if a, b := answer(a), answer(again[j]); a != b {
+			if a, b := answered(a), answered(again[j]); a != b {
 				t.Errorf("one member answers %s, the other %s", a, b)
 			}
 		}
@@ -103,8 +103,8 @@ func applySoundly(t *testing.T, stream []byte, entries ...[][]byte) {
 	}
 }
 
-// answer is a result as its proposer sees it.
-func answer(result any) string {
+// answered is a result as its proposer sees it.
+func answered(result any) string {
 	r := result.(*Result)
 	if r.Err != nil {
 		return r.Err.Error()

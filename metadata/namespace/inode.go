@@ -178,8 +178,6 @@ type encoder struct {
 	file       logpb.FileState
 	open       logpb.Construction
 	lease      logpb.Lease
-	answer     logpb.Retry
-	status     logpb.FileStatus
 }
 
 // entry encodes n as the record of class entry. The slices are good until the next call.

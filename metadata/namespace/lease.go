@@ -22,6 +22,7 @@ type lease struct {
 func leaseKey(holder string) string { return string(classLease) + holder }
 
 func (ns *Namespace) touchLease(l *lease) {
+	ns.changed = true
 	if !l.touched {
 		l.touched = true
 		ns.touchedLeases = append(ns.touchedLeases, l)
@@ -41,7 +42,9 @@ func (ns *Namespace) openFile(n *inode, c *construction) {
 	if c.clientNode != "" {
 		l.clientNode = c.clientNode
 	}
+	before := len(l.files)
 	l.files[n.id] = struct{}{}
+	ns.openFiles += len(l.files) - before
 }
 
 // closeFile ends the lease of a touched file.
@@ -52,7 +55,9 @@ func (ns *Namespace) closeFile(n *inode) {
 		return
 	}
 	ns.touchLease(l)
+	before := len(l.files)
 	delete(l.files, n.id)
+	ns.openFiles += len(l.files) - before
 	if len(l.files) == 0 {
 		delete(ns.leases, l.holder)
 	}
@@ -104,6 +109,7 @@ func (ns *Namespace) loadLeases() error {
 				return false
 			}
 			l.files[metadata.INodeID(id)] = struct{}{}
+			ns.openFiles++
 			return true
 		})
 	}

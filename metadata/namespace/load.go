@@ -114,6 +114,7 @@ func (ns *Namespace) install(parent, n *inode) error {
 	}
 	n.parent = parent
 	ns.inodes[n.id] = n
+	ns.loaded++
 	if n.file != nil {
 		for _, b := range n.file.blocks {
 			ns.blocks[b.ID] = n
@@ -174,6 +175,46 @@ func (ns *Namespace) loadAll(dir *inode, load bool) error {
 			dir.id, dir.dir.entries, dir.dir.children.Len(), metadata.ErrCorrupt)
 	}
 	return nil
+}
+
+// coldSlice is how many records of a directory are read while everybody waits: about a millisecond's work. smallDirectory
+// is how many entries a directory may have to be read at once.
+const (
+	coldSlice      = 256
+	smallDirectory = 1024
+)
+
+// loadSome brings entries of a directory with names after a name into memory. Up to and including upTo all are there then;
+// end: all are. It looks at coldSlice records of the checkpoint, or at all of a small directory. The lock is held alone.
+func (ns *Namespace) loadSome(dir *inode, after string) (upTo string, end bool, err error) {
+	if dir.dir.entries <= smallDirectory {
+		return "", true, ns.loadAll(dir, true)
+	}
+	var bad error
+	prefix := appendID(nil, classEntry, uint64(dir.id))
+	seen := 0
+	end = true
+	err = ns.view.Scan(prefix, append(appendID(nil, classEntry, uint64(dir.id)), after...), func(key, value []byte) bool {
+		name := string(key[len(prefix):])
+		if name == after {
+			return true
+		}
+		if seen == coldSlice {
+			end = false
+			return false
+		}
+		seen, upTo = seen+1, name
+		if _, ok := dir.dir.children.Get(name); ok || ns.deleted(string(key)) {
+			return true
+		}
+		n, err := decodeEntry(name, key, value)
+		if err == nil {
+			err = ns.install(dir, n)
+		}
+		bad = err
+		return err == nil
+	})
+	return upTo, end, errors.Join(err, bad)
 }
 
 // deleted reports whether the last complete checkpoint's record of a key is gone since.
@@ -290,7 +331,9 @@ func (ns *Namespace) read(fn func(load bool) error) error {
 	if ns.broken != nil {
 		return ns.broken
 	}
+	ns.loaded = 0
 	err = fn(true)
+	ns.loadedMost = max(ns.loadedMost, ns.loaded)
 	if err != nil && !isAnswer(err) {
 		ns.doubt(err)
 	}

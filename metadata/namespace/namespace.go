@@ -54,11 +54,15 @@ type Config struct {
 	Supergroup string
 	// MinBlockSize is the smallest block size of a new file when the command does not say; 0 means DefaultMinBlockSize.
 	MinBlockSize int64
-	// Resident is how many inodes may stay in memory beyond those that changed since the last checkpoint; 0: all.
+	// Resident is how many inodes may stay in memory beyond those that changed since the last checkpoint; 0: all. Tests set it,
+	// so that most of what they look at comes from the checkpoint; namenodes keep what they have read.
 	Resident int
 	// OnEffects is told what a log entry did to blocks, in the order of the log, before its results are returned. It
 	// runs on the goroutine of Apply or Restore and must be quick. It may call the read methods.
 	OnEffects func(Effects)
+	// OnMistake is told of a panic that was answered as a refusal, with the log entry, the panic's value and its stack. It
+	// must not call the Namespace.
+	OnMistake func(index uint64, what any, stack []byte)
 }
 
 // Namespace is the state machine. Make one with Open.
@@ -82,12 +86,14 @@ type Namespace struct {
 	// published is hash as of applied.
 	published uint64
 
-	root    *inode
-	trash   *inode // the reclaim directory
-	inodes  map[metadata.INodeID]*inode
-	blocks  map[metadata.BlockID]*inode
-	leases  map[string]*lease
-	retries *retryCache
+	root   *inode
+	trash  *inode // the reclaim directory
+	inodes map[metadata.INodeID]*inode
+	blocks map[metadata.BlockID]*inode
+	leases map[string]*lease
+	// openFiles is how many files all leases have.
+	openFiles int
+	retries   *retryCache
 
 	view   kv.View // the last complete checkpoint
 	viewAt uint64  // its index; 0: there is none
@@ -97,18 +103,20 @@ type Namespace struct {
 	dirty     []*inode          // with epoch == Namespace.epoch
 	deadDirty int               // how many of them are dead
 	pending   map[string][]byte // records other than live entries; nil: deleted
-	// Answers that came, and sequences of older ones that went.
-	newRetries  []*retryEntry
-	goneRetries []uint64
-	frozen      *frozen // what a snapshot is being written of, or nil
+	frozen    *frozen           // what a snapshot is being written of, or nil
 
-	// Of the entry that is being applied.
+	// Of the entry that is being applied. changed: its command has changed something.
+	changed       bool
 	touched       []*inode
 	touchedLeases []*lease
 	effects       Effects
 	enc           encoder
 	callers       callers
 	lastUser      unique.Handle[string]
+
+	// loaded is how many inodes were read from the checkpoint since the lock was taken, loadedMost the most at a time. A test
+	// looks at it: it is for how long the others wait.
+	loaded, loadedMost int
 
 	broken error // set when the state is not usable any more
 }
@@ -133,7 +141,7 @@ type meta struct {
 }
 
 const (
-	formatVersion = 1
+	formatVersion = 2
 	// loadedEpoch marks inodes that are as the checkpoint has them.
 	loadedEpoch uint32 = 1
 )
@@ -173,11 +181,10 @@ func (ns *Namespace) clear() {
 	ns.root, ns.trash = nil, nil
 	ns.inodes = map[metadata.INodeID]*inode{}
 	ns.blocks = map[metadata.BlockID]*inode{}
-	ns.leases = map[string]*lease{}
+	ns.leases, ns.openFiles = map[string]*lease{}, 0
 	ns.retries = newRetryCache()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
-	ns.newRetries, ns.goneRetries = nil, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
 	ns.lastUser = unique.Make("")
 	ns.broken = nil
@@ -323,6 +330,10 @@ type Counts struct {
 	// Resident is how many inodes are in memory, Retries how many answers are kept for repetition.
 	Resident int64
 	Retries  int64
+	// RetryBytes is what they count as, of RetryBytes at most, and RetriesEvicted how many had to go before their time since
+	// the start.
+	RetryBytes     int64
+	RetriesEvicted int64
 }
 
 // Counts returns the sizes.
@@ -333,13 +344,13 @@ func (ns *Namespace) Counts() Counts {
 		Files:       int64(ns.meta.files),
 		Directories: int64(ns.meta.directories),
 		Blocks:      int64(ns.meta.blocks),
+		OpenFiles:   int64(ns.openFiles),
 		Leases:      int64(len(ns.leases)),
 		Reclaiming:  int64(ns.trash.dir.entries),
 		Resident:    int64(len(ns.inodes)),
-		Retries:     int64(len(ns.retries.entries)),
-	}
-	for _, l := range ns.leases {
-		c.OpenFiles += int64(len(l.files))
+		Retries:     int64(ns.retries.answers),
+
+		RetryBytes: int64(ns.retries.size()), RetriesEvicted: ns.retries.evicted,
 	}
 	return c
 }

@@ -307,7 +307,7 @@ func runMachine(t *rapid.T) {
 }
 
 func newWorldIn(t *rapid.T) *world {
-	ns, err := Open(Config{Store: mem.New(), Owner: "hops", Supergroup: "supergroup"})
+	ns, err := Open(Config{Store: mem.New(), Owner: "hops", Supergroup: "supergroup", OnMistake: mistake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func newWorldIn(t *rapid.T) *world {
 }
 
 func openCold(t *rapid.T, store *mem.Store) *Namespace {
-	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Resident: 3})
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Resident: 3, OnMistake: mistake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

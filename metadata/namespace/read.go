@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -52,7 +53,8 @@ func (ns *Namespace) Stat(c metadata.Caller, path string) (*metadata.FileStatus,
 type Listing struct {
 	// Entries are in ascending order of the bytes of Name. A file lists as itself, with an empty Name.
 	Entries []metadata.FileStatus
-	// Remaining is how many entries come after the page.
+	// Remaining is how many entries come after the page; of a large directory that is not in memory it is how many at
+	// least, and not 0 before the last page.
 	Remaining int
 	// Files has the blocks of each entry, nil for directories. Only ListWithBlocks fills it in.
 	Files []*FileBlocks
@@ -85,31 +87,46 @@ func (ns *Namespace) list(c metadata.Caller, path, startAfter string, limit int,
 		limit = metadata.DefaultPageSize
 	}
 	var listing *Listing
-	err := ns.find(c, path, func(p *place, c *caller, load bool) error {
-		after, err := ns.cursor(startAfter, load)
+	var dir metadata.INodeID
+	// A large directory that is not in memory is read in turns, between which others get theirs.
+	for more := true; more; {
+		err := ns.find(c, path, func(p *place, c *caller, load bool) error {
+			more = false
+			after, err := ns.cursor(startAfter, load)
+			if err != nil {
+				return err
+			}
+			n := p.last()
+			if n == nil || dir != 0 && n.id != dir {
+				listing = nil
+				return nil
+			}
+			if listing == nil {
+				listing = &Listing{Entries: room[:0]}
+			}
+			if !n.isDir() {
+				listing.add(n, "", n.policy(), withBlocks)
+				return nil
+			}
+			if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
+				return err
+			}
+			upTo, end := "", true
+			if !n.complete() {
+				if !load {
+					return errCold
+				}
+				if upTo, end, err = ns.loadSome(n, after); err != nil {
+					return err
+				}
+			}
+			full := listing.page(n, after, upTo, end, limit, withBlocks)
+			dir, startAfter, more = n.id, upTo, !end && !full
+			return nil
+		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		n := p.last()
-		if n == nil {
-			return nil
-		}
-		listing = &Listing{Entries: room[:0]}
-		if !n.isDir() {
-			listing.add(n, "", n.policy(), withBlocks)
-			return nil
-		}
-		if err := checkMode(c, p, len(p.nodes)-1, metadata.Read|metadata.Execute); err != nil {
-			return err
-		}
-		if err := ns.loadAll(n, load); err != nil {
-			return err
-		}
-		listing.page(n, after, limit, withBlocks)
-		return nil
-	})
-	if err != nil {
-		return nil, err
 	}
 	return listing, nil
 }
@@ -191,7 +208,9 @@ func (n *inode) describe(s *metadata.FileStatus, policy uint8) {
 // handful is how many entries of a page are looked up before the first is described.
 const handful = 64
 
-func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
+// page adds the entries of a directory behind after: all, or, where not all are in memory (end is false), those up to
+// upTo. It reports whether the page is full.
+func (l *Listing) page(dir *inode, after, upTo string, end bool, limit int, withBlocks bool) bool {
 	children := &dir.dir.children
 	// The position of the first entry after the cursor, by bisection: the tree finds the ith entry fast.
 	start := 0
@@ -201,11 +220,21 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 			return name > after
 		})
 	}
-	if most := min(limit, children.Len()-start); cap(l.Entries) < most {
-		l.Entries = make([]metadata.FileStatus, 0, most)
+	before := len(l.Entries)
+	most := limit
+	if end {
+		most = min(limit, before+children.Len()-start)
+	}
+	if cap(l.Entries) < most {
+		l.Entries = append(make([]metadata.FileStatus, 0, most), l.Entries...)
 	}
 	policy := dir.policy()
 	blocks := 0
+	for _, f := range l.Files {
+		if f != nil {
+			blocks += len(f.Blocks)
+		}
+	}
 	var room [handful]*inode
 	nodes := room[:0]
 	full := func() bool { return len(l.Entries) == limit || blocks >= limit && withBlocks }
@@ -228,6 +257,9 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 		if name == after {
 			return true
 		}
+		if !end && name > upTo {
+			return false
+		}
 		nodes = append(nodes, n)
 		if len(nodes) < handful && len(nodes) < limit-len(l.Entries) {
 			return true
@@ -235,7 +267,10 @@ func (l *Listing) page(dir *inode, after string, limit int, withBlocks bool) {
 		return describe()
 	})
 	describe()
-	l.Remaining = children.Len() - start - len(l.Entries)
+	if l.Remaining = children.Len() - start - (len(l.Entries) - before); !end {
+		l.Remaining = max(l.Remaining, 1)
+	}
+	return full()
 }
 
 // fetch reads what describing the nodes will read. Nothing in it waits for what it has read of the node before, so that
@@ -422,18 +457,6 @@ func (ns *Namespace) CheckLease(c metadata.Caller, id metadata.INodeID, holder s
 	})
 }
 
-// Replay returns the stored answer of a request that its user repeated. op is the request's command.
-func (ns *Namespace) Replay(user string, clientID []byte, callID int32, op uint32) (*Result, bool) {
-	key, ok := retryKeyOf(user, clientID, callID)
-	if !ok {
-		return nil, false
-	}
-	ns.mu.RLock()
-	defer ns.mu.RUnlock()
-	r := ns.replay(key, op)
-	return r, r != nil
-}
-
 // LeaseInfo is a client's lease.
 type LeaseInfo struct {
 	Holder  string
@@ -459,6 +482,28 @@ func (ns *Namespace) Leases() []LeaseInfo {
 	}
 	slices.SortFunc(all, func(a, b LeaseInfo) int { return strings.Compare(a.Holder, b.Holder) })
 	return all
+}
+
+// Holders returns all leases, in no order and without their files: that is quick however many files are open.
+func (ns *Namespace) Holders() []LeaseInfo {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	all := make([]LeaseInfo, 0, len(ns.leases))
+	for _, l := range ns.leases {
+		all = append(all, LeaseInfo{Holder: l.holder, Renewed: ns.renewed(l), ClientNode: l.clientNode})
+	}
+	return all
+}
+
+// LeaseFiles returns the inodes that a holder has open, in ascending order. Deleted ones may be among them for a while.
+func (ns *Namespace) LeaseFiles(holder string) []metadata.INodeID {
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	l := ns.leases[holder]
+	if l == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(l.files))
 }
 
 // Lease returns when a client's lease was renewed last; false when it has none.

@@ -4,19 +4,26 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
-	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
 // Bounds of the retry cache. They are part of the state machine.
 const (
-	// RetryExpiry is how long an answer is kept (dfs.namenode.retrycache.expirytime.millis).
+	// RetryExpiry is for how much log time an answer is kept at least (dfs.namenode.retrycache.expirytime.millis).
 	RetryExpiry = LogTime(10 * 60 * 1000)
-	// RetryPerClient and RetryTotal are how many are kept; the oldest go first.
-	RetryPerClient = 4096
-	RetryTotal     = 131072
+	// RetryBytes is how much memory all answers may take; the oldest go first. It is enough for RetryExpiry at 20,000
+	// answers per second, which is 40,000 changes of creates and completes.
+	RetryBytes = 256 << 20
+	// answerBytes and clientBytes are what an answer, and a client that has answers, count as.
+	answerBytes = 22
+	clientBytes = 64
+	// chunkAnswers is how many answers are one record. chunkSpan is how far apart the first and the last of them may be: so
+	// much longer than RetryExpiry is an answer kept at most.
+	chunkAnswers = 255
+	chunkSpan    = LogTime(60 * 1000)
 )
 
 // retryKey is the identity of a request. client is a hash of the client's id and of the user: another user who repeats
@@ -38,204 +45,450 @@ func retryKeyOf(user string, clientID []byte, call int32) (key retryKey, ok bool
 	return key, true
 }
 
-// retryEntry is an answer, as its record. It does not change, but for the time of its end.
-type retryEntry struct {
-	key      retryKey
-	sequence uint64
-	time     LogTime
-	value    []byte
-	hash     uint64
-	epoch    uint32 // in which it came
-	gone     uint32 // the epoch in which it was forgotten; 0: it is not
+// answer is what there is to know of a success: the operation (6 bits), whether a block came with it (1 bit), and from
+// bit 8 on the inode of the file that create and append tell of, whose state is told when the answer is given again.
+type answer uint64
+
+const (
+	answerOp    answer = 1<<6 - 1
+	answerBlock answer = 1 << 6
+	answerINode        = 8 // shift
+	maxAnswerOp        = uint32(answerOp)
+)
+
+func answerOf(op uint32, r *Result) answer {
+	a := answer(op)
+	if r.Block != nil {
+		a |= answerBlock
+	}
+	if r.Status != nil {
+		a |= answer(r.Status.ID) << answerINode
+	}
+	return a
 }
 
-// retryRecord is the key of an answer. Sequence numbers do not come again, so that a record is written once and deleted
-// once, whatever clients do with their numbers.
-func retryRecord(sequence uint64) string { return idKey(classRetry, sequence) }
+func (a answer) op() uint32              { return uint32(a & answerOp) }
+func (a answer) inode() metadata.INodeID { return metadata.INodeID(a >> answerINode) }
 
 // retryCache remembers the answers of operations that must not be done twice. Only successes are in it: an operation that
 // failed, or answered false, is tried again. All of it is in memory.
+//
+// Answers lie in chunks, in the order in which they came. A chunk is one record: it is written when it changed, which is
+// once or twice, and goes as a whole. An index by hash leads to the newest answer of a bucket, and each answer to the next
+// older one of its bucket; what lies before the first chunk is gone, and ends the way.
 type retryCache struct {
-	entries map[retryKey]*retryEntry
-	order   queue // oldest first, with entries that are gone in between
-	clients map[[16]byte]*queue
+	chunks  []*chunk // by sequence, without gaps; the last one takes the next answer
+	answers int
+	clients map[[16]byte]uint32 // to their number
+	table   []retryClient       // by number
+	free    []uint32            // numbers of clients without answers
+	index   retryIndex
+	open    chunkWriter // of the last chunk
+	limit   int         // RetryBytes; tests fill less
+	// evicted counts the answers that went before their time. It is no part of the state.
+	evicted int64
 }
 
-// queue is a first-in-first-out list.
-type queue struct {
-	items []*retryEntry
-	head  int
-	live  int // items that are not gone
+type retryClient struct {
+	key  [16]byte
+	live uint32 // answers
 }
 
-func (q *queue) push(e *retryEntry) {
-	q.items = append(q.items, e)
-	q.live++
+// chunk holds answers that came one after the other.
+type chunk struct {
+	sequence    uint64
+	n           int
+	first, last LogTime // when the first and the last answer came
+	hash        uint64  // of the record, as it is in the state's hash
+	what        [chunkAnswers]answer
+	client      [chunkAnswers]uint32
+	call        [chunkAnswers]int32
+	older       [chunkAnswers]position
 }
 
-// front is the oldest entry that is not gone, or nil.
-func (q *queue) front() *retryEntry {
-	for q.head < len(q.items) && q.items[q.head].gone != 0 {
-		q.items[q.head] = nil
-		q.head++
-	}
-	if q.head > 64 && q.head > len(q.items)/2 {
-		q.items = append([]*retryEntry(nil), q.items[q.head:]...)
-		q.head = 0
-	}
-	if q.head == len(q.items) {
-		return nil
-	}
-	return q.items[q.head]
+// position is where an answer is: its chunk's sequence, modulo 2^24, and its place in there.
+type position uint32
+
+const nowhere position = 0xff // no chunk has so many
+
+// chunkWriter encodes the last chunk as it grows (FORMAT.md). The bytes written once stay as they are: a checkpoint may be
+// writing them.
+type chunkWriter struct {
+	key     string
+	record  []byte
+	refs    map[uint32]uint64 // of clients in the record, from 1
+	call    int64
+	inode   int64
+	changed bool // since the last settle
 }
 
 func newRetryCache() *retryCache {
-	return &retryCache{entries: map[retryKey]*retryEntry{}, clients: map[[16]byte]*queue{}}
+	c := &retryCache{clients: map[[16]byte]uint32{}, limit: RetryBytes}
+	c.open.refs = map[uint32]uint64{}
+	c.index.init()
+	return c
 }
 
-func (c *retryCache) insert(e *retryEntry) {
-	c.entries[e.key] = e
-	c.order.push(e)
-	q := c.clients[e.key.client]
-	if q == nil {
-		q = &queue{}
-		c.clients[e.key.client] = q
+// size is what the cache counts as, in bytes.
+func (c *retryCache) size() int { return c.answers*answerBytes + len(c.clients)*clientBytes }
+
+// at finds the chunk of a position; nil when it is gone.
+func (c *retryCache) at(p position) (*chunk, int) {
+	if len(c.chunks) == 0 || p&0xff == nowhere {
+		return nil, 0
 	}
-	q.push(e)
+	i := (uint32(p>>8) - uint32(c.chunks[0].sequence)) & (1<<24 - 1)
+	if int(i) >= len(c.chunks) || int(p&0xff) >= c.chunks[i].n {
+		return nil, 0
+	}
+	return c.chunks[i], int(p & 0xff)
+}
+
+// find returns the newest answer to a request.
+func (c *retryCache) find(key retryKey) (answer, bool) {
+	client, ok := c.clients[key.client]
+	if !ok {
+		return 0, false
+	}
+	p := *c.index.bucket(client, key.call)
+	for newer := uint64(1<<63 - 1); ; {
+		chunk, i := c.at(p)
+		if chunk == nil || chunk.sequence<<8|uint64(i) >= newer { // what is gone may look like something that is there
+			return 0, false
+		}
+		if chunk.client[i] == client && chunk.call[i] == key.call {
+			return chunk.what[i], true
+		}
+		newer, p = chunk.sequence<<8|uint64(i), chunk.older[i]
+	}
+}
+
+// add puts an answer into the last chunk, which has room.
+func (c *retryCache) add(key retryKey, a answer, now LogTime) {
+	client, ok := c.clients[key.client]
+	if !ok {
+		if n := len(c.free); n > 0 {
+			client, c.free = c.free[n-1], c.free[:n-1]
+		} else {
+			client = uint32(len(c.table))
+			c.table = append(c.table, retryClient{})
+		}
+		c.table[client] = retryClient{key: key.client}
+		c.clients[key.client] = client
+	}
+	c.table[client].live++
+	last := c.chunks[len(c.chunks)-1]
+	i := last.n
+	last.n++
+	last.last = now
+	last.what[i], last.client[i], last.call[i] = a, client, key.call
+	c.answers++
+	c.index.grow(c)
+	head := c.index.bucket(client, key.call)
+	last.older[i] = *head
+	*head = position(uint32(last.sequence)<<8 | uint32(i))
+}
+
+// remove forgets the oldest chunk.
+func (c *retryCache) remove() *chunk {
+	old := c.chunks[0]
+	c.chunks[0] = nil
+	c.chunks = c.chunks[1:]
+	for _, client := range old.client[:old.n] {
+		one := &c.table[client]
+		if one.live--; one.live == 0 {
+			delete(c.clients, one.key)
+			c.free = append(c.free, client)
+		}
+	}
+	c.answers -= old.n
+	return old
+}
+
+// retryIndex leads from requests to the newest answer of a bucket. It grows by one bucket at a time (linear hashing), so
+// that no command pays for many.
+type retryIndex struct {
+	seed  maphash.Seed
+	pages [][]position
+	n     int // buckets
+	half  int // the greatest power of two that is not above n
+}
+
+const (
+	indexPage     = 4096
+	fewestBuckets = 64
+	bucketAnswers = 2 // on average
+)
+
+func (x *retryIndex) init() {
+	x.seed = maphash.MakeSeed() // of the layout in memory only
+	x.n, x.half = fewestBuckets, fewestBuckets
+	x.pages = [][]position{newIndexPage(fewestBuckets)}
+}
+
+func newIndexPage(n int) []position { return slices.Repeat([]position{nowhere}, n) }
+
+func (x *retryIndex) hash(client uint32, call int32) int {
+	return int(maphash.Comparable(x.seed, uint64(client)<<32|uint64(uint32(call))) >> 1)
+}
+
+func (x *retryIndex) number(client uint32, call int32) int {
+	h := x.hash(client, call)
+	if b := h & (2*x.half - 1); b < x.n {
+		return b
+	}
+	return h & (x.half - 1)
+}
+
+func (x *retryIndex) bucket(client uint32, call int32) *position {
+	return x.head(x.number(client, call))
+}
+
+func (x *retryIndex) head(b int) *position { return &x.pages[b/indexPage][b%indexPage] }
+
+// grow adds a bucket when there are many answers, and shares out those of the bucket that it splits, in their order.
+func (x *retryIndex) grow(c *retryCache) {
+	if c.answers <= x.n*bucketAnswers {
+		return
+	}
+	if x.n%indexPage == 0 {
+		x.pages = append(x.pages, newIndexPage(indexPage))
+	} else if len(x.pages[len(x.pages)-1]) <= x.n%indexPage { // the first page begins small
+		last := &x.pages[len(x.pages)-1]
+		*last = append(*last, nowhere)
+	}
+	b := x.n - x.half
+	p := *x.head(b)
+	x.n++
+	ends := [2]*position{x.head(b), x.head(x.n - 1)}
+	*ends[0], *ends[1] = nowhere, nowhere
+	for newer := uint64(1<<63 - 1); ; {
+		chunk, i := c.at(p)
+		if chunk == nil || chunk.sequence<<8|uint64(i) >= newer {
+			break
+		}
+		newer = chunk.sequence<<8 | uint64(i)
+		which := 0
+		if x.number(chunk.client[i], chunk.call[i]) != b {
+			which = 1
+		}
+		*ends[which] = p
+		ends[which] = &chunk.older[i]
+		p = chunk.older[i]
+		*ends[which] = nowhere
+	}
+	if x.n == 2*x.half {
+		x.half = x.n
+	}
 }
 
 // remember stores the answer of an operation.
 func (ns *Namespace) remember(key retryKey, op uint32, r *Result) {
 	c := ns.retries
-	if old := c.entries[key]; old != nil {
-		ns.forget(old)
+	now := ns.meta.logTime
+	var last *chunk
+	if len(c.chunks) > 0 {
+		last = c.chunks[len(c.chunks)-1]
 	}
-	e := &retryEntry{
-		key: key, sequence: ns.meta.nextRetry, time: ns.meta.logTime,
-		value: ns.enc.retry(key, op, ns.meta.logTime, r), epoch: ns.epoch,
+	if last == nil || last.n == chunkAnswers || now-last.first > chunkSpan {
+		ns.settleRetries()
+		last = &chunk{sequence: ns.meta.nextRetry, first: now, last: now}
+		ns.meta.nextRetry++
+		c.chunks = append(c.chunks, last)
+		c.open.begin(last.sequence, now)
 	}
-	e.hash = e.sum()
-	ns.meta.nextRetry++
-	ns.hash += e.hash
-	if len(ns.newRetries) >= 2*RetryTotal {
-		// Most have gone since; those that came and went between two checkpoints concern neither.
-		ns.newRetries = slices.DeleteFunc(ns.newRetries, func(e *retryEntry) bool { return e.gone != 0 })
-	}
-	ns.newRetries = append(ns.newRetries, e)
-	c.insert(e)
-	if q := c.clients[key.client]; q.live > RetryPerClient {
-		ns.forget(q.front())
-	}
-	if len(c.entries) > RetryTotal {
-		ns.forget(c.order.front())
+	a := answerOf(op, r)
+	before := last.last
+	c.add(key, a, now)
+	c.open.append(c, last.client[last.n-1], key, a, now-before)
+	for c.size() > c.limit && len(c.chunks) > 1 {
+		c.evicted += int64(c.chunks[0].n)
+		ns.forgetRetries()
 	}
 }
 
-// retry encodes an answer into bytes of its own.
-func (e *encoder) retry(key retryKey, op uint32, now LogTime, r *Result) []byte {
-	record := &e.answer
-	record.Client = append(record.Client[:0], key.client[:]...)
-	record.Call, record.Time, record.Op = key.call, int64(now), op
-	record.Ok, record.Offset = r.OK, r.Offset
-	record.Status, record.Block = nil, nil
-	if s := r.Status; s != nil {
-		t := &e.status
-		t.Id, t.Length, t.Mode, t.Owner, t.Group = uint64(s.ID), s.Length, uint32(s.Mode), s.Owner, s.Group
-		t.Mtime, t.Atime, t.Replication = int64(s.MTime), int64(s.ATime), uint32(s.Replication)
-		t.BlockSize, t.UnderConstruction, t.Acl = s.BlockSize, s.UnderConstruction, s.ACL
-		record.Status = t
-	}
-	if b := r.Block; b != nil {
-		record.Block = &logpb.Block{Id: int64(b.ID), Generation: uint64(b.Generation), Length: b.Length}
-	}
-	return marshal(nil, record)
+func (w *chunkWriter) begin(sequence uint64, now LogTime) {
+	clear(w.refs)
+	w.key, w.record = idKey(classRetry, sequence), binary.AppendUvarint(make([]byte, 0, 64), uint64(now))
+	w.call, w.inode = 0, 0
 }
 
-func (e *retryEntry) sum() uint64 {
-	var buf [9]byte
-	return hashRecord(appendID(buf[:0], classRetry, e.sequence), e.value)
-}
-
-// expireRetries forgets what is older than RetryExpiry. At most a few go at a time, so that no command pays for many.
-func (ns *Namespace) expireRetries() {
-	for range 4 {
-		e := ns.retries.order.front()
-		if e == nil || ns.meta.logTime-e.time <= RetryExpiry {
-			return
-		}
-		ns.forget(e)
+func (w *chunkWriter) append(c *retryCache, client uint32, key retryKey, a answer, later LogTime) {
+	b := w.record
+	ref, ok := w.refs[client]
+	if b = binary.AppendUvarint(b, ref); !ok {
+		b = append(b, key.client[:]...)
+		w.refs[client] = uint64(len(w.refs) + 1)
 	}
+	b = binary.AppendVarint(b, int64(key.call)-w.call)
+	b = binary.AppendUvarint(b, uint64(later))
+	b = append(b, byte(a))
+	if id := int64(a.inode()); id != 0 {
+		b = binary.AppendVarint(b, id-w.inode)
+		w.inode = id
+	}
+	w.call, w.record, w.changed = int64(key.call), b, true
 }
 
-func (ns *Namespace) forget(e *retryEntry) {
+// settleRetries brings hash and record of the last chunk up to date.
+func (ns *Namespace) settleRetries() {
 	c := ns.retries
-	e.gone = ns.epoch
-	delete(c.entries, e.key)
-	ns.hash -= e.hash
-	if e.epoch != ns.epoch {
-		ns.goneRetries = append(ns.goneRetries, e.sequence)
-	}
-	c.order.live--
-	c.order.front()
-	q := c.clients[e.key.client]
-	if q.live--; q.live == 0 {
-		delete(c.clients, e.key.client)
+	if !c.open.changed {
 		return
 	}
-	q.front()
+	c.open.changed = false
+	last := c.chunks[len(c.chunks)-1]
+	record := c.open.record[:len(c.open.record):len(c.open.record)]
+	ns.hash -= last.hash
+	last.hash = hashRecord([]byte(c.open.key), record)
+	ns.hash += last.hash
+	ns.pending[c.open.key] = record
 }
 
-// replay returns the stored answer of a repeated request; nil for a new one.
-func (ns *Namespace) replay(key retryKey, op uint32) *Result {
-	e := ns.retries.entries[key]
-	if e == nil || ns.meta.logTime-e.time > RetryExpiry {
-		return nil
+// expireRetries forgets a chunk whose answers are all older than RetryExpiry. One goes at a time, so that no command pays
+// for many.
+func (ns *Namespace) expireRetries() {
+	if c := ns.retries; len(c.chunks) > 0 && ns.meta.logTime-c.chunks[0].last > RetryExpiry {
+		ns.forgetRetries()
 	}
-	var record logpb.Retry
-	if err := record.UnmarshalVT(e.value); err != nil {
-		panic(fmt.Sprintf("namespace: retry record %x: %v", e.value, err)) // it was checked when it was loaded
-	}
-	if record.Op != op {
-		return nil // another operation under a used number: the client starts over
-	}
-	r := &Result{OK: record.Ok, Offset: record.Offset, Replayed: true}
-	if s := record.Status; s != nil {
-		r.Status = &metadata.FileStatus{
-			ID: metadata.INodeID(s.Id), Type: metadata.TypeFile, Length: s.Length, Mode: metadata.Mode(s.Mode),
-			Owner: s.Owner, Group: s.Group, MTime: metadata.Time(s.Mtime), ATime: metadata.Time(s.Atime),
-			Replication: uint16(s.Replication), BlockSize: s.BlockSize, UnderConstruction: s.UnderConstruction, ACL: s.Acl,
-		}
-	}
-	if b := record.Block; b != nil {
-		r.Block = new(blockOf(b))
-	}
-	return r
 }
 
+// forgetRetries forgets the oldest chunk.
+func (ns *Namespace) forgetRetries() {
+	c := ns.retries
+	if len(c.chunks) == 1 {
+		c.open.changed = false
+	}
+	old := c.remove()
+	ns.hash -= old.hash
+	ns.pending[idKey(classRetry, old.sequence)] = nil
+}
+
+// replay returns the answer to a repeated request, nil for a new one. A file is told of as it is now: its client has not
+// done anything to it, because it did not have the answer.
+//
+// Errors: those of reading the checkpoint. A file that is gone meanwhile is the answer's error.
+func (ns *Namespace) replay(key retryKey, op uint32) (*Result, error) {
+	a, ok := ns.retries.find(key)
+	if !ok || a.op() != op { // another operation under a used number: the client starts over
+		return nil, nil
+	}
+	r := &Result{OK: true, Replayed: true}
+	id := a.inode()
+	if id == 0 {
+		return r, nil
+	}
+	n, err := ns.byID(id, true)
+	if err != nil {
+		return nil, err
+	}
+	if n == nil || n.file == nil || !n.attached() {
+		return &Result{Replayed: true, Err: metadata.Errorf(metadata.ErrNotExist,
+			"The request was carried out, and its file (inode %d) was deleted since", id)}, nil
+	}
+	r.Status = new(n.status())
+	if last := n.file.last(); last != nil && a&answerBlock != 0 {
+		r.Block, r.Offset = new(*last), n.file.length-last.Length
+	}
+	return r, nil
+}
+
+// loadRetries reads the chunks.
 func (ns *Namespace) loadRetries() error {
+	c := ns.retries
 	var bad error
 	err := ns.view.Scan([]byte{classRetry}, nil, func(key, value []byte) bool {
-		var r logpb.Retry
-		if bad = r.UnmarshalVT(value); bad != nil {
-			return false
-		}
-		id := retryKey{call: r.Call}
-		if copy(id.client[:], r.Client) != len(id.client) || len(r.Client) != len(id.client) || r.Call < 0 || len(key) != 9 {
+		if len(key) != 9 {
 			bad = fmt.Errorf("record %x", key)
 			return false
 		}
-		e := &retryEntry{
-			key: id, sequence: binary.BigEndian.Uint64(key[1:]), time: LogTime(r.Time),
-			value: slices.Clone(value), hash: hashRecord(key, value), epoch: loadedEpoch,
+		sequence := binary.BigEndian.Uint64(key[1:])
+		if n := len(c.chunks); n > 0 && sequence != c.chunks[n-1].sequence+1 {
+			bad = fmt.Errorf("record %d comes after record %d", sequence, c.chunks[n-1].sequence)
+			return false
 		}
-		ns.retries.insert(e) // in the order of keys, which is that of age
-		return true
+		last := &chunk{sequence: sequence, hash: hashRecord(key, value)}
+		c.chunks = append(c.chunks, last)
+		bad = c.decode(last, value)
+		return bad == nil
 	})
 	if err != nil {
 		return err
 	}
+	if n := len(c.chunks); bad == nil && n > 0 {
+		last := c.chunks[n-1]
+		if last.sequence != ns.meta.nextRetry-1 || last.last > ns.meta.logTime {
+			bad = fmt.Errorf("record %d at %d is not the last one before %d at %d", last.sequence, last.last, ns.meta.nextRetry, ns.meta.logTime)
+		}
+	}
 	if bad != nil {
 		return fmt.Errorf("retry cache: %w: %w", bad, metadata.ErrCorrupt)
 	}
+	return nil
+}
+
+// decode fills the last chunk from its record, which may go on to grow.
+func (c *retryCache) decode(last *chunk, record []byte) error {
+	rest := record
+	bad := false
+	unsigned := func(limit uint64) uint64 {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 || v > limit {
+			bad = true
+			return 0
+		}
+		rest = rest[n:]
+		return v
+	}
+	signed := func(before int64, limit int64) int64 {
+		v, n := binary.Varint(rest)
+		if n <= 0 || before+v < 0 || before+v > limit {
+			bad = true
+			return 0
+		}
+		rest = rest[n:]
+		return before + v
+	}
+	const never = 1 << 62
+	last.first = LogTime(unsigned(never))
+	now := last.first
+	w := &c.open
+	w.begin(last.sequence, now)
+	var clients [][16]byte
+	for len(rest) > 0 && !bad {
+		var key retryKey
+		switch ref := unsigned(uint64(len(clients))); {
+		case bad || ref == 0 && len(rest) < len(key.client):
+			bad = true
+		case ref == 0:
+			rest = rest[copy(key.client[:], rest):]
+			clients = append(clients, key.client)
+		default:
+			key.client = clients[ref-1]
+		}
+		key.call = int32(signed(w.call, 1<<31-1))
+		later := LogTime(unsigned(never))
+		if now += later; now > never || len(rest) == 0 || bad || last.n == chunkAnswers {
+			bad = true
+			break
+		}
+		a := answer(rest[0])
+		rest = rest[1:]
+		if a.op() == opCreate || a.op() == opAppend {
+			a |= answer(signed(w.inode, 1<<56-1)) << answerINode
+			if a.inode() == 0 {
+				bad = true
+			}
+		}
+		if bad = bad || a&0x80 != 0; bad {
+			break
+		}
+		c.add(key, a, now)
+		w.append(c, last.client[last.n-1], key, a, later)
+	}
+	if bad || last.n == 0 || string(w.record) != string(record) {
+		return fmt.Errorf("record %d of %d bytes makes no sense after %d answers", last.sequence, len(record), last.n)
+	}
+	w.changed = false
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 //	type 'E': the end: uvarint(number of records), then the marker's record value
 const (
 	streamMagic   = "HOPSNS"
-	streamVersion = 1
+	streamVersion = 2
 	headerSize    = 20
 	frameHeader   = 9
 	frameTarget   = 64 << 10

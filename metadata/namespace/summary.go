@@ -68,13 +68,22 @@ func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, sum
 	if !c.may(n, metadata.Read|metadata.Execute) {
 		return after, false, denied(c, n, n.path(), metadata.Read|metadata.Execute)
 	}
-	if err := ns.loadAll(n, load); err != nil {
-		return after, true, err
+	upTo, end := "", true
+	if !n.complete() {
+		if !load {
+			return after, true, errCold
+		}
+		if upTo, end, err = ns.loadSome(n, after); err != nil {
+			return after, true, err
+		}
 	}
 	seen, last := 0, after
 	n.dir.children.Ascend(after, func(name string, child *inode) bool {
 		if name == after {
 			return true
+		}
+		if !end && name > upTo {
+			return false
 		}
 		if seen == entriesPerTurn {
 			seen++
@@ -88,5 +97,8 @@ func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, sum
 		}
 		return true
 	})
+	if !end && seen <= entriesPerTurn {
+		return upTo, true, nil
+	}
 	return last, seen > entriesPerTurn, nil
 }

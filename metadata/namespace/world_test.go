@@ -28,10 +28,15 @@ func newWorld(t testing.TB, cfg Config) *world {
 	if cfg.Store == nil {
 		cfg.Store = mem.New()
 	}
-	cfg.Owner, cfg.Supergroup = "hops", "supergroup"
+	cfg.Owner, cfg.Supergroup, cfg.OnMistake = "hops", "supergroup", mistake(t)
 	w := &world{t: t, cfg: cfg, now: 1_000_000}
 	w.open()
 	return w
+}
+
+// mistake fails a test in which the program panics, though it goes on.
+func mistake(t interface{ Errorf(string, ...any) }) func(uint64, any, []byte) {
+	return func(index uint64, what any, stack []byte) { t.Errorf("panic in entry %d: %v\n%s", index, what, stack) }
 }
 
 func (w *world) open() {
@@ -203,7 +208,7 @@ func checkSound(t testing.TB, ns *Namespace) {
 // fresh opens a namespace over a store.
 func fresh(t testing.TB, store kv.Store, resident int) *Namespace {
 	t.Helper()
-	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Resident: resident})
+	ns, err := Open(Config{Store: store, Owner: "hops", Supergroup: "supergroup", Resident: resident, OnMistake: mistake(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ type reign struct {
 	// trashAt is when the trash was emptied last, or the reign began; only the duties look. emptying: it is being done.
 	trashAt  time.Time
 	emptying atomic.Bool
+	// evicted is how many answers kept for repetition had gone before their time when it was last said; warned is when.
+	evicted int64
+	warned  time.Time
 	// rolling: new keys for block tokens are under way; rollAt: not before that time again. Only the duties look at rollAt.
 	rolling atomic.Bool
 	rollAt  time.Time
@@ -94,6 +97,7 @@ func (s *Server) duties(ctx context.Context) error {
 			leasesAt = time.Now()
 			s.checkLeases(r)
 			s.checkTrash(r, leasesAt)
+			s.checkRetries(r, leasesAt)
 		}
 		if l.LeaderID != "" && s.cluster.Load() != nil && (l.Leader == (s.reign.Load() != nil)) {
 			s.readyOnce.Do(func() { close(s.ready) })
@@ -103,7 +107,7 @@ func (s *Server) duties(ctx context.Context) error {
 
 // stepUp begins a reign. A new cluster gets its name before anybody is served.
 func (s *Server) stepUp(ctx context.Context, term uint64) bool {
-	r := &reign{term: term, began: time.Now(), trashAt: time.Now()}
+	r := &reign{term: term, began: time.Now(), trashAt: time.Now(), evicted: s.ns.Counts().RetriesEvicted}
 	if !s.renewAll(ctx) {
 		return false
 	}
@@ -187,6 +191,18 @@ func (s *Server) pass(now time.Time) {
 			s.recover(r, o.INode, namespace.RecoveryHolder, nil)
 		}
 	}
+}
+
+// checkRetries says, once a minute at most, that repeated requests may have effect twice: there is no room for the answers
+// of ten minutes.
+func (s *Server) checkRetries(r *reign, now time.Time) {
+	c := s.ns.Counts()
+	if c.RetriesEvicted == r.evicted || now.Sub(r.warned) < time.Minute {
+		return
+	}
+	s.log.Warn("answers kept for the repetition of requests go before their time: a request that is repeated after a failover may have effect twice",
+		"gone", c.RetriesEvicted-r.evicted, "kept", c.Retries, "bytes", c.RetryBytes, "limit", namespace.RetryBytes)
+	r.evicted, r.warned = c.RetriesEvicted, now
 }
 
 // Active implements namenode.Cluster.

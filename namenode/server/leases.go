@@ -124,13 +124,11 @@ func (s *Server) renewAll(ctx context.Context) bool {
 // takeOver begins to count the limits of all writers, and takes up the recoveries of the leader before.
 func (s *Server) takeOver(r *reign) {
 	now := time.Now()
-	for _, info := range s.ns.Leases() {
-		if info.Holder != namespace.RecoveryHolder {
+	for _, info := range s.ns.Holders() {
+		if info.Holder == namespace.RecoveryHolder {
+			s.recoverAll(r, info)
+		} else {
 			s.leases.opened(info.Holder, now)
-			continue
-		}
-		for _, id := range info.Files {
-			s.recover(r, id, namespace.RecoveryHolder, nil)
 		}
 	}
 }
@@ -138,12 +136,12 @@ func (s *Server) takeOver(r *reign) {
 // checkLeases recovers the files of holders that are silent beyond the hard limit, and of those that wrote through a
 // datanode that is dead.
 func (s *Server) checkLeases(r *reign) {
-	all := s.ns.Leases()
+	all := s.ns.Holders()
 	now := time.Now()
 	hard := time.Duration(s.config.Properties.LeaseHardLimit) * time.Second
 	for _, info := range s.leases.look(all, now, hard) {
 		if info.Holder != namespace.RecoveryHolder {
-			s.log.Info("lease expired", "holder", info.Holder, "files", len(info.Files))
+			s.log.Info("lease expired", "holder", info.Holder)
 			s.recoverAll(r, info)
 		}
 	}
@@ -153,7 +151,7 @@ func (s *Server) checkLeases(r *reign) {
 			s.recoverAll(r, info)
 		}
 		if info.Holder == namespace.RecoveryHolder {
-			for _, id := range info.Files { // those whose recovery got lost between the log and the block manager
+			for _, id := range s.ns.LeaseFiles(info.Holder) { // those whose recovery got lost between the log and the block manager
 				if f, ok := s.ns.FileByID(id); ok && !s.recovering(f) {
 					s.recover(r, id, namespace.RecoveryHolder, nil)
 				}
@@ -173,7 +171,7 @@ func (s *Server) gone(r *reign, id namenode.NodeID, now time.Time) bool {
 }
 
 func (s *Server) recoverAll(r *reign, info namespace.LeaseInfo) {
-	for _, id := range info.Files {
+	for _, id := range s.ns.LeaseFiles(info.Holder) {
 		s.recover(r, id, info.Holder, nil)
 	}
 }

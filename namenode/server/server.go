@@ -73,9 +73,7 @@ type Config struct {
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
-	// Resident is how many inodes may stay in memory; 0: all.
-	Resident int
-	Peers    []Peer
+	Peers                                []Peer
 	// Requests and Answers bound the bytes that clients make the namenode hold; nil: the process's budgets.
 	Requests, Answers *security.Budget
 	// Logger; nil means slog.Default().
@@ -210,7 +208,11 @@ func (s *Server) open() error {
 	}
 	s.ns, err = namespace.Open(namespace.Config{
 		Store: guarded{s.store, c.Host.Room}, Owner: c.Door.Daemon(), Supergroup: c.Door.Supergroup(),
-		MinBlockSize: int64(c.Properties.MinBlockSize), Resident: c.Resident, OnEffects: s.effects,
+		MinBlockSize: int64(c.Properties.MinBlockSize), OnEffects: s.effects,
+		OnMistake: func(index uint64, what any, stack []byte) {
+			s.log.Error("a mistake of this program: a request was refused because carrying it out panicked; please report it",
+				"entry", index, "panic", what, "stack", string(stack))
+		},
 	})
 	if err != nil {
 		return err

@@ -590,234 +590,6 @@ func (x *Lease) GetClientNode() string {
 	return ""
 }
 
-// Retry is what a request that succeeded answered, kept so that its repetition answers the same.
-type Retry struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Identity of the request: a hash of the client's id and of the user, and the client's number.
-	Client []byte `protobuf:"bytes,8,opt,name=client,proto3" json:"client,omitempty"`
-	Call   int32  `protobuf:"varint,9,opt,name=call,proto3" json:"call,omitempty"`
-	// Log time of the request.
-	Time int64 `protobuf:"varint,2,opt,name=time,proto3" json:"time,omitempty"`
-	// Field number of the operation in Command.
-	Op            uint32      `protobuf:"varint,3,opt,name=op,proto3" json:"op,omitempty"`
-	Ok            bool        `protobuf:"varint,4,opt,name=ok,proto3" json:"ok,omitempty"`
-	Status        *FileStatus `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
-	Block         *Block      `protobuf:"bytes,6,opt,name=block,proto3" json:"block,omitempty"`
-	Offset        int64       `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Retry) Reset() {
-	*x = Retry{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Retry) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Retry) ProtoMessage() {}
-
-func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
-func (*Retry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *Retry) GetClient() []byte {
-	if x != nil {
-		return x.Client
-	}
-	return nil
-}
-
-func (x *Retry) GetCall() int32 {
-	if x != nil {
-		return x.Call
-	}
-	return 0
-}
-
-func (x *Retry) GetTime() int64 {
-	if x != nil {
-		return x.Time
-	}
-	return 0
-}
-
-func (x *Retry) GetOp() uint32 {
-	if x != nil {
-		return x.Op
-	}
-	return 0
-}
-
-func (x *Retry) GetOk() bool {
-	if x != nil {
-		return x.Ok
-	}
-	return false
-}
-
-func (x *Retry) GetStatus() *FileStatus {
-	if x != nil {
-		return x.Status
-	}
-	return nil
-}
-
-func (x *Retry) GetBlock() *Block {
-	if x != nil {
-		return x.Block
-	}
-	return nil
-}
-
-func (x *Retry) GetOffset() int64 {
-	if x != nil {
-		return x.Offset
-	}
-	return 0
-}
-
-type FileStatus struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Id                uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Length            int64                  `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
-	Mode              uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
-	Owner             string                 `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
-	Group             string                 `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
-	Mtime             int64                  `protobuf:"varint,6,opt,name=mtime,proto3" json:"mtime,omitempty"`
-	Atime             int64                  `protobuf:"varint,7,opt,name=atime,proto3" json:"atime,omitempty"`
-	Replication       uint32                 `protobuf:"varint,8,opt,name=replication,proto3" json:"replication,omitempty"`
-	BlockSize         int64                  `protobuf:"varint,9,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
-	UnderConstruction bool                   `protobuf:"varint,10,opt,name=under_construction,json=underConstruction,proto3" json:"under_construction,omitempty"`
-	Acl               bool                   `protobuf:"varint,11,opt,name=acl,proto3" json:"acl,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
-}
-
-func (x *FileStatus) Reset() {
-	*x = FileStatus{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FileStatus) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FileStatus) ProtoMessage() {}
-
-func (x *FileStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FileStatus.ProtoReflect.Descriptor instead.
-func (*FileStatus) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
-}
-
-func (x *FileStatus) GetId() uint64 {
-	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *FileStatus) GetLength() int64 {
-	if x != nil {
-		return x.Length
-	}
-	return 0
-}
-
-func (x *FileStatus) GetMode() uint32 {
-	if x != nil {
-		return x.Mode
-	}
-	return 0
-}
-
-func (x *FileStatus) GetOwner() string {
-	if x != nil {
-		return x.Owner
-	}
-	return ""
-}
-
-func (x *FileStatus) GetGroup() string {
-	if x != nil {
-		return x.Group
-	}
-	return ""
-}
-
-func (x *FileStatus) GetMtime() int64 {
-	if x != nil {
-		return x.Mtime
-	}
-	return 0
-}
-
-func (x *FileStatus) GetAtime() int64 {
-	if x != nil {
-		return x.Atime
-	}
-	return 0
-}
-
-func (x *FileStatus) GetReplication() uint32 {
-	if x != nil {
-		return x.Replication
-	}
-	return 0
-}
-
-func (x *FileStatus) GetBlockSize() int64 {
-	if x != nil {
-		return x.BlockSize
-	}
-	return 0
-}
-
-func (x *FileStatus) GetUnderConstruction() bool {
-	if x != nil {
-		return x.UnderConstruction
-	}
-	return false
-}
-
-func (x *FileStatus) GetAcl() bool {
-	if x != nil {
-		return x.Acl
-	}
-	return false
-}
-
 // Marker closes a checkpoint: everything at its timestamp is there. It is written last.
 type Marker struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -829,8 +601,9 @@ type Marker struct {
 	NextInode      uint64 `protobuf:"varint,4,opt,name=next_inode,json=nextInode,proto3" json:"next_inode,omitempty"`
 	NextBlock      int64  `protobuf:"varint,5,opt,name=next_block,json=nextBlock,proto3" json:"next_block,omitempty"`
 	NextGeneration uint64 `protobuf:"varint,6,opt,name=next_generation,json=nextGeneration,proto3" json:"next_generation,omitempty"`
-	NextRetry      uint64 `protobuf:"varint,7,opt,name=next_retry,json=nextRetry,proto3" json:"next_retry,omitempty"`
-	ClusterId      string `protobuf:"bytes,8,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The sequence of the next record of answers.
+	NextRetry uint64 `protobuf:"varint,7,opt,name=next_retry,json=nextRetry,proto3" json:"next_retry,omitempty"`
+	ClusterId string `protobuf:"bytes,8,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// An owner of "/" was settled.
 	Owned       bool   `protobuf:"varint,9,opt,name=owned,proto3" json:"owned,omitempty"`
 	Files       uint64 `protobuf:"varint,10,opt,name=files,proto3" json:"files,omitempty"`
@@ -852,7 +625,7 @@ type Marker struct {
 
 func (x *Marker) Reset() {
 	*x = Marker{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +637,7 @@ func (x *Marker) String() string {
 func (*Marker) ProtoMessage() {}
 
 func (x *Marker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +650,7 @@ func (x *Marker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Marker.ProtoReflect.Descriptor instead.
 func (*Marker) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Marker) GetVersion() uint32 {
@@ -1021,7 +794,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1033,7 +806,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1046,7 +819,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -1127,31 +900,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xec\x01\n" +
-	"\x05Retry\x12\x16\n" +
-	"\x06client\x18\b \x01(\fR\x06client\x12\x12\n" +
-	"\x04call\x18\t \x01(\x05R\x04call\x12\x12\n" +
-	"\x04time\x18\x02 \x01(\x03R\x04time\x12\x0e\n" +
-	"\x02op\x18\x03 \x01(\rR\x02op\x12\x0e\n" +
-	"\x02ok\x18\x04 \x01(\bR\x02ok\x128\n" +
-	"\x06status\x18\x05 \x01(\v2 .hops.metadata.log.v1.FileStatusR\x06status\x121\n" +
-	"\x05block\x18\x06 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\x12\x16\n" +
-	"\x06offset\x18\a \x01(\x03R\x06offset\"\xa2\x02\n" +
-	"\n" +
-	"FileStatus\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
-	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x12\n" +
-	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x14\n" +
-	"\x05owner\x18\x04 \x01(\tR\x05owner\x12\x14\n" +
-	"\x05group\x18\x05 \x01(\tR\x05group\x12\x14\n" +
-	"\x05mtime\x18\x06 \x01(\x03R\x05mtime\x12\x14\n" +
-	"\x05atime\x18\a \x01(\x03R\x05atime\x12 \n" +
-	"\vreplication\x18\b \x01(\rR\vreplication\x12\x1d\n" +
-	"\n" +
-	"block_size\x18\t \x01(\x03R\tblockSize\x12-\n" +
-	"\x12under_construction\x18\n" +
-	" \x01(\bR\x11underConstruction\x12\x10\n" +
-	"\x03acl\x18\v \x01(\bR\x03acl\"\xa3\x04\n" +
+	"clientNode\"\xa3\x04\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1196,7 +945,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -1205,30 +954,25 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*FileState)(nil),           // 4: hops.metadata.log.v1.FileState
 	(*Construction)(nil),        // 5: hops.metadata.log.v1.Construction
 	(*Lease)(nil),               // 6: hops.metadata.log.v1.Lease
-	(*Retry)(nil),               // 7: hops.metadata.log.v1.Retry
-	(*FileStatus)(nil),          // 8: hops.metadata.log.v1.FileStatus
-	(*Marker)(nil),              // 9: hops.metadata.log.v1.Marker
-	(*BlockKey)(nil),            // 10: hops.metadata.log.v1.BlockKey
-	(*XAttr)(nil),               // 11: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 12: hops.metadata.log.v1.ACLEntry
-	(*Block)(nil),               // 13: hops.metadata.log.v1.Block
+	(*Marker)(nil),              // 7: hops.metadata.log.v1.Marker
+	(*BlockKey)(nil),            // 8: hops.metadata.log.v1.BlockKey
+	(*XAttr)(nil),               // 9: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 10: hops.metadata.log.v1.ACLEntry
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	11, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	12, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	9,  // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	10, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	8,  // 7: hops.metadata.log.v1.Retry.status:type_name -> hops.metadata.log.v1.FileStatus
-	13, // 8: hops.metadata.log.v1.Retry.block:type_name -> hops.metadata.log.v1.Block
-	10, // 9: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	8,  // [8:8] is the sub-list for method output_type
+	8,  // [8:8] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -1243,7 +987,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

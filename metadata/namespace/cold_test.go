@@ -1,0 +1,85 @@
+package namespace
+
+import (
+	"fmt"
+	"testing"
+
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+)
+
+// coldDirectory is a namespace with a directory of n files and a few directories in the checkpoint only, and a file and a
+// deletion since.
+func coldDirectory(t *testing.T, n int) *world {
+	w := newWorld(t, Config{})
+	var entry [][]byte
+	for i := range n {
+		op := any(&logpb.Mkdirs{Target: to(fmt.Sprintf("/big/d%07d", i)), Mode: 0o755, CreateParent: true})
+		if i%1000 != 0 {
+			op = create(fmt.Sprintf("/big/f%07d", i), "c")
+		}
+		data, err := command(super, op).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entry = append(entry, data); len(entry) == 1000 || i == n-1 {
+			w.entry(entry...)
+			entry = nil
+		}
+	}
+	w.reopen()
+	w.do(super, create("/big/f0000001x", "c"))
+	w.do(super, &logpb.Delete{Target: to("/big/f0000002")})
+	w.ns.loadedMost = 0
+	return w
+}
+
+// Whoever lists, or counts, a large directory that is not in memory holds up nobody for longer than some hundred records take.
+func TestColdDirectoryIsReadInTurns(t *testing.T) {
+	const files = 20_000
+	for name, read := range map[string]func(*testing.T, *world){
+		"list": func(t *testing.T, w *world) {
+			var names []string
+			for after := ""; ; {
+				l, err := w.ns.List(super, "/big", after, 1000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range l.Entries {
+					names = append(names, e.Name)
+				}
+				if l.Remaining == 0 {
+					break
+				}
+				after = names[len(names)-1]
+			}
+			if len(names) != files || names[0] != "d0000000" || names[20] != "f0000001" || names[21] != "f0000001x" || names[22] != "f0000003" {
+				t.Errorf("%d names: %q ...", len(names), names[:min(len(names), 24)])
+			}
+		},
+		"a page in the middle, from an inode": func(t *testing.T, w *world) {
+			id, err := w.ns.Resolve(super, "/big/f0010003")
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := w.ns.List(super, "/big", fmt.Sprintf("/.reserved/.inodes/%d", id), 1000)
+			if err != nil || len(l.Entries) != 1000 || l.Entries[0].Name != "f0010004" || l.Remaining < 1 {
+				t.Errorf("%v, %+v", err, l)
+			}
+		},
+		"summary": func(t *testing.T, w *world) {
+			sum, err := w.ns.ContentSummary(super, "/big")
+			if err != nil || sum.Files != files-20 || sum.Directories != 21 {
+				t.Errorf("%+v, %v", sum, err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := coldDirectory(t, files)
+			read(t, w)
+			if most := w.ns.loadedMost; most > smallDirectory {
+				t.Errorf("%d records were read while all others waited", most)
+			}
+			w.check()
+		})
+	}
+}
