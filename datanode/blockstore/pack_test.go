@@ -52,7 +52,7 @@ func TestPackedBlocksLiveThroughRestartsAndChanges(t *testing.T) {
 			for range 2 {
 				for i, n := range sizes {
 					h.wantContent(int64(i+1), data[:n])
-					check(t, h.Verify(context.Background(), metadata.BlockID(i+1)))
+					check(t, h.Verify(context.Background(), metadata.BlockID(i+1), datanode.VerifyOptions{}))
 				}
 				check(t, h.Shutdown())
 				h = open(t, fsys, dir)
@@ -200,7 +200,7 @@ func TestDamagedPacks(t *testing.T) {
 		h = open(t, fsys)
 		for id := int64(1); id <= 5; id++ {
 			rep, ok := h.Replica(metadata.BlockID(id))
-			if ok && rep.State == datanode.Finalized && h.Verify(context.Background(), metadata.BlockID(id)) == nil {
+			if ok && rep.State == datanode.Finalized && h.Verify(context.Background(), metadata.BlockID(id), datanode.VerifyOptions{}) == nil {
 				h.wantContent(id, pattern(int(id)*1500))
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -34,6 +35,10 @@ type Config struct {
 	// Reserve is how many bytes of each volume stay free: below it new replicas and appends are refused. 0 means a
 	// twentieth of the volume, 1 GiB at most; -1 means none.
 	Reserve int64
+	// Keep is how long replicas are kept that Discard removed; 0 is DefaultKeep, negative keeps nothing.
+	Keep time.Duration
+	// Now is the clock of the trash; nil is time.Now.
+	Now func() time.Time
 	// OnChange hears of every change of a replica, in order per block. It must be quick and must not call the store.
 	OnChange func(datanode.Change)
 	// OnVolumeFailed hears of a volume that was given up; its replicas are gone from the store then.
@@ -194,6 +199,12 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
+	if cfg.Keep == 0 {
+		cfg.Keep = DefaultKeep
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if len(cfg.Volumes) == 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume")
 	}
@@ -220,6 +231,7 @@ func (s *Store) open() error {
 		seen[path] = true
 		v := newVolume(s.cfg.FS, path, c.Type, 0, s.log)
 		v.onFail = s.volumeFailed
+		v.trash.keep, v.trash.now = s.cfg.Keep, s.cfg.Now
 		if v.typ == 0 {
 			v.typ = datanode.Disk
 		}
@@ -237,6 +249,7 @@ func (s *Store) open() error {
 		case s.cfg.Reserve > 0:
 			v.reserve = s.cfg.Reserve
 		}
+		v.trash.limit = u.Total / trashShare
 	}
 	if err := s.agree(); err != nil {
 		return err
@@ -424,7 +437,9 @@ func (s *Store) Wait(ctx context.Context, id metadata.BlockID, length int64) {
 }
 
 // Delete implements datanode.BlockStore. Readers that have the replica open can finish.
-func (s *Store) Delete(b metadata.Block) error {
+func (s *Store) Delete(b metadata.Block) error { return s.delete(b, false) }
+
+func (s *Store) delete(b metadata.Block, keep bool) error {
 	r := s.get(b.ID)
 	if r == nil {
 		return nil
@@ -444,11 +459,12 @@ func (s *Store) Delete(b metadata.Block) error {
 
 	r.io.Lock()
 	defer r.io.Unlock()
-	return s.removeReplica(r, b.Generation)
+	return s.removeReplica(r, b.Generation, keep)
 }
 
-// removeReplica removes the files and forgets the replica, unless it is of a generation above limit by now. r.io is held.
-func (s *Store) removeReplica(r *replica, limit metadata.Generation) error {
+// removeReplica removes the files, or keeps them in the trash, and forgets the replica, unless it is of a generation above
+// limit by now. r.io is held.
+func (s *Store) removeReplica(r *replica, limit metadata.Generation, keep bool) error {
 	r.mu.Lock()
 	if r.gone || r.gen > limit {
 		r.mu.Unlock()
@@ -458,7 +474,11 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation) error {
 	view := r.viewLocked()
 	r.gone = true
 	r.settleLocked()
-	err := r.discard()
+	remove := r.discard
+	if keep {
+		remove = r.bin
+	}
+	err := remove()
 	r.packed = nil
 	r.vol.used.Add(-(r.length + sumsSize(r.length)))
 	r.mu.Unlock()
@@ -479,7 +499,7 @@ func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) 
 			if v.err() != nil || (v.typ == typ) != exact {
 				continue
 			}
-			room, err := v.room()
+			room, err := v.room(expect)
 			if err != nil && firstErr == nil {
 				firstErr = err
 			}
@@ -494,6 +514,21 @@ func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) 
 	return nil, metadata.Errorf(metadata.ErrNoSpace, "no volume has %d bytes left above its reserve", max(1, expect))
 }
 
+// makeWay lets a copy that comes take the place of a replica that was found damaged.
+func (s *Store) makeWay(b metadata.Block) error {
+	r := s.get(b.ID)
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	damaged := r.bad && r.state == datanode.Finalized && r.gen <= b.Generation
+	r.mu.Unlock()
+	if !damaged {
+		return nil
+	}
+	return s.Discard(b)
+}
+
 // maxExpect limits what a writer's announcement may block of a volume; Hadoop clients announce the block size.
 const maxExpect = 1 << 30
 
@@ -506,6 +541,11 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 		o.Type = datanode.Disk
 	}
 	expect := min(max(o.Expect, 0), maxExpect)
+	if o.Temporary {
+		if err := s.makeWay(b); err != nil {
+			return nil, fmt.Errorf("create %v: %w", b, err)
+		}
+	}
 	v, err := s.choose(o.Type, expect)
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)
