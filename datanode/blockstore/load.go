@@ -149,6 +149,9 @@ func (s *Store) admit(r *replica) error {
 	sh := s.shard(r.id)
 	sh.mu.Lock()
 	old := sh.replicas[r.id]
+	if old != nil && old.vol.err() != nil {
+		old = nil
+	}
 	loser := old
 	if old == nil || better(r, old) {
 		sh.replicas[r.id] = r

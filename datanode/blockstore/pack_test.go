@@ -215,7 +215,7 @@ func TestVolumeOfLayoutOneIsTakenOver(t *testing.T) {
 	id := h.Identity()
 	check(t, h.Shutdown())
 	name := filepath.Join(dir, versionFile)
-	text := strings.Replace(string(must[[]byte](t)(os.ReadFile(name))), "layoutVersion=2", "layoutVersion=1", 1)
+	text := strings.Replace(string(must[[]byte](t)(os.ReadFile(name))), "layoutVersion=3", "layoutVersion=1", 1)
 	text = text[:strings.LastIndex(text, "crc32c=")]
 	check(t, os.WriteFile(name, []byte(text+"crc32c="+hex8(crcOf([]byte(text)))+"\n"), 0o600))
 	h = open(t, vfs.OS, dir)
@@ -223,7 +223,7 @@ func TestVolumeOfLayoutOneIsTakenOver(t *testing.T) {
 	if h.Identity() != id {
 		t.Errorf("identity %+v, was %+v", h.Identity(), id)
 	}
-	if text := string(must[[]byte](t)(os.ReadFile(name))); !strings.Contains(text, "layoutVersion=2") {
+	if text := string(must[[]byte](t)(os.ReadFile(name))); !strings.Contains(text, "layoutVersion=3") {
 		t.Errorf("an older program would take the volume:\n%s", text)
 	}
 	check(t, h.Shutdown())

@@ -656,7 +656,7 @@ func TestVolumesThatAreRefused(t *testing.T) {
 			s := "layoutVersion=9\ndatanodeUuid=a\nstorageUuid=b\n"
 			check(t, os.WriteFile(dir+"/VERSION", append([]byte(s), "crc32c="+hex8(crcOf([]byte(s)))+"\n"...), 0o600))
 			return []string{dir}
-		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 2`},
+		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 3`},
 		{"damaged identity", func(t *testing.T, dir string) []string {
 			check(t, os.WriteFile(dir+"/VERSION", []byte("layoutVersion=1\ncrc32c=00000000\n"), 0o600))
 			return []string{dir}

@@ -37,6 +37,7 @@ type volume struct {
 	expected atomic.Int64 // bytes that open replicas will probably still write
 	replicas atomic.Int64
 	failed   atomic.Pointer[error]
+	broken   error // why it could not be opened; only while the store is being opened
 
 	trash trash
 

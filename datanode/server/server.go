@@ -68,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 		replicas: newCrew("replicate", replicateWorkers), deletes: newCrew("delete", deleteWorkers), recovers: newCrew("recover", recoverWorkers),
 	}
 	s.store, err = blockstore.Open(blockstore.Config{
-		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Logger: cfg.Logger,
+		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,
 		OnChange:       s.changed,
 		OnVolumeFailed: func(datanode.VolumeStatus) { s.volumeFailed() },
 	})

@@ -98,6 +98,8 @@ type Datanode struct {
 	ScrubEvery time.Duration `yaml:"scrub_every"`
 	// Trash is how long replicas are kept that are not wanted but whose file nobody deleted; default 24h.
 	Trash time.Duration `yaml:"trash"`
+	// FailedVolumesTolerated is with how many volumes that do not work the datanode starts; default all but one.
+	FailedVolumesTolerated *int `yaml:"failed_volumes_tolerated"`
 }
 
 // Volume is one directory of block files.
@@ -261,6 +263,9 @@ func (f *File) Validate() error {
 		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)
 		d.ScrubEvery = cmp.Or(d.ScrubEvery, 504*time.Hour)
 		d.Trash = cmp.Or(d.Trash, 24*time.Hour)
+		if n := d.FailedVolumesTolerated; n != nil && (*n < 0 || *n >= len(d.Volumes)) {
+			wrong("datanode.failed_volumes_tolerated: %d of %d volumes; at least one has to work", *n, len(d.Volumes))
+		}
 		if d.ScrubRate < 64<<10 {
 			wrong("datanode.scrub_rate: %v a second would never come to an end; the least is 64KiB", d.ScrubRate)
 		}

@@ -91,6 +91,12 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 	m.setReported(n, n.alive, false)
 	m.revive(now, n)
 	m.setVolumes(n, volumes)
+	for _, v := range n.order { // a datanode names all that it has, failed ones too
+		if !v.failed && !slices.ContainsFunc(volumes, func(nv namenode.Volume) bool { return nv.ID == v.id }) {
+			v.failed = true
+			m.empty(v)
+		}
+	}
 }
 
 // Known reports whether a node is registered and alive.

@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata pr
 //	block ID gen=N len=N want=N [open]        Put            remove ID       Remove
 //	expect ID NAME...                         pipeline of an open block
 //	report NAME [ID:GEN:LEN[:rbw|rwr]]...     a full report of its first volume; report2 of a second one
-//	volume NAME fails
+//	volume NAME fails | volume NAME gone      the latter shows when it registers again
 //	receiving|received|deleted|damaged|verified NAME ID:GEN:LEN
 //	suspect NAME ID:GEN:LEN by USER           a reader's word
 //	restart NAME                              register with another incarnation
@@ -134,6 +134,10 @@ func (s *stage) do(t *testing.T, line string) string {
 			return args[0] + " has to register\n"
 		}
 	case "volume":
+		if args[1] == "gone" {
+			s.volumes[args[0]] = nil
+			break
+		}
 		for i := range s.volumes[args[0]] {
 			s.volumes[args[0]][i].Failed = true
 		}
