@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -134,11 +135,12 @@ const (
 	Received
 	Deleted
 	Corrupt
+	Verified
 )
 
 func (k ChangeKind) String() string {
-	if k >= Receiving && k <= Corrupt {
-		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT"}[k-1]
+	if k >= Receiving && k <= Verified {
+		return [...]string{"RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED"}[k-1]
 	}
 	return fmt.Sprintf("ChangeKind(%d)", uint8(k))
 }
@@ -158,6 +160,21 @@ type CreateOptions struct {
 	Type StorageType
 	// Expect is how many bytes will probably come; a volume with less room is not chosen. 0 is unknown.
 	Expect int64
+}
+
+// VerifyOptions tune Verify.
+type VerifyOptions struct {
+	// Tell announces the outcome in every case: Verified of an intact replica, Deleted of one that is not there.
+	Tell bool
+	// Pace is called before n bytes are read; it may wait, and an error ends the verification. Nil does not wait.
+	Pace func(n int64) error
+}
+
+// Cursor is how far the scrubber is on a volume: the pass that began at Begun has verified the blocks up to After.
+type Cursor struct {
+	Begun time.Time
+	After metadata.BlockID
+	Done  bool
 }
 
 // BlockStore keeps replicas on volumes. All methods are safe for concurrent use. A block has at most one replica per store.
@@ -188,10 +205,13 @@ type BlockStore interface {
 	// Each calls fn for every replica of a volume, in no order, until it returns false. Changes meanwhile may be missed
 	// but are announced as Change.
 	Each(volume string, fn func(Replica) bool)
-	// Verify reads a replica and compares every checksum. ErrCorrupt is also announced as a Change.
-	Verify(ctx context.Context, id metadata.BlockID) error
+	// Verify reads a replica from the disk and compares every checksum. ErrCorrupt is also announced as a Change, and so is
+	// that one that was corrupt is not any more.
+	Verify(ctx context.Context, id metadata.BlockID, o VerifyOptions) error
 	// Delete removes the replica of b unless it is of a newer generation. A missing one is not an error.
 	Delete(b metadata.Block) error
+	// Discard is Delete, but what the replica holds is kept in the trash for a while.
+	Discard(b metadata.Block) error
 
 	// InitRecovery stops the replica's writer and refuses recovery ids not above the last one seen. The answer's length
 	// and state are what the replica offers to the recovery.

@@ -113,13 +113,14 @@ const (
 	Received
 	Deleted
 	Corrupt
+	Verified
 )
 
 func (k ChangeKind) String() string {
-	return [...]string{"UNKNOWN", "RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "?", "?", "?"}[k&7]
+	return [...]string{"UNKNOWN", "RECEIVING", "RECEIVED", "DELETED", "CORRUPT", "VERIFIED", "?", "?"}[k&7]
 }
 
-// Change says that a replica came, went or was found damaged.
+// Change says that a replica came, went, or was found damaged or intact.
 type Change struct {
 	Kind   ChangeKind
 	Block  metadata.Block

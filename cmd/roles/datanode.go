@@ -2,6 +2,7 @@ package roles
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gohops/hops/datanode/server"
 	"github.com/gohops/hops/internal/config"
@@ -27,12 +28,19 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	s, err := server.New(server.Config{
 		Volumes: volumes, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
-		Secret: b.Secret, Door: b.Door, Reserve: int64(own.Reserve), Logger: b.Logger,
+		Secret: b.Secret, Door: b.Door, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
+		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	audit, err := b.audit("datanode", own.Volumes[0].Path) // a volume begins empty: after it was opened
+	working := own.Volumes[0].Path
+	for _, v := range slices.Backward(s.Store().Volumes()) {
+		if v.Failed == nil {
+			working = v.Path
+		}
+	}
+	audit, err := b.audit("datanode", working) // a volume begins empty: after it was opened
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

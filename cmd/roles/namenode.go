@@ -38,7 +38,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	s, err := server.New(server.Config{
 		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
 		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Secret: b.Secret, Door: b.Door,
-		Properties: f.HadoopProperties(), Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter,
+		Properties: f.HadoopProperties(), Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience,
 		Peers: peers, Logger: b.Logger,
 	})
 	if err != nil {

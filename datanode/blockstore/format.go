@@ -14,7 +14,7 @@ import (
 
 // LayoutVersion is the version of everything FORMAT.md describes. Version 1 had no packs; a volume of it becomes one of
 // this version when it is opened. Other versions are refused.
-const LayoutVersion = 2
+const LayoutVersion = 3
 
 // Names in a volume's directory.
 const (

@@ -151,7 +151,7 @@ func FuzzVolume(f *testing.F) {
 				if r.Block.Length < 0 || id == 9 && r.Block.Length > int64(len(data)) {
 					t.Errorf("replica %v of %d bytes", r, len(data))
 				}
-				if h.Verify(context.Background(), id) == nil {
+				if h.Verify(context.Background(), id, datanode.VerifyOptions{}) == nil {
 					if got := h.content(int64(id)); int64(len(got)) != r.Visible {
 						t.Errorf("%d bytes of replica %v", len(got), r)
 					}

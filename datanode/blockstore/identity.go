@@ -22,6 +22,9 @@ type Identity struct {
 	Datanode string
 	// Storage is the uuid of one volume.
 	Storage string
+	// Siblings are the storage uuids of all volumes of the datanode, this one too, in order and with commas: each volume
+	// knows which others there should be.
+	Siblings string
 	// Cluster and BlockPool are empty until a namenode has accepted the datanode.
 	Cluster   string
 	BlockPool string
@@ -29,8 +32,8 @@ type Identity struct {
 
 // encode makes the VERSION file: a line each, the last one the checksum of those before.
 func (id Identity) encode() []byte {
-	s := fmt.Sprintf("layoutVersion=%d\ndatanodeUuid=%s\nstorageUuid=%s\nclusterId=%s\nblockPool=%s\n",
-		LayoutVersion, id.Datanode, id.Storage, id.Cluster, id.BlockPool)
+	s := fmt.Sprintf("layoutVersion=%d\ndatanodeUuid=%s\nstorageUuid=%s\nclusterId=%s\nblockPool=%s\nstorages=%s\n",
+		LayoutVersion, id.Datanode, id.Storage, id.Cluster, id.BlockPool, id.Siblings)
 	return fmt.Appendf(nil, "%scrc32c=%08x\n", s, crcOf([]byte(s)))
 }
 
@@ -50,58 +53,86 @@ func decodeIdentity(b []byte) (Identity, int, error) {
 	if err != nil || layout < 1 || layout > LayoutVersion {
 		return Identity{}, 0, fmt.Errorf("layout version is %q, this program reads %d: %w", values["layoutVersion"], LayoutVersion, datanode.ErrVolumeVersion)
 	}
-	id := Identity{Datanode: values["datanodeUuid"], Storage: values["storageUuid"], Cluster: values["clusterId"], BlockPool: values["blockPool"]}
+	id := Identity{Datanode: values["datanodeUuid"], Storage: values["storageUuid"], Cluster: values["clusterId"], BlockPool: values["blockPool"], Siblings: values["storages"]}
 	if id.Datanode == "" || id.Storage == "" {
 		return Identity{}, 0, fmt.Errorf("%s names no datanode or no storage: %w", versionFile, datanode.ErrVolumeVersion)
 	}
 	return id, layout, nil
 }
 
-// claim makes the volume's directory if it is not there, locks it and reads its identity, which is empty on a new volume.
-func claim(fsys vfs.FS, path string) (Identity, io.Closer, error) {
-	if err := mkdirAll(fsys, path); err != nil {
-		return Identity{}, nil, err
+// acceptFile is an empty file that an operator puts into the empty directory of a new disk that takes the place of a volume
+// that is gone: without it an empty directory, where there should be a volume, is a disk that is not mounted.
+const acceptFile = "ACCEPT"
+
+// claim locks a volume and reads its identity. fresh: the directory is not there, or it is empty and nobody has put anything
+// there but, if accepted, acceptFile; it is neither made nor locked then.
+func claim(fsys vfs.FS, path string) (id Identity, lock io.Closer, fresh, accepted bool, err error) {
+	if fresh, accepted, err = isFresh(fsys, path); err != nil || fresh {
+		return Identity{}, nil, fresh, accepted, err
 	}
+	if lock, err = lockVolume(fsys, path); err != nil {
+		return Identity{}, nil, false, false, err
+	}
+	if id, err = readIdentity(fsys, path); err != nil {
+		lock.Close()
+		return Identity{}, nil, false, false, err
+	}
+	return id, lock, false, false, nil
+}
+
+func lockVolume(fsys vfs.FS, path string) (io.Closer, error) {
 	lock, err := fsys.Lock(filepath.Join(path, lockFile))
 	if errors.Is(err, vfs.ErrLocked) {
-		return Identity{}, nil, fmt.Errorf("another datanode runs on it: %w", datanode.ErrVolumeInUse)
+		return nil, fmt.Errorf("another datanode runs on it: %w", datanode.ErrVolumeInUse)
+	}
+	return lock, err
+}
+
+// isFresh says whether path may become a new volume.
+func isFresh(fsys vfs.FS, path string) (fresh, accepted bool, err error) {
+	info, err := fsys.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, false, nil
 	}
 	if err != nil {
-		return Identity{}, nil, err
+		return false, false, err
 	}
-	id, err := readIdentity(fsys, path)
+	if !info.Dir {
+		return false, false, &fs.PathError{Op: "open", Path: path, Err: errors.New("is not a directory")}
+	}
+	entries, err := fsys.ReadDir(path)
 	if err != nil {
-		lock.Close()
-		return Identity{}, nil, err
+		return false, false, err
 	}
-	return id, lock, nil
+	foreign := ""
+	for _, e := range entries {
+		switch e.Name {
+		case versionFile:
+			return false, false, nil
+		case acceptFile:
+			accepted = true
+		case lockFile, versionFile + ".new", "lost+found":
+		default:
+			foreign = e.Name
+		}
+	}
+	if foreign != "" {
+		return false, false, fmt.Errorf("it has no %s but holds %q: not a volume, and not empty: %w", versionFile, foreign, datanode.ErrVolumeVersion)
+	}
+	return true, accepted, nil
 }
 
 // readIdentity brings a volume of an older layout up to this one.
 func readIdentity(fsys vfs.FS, path string) (Identity, error) {
 	b, err := readFile(fsys, filepath.Join(path, versionFile))
-	if err == nil {
-		id, layout, err := decodeIdentity(b)
-		if err == nil && layout < LayoutVersion {
-			err = writeIdentity(fsys, path, id)
-		}
-		return id, err
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return Identity{}, err
-	}
-	entries, err := fsys.ReadDir(path)
 	if err != nil {
 		return Identity{}, err
 	}
-	for _, e := range entries {
-		switch e.Name {
-		case lockFile, versionFile + ".new", "lost+found":
-		default:
-			return Identity{}, fmt.Errorf("it has no %s but holds %q: not a volume, and not empty: %w", versionFile, e.Name, datanode.ErrVolumeVersion)
-		}
+	id, layout, err := decodeIdentity(b)
+	if err == nil && layout < LayoutVersion {
+		err = writeIdentity(fsys, path, id)
 	}
-	return Identity{}, nil
+	return id, err
 }
 
 // writeIdentity replaces the VERSION file durably; after a crash the old or the new one is there.

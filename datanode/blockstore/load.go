@@ -37,6 +37,7 @@ func (s *Store) load(v *volume) error {
 			}
 		}
 	}
+	v.trash.sort()
 	return s.loadPacks(v)
 }
 
@@ -73,6 +74,12 @@ func (s *Store) loadDir(v *volume, dir string) error {
 	}
 	blocks := map[metadata.BlockID]*found{}
 	for _, e := range entries {
+		if l, ext, ok := parseLost(e.Name); ok && !e.Dir && v.dirOf(l.id) == dir {
+			if err := s.loadLost(v, l, ext); err != nil {
+				return err
+			}
+			continue
+		}
 		id, gen, suf, ok := parseName(e.Name)
 		if !ok || e.Dir || v.dirOf(id) != dir {
 			s.log.Warn("foreign file among the blocks", "path", filepath.Join(dir, e.Name))
@@ -142,6 +149,9 @@ func (s *Store) admit(r *replica) error {
 	sh := s.shard(r.id)
 	sh.mu.Lock()
 	old := sh.replicas[r.id]
+	if old != nil && old.vol.err() != nil {
+		old = nil
+	}
 	loser := old
 	if old == nil || better(r, old) {
 		sh.replicas[r.id] = r

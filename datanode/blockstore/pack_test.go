@@ -52,7 +52,7 @@ func TestPackedBlocksLiveThroughRestartsAndChanges(t *testing.T) {
 			for range 2 {
 				for i, n := range sizes {
 					h.wantContent(int64(i+1), data[:n])
-					check(t, h.Verify(context.Background(), metadata.BlockID(i+1)))
+					check(t, h.Verify(context.Background(), metadata.BlockID(i+1), datanode.VerifyOptions{}))
 				}
 				check(t, h.Shutdown())
 				h = open(t, fsys, dir)
@@ -200,7 +200,7 @@ func TestDamagedPacks(t *testing.T) {
 		h = open(t, fsys)
 		for id := int64(1); id <= 5; id++ {
 			rep, ok := h.Replica(metadata.BlockID(id))
-			if ok && rep.State == datanode.Finalized && h.Verify(context.Background(), metadata.BlockID(id)) == nil {
+			if ok && rep.State == datanode.Finalized && h.Verify(context.Background(), metadata.BlockID(id), datanode.VerifyOptions{}) == nil {
 				h.wantContent(id, pattern(int(id)*1500))
 			}
 		}
@@ -215,7 +215,7 @@ func TestVolumeOfLayoutOneIsTakenOver(t *testing.T) {
 	id := h.Identity()
 	check(t, h.Shutdown())
 	name := filepath.Join(dir, versionFile)
-	text := strings.Replace(string(must[[]byte](t)(os.ReadFile(name))), "layoutVersion=2", "layoutVersion=1", 1)
+	text := strings.Replace(string(must[[]byte](t)(os.ReadFile(name))), "layoutVersion=3", "layoutVersion=1", 1)
 	text = text[:strings.LastIndex(text, "crc32c=")]
 	check(t, os.WriteFile(name, []byte(text+"crc32c="+hex8(crcOf([]byte(text)))+"\n"), 0o600))
 	h = open(t, vfs.OS, dir)
@@ -223,7 +223,7 @@ func TestVolumeOfLayoutOneIsTakenOver(t *testing.T) {
 	if h.Identity() != id {
 		t.Errorf("identity %+v, was %+v", h.Identity(), id)
 	}
-	if text := string(must[[]byte](t)(os.ReadFile(name))); !strings.Contains(text, "layoutVersion=2") {
+	if text := string(must[[]byte](t)(os.ReadFile(name))); !strings.Contains(text, "layoutVersion=3") {
 		t.Errorf("an older program would take the volume:\n%s", text)
 	}
 	check(t, h.Shutdown())

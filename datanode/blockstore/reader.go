@@ -173,9 +173,7 @@ func (s *Store) readFailedLocked(r *replica, err error) error {
 	if vErr := r.vol.err(); vErr != nil {
 		return vErr
 	}
-	if e := s.corruptLocked(r); e != nil {
-		s.emit(datanode.Corrupt, *e)
-	}
+	s.corruptLocked(r)
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
@@ -188,24 +186,21 @@ func (s *Store) readFailed(r *replica, err error) error {
 	return s.readFailedLocked(r, err)
 }
 
-// corruptLocked marks the replica and returns what to announce, nil if that was done before.
-func (s *Store) corruptLocked(r *replica) *datanode.Replica {
+// corruptLocked marks the replica, and announces it unless that was done before. r.mu is held.
+func (s *Store) corruptLocked(r *replica) {
 	if r.bad || r.gone {
-		return nil
+		return
 	}
 	r.bad = true
 	view := r.viewLocked()
 	s.log.Error("replica is corrupt", "block", view.Block.String(), "volume", view.Volume)
-	return &view
+	s.emit(datanode.Corrupt, view)
 }
 
 func (s *Store) markCorrupt(r *replica) {
 	r.mu.Lock()
-	v := s.corruptLocked(r)
-	r.mu.Unlock()
-	if v != nil {
-		s.emit(datanode.Corrupt, *v)
-	}
+	defer r.mu.Unlock()
+	s.corruptLocked(r)
 }
 
 // Corrupt lists the replicas that were found corrupt and are still here; they are announced again with a full report.
@@ -234,37 +229,123 @@ func (s *Store) Corrupt() []datanode.Replica {
 const verifyStep = 256 << 10
 
 // Verify implements datanode.BlockStore.
-func (s *Store) Verify(ctx context.Context, id metadata.BlockID) error {
+func (s *Store) Verify(ctx context.Context, id metadata.BlockID, o datanode.VerifyOptions) error {
 	r := s.get(id)
 	if r == nil {
+		if o.Tell {
+			s.emit(datanode.Deleted, datanode.Replica{Block: metadata.Block{ID: id}})
+		}
 		return notFound(metadata.Block{ID: id})
 	}
 	rd, err := s.openReader(r, metadata.Block{ID: id})
+	if err == nil {
+		err = rd.verify(ctx, o.Pace)
+		rd.Close()
+	}
 	if err != nil {
 		return fmt.Errorf("verify block %d: %w", id, err)
 	}
-	defer rd.Close()
-	data := make([]byte, verifyStep)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone || r.gen != rd.view.Block.Generation {
+		return nil
+	}
+	healed := r.bad && r.length == rd.view.Visible
+	if healed {
+		r.bad = false
+		s.log.Warn("replica that was corrupt is intact", "block", r.blockLocked().String(), "volume", r.vol.id.Storage)
+	}
+	if healed || o.Tell {
+		s.emit(datanode.Verified, r.viewLocked())
+	}
+	return nil
+}
+
+// verify reads everything that can be read and compares it with the checksums.
+func (rd *reader) verify(ctx context.Context, pace func(int64) error) error {
+	if err := rd.checkSizes(); err != nil {
+		return err
+	}
+	data := make([]byte, min(verifyStep, rd.view.Visible))
 	var sums []byte
+	var err error
 	for off := int64(0); off < rd.view.Visible; off += verifyStep {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		end := min(off+verifyStep, rd.view.Visible)
+		if pace != nil {
+			if err := pace(end - off); err != nil {
+				return err
+			}
+		}
+		rd.forget(off, end)
 		if sums, err = rd.Sums(sums[:0], off, end); err != nil {
-			return fmt.Errorf("verify block %d: %w", id, err)
+			return err
 		}
 		p := data[:end-off]
 		if _, err := rd.ReadAt(p, off); err != nil {
-			return fmt.Errorf("verify block %d: %w", id, err)
+			return err
 		}
+		rd.forget(off, end)
 		if err := verify(p, sums); err != nil {
-			if r.view().Block.Generation != rd.view.Block.Generation {
-				return fmt.Errorf("verify block %d: it changed meanwhile: %w", id, metadata.ErrRetriable)
+			if rd.r.view().Block.Generation != rd.view.Block.Generation {
+				return fmt.Errorf("it changed meanwhile: %w", metadata.ErrRetriable)
 			}
-			s.markCorrupt(r)
-			return fmt.Errorf("verify block %d at %d: %w", id, off, err)
+			rd.store.markCorrupt(rd.r)
+			return fmt.Errorf("at %d: %w", off, err)
 		}
+	}
+	return nil
+}
+
+func (rd *reader) forget(off, end int64) {
+	if rd.data != nil {
+		rd.data.Forget(off, end-off)
+		rd.sums.Forget(sumOffset(off), sumOffset(end)-sumOffset(off)+4)
+	}
+}
+
+// checkSizes finds a replica whose files lost or got something behind the store's back.
+func (rd *reader) checkSizes() error {
+	if rd.data == nil || rd.view.State != datanode.Finalized {
+		return nil
+	}
+	length, err := rd.data.Size()
+	var sums int64
+	if err == nil {
+		sums, err = rd.sums.Size()
+	}
+	if err != nil {
+		return rd.store.readFailed(rd.r, err)
+	}
+	if length == rd.view.Visible && sums == sumsSize(length) {
+		return nil
+	}
+	r := rd.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.viewLocked(); r.gone || now.State != datanode.Finalized || now.Block != rd.view.Block {
+		return fmt.Errorf("it changed meanwhile: %w", metadata.ErrRetriable)
+	}
+	rd.store.corruptLocked(r)
+	return fmt.Errorf("its files have %d and %d bytes, not %d and %d: %w", length, sums, rd.view.Visible, sumsSize(rd.view.Visible), metadata.ErrCorrupt)
+}
+
+// CheckSizes compares the sizes of a finalized replica's files with what they should be, which takes two calls of the disk.
+// ErrCorrupt, also when they are gone, is announced as a Change.
+func (s *Store) CheckSizes(id metadata.BlockID) error {
+	r := s.get(id)
+	if r == nil || r.view().State != datanode.Finalized {
+		return nil
+	}
+	rd, err := s.openReader(r, metadata.Block{ID: id})
+	if err == nil {
+		err = rd.checkSizes()
+		rd.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("check block %d: %w", id, err)
 	}
 	return nil
 }

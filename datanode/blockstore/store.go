@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
@@ -21,7 +24,8 @@ import (
 
 // VolumeConfig is one directory to keep blocks in.
 type VolumeConfig struct {
-	// Path is made if it is not there; it must be empty then, or a volume of this datanode.
+	// Path is made if it is not there, unless the other volumes know of one that is missing; it must be empty then, or a
+	// volume of this datanode.
 	Path string
 	Type datanode.StorageType
 }
@@ -34,6 +38,12 @@ type Config struct {
 	// Reserve is how many bytes of each volume stay free: below it new replicas and appends are refused. 0 means a
 	// twentieth of the volume, 1 GiB at most; -1 means none.
 	Reserve int64
+	// Tolerated is how many volumes may have failed when the store is opened; nil is all but one.
+	Tolerated *int
+	// Keep is how long replicas are kept that Discard removed; 0 is DefaultKeep, negative keeps nothing.
+	Keep time.Duration
+	// Now is the clock of the trash; nil is time.Now.
+	Now func() time.Time
 	// OnChange hears of every change of a replica, in order per block. It must be quick and must not call the store.
 	OnChange func(datanode.Change)
 	// OnVolumeFailed hears of a volume that was given up; its replicas are gone from the store then.
@@ -52,6 +62,7 @@ type Store struct {
 	shards   [256]shard
 
 	idMu sync.Mutex // guards the volumes' identities after Open
+	own  Identity   // of the datanode
 }
 
 var _ datanode.BlockStore = (*Store)(nil)
@@ -186,13 +197,19 @@ func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {
 }
 
 // Open opens the volumes: locks them, checks whose they are, and recovers what a crash left. Replicas that were being
-// written become RWR, cut to what their checksums cover.
+// written become RWR, cut to what their checksums cover. A volume that cannot be opened has failed; the others serve.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.OS
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Keep == 0 {
+		cfg.Keep = DefaultKeep
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	if len(cfg.Volumes) == 0 {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a datanode needs at least one volume")
@@ -208,7 +225,35 @@ func Open(cfg Config) (*Store, error) {
 }
 
 func (s *Store) open() error {
+	if err := s.survey(); err != nil {
+		return err
+	}
+	if err := s.agree(); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	for _, v := range s.volumes {
+		if v.err() != nil {
+			continue
+		}
+		g.Go(func() error {
+			if err := s.load(v); err != nil {
+				v.fail(explain(err))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are the volumes'
+	return s.tolerate()
+}
+
+// survey looks at all volumes and locks those that are there. One that cannot be read is a failed volume. An empty directory
+// is a new volume, unless one of the others knows of a volume that is missing: then it is that one's place, and its disk is
+// not mounted or was replaced.
+func (s *Store) survey() error {
 	seen := map[string]bool{}
+	var fresh []*volume
+	accepted := map[*volume]bool{}
 	for _, c := range s.cfg.Volumes {
 		path, err := filepath.Abs(c.Path)
 		if err != nil || c.Path == "" {
@@ -220,37 +265,118 @@ func (s *Store) open() error {
 		seen[path] = true
 		v := newVolume(s.cfg.FS, path, c.Type, 0, s.log)
 		v.onFail = s.volumeFailed
+		v.trash.keep, v.trash.now = s.cfg.Keep, s.cfg.Now
 		if v.typ == 0 {
 			v.typ = datanode.Disk
 		}
-		if v.id, v.lock, err = claim(s.cfg.FS, path); err != nil {
-			return fmt.Errorf("volume %s: %w", path, explain(err))
-		}
 		s.volumes = append(s.volumes, v)
-		u, err := s.cfg.FS.Usage(path)
-		if err != nil {
-			return fmt.Errorf("volume %s: %w", path, err)
-		}
+		id, lock, empty, ok, err := claim(s.cfg.FS, path)
+		v.id, v.lock = id, lock
 		switch {
-		case s.cfg.Reserve == 0:
-			v.reserve = min(u.Total/20, 1<<30)
-		case s.cfg.Reserve > 0:
-			v.reserve = s.cfg.Reserve
+		case errors.Is(err, datanode.ErrVolumeInUse):
+			return fmt.Errorf("volume %s: %w", path, err)
+		case err != nil:
+			v.broken = err
+		case empty:
+			fresh = append(fresh, v)
+			accepted[v] = ok
 		}
 	}
-	if err := s.agree(); err != nil {
+	missing := s.missing()
+	for _, v := range fresh {
+		if len(missing) > 0 && !accepted[v] {
+			v.broken = fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
+				strings.Join(missing, " or "), acceptFile, datanode.ErrVolumeVersion)
+			continue
+		}
+		if v.broken = mkdirAll(v.fs, v.path); v.broken != nil {
+			continue
+		}
+		if v.lock, v.broken = lockVolume(v.fs, v.path); errors.Is(v.broken, datanode.ErrVolumeInUse) {
+			return fmt.Errorf("volume %s: %w", v.path, v.broken)
+		}
+	}
+	for _, v := range s.volumes {
+		if v.broken == nil {
+			v.broken = s.size(v)
+		}
+	}
+	s.nameBroken(missing)
+	return nil
+}
+
+// size finds how much a volume holds.
+func (s *Store) size(v *volume) error {
+	u, err := s.cfg.FS.Usage(v.path)
+	if err != nil {
 		return err
 	}
-	var g errgroup.Group
-	for _, v := range s.volumes {
-		g.Go(func() error {
-			if err := s.load(v); err != nil {
-				return fmt.Errorf("volume %s: %w", v.path, explain(err))
-			}
-			return nil
-		})
+	switch {
+	case s.cfg.Reserve == 0:
+		v.reserve = min(u.Total/20, 1<<30)
+	case s.cfg.Reserve > 0:
+		v.reserve = s.cfg.Reserve
 	}
-	return g.Wait()
+	v.trash.limit = u.Total / trashShare
+	return nil
+}
+
+// missing lists the volumes that the others know of and that are not there, in order.
+func (s *Store) missing() []string {
+	there := map[string]bool{}
+	known := map[string]bool{}
+	for _, v := range s.volumes {
+		there[v.id.Storage] = true
+		for _, id := range strings.Split(v.id.Siblings, ",") {
+			known[id] = true
+		}
+	}
+	var out []string
+	for id := range known {
+		if id != "" && !there[id] {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// nameBroken gives up the volumes that could not be opened. Which of the missing ones each was cannot be known; the namenode
+// hears that they have failed.
+func (s *Store) nameBroken(missing []string) {
+	for _, v := range s.volumes {
+		if v.broken == nil {
+			continue
+		}
+		if v.id.Storage == "" && len(missing) > 0 {
+			v.id.Storage, missing = missing[0], missing[1:]
+		}
+		if v.id.Storage == "" {
+			v.id.Storage = fmt.Sprintf("DS-unknown-%08x", crcOf([]byte(v.path)))
+		}
+		v.fail(explain(v.broken))
+	}
+}
+
+// tolerate decides whether there are enough volumes that work.
+func (s *Store) tolerate() error {
+	var errs []error
+	for _, v := range s.volumes {
+		if p := v.failed.Load(); p != nil {
+			errs = append(errs, fmt.Errorf("volume %s: %w", v.path, *p))
+		}
+	}
+	limit := len(s.volumes) - 1
+	if s.cfg.Tolerated != nil {
+		limit = min(limit, *s.cfg.Tolerated)
+	}
+	switch {
+	case len(errs) <= limit:
+		return nil
+	case len(errs) == 1:
+		return errs[0]
+	}
+	return fmt.Errorf("%d of %d volumes do not work, %d may; the first is %w", len(errs), len(s.volumes), limit, errs[0])
 }
 
 // explain adds what to do about the errors that operators meet.
@@ -261,11 +387,12 @@ func explain(err error) error {
 	return err
 }
 
-// agree checks that all volumes are of one datanode and one cluster, and gives new ones that identity.
+// agree checks that all volumes that work are of one datanode and one cluster, gives new ones that identity, and tells each
+// of all.
 func (s *Store) agree() error {
 	var first *volume
 	for _, v := range s.volumes {
-		if v.id.Datanode == "" {
+		if v.id.Datanode == "" || v.err() != nil {
 			continue
 		}
 		if first == nil {
@@ -282,23 +409,40 @@ func (s *Store) agree() error {
 		}
 	}
 	s.datanode = uuid.NewString()
-	var cluster, pool string
 	if first != nil {
-		s.datanode, cluster, pool = first.id.Datanode, first.id.Cluster, first.id.BlockPool
+		s.own = first.id
+		s.datanode = first.id.Datanode
 	}
-	for _, v := range s.volumes {
-		want := v.id
-		if want.Datanode == "" {
-			want = newIdentity(s.datanode)
+	wants := make([]Identity, len(s.volumes))
+	var all []string
+	for i, v := range s.volumes {
+		wants[i] = v.id
+		if v.err() == nil && v.id.Datanode == "" {
+			wants[i] = newIdentity(s.datanode)
 		}
-		want.Cluster, want.BlockPool = cluster, pool
+		if v.err() == nil || !strings.HasPrefix(wants[i].Storage, "DS-unknown-") {
+			all = append(all, wants[i].Storage)
+		}
+	}
+	slices.Sort(all)
+	s.own = Identity{Datanode: s.datanode, Cluster: s.own.Cluster, BlockPool: s.own.BlockPool}
+	for i, v := range s.volumes {
+		if v.err() != nil {
+			continue
+		}
+		want := wants[i]
+		want.Cluster, want.BlockPool, want.Siblings = s.own.Cluster, s.own.BlockPool, strings.Join(all, ",")
 		if want == v.id {
 			continue
 		}
-		if err := writeIdentity(s.cfg.FS, v.path, want); err != nil {
-			return fmt.Errorf("volume %s: %w", v.path, explain(err))
+		err := writeIdentity(s.cfg.FS, v.path, want)
+		if err == nil && v.id.Datanode == "" {
+			err = removeFile(v.fs, filepath.Join(v.path, acceptFile))
 		}
 		v.id = want
+		if err != nil {
+			v.fail(explain(err))
+		}
 	}
 	return nil
 }
@@ -307,9 +451,7 @@ func (s *Store) agree() error {
 func (s *Store) Identity() Identity {
 	s.idMu.Lock()
 	defer s.idMu.Unlock()
-	id := s.volumes[0].id
-	id.Storage = ""
-	return id
+	return s.own
 }
 
 // Join records the cluster on every volume, durably. A store that belongs to another one refuses.
@@ -317,7 +459,7 @@ func (s *Store) Join(cluster, blockPool string) error {
 	s.idMu.Lock()
 	defer s.idMu.Unlock()
 	for _, v := range s.volumes {
-		if v.id.Cluster != "" && v.id.Cluster != cluster {
+		if v.err() == nil && v.id.Cluster != "" && v.id.Cluster != cluster {
 			return fmt.Errorf("volume %s is of cluster %s, the namenode of cluster %s: %w", v.path, v.id.Cluster, cluster, datanode.ErrVolumeOwner)
 		}
 	}
@@ -332,6 +474,7 @@ func (s *Store) Join(cluster, blockPool string) error {
 		}
 		v.id.Cluster, v.id.BlockPool = cluster, blockPool
 	}
+	s.own.Cluster, s.own.BlockPool = cluster, blockPool
 	return nil
 }
 
@@ -424,7 +567,9 @@ func (s *Store) Wait(ctx context.Context, id metadata.BlockID, length int64) {
 }
 
 // Delete implements datanode.BlockStore. Readers that have the replica open can finish.
-func (s *Store) Delete(b metadata.Block) error {
+func (s *Store) Delete(b metadata.Block) error { return s.delete(b, false) }
+
+func (s *Store) delete(b metadata.Block, keep bool) error {
 	r := s.get(b.ID)
 	if r == nil {
 		return nil
@@ -444,11 +589,12 @@ func (s *Store) Delete(b metadata.Block) error {
 
 	r.io.Lock()
 	defer r.io.Unlock()
-	return s.removeReplica(r, b.Generation)
+	return s.removeReplica(r, b.Generation, keep)
 }
 
-// removeReplica removes the files and forgets the replica, unless it is of a generation above limit by now. r.io is held.
-func (s *Store) removeReplica(r *replica, limit metadata.Generation) error {
+// removeReplica removes the files, or keeps them in the trash, and forgets the replica, unless it is of a generation above
+// limit by now. r.io is held.
+func (s *Store) removeReplica(r *replica, limit metadata.Generation, keep bool) error {
 	r.mu.Lock()
 	if r.gone || r.gen > limit {
 		r.mu.Unlock()
@@ -458,7 +604,11 @@ func (s *Store) removeReplica(r *replica, limit metadata.Generation) error {
 	view := r.viewLocked()
 	r.gone = true
 	r.settleLocked()
-	err := r.discard()
+	remove := r.discard
+	if keep {
+		remove = r.bin
+	}
+	err := remove()
 	r.packed = nil
 	r.vol.used.Add(-(r.length + sumsSize(r.length)))
 	r.mu.Unlock()
@@ -479,7 +629,7 @@ func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) 
 			if v.err() != nil || (v.typ == typ) != exact {
 				continue
 			}
-			room, err := v.room()
+			room, err := v.room(expect)
 			if err != nil && firstErr == nil {
 				firstErr = err
 			}
@@ -494,6 +644,21 @@ func (s *Store) choose(typ datanode.StorageType, expect int64) (*volume, error) 
 	return nil, metadata.Errorf(metadata.ErrNoSpace, "no volume has %d bytes left above its reserve", max(1, expect))
 }
 
+// makeWay lets a copy that comes take the place of a replica that was found damaged.
+func (s *Store) makeWay(b metadata.Block) error {
+	r := s.get(b.ID)
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	damaged := r.bad && r.state == datanode.Finalized && r.gen <= b.Generation
+	r.mu.Unlock()
+	if !damaged {
+		return nil
+	}
+	return s.Discard(b)
+}
+
 // maxExpect limits what a writer's announcement may block of a volume; Hadoop clients announce the block size.
 const maxExpect = 1 << 30
 
@@ -506,6 +671,11 @@ func (s *Store) Create(b metadata.Block, o datanode.CreateOptions) (datanode.Wri
 		o.Type = datanode.Disk
 	}
 	expect := min(max(o.Expect, 0), maxExpect)
+	if o.Temporary {
+		if err := s.makeWay(b); err != nil {
+			return nil, fmt.Errorf("create %v: %w", b, err)
+		}
+	}
 	v, err := s.choose(o.Type, expect)
 	if err != nil {
 		return nil, fmt.Errorf("create %v: %w", b, err)

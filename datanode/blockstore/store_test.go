@@ -236,7 +236,7 @@ func TestPartialChunks(t *testing.T) {
 				}
 				must[datanode.Replica](t)(w.Finalize())
 				h.wantContent(7, data[:end])
-				check(t, h.Verify(context.Background(), 7))
+				check(t, h.Verify(context.Background(), 7, datanode.VerifyOptions{}))
 			}
 		})
 	}
@@ -426,7 +426,7 @@ func TestRecoveryFencesCutsAndRestamps(t *testing.T) {
 		t.Errorf("became %v", r)
 	}
 	h.wantContent(7, data[:1500])
-	check(t, h.Verify(context.Background(), 7))
+	check(t, h.Verify(context.Background(), 7, datanode.VerifyOptions{}))
 
 	// A finalized replica, cut too.
 	must[datanode.Replica](t)(h.InitRecovery(block(7, 21, 0), 22))
@@ -539,7 +539,7 @@ func TestForeignAndDamagedFiles(t *testing.T) {
 			rep, ok := h.Replica(id)
 			switch {
 			case ok && rep.State == datanode.Finalized:
-				if h.Verify(context.Background(), id) == nil && rep.Block.Length > 0 {
+				if h.Verify(context.Background(), id, datanode.VerifyOptions{}) == nil && rep.Block.Length > 0 {
 					t.Fatalf("seed %d: garbage is taken for %v", seed, rep)
 				}
 			case ok:
@@ -595,7 +595,7 @@ func TestReadErrorOfAWorkingDiskMarksTheReplicaCorrupt(t *testing.T) {
 		h := open(t, disk)
 		h.put(7, 1, pattern(size))
 		disk.Set(faulty.Nth(1, "read", file, true, syscall.EIO))
-		wantKind(t, h.Verify(context.Background(), 7), metadata.ErrCorrupt)
+		wantKind(t, h.Verify(context.Background(), 7, datanode.VerifyOptions{}), metadata.ErrCorrupt)
 		disk.Set(nil)
 		if k := h.kinds(7); k != "RECEIVING RECEIVED CORRUPT" {
 			t.Errorf("announced %s", k)
@@ -626,7 +626,7 @@ func TestBitFlipsAreFound(t *testing.T) {
 		}
 		b[from+r.IntN(len(b)-from)] ^= 1 << r.IntN(8)
 		check(t, os.WriteFile(name, b, 0o600))
-		wantKind(t, h.Verify(context.Background(), metadata.BlockID(id)), metadata.ErrCorrupt)
+		wantKind(t, h.Verify(context.Background(), metadata.BlockID(id), datanode.VerifyOptions{}), metadata.ErrCorrupt)
 		if k := h.kinds(metadata.BlockID(id)); k != "RECEIVING RECEIVED CORRUPT" {
 			t.Errorf("announced %s", k)
 		}
@@ -656,7 +656,7 @@ func TestVolumesThatAreRefused(t *testing.T) {
 			s := "layoutVersion=9\ndatanodeUuid=a\nstorageUuid=b\n"
 			check(t, os.WriteFile(dir+"/VERSION", append([]byte(s), "crc32c="+hex8(crcOf([]byte(s)))+"\n"...), 0o600))
 			return []string{dir}
-		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 2`},
+		}, datanode.ErrVolumeVersion, `layout version is "9", this program reads 3`},
 		{"damaged identity", func(t *testing.T, dir string) []string {
 			check(t, os.WriteFile(dir+"/VERSION", []byte("layoutVersion=1\ncrc32c=00000000\n"), 0o600))
 			return []string{dir}

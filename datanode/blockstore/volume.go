@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -36,6 +37,9 @@ type volume struct {
 	expected atomic.Int64 // bytes that open replicas will probably still write
 	replicas atomic.Int64
 	failed   atomic.Pointer[error]
+	broken   error // why it could not be opened; only while the store is being opened
+
+	trash trash
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
@@ -54,7 +58,9 @@ type volume struct {
 }
 
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
-	return &volume{fs: fsys, path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
+	v := &volume{fs: fsys, path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
+	v.trash.now = time.Now
+	return v
 }
 
 // fail gives the volume up. An error of a disk is final: after a failed fsync nobody knows what is on it.
@@ -114,13 +120,23 @@ func (v *volume) probe() {
 	_ = v.check(err)
 }
 
-// room is how many bytes new replicas may take: what is free, less the reserve, less what open ones will take.
-func (v *volume) room() (int64, error) {
-	u, err := v.fs.Usage(v.path)
-	if err != nil {
-		return 0, v.check(err)
+// room is how many bytes new replicas may take: what is free, less the reserve, less what open ones will take. If that is
+// less than want, the trash makes room.
+func (v *volume) room(want int64) (int64, error) {
+	for {
+		u, err := v.fs.Usage(v.path)
+		if err != nil {
+			return 0, v.check(err)
+		}
+		free := u.Free - v.reserve - v.expected.Load()
+		lacks := max(want, 1) - free
+		if lacks <= 0 || lacks > v.trash.bytes.Load() {
+			return max(0, free), nil
+		}
+		if err := v.emptyTrash(lacks); err != nil {
+			return 0, err
+		}
 	}
-	return max(0, u.Free-v.reserve-v.expected.Load()), nil
 }
 
 func (v *volume) status() datanode.VolumeStatus {
@@ -132,7 +148,7 @@ func (v *volume) status() datanode.VolumeStatus {
 	s.Used, s.Replicas = v.used.Load(), int(v.replicas.Load())
 	if u, err := v.fs.Usage(v.path); err == nil {
 		s.Capacity = max(0, u.Total-v.reserve)
-		s.Remaining = max(0, u.Free-v.reserve)
+		s.Remaining = max(0, u.Free+v.trash.bytes.Load()-v.reserve) // the trash makes room
 	}
 	return s
 }

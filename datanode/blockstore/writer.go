@@ -246,7 +246,7 @@ func (w *writer) Close() error {
 	gen, temporary := r.gen, r.state == datanode.Temporary
 	r.mu.Unlock()
 	if temporary {
-		return w.store.removeReplica(r, gen)
+		return w.store.removeReplica(r, gen, false)
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (s *Store) append(b metadata.Block, gen metadata.Generation, recovery bool)
 	if r == nil {
 		return nil, notFound(b)
 	}
-	if room, err := r.vol.room(); err != nil {
+	if room, err := r.vol.room(1); err != nil {
 		return nil, err
 	} else if room == 0 {
 		return nil, metadata.Errorf(metadata.ErrNoSpace, "volume %s is at its reserve", r.vol.path)

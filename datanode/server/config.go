@@ -45,6 +45,14 @@ type Config struct {
 	FullReport time.Duration
 	// Reserve is how many bytes of each volume stay free; 0 is a twentieth, 1 GiB at most, -1 none.
 	Reserve int64
+	// Tolerated is how many volumes may not work at the start; nil is all but one.
+	Tolerated *int
+	// TrashKeep is how long replicas are kept that are not wanted but whose file nobody deleted; 0 is a day.
+	TrashKeep time.Duration
+	// ScrubRate is how many bytes a second of each volume are verified; 0 is 8 MiB. ScrubEvery is the least time between the
+	// beginnings of two passes; 0 is 21 days.
+	ScrubRate  int64
+	ScrubEvery time.Duration
 	// UseHostnames makes datanodes dial each other by name.
 	UseHostnames bool
 	// FS is the disk; nil is the operating system's.

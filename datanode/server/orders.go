@@ -37,22 +37,31 @@ func (n *session) obey(o *pb.Orders) {
 		n.reRegister()
 	}
 	if !o.Leader || o.Term < n.term.Load() {
-		if len(o.Replicate)+len(o.Delete)+len(o.Recover) > 0 {
+		if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover)+len(o.Verify) > 0 {
 			n.log.Warn("orders of a namenode that does not lead are refused", "namenode", n.addr, "term", o.Term, "highest", n.term.Load())
 		}
 		return
 	}
 	valid := func() bool { return n.term.Load() == o.Term }
-	for _, b := range o.Delete {
-		b := blockOf(b)
-		n.deletes.add(job{block: b.ID, generation: b.Generation}, func(context.Context) {
+	remove := func(b *pb.Block, how func(metadata.Block) error) {
+		block := blockOf(b)
+		n.deletes.add(job{block: block.ID, generation: block.Generation}, func(context.Context) {
 			if !valid() {
 				return
 			}
-			if err := n.store.Delete(b); err != nil {
-				n.log.Warn("replica not deleted", "block", b.String(), "err", err)
+			if err := how(block); err != nil {
+				n.log.Warn("replica not deleted", "block", block.String(), "err", err)
 			}
 		})
+	}
+	for _, b := range o.Delete {
+		remove(b, n.store.Delete)
+	}
+	for _, b := range o.Discard {
+		remove(b, n.store.Discard)
+	}
+	for _, b := range o.Verify {
+		n.scrub.Order(metadata.BlockID(b.GetId()))
 	}
 	for _, r := range o.Replicate {
 		b := blockOf(r.Block)
@@ -66,7 +75,7 @@ func (n *session) obey(o *pb.Orders) {
 		b := blockOf(r.Block)
 		n.recovers.add(job{block: b.ID, generation: metadata.Generation(r.RecoveryId)}, func(ctx context.Context) {
 			if valid() {
-				n.recoverBlock(ctx, b, metadata.Generation(r.RecoveryId), r.Replicas, r.Truncate)
+				n.recoverBlock(ctx, r)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 
 // Time-outs of a block recovery.
 const (
-	peerTime   = 10 * time.Second // for each question to another datanode
+	peerTime   = 4 * time.Second  // for each question to another datanode; the namenode waits 10 s for the whole
 	commitTime = 30 * time.Second // to find a leader that takes the result
 )
 
@@ -41,17 +41,27 @@ type offer struct {
 // With truncate, 1 + a length, the block is cut to that length in step 2: the file is being truncated.
 //
 // A recovery that fails is tried again by the namenode under a higher id.
-func (s *Server) recoverBlock(ctx context.Context, b metadata.Block, recovery metadata.Generation, nodes []*pb.DatanodeID, truncate int64) {
+func (s *Server) recoverBlock(ctx context.Context, order *pb.Recover) {
+	b, recovery, truncate := blockOf(order.Block), metadata.Generation(order.RecoveryId), order.Truncate
 	log := s.log.With("block", b.String(), "recovery", uint64(recovery))
-	offers, silent, err := s.collect(ctx, b, recovery, nodes)
+	offers, silent, err := s.collect(ctx, b, recovery, order.Replicas)
 	if err != nil {
 		log.Warn("block recovery given up", "err", err)
 		return
 	}
+	for _, id := range order.Missing {
+		silent = append(silent, fmt.Errorf("%s is dead", id))
+	}
 	part, length, err := decide(b, offers)
-	if err == nil && len(part) == 0 && len(silent) > 0 {
-		// Somebody who does not answer may have the bytes that everybody else lacks.
-		err = fmt.Errorf("no replica among those that answer, and some do not: %w", errors.Join(silent...))
+	if err == nil && len(silent) > 0 {
+		if err = worthWaiting(b, part, length); err != nil && order.PatienceOver && (len(part) > 0 || b.Length == 0) {
+			log.Error("block recovery goes on without datanodes that may have more of the block: they were waited for long enough, and what they come back with goes to their trash",
+				"length", length, "reason", err, "absent", errors.Join(silent...))
+			err = nil
+		}
+		if err != nil {
+			err = fmt.Errorf("%w, and some datanodes do not answer: %w", err, errors.Join(silent...))
+		}
 	}
 	if cut := truncate - 1; err == nil && truncate > 0 {
 		if len(part) == 0 || length < cut {
@@ -141,19 +151,43 @@ func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.B
 	return r, nil
 }
 
-// decide applies the rules: replicas older than the block or empty take no part. If one is finalized, its length is the
+// worthWaiting says why datanodes that do not answer should be waited for: they may have bytes that were acknowledged and
+// that everybody else lacks. A deviation from HDFS, which goes on unless nobody answers. Bytes of an RBW or finalized
+// replica are all there; one that waits for recovery (RWR) may have lost its end with the power of its machine.
+func worthWaiting(b metadata.Block, part []offer, length int64) error {
+	switch {
+	case len(part) == 0:
+		return errors.New("no replica among those that answer")
+	case length < b.Length:
+		return fmt.Errorf("the replicas of those that answer have %d bytes, and %d were acknowledged", length, b.Length)
+	case part[0].state == datanode.RWR:
+		return fmt.Errorf("those that answer have restarted, and may have lost what is behind the %d bytes that they have", length)
+	}
+	return nil
+}
+
+// decide applies the rules: replicas older than the block or empty take no part, nor do those shorter than what the
+// namenode knows to have been acknowledged, b.Length, if there are others. If one is finalized, its length is the
 // block's, and finalized ones and RBW of that length take part; else the shortest RBW decides, and RBW take part; else
 // the shortest RWR. No part means that the block is empty and goes away.
 func decide(b metadata.Block, offers []offer) (part []offer, length int64, err error) {
-	best := datanode.Temporary
+	var candidates, complete []offer
 	for _, o := range offers {
 		if o.block.Generation >= b.Generation && o.block.Length > 0 {
-			part = append(part, o)
-			best = better(best, o.state)
+			candidates = append(candidates, o)
+			if o.block.Length >= b.Length {
+				complete = append(complete, o)
+			}
 		}
 	}
-	candidates := part
-	part, length = nil, -1
+	if len(complete) > 0 {
+		candidates = complete
+	}
+	best := datanode.Temporary
+	for _, o := range candidates {
+		best = better(best, o.state)
+	}
+	length = -1
 	for _, o := range candidates {
 		if o.state != best {
 			continue

@@ -16,6 +16,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/status"
@@ -32,7 +33,7 @@ type Server struct {
 	sessions []*session
 	transfer *transfer.Server
 	trust    *trust
-	suspects *suspects
+	scrub    *scrub.Scrubber
 	clients  *clients
 	peers    peers
 	pages    *status.Pages
@@ -69,7 +70,7 @@ func New(cfg Config) (*Server, error) {
 		replicas: newCrew("replicate", replicateWorkers), deletes: newCrew("delete", deleteWorkers), recovers: newCrew("recover", recoverWorkers),
 	}
 	s.store, err = blockstore.Open(blockstore.Config{
-		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Logger: cfg.Logger,
+		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,
 		OnChange:       s.changed,
 		OnVolumeFailed: func(datanode.VolumeStatus) { s.volumeFailed() },
 	})
@@ -77,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("datanode: %w", err)
 	}
 	s.id = cfg.id(s.store.Identity().Datanode)
-	s.suspects = newSuspects(s.store, s.log)
+	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
 	s.clients = newClients(s)
 	s.peers = peers{secret: cfg.Secret}
 	s.trust = newTrust(cfg.Secret, cfg.Door.Daemon(), s.askTrust)
@@ -86,7 +87,8 @@ func New(cfg Config) (*Server, error) {
 		Store:        s.store,
 		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
-		Suspect:      s.suspects.add,
+		Broken:       s.scrub.Order,
+		Accused:      s.scrub.Accuse,
 		Refused:      s.cfg.Door.Record,
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
@@ -137,7 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.ipcServer().Serve(ctx, s.guard(s.cfg.IPC, "datanode IPC", 1)) })
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.trust.run(ctx); return nil })
-	g.Go(func() error { s.suspects.run(ctx); return nil })
+	g.Go(func() error { s.scrub.Run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
 	for _, c := range []*crew{&s.replicas, &s.deletes, &s.recovers} {
 		g.Go(func() error { c.run(ctx); return nil })

@@ -459,7 +459,7 @@ func TestBlockRecoveryThroughThePrimary(t *testing.T) {
 
 	// But not while somebody who may have bytes does not answer.
 	gone := &pb.DatanodeID{Uuid: "gone", Ip: "127.0.0.1", GrpcPort: 1}
-	nodes[0].recoverBlock(context.Background(), metadata.Block{ID: 9, Generation: 1001}, 1012, append([]*pb.DatanodeID{gone}, ids...), 0)
+	nodes[0].recoverBlock(context.Background(), &pb.Recover{Block: &pb.Block{Id: 9, Generation: 1001}, RecoveryId: 1012, Replicas: append([]*pb.DatanodeID{gone}, ids...)})
 	if len(n.commits) != 2 {
 		t.Errorf("committed %v", n.commits[2])
 	}
@@ -478,15 +478,20 @@ func TestWhoTakesPartInARecovery(t *testing.T) {
 		part   []int
 		length int64
 		err    bool
+		known  int64 // what the namenode knows to have been acknowledged
 	}{
-		{"finalized decides, RBW of its length join", []o{{fin, 1, 100}, {rbw, 1, 100}, {rbw, 1, 120}, {rwr, 1, 100}}, []int{0, 1}, 100, false},
-		{"the shortest RBW", []o{{rbw, 1, 100}, {rbw, 1, 90}, {rwr, 1, 10}}, []int{0, 1}, 90, false},
-		{"else the shortest RWR", []o{{rwr, 1, 100}, {rwr, 1, 90}}, []int{0, 1}, 90, false},
-		{"old ones take no part", []o{{fin, 0, 100}, {rbw, 1, 90}}, []int{1}, 90, false},
-		{"empty ones take no part", []o{{rbw, 1, 0}, {rwr, 1, 90}}, []int{1}, 90, false},
-		{"nothing", []o{{rbw, 1, 0}}, nil, 0, false},
-		{"newer ones do", []o{{rbw, 2, 80}, {rbw, 1, 90}}, []int{0, 1}, 80, false},
-		{"finalized of two lengths", []o{{fin, 1, 100}, {fin, 1, 90}}, nil, 0, true},
+		{"finalized decides, RBW of its length join", []o{{fin, 1, 100}, {rbw, 1, 100}, {rbw, 1, 120}, {rwr, 1, 100}}, []int{0, 1}, 100, false, 0},
+		{"the shortest RBW", []o{{rbw, 1, 100}, {rbw, 1, 90}, {rwr, 1, 10}}, []int{0, 1}, 90, false, 0},
+		{"else the shortest RWR", []o{{rwr, 1, 100}, {rwr, 1, 90}}, []int{0, 1}, 90, false, 0},
+		{"old ones take no part", []o{{fin, 0, 100}, {rbw, 1, 90}}, []int{1}, 90, false, 0},
+		{"empty ones take no part", []o{{rbw, 1, 0}, {rwr, 1, 90}}, []int{1}, 90, false, 0},
+		{"nothing", []o{{rbw, 1, 0}}, nil, 0, false, 0},
+		{"newer ones do", []o{{rbw, 2, 80}, {rbw, 1, 90}}, []int{0, 1}, 80, false, 0},
+		{"finalized of two lengths", []o{{fin, 1, 100}, {fin, 1, 90}}, nil, 0, true, 0},
+		{"of finalized ones of two lengths the one that is too short is left out", []o{{fin, 1, 276207}, {fin, 1, 227640}, {fin, 1, 276207}}, []int{0, 2}, 276207, false, 229660},
+		{"so is an RBW", []o{{rbw, 1, 100}, {rbw, 1, 90}}, []int{0}, 100, false, 95},
+		{"a finalized one that is too short does not decide", []o{{fin, 1, 90}, {rwr, 1, 100}}, []int{1}, 100, false, 95},
+		{"when all are too short there is nothing better", []o{{rbw, 1, 80}, {rbw, 1, 90}}, []int{0, 1}, 80, false, 95},
 	} {
 		var offers []offer
 		for i, x := range c.offers {
@@ -495,7 +500,7 @@ func TestWhoTakesPartInARecovery(t *testing.T) {
 				block: metadata.Block{ID: 7, Generation: metadata.Generation(x.gen), Length: x.length}, state: x.state,
 			})
 		}
-		part, length, err := decide(metadata.Block{ID: 7, Generation: 1}, offers)
+		part, length, err := decide(metadata.Block{ID: 7, Generation: 1, Length: c.known}, offers)
 		var who []int
 		for _, p := range part {
 			who = append(who, int(p.node.Uuid[0]-'0'))
@@ -503,6 +508,51 @@ func TestWhoTakesPartInARecovery(t *testing.T) {
 		if fmt.Sprint(who) != fmt.Sprint(c.part) || length != c.length || (err != nil) != c.err {
 			t.Errorf("%s: %v with length %d, %v; want %v with %d", c.name, who, length, err, c.part, c.length)
 		}
+	}
+}
+
+// A recovery does not settle on what those have who lost the end of their replicas, while others may come back with it. When
+// they have been waited for long enough it does.
+func TestRecoveryWaitsForWhoMayHaveMore(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	dir := t.TempDir()
+	d, stop := startDatanode(t, secret, dir, n)
+	waitReady(t, d)
+	putOpen(t, d, 7, 1001, strings.Repeat("x", 1000))
+	putOpen(t, d, 8, 1001, strings.Repeat("x", 1000))
+	check(t, stop())
+	d, _ = startDatanode(t, secret, dir, n) // its replicas wait for recovery now
+	waitReady(t, d)
+	putOpen(t, d, 9, 1001, strings.Repeat("x", 1000))
+	silent := &pb.DatanodeID{Uuid: "silent", Ip: "127.0.0.1", GrpcPort: 1}
+	recovery := uint64(2000)
+	for _, c := range []struct {
+		name    string
+		order   *pb.Recover
+		settles bool
+		length  int64
+	}{
+		{"one does not answer", &pb.Recover{Block: &pb.Block{Id: 7}, Replicas: []*pb.DatanodeID{d.id, silent}}, false, 0},
+		{"one is dead", &pb.Recover{Block: &pb.Block{Id: 7}, Replicas: []*pb.DatanodeID{d.id}, Missing: []string{"dead"}}, false, 0},
+		{"patience is over", &pb.Recover{Block: &pb.Block{Id: 7}, Replicas: []*pb.DatanodeID{d.id}, Missing: []string{"dead"}, PatienceOver: true}, true, 1000},
+		{"everybody answers", &pb.Recover{Block: &pb.Block{Id: 8}, Replicas: []*pb.DatanodeID{d.id}}, true, 1000},
+		{"too short, and one is dead", &pb.Recover{Block: &pb.Block{Id: 9, Length: 1001}, Replicas: []*pb.DatanodeID{d.id}, Missing: []string{"dead"}}, false, 0},
+		{"nobody has it, and one is dead", &pb.Recover{Block: &pb.Block{Id: 10}, Replicas: []*pb.DatanodeID{d.id}, Missing: []string{"dead"}}, false, 0},
+		{"acknowledged bytes are waited for without an end", &pb.Recover{Block: &pb.Block{Id: 10, Length: 5}, Replicas: []*pb.DatanodeID{d.id}, Missing: []string{"dead"}, PatienceOver: true}, false, 0},
+		{"an RBW has everything", &pb.Recover{Block: &pb.Block{Id: 9, Length: 900}, Replicas: []*pb.DatanodeID{d.id, silent}}, true, 1000},
+	} {
+		recovery++
+		c.order.Block.Generation, c.order.RecoveryId = 1001, recovery
+		n.mu.Lock()
+		n.commits = nil
+		n.mu.Unlock()
+		d.recoverBlock(t.Context(), c.order)
+		n.mu.Lock()
+		if (len(n.commits) == 1) != c.settles || c.settles && n.commits[0].Length != c.length {
+			t.Errorf("%s: committed %v", c.name, n.commits)
+		}
+		n.mu.Unlock()
 	}
 }
 

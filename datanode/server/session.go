@@ -359,6 +359,7 @@ var changeKinds = map[datanode.ChangeKind]pb.BlockChange_Kind{
 	datanode.Received:  pb.BlockChange_RECEIVED,
 	datanode.Deleted:   pb.BlockChange_DELETED,
 	datanode.Corrupt:   pb.BlockChange_CORRUPT,
+	datanode.Verified:  pb.BlockChange_VERIFIED,
 }
 
 func wireChange(c datanode.Change) *pb.BlockChange {

@@ -17,15 +17,36 @@ func (s *Server) newPages() *status.Pages {
 	})
 }
 
+// scrubHealth is how far the scrubber is on a volume, counted since the start of the process.
+type scrubHealth struct {
+	// Begun is when the pass under way, or the last one, began.
+	Begun    string `json:"pass_begun,omitempty"`
+	Done     bool   `json:"pass_done"`
+	Replicas int64  `json:"verified_replicas"`
+	Bytes    int64  `json:"verified_bytes"`
+	Damaged  int64  `json:"damaged"`
+	Waiting  int64  `json:"suspects_waiting"`
+}
+
+func (s *Server) scrubbed(volume string) scrubHealth {
+	st, _ := s.scrub.Status(volume)
+	h := scrubHealth{Done: st.Done, Replicas: st.Replicas, Bytes: st.Bytes, Damaged: st.Damaged, Waiting: st.Waiting}
+	if !st.Begun.IsZero() {
+		h.Begun = st.Begun.UTC().Format(time.RFC3339)
+	}
+	return h
+}
+
 type volumeHealth struct {
-	ID        string `json:"id"`
-	Path      string `json:"path"`
-	Type      string `json:"type"`
-	Capacity  int64  `json:"capacity"`
-	Used      int64  `json:"used"`
-	Remaining int64  `json:"remaining"`
-	Replicas  int    `json:"replicas"`
-	Failed    string `json:"failed,omitempty"`
+	ID        string      `json:"id"`
+	Path      string      `json:"path"`
+	Type      string      `json:"type"`
+	Capacity  int64       `json:"capacity"`
+	Used      int64       `json:"used"`
+	Remaining int64       `json:"remaining"`
+	Replicas  int         `json:"replicas"`
+	Failed    string      `json:"failed,omitempty"`
+	Scrub     scrubHealth `json:"scrub"`
 }
 
 type namenodeHealth struct {
@@ -52,6 +73,7 @@ func (s *Server) health() health {
 	h := health{UUID: own.Datanode, Cluster: own.Cluster, BlockPool: own.BlockPool, Transfers: s.transfer.Active()}
 	for _, v := range s.store.Volumes() {
 		o := volumeHealth{ID: v.ID, Path: v.Path, Type: v.Type.String(), Capacity: v.Capacity, Used: v.Used, Remaining: v.Remaining, Replicas: v.Replicas}
+		o.Scrub = s.scrubbed(v.ID)
 		if v.Failed != nil {
 			o.Failed = v.Failed.Error()
 		}
@@ -126,6 +148,9 @@ func (s *Server) figures(to status.Sample) {
 		to.Gauge("hops_datanode_volume_capacity_bytes", "Bytes that the volume has for replicas.", float64(v.Capacity), label...)
 		to.Gauge("hops_datanode_volume_used_bytes", "Bytes that replicas take.", float64(v.Used), label...)
 		to.Gauge("hops_datanode_volume_remaining_bytes", "Bytes that are free for replicas.", float64(v.Remaining), label...)
+		to.Counter("hops_datanode_scrubbed_bytes_total", "Bytes of replicas that were verified in the background.", float64(v.Scrub.Bytes), label...)
+		to.Counter("hops_datanode_scrub_damaged_total", "Replicas that were found damaged in the background.", float64(v.Scrub.Damaged), label...)
+		to.Gauge("hops_datanode_scrub_suspects", "Replicas that somebody called damaged and that wait to be verified.", float64(v.Scrub.Waiting), label...)
 		to.Gauge("hops_datanode_volume_replicas", "Replicas on the volume.", float64(v.Replicas), label...)
 	}
 	for _, n := range h.Namenodes {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -131,6 +132,6 @@ func BenchmarkVerify(b *testing.B) {
 	mustBegin(b, block(1, 1, 0), setup{stage: stageCreate}, d).send(pattern(dtp.DataSize), benchBlock)
 	b.SetBytes(benchBlock)
 	for b.Loop() {
-		check(b, d.store.Verify(context.Background(), 1))
+		check(b, d.store.Verify(context.Background(), 1, datanode.VerifyOptions{}))
 	}
 }

@@ -105,8 +105,8 @@ func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb
 	}
 	out := &sender{w: p.Conn, rd: rd, sum: dtp.DefaultChecksum, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
 	if err := out.send(0, have.Visible); err != nil {
-		if errors.Is(out.failed, dtp.ErrChecksum) {
-			s.suspect(b.ID, true)
+		if out.failed != nil {
+			s.broken(b.ID)
 		}
 		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -42,11 +43,13 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 	sent, err := c.answer(op, rd, off, end)
 	rd.Close()
 	if err != nil {
+		c.broken(b.ID)
 		return err
 	}
 	if !sent {
-		c.suspect(b.ID, false)
-		return errDone // clients leave when they have what they want
+		// Clients leave when they have what they want; that says nothing about the replica (HDFS's BlockSender, too, takes
+		// no notice of a broken pipe).
+		return errDone
 	}
 	status := new(hadooppb.ClientReadStatusProto)
 	_ = c.nc.SetReadDeadline(time.Now().Add(c.cfg.Read))
@@ -59,13 +62,15 @@ func (c *conn) read(ctx context.Context, op *hadooppb.OpReadBlockProto) error {
 	switch status.GetStatus() {
 	case hadooppb.Status_SUCCESS, hadooppb.Status_CHECKSUM_OK:
 		return nil
-	default:
-		c.suspect(b.ID, status.GetStatus() == hadooppb.Status_ERROR_CHECKSUM)
-		return errDone
+	case hadooppb.Status_ERROR_CHECKSUM:
+		if c.cfg.Accused != nil {
+			c.cfg.Accused(b.ID, c.cfg.Share(c.nc))
+		}
 	}
+	return errDone
 }
 
-// answer sends what a READ_BLOCK asks for. sent: all of it. An error is the replica's fault, which the store knows.
+// answer sends what a READ_BLOCK asks for. sent: all of it. An error is the replica's fault.
 func (c *conn) answer(op *hadooppb.OpReadBlockProto, rd datanode.Reader, off, end int64) (sent bool, err error) {
 	out := &sender{w: c.nc, rd: rd, refresh: func() { _ = c.nc.SetWriteDeadline(time.Now().Add(c.cfg.Write)) }}
 	out.sum = dtp.DefaultChecksum
@@ -89,9 +94,9 @@ func (c *conn) answer(op *hadooppb.OpReadBlockProto, rd datanode.Reader, off, en
 	return out.send(start, end) == nil, out.failed
 }
 
-func (s *Server) suspect(id metadata.BlockID, certain bool) {
-	if s.cfg.Suspect != nil {
-		s.cfg.Suspect(id, certain)
+func (s *Server) broken(id metadata.BlockID) {
+	if s.cfg.Broken != nil {
+		s.cfg.Broken(id)
 	}
 }
 
@@ -160,6 +165,9 @@ func (o *sender) send(start, end int64) error {
 				return err
 			}
 			k, err := tcp.ReadFrom(&io.LimitedReader{R: file, N: n})
+			if diskFailed(err) {
+				return o.broken(err)
+			}
 			if err != nil {
 				return err
 			}
@@ -173,6 +181,16 @@ func (o *sender) send(start, end int64) error {
 	}
 	o.buf = dtp.AppendHeader(o.buf, dtp.Header{Offset: end, Seqno: o.seqno, Last: true}, 0)
 	return o.flush()
+}
+
+// diskFailed tells an error of sendfile that comes from the file from those of the socket.
+func diskFailed(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EIO, syscall.EBADMSG, syscall.ENODATA, syscall.ENXIO, syscall.EROFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *sender) broken(err error) error {

@@ -27,9 +27,12 @@ type Config struct {
 	Trust Trust
 	// BlockPool returns the pool that blocks must be of, empty while it is not known; nil accepts all.
 	BlockPool func() string
-	// Suspect hears of blocks that a client could not read to the end. certain says that it saw a wrong checksum. It must
-	// not block; nil does nothing.
-	Suspect func(id metadata.BlockID, certain bool)
+	// Broken hears of replicas that this server could not read, or that did not match their checksums. It must not block;
+	// nil does nothing.
+	Broken func(id metadata.BlockID)
+	// Accused hears of replicas of which a client says that they do not match their checksums, and whose share the client's
+	// connection uses. It must not block; nil does nothing.
+	Accused func(id metadata.BlockID, user uint32)
 	// UseHostnames makes the server find other datanodes by name instead of by address.
 	UseHostnames bool
 	// FirstRequest and KeepAlive are how long a connection may wait for its first and for a further request. 0 is 60 s and

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,8 @@ type node struct {
 	kill  func() // cuts all connections and waits
 
 	mu       sync.Mutex
-	suspects []metadata.BlockID
+	suspects []metadata.BlockID // broken
+	accused  []metadata.BlockID
 }
 
 const pool = "BP-1-127.0.0.1-1"
@@ -73,12 +75,15 @@ func startOne(t testing.TB, change ...func(*Config)) *node {
 	cfg := Config{
 		Store: d.store, Trust: trusted, BlockPool: func() string { return pool }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		KeepAlive: 200 * time.Millisecond,
-		Suspect: func(id metadata.BlockID, certain bool) {
+		Broken: func(id metadata.BlockID) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			if certain {
-				d.suspects = append(d.suspects, id)
-			}
+			d.suspects = append(d.suspects, id)
+		},
+		Accused: func(id metadata.BlockID, _ uint32) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.accused = append(d.accused, id)
 		},
 	}
 	for _, f := range change {
@@ -579,16 +584,59 @@ func TestDamageIsNotCopiedAndIsReported(t *testing.T) {
 	if _, err := dial(t, nodes[0]).read(block(7, 5, 0), 0, 400_000); !errors.Is(err, dtp.ErrChecksum) {
 		t.Errorf("read ended in %v", err)
 	}
-	for range 1000 {
-		nodes[0].mu.Lock()
-		n := len(nodes[0].suspects)
-		nodes[0].mu.Unlock()
-		if n == 2 {
+	nodes[0].heard("what it found itself, and what a client said", func(n *node) bool { return len(n.suspects) == 1 && len(n.accused) == 1 })
+}
+
+// heard waits until the server has told enough of its suspicions.
+func (d *node) heard(what string, ok func(n *node) bool) {
+	d.t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+		d.mu.Lock()
+		done, suspects, accused := ok(d), slices.Clone(d.suspects), slices.Clone(d.accused)
+		d.mu.Unlock()
+		if done {
 			return
 		}
+		if time.Now().After(end) {
+			d.t.Fatalf("%s: never; suspects are %v, accused are %v", what, suspects, accused)
+		}
+	}
+}
+
+// A data file that became shorter is found by whoever reads it to the end, also when the kernel sends it.
+func TestAShortenedReplicaIsNoticed(t *testing.T) {
+	d := startOne(t)
+	data := pattern(400_000)
+	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, d).writeAll(0, data, "S")
+	check(t, os.Truncate(d.dir+"/blocks/00/00/blk_7", 300_000))
+	if _, err := dial(t, d).read(block(7, 5, 0), 0, 400_000); err == nil {
+		t.Fatal("a replica that lost its end was read")
+	}
+	d.heard("a shortened replica", func(n *node) bool { return slices.Contains(n.suspects, 7) })
+	if err := d.store.Verify(context.Background(), 7, datanode.VerifyOptions{}); !errors.Is(err, metadata.ErrCorrupt) {
+		t.Errorf("verified: %v", err)
+	}
+}
+
+// Readers leave when they have what they want. That is no reason to read the block.
+func TestAReaderWhoLeavesEarlySuspectsNothing(t *testing.T) {
+	d := startOne(t)
+	data := pattern(8 << 20)
+	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, d).writeAll(0, data, "S")
+	c := dial(t, d)
+	check(t, dtp.WriteOp(c, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{Header: header(block(7, 5, 0), "reader"), Offset: new(uint64(0)), Len: new(uint64(len(data)))}))
+	if _, err := dtp.ReadResponse(c.r); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	for end := time.Now().Add(30 * time.Second); d.srv.Active() > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
-	t.Errorf("suspects are %v", nodes[0].suspects)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.srv.Active() > 0 || len(d.suspects)+len(d.accused) > 0 {
+		t.Errorf("%d connections; suspects are %v, accused are %v", d.srv.Active(), d.suspects, d.accused)
+	}
 }
 
 func flip(t testing.TB, name string, off int64) {

@@ -16,6 +16,13 @@ func (f osFile) Writeback(off, n int64) {
 	}
 }
 
+// Forget is what keeps a scrubber from verifying memory instead of the disk.
+func (f osFile) Forget(off, n int64) {
+	if c, err := f.SyscallConn(); err == nil {
+		_ = c.Control(func(fd uintptr) { _ = unix.Fadvise(int(fd), off, n, unix.FADV_DONTNEED) })
+	}
+}
+
 // Allocate makes extents. Page by page they would be looked for, reserved and counted, which costs ext4 a third of a write.
 func (f osFile) Allocate(off, n int64) {
 	if c, err := f.SyscallConn(); err == nil {

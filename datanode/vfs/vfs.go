@@ -50,6 +50,9 @@ type File interface {
 	Allocate(off, n int64)
 	// Writeback asks the kernel to begin writing the range out, without waiting and without any promise.
 	Writeback(off, n int64)
+	// Forget drops the clean pages of the range from the cache, without any promise: what is read next comes from the disk,
+	// and what was read once does not push out what others need.
+	Forget(off, n int64)
 	// Punch gives the space of a range back, which reads as zeros then. It is one change: after a crash all of it has
 	// happened or none. Where the file system has no holes only the first sector of the range becomes zero. Offset and length
 	// are multiples of 4096.

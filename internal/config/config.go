@@ -77,6 +77,8 @@ type Namenode struct {
 	// DeadAfter is how long a silent datanode counts as alive; default 90s. StaleAfter is when it is avoided; default 10s.
 	DeadAfter  time.Duration `yaml:"dead_after"`
 	StaleAfter time.Duration `yaml:"stale_after"`
+	// RecoveryPatience is how long the recovery of a block waits for datanodes that are away and may have more of it; default 10m.
+	RecoveryPatience time.Duration `yaml:"recovery_patience"`
 	// Heartbeat is what datanodes are told; default 3s.
 	Heartbeat time.Duration `yaml:"heartbeat"`
 }
@@ -90,6 +92,14 @@ type Datanode struct {
 	GRPC     string   `yaml:"grpc"`
 	// Reserve is the free space on each volume below which it takes no new replicas; default 256MiB.
 	Reserve Size `yaml:"reserve"`
+	// ScrubRate is how much of each volume is verified a second; default 8MiB. ScrubEvery is the least time between the
+	// beginnings of two passes over everything; default 504h.
+	ScrubRate  Size          `yaml:"scrub_rate"`
+	ScrubEvery time.Duration `yaml:"scrub_every"`
+	// Trash is how long replicas are kept that are not wanted but whose file nobody deleted; default 24h.
+	Trash time.Duration `yaml:"trash"`
+	// FailedVolumesTolerated is with how many volumes that do not work the datanode starts; default all but one.
+	FailedVolumesTolerated *int `yaml:"failed_volumes_tolerated"`
 }
 
 // Volume is one directory of block files.
@@ -221,6 +231,10 @@ func (f *File) Validate() error {
 		n.DeadAfter = cmp.Or(n.DeadAfter, 90*time.Second)
 		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)
 		n.Heartbeat = cmp.Or(n.Heartbeat, 3*time.Second)
+		n.RecoveryPatience = cmp.Or(n.RecoveryPatience, 10*time.Minute)
+		if n.RecoveryPatience < 0 {
+			wrong("namenode.recovery_patience: %v is negative", n.RecoveryPatience)
+		}
 		if n.DeadAfter <= n.Heartbeat {
 			wrong("namenode.dead_after: %v is not above the heartbeat of %v", n.DeadAfter, n.Heartbeat)
 		}
@@ -245,6 +259,18 @@ func (f *File) Validate() error {
 			address("datanode."+a.name, *a.addr)
 		}
 		d.Reserve = cmp.Or(d.Reserve, 256<<20)
+		d.ScrubRate = cmp.Or(d.ScrubRate, 8<<20)
+		d.ScrubEvery = cmp.Or(d.ScrubEvery, 504*time.Hour)
+		d.Trash = cmp.Or(d.Trash, 24*time.Hour)
+		if n := d.FailedVolumesTolerated; n != nil && (*n < 0 || *n >= len(d.Volumes)) {
+			wrong("datanode.failed_volumes_tolerated: %d of %d volumes; at least one has to work", *n, len(d.Volumes))
+		}
+		if d.ScrubRate < 64<<10 {
+			wrong("datanode.scrub_rate: %v a second would never come to an end; the least is 64KiB", d.ScrubRate)
+		}
+		if d.ScrubEvery < 0 || d.Trash < 0 {
+			wrong("datanode: scrub_every is %v and trash %v, neither may be negative", d.ScrubEvery, d.Trash)
+		}
 	}
 	if r := f.ResourceManager; r != nil {
 		need("resourcemanager.data", r.Data)

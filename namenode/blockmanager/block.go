@@ -24,7 +24,7 @@ type place int32
 type odd struct {
 	at         place
 	state      namenode.ReplicaState
-	corrupt    bool // a reader or the scrubber found it damaged
+	corrupt    bool // its datanode found it damaged
 	generation metadata.Generation
 	length     int64
 }
@@ -48,6 +48,8 @@ type more struct {
 	copies   []*transfer
 	recovery *recovery
 	tried    []namenode.NodeID // primaries of recoveries that came to nothing
+	since    time.Time         // when the first of these recoveries began
+	doubt    *doubt            // somebody said that a replica is damaged
 }
 
 func (b *block) extra() *more {
@@ -59,7 +61,7 @@ func (b *block) extra() *more {
 
 // trim drops an empty extension.
 func (b *block) trim() {
-	if e := b.more; e != nil && len(e.odd) == 0 && len(e.expect) == 0 && len(e.copies) == 0 && e.recovery == nil && len(e.tried) == 0 {
+	if e := b.more; e != nil && len(e.odd) == 0 && len(e.expect) == 0 && len(e.copies) == 0 && e.recovery == nil && len(e.tried) == 0 && e.doubt == nil {
 		b.more = nil
 	}
 }
@@ -104,7 +106,7 @@ func (m *Manager) Put(now time.Time, nb Block) {
 		b.good = b.good[:0]
 		closed := b.open && !nb.Open
 		if b.more != nil && b.more.recovery != nil && (closed || nb.Generation >= b.more.recovery.id) {
-			b.more.recovery, b.more.tried = nil, nil
+			b.more.endRecovery()
 		}
 		b.generation, b.length, b.want, b.open = nb.Generation, nb.Length, want, nb.Open
 		if e := b.more; e != nil {
@@ -157,6 +159,7 @@ func (m *Manager) Remove(id metadata.BlockID) {
 	}
 	m.setHealth(b, healthy, -1)
 	m.dropCopies(b)
+	m.settle(b)
 	m.toOrphans(id, b)
 	delete(m.blocks, id)
 	if m.leading && len(m.orphans[id]) > 0 {
@@ -201,10 +204,16 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 		m.leaveVolume(old.at, p, id)
 		// Found damaged, and a report that merely lists it does not heal it.
 		o.corrupt = old.corrupt && old.at == p && old.generation == o.generation
+		if old.at != p || old.generation != o.generation {
+			m.unmark(b, old.at)
+		}
 	}
 	good := slices.IndexFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node })
 	if good >= 0 {
 		m.leaveVolume(b.good[good], p, id)
+		if b.good[good] != p || o.generation != b.generation {
+			m.unmark(b, b.good[good])
+		}
 	}
 	if b.matches(o) {
 		if known >= 0 {
@@ -259,7 +268,9 @@ func (m *Manager) remove(p place, id metadata.BlockID) {
 		return
 	}
 	b.good = slices.DeleteFunc(b.good, func(g place) bool { return g == p })
+	delete(v.node.verify, id)
 	if b.more != nil {
+		m.unmark(b, p)
 		b.more.odd = slices.DeleteFunc(b.more.odd, func(o odd) bool { return o.at == p })
 		b.trim()
 	}

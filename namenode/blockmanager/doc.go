@@ -30,6 +30,8 @@
 //     replica out of two, two leaders could otherwise each delete another one);
 //  3. at the moment an order is sent (again), the block still has its wanted number of other live good replicas.
 //
+// While somebody has doubts about a replica of a block (doubt.go), only replicas that were verified since count in the third.
+//
 // An orphan is deleted only if its id is not above the highest id ever handed out: a namenode that lost the end of its
 // log must not delete what it forgot.
 package blockmanager

@@ -26,6 +26,10 @@ type Config struct {
 	RepeatAfter time.Duration
 	// RecoveryTimeout is how long the primary of a block recovery has before another attempt is due. Default 10 s.
 	RecoveryTimeout time.Duration
+	// RecoveryPatience is how long the recovery of a block waits for holders that do not answer, while those that do may have
+	// lost the end of their replicas. Then it settles on what there is, and what the others come back with goes to their
+	// trash. Default 10 min. More waits longer for machines that boot slowly; less closes files of lost ones sooner.
+	RecoveryPatience time.Duration
 	// Grace is how long the nodes of a just finished pipeline have to report their replicas before the block counts as
 	// under-replicated. Default 10 s.
 	Grace time.Duration
@@ -46,6 +50,7 @@ func (c *Config) setDefaults() {
 	set(&c.CopyTimeout, 2*time.Minute)
 	set(&c.RepeatAfter, 5*time.Second)
 	set(&c.RecoveryTimeout, 10*time.Second)
+	set(&c.RecoveryPatience, 10*time.Minute)
 	set(&c.Grace, 10*time.Second)
 	if c.MinReplication <= 0 {
 		c.MinReplication = 1
@@ -82,6 +87,10 @@ type Manager struct {
 
 	recovering []metadata.BlockID
 
+	doubtful  queue          // blocks in doubt
+	words     map[string]int // suspects per user
+	suspected int            // all of them
+
 	watched   map[metadata.BlockID]int
 	satisfied []metadata.BlockID
 
@@ -102,6 +111,7 @@ func New(c Config) *Manager {
 		orphans: map[metadata.BlockID][]odd{},
 		nodes:   map[namenode.NodeID]*node{},
 		watched: map[metadata.BlockID]int{},
+		words:   map[string]int{},
 	}
 }
 
@@ -132,6 +142,7 @@ func (m *Manager) forgetOrders() {
 	for _, n := range m.order {
 		touched = append(touched, sortedKeys(n.doomed)...)
 		n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
+		n.verify = nil
 		n.incoming, n.outgoing = 0, 0
 		n.fresh, n.asked, n.askedAt = false, false, time.Time{}
 		n.candidate.Scheduled = 0
@@ -145,7 +156,7 @@ func (m *Manager) forgetOrders() {
 	m.copies = nil
 	for _, id := range m.recovering {
 		if b := m.blocks[id]; b != nil && b.more != nil {
-			b.more.recovery, b.more.tried = nil, nil
+			b.more.endRecovery()
 		}
 	}
 	m.recovering = nil
@@ -168,6 +179,7 @@ func (m *Manager) Reset() {
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil
+	m.doubtful, m.words, m.suspected = queue{}, map[string]int{}, 0
 }
 
 // random draws from the seeded source.

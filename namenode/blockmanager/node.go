@@ -32,8 +32,9 @@ type node struct {
 	askedAt  time.Time
 	renewed  bool // registered since asked
 	doomed   map[metadata.BlockID]*doom
-	doomNew  queue // of doomed, not sent yet
-	doomSent queue // in the order of the last sending
+	doomNew  queue                          // of doomed, not sent yet
+	doomSent queue                          // in the order of the last sending
+	verify   map[metadata.BlockID]time.Time // replicas to be verified, and when the order was sent
 	outgoing int
 	incoming int
 }
@@ -81,12 +82,21 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		n.info = &info
 		n.candidate.Node = &info
 	}
+	if n.incarnation != incarnation { // it has forgotten what it was asked
+		n.verify = nil
+	}
 	n.incarnation = incarnation
 	n.report = nil
 	n.renewed = true
 	m.setReported(n, n.alive, false)
 	m.revive(now, n)
 	m.setVolumes(n, volumes)
+	for _, v := range n.order { // a datanode names all that it has, failed ones too
+		if !v.failed && !slices.ContainsFunc(volumes, func(nv namenode.Volume) bool { return nv.ID == v.id }) {
+			v.failed = true
+			m.empty(v)
+		}
+	}
 }
 
 // Known reports whether a node is registered and alive.
@@ -185,7 +195,7 @@ func (m *Manager) bury(n *node) {
 	n.stale, n.candidate.Dead = true, true
 	n.report, n.recent = nil, nil
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
-	n.fresh, n.asked = false, false
+	n.fresh, n.asked, n.verify = false, false, nil
 	m.abortCopies(n)
 	for _, v := range n.order {
 		m.empty(v)
@@ -204,6 +214,7 @@ func (m *Manager) leave() {
 		for len(v.leaving) > 0 && budget > 0 {
 			id := v.leaving[0]
 			v.leaving = v.leaving[1:]
+			m.remember(v.place, id)
 			m.remove(v.place, id)
 			budget--
 		}

@@ -18,20 +18,29 @@ type Recover struct {
 	Block      metadata.Block
 	RecoveryID metadata.Generation
 	Replicas   []*namenode.Node
+	// Missing are dead nodes that may hold a replica too.
+	Missing []namenode.NodeID
+	// PatienceOver: whoever does not answer has been waited for long enough.
+	PatienceOver bool
 }
 
 // Orders is the work for one node.
 type Orders struct {
 	Replicate []Replicate
 	Delete    []metadata.Block
-	Recover   []Recover
+	// Discard is Delete of replicas that are not what the namespace wants, but whose file nobody has deleted: the node keeps
+	// them for a while.
+	Discard []metadata.Block
+	// Verify asks a node to compare its replicas with their checksums.
+	Verify  []metadata.Block
+	Recover []Recover
 	// Report: register and report in full again.
 	Report bool
 }
 
 // Empty reports whether there is nothing to do.
 func (o *Orders) Empty() bool {
-	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Recover) == 0 && !o.Report
+	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Discard) == 0 && len(o.Verify) == 0 && len(o.Recover) == 0 && !o.Report
 }
 
 // Orders returns what a node should be told now: orders it was not told yet, and those told RepeatAfter ago or longer
@@ -62,7 +71,10 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		}
 		r := b.more.recovery
 		r.sent = now
-		order := Recover{Block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, RecoveryID: r.id}
+		order := Recover{
+			Block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, RecoveryID: r.id,
+			Missing: m.Missing(id), PatienceOver: now.Sub(b.more.since) >= m.config.RecoveryPatience,
+		}
 		for _, h := range m.holders(b) {
 			if h.alive {
 				order.Replicas = append(order.Replicas, h.info)
@@ -71,8 +83,9 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		o.Recover = append(o.Recover, order)
 	}
 	if !m.paused && m.allReported() {
-		o.Delete = m.deletions(now, n, due)
+		m.deletions(now, n, due, &o)
 	}
+	o.Verify = m.verifications(now, n)
 	if n.asked && due(n.askedAt) {
 		n.askedAt = now
 		o.Report = true
@@ -81,50 +94,55 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 }
 
 // deletions takes the deletions due from a node's lists, and is the third gate: one that would hurt now is taken back.
-func (m *Manager) deletions(now time.Time, n *node, due func(time.Time) bool) []metadata.Block {
-	var out []metadata.Block
+func (m *Manager) deletions(now time.Time, n *node, due func(time.Time) bool, out *Orders) {
+	full := func() bool { return len(out.Delete)+len(out.Discard) >= m.config.Deletes }
 	for range n.doomNew.len() {
-		if len(out) == m.config.Deletes {
-			return out
+		if full() {
+			return
 		}
 		id, _ := n.doomNew.pop()
-		out = m.sentence(now, n, id, out)
+		m.sentence(now, n, id, out)
 	}
 	for range n.doomSent.len() {
 		id, _ := n.doomSent.pop()
-		if d := n.doomed[id]; d != nil && (!due(d.sent) || len(out) == m.config.Deletes) {
+		if d := n.doomed[id]; d != nil && (!due(d.sent) || full()) {
 			n.doomSent.unpop(id) // all behind it were sent later
 			break
 		}
-		out = m.sentence(now, n, id, out)
+		m.sentence(now, n, id, out)
 	}
-	return out
 }
 
-// sentence appends one deletion to out if it still stands.
-func (m *Manager) sentence(now time.Time, n *node, id metadata.BlockID, out []metadata.Block) []metadata.Block {
+// sentence adds one deletion to out if it still stands.
+func (m *Manager) sentence(now time.Time, n *node, id metadata.BlockID, out *Orders) {
 	d := n.doomed[id]
 	if d == nil {
-		return out
+		return
 	}
 	if b := m.blocks[id]; b != nil && !m.stands(id, b, d) {
 		delete(n.doomed, id)
 		m.update(id, b)
-		return out
+		return
 	}
 	d.sent = now
 	n.doomSent.push(id)
-	return append(out, d.block)
+	if d.why == orphaned || d.why == surplus {
+		out.Delete = append(out.Delete, d.block)
+	} else {
+		out.Discard = append(out.Discard, d.block)
+	}
 }
 
 // stands reports whether a replica of a living block may go.
 func (m *Manager) stands(id metadata.BlockID, b *block, d *doom) bool {
-	live := m.live(id, b)
+	sure := m.sure(id, b)
 	switch d.why {
 	case surplus:
-		return !b.open && b.generation == d.block.Generation && live >= int(b.want)
+		return !b.open && b.generation == d.block.Generation && sure >= int(b.want)
 	case useless:
-		return !b.open && live >= m.config.MinReplication
+		return !b.open && sure >= m.config.MinReplication
+	case broken:
+		return !b.open && sure >= int(b.want)
 	}
 	return false // an orphan whose block has come
 }

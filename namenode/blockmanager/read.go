@@ -8,7 +8,8 @@ import (
 	"github.com/gohops/hops/namenode/placement"
 )
 
-// Locate lists where a block can be read, the closest to reader (a host name or IP) first and silent nodes last. For an
+// Locate lists where a block can be read, the closest to reader (a host name or IP) first silent nodes behind them, and
+// suspect replicas last. For an
 // open block that is its pipeline. corrupt: all replicas known are damaged, and they are what is listed.
 func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []namenode.Location, corrupt bool) {
 	b := m.blocks[id]
@@ -61,7 +62,10 @@ func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []nameno
 		if n.stale {
 			distance += 2
 		}
-		return distance<<62 | mix(spread+uint64(p))>>2
+		if b.suspect(p) {
+			distance += 4
+		}
+		return distance<<61 | mix(spread+uint64(p))>>3
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if rank(a) < rank(b) {

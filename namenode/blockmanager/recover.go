@@ -17,6 +17,8 @@ type recovery struct {
 	told    bool // reported as overdue
 }
 
+func (e *more) endRecovery() { e.recovery, e.tried, e.since = nil, nil, time.Time{} }
+
 // Expect tells the pipeline of an open block: where replicas are being written to.
 func (m *Manager) Expect(id metadata.BlockID, targets []namenode.Location) {
 	b := m.blocks[id]
@@ -53,6 +55,36 @@ func (m *Manager) holders(b *block) []*node {
 	}
 	for _, p := range b.good {
 		add(p)
+	}
+	return out
+}
+
+// remember keeps a dead node, or a failed volume's node, among the holders of an open block: it may come back with bytes
+// that the others have lost.
+func (m *Manager) remember(p place, id metadata.BlockID) {
+	b := m.blocks[id]
+	if b == nil || !b.open || b.more == nil || slices.Contains(b.more.expect, p) {
+		return
+	}
+	for _, o := range b.more.odd {
+		if o.at == p && o.generation >= b.generation && !o.corrupt {
+			b.more.expect = append(b.more.expect, p)
+			return
+		}
+	}
+}
+
+// Missing lists the dead nodes that may hold a replica of a block.
+func (m *Manager) Missing(id metadata.BlockID) []namenode.NodeID {
+	b := m.blocks[id]
+	if b == nil {
+		return nil
+	}
+	var out []namenode.NodeID
+	for _, h := range m.holders(b) {
+		if !h.alive {
+			out = append(out, h.info.ID)
+		}
 	}
 	return out
 }
@@ -99,6 +131,9 @@ func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadat
 	e := b.extra()
 	if e.recovery == nil {
 		m.recovering = append(m.recovering, id)
+	}
+	if e.since.IsZero() {
+		e.since = now
 	}
 	e.recovery = &recovery{id: recoveryID, begun: now}
 	m.choosePrimary(b)

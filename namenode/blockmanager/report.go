@@ -111,7 +111,9 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 				n.report.deleted[c.Block.ID] = struct{}{}
 			}
 		case namenode.Corrupt:
-			m.damaged(n, c.Block)
+			m.damaged(now, n, c.Block)
+		case namenode.Verified:
+			m.verified(now, n, c.Block)
 		}
 		if c.Kind != namenode.Deleted && n.report != nil {
 			delete(n.report.deleted, c.Block.ID)
@@ -136,38 +138,6 @@ func (m *Manager) receiving(v *volume, blk metadata.Block) {
 		}
 	}
 	m.apply(v.place, namenode.Replica{Block: blk, State: namenode.Writing})
-}
-
-// damaged marks a node's replica of a block as corrupt. A generation of 0 means whichever is there.
-func (m *Manager) damaged(n *node, blk metadata.Block) {
-	b := m.blocks[blk.ID]
-	if b == nil {
-		return
-	}
-	for i, p := range b.good {
-		if m.volumes[p].node != n || (blk.Generation != 0 && blk.Generation != b.generation) {
-			continue
-		}
-		b.good = append(b.good[:i], b.good[i+1:]...)
-		e := b.extra()
-		e.odd = append(e.odd, odd{at: p, state: namenode.Finalized, corrupt: true, generation: b.generation, length: b.length})
-		m.update(blk.ID, b)
-		return
-	}
-	if i := m.indexOnNode(b.odds(), n); i >= 0 {
-		o := &b.more.odd[i]
-		if blk.Generation == 0 || blk.Generation == o.generation {
-			o.corrupt = true
-			m.update(blk.ID, b)
-		}
-	}
-}
-
-// Damaged takes a reader's word that a node's replica is corrupt (reportBadBlocks).
-func (m *Manager) Damaged(id namenode.NodeID, blk metadata.Block) {
-	if n := m.nodes[id]; n != nil {
-		m.damaged(n, blk)
-	}
 }
 
 // Watch asks to be told by Satisfied when a finalized replica of the block arrives or the block is removed. Each Watch

@@ -140,6 +140,12 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 					d.wire[to] = d.wire[to][1:]
 				}
 			},
+			"word": func(t *rapid.T) { // a reader's, true of no replica
+				if leader >= 0 {
+					id := metadata.BlockID(rapid.Int64Range(1, int64(nextID)).Draw(t, "block"))
+					mgr[leader].Suspect(now, pick("accused").id, metadata.Block{ID: id}, "reader")
+				}
+			},
 			"elect": func(t *rapid.T) {
 				if leader >= 0 && rapid.Bool().Draw(t, "notices") {
 					mgr[leader].Follow() // or it does not know yet, and goes on giving orders of its term
@@ -173,11 +179,18 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 					return
 				}
 				d.term = p.term
-				for _, b := range p.orders.Delete {
+				for _, b := range slices.Concat(p.orders.Delete, p.orders.Discard) {
 					if d.has[b.ID] {
 						delete(d.has, b.ID)
 					}
 					d.tell(namenode.Change{Kind: namenode.Deleted, Block: b})
+				}
+				for _, b := range p.orders.Verify {
+					kind := namenode.Deleted
+					if d.has[b.ID] {
+						kind = namenode.Verified
+					}
+					d.tell(namenode.Change{Kind: kind, Block: b})
 				}
 				for _, r := range p.orders.Replicate {
 					if !d.has[r.Block.ID] {

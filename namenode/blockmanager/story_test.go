@@ -3,6 +3,7 @@ package blockmanager
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +25,10 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata pr
 //	block ID gen=N len=N want=N [open]        Put            remove ID       Remove
 //	expect ID NAME...                         pipeline of an open block
 //	report NAME [ID:GEN:LEN[:rbw|rwr]]...     a full report of its first volume; report2 of a second one
-//	volume NAME fails
-//	receiving|received|deleted|damaged NAME ID:GEN:LEN
+//	volume NAME fails | volume NAME gone      the latter shows when it registers again
+//	receiving|received|deleted|damaged|verified NAME ID:GEN:LEN
+//	suspect NAME ID:GEN:LEN by USER           a reader's word
+//	restart NAME                              register with another incarnation
 //	lead TERM | follow | pause | resume | horizon ID | reset
 //	tick DURATION                             time passes, beats arrive, Tick; prints what it noticed
 //	orders                                    what every node is told
@@ -87,6 +90,8 @@ type stage struct {
 	names   []string
 	silent  map[string]bool
 	reports uint64
+	// incarnation is that of who registers.
+	incarnation uint64
 }
 
 func newStage() *stage {
@@ -129,14 +134,24 @@ func (s *stage) do(t *testing.T, line string) string {
 			return args[0] + " has to register\n"
 		}
 	case "volume":
+		if args[1] == "gone" {
+			s.volumes[args[0]] = nil
+			break
+		}
 		for i := range s.volumes[args[0]] {
 			s.volumes[args[0]][i].Failed = true
 		}
-	case "receiving", "received", "deleted", "damaged":
-		kind := map[string]namenode.ChangeKind{"receiving": namenode.Receiving, "received": namenode.Received, "deleted": namenode.Deleted, "damaged": namenode.Corrupt}[f[0]]
+	case "receiving", "received", "deleted", "damaged", "verified":
+		kind := map[string]namenode.ChangeKind{"receiving": namenode.Receiving, "received": namenode.Received, "deleted": namenode.Deleted, "damaged": namenode.Corrupt, "verified": namenode.Verified}[f[0]]
 		if !s.m.Changes(s.now, id(0), []namenode.Change{{Kind: kind, Block: replica(args[1]).Block, Volume: namenode.VolumeID(args[0] + "1")}}) {
 			return args[0] + " has to register\n"
 		}
+	case "suspect":
+		heard := s.m.Suspect(s.now, id(0), replica(args[1]).Block, args[3])
+		return [...]string{Suspected: "suspected", Known: "known", TooMany: "too many"}[heard] + "\n"
+	case "restart":
+		s.incarnation++
+		s.register(args[0], opts)
 	case "lead":
 		s.m.Lead(s.now, uint64(number(args[0])))
 	case "follow":
@@ -177,7 +192,7 @@ func (s *stage) register(name string, opts map[string]string) {
 		s.volumes[name] = []namenode.Volume{{ID: namenode.VolumeID(name + "1"), Type: namenode.Disk, Capacity: 1 << 40, Remaining: free}}
 	}
 	s.silent[name] = false
-	s.m.Register(s.now, namenode.Node{ID: namenode.NodeID(name), IP: "ip-" + name, Host: "host-" + name, Rack: opts["rack"], TransferPort: 9866}, s.volumes[name], 1)
+	s.m.Register(s.now, namenode.Node{ID: namenode.NodeID(name), IP: "ip-" + name, Host: "host-" + name, Rack: opts["rack"], TransferPort: 9866}, s.volumes[name], s.incarnation)
 }
 
 func (s *stage) tick(t *testing.T, d string) string {
@@ -212,8 +227,21 @@ func (s *stage) orders() string {
 		for _, d := range o.Delete {
 			fmt.Fprintf(&out, "%s: delete %d_%d\n", n, d.ID, d.Generation)
 		}
+		for _, d := range o.Discard {
+			fmt.Fprintf(&out, "%s: discard %d_%d\n", n, d.ID, d.Generation)
+		}
+		for _, v := range o.Verify {
+			fmt.Fprintf(&out, "%s: verify %d_%d\n", n, v.ID, v.Generation)
+		}
 		for _, r := range o.Recover {
-			fmt.Fprintf(&out, "%s: recover %d_%d as %d from %s\n", n, r.Block.ID, r.Block.Generation, r.RecoveryID, nodeNames(r.Replicas))
+			fmt.Fprintf(&out, "%s: recover %d_%d as %d from %s", n, r.Block.ID, r.Block.Generation, r.RecoveryID, nodeNames(r.Replicas))
+			if len(r.Missing) > 0 {
+				fmt.Fprintf(&out, " missing %v", r.Missing)
+			}
+			if r.PatienceOver {
+				out.WriteString(" patience is over")
+			}
+			out.WriteString("\n")
 		}
 		if o.Report {
 			fmt.Fprintf(&out, "%s: report\n", n)
@@ -244,6 +272,14 @@ func (m *Manager) show(id metadata.BlockID) string {
 	}
 	slices.Sort(good)
 	out += fmt.Sprintf(" good=%v", good)
+	if d := b.inDoubt(); d != nil && len(d.suspects) > 0 {
+		var bad []string
+		for _, k := range d.suspects {
+			bad = append(bad, string(m.volumes[k.at].node.info.ID))
+		}
+		slices.Sort(bad)
+		out += fmt.Sprintf(" suspect=%v", bad)
+	}
 	if odds := b.odds(); len(odds) > 0 {
 		out += " odd=" + m.showOdd(odds)
 	}
@@ -312,6 +348,23 @@ func (m *Manager) check(t checker) {
 				t.Errorf("volume %s indexes block %d, which does not know it", v.id, id)
 			}
 		}
+	}
+	words, suspected := map[string]int{}, 0
+	for id, b := range m.blocks {
+		d := b.inDoubt()
+		if d == nil {
+			continue
+		}
+		for _, k := range d.suspects {
+			words[k.by]++
+			suspected++
+			if _, ok := m.volumes[k.at].blocks[id]; !ok {
+				t.Errorf("block %d: suspect on %s, where it is not", id, m.volumes[k.at].id)
+			}
+		}
+	}
+	if !maps.Equal(words, m.words) || suspected != m.suspected {
+		t.Errorf("counted suspects %v, %d; want %v, %d", m.words, m.suspected, words, suspected)
 	}
 	silent := 0
 	for _, n := range m.order {

@@ -35,9 +35,11 @@ type doom struct {
 type reason uint8
 
 const (
-	orphaned reason = iota // its block is gone
-	surplus                // a good one too many
-	useless                // an odd one, and there are good ones
+	orphaned   reason = iota // its block is gone
+	surplus                  // a good one too many
+	useless                  // an odd one, and there are good ones
+	broken                   // a damaged one, and there are enough good ones that were verified since
+	unfinished               // an orphan that was being written
 )
 
 // dooms reports whether the node is to delete its replica of a block.
@@ -75,6 +77,7 @@ func (m *Manager) Tick(now time.Time) Events {
 	}
 	m.leave()
 	m.endGraces(now)
+	m.lookAtDoubts(now)
 	if !m.leading {
 		m.sweep()
 		return ev
@@ -188,6 +191,13 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block) bool {
 	}
 	choice := placement.Choose(m.candidates, req)
 	if len(choice.Targets) == 0 {
+		for _, p := range m.inPlace(id, b) {
+			if len(choice.Targets) < missing {
+				choice.Targets = append(choice.Targets, m.volumes[p].location())
+			}
+		}
+	}
+	if len(choice.Targets) == 0 {
 		return false
 	}
 	t := &transfer{block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, source: source, begun: now}
@@ -206,41 +216,53 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block) bool {
 	return true
 }
 
-// source is the least busy node that can give the block away.
+// source is the least busy node that can give the block away; a suspect one only if there is no other.
 func (m *Manager) source(id metadata.BlockID, b *block) *node {
 	var best *node
+	bad := false
 	for _, p := range b.good {
 		v := m.volumes[p]
 		n := v.node
 		if !v.usable() || n.stale || n.dooms(id) || n.outgoing >= m.config.Streams {
 			continue
 		}
-		if best == nil || n.outgoing < best.outgoing {
-			best = n
+		suspect := b.suspect(p)
+		if best == nil || bad && !suspect || bad == suspect && n.outgoing < best.outgoing {
+			best, bad = n, suspect
 		}
 	}
 	return best
 }
 
-// arrived takes a node off the targets of a block's copies.
+// arrived takes a node off the targets of a block's copies. What came as a copy was verified on its way.
 func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
 	if b.more == nil {
 		return
 	}
 	for _, t := range b.more.copies {
-		m.dropTarget(t, n)
+		if at := m.dropTarget(t, n); at >= 0 && b.more.doubt != nil {
+			for _, p := range b.good { // perhaps on another volume than was asked for
+				if m.volumes[p].node == n && find(b.more.doubt.intact, p) < 0 {
+					b.more.doubt.intact = append(b.more.doubt.intact, mark{at: p, when: t.begun})
+				}
+			}
+		}
 	}
 	m.cleanCopies(b)
 }
 
-func (m *Manager) dropTarget(t *transfer, n *node) {
+// dropTarget returns the target dropped, -1 if there is none.
+func (m *Manager) dropTarget(t *transfer, n *node) place {
+	at := place(-1)
 	t.targets = slices.DeleteFunc(t.targets, func(p place) bool {
 		if m.volumes[p].node != n {
 			return false
 		}
 		n.incoming = max(0, n.incoming-1)
+		at = p
 		return true
 	})
+	return at
 }
 
 // cleanCopies ends the copies of a block that have no target left.
@@ -322,7 +344,11 @@ func (m *Manager) doomStrays() {
 			continue
 		}
 		for _, o := range m.orphans[id] {
-			m.doom(m.volumes[o.at].node, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, orphaned)
+			why := orphaned
+			if o.state != namenode.Finalized {
+				why = unfinished
+			}
+			m.doom(m.volumes[o.at].node, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, why)
 		}
 	}
 }
@@ -357,25 +383,30 @@ func (m *Manager) tidyBlocks() {
 
 // tidyBlock orders the deletion of what a block does not need. True: there is more to do, later.
 func (m *Manager) tidyBlock(id metadata.BlockID, b *block) bool {
-	live := m.live(id, b)
+	sure := m.sure(id, b)
 	want := int(b.want)
 	again := false
 	if odds := b.odds(); len(odds) > 0 {
 		// Odd replicas go when they are not needed any more, or when they occupy the only nodes left for good ones. Those
-		// of the pipeline may still turn good.
-		enough := live >= want || (live >= m.config.MinReplication && m.pending(b) == 0 && !m.room(b))
+		// of the pipeline may still turn good. Damaged ones wait until enough others are sure; where those have no room, a
+		// copy takes their place.
+		enough := sure >= want || (sure >= m.config.MinReplication && m.pending(b) == 0 && !m.room(b))
 		for _, o := range odds {
 			n := m.volumes[o.at].node
+			why := useless
+			if o.corrupt {
+				why = broken
+			}
 			switch {
 			case !n.alive || n.dooms(id):
-			case enough && !m.awaited(b, n):
-				m.doom(n, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, useless)
+			case why == broken && sure >= want, why == useless && enough && !m.awaited(b, n):
+				m.doom(n, metadata.Block{ID: id, Generation: o.generation, Length: o.length}, why)
 			default:
 				again = true
 			}
 		}
 	}
-	for range live - want {
+	for range sure - want {
 		victim := m.victim(id, b)
 		if !m.freshHolders(b) || victim == nil {
 			return true
@@ -383,7 +414,7 @@ func (m *Manager) tidyBlock(id metadata.BlockID, b *block) bool {
 		m.doom(victim, metadata.Block{ID: id, Generation: b.generation, Length: b.length}, surplus)
 	}
 	m.update(id, b)
-	return again
+	return again || m.live(id, b) > want
 }
 
 // awaited reports whether a node was part of the pipeline of a block that was closed just now, and may yet report it.

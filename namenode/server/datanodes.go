@@ -178,8 +178,21 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	for _, x := range o.Delete {
 		m.Delete = append(m.Delete, wireBlock(x))
 	}
+	for _, x := range o.Discard {
+		m.Discard = append(m.Discard, wireBlock(x))
+	}
+	for _, x := range o.Verify {
+		m.Verify = append(m.Verify, wireBlock(x))
+	}
 	for _, x := range o.Recover {
-		m.Recover = append(m.Recover, &pb.Recover{Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas), Truncate: s.truncation(x.Block.ID, x.RecoveryID)})
+		r := &pb.Recover{
+			Block: wireBlock(x.Block), RecoveryId: uint64(x.RecoveryID), Replicas: wireNodes(x.Replicas),
+			Truncate: s.truncation(x.Block.ID, x.RecoveryID), PatienceOver: x.PatienceOver,
+		}
+		for _, id := range x.Missing {
+			r.Missing = append(r.Missing, string(id))
+		}
+		m.Recover = append(m.Recover, r)
 	}
 	return m, !o.Empty()
 }
@@ -248,7 +261,7 @@ func (d *datanodes) BlocksChanged(_ context.Context, r *pb.BlocksChangedRequest)
 	changes := make([]namenode.Change, 0, len(r.Changes))
 	for _, c := range r.Changes {
 		kind := namenode.ChangeKind(c.Kind)
-		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Corrupt || len(c.VolumeId) > maxIDLength {
+		if c.Block == nil || kind < namenode.Receiving || kind > namenode.Verified || len(c.VolumeId) > maxIDLength {
 			return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "a change without block or kind"))
 		}
 		changes = append(changes, namenode.Change{Kind: kind, Block: fromWire(c.Block), Volume: namenode.VolumeID(c.VolumeId)})

@@ -229,8 +229,8 @@ func TestAdditionalDatanodesAndNewPipelines(t *testing.T) {
 	if ok, err := w.complete(); err != nil || !ok {
 		t.Fatalf("complete: %t, %v", ok, err)
 	}
-	all[second].received("delete the stale replica", func(o *pb.Orders) bool {
-		return len(o.Delete) == 1 && o.Delete[0].Id == int64(b.ID) && o.Delete[0].Generation == uint64(b.Generation)
+	all[second].received("discard the stale replica", func(o *pb.Orders) bool {
+		return len(o.Discard) == 1 && o.Discard[0].Id == int64(b.ID) && o.Discard[0].Generation == uint64(b.Generation)
 	})
 }
 

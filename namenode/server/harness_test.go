@@ -360,7 +360,7 @@ func (d *datanode) session(ctx context.Context, l *link) error {
 
 func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 	d.mu.Lock()
-	if len(o.Replicate)+len(o.Delete)+len(o.Recover) > 0 {
+	if len(o.Replicate)+len(o.Delete)+len(o.Discard)+len(o.Recover) > 0 {
 		d.orders = append(d.orders, o)
 	}
 	mute := d.mute
@@ -368,7 +368,7 @@ func (d *datanode) obey(ctx context.Context, l *link, o *pb.Orders) {
 	if mute {
 		return
 	}
-	for _, b := range o.Delete {
+	for _, b := range slices.Concat(o.Delete, o.Discard) {
 		d.mu.Lock()
 		delete(d.replicas, b.Id)
 		d.mu.Unlock()

@@ -187,7 +187,10 @@ func (s *Server) pass(now time.Time) {
 	}
 	for _, id := range ev.Overdue {
 		if o, ok := s.ns.BlockOwner(id); ok {
-			s.log.Warn("block recovery is overdue, trying again", "block", o.Block, "recovery", o.RecoveryID)
+			s.soft.mu.Lock()
+			missing := s.soft.m.Missing(id)
+			s.soft.mu.Unlock()
+			s.log.Warn("block recovery is overdue, trying again", "block", o.Block, "recovery", o.RecoveryID, "missing", missing)
 			s.recover(r, o.INode, namespace.RecoveryHolder, nil)
 		}
 	}

@@ -70,6 +70,9 @@ type Config struct {
 	Heartbeat time.Duration
 	// StaleAfter and DeadAfter are the silences after which a datanode is avoided and given up. Defaults 10 s, 90 s.
 	StaleAfter, DeadAfter time.Duration
+	// RecoveryPatience is how long a block recovery waits for datanodes that may have more of the block than those that
+	// answer. Default 10 min.
+	RecoveryPatience time.Duration
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
@@ -182,7 +185,7 @@ func New(c Config) (*Server, error) {
 		long: make(chan struct{}, longReads),
 	}
 	s.soft.init(blockmanager.Config{
-		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, Seed: seedOf(c.ID),
+		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),
 	})
 	s.leases.init()
 	s.serveWith()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -8,6 +9,7 @@ import (
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/blockmanager"
 )
 
 // simple proposes a command of which only success matters.
@@ -217,19 +219,42 @@ func (s *Server) SetReplication(c metadata.Caller, path string, replication int,
 	s.yesNo(&c, namenode.Retry{}, e, done)
 }
 
-// ReportBad implements namenode.Writer. It is soft state: a leader that does not know asks again by the next reader.
+// ReportBad implements namenode.Writer. Whoever may not read a block's file has not read the block, and is not heard. What is
+// heard makes replicas suspect until their datanodes have verified them; it is soft state, a leader that does not know
+// asks again by the next reader.
 func (s *Server) ReportBad(c metadata.Caller, blocks []namenode.LocatedBlock, done func(error)) {
 	if _, err := s.leading(); err != nil {
 		done(err)
 		return
 	}
+	var refused error
 	for _, b := range blocks {
+		owner, ok := s.ns.BlockOwner(b.Block.ID)
+		var f *namespace.FileInfo
+		if ok {
+			f, ok = s.ns.FileByID(owner.INode)
+		}
+		if !ok {
+			continue // deleted meanwhile
+		}
+		if err := s.ns.CheckAccess(c, f.Path, metadata.Read); err != nil {
+			if refused == nil && !errors.Is(err, metadata.ErrNotExist) {
+				refused = err
+			}
+			continue
+		}
 		for _, l := range b.Locations {
-			s.log.Warn("reader found a corrupt replica", "block", b.Block, "node", l.Node.ID, "user", c.User)
 			s.soft.mu.Lock()
-			s.soft.m.Damaged(l.Node.ID, b.Block)
+			heard := s.soft.m.Suspect(time.Now(), l.Node.ID, b.Block, c.User)
 			s.soft.mu.Unlock()
+			switch heard {
+			case blockmanager.Suspected:
+				s.log.Warn("a reader says that a replica is corrupt, its datanode is asked to verify it", "block", b.Block, "node", l.Node.ID, "user", c.User)
+			case blockmanager.TooMany:
+				s.log.Warn("too many replicas are suspect, a reader is not heard", "block", b.Block, "node", l.Node.ID, "user", c.User)
+			}
 		}
 	}
-	done(nil)
+	s.kickAll()
+	done(refused)
 }

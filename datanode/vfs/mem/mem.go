@@ -484,6 +484,7 @@ func (h *handle) Close() error {
 }
 
 func (h *handle) Writeback(int64, int64) {}
+func (h *handle) Forget(int64, int64)    {}
 
 // Punch clears the range; its space counts as used until the file is gone.
 func (h *handle) Punch(off, n int64) error {

@@ -86,6 +86,8 @@ const (
 	BlockChange_DELETED          BlockChange_Kind = 3
 	// A replica that failed its checksum.
 	BlockChange_CORRUPT BlockChange_Kind = 4
+	// A replica that was read as a whole and matches its checksums, after an order to do so or after it was CORRUPT.
+	BlockChange_VERIFIED BlockChange_Kind = 5
 )
 
 // Enum value maps for BlockChange_Kind.
@@ -96,6 +98,7 @@ var (
 		2: "RECEIVED",
 		3: "DELETED",
 		4: "CORRUPT",
+		5: "VERIFIED",
 	}
 	BlockChange_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -103,6 +106,7 @@ var (
 		"RECEIVED":         2,
 		"DELETED":          3,
 		"CORRUPT":          4,
+		"VERIFIED":         5,
 	}
 )
 
@@ -751,7 +755,13 @@ type Orders struct {
 	// The namenode lost what it knew (it restarted): register and report in full again.
 	Report bool `protobuf:"varint,6,opt,name=report,proto3" json:"report,omitempty"`
 	// The version of the namenode's Trust: GetTrust tells it when it is another one than the datanode has.
-	TrustVersion  uint64 `protobuf:"fixed64,7,opt,name=trust_version,json=trustVersion,proto3" json:"trust_version,omitempty"`
+	TrustVersion uint64 `protobuf:"fixed64,7,opt,name=trust_version,json=trustVersion,proto3" json:"trust_version,omitempty"`
+	// As delete, but the replica is kept in the datanode's trash for a while: it is not what the namespace wants, but nobody
+	// has deleted its file.
+	Discard []*Block `protobuf:"bytes,8,rep,name=discard,proto3" json:"discard,omitempty"`
+	// Replicas to be read and compared with their checksums, because somebody had trouble with them or with another replica
+	// of their block. The answer is a change: VERIFIED, CORRUPT, or DELETED if there is none.
+	Verify        []*Block `protobuf:"bytes,9,rep,name=verify,proto3" json:"verify,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +845,20 @@ func (x *Orders) GetTrustVersion() uint64 {
 	return 0
 }
 
+func (x *Orders) GetDiscard() []*Block {
+	if x != nil {
+		return x.Discard
+	}
+	return nil
+}
+
+func (x *Orders) GetVerify() []*Block {
+	if x != nil {
+		return x.Verify
+	}
+	return nil
+}
+
 // Replicate copies a finalized replica to targets.
 type Replicate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -891,13 +915,18 @@ func (x *Replicate) GetTargets() []*DatanodeID {
 // Recover makes the receiver primary of a block recovery.
 type Recover struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Block *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	// The length is the least that the block may have: what the namespace knows that its writer had been acknowledged.
+	Block *Block `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
 	// The new generation stamp.
 	RecoveryId uint64 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
 	// All datanodes that may hold a replica, the receiver too.
 	Replicas []*DatanodeID `protobuf:"bytes,3,rep,name=replicas,proto3" json:"replicas,omitempty"`
 	// The recovery cuts the block: 1 + the length that it is to have. 0: it keeps what all replicas have.
-	Truncate      int64 `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"`
+	Truncate int64 `protobuf:"varint,4,opt,name=truncate,proto3" json:"truncate,omitempty"`
+	// Datanodes that may hold a replica too and are dead: what the others have may be too short.
+	Missing []string `protobuf:"bytes,5,rep,name=missing,proto3" json:"missing,omitempty"`
+	// They have been waited for long enough: the recovery goes on without those that do not answer.
+	PatienceOver  bool `protobuf:"varint,6,opt,name=patience_over,json=patienceOver,proto3" json:"patience_over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -958,6 +987,20 @@ func (x *Recover) GetTruncate() int64 {
 		return x.Truncate
 	}
 	return 0
+}
+
+func (x *Recover) GetMissing() []string {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *Recover) GetPatienceOver() bool {
+	if x != nil {
+		return x.PatienceOver
+	}
+	return false
 }
 
 type Replica struct {
@@ -1446,7 +1489,7 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +
-	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\x92\x02\n" +
+	"\bxceivers\x18\x03 \x01(\rR\bxceivers\"\xf6\x02\n" +
 	"\x06Orders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x129\n" +
@@ -1454,16 +1497,20 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x06delete\x18\x04 \x03(\v2\x17.hops.namenode.v1.BlockR\x06delete\x123\n" +
 	"\arecover\x18\x05 \x03(\v2\x19.hops.namenode.v1.RecoverR\arecover\x12\x16\n" +
 	"\x06report\x18\x06 \x01(\bR\x06report\x12#\n" +
-	"\rtrust_version\x18\a \x01(\x06R\ftrustVersion\"r\n" +
+	"\rtrust_version\x18\a \x01(\x06R\ftrustVersion\x121\n" +
+	"\adiscard\x18\b \x03(\v2\x17.hops.namenode.v1.BlockR\adiscard\x12/\n" +
+	"\x06verify\x18\t \x03(\v2\x17.hops.namenode.v1.BlockR\x06verify\"r\n" +
 	"\tReplicate\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x126\n" +
-	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\"\xaf\x01\n" +
+	"\atargets\x18\x02 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\atargets\"\xee\x01\n" +
 	"\aRecover\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
 	"recoveryId\x128\n" +
 	"\breplicas\x18\x03 \x03(\v2\x1c.hops.namenode.v1.DatanodeIDR\breplicas\x12\x1a\n" +
-	"\btruncate\x18\x04 \x01(\x03R\btruncate\"n\n" +
+	"\btruncate\x18\x04 \x01(\x03R\btruncate\x12\x18\n" +
+	"\amissing\x18\x05 \x03(\tR\amissing\x12#\n" +
+	"\rpatience_over\x18\x06 \x01(\bR\fpatienceOver\"n\n" +
 	"\aReplica\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x124\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x1e.hops.namenode.v1.ReplicaStateR\x05state\"\xb7\x01\n" +
@@ -1476,17 +1523,18 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x13BlockReportResponse\"t\n" +
 	"\x14BlocksChangedRequest\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x127\n" +
-	"\achanges\x18\x02 \x03(\v2\x1d.hops.namenode.v1.BlockChangeR\achanges\"\xe6\x01\n" +
+	"\achanges\x18\x02 \x03(\v2\x1d.hops.namenode.v1.BlockChangeR\achanges\"\xf4\x01\n" +
 	"\vBlockChange\x126\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\".hops.namenode.v1.BlockChange.KindR\x04kind\x12-\n" +
 	"\x05block\x18\x02 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1b\n" +
-	"\tvolume_id\x18\x03 \x01(\tR\bvolumeId\"S\n" +
+	"\tvolume_id\x18\x03 \x01(\tR\bvolumeId\"a\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tRECEIVING\x10\x01\x12\f\n" +
 	"\bRECEIVED\x10\x02\x12\v\n" +
 	"\aDELETED\x10\x03\x12\v\n" +
-	"\aCORRUPT\x10\x04\"\x17\n" +
+	"\aCORRUPT\x10\x04\x12\f\n" +
+	"\bVERIFIED\x10\x05\"\x17\n" +
 	"\x15BlocksChangedResponse\"\x80\x02\n" +
 	"!CommitBlockSynchronizationRequest\x12-\n" +
 	"\x05block\x18\x01 \x01(\v2\x17.hops.namenode.v1.BlockR\x05block\x12\x1f\n" +
@@ -1557,35 +1605,37 @@ var file_namenode_api_v1_namenode_proto_depIdxs = []int32{
 	12, // 5: hops.namenode.v1.Orders.replicate:type_name -> hops.namenode.v1.Replicate
 	2,  // 6: hops.namenode.v1.Orders.delete:type_name -> hops.namenode.v1.Block
 	13, // 7: hops.namenode.v1.Orders.recover:type_name -> hops.namenode.v1.Recover
-	2,  // 8: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
-	3,  // 9: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 10: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
-	3,  // 11: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
-	2,  // 12: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
-	0,  // 13: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
-	14, // 14: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
-	18, // 15: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
-	1,  // 16: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
-	2,  // 17: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
-	2,  // 18: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
-	3,  // 19: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
-	5,  // 20: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
-	10, // 21: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
-	15, // 22: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
-	17, // 23: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
-	7,  // 24: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
-	20, // 25: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
-	6,  // 26: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
-	11, // 27: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
-	16, // 28: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
-	19, // 29: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
-	8,  // 30: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
-	21, // 31: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
-	26, // [26:32] is the sub-list for method output_type
-	20, // [20:26] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	2,  // 8: hops.namenode.v1.Orders.discard:type_name -> hops.namenode.v1.Block
+	2,  // 9: hops.namenode.v1.Orders.verify:type_name -> hops.namenode.v1.Block
+	2,  // 10: hops.namenode.v1.Replicate.block:type_name -> hops.namenode.v1.Block
+	3,  // 11: hops.namenode.v1.Replicate.targets:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 12: hops.namenode.v1.Recover.block:type_name -> hops.namenode.v1.Block
+	3,  // 13: hops.namenode.v1.Recover.replicas:type_name -> hops.namenode.v1.DatanodeID
+	2,  // 14: hops.namenode.v1.Replica.block:type_name -> hops.namenode.v1.Block
+	0,  // 15: hops.namenode.v1.Replica.state:type_name -> hops.namenode.v1.ReplicaState
+	14, // 16: hops.namenode.v1.BlockReport.replicas:type_name -> hops.namenode.v1.Replica
+	18, // 17: hops.namenode.v1.BlocksChangedRequest.changes:type_name -> hops.namenode.v1.BlockChange
+	1,  // 18: hops.namenode.v1.BlockChange.kind:type_name -> hops.namenode.v1.BlockChange.Kind
+	2,  // 19: hops.namenode.v1.BlockChange.block:type_name -> hops.namenode.v1.Block
+	2,  // 20: hops.namenode.v1.CommitBlockSynchronizationRequest.block:type_name -> hops.namenode.v1.Block
+	3,  // 21: hops.namenode.v1.CommitBlockSynchronizationRequest.locations:type_name -> hops.namenode.v1.DatanodeID
+	5,  // 22: hops.namenode.v1.Datanodes.Register:input_type -> hops.namenode.v1.RegisterRequest
+	10, // 23: hops.namenode.v1.Datanodes.Heartbeat:input_type -> hops.namenode.v1.Beat
+	15, // 24: hops.namenode.v1.Datanodes.ReportBlocks:input_type -> hops.namenode.v1.BlockReport
+	17, // 25: hops.namenode.v1.Datanodes.BlocksChanged:input_type -> hops.namenode.v1.BlocksChangedRequest
+	7,  // 26: hops.namenode.v1.Datanodes.GetTrust:input_type -> hops.namenode.v1.GetTrustRequest
+	20, // 27: hops.namenode.v1.Datanodes.CommitBlockSynchronization:input_type -> hops.namenode.v1.CommitBlockSynchronizationRequest
+	6,  // 28: hops.namenode.v1.Datanodes.Register:output_type -> hops.namenode.v1.RegisterResponse
+	11, // 29: hops.namenode.v1.Datanodes.Heartbeat:output_type -> hops.namenode.v1.Orders
+	16, // 30: hops.namenode.v1.Datanodes.ReportBlocks:output_type -> hops.namenode.v1.BlockReportResponse
+	19, // 31: hops.namenode.v1.Datanodes.BlocksChanged:output_type -> hops.namenode.v1.BlocksChangedResponse
+	8,  // 32: hops.namenode.v1.Datanodes.GetTrust:output_type -> hops.namenode.v1.Trust
+	21, // 33: hops.namenode.v1.Datanodes.CommitBlockSynchronization:output_type -> hops.namenode.v1.CommitBlockSynchronizationResponse
+	28, // [28:34] is the sub-list for method output_type
+	22, // [22:28] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_namenode_proto_init() }

@@ -1,0 +1,118 @@
+package blockstore
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// twoVolumes makes a store with replicas on both of its volumes, and closes it.
+func twoVolumes(t *testing.T) (a, b string, ids map[string]string, on map[string]metadata.BlockID) {
+	t.Helper()
+	dir := t.TempDir()
+	a, b = filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	h := open(t, vfs.OS, a, b)
+	ids, on = map[string]string{}, map[string]metadata.BlockID{}
+	for id := int64(1); id <= 4; id++ {
+		h.put(id, 1, pattern(40_000))
+	}
+	for _, v := range h.Volumes() {
+		ids[v.Path] = v.ID
+		h.Each(v.ID, func(r datanode.Replica) bool { on[v.Path] = r.Block.ID; return false })
+	}
+	check(t, h.Shutdown())
+	return a, b, ids, on
+}
+
+// A disk that is damaged, or that is not mounted, is a failed volume: the others serve, nothing is formatted, and when it is
+// back its replicas are.
+func TestOneBadDiskLeavesTheOthers(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, dir string) (restore func()){
+		"damaged VERSION": func(t *testing.T, dir string) func() {
+			name := filepath.Join(dir, versionFile)
+			was := must[[]byte](t)(os.ReadFile(name))
+			check(t, os.WriteFile(name, []byte("x"), 0o600))
+			return func() { check(t, os.WriteFile(name, was, 0o600)) }
+		},
+		"not mounted": func(t *testing.T, dir string) func() {
+			check(t, os.Rename(dir, dir+".away"))
+			check(t, os.Mkdir(dir, 0o700))
+			return func() {
+				check(t, os.Remove(dir))
+				check(t, os.Rename(dir+".away", dir))
+			}
+		},
+		"mount point gone": func(t *testing.T, dir string) func() {
+			check(t, os.Rename(dir, dir+".away"))
+			return func() { check(t, os.Rename(dir+".away", dir)) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, ids, on := twoVolumes(t)
+			restore := spoil(t, b)
+			h := open(t, vfs.OS, a, b)
+			v := h.Volumes()
+			if v[0].Failed != nil || v[1].Failed == nil || v[1].ID != ids[b] {
+				t.Errorf("volumes are %+v", v)
+			}
+			if _, ok := h.Replica(on[b]); ok {
+				t.Error("a replica of the absent volume is offered")
+			}
+			h.wantContent(int64(on[a]), pattern(40_000))
+			h.put(9, 1, pattern(40_000))
+			check(t, h.Join("lab", "BP-1"))
+			check(t, h.Shutdown())
+			none := 0
+			cfg := Config{Volumes: []VolumeConfig{{Path: a}, {Path: b}}, FS: vfs.OS, Reserve: -1, Tolerated: &none}
+			if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), b) {
+				t.Errorf("with none tolerated: %v", err)
+			}
+			restore()
+			h = open(t, vfs.OS, a, b)
+			h.wantContent(int64(on[b]), pattern(40_000))
+			if v := h.Volumes(); v[1].ID != ids[b] || v[1].Failed != nil {
+				t.Errorf("when it is back: %+v", v[1])
+			}
+			check(t, h.Shutdown())
+		})
+	}
+}
+
+// An operator says that a new disk takes the place of one that is gone, on the disk itself and once.
+func TestANewDiskIsAccepted(t *testing.T) {
+	a, b, ids, on := twoVolumes(t)
+	check(t, os.RemoveAll(b))
+	check(t, os.Mkdir(b, 0o700))
+	h := open(t, vfs.OS, a, b)
+	if err := h.Volumes()[1].Failed; err == nil || !strings.Contains(err.Error(), acceptFile) || !strings.Contains(err.Error(), ids[b]) {
+		t.Errorf("the empty directory: %v", err)
+	}
+	check(t, h.Shutdown())
+	check(t, os.WriteFile(filepath.Join(b, acceptFile), nil, 0o600))
+	h = open(t, vfs.OS, a, b)
+	v := h.Volumes()[1]
+	if v.Failed != nil || v.ID == ids[b] {
+		t.Errorf("accepted: %+v", v)
+	}
+	h.wantContent(int64(on[a]), pattern(40_000))
+	check(t, h.Shutdown())
+	check(t, os.RemoveAll(b)) // not accepted twice
+	check(t, os.Mkdir(b, 0o700))
+	h = open(t, vfs.OS, a, b)
+	if h.Volumes()[1].Failed == nil {
+		t.Error("the next empty directory is a volume at once")
+	}
+	check(t, h.Shutdown())
+	h = open(t, vfs.OS, a) // a volume taken out of the list is forgotten
+	check(t, h.Shutdown())
+	h = open(t, vfs.OS, a, b)
+	if err := h.Volumes()[1].Failed; err != nil {
+		t.Errorf("a volume that was added: %v", err)
+	}
+	check(t, h.Shutdown())
+}

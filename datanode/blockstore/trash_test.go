@@ -1,0 +1,168 @@
+package blockstore
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/datanode/vfs/mem"
+	"github.com/gohops/hops/metadata"
+)
+
+// lostFiles are the names in the trash of a volume on the operating system's disk.
+func lostFiles(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	check(t, filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if strings.Contains(filepath.Ext(path), "lost") {
+			names = append(names, path)
+		}
+		return err
+	}))
+	return names
+}
+
+// What is discarded is not a replica any more, but its bytes are there for a day, over restarts, wherever they lay.
+func TestDiscardedReplicasAreKeptForADay(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, vfs.OS, dir)
+	h.put(7, 1, pattern(40_000)) // in files
+	h.put(8, 1, pattern(1000))   // in a pack
+	h.put(9, 2, pattern(40_000))
+	check(t, h.Discard(block(7, 1, 0)))
+	check(t, h.Discard(block(8, 1, 0)))
+	check(t, h.Delete(block(9, 2, 0)))
+	if _, ok := h.Replica(7); ok || h.kinds(7) != "RECEIVING RECEIVED DELETED" {
+		t.Errorf("the replica is there, announced %s", h.kinds(7))
+	}
+	names := lostFiles(t, dir)
+	if len(names) != 4 {
+		t.Fatalf("in the trash are %v", names)
+	}
+	for _, name := range names {
+		b := must[[]byte](t)(os.ReadFile(name))
+		size := map[string]int{"7": 40_000, "8": 1000}[strings.Split(filepath.Base(name), "_")[1]]
+		if filepath.Ext(name) == lostData && string(b) != string(pattern(size)) {
+			t.Errorf("%s has other bytes", name)
+		}
+		if filepath.Ext(name) == lostSums && (checkHeader(b[:headerSize], b2id(name)) != nil || string(b[headerSize:]) != string(sumsOf(pattern(size)))) {
+			t.Errorf("%s has other checksums", name)
+		}
+	}
+	h.put(7, 3, pattern(50_000)) // its place is free
+	check(t, h.Shutdown())
+
+	h = open(t, vfs.OS, dir)
+	h.wantContent(7, pattern(50_000))
+	storage := h.Volumes()[0].ID
+	check(t, h.EmptyTrash(storage))
+	if names := lostFiles(t, dir); len(names) != 4 {
+		t.Errorf("after a restart there are %v", names)
+	}
+	h.volumes[0].trash.now = func() time.Time { return time.Now().Add(DefaultKeep + time.Minute) }
+	check(t, h.EmptyTrash(storage))
+	if names := lostFiles(t, dir); len(names) > 0 {
+		t.Errorf("after a day there are %v", names)
+	}
+	check(t, h.Shutdown())
+}
+
+func b2id(name string) metadata.BlockID {
+	l, _, _ := parseLost(filepath.Base(name))
+	return l.id
+}
+
+// The trash is what goes first when room is wanted, and it is never large.
+func TestTheTrashMakesRoom(t *testing.T) {
+	disk := mem.New(4 << 20)
+	h := open(t, disk)
+	room := func() int64 { return h.Volumes()[0].Remaining }
+	before := room()
+	for id := int64(1); id <= 3; id++ {
+		h.put(id, 1, pattern(60_000))
+		check(t, h.Discard(block(id, 1, 0)))
+	}
+	v := h.volumes[0]
+	if n := v.trash.bytes.Load(); n == 0 || n > v.trash.limit {
+		t.Fatalf("%d bytes in the trash, which may have %d", n, v.trash.limit)
+	}
+	if left := room(); before-left > 20_000 { // directories
+		t.Errorf("%d bytes remain, before there were %d: the trash counts as free", left, before)
+	}
+	w, err := h.Create(block(9, 1, 0), datanode.CreateOptions{Expect: room()})
+	check(t, err)
+	check(t, w.Close())
+	if n := v.trash.bytes.Load(); n != 0 {
+		t.Errorf("%d bytes are still in the trash", n)
+	}
+}
+
+// A copy takes the place of a replica that was found damaged; of an intact one it does not.
+func TestACopyTakesThePlaceOfADamagedReplica(t *testing.T) {
+	disk := mem.New(8 << 20)
+	h := open(t, disk)
+	h.put(7, 1, pattern(40_000))
+	_, err := h.Create(block(7, 1, 0), datanode.CreateOptions{Temporary: true})
+	wantKind(t, err, metadata.ErrExist)
+	h.markCorrupt(h.get(7))
+	w, err := h.Create(block(7, 1, 0), datanode.CreateOptions{Temporary: true})
+	check(t, err)
+	check(t, w.Write(0, pattern(40_000), nil))
+	must[datanode.Replica](t)(w.Finalize())
+	h.wantContent(7, pattern(40_000))
+	if k := h.kinds(7); k != "RECEIVING RECEIVED CORRUPT DELETED RECEIVED" || len(h.Corrupt()) > 0 {
+		t.Errorf("announced %s, corrupt are %v", k, h.Corrupt())
+	}
+}
+
+// A replica that was announced as corrupt and is read without a fault again is announced as intact. One whose files have
+// another length is found without reading it.
+func TestVerdictsAreRevisedAndSizesCompared(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, vfs.OS, dir)
+	h.put(7, 1, pattern(40_000))
+	verify := func(tell bool) error { return h.Verify(t.Context(), 7, datanode.VerifyOptions{Tell: tell}) }
+	check(t, verify(false))
+	check(t, verify(true))
+	h.markCorrupt(h.get(7))
+	check(t, verify(false))
+	name := h.volumes[0].dataPath(7)
+	check(t, h.CheckSizes(7))
+	check(t, os.Truncate(name, 30_000))
+	wantKind(t, h.CheckSizes(7), metadata.ErrCorrupt)
+	wantKind(t, verify(false), metadata.ErrCorrupt)
+	check(t, os.WriteFile(name, pattern(40_000), 0o600))
+	check(t, verify(false))
+	check(t, os.Remove(name))
+	wantKind(t, h.CheckSizes(7), metadata.ErrCorrupt)
+	if k := h.kinds(7); k != "RECEIVING RECEIVED VERIFIED CORRUPT VERIFIED CORRUPT VERIFIED CORRUPT" {
+		t.Errorf("announced %s", k)
+	}
+	wantKind(t, h.Verify(t.Context(), 8, datanode.VerifyOptions{Tell: true}), metadata.ErrReplicaNotFound)
+	if k := h.kinds(8); k != "DELETED" {
+		t.Errorf("of a replica that is not there is announced %s", k)
+	}
+}
+
+func TestCursorIsKeptOverRestarts(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, vfs.OS, dir)
+	id := h.Volumes()[0].ID
+	if c, err := h.Cursor(id); err != nil || c != (datanode.Cursor{}) {
+		t.Errorf("of a new volume: %v, %v", c, err)
+	}
+	want := datanode.Cursor{Begun: time.Unix(1e9, 0), After: 77}
+	check(t, h.SetCursor(id, want))
+	check(t, h.Shutdown())
+	h = open(t, vfs.OS, dir)
+	if c, err := h.Cursor(id); err != nil || c != want {
+		t.Errorf("after a restart: %v, %v", c, err)
+	}
+	check(t, os.WriteFile(filepath.Join(dir, scrubFile), []byte("begun=1\nafter=2\n"), 0o600))
+	_, err := h.Cursor(id)
+	wantKind(t, err, metadata.ErrCorrupt)
+	check(t, h.Shutdown())
+}

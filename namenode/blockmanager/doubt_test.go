@@ -1,0 +1,52 @@
+package blockmanager
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// One user's word makes only so many replicas suspect at a time, and leaves others theirs.
+func TestSuspicionHasALimitPerUser(t *testing.T) {
+	m, now := New(Config{}), time.Unix(1e9, 0)
+	m.Register(now, namenode.Node{ID: "a", IP: "a"}, []namenode.Volume{{ID: "a1"}}, 1)
+	m.Lead(now, 1)
+	var replicas []namenode.Replica
+	for id := metadata.BlockID(1); id <= 2*suspectsPerUser; id++ {
+		b := metadata.Block{ID: id, Generation: 1, Length: 1}
+		m.Put(now, Block{Block: b, Replication: 1})
+		replicas = append(replicas, namenode.Replica{Block: b, State: namenode.Finalized})
+	}
+	m.Report(now, "a", 1, "a1", replicas, true)
+	heard := map[string]int{}
+	for _, r := range replicas {
+		for _, user := range []string{"mallory", "reader"} {
+			heard[fmt.Sprint(user, m.Suspect(now, "a", r.Block, user))]++
+		}
+	}
+	if want := fmt.Sprint(map[string]int{
+		fmt.Sprint("mallory", Suspected): suspectsPerUser, fmt.Sprint("mallory", TooMany): suspectsPerUser,
+		fmt.Sprint("reader", Known): suspectsPerUser, fmt.Sprint("reader", Suspected): suspectsPerUser,
+	}); fmt.Sprint(heard) != want {
+		t.Errorf("heard %v, want %v", heard, want)
+	}
+	m.check(t)
+	// What the datanode is asked to verify at a time has a limit too.
+	if n := len(m.Orders(now, "a").Verify); n != verifyWindow {
+		t.Errorf("asked to verify %d replicas, want %d", n, verifyWindow)
+	}
+	m.Changes(now, "a", []namenode.Change{{Kind: namenode.Verified, Block: replicas[0].Block, Volume: "a1"}})
+	if got := m.Suspect(now, "a", replicas[2*suspectsPerUser-1].Block, "mallory"); got != Known {
+		t.Errorf("a replica that is suspect: %d", got)
+	}
+	for _, r := range replicas {
+		m.Remove(r.Block.ID)
+	}
+	m.check(t)
+	if m.suspected != 0 || len(m.words) != 0 {
+		t.Errorf("%d suspects are left, by %v", m.suspected, m.words)
+	}
+}
