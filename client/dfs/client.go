@@ -50,6 +50,13 @@ type Config struct {
 	CloseTimeout time.Duration
 	// Unreachable is how long an operation tries when no namenode accepts a connection. Default 10 s.
 	Unreachable time.Duration
+	// ReplaceDatanode says what happens when a datanode fails while a block is written.
+	ReplaceDatanode ReplacePolicy
+	// HedgedReads is how many reads may be under way that ask a second datanode because the first one is slow. 0 means 16,
+	// -1 none (dfs.client.hedged.read.threadpool.size). HedgeAfter is after how long; 0 means three times what 99 of 100
+	// requests take, between 50 ms and 1 s (dfs.client.hedged.read.threshold.millis).
+	HedgedReads int
+	HedgeAfter  time.Duration
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -65,6 +72,11 @@ type Client struct {
 	leases *leaseRenewer
 
 	packets sync.Pool // of *outPacket
+
+	times    *times
+	suspects *suspects
+	hedging  *hedging
+	stop     context.CancelFunc // ends what the client does by itself
 
 	defaultsMu   sync.Mutex
 	defaults     *ServerDefaults
@@ -120,6 +132,14 @@ func New(config Config) (*Client, error) {
 	}
 	c.rpc = rpc
 	c.peers = newPeerPool(config.UseHostname)
+	limits := defaultTimes
+	limits.heartbeat = min(limits.heartbeat, config.DatanodeTimeout/2)
+	limits.probe = min(limits.probe, config.DatanodeTimeout)
+	c.times = &limits
+	var life context.Context
+	life, c.stop = context.WithCancel(context.Background())
+	c.suspects = newSuspects(life, c.times)
+	c.hedging = &hedging{times: c.times, after: config.HedgeAfter, most: max(firstSet(config.HedgedReads, defaultHedges), 0), credit: hedgeCredit}
 	c.leases = newLeaseRenewer(c)
 	return c, nil
 }
@@ -128,6 +148,8 @@ func New(config Config) (*Client, error) {
 // leases run out.
 func (c *Client) Close() error {
 	c.leases.stop()
+	c.stop()
+	c.suspects.close()
 	c.peers.close()
 	return c.rpc.Close()
 }
