@@ -194,6 +194,7 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 		return Location{}, err
 	}
 	config.User = firstSet(user, currentUser())
+	config.Filesystem = c.DefaultFS()
 	scheme, authority, name, err := splitURI(uri)
 	if err != nil {
 		return Location{}, err
