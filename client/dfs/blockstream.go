@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -20,6 +21,8 @@ type blockStream struct {
 	end     int64 // of the range
 	next    int64 // where the next packet has to start
 	data    []byte
+	// stop ends the watch over the stream's context; nil: it has none.
+	stop func() bool
 }
 
 // openStream asks a datanode for length bytes at offset of a block.
@@ -30,11 +33,24 @@ func (c *Client) openStream(ctx context.Context, b *located, id *hadooppb.Datano
 		Len:           new(uint64(length)),
 		SendChecksums: new(true),
 	}
+	started := time.Now()
 	p, answer, err := c.ask(ctx, id, dtp.OpReadBlock, request)
 	if err != nil {
 		return nil, err
 	}
-	return startStream(c.peers, p, answer, offset, length)
+	c.hedging.answered(time.Since(started))
+	s, err := startStream(c.peers, p, answer, offset, length)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// until ends the stream's reads when ctx ends.
+func (s *blockStream) until(ctx context.Context) {
+	if s.peer != nil {
+		s.stop = s.peer.during(ctx)
+	}
 }
 
 // startStream reads what a datanode sends behind its answer.
@@ -72,7 +88,6 @@ func (s *blockStream) read() ([]byte, error) {
 		if s.peer == nil {
 			return nil, io.EOF
 		}
-		s.peer.patience()
 		p, err := s.packets.Next()
 		if err != nil {
 			return nil, s.broken(err)
@@ -126,6 +141,10 @@ func (s *blockStream) finish() {
 	}
 	p := s.peer
 	s.peer = nil
+	if s.stop != nil && !s.stop() { // and now somebody interrupts it
+		p.close()
+		return
+	}
 	p.owed, _ = dtp.AppendMessage(nil, &hadooppb.ClientReadStatusProto{Status: status.Enum()}) // cannot fail
 	s.pool.put(p, false)
 }
@@ -142,6 +161,9 @@ func (s *blockStream) broken(err error) error {
 func (s *blockStream) close() {
 	s.data = nil
 	if s.peer != nil {
+		if s.stop != nil {
+			s.stop()
+		}
 		s.peer.close()
 		s.peer = nil
 	}

@@ -126,20 +126,17 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 	if mode == CompositeCRC {
 		kind = hadooppb.BlockChecksumTypeProto_COMPOSITE_CRC
 	}
-	request := &hadooppb.OpBlockChecksumProto{
-		Header:               &hadooppb.BaseHeaderProto{Block: block, Token: tokenOf(b.GetBlockToken())},
-		BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind},
-	}
-	var causes []error
-	renewed := false
-	for _, node := range b.GetLocs() {
+	nodes := c.preferred(b.GetLocs())
+	sums, causes := firstAnswer(ctx, c, nodes, func(ctx context.Context, node *hadooppb.DatanodeInfoProto) (*hadooppb.OpBlockChecksumResponseProto, error) {
+		request := &hadooppb.OpBlockChecksumProto{
+			Header:               &hadooppb.BaseHeaderProto{Block: block, Token: tokenOf(b.GetBlockToken())},
+			BlockChecksumOptions: &hadooppb.BlockChecksumOptionsProto{BlockChecksumType: &kind},
+		}
 		p, answer, err := c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
-		if refusedToken(err) && !renewed {
-			renewed = true
-			if request.Header.Token, err = c.renewedToken(ctx, name, b); err != nil {
-				return nil, err
+		if refusedToken(err) {
+			if request.Header.Token, err = c.renewedToken(ctx, name, b); err == nil {
+				p, answer, err = c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
 			}
-			p, answer, err = c.ask(ctx, node.GetId(), dtp.OpBlockChecksum, request)
 		}
 		if err == nil {
 			p.close() // datanodes close after this operation
@@ -148,7 +145,13 @@ func (c *Client) blockChecksum(ctx context.Context, name string, b *hadooppb.Loc
 			}
 			err = fmt.Errorf("%w: the answer holds no checksum", dtp.ErrProtocol)
 		}
-		causes = append(causes, fmt.Errorf("%s: %w", dtp.TransferAddr(node.GetId(), c.config.UseHostname), err))
+		return nil, fmt.Errorf("%s: %w", c.transferAddr(node), err)
+	})
+	if sums != nil {
+		return sums, nil
+	}
+	if ctx.Err() != nil {
+		return nil, wrap("checksum", name, ctx.Err())
 	}
 	return nil, &Error{
 		Op: "checksum", Path: name, Kind: metadata.ErrIO,

@@ -2,6 +2,7 @@ package dfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -48,8 +50,22 @@ type Config struct {
 	DatanodeTimeout time.Duration
 	// CloseTimeout is how long Close, and the start of a new block, wait for the replicas of the last one. Default 60 s.
 	CloseTimeout time.Duration
-	// Unreachable is how long an operation tries when no namenode accepts a connection. Default 10 s.
+	// Unreachable is how long an operation tries when no namenode accepts a connection. Default 10 s; 1 s for a single
+	// namenode that has never answered this client.
 	Unreachable time.Duration
+	// Waiting, if not nil, is called when an operation has been waiting for a namenode for a second and goes on waiting, with
+	// the reason: that none answers, or that none leads. It must not block.
+	Waiting func(why error)
+	// Filesystem is the URI that the configuration names as the file system; it is told to who has given the address of a
+	// port of another kind.
+	Filesystem string
+	// ReplaceDatanode says what happens when a datanode fails while a block is written.
+	ReplaceDatanode ReplacePolicy
+	// HedgedReads is how many reads may be under way that ask a second datanode because the first one is slow. 0 means 16,
+	// -1 none (dfs.client.hedged.read.threadpool.size). HedgeAfter is after how long; 0 means three times what 99 of 100
+	// requests take, between 50 ms and 1 s (dfs.client.hedged.read.threshold.millis).
+	HedgedReads int
+	HedgeAfter  time.Duration
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -65,6 +81,11 @@ type Client struct {
 	leases *leaseRenewer
 
 	packets sync.Pool // of *outPacket
+
+	times    *times
+	suspects *suspects
+	hedging  *hedging
+	stop     context.CancelFunc // ends what the client does by itself
 
 	defaultsMu   sync.Mutex
 	defaults     *ServerDefaults
@@ -113,6 +134,7 @@ func New(config Config) (*Client, error) {
 		DialConfig:  hrpc.DialConfig{Protocol: clientProtocol, User: config.User, RealUser: config.RealUser},
 		Addresses:   config.Namenodes,
 		Unreachable: config.Unreachable,
+		Waiting:     config.Waiting,
 		Logger:      c.log,
 	})
 	if err != nil {
@@ -120,6 +142,14 @@ func New(config Config) (*Client, error) {
 	}
 	c.rpc = rpc
 	c.peers = newPeerPool(config.UseHostname)
+	limits := defaultTimes
+	limits.heartbeat = min(limits.heartbeat, config.DatanodeTimeout/2)
+	limits.probe = min(limits.probe, config.DatanodeTimeout)
+	c.times = &limits
+	var life context.Context
+	life, c.stop = context.WithCancel(context.Background())
+	c.suspects = newSuspects(life, c.times)
+	c.hedging = &hedging{times: c.times, after: config.HedgeAfter, most: max(firstSet(config.HedgedReads, defaultHedges), 0), credit: hedgeCredit}
 	c.leases = newLeaseRenewer(c)
 	return c, nil
 }
@@ -128,6 +158,8 @@ func New(config Config) (*Client, error) {
 // leases run out.
 func (c *Client) Close() error {
 	c.leases.stop()
+	c.stop()
+	c.suspects.close()
 	c.peers.close()
 	return c.rpc.Close()
 }
@@ -156,8 +188,35 @@ func currentUser() string {
 
 // call asks the namenode. op and name go into the error.
 func (c *Client) call(ctx context.Context, op, name, method string, request, response hrpc.Message) error {
-	return wrap(op, name, c.rpc.Call(ctx, clientProtocol, method, request, response))
+	return wrap(op, name, c.hinted(c.rpc.Call(ctx, clientProtocol, method, request, response)))
 }
+
+// hinted says what to do about an address where no namenode is.
+func (c *Client) hinted(err error) error {
+	if err == nil || len(c.config.Namenodes) > 1 {
+		return err
+	}
+	addr := c.config.Namenodes[0]
+	if _, wrong := errors.AsType[*hrpc.WrongPortError](err); wrong {
+		if host, ok := strings.CutPrefix(c.config.Filesystem, "hdfs://"); ok && host != addr {
+			return &unreachable{err, "the filesystem is " + c.config.Filesystem}
+		}
+		return &unreachable{err, "a namenode's port for clients is " + defaultPort + " unless it is configured otherwise"}
+	}
+	if _, none := errors.AsType[*hrpc.UnreachableError](err); none && errors.Is(err, syscall.ECONNREFUSED) {
+		return &unreachable{err, "is the filesystem running there?"}
+	}
+	return err
+}
+
+// unreachable adds what to do about it to the error of a namenode that was not reached.
+type unreachable struct {
+	error
+	hint string
+}
+
+func (u *unreachable) Error() string { return u.error.Error() + "; " + u.hint }
+func (u *unreachable) Unwrap() error { return u.error }
 
 // clean brings a path into the one form that goes on the wire.
 func clean(op, name string) (string, error) {

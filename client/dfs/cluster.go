@@ -170,17 +170,20 @@ func (c *Client) locate(ctx context.Context, name string, offset, length int64) 
 // visibleLength asks the datanodes of a block that is being written how much of it can be read. A block that no datanode
 // has begun yet has length zero.
 func (c *Client) visibleLength(ctx context.Context, name string, b *hadooppb.LocatedBlockProto) (int64, error) {
-	var causes []error
+	length, causes := firstAnswer(ctx, c, c.preferred(b.GetLocs()), func(ctx context.Context, node *hadooppb.DatanodeInfoProto) (int64, error) {
+		return c.visibleLengthAt(ctx, node.GetId(), b.GetB())
+	})
+	if causes == nil && len(b.GetLocs()) > 0 {
+		return length, nil
+	}
+	if ctx.Err() != nil {
+		return 0, wrap("open", name, ctx.Err())
+	}
 	absent := 0
-	for _, node := range b.GetLocs() {
-		length, err := c.visibleLengthAt(ctx, node.GetId(), b.GetB())
-		if err == nil {
-			return length, nil
-		}
+	for _, err := range causes {
 		if errors.Is(err, metadata.ErrReplicaNotFound) {
 			absent++
 		}
-		causes = append(causes, err)
 	}
 	if absent == len(b.GetLocs()) && b.GetB().GetNumBytes() == 0 {
 		return 0, nil

@@ -46,6 +46,10 @@ type fakeNode struct {
 	flip     bool // what is read is damaged
 	readFor  int  // packets until a read breaks off; 0: never
 	mute     bool // takes packets and says nothing
+	// frozen is open while the process is stopped as by SIGSTOP: the kernel takes connections and bytes, nobody answers.
+	frozen chan struct{}
+	beats  int // heartbeats that came
+	copies int // replicas that were copied here on a client's order
 }
 
 type fakeReplica struct {
@@ -68,6 +72,9 @@ func newFakeNode(c *cluster, i int) *fakeNode {
 			Handle: func(call *hrpc.Call) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
+				if n.frozen != nil {
+					return // nobody ever answers
+				}
 				r := n.replicas[call.Request.(*hadooppb.GetReplicaVisibleLengthRequestProto).GetBlock().GetBlockId()]
 				if r == nil {
 					call.Fail(metadata.Errorf(metadata.ErrReplicaNotFound, "Replica not found"))
@@ -93,7 +100,10 @@ func newFakeNode(c *cluster, i int) *fakeNode {
 			go n.serve(conn)
 		}
 	}()
-	c.t.Cleanup(n.kill)
+	c.t.Cleanup(func() {
+		n.kill()
+		n.thaw()
+	})
 	return n
 }
 
@@ -107,6 +117,33 @@ func (n *fakeNode) info() *hadooppb.DatanodeInfoProto {
 		IpAddr: new("127.0.0.1"), HostName: new("localhost"), DatanodeUuid: &n.uuid,
 		XferPort: port(n.addr), InfoPort: new(uint32(0)), IpcPort: port(n.ipc),
 	}, Location: new("/default-rack")}
+}
+
+// freeze is SIGSTOP, thaw SIGCONT.
+func (n *fakeNode) freeze() {
+	n.set(func() {
+		if n.frozen == nil {
+			n.frozen = make(chan struct{})
+		}
+	})
+}
+
+func (n *fakeNode) thaw() {
+	n.set(func() {
+		if n.frozen != nil {
+			close(n.frozen)
+			n.frozen = nil
+		}
+	})
+}
+
+// stopped waits while the process is stopped.
+func (n *fakeNode) stopped() {
+	var frozen chan struct{}
+	n.set(func() { frozen = n.frozen })
+	if frozen != nil {
+		<-frozen
+	}
 }
 
 // kill is kill -9: everything it had open breaks.
@@ -156,6 +193,7 @@ func (n *fakeNode) serve(conn net.Conn) {
 		if err != nil {
 			return
 		}
+		n.stopped()
 		again := false
 		if !n.authorized(request) {
 			_ = dtp.WriteResponse(conn, dtp.Failure(hadooppb.Status_ERROR_ACCESS_TOKEN, "", "the token has expired"))
@@ -220,7 +258,11 @@ func (n *fakeNode) prepare(q *hadooppb.OpWriteBlockProto) (*fakeReplica, error) 
 	r := n.replicas[b.GetBlockId()]
 	newGS := q.GetLatestGenerationStamp()
 	if q.GetStage() == stageCreate || q.GetStage() >= hadooppb.OpWriteBlockProto_TRANSFER_RBW {
-		if r != nil {
+		copied := q.GetStage() != stageCreate
+		if copied {
+			n.copies++
+		}
+		if r != nil && !(copied && !r.final && r.gs < b.GetGenerationStamp()) { // a copy replaces what is left of an older pipeline
 			return nil, fmt.Errorf("replica exists")
 		}
 		r = &fakeReplica{gs: b.GetGenerationStamp()}
@@ -324,7 +366,9 @@ func (n *fakeNode) write(conn net.Conn, r *bufio.Reader, q *hadooppb.OpWriteBloc
 		if err != nil {
 			return
 		}
+		n.stopped()
 		if p.Heartbeat() {
+			n.set(func() { n.beats++ })
 			_ = dtp.WriteAck(conn, &dtp.Ack{Seqno: dtp.HeartbeatSeqno, Replies: make([]hadooppb.Status, behind+1)})
 			continue
 		}
@@ -454,6 +498,7 @@ func (n *fakeNode) read(conn net.Conn, r *bufio.Reader, q *hadooppb.OpReadBlockP
 	w := dtp.NewPacketWriter(conn)
 	seqno := int64(0)
 	for ; at < stop; seqno++ {
+		n.stopped()
 		if readFor > 0 {
 			if readFor--; readFor == 0 {
 				return false

@@ -194,6 +194,7 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 		return Location{}, err
 	}
 	config.User = firstSet(user, currentUser())
+	config.Filesystem = c.DefaultFS()
 	scheme, authority, name, err := splitURI(uri)
 	if err != nil {
 		return Location{}, err
@@ -347,6 +348,37 @@ func (c *HadoopConf) config() (Config, error) {
 		}
 		return err
 	})
+	count := func(set func(int)) func(string) error {
+		return func(v string) error {
+			n, err := strconv.Atoi(v)
+			if err == nil && n < 0 {
+				err = metadata.Errorf(metadata.ErrInvalidArgument, "less than zero")
+			}
+			if err == nil {
+				set(n)
+			}
+			return err
+		}
+	}
+	// In Hadoop's files zero is a value, in Config it means that nothing is said.
+	get("dfs.client.hedged.read.threadpool.size", count(func(n int) { config.HedgedReads = firstSet(n, -1) }))
+	get("dfs.client.hedged.read.threshold.millis", count(func(n int) { config.HedgeAfter = time.Duration(min(n, math.MaxInt32)) * time.Millisecond }))
+	get(replaceProperty+"policy", func(v string) (err error) {
+		config.ReplaceDatanode.When, err = parseReplaceWhen(v)
+		return err
+	})
+	get(replaceProperty+"enable", func(v string) error {
+		enabled, err := strconv.ParseBool(v)
+		if err == nil && !enabled {
+			config.ReplaceDatanode.When = ReplaceNever
+		}
+		return err
+	})
+	get(replaceProperty+"best-effort", func(v string) (err error) {
+		config.ReplaceDatanode.BestEffort, err = strconv.ParseBool(v)
+		return err
+	})
+	get(minReplicationProperty, count(func(n int) { config.ReplaceDatanode.MinReplication = firstSet(n, -1) }))
 	return config, errors.Join(problems...)
 }
 

@@ -75,6 +75,7 @@ func (l *leaseRenewer) stop() {
 		<-done
 	}
 	for _, w := range writers {
+		w.kill()
 		w.abandon()
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -23,15 +25,22 @@ const (
 	dialTimeout = 10 * time.Second
 )
 
-// peer is a connection to a datanode's transfer port.
+// peer is a connection to a datanode's transfer port. Its reads and writes end with the peer's timeout, and when somebody
+// interrupts it.
 type peer struct {
-	conn    net.Conn
-	r       *bufio.Reader
-	addr    string
-	kept    time.Time // since when it has been idle
-	reused  bool      // it may have been closed by the other side meanwhile
-	wrote   bool      // the last request was a write, after which Hadoop's datanodes close the connection and ours do not
+	conn   net.Conn
+	r      *bufio.Reader // reads through the peer
+	addr   string
+	kept   time.Time // since when it has been idle
+	reused bool      // it may have been closed by the other side meanwhile
+	wrote  bool      // the last request was a write, after which Hadoop's datanodes close the connection and ours do not
+	// timeout is how long the datanode may say nothing while it is read from, or take nothing; 0: for ever.
 	timeout time.Duration
+	// slow, if set, is called from a read that has waited for slowAfter.
+	slow      func()
+	slowAfter time.Duration
+	// cut is why reads and writes end from now on; nil: they do not.
+	cut atomic.Pointer[error]
 	// owed goes out with the next request, or at the end: how the last read went. A datanode is woken once less.
 	owed []byte
 }
@@ -49,6 +58,12 @@ func (p *peer) close() {
 	p.unbuffer()
 }
 
+// buffer takes a buffer to read through.
+func (p *peer) buffer() {
+	p.r = readers.Get().(*bufio.Reader)
+	p.r.Reset(p)
+}
+
 // unbuffer gives the buffer back.
 func (p *peer) unbuffer() {
 	if p.r != nil {
@@ -63,13 +78,87 @@ func (p *peer) request(op dtp.Op, m dtp.Message) error {
 	b, err := dtp.AppendOp(p.owed, op, m)
 	p.owed = nil
 	if err == nil {
-		_, err = p.conn.Write(b)
+		err = p.send(b)
 	}
 	return err
 }
 
-// patience starts the wait for the datanode's next bytes.
-func (p *peer) patience() { _ = p.conn.SetDeadline(time.Now().Add(p.timeout)) }
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+// interrupt ends the read and the write under way and all later ones with cause. It may be called at any time, by anybody.
+func (p *peer) interrupt(cause error) {
+	if p.cut.CompareAndSwap(nil, &cause) {
+		_ = p.conn.SetDeadline(past)
+	}
+}
+
+// during interrupts the peer when ctx ends. stop says that this is over; false: the peer has been interrupted, or is about
+// to be, and is of no more use.
+func (p *peer) during(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { p.interrupt(context.Cause(ctx)) })
+}
+
+// ended is why the peer was interrupted, or err if it was not.
+func (p *peer) ended(err error) error {
+	if cause := p.cut.Load(); cause != nil {
+		return *cause
+	}
+	return err
+}
+
+// Read is the buffer's way to the datanode's bytes.
+func (p *peer) Read(b []byte) (int, error) {
+	if p.timeout == 0 {
+		n, err := p.conn.Read(b)
+		if err != nil {
+			err = p.ended(err)
+		}
+		return n, err
+	}
+	started := time.Now()
+	end := started.Add(p.timeout)
+	slow := p.slow
+	for {
+		deadline := end
+		if slow != nil && p.slowAfter < p.timeout {
+			deadline = started.Add(p.slowAfter)
+		}
+		_ = p.conn.SetReadDeadline(deadline)
+		if p.cut.Load() != nil { // which may have been before the deadline was set
+			return 0, p.ended(nil)
+		}
+		n, err := p.conn.Read(b)
+		if n > 0 || err == nil {
+			return n, err
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) || p.cut.Load() != nil || deadline.Equal(end) {
+			return 0, p.ended(err)
+		}
+		slow()
+		slow = nil
+	}
+}
+
+// send writes all of the parts, with one system call where that is possible.
+func (p *peer) send(parts ...[]byte) error {
+	if p.timeout > 0 {
+		_ = p.conn.SetWriteDeadline(time.Now().Add(p.timeout))
+	}
+	if p.cut.Load() != nil {
+		return p.ended(nil)
+	}
+	var err error
+	if len(parts) == 1 {
+		_, err = p.conn.Write(parts[0])
+	} else {
+		_, err = (*net.Buffers)(&parts).WriteTo(p.conn)
+	}
+	if err != nil {
+		return p.ended(err)
+	}
+	return nil
+}
 
 // peerPool keeps connections between requests.
 type peerPool struct {
@@ -93,8 +182,7 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeo
 	if !fresh {
 		if p := pp.take(addr); p != nil {
 			p.timeout = timeout
-			p.r = readers.Get().(*bufio.Reader)
-			p.r.Reset(p.conn)
+			p.buffer()
 			return p, nil
 		}
 	}
@@ -102,9 +190,9 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeo
 	if err != nil {
 		return nil, err
 	}
-	r := readers.Get().(*bufio.Reader)
-	r.Reset(conn)
-	return &peer{conn: conn, r: r, addr: addr, timeout: timeout}, nil
+	p := &peer{conn: conn, addr: addr, timeout: timeout}
+	p.buffer()
+	return p, nil
 }
 
 func dialDatanode(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
@@ -160,7 +248,8 @@ func (pp *peerPool) keeps(addr string) bool {
 func (pp *peerPool) put(p *peer, wrote bool) {
 	pp.mu.Lock()
 	defer pp.mu.Unlock()
-	if pp.closed || p.r.Buffered() > 0 || wrote && pp.closes[p.addr] {
+	p.slow = nil
+	if pp.closed || p.cut.Load() != nil || p.r.Buffered() > 0 || wrote && pp.closes[p.addr] {
 		p.close()
 		return
 	}
@@ -232,11 +321,7 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 		if err != nil {
 			return nil, nil, err
 		}
-		p.patience()
-		var answer *hadooppb.BlockOpResponseProto
-		if err = p.request(op, request); err == nil {
-			answer, err = dtp.ReadResponse(p.r)
-		}
+		answer, err := p.exchange(ctx, op, request)
 		if err == nil {
 			err = dtp.CheckResponse(op, answer)
 			if err != nil {
@@ -245,7 +330,7 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 			}
 			return p, answer, nil
 		}
-		if p.reused {
+		if p.reused && ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			c.peers.stale(p)
 			continue
 		}
@@ -255,4 +340,18 @@ func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.O
 		}
 		return nil, nil, err
 	}
+}
+
+// exchange sends a request and reads the answer to it, both while ctx lasts.
+func (p *peer) exchange(ctx context.Context, op dtp.Op, request dtp.Message) (*hadooppb.BlockOpResponseProto, error) {
+	stop := p.during(ctx)
+	err := p.request(op, request)
+	var answer *hadooppb.BlockOpResponseProto
+	if err == nil {
+		answer, err = dtp.ReadResponse(p.r)
+	}
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	return answer, err
 }

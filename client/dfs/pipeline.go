@@ -1,13 +1,12 @@
 package dfs
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"slices"
+	"os"
 	"sync"
 	"time"
 
@@ -16,10 +15,6 @@ import (
 )
 
 const (
-	// window is how many packets may be under way; with 64 KiB each, 5 MiB, as in Hadoop.
-	window = 80
-	// heartbeat is how long a pipeline may be silent.
-	heartbeat = 30 * time.Second
 	// lastWords is how long acknowledgements are still taken from a connection that takes no packets any more.
 	lastWords = time.Second
 	// nodeShare is the share of the datanode timeout that each datanode of a pipeline adds: 5 s of 60, as in Hadoop.
@@ -36,350 +31,210 @@ const (
 	stageCloseRecovery  = hadooppb.OpWriteBlockProto_PIPELINE_CLOSE_RECOVERY
 )
 
-// outPacket is a packet being filled, sent, or kept until it is acknowledged.
-type outPacket struct {
-	*dtp.Builder
-	sum   dtp.Checksum
-	seqno int64
-	start int64 // in the block
-	last  bool
+// pipeline is one connection to the first datanode of a block that is being written. Whoever has the Writer's turn sends
+// packets; one goroutine takes acknowledgements, and one keeps watch: it sends heartbeats, for which it needs nothing but
+// the connection, and when nothing is acknowledged it finds out which datanode is silent.
+type pipeline struct {
+	b     *blockWriter
+	peer  *peer
+	nodes []*hadooppb.DatanodeInfoProto
+	life  context.Context // ends with the connection
+	end   context.CancelFunc
+	going sync.WaitGroup
+	acks  chan struct{} // closed when no acknowledgement comes any more
+
+	writing  sync.Mutex // one packet at a time
+	lastSend time.Time  // guarded by writing
 }
 
-func (p *outPacket) end() int64 { return p.start + int64(p.Len()) }
-
-// blockWriter writes one block. Packets go out on the goroutine that writes; one goroutine per connection takes the
-// acknowledgements. A packet stays in the queue until every datanode has it, so that it can be sent again through
-// another pipeline (recovery.go).
-//
-//	filling ──full, flush──▶ queue: [unacknowledged ... ] ──ack──▶ free
-//	                          │ sent when it enters
-//	                          ╰ sent again after recovery
-//
-// The methods are called with the Writer's mu held. mu of this struct guards what the goroutine of acknowledgements
-// shares.
-type blockWriter struct {
-	w      *Writer
-	c      *Client
-	token  *hadooppb.TokenProto
-	nodes  []*hadooppb.DatanodeInfoProto
-	types  []hadooppb.StorageTypeProto
-	ids    []string
-	failed []*hadooppb.DatanodeInfoProto // nodes that left the pipeline
-
-	postponed bool // small so far, and nothing has been set up
-	appending bool // opened for append and nothing has been set up yet
-	appended  bool // opened for append
-	flushed   bool // something has been promised to a flush
-	closing   bool // the last packet has been queued
-	persisted bool // the namenode knows that the block is being written
-
-	packetSize int
-	filling    *outPacket
-	prefix     int // bytes of filling that have been sent before
-	sent       int64
-	seqno      int64 // of the next packet
-	unsynced   bool  // something was sent since the last packet with sync
-	hold       bool  // the next packet goes out together with the one after it
-	held       []byte
-
-	fruitless int   // recoveries without progress
-	progress  int64 // acknowledged at the last recovery
-
-	conn net.Conn // of peer, nil while there is no pipeline
-	peer *peer
-	acks chan struct{} // closed when the goroutine of conn has ended
-
-	mu       sync.Mutex
-	moved    *sync.Cond                   // queue, acked or failure has changed
-	block    *hadooppb.ExtendedBlockProto // NumBytes is what is acknowledged
-	queue    []*outPacket
-	ackedSeq int64
-	failure  *pipelineError
-	lastSend time.Time
-	beat     *time.Timer
-}
-
-// pipelineError is why a pipeline broke and whose fault it is.
-type pipelineError struct {
-	node int // in nodes; -1: not known, which means the first, the only one we talk to
-	err  error
-}
-
-func (e *pipelineError) Error() string { return e.err.Error() }
-func (e *pipelineError) Unwrap() error { return e.err }
-
-// newBlockWriter prepares to write a located block. appended: its bytes so far stay.
-func newBlockWriter(w *Writer, b *hadooppb.LocatedBlockProto, appended bool) *blockWriter {
-	bw := &blockWriter{
-		w: w, c: w.c,
-		block:     b.GetB(),
-		token:     tokenOf(b.GetBlockToken()),
-		appending: appended,
-		appended:  appended,
-		ackedSeq:  -1,
-	}
-	bw.moved = sync.NewCond(&bw.mu)
-	bw.packetSize = max(dtp.DataSize/w.sum.BytesPer, 1) * w.sum.BytesPer
-	bw.take(b)
-	if appended {
-		bw.sent = int64(b.GetB().GetNumBytes())
+// start makes a pipeline of a connection on which it has been set up. b.mu is not held.
+func (b *blockWriter) start(p *peer) {
+	pipe := &pipeline{b: b, peer: p, nodes: b.nodes, acks: make(chan struct{}), lastSend: time.Now()}
+	pipe.life, pipe.end = context.WithCancel(context.Background())
+	p.timeout = 0 // the watch sees to it
+	_ = p.conn.SetDeadline(time.Time{})
+	b.mu.Lock()
+	b.pipe = pipe
+	b.failure = nil
+	b.waiting = time.Now()
+	if b.ended() {
+		b.moveLocked(blockEnding)
 	} else {
-		bw.block.NumBytes = new(uint64(0))
+		b.moveLocked(blockStreaming)
 	}
-	bw.progress = -1
-	bw.begin(bw.sent, nil)
-	return bw
-}
-
-// take adopts the datanodes of b.
-func (b *blockWriter) take(l *hadooppb.LocatedBlockProto) {
-	b.nodes = slices.Clone(l.GetLocs())
-	b.types = slices.Clone(l.GetStorageTypes())
-	b.ids = slices.Clone(l.GetStorageIDs())
-	if len(b.types) != len(b.nodes) {
-		b.types = nil
-	}
-	if len(b.ids) != len(b.nodes) {
-		b.ids = nil
-	}
-}
-
-func (b *blockWriter) addr(node *hadooppb.DatanodeInfoProto) string {
-	return dtp.TransferAddr(node.GetId(), b.c.config.UseHostname)
-}
-
-// acked is how many bytes of the block every datanode has.
-func (b *blockWriter) acked() int64 { return int64(b.block.GetNumBytes()) }
-
-// begin starts a packet at an offset of the block with bytes that were sent before.
-func (b *blockWriter) begin(start int64, prefix []byte) {
-	p, _ := b.c.packets.Get().(*outPacket)
-	if p == nil || p.sum != b.w.sum {
-		p = &outPacket{Builder: dtp.NewBuilder(b.w.sum, b.packetSize), sum: b.w.sum}
-	}
-	p.Reset()
-	p.start, p.last = start, false
-	p.Append(prefix)
-	b.filling, b.prefix = p, len(prefix)
-}
-
-// release gives the packets back.
-func (b *blockWriter) release() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.queue {
-		b.c.packets.Put(p)
-	}
-	b.queue = nil
-	if b.filling != nil {
-		b.c.packets.Put(b.filling)
-		b.filling = nil
-	}
-}
-
-// room is how many bytes the packet being filled may still take: up to the packet size, the end of the block, and, if it
-// starts inside a chunk, that chunk's end, because such a packet's checksum covers only its own bytes.
-func (b *blockWriter) room() int {
-	p := b.filling
-	room := min(int64(p.Room()), b.w.blockSize-p.end())
-	if inside := p.start % int64(b.w.sum.BytesPer); inside != 0 {
-		room = min(room, int64(b.w.sum.BytesPer)-inside-int64(p.Len()))
-	}
-	return int(max(room, 0))
-}
-
-// space is where the next bytes go.
-func (b *blockWriter) space() []byte { return b.filling.Space()[:b.room()] }
-
-// filled counts n bytes put into space, and sends the packet if that was the last room in it. It reports whether the
-// block is full.
-func (b *blockWriter) filled(n int) (full bool, err error) {
-	b.filling.Grow(n)
-	if b.room() > 0 {
-		return false, nil
-	}
-	if err := b.send(false); err != nil {
-		return false, err
-	}
-	return b.sent == b.w.blockSize, nil
-}
-
-// send queues the packet being filled, sends it, and begins the next. If the packet ends inside a chunk that it has the
-// start of, that chunk is sent again with what follows, so that its checksum can cover all of it.
-func (b *blockWriter) send(sync bool) error {
-	p := b.filling
-	b.filling = nil
-	bytesPer := int64(b.w.sum.BytesPer)
-	var tail []byte
-	next := p.end()
-	if start := next - next%bytesPer; start >= p.start && start < next {
-		tail = append(make([]byte, 0, bytesPer), p.Data()[start-p.start:]...)
-		next = start
-	}
-	b.sent = p.end()
-	b.unsynced = !sync
-	err := b.push(p, dtp.Header{Sync: sync})
-	b.begin(next, tail)
-	return err
-}
-
-// push queues a packet and sends it, or, if the pipeline is broken, sends all of the queue through another one.
-func (b *blockWriter) push(p *outPacket, h dtp.Header) error {
-	b.mu.Lock()
-	for len(b.queue) >= window && b.failure == nil && b.conn != nil {
-		b.moved.Wait()
-	}
-	p.seqno = b.seqno
-	b.seqno++
-	p.last = h.Last
-	h.Seqno, h.Offset = p.seqno, p.start
-	wire := p.Finish(h)
-	if len(b.queue) == 0 && b.conn != nil {
-		_ = b.conn.SetReadDeadline(time.Now().Add(b.patience()))
-	}
-	b.queue = append(b.queue, p)
-	b.lastSend = time.Now()
-	broken := b.failure != nil || b.conn == nil
 	b.mu.Unlock()
-	if !broken && b.hold {
-		b.hold, b.held = false, wire
-		return nil
-	}
-	if !broken {
-		broken = !b.write(b.held, wire)
-	}
-	b.hold, b.held = false, nil
-	if broken {
-		return b.recover(b.w.life) // sends what was held too
-	}
-	return nil
+	pipe.going.Go(pipe.takeAcks)
+	pipe.going.Go(pipe.watch)
+	b.w.breakWith(func() { pipe.cut(context.Canceled) })
 }
 
-// write sends bytes; false: the pipeline is broken.
-func (b *blockWriter) write(wire ...[]byte) bool {
-	_ = b.conn.SetWriteDeadline(time.Now().Add(b.patience()))
-	if _, err := (*net.Buffers)(&wire).WriteTo(b.conn); err != nil {
-		// What the datanode said before it hung up may blame another one.
-		_ = b.conn.SetReadDeadline(time.Now().Add(lastWords))
-		<-b.acks
-		b.fault(-1, err)
-		return false
-	}
-	return true
-}
-
+// patience is how long a pipeline may acknowledge nothing of what it was sent.
 func (b *blockWriter) patience() time.Duration {
 	timeout := b.c.config.DatanodeTimeout
 	return timeout + time.Duration(len(b.nodes))*timeout/nodeShare
 }
 
-// fault records why the pipeline is broken, the first reason only.
-func (b *blockWriter) fault(node int, err error) {
+// send sends packets; false: the pipeline is broken, or ctx has ended.
+func (l *pipeline) send(ctx context.Context, wire ...[]byte) bool {
+	if ctx != l.b.w.life { // which breaks the pipeline by itself
+		stop := context.AfterFunc(ctx, func() { l.cut(context.Cause(ctx)) })
+		defer stop()
+	}
+	l.writing.Lock()
+	err := l.peer.send(wire...)
+	l.lastSend = time.Now()
+	l.writing.Unlock()
+	if err == nil {
+		return true
+	}
+	// What the datanode said before it hung up may blame another one.
+	_ = l.peer.conn.SetReadDeadline(time.Now().Add(lastWords))
+	<-l.acks
+	l.fault(err)
+	return false
+}
+
+// fault records why the pipeline is broken and which nodes are at fault, the first reason only.
+func (l *pipeline) fault(err error, nodes ...int) {
+	b := l.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.failure == nil {
-		b.failure = &pipelineError{node: node, err: err}
+	if b.pipe == l && b.upLocked() {
+		b.failure = &pipelineError{nodes: nodes, err: err}
+		b.moveLocked(blockBroken)
 	}
-	b.moved.Broadcast()
 }
 
-// wait returns when every packet up to seqno is acknowledged, however many pipelines that takes.
-func (b *blockWriter) wait(ctx context.Context, seqno int64) error {
-	stop := context.AfterFunc(ctx, func() {
-		b.mu.Lock()
-		b.moved.Broadcast()
-		b.mu.Unlock()
-	})
-	defer stop()
+// cut breaks the pipeline although nobody is at fault, because somebody does not want to wait any longer.
+func (l *pipeline) cut(cause error) {
+	b := l.b
+	b.mu.Lock()
+	if b.pipe == l && b.upLocked() {
+		b.moveLocked(blockRepairing)
+	}
+	b.mu.Unlock()
+	l.peer.interrupt(cause)
+}
+
+// takeAcks takes acknowledgements until the connection breaks or the block is stored.
+func (l *pipeline) takeAcks() {
+	defer close(l.acks)
+	var ack dtp.Ack
 	for {
-		b.mu.Lock()
-		for b.ackedSeq < seqno && b.failure == nil && b.conn != nil && ctx.Err() == nil {
-			b.moved.Wait()
+		if err := dtp.ReadAck(l.peer.r, &ack); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			l.fault(fmt.Errorf("waiting for an acknowledgement: %w", err))
+			return
 		}
-		done, broken := b.ackedSeq >= seqno, b.failure != nil || b.conn == nil
-		b.mu.Unlock()
+		finished, node, err := l.b.acknowledge(&ack, len(l.nodes))
 		switch {
-		case done:
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case broken:
-			if err := b.recover(ctx); err != nil {
-				return err
+		case err != nil && node >= 0:
+			l.fault(err, node)
+			return
+		case err != nil:
+			l.fault(err)
+			return
+		case finished:
+			return
+		}
+	}
+}
+
+// watch keeps the datanodes from giving an idle pipeline up, and gives up those that are silent.
+//
+//	nothing sent for heartbeat          a heartbeat goes out, unless a packet is on its way out
+//	nothing acknowledged for stall      every datanode is asked for a word; those that are silent while others are not
+//	                                    are at fault (a frozen process, a machine that is gone without a word)
+//	nothing acknowledged for patience   the first one is at fault, as in Hadoop
+func (l *pipeline) watch() {
+	b := l.b
+	t := b.c.times
+	patience := b.patience()
+	stall := min(t.stall, patience)
+	asked := time.Time{}
+	pause := time.NewTimer(min(t.heartbeat, stall/2))
+	defer pause.Stop()
+	for {
+		select {
+		case <-l.life.Done():
+			return
+		case <-l.acks:
+			return
+		case <-pause.C:
+		}
+		b.mu.Lock()
+		silent := time.Duration(0)
+		if len(b.queue) > 0 {
+			silent = time.Since(b.waiting)
+		}
+		up := b.upLocked()
+		b.mu.Unlock()
+		if !up {
+			return
+		}
+		if silent >= patience {
+			l.fault(fmt.Errorf("waiting for an acknowledgement: %w after %v", os.ErrDeadlineExceeded, silent.Round(time.Millisecond)))
+			l.peer.interrupt(os.ErrDeadlineExceeded)
+			return
+		}
+		if silent >= stall && time.Since(asked) >= stall {
+			if at := b.c.silent(l.life, l.nodes, b.named(), b.token); len(at) > 0 && len(at) < len(l.nodes) {
+				l.fault(silence(b.c.transferAddr(l.nodes[at[0]]), silent), at...)
+				l.peer.interrupt(os.ErrDeadlineExceeded)
+				return
 			}
+			asked = time.Now()
 		}
+		idle := l.beat(t.heartbeat)
+		next := min(stall/2, max(patience-silent, time.Millisecond))
+		if silent == 0 {
+			next = min(next, max(t.heartbeat-idle, time.Millisecond))
+		}
+		pause.Reset(next)
 	}
 }
 
-// flush sends what is there and waits until all datanodes have it, with sync on disk.
-func (b *blockWriter) flush(ctx context.Context, sync bool) error {
-	fresh := b.filling.Len() > b.prefix
-	if fresh || sync && b.unsynced {
-		if !fresh { // nothing new, but what was sent has to be synced: an empty packet says so
-			tail := append([]byte(nil), b.filling.Data()...)
-			start := b.filling.start
-			b.filling.Reset()
-			b.filling.start = b.sent
-			p := b.filling
-			b.filling = nil
-			b.unsynced = false
-			err := b.push(p, dtp.Header{Sync: true})
-			b.begin(start, tail)
-			if err != nil {
-				return err
-			}
-		} else if err := b.send(sync); err != nil {
-			return err
-		}
-	}
-	b.flushed = true
-	if err := b.wait(ctx, b.seqno-1); err != nil {
-		return err
-	}
-	return b.persist(ctx)
+// named is the block as requests name it.
+func (b *blockWriter) named() *hadooppb.ExtendedBlockProto {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &hadooppb.ExtendedBlockProto{PoolId: b.block.PoolId, BlockId: b.block.BlockId, GenerationStamp: b.block.GenerationStamp, NumBytes: new(uint64(0))}
 }
 
-// persist tells the namenode once that the block has bytes which somebody counts on.
-func (b *blockWriter) persist(ctx context.Context) error {
-	if b.persisted {
-		return nil
+// beat sends a heartbeat if nothing has been sent for interval, and returns for how long nothing has. Nothing may follow
+// the end of a block.
+func (l *pipeline) beat(interval time.Duration) (idle time.Duration) {
+	if !l.writing.TryLock() {
+		return 0
 	}
-	err := b.c.call(ctx, "flush", b.w.path, "fsync", &hadooppb.FsyncRequestProto{
-		Src: &b.w.path, Client: &b.c.name, LastBlockLength: new(int64(-1)), FileId: &b.w.fileID,
-	}, new(hadooppb.FsyncResponseProto))
-	b.persisted = err == nil
-	return err
+	defer l.writing.Unlock()
+	if idle = time.Since(l.lastSend); idle < interval || l.b.at() != blockStreaming {
+		return min(idle, interval/2)
+	}
+	if err := l.peer.send(dtp.AppendHeader(nil, dtp.Header{Seqno: dtp.HeartbeatSeqno}, 0)); err == nil {
+		l.lastSend = time.Now()
+	}
+	return 0
 }
 
-// finish sends what is left and the end of the block, and waits until the datanodes have stored it.
-func (b *blockWriter) finish(ctx context.Context) error {
-	alone := len(b.nodes) == 1
-	if b.filling.Len() > b.prefix {
-		b.hold = alone
-		if err := b.send(false); err != nil {
-			return err
-		}
-	}
-	// The end goes out only when all data is acknowledged: a datanode that has finished its replica cannot take data
-	// again from a new pipeline. If there is but one, its failure is the end anyhow.
-	if !alone {
-		if err := b.wait(ctx, b.seqno-1); err != nil {
-			return err
-		}
-	}
-	p := b.filling
-	b.filling = nil
-	p.Reset()
-	p.start = b.sent
-	b.closing = true
-	if err := b.push(p, dtp.Header{Last: true}); err != nil {
-		return err
-	}
-	if err := b.wait(ctx, b.seqno-1); err != nil {
-		return err
-	}
-	b.part()
-	return nil
+// close breaks the connection and waits for its goroutines.
+func (l *pipeline) close() {
+	l.b.w.breakWith(nil)
+	l.end()
+	l.peer.interrupt(net.ErrClosed)
+	l.going.Wait()
+	l.peer.close()
+}
+
+// part gives the connection back after the block is stored.
+func (l *pipeline) part() {
+	l.b.w.breakWith(nil)
+	<-l.acks
+	l.end()
+	l.going.Wait()
+	l.b.c.peers.put(l.peer, true)
 }
 
 // create sets up the first pipeline of a new block.
@@ -417,11 +272,14 @@ func (b *blockWriter) pipelineRequest(s stage, generation uint64) *hadooppb.OpWr
 	return request
 }
 
-// connect sets up a pipeline over nodes and starts taking acknowledgements. generation is the new stamp of the replicas,
-// 0 to leave it. An error that is a *pipelineError says which node is at fault.
+// connect sets up a pipeline over nodes and starts it. generation is the new stamp of the replicas, 0 to leave it. An error
+// that is a *pipelineError says which nodes are at fault; the others are that ctx has ended.
 func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) error {
-	p, err := b.request(ctx, b.pipelineRequest(s, generation), s != stageCreate)
+	p, err := b.request(ctx, b.pipelineRequest(s, generation), s)
 	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -431,45 +289,30 @@ func (b *blockWriter) connect(ctx context.Context, s stage, generation uint64) e
 		p.close()
 		return nil
 	}
-	conn := p.conn
-	_ = conn.SetDeadline(time.Time{})
-	b.mu.Lock()
-	b.conn, b.peer = conn, p
-	b.failure = nil
-	b.lastSend = time.Now()
-	b.beat = time.AfterFunc(heartbeat, b.sendHeartbeat)
-	b.mu.Unlock()
-	done := make(chan struct{})
-	b.acks = done
-	nodes := len(b.nodes)
-	go func() {
-		defer close(done)
-		b.readAcks(conn, p.r, nodes)
-	}()
-	b.w.breakMu.Lock()
-	b.w.breakup = func() { conn.Close() }
-	b.w.breakMu.Unlock()
+	b.start(p)
 	return nil
 }
 
 // request asks the first node for a pipeline. A kept connection that turns out to be closed is replaced by a new one.
-func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBlockProto, fresh bool) (*peer, error) {
-	for ; ; fresh = true {
+func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBlockProto, s stage) (*peer, error) {
+	for fresh := s != stageCreate; ; fresh = true {
 		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), b.c.config.DatanodeTimeout, fresh)
 		if err != nil {
 			return nil, err
 		}
-		_ = p.conn.SetDeadline(time.Now().Add(b.patience()))
-		var answer *hadooppb.BlockOpResponseProto
-		if err = p.request(dtp.OpWriteBlock, request); err == nil {
-			answer, err = dtp.ReadResponse(p.r)
-		}
-		if err != nil && p.reused {
+		p.timeout = b.patience()
+		over := b.watchSetup(p, s)
+		answer, err := p.exchange(ctx, dtp.OpWriteBlock, request)
+		over()
+		if err != nil && p.reused && p.cut.Load() == nil {
 			b.c.peers.stale(p)
 			continue
 		}
 		if err == nil {
 			err = dtp.CheckResponse(dtp.OpWriteBlock, answer)
+		}
+		if err == nil && p.cut.Load() != nil {
+			err = p.ended(nil)
 		}
 		if err != nil {
 			p.close()
@@ -480,124 +323,35 @@ func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBloc
 	}
 }
 
-// blamed finds the node that an error of setting up a pipeline is about: the one that a datanode named, else the first.
-func (b *blockWriter) blamed(err error) int {
-	if p, ok := errors.AsType[*pipelineError](err); ok {
-		return p.node
+// watchSetup asks the datanodes of a pipeline for a word while its set-up takes long, and interrupts the set-up with those
+// at fault. over ends that.
+func (b *blockWriter) watchSetup(p *peer, s stage) (over func()) {
+	if s == stageCreate && b.w.lastResort {
+		return func() {} // there are no others to turn to
 	}
-	if answer, ok := errors.AsType[*dtp.ResponseError](err); ok && answer.BadLink != "" {
-		for i, node := range b.nodes {
-			if dtp.TransferAddr(node.GetId(), false) == answer.BadLink || dtp.TransferAddr(node.GetId(), true) == answer.BadLink {
-				return i
+	ctx, cancel := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	started := time.Now()
+	asking.Add(1)
+	timer := time.AfterFunc(b.c.times.stall, func() {
+		defer asking.Done()
+		for ctx.Err() == nil {
+			at := b.c.silent(ctx, b.nodes, b.named(), b.token)
+			if len(at) > 0 && (len(at) < len(b.nodes) || s == stageCreate) && ctx.Err() == nil {
+				p.interrupt(&pipelineError{at, silence(b.c.transferAddr(b.nodes[at[0]]), time.Since(started))})
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(b.c.times.stall):
 			}
 		}
-	}
-	return 0
-}
-
-// readAcks takes the acknowledgements of one connection until it breaks or the block is stored.
-func (b *blockWriter) readAcks(conn net.Conn, r *bufio.Reader, nodes int) {
-	var ack dtp.Ack
-	for {
-		if err := dtp.ReadAck(r, &ack); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			b.fault(-1, fmt.Errorf("waiting for an acknowledgement: %w", err))
-			return
+	})
+	return func() {
+		cancel()
+		if timer.Stop() {
+			asking.Done()
 		}
-		finished, node, err := b.acknowledge(conn, &ack, nodes)
-		if err != nil {
-			b.fault(node, err)
-			return
-		}
-		if finished {
-			return
-		}
-	}
-}
-
-// acknowledge takes the first packet out of the queue, or says which node is at fault.
-func (b *blockWriter) acknowledge(conn net.Conn, ack *dtp.Ack, nodes int) (finished bool, node int, err error) {
-	if node, status := ack.Blame(); node >= 0 {
-		return false, min(node, nodes-1), fmt.Errorf("datanode %d of %d acknowledges packet %d with %v", node+1, nodes, ack.Seqno, status)
-	}
-	if ack.Seqno == dtp.HeartbeatSeqno {
-		return false, -1, nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.queue) == 0 || b.queue[0].seqno != ack.Seqno || len(ack.Replies) != nodes {
-		return false, -1, fmt.Errorf("%w: acknowledgement of packet %d by %d datanodes is not expected", dtp.ErrProtocol, ack.Seqno, len(ack.Replies))
-	}
-	p := b.queue[0]
-	n := copy(b.queue, b.queue[1:])
-	b.queue[n] = nil
-	b.queue = b.queue[:n]
-	b.ackedSeq = p.seqno
-	if end := uint64(p.end()); end > b.block.GetNumBytes() {
-		b.block.NumBytes = &end
-	}
-	finished = p.last
-	b.c.packets.Put(p)
-	deadline := time.Time{}
-	if n > 0 {
-		deadline = time.Now().Add(b.patience())
-	}
-	_ = conn.SetReadDeadline(deadline)
-	b.moved.Broadcast()
-	return finished, -1, nil
-}
-
-// disconnect ends the connection and waits for its goroutine.
-func (b *blockWriter) disconnect() {
-	if b.conn == nil {
-		return
-	}
-	b.beat.Stop()
-	b.conn.Close()
-	<-b.acks
-	b.peer.close()
-	b.mu.Lock()
-	b.conn = nil
-	b.mu.Unlock()
-}
-
-// part lets go of the connection after the block is stored.
-func (b *blockWriter) part() {
-	if b.conn == nil {
-		return
-	}
-	b.beat.Stop()
-	<-b.acks
-	b.w.breakMu.Lock()
-	b.w.breakup = nil
-	b.w.breakMu.Unlock()
-	b.mu.Lock()
-	b.conn = nil
-	b.mu.Unlock()
-	b.c.peers.put(b.peer, true)
-}
-
-// sendHeartbeat keeps an idle pipeline from being given up by its datanodes. It runs every heartbeat; while a call works
-// on the writer there is no need.
-func (b *blockWriter) sendHeartbeat() {
-	if b.w.mu.TryLock() {
-		defer b.w.mu.Unlock()
-		b.mu.Lock()
-		idle := b.conn != nil && b.failure == nil && !b.closing && time.Since(b.lastSend) >= heartbeat
-		b.mu.Unlock()
-		if idle {
-			b.write(dtp.AppendHeader(nil, dtp.Header{Seqno: dtp.HeartbeatSeqno}, 0))
-		}
-	}
-	b.rearm()
-}
-
-func (b *blockWriter) rearm() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.conn != nil && b.failure == nil {
-		b.beat.Reset(heartbeat)
+		asking.Wait()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"sort"
 	"strings"
 	"sync"
@@ -42,17 +43,19 @@ func (b *located) end() int64 { return b.offset + b.size }
 // Reader reads a file as it was when it was opened; of a file that is being written that is what its writer had flushed
 // by then. Every byte is checked against its checksum, and a replica that fails is replaced by another one on the way.
 //
+// A datanode that takes long is not waited for alone: a second one is asked as well, and who is first wins (hedge.go).
+//
 // Read, Seek, WriteTo and Close are for one goroutine at a time; ReadAt may be called by many, at any time before Close.
+// All of them end when the context that the Reader was opened with does.
 type Reader struct {
 	c      *Client
+	life   context.Context // Open's
 	path   string
 	length int64
 	block  int64 // block size, or a guess
 
 	pos    int64
-	stream *blockStream
-	cur    *located // of stream
-	node   *hadooppb.DatanodeInfoProto
+	stream *flow
 	closed bool
 
 	mu     sync.Mutex
@@ -66,7 +69,8 @@ type replica struct {
 	node  string
 }
 
-// Open opens a file for reading. A directory is an error of kind ErrNotExist, as in HDFS.
+// Open opens a file for reading. A directory is an error of kind ErrNotExist, as in HDFS. ctx lives with the Reader: when
+// it ends, what is being read ends with its error, and so does everything that is read later.
 func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 	name, err := clean("open", name)
 	if err != nil {
@@ -76,7 +80,7 @@ func (c *Client) Open(ctx context.Context, name string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{c: c, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
+	r := &Reader{c: c, life: ctx, path: name, length: int64(list.GetFileLength()), block: 128 << 20, bad: map[replica]bool{}}
 	last := list.GetLastBlock()
 	if last != nil && !list.GetIsLastBlockComplete() {
 		visible, err := c.visibleLength(ctx, name, last)
@@ -173,25 +177,26 @@ type attempt struct {
 
 // connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
 // asks for their locations again and tries them anew, readRounds times.
-func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*blockStream, *located, *hadooppb.DatanodeInfoProto, error) {
+func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*flow, error) {
 	fresh := false
 	for {
 		b, err := r.at(ctx, pos, fresh)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 		renew := false
-		for _, node := range b.nodes {
-			if r.isBad(b, node) {
-				continue
+		for {
+			node, other := r.choose(b)
+			if node == nil {
+				break
 			}
-			s, err := r.c.openStream(ctx, b, node.GetId(), pos-b.offset, min(length, b.end()-pos))
+			f, err := r.open(ctx, a, b, node, other, pos-b.offset, min(length, b.end()-pos))
 			if err == nil {
 				a.renewed = false
-				return s, b, node, nil
+				return f, nil
 			}
 			if ctx.Err() != nil {
-				return nil, nil, nil, wrap("read", r.path, ctx.Err())
+				return nil, wrap("read", r.path, ctx.Err())
 			}
 			if refusedToken(err) && !a.renewed { // it has expired; that is not the datanode's fault
 				renew = true
@@ -204,7 +209,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*b
 			continue
 		}
 		if a.round == readRounds {
-			return nil, nil, nil, &Error{
+			return nil, &Error{
 				Op: "read", Path: r.path, Kind: metadata.ErrIO,
 				Message: fmt.Sprintf("could not obtain block blk_%d at offset %d from any of %d datanodes: %s",
 					int64(b.block.GetBlockId()), pos, len(b.nodes), strings.Join(a.causes, "; ")),
@@ -215,12 +220,172 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*b
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
-			return nil, nil, nil, wrap("read", r.path, ctx.Err())
+			return nil, wrap("read", r.path, ctx.Err())
 		}
 		a.round++
 		r.forgive(b)
 		fresh = true
 	}
+}
+
+// choose returns the datanode to ask for a block, nil if all have failed, and another one to ask beside it if it is slow.
+// One that the client suspects comes last, and never second.
+func (r *Reader) choose(b *located) (node, other *hadooppb.DatanodeInfoProto) {
+	var suspect *hadooppb.DatanodeInfoProto
+	for _, n := range b.nodes {
+		switch {
+		case r.isBad(b, n):
+		case r.c.suspected(n):
+			if suspect == nil {
+				suspect = n
+			}
+		case node == nil:
+			node = n
+		case other == nil:
+			other = n
+		}
+	}
+	if node == nil {
+		node = suspect
+	}
+	return node, other
+}
+
+// open opens a stream from node, or from other if that is quicker than what is left of node's answer after the delay of
+// hedged reads. other may be nil.
+func (r *Reader) open(ctx context.Context, a *attempt, b *located, node, other *hadooppb.DatanodeInfoProto, offset, length int64) (*flow, error) {
+	f := &flow{r: r, ctx: ctx, a: a, b: b, node: node}
+	var err error
+	if other == nil {
+		f.s, err = r.c.openStream(ctx, b, node.GetId(), offset, length)
+		return f.opened(err)
+	}
+	asking, overtake := context.WithCancelCause(ctx)
+	defer overtake(nil)
+	var mu sync.Mutex
+	var h *hedge
+	over := false
+	timer := time.AfterFunc(r.c.hedging.delay(), func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			h = r.c.hedge(ctx, b, other, offset, length, func() { overtake(errOvertaken) })
+		}
+	})
+	f.s, err = r.c.openStream(asking, b, node.GetId(), offset, length)
+	timer.Stop()
+	mu.Lock()
+	over = true
+	f.h = h
+	mu.Unlock()
+	if h == nil {
+		return f.opened(err)
+	}
+	if err == nil {
+		f.h = nil
+		h.drop()
+		return f.opened(nil)
+	}
+	if errors.Is(context.Cause(asking), errOvertaken) {
+		err = errOvertaken
+	}
+	if err = f.switchOver(err); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// flow is what one place of a file is read from: a stream of one datanode, and of another one when that is slow.
+type flow struct {
+	r    *Reader
+	ctx  context.Context
+	a    *attempt
+	b    *located
+	s    *blockStream
+	node *hadooppb.DatanodeInfoProto // of s
+	h    *hedge                      // beside s; nil: none
+}
+
+// opened watches over a stream that was opened, if it was.
+func (f *flow) opened(err error) (*flow, error) {
+	if err != nil {
+		return nil, err
+	}
+	f.watch()
+	return f, nil
+}
+
+// watch ends the stream's reads with the context and has a second datanode asked when they take long.
+func (f *flow) watch() {
+	if f.s.peer == nil {
+		return
+	}
+	if f.s.stop == nil {
+		f.s.until(f.ctx)
+	}
+	f.s.peer.slow, f.s.peer.slowAfter = f.slow, f.r.c.hedging.delay()
+}
+
+// slow asks another datanode for what is left of the stream.
+func (f *flow) slow() {
+	if f.h != nil {
+		return
+	}
+	p := f.s.peer
+	for _, node := range f.b.nodes {
+		if node != f.node && !f.r.isBad(f.b, node) && !f.r.c.suspected(node) {
+			f.h = f.r.c.hedge(f.ctx, f.b, node, f.s.pos, f.s.end-f.s.pos, func() { p.interrupt(errOvertaken) })
+			return
+		}
+	}
+}
+
+// read returns the stream's next bytes, or those of the datanode that was quicker. An errOvertaken means that a stream has
+// to be opened anew, and is nobody's fault.
+func (f *flow) read() ([]byte, error) {
+	for {
+		data, err := f.s.read()
+		if f.h == nil {
+			return data, err
+		}
+		if err == nil || errors.Is(err, io.EOF) {
+			h := f.h
+			f.h = nil
+			h.drop()
+			return data, err
+		}
+		if err = f.switchOver(err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// switchOver goes on with the hedge in place of a stream that has failed with cause. Without success it returns cause.
+func (f *flow) switchOver(cause error) error {
+	h := f.h
+	f.h = nil
+	<-h.done
+	if h.err != nil {
+		h.drop()
+		return cause
+	}
+	if errors.Is(cause, errOvertaken) {
+		f.r.c.suspect(f.node, f.b.block, f.b.token, true)
+	} else {
+		f.r.blame(f.ctx, f.a, f.b, f.node, cause)
+	}
+	f.s, f.node = h.s, h.node
+	f.watch()
+	return nil
+}
+
+// close gives the stream up.
+func (f *flow) close() {
+	if f.h != nil {
+		f.h.drop()
+		f.h = nil
+	}
+	f.s.close()
 }
 
 func (r *Reader) isBad(b *located, node *hadooppb.DatanodeInfoProto) bool {
@@ -229,9 +394,12 @@ func (r *Reader) isBad(b *located, node *hadooppb.DatanodeInfoProto) bool {
 	return r.bad[replica{b.block.GetBlockId(), node.GetId().GetDatanodeUuid()}]
 }
 
-// blame marks a replica as failed and reports a corrupt one to the namenode.
+// blame marks a replica as failed, suspects a datanode that was silent and reports a corrupt replica to the namenode.
 func (r *Reader) blame(ctx context.Context, a *attempt, b *located, node *hadooppb.DatanodeInfoProto, cause error) {
-	addr := dtp.TransferAddr(node.GetId(), r.c.config.UseHostname)
+	addr := r.c.transferAddr(node)
+	if timeout, ok := errors.AsType[net.Error](cause); ok && timeout.Timeout() {
+		r.c.suspect(node, b.block, b.token, false)
+	}
 	r.c.log.Warn("read from a datanode failed", "path", r.path, "block", b.block.GetBlockId(), "node", addr, "error", cause)
 	a.causes = append(a.causes, fmt.Sprintf("%s: %v", addr, cause))
 	r.mu.Lock()
@@ -265,7 +433,6 @@ func (r *Reader) chunk() ([]byte, error) {
 	if r.closed {
 		return nil, fmt.Errorf("read %s: %w", r.path, fs.ErrClosed)
 	}
-	ctx := context.Background()
 	var a attempt
 	for {
 		if r.pos >= r.length {
@@ -273,22 +440,36 @@ func (r *Reader) chunk() ([]byte, error) {
 			return nil, io.EOF
 		}
 		if r.stream == nil {
-			s, b, node, err := r.connect(ctx, &a, r.pos, r.length-r.pos)
+			f, err := r.connect(r.life, &a, r.pos, r.length-r.pos)
 			if err != nil {
 				return nil, err
 			}
-			r.stream, r.cur, r.node = s, b, node
+			r.stream = f
 		}
+		r.stream.a = &a
 		data, err := r.stream.read()
 		if err == nil {
 			r.pos += int64(len(data))
 			return data, nil
 		}
+		f := r.stream
 		r.stream = nil
-		if !errors.Is(err, io.EOF) {
-			r.blame(ctx, &a, r.cur, r.node, err)
+		if err := r.failed(r.life, f, err); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// failed takes note of how a stream ended. An error ends the call too: that its context is over.
+func (r *Reader) failed(ctx context.Context, f *flow, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, errOvertaken) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return wrap("read", r.path, ctx.Err())
+	}
+	r.blame(ctx, f.a, f.b, f.node, err)
+	return nil
 }
 
 // Read reads the next bytes.
@@ -308,7 +489,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 		m := copy(p[n:], data)
 		n += m
 		if m < len(data) {
-			r.stream.unread(data[m:])
+			r.stream.s.unread(data[m:])
 			r.pos -= int64(len(data) - m)
 		}
 	}
@@ -318,13 +499,17 @@ func (r *Reader) Read(p []byte) (int, error) {
 
 // settle lets a stream that has nothing more to give end at once, so that its connection can be used again.
 func (r *Reader) settle() {
-	if r.stream == nil || r.stream.pos < r.stream.end {
+	if r.stream == nil || r.stream.s.pos < r.stream.s.end {
 		return
 	}
-	if _, err := r.stream.read(); !errors.Is(err, io.EOF) {
-		r.stream.close()
-	}
+	f := r.stream
 	r.stream = nil
+	if f.s.peer != nil {
+		f.s.peer.slow = nil
+	}
+	if _, err := f.s.read(); !errors.Is(err, io.EOF) {
+		f.s.close()
+	}
 }
 
 // WriteTo writes the rest of the file to w without copying it on the way.
@@ -345,7 +530,7 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 		}
 		if err != nil {
 			if r.stream != nil {
-				r.stream.unread(data[m:])
+				r.stream.s.unread(data[m:])
 			} else if m < len(data) {
 				r.drop()
 			}
@@ -357,10 +542,10 @@ func (r *Reader) WriteTo(w io.Writer) (int64, error) {
 
 // ReadAt reads len(p) bytes at off, over a connection of its own. At the end of the file it returns io.EOF.
 func (r *Reader) ReadAt(p []byte, off int64) (int, error) {
-	return r.ReadAtContext(context.Background(), p, off)
+	return r.ReadAtContext(r.life, p, off)
 }
 
-// ReadAtContext is ReadAt with a context.
+// ReadAtContext is ReadAt with a context of its own, in place of the Reader's.
 func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, &Error{Op: "read", Path: r.path, Kind: metadata.ErrInvalidArgument, Message: "negative offset"}
@@ -372,19 +557,19 @@ func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, e
 		if pos >= r.length {
 			return n, io.EOF
 		}
-		s, b, node, err := r.connect(ctx, &a, pos, min(int64(len(p)-n), r.length-pos))
+		f, err := r.connect(ctx, &a, pos, min(int64(len(p)-n), r.length-pos))
 		if err != nil {
 			return n, err
 		}
 		for {
 			var data []byte
-			if data, err = s.read(); err != nil {
+			if data, err = f.read(); err != nil {
 				break
 			}
 			n += copy(p[n:], data)
 		}
-		if !errors.Is(err, io.EOF) {
-			r.blame(ctx, &a, b, node, err)
+		if err := r.failed(ctx, f, err); err != nil {
+			return n, err
 		}
 	}
 	return n, nil
@@ -407,14 +592,14 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	if offset == r.pos {
 		return offset, nil
 	}
-	if ahead := offset - r.pos; r.stream != nil && ahead > 0 && ahead <= skipAhead && offset < r.cur.end() {
+	if ahead := offset - r.pos; r.stream != nil && ahead > 0 && ahead <= skipAhead && offset < r.stream.b.end() {
 		for r.pos < offset {
 			data, err := r.chunk()
 			if err != nil {
 				break // the next Read meets it again
 			}
 			if over := r.pos - offset; over > 0 {
-				r.stream.unread(data[int64(len(data))-over:])
+				r.stream.s.unread(data[int64(len(data))-over:])
 				r.pos = offset
 			}
 		}

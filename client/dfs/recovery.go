@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -27,50 +29,65 @@ const (
 //	only the end outstanding     PIPELINE_CLOSE_RECOVERY, which finishes the replicas by itself
 //	append not set up yet        PIPELINE_SETUP_APPEND_RECOVERY
 //
-// An error means that the block, and with it the file, cannot be gone on with.
+// An error means that the block, and with it the file, is lost, or that ctx has ended, and then the next call goes on.
 func (b *blockWriter) recover(ctx context.Context) error {
 	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		b.disconnect()
 		b.mu.Lock()
-		failure := b.failure
-		b.failure = nil
+		at, failure, lost := b.state, b.failure, b.err
 		b.mu.Unlock()
-		if failure != nil { // nil: an earlier recovery was cut short by its context
+		switch at {
+		case blockLost:
+			return lost
+		case blockStored:
+			return nil
+		case blockBroken:
 			if err := b.dismiss(ctx, failure); err != nil {
 				return err
 			}
-			if acked := b.acked() + b.ackedSeq; acked != b.progress {
-				b.progress, b.fruitless = acked, 0
-			} else if b.fruitless++; b.fruitless > maxFruitless {
-				return b.lost(fmt.Errorf("%d pipelines in a row broke without progress, the last one: %w", maxFruitless, failure.err))
-			}
 		}
-		s := stageRecovery
-		switch {
-		case b.ended():
-			s = stageCloseRecovery
-		case b.appending:
-			s = stageAppendRecovery
-		}
+		s := b.nextStage()
 		if err := b.setup(ctx, s); err != nil {
 			return err
 		}
-		if b.broken() {
+		if b.at() == blockBroken {
 			continue
 		}
 		if s == stageCloseRecovery {
-			b.mu.Lock()
-			last := b.queue[0]
-			b.queue = nil
-			b.ackedSeq = last.seqno
-			b.c.packets.Put(last)
-			b.mu.Unlock()
+			b.closed()
 			return nil
 		}
-		if b.resend() {
+		if b.resend(ctx) {
 			return nil
 		}
 	}
+}
+
+// nextStage is what a pipeline has to be set up for.
+func (b *blockWriter) nextStage() stage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case len(b.queue) == 1 && b.queue[0].last: // nothing but the end of the block is unacknowledged
+		return stageCloseRecovery
+	case b.untouched():
+		return stageAppendRecovery
+	}
+	return stageRecovery
+}
+
+// closed takes the end of the block, which the datanodes have finished by themselves, out of the queue.
+func (b *blockWriter) closed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	last := b.queue[0]
+	b.queue = nil
+	b.ackedSeq = last.seqno
+	b.c.packets.Put(last)
+	b.moveLocked(blockStored)
 }
 
 // reopen sets up the pipeline of an append.
@@ -78,108 +95,133 @@ func (b *blockWriter) reopen(ctx context.Context) error {
 	if err := b.setup(ctx, stageAppend); err != nil {
 		return err
 	}
-	if b.broken() {
+	if b.at() == blockBroken {
 		return b.recover(ctx)
 	}
 	return nil
 }
 
-func (b *blockWriter) broken() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.failure != nil
-}
-
-// ended reports whether nothing but the end of the block is unacknowledged.
-func (b *blockWriter) ended() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.queue) == 1 && b.queue[0].last
-}
-
 // resend sends the whole queue; false: this pipeline broke too.
-func (b *blockWriter) resend() bool {
+func (b *blockWriter) resend(ctx context.Context) bool {
 	b.mu.Lock()
 	queue := slices.Clone(b.queue)
-	if len(queue) > 0 {
-		_ = b.conn.SetReadDeadline(time.Now().Add(b.patience()))
-	}
+	pipe := b.pipe
+	b.waiting = time.Now()
 	b.mu.Unlock()
 	for _, p := range queue {
 		b.mu.Lock()
 		// Acknowledged meanwhile packets are gone from the queue, and their memory may have been used anew.
 		gone := p.seqno <= b.ackedSeq
-		broken := b.failure != nil
+		up := b.upLocked()
 		b.mu.Unlock()
-		if broken {
-			return false
+		if gone {
+			continue
 		}
-		if !gone && !b.write(p.Bytes()) {
+		if !up || !pipe.send(ctx, p.Bytes()) {
 			return false
 		}
 	}
 	return true
 }
 
-// dismiss takes the node at fault out of the pipeline.
+// dismiss takes the nodes at fault out of the pipeline.
 func (b *blockWriter) dismiss(ctx context.Context, failure *pipelineError) error {
-	at := min(max(failure.node, 0), len(b.nodes)-1)
-	node := b.nodes[at]
-	b.c.log.Warn("datanode leaves the pipeline", "path", b.w.path, "block", b.block.GetBlockId(), "node", b.addr(node),
-		"position", at, "left", len(b.nodes)-1, "error", failure.err)
-	b.failed = append(b.failed, node)
-	b.nodes = slices.Delete(b.nodes, at, at+1)
-	if b.types != nil {
-		b.types = slices.Delete(b.types, at, at+1)
+	at := failure.nodes
+	if len(at) == 0 {
+		at = []int{0}
 	}
-	if b.ids != nil {
-		b.ids = slices.Delete(b.ids, at, at+1)
+	gone := map[int]bool{}
+	for _, i := range at {
+		i = min(max(i, 0), len(b.nodes)-1)
+		if gone[i] {
+			continue
+		}
+		gone[i] = true
+		b.w.log(ctx, "datanode leaves the pipeline", "path", b.w.path, "block", b.block.GetBlockId(), "node", b.c.transferAddr(b.nodes[i]),
+			"position", i, "left", len(b.nodes)-len(gone), "error", failure.err)
 	}
+	b.failed = append(b.failed, pick(b.nodes, gone, true)...)
+	b.nodes, b.types, b.ids = pick(b.nodes, gone, false), pick(b.types, gone, false), pick(b.ids, gone, false)
+	b.mu.Lock()
+	b.failure = nil
+	b.moveLocked(blockRepairing)
+	b.mu.Unlock()
 	if len(b.nodes) == 0 {
 		// A datanode drops the block of a file that was deleted: the namenode knows that it was, or who has the file now.
-		b.persisted = false
-		if err := b.persist(ctx); errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrLeaseExpired) {
-			return err
+		if err := b.fsync(ctx); errors.Is(err, metadata.ErrNotExist) || errors.Is(err, metadata.ErrLeaseExpired) {
+			return b.lose(err)
 		}
 		return b.lost(failure.err)
+	}
+	if acked := b.acked() + b.ackedSeq; acked != b.progress {
+		b.progress, b.fruitless = acked, 0
+	} else if b.fruitless++; b.fruitless > maxFruitless {
+		return b.lost(fmt.Errorf("%d pipelines in a row broke without progress, the last one: %w", maxFruitless, failure.err))
 	}
 	return nil
 }
 
-// lost is the error of a block whose last datanode has failed.
+// pick returns the elements of s that are in the set of positions, or those that are not. A nil s stays nil.
+func pick[T any](s []T, at map[int]bool, in bool) []T {
+	var picked []T
+	for i, x := range s {
+		if at[i] == in {
+			picked = append(picked, x)
+		}
+	}
+	return picked
+}
+
+// lost ends a block that cannot be gone on with.
 func (b *blockWriter) lost(cause error) error {
 	var names []string
 	for _, node := range b.failed {
-		names = append(names, b.addr(node))
+		names = append(names, b.c.transferAddr(node))
 	}
-	return &Error{Op: "write", Path: b.w.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("all datanodes of block blk_%d are bad (%s): %v",
-		int64(b.block.GetBlockId()), strings.Join(names, ", "), cause)}
+	return b.lose(&Error{Op: "write", Path: b.w.path, Kind: metadata.ErrIO, Message: fmt.Sprintf("all datanodes of block blk_%d are bad (%s): %v",
+		int64(b.block.GetBlockId()), strings.Join(names, ", "), cause)})
 }
 
-// setup gives the replicas on nodes a new generation and makes a pipeline of them. A datanode's failure is left in
-// failure; an error is the namenode's refusal.
+// refused is what to do about a namenode that does not let the block go on: nothing, unless ctx ended while it was asked.
+func (b *blockWriter) refused(ctx context.Context, err error) error {
+	if ctx.Err() != nil && contextual(err) {
+		return err
+	}
+	return b.lose(err)
+}
+
+// contextual reports whether err only says that a context has ended.
+func contextual(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// setup gives the replicas on nodes a new generation and makes a pipeline of them. A datanode's failure makes the block
+// broken; an error is the namenode's refusal, after which it is lost, or that ctx has ended, after which it is as before.
 func (b *blockWriter) setup(ctx context.Context, s stage) error {
 	if s != stageAppend && s != stageCloseRecovery {
-		b.replenish(ctx)
+		if err := b.replenish(ctx); err != nil {
+			return err
+		}
 	}
 	var answer hadooppb.UpdateBlockForPipelineResponseProto
 	err := b.c.call(ctx, "write", b.w.path, "updateBlockForPipeline",
 		&hadooppb.UpdateBlockForPipelineRequestProto{Block: b.block, ClientName: &b.c.name}, &answer)
 	if err != nil {
-		return err
+		return b.refused(ctx, err)
 	}
 	generation := answer.GetBlock().GetB().GetGenerationStamp()
 	b.token = tokenOf(answer.GetBlock().GetBlockToken())
+	if b.at() == blockReopening { // from here on a datanode may have another generation
+		b.move(blockRepairing)
+	}
 	if err := b.connect(ctx, s, generation); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 		broken, ok := errors.AsType[*pipelineError](err)
 		if !ok {
 			return err
 		}
 		b.mu.Lock()
 		b.failure = broken
+		b.moveLocked(blockBroken)
 		b.mu.Unlock()
 		return nil
 	}
@@ -197,36 +239,76 @@ func (b *blockWriter) setup(ctx context.Context, s stage) error {
 		ClientName: &b.c.name, OldBlock: old, NewBlock: renewed, NewNodes: ids, StorageIDs: b.ids,
 	}, new(hadooppb.UpdatePipelineResponseProto))
 	if err != nil {
-		return err
+		b.stop()
+		return b.refused(ctx, err)
 	}
 	b.mu.Lock()
 	renewed.NumBytes = new(max(renewed.GetNumBytes(), b.block.GetNumBytes()))
 	b.block = renewed
 	b.mu.Unlock()
-	b.appending = false
-	b.persisted = false
 	return nil
 }
 
-// replenish adds a datanode in place of one that failed where HDFS's default policy asks for it: three replicas or more
-// are wanted, and either at most half of them are left or somebody counts on what is written already. Where none can be
-// had the pipeline goes on without.
-func (b *blockWriter) replenish(ctx context.Context) {
-	want, have := b.w.replication, len(b.nodes)
-	counted := b.appended || b.flushed
-	if want < 3 || have >= want || len(b.failed) == 0 || have > want/2 && !counted {
-		return
+// stop gives a pipeline up that the namenode does not know, with nobody at fault.
+func (b *blockWriter) stop() {
+	b.mu.Lock()
+	pipe := b.pipe
+	b.mu.Unlock()
+	if pipe != nil {
+		pipe.cut(net.ErrClosed)
 	}
-	if err := b.addNode(ctx); err != nil {
-		b.c.log.Warn("no datanode takes the place of a failed one", "path", b.w.path, "block", b.block.GetBlockId(), "left", have, "error", err)
-	}
+	b.disconnect()
 }
 
-// addNode asks for one more datanode, has the replica copied to it, and adds it to nodes.
+// replenish adds a datanode in place of one that failed where the policy asks for it. Where none can be had the policy says
+// whether the pipeline goes on without. Errors: the block is lost, or ctx has ended.
+func (b *blockWriter) replenish(ctx context.Context) error {
+	policy := b.c.config.ReplaceDatanode
+	have := len(b.nodes)
+	if len(b.failed) == 0 || !policy.asks(b.w.replication, have, b.appended, b.promised) {
+		return nil
+	}
+	err := b.addNode(ctx)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil && contextual(err) {
+		return ctx.Err()
+	}
+	if !policy.goesOn(have) {
+		return b.lost(fmt.Errorf("%d of %d datanodes are left, at least %d have to be (%s), and none takes the place of a failed one: %w",
+			have, b.w.replication, policy.floor(), minReplicationProperty, err))
+	}
+	b.w.log(ctx, "no datanode takes the place of a failed one", "path", b.w.path, "block", b.block.GetBlockId(), "left", have, "error", err)
+	return nil
+}
+
+// addNode asks for one more datanode, has the replica copied to it, and adds it to nodes. One that failed may come back
+// where there is no other one, if it answers: the copy replaces what it has.
 func (b *blockWriter) addNode(ctx context.Context) error {
+	err := b.addNodeBut(ctx, b.failed)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	silent := b.c.silent(ctx, b.failed, b.named(), b.token)
+	var excluded []*hadooppb.DatanodeInfoProto
+	for _, i := range silent {
+		excluded = append(excluded, b.failed[i])
+	}
+	if len(excluded) == len(b.failed) {
+		return err
+	}
+	if again := b.addNodeBut(ctx, excluded); again != nil {
+		return errors.Join(err, again)
+	}
+	return nil
+}
+
+// addNodeBut is addNode without the datanodes of excluded.
+func (b *blockWriter) addNodeBut(ctx context.Context, excluded []*hadooppb.DatanodeInfoProto) error {
 	var answer hadooppb.GetAdditionalDatanodeResponseProto
 	err := b.c.call(ctx, "write", b.w.path, "getAdditionalDatanode", &hadooppb.GetAdditionalDatanodeRequestProto{
-		Src: &b.w.path, Blk: b.block, Existings: b.nodes, Excludes: b.failed, NumAdditionalNodes: new(uint32(1)),
+		Src: &b.w.path, Blk: b.block, Existings: b.nodes, Excludes: excluded, NumAdditionalNodes: new(uint32(1)),
 		ClientName: &b.c.name, ExistingStorageUuids: b.ids, FileId: &b.w.fileID,
 	}, &answer)
 	if err != nil {
@@ -246,12 +328,15 @@ func (b *blockWriter) addNode(ctx context.Context) error {
 	added := locs[at]
 	if b.acked() > 0 {
 		if err := b.transfer(ctx, located, at); err != nil {
-			b.failed = append(b.failed, added)
-			return fmt.Errorf("copy to %s: %w", b.addr(added), err)
+			if ctx.Err() == nil {
+				b.failed = append(b.failed, added)
+			}
+			return fmt.Errorf("copy to %s: %w", b.c.transferAddr(added), err)
 		}
 	}
-	b.c.log.Info("datanode joins the pipeline", "path", b.w.path, "block", b.block.GetBlockId(), "node", b.addr(added))
-	b.take(located)
+	b.c.log.Info("datanode joins the pipeline", "path", b.w.path, "block", b.block.GetBlockId(), "node", b.c.transferAddr(added))
+	b.failed = slices.DeleteFunc(b.failed, func(n *hadooppb.DatanodeInfoProto) bool { return same(n, added) })
+	b.adopt(located)
 	return nil
 }
 
@@ -269,22 +354,44 @@ func (b *blockWriter) transfer(ctx context.Context, located *hadooppb.LocatedBlo
 	}
 	var causes []error
 	for _, source := range b.nodes {
-		p, err := b.c.peers.get(ctx, source.GetId(), max(transferTimeout, b.c.config.DatanodeTimeout), true)
-		if err == nil {
-			p.patience()
-			var answer *hadooppb.BlockOpResponseProto
-			if err = dtp.WriteOp(p.conn, dtp.OpTransferBlock, request); err == nil {
-				answer, err = dtp.ReadResponse(p.r)
-			}
-			if err == nil {
-				err = dtp.CheckResponse(dtp.OpTransferBlock, answer)
-			}
-			p.close()
+		err := b.transferFrom(ctx, source, request)
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		if err == nil {
-			return nil
-		}
-		causes = append(causes, fmt.Errorf("from %s: %w", b.addr(source), err))
+		causes = append(causes, fmt.Errorf("from %s: %w", b.c.transferAddr(source), err))
 	}
 	return errors.Join(causes...)
+}
+
+// transferFrom has one datanode copy its replica to another one. That takes as long as it takes, but not if one of the two
+// is silent otherwise as well.
+func (b *blockWriter) transferFrom(ctx context.Context, source *hadooppb.DatanodeInfoProto, request *hadooppb.OpTransferBlockProto) error {
+	p, err := b.c.peers.get(ctx, source.GetId(), max(transferTimeout, b.c.config.DatanodeTimeout), true)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	both := []*hadooppb.DatanodeInfoProto{source, request.Targets[0]}
+	watch, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-watch.Done():
+				return
+			case <-time.After(b.c.times.stall):
+			}
+			if at := b.c.silent(watch, both, b.named(), b.token); len(at) > 0 && watch.Err() == nil {
+				p.interrupt(silence(b.c.transferAddr(both[at[0]]), b.c.times.stall))
+				return
+			}
+		}
+	})
+	answer, err := p.exchange(ctx, dtp.OpTransferBlock, request)
+	cancel()
+	watching.Wait()
+	if err != nil {
+		return err
+	}
+	return dtp.CheckResponse(dtp.OpTransferBlock, answer)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
-	"time"
 
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -16,39 +14,44 @@ import (
 // smallBlock is up to how many bytes a block may have that is sent whole, in bytes.
 const smallBlock = 32 << 10
 
-// postpone leaves a new block without a pipeline while it is small, so that it can be sent whole when it ends: request,
-// data and end at once, and one answer for all of it. That is for datanodes of which is known that they keep connections
-// after writes: Hadoop's do not, and one that refuses a request and hangs up while data comes may not be heard.
-func (b *blockWriter) postpone() bool {
-	b.postponed = b.c.peers.keeps(b.addr(b.nodes[0]))
-	return b.postponed
-}
+// puttable reports whether a new block may stay without a pipeline while it is small, so that it can be sent whole when it
+// ends: request, data and end at once, and one answer for all of it. That is for datanodes of which is known that they keep
+// connections after writes: Hadoop's do not, and one that refuses a request and hangs up while data comes may not be heard.
+func (b *blockWriter) puttable() bool { return b.c.peers.keeps(b.c.transferAddr(b.nodes[0])) }
 
 // open sets up the pipeline of a block that has none so far, or of another one in its place.
-func (w *Writer) open() error {
-	if !w.block.postponed {
-		return nil
-	}
-	w.block.postponed = false
-	if err := w.block.create(w.life); err != nil {
-		return w.replace(err)
+func (w *Writer) open(ctx context.Context) error {
+	switch w.block.at() {
+	case blockNew:
+		err := w.block.create(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			w.block.move(blockSpoilt)
+			return ctx.Err()
+		}
+		return w.replace(ctx, err)
+	case blockSpoilt, blockAbandoned:
+		return w.replace(ctx, nil)
 	}
 	return nil
 }
 
-// replace gives up a block of which nothing has been acknowledged, and begins another one with the same data.
-func (w *Writer) replace(cause error) error {
+// replace gives up a block of which nothing has been acknowledged, and begins another one with the same data. cause is what
+// a datanode is to blame for; nil: nobody is. Until there is another block the old one keeps the data.
+func (w *Writer) replace(ctx context.Context, cause error) error {
 	old := w.block
-	w.block = nil
-	defer old.release()
-	if err := w.leave(old, cause); err != nil {
-		return err
+	if old.at() != blockAbandoned {
+		if err := w.leave(ctx, old, cause); err != nil {
+			return err
+		}
 	}
-	if err := w.nextBlock(w.life, false); err != nil {
-		return err
+	err := w.nextBlock(ctx, old.filling.Data(), false)
+	if w.block != old {
+		old.release()
 	}
-	w.block.filling.Append(old.filling.Data())
-	return nil
+	return err
 }
 
 // finishSmall sends a block whole, and waits until the datanodes have stored it.
@@ -57,7 +60,10 @@ func (w *Writer) finishSmall() error {
 	if err == nil {
 		return nil
 	}
-	if err := w.replace(err); err != nil {
+	if w.life.Err() != nil {
+		return w.life.Err()
+	}
+	if err := w.replace(w.life, err); err != nil {
 		return err
 	}
 	return w.block.finish(w.life)
@@ -66,7 +72,6 @@ func (w *Writer) finishSmall() error {
 // sendWhole sends the block with its request, through a pipeline that is set up with it and done with it. After an error
 // nothing of it may count. An error that is a *pipelineError says which node is at fault.
 func (b *blockWriter) sendWhole(ctx context.Context) error {
-	b.postponed = false
 	length := uint64(b.filling.Len())
 	request := b.pipelineRequest(stageCreate, 0)
 	request.Header.BaseHeader.Block.NumBytes, request.MaxBytesRcvd = &length, &length // say that it follows
@@ -82,21 +87,23 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 		}
 		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), b.c.config.DatanodeTimeout, fresh)
 		if err != nil {
-			return &pipelineError{0, err}
+			return &pipelineError{nil, err}
 		}
-		b.w.breakMu.Lock()
-		b.w.breakup = func() { p.conn.Close() }
-		b.w.breakMu.Unlock()
-		answered, err := b.exchange(p, head, data, end)
-		b.w.breakMu.Lock()
-		b.w.breakup = nil
-		b.w.breakMu.Unlock()
+		p.timeout = b.patience()
+		over := b.watchSetup(p, stageCreate)
+		stop := p.during(ctx)
+		answered, err := b.exchangeWhole(p, head, data, end)
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		over()
 		switch {
 		case err == nil:
 			b.block.NumBytes = &length
+			b.move(blockStored)
 			b.c.peers.put(p, true)
 			return nil
-		case p.reused && !answered:
+		case p.reused && !answered && p.cut.Load() == nil:
 			b.c.peers.stale(p)
 		default:
 			p.close()
@@ -108,13 +115,12 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 	}
 }
 
-// exchange sends a whole block and takes the answer and the acknowledgements of data and end. answered: the datanode has
-// said something.
-func (b *blockWriter) exchange(p *peer, head, data, end []byte) (answered bool, err error) {
-	_ = p.conn.SetDeadline(time.Now().Add(b.patience()))
-	message := net.Buffers{p.owed, head, data, end}
+// exchangeWhole sends a whole block and takes the answer and the acknowledgements of data and end. answered: the datanode
+// has said something.
+func (b *blockWriter) exchangeWhole(p *peer, head, data, end []byte) (answered bool, err error) {
+	owed := p.owed
 	p.owed = nil
-	if _, err := message.WriteTo(p.conn); err != nil {
+	if err := p.send(owed, head, data, end); err != nil {
 		return false, err
 	}
 	answer, err := dtp.ReadResponse(p.r)
@@ -131,7 +137,7 @@ func (b *blockWriter) exchange(p *peer, head, data, end []byte) (answered bool, 
 		}
 		if node, status := ack.Blame(); node >= 0 {
 			node = min(node, len(b.nodes)-1)
-			return true, &pipelineError{node, fmt.Errorf("datanode %d of %d acknowledges a block with %v", node+1, len(b.nodes), status)}
+			return true, &pipelineError{[]int{node}, fmt.Errorf("datanode %d of %d acknowledges a block with %v", node+1, len(b.nodes), status)}
 		}
 		if ack.Seqno != seqno || len(ack.Replies) != len(b.nodes) {
 			return true, fmt.Errorf("%w: acknowledgement of packet %d by %d datanodes is not expected", dtp.ErrProtocol, ack.Seqno, len(ack.Replies))
@@ -140,17 +146,27 @@ func (b *blockWriter) exchange(p *peer, head, data, end []byte) (answered bool, 
 	return true, nil
 }
 
-// leave gives a block back to the namenode that could not be written, and leaves the datanode at fault out of the next
+// leave gives a block back to the namenode that could not be written, and leaves the datanodes at fault out of the next
 // one. That a token was refused, which may have expired while the block waited, is a datanode's fault the second time only.
-func (w *Writer) leave(b *blockWriter, cause error) error {
-	bad := b.nodes[max(b.blamed(cause), 0)]
-	w.c.log.Warn("pipeline cannot be set up", "path", w.path, "block", b.block.GetBlockId(), "node", b.addr(bad), "error", cause)
-	expired := refusedToken(cause)
-	if !expired || w.refused {
-		w.exclude = append(slices.Clip(w.exclude), bad)
+func (w *Writer) leave(ctx context.Context, b *blockWriter, cause error) error {
+	if cause != nil {
+		expired := refusedToken(cause)
+		for _, at := range b.blamed(cause) {
+			w.log(ctx, "pipeline cannot be set up", "path", w.path, "block", b.block.GetBlockId(), "node", w.c.transferAddr(b.nodes[at]), "error", cause)
+			if !expired || w.refused {
+				w.exclude = append(slices.Clip(w.exclude), b.nodes[at])
+			}
+		}
+		w.refused = expired
+		if b.at() == blockNew {
+			b.move(blockSpoilt)
+		}
 	}
-	w.refused = expired
-	return w.c.call(w.life, "write", w.path, "abandonBlock", &hadooppb.AbandonBlockRequestProto{
+	err := w.c.call(ctx, "write", w.path, "abandonBlock", &hadooppb.AbandonBlockRequestProto{
 		B: b.block, Src: &w.path, Holder: &w.c.name, FileId: &w.fileID,
 	}, new(hadooppb.AbandonBlockResponseProto))
+	if err == nil {
+		b.move(blockAbandoned)
+	}
+	return err
 }

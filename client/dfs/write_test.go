@@ -18,7 +18,14 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	blockMoved = func(from, to blockState) {
+		if blockMoves[from]&(1<<to) == 0 {
+			panic("a block goes from " + from.String() + " to " + to.String())
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func create(t testing.TB, client *Client, name string) *Writer {
 	t.Helper()
@@ -235,14 +242,73 @@ func TestDatanodeDiesWhileWriting(t *testing.T) {
 }
 
 func TestAllButOneDatanodeDie(t *testing.T) {
+	for name, policy := range map[string]ReplacePolicy{
+		"best effort": {BestEffort: true}, "floor of one": {MinReplication: 1}, "never replaced": {When: ReplaceNever},
+	} {
+		c, _ := newCluster(t, 3)
+		client := c.client(Config{ReplaceDatanode: policy})
+		c.nodes[0].dieAfter = 3
+		c.nodes[2].dieAfter = 9
+		data := pattern(1 << 20)
+		if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+	}
+}
+
+// One copy of three is not what was asked for: without a replacement the write fails, by default, and says what to set.
+func TestTooFewDatanodesAreAnError(t *testing.T) {
 	c, client := newCluster(t, 3)
-	c.nodes[0].dieAfter = 3
-	c.nodes[2].dieAfter = 9
-	data := pattern(1 << 20)
-	if err := client.WriteFile(t.Context(), "/f", data, true); err != nil {
+	w := create(t, client, "/f")
+	data := pattern(1000)
+	write(t, w, data)
+	if err := w.Hflush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	sameBytes(t, "stored", c.content("/f"), data)
+	c.nodes[0].kill()
+	write(t, w, data)
+	if err := w.Hflush(t.Context()); err != nil {
+		t.Fatalf("with two of three: %v", err)
+	}
+	c.nodes[1].kill()
+	write(t, w, data)
+	err := w.Hflush(t.Context())
+	if !errors.Is(err, metadata.ErrIO) || !strings.Contains(err.Error(), minReplicationProperty) {
+		t.Errorf("with one of three: %v", err)
+	}
+	w.Abort()
+	strict := c.client(Config{ReplaceDatanode: ReplacePolicy{MinReplication: -1}})
+	c.nodes[2].dieAfter = 0
+	if asks, floor := strict.config.ReplaceDatanode.asks(3, 2, false, true), strict.config.ReplaceDatanode.goesOn(2); !asks || floor {
+		t.Errorf("Hadoop's own default: asks %v, goes on %v", asks, floor)
+	}
+}
+
+// The conditions of Hadoop's ReplaceDatanodeOnFailure.
+func TestReplacePolicies(t *testing.T) {
+	for _, at := range []struct {
+		when               ReplaceWhen
+		replication, have  int
+		appended, promised bool
+		want               bool
+	}{
+		{ReplaceDefault, 3, 2, false, false, false},
+		{ReplaceDefault, 3, 2, false, true, true},
+		{ReplaceDefault, 3, 2, true, false, true},
+		{ReplaceDefault, 3, 1, false, false, true},
+		{ReplaceDefault, 2, 1, true, true, false},
+		{ReplaceDefault, 5, 3, false, false, false},
+		{ReplaceDefault, 5, 2, false, false, true},
+		{ReplaceAlways, 2, 1, false, false, true},
+		{ReplaceAlways, 3, 3, true, true, false},
+		{ReplaceNever, 3, 1, true, true, false},
+		{ReplaceAlways, 3, 0, true, true, false},
+	} {
+		if got := (ReplacePolicy{When: at.when}).asks(at.replication, at.have, at.appended, at.promised); got != at.want {
+			t.Errorf("%+v: %v", at, got)
+		}
+	}
 }
 
 func TestAllDatanodesDie(t *testing.T) {

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -44,11 +46,15 @@ const (
 )
 
 // Writer writes a file through a pipeline of datanodes. When a datanode fails, the rest goes on, and another one takes
-// its place if the replication asks for that; a Write, flush or Close fails only when nothing is left to go on with, and
+// its place if the replication asks for that; a Write, flush or Close fails only when not enough is left to go on with, and
 // from then on all do.
 //
 // Data is readable by others once Hflush has returned or Close has. Without Close the file stays open until the lease
-// runs out; Abort gives it up at once. A Writer may be used by several goroutines; each call is done as a whole.
+// runs out; Abort gives it up at once. A Writer may be used by several goroutines; each Write, flush and Close is done as a
+// whole, ReadFrom in pieces.
+//
+// The context that a Writer was opened with lives with it: when it ends, so do the calls that wait, and all later ones fail
+// with its error. Abort has to be called then too, if others should not wait for the lease to run out.
 type Writer struct {
 	c           *Client
 	path        string
@@ -56,28 +62,54 @@ type Writer struct {
 	sum         dtp.Checksum
 	blockSize   int64
 	replication int
+	length      atomic.Int64 // of the file, with what is not sent yet
 
-	mu      sync.Mutex
-	err     error // why the writer is of no more use
-	closed  bool
-	block   *blockWriter                 // being written
-	last    *hadooppb.ExtendedBlockProto // finished before it
-	length  int64                        // of the file, with what is not sent yet
-	exclude []*hadooppb.DatanodeInfoProto
-	refused bool // the last block could not be written because its token was refused
+	// turn is held by the one call that works on what follows. Nothing foreign is called by who holds it.
+	turn       turn
+	err        error // why the writer is of no more use
+	closed     bool
+	block      *blockWriter                 // being written
+	last       *hadooppb.ExtendedBlockProto // finished before it
+	exclude    []*hadooppb.DatanodeInfoProto
+	lastResort bool // nobody is left but those that failed
+	refused    bool // the last block could not be written because its token was refused
 
-	// life ends with Abort, and with it every wait of a call that hangs.
+	// life ends with the context of the Writer, with Abort and when nothing is left to do, and every wait with it.
 	life context.Context
 	kill context.CancelFunc
-	// breakMu guards what abandon needs while mu is held by a call that hangs.
+	// breakMu guards what abandon needs while a call that hangs has the turn.
 	breakMu sync.Mutex
 	breakup func()
 }
 
+// turn is a lock that can be waited for with a context.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait takes the turn however long that is; whoever has it is about to give it back.
+func (t turn) wait() { t <- struct{}{} }
+
+func (t turn) give() { <-t }
+
 // abortTimeout bounds what is done about a file that was given up.
 const abortTimeout = 2 * time.Second
 
-// Create makes a file and opens it for writing.
+// Create makes a file and opens it for writing. ctx lives with the Writer.
 func (c *Client) Create(ctx context.Context, name string, options CreateOptions) (*Writer, error) {
 	name, err := clean("create", name)
 	if err != nil {
@@ -132,14 +164,20 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	if status.GetEcPolicy().GetId() != 0 || status.GetFileEncryptionInfo() != nil {
 		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "erasure-coded and encrypted directories are not supported"}
 	}
-	w := &Writer{
-		c: c, path: name, fileID: status.GetFileId(), sum: sum,
+	return c.newWriter(ctx, &Writer{
+		path: name, fileID: status.GetFileId(), sum: sum,
 		blockSize:   blockSize,
 		replication: firstSet(int(status.GetBlockReplication()), replication),
-	}
-	w.life, w.kill = context.WithCancel(context.Background())
+	}), nil
+}
+
+// newWriter completes a Writer that lives as long as ctx.
+func (c *Client) newWriter(ctx context.Context, w *Writer) *Writer {
+	w.c, w.turn = c, newTurn()
+	w.life, w.kill = context.WithCancel(ctx)
 	c.leases.add(w)
-	return w, nil
+	context.AfterFunc(w.life, w.abandon)
+	return w
 }
 
 // AppendOptions say how a file is gone on with.
@@ -148,7 +186,7 @@ type AppendOptions struct {
 	NewBlock bool
 }
 
-// Append opens a file to write behind its end.
+// Append opens a file to write behind its end. ctx lives with the Writer.
 func (c *Client) Append(ctx context.Context, name string) (*Writer, error) {
 	return c.AppendWith(ctx, name, AppendOptions{})
 }
@@ -180,20 +218,16 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	if status == nil {
 		return nil, &Error{Op: "append", Path: name, Kind: metadata.ErrUnsupported, Message: "the server is older than Hadoop 2.7"}
 	}
-	w := &Writer{
-		c: c, path: name, fileID: status.GetFileId(), sum: defaults.checksum(),
+	w := c.newWriter(ctx, &Writer{
+		path: name, fileID: status.GetFileId(), sum: defaults.checksum(),
 		blockSize:   int64(status.GetBlocksize()),
 		replication: int(status.GetBlockReplication()),
-		length:      int64(status.GetLength()),
-	}
-	w.life, w.kill = context.WithCancel(context.Background())
-	c.leases.add(w)
+	})
+	w.length.Store(int64(status.GetLength()))
 	if b := answer.GetBlock(); b != nil && len(b.GetLocs()) > 0 && !options.NewBlock {
 		w.block = newBlockWriter(w, b, true)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if err := w.block.reopen(ctx); err != nil {
-			return nil, w.fail(wrap("append", name, err))
+		if err := w.block.reopen(w.life); err != nil {
+			return nil, w.fail(wrap("append", name, w.reason(err)))
 		}
 	} else if b != nil {
 		w.last = b.GetB()
@@ -220,26 +254,68 @@ func (w *Writer) INode() metadata.INodeID { return metadata.INodeID(w.fileID) }
 func (w *Writer) byID() string { return fmt.Sprintf("/.reserved/.inodes/%d", w.fileID) }
 
 // Size is the length of the file with everything written so far.
-func (w *Writer) Size() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.length
+func (w *Writer) Size() int64 { return w.length.Load() }
+
+// packetSize is how much data a packet has.
+func (w *Writer) packetSize() int { return max(dtp.DataSize/w.sum.BytesPer, 1) * w.sum.BytesPer }
+
+// packet returns an empty packet.
+func (w *Writer) packet() *outPacket {
+	p, _ := w.c.packets.Get().(*outPacket)
+	if p == nil || p.sum != w.sum {
+		p = &outPacket{Builder: dtp.NewBuilder(w.sum, w.packetSize()), sum: w.sum}
+	}
+	p.Reset()
+	p.start, p.last = 0, false
+	return p
+}
+
+// begin takes the turn for an operation that ends with ctx. Without an error the turn has to be given back.
+func (w *Writer) begin(ctx context.Context, op string) error {
+	if err := w.turn.take(ctx); err != nil {
+		return wrap(op, w.path, w.reason(err))
+	}
+	if err := w.usable(op); err != nil {
+		w.turn.give()
+		return err
+	}
+	return nil
+}
+
+// reason is why the life of the writer is over if err only says that it is.
+func (w *Writer) reason(err error) error {
+	if w.life.Err() != nil && contextual(err) {
+		return context.Cause(w.life)
+	}
+	return err
+}
+
+// log warns of something, unless it only goes wrong because the writer was given up.
+func (w *Writer) log(ctx context.Context, message string, facts ...any) {
+	level := slog.LevelWarn
+	if ctx.Err() != nil || w.life.Err() != nil {
+		level = slog.LevelDebug
+	}
+	w.c.log.Log(ctx, level, message, facts...)
 }
 
 // Write adds p to the file. It returns when the datanodes' share of memory has room for it, not when it is safe.
 func (w *Writer) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.usable("write"); err != nil {
+	if err := w.begin(w.life, "write"); err != nil {
 		return 0, err
 	}
+	defer w.turn.give()
+	return w.add(p)
+}
+
+// add is Write for who has the turn.
+func (w *Writer) add(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
-		space, err := w.space()
-		if err != nil {
+		if err := w.haveBlock(w.life); err != nil {
 			return n, w.fail(err)
 		}
-		m := copy(space, p[n:])
+		m := w.block.put(p[n:])
 		n += m
 		if err := w.filled(m); err != nil {
 			return n, w.fail(err)
@@ -248,67 +324,99 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// ReadFrom adds everything that r has, reading straight into packets.
+// ReadFrom adds everything that r has, reading straight into packets. While r is read nothing is held: other calls go on,
+// what they write comes between, and a producer may take all the time it wants.
 func (w *Writer) ReadFrom(r io.Reader) (int64, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.usable("write"); err != nil {
-		return 0, err
-	}
 	var n int64
 	empty := 0
+	p := w.packet()
+	defer func() { w.c.packets.Put(p) }()
+	room := p.Room()
 	for {
-		space, err := w.space()
-		if err != nil {
-			return n, w.fail(err)
+		if err := w.life.Err(); err != nil {
+			return n, w.ended("write")
 		}
-		m, readErr := r.Read(space)
-		n += int64(m)
-		if err := w.filled(m); err != nil {
-			return n, w.fail(err)
+		m, readErr := r.Read(p.Space()[:room])
+		if m > 0 {
+			empty = 0
+			p.Grow(m)
+			var err error
+			var added int
+			if p, room, added, err = w.addPacket(p); err != nil {
+				return n + int64(added), err
+			}
+			n += int64(m)
 		}
-		if errors.Is(readErr, io.EOF) {
+		switch {
+		case errors.Is(readErr, io.EOF):
 			return n, nil
-		}
-		if readErr != nil {
+		case readErr != nil:
 			return n, readErr
 		}
-		if empty++; m > 0 {
-			empty = 0
-		} else if empty == 100 {
-			return n, io.ErrNoProgress
+		if m == 0 {
+			if empty++; empty == 100 {
+				return n, io.ErrNoProgress
+			}
 		}
 	}
 }
 
-// space returns where the next bytes go, at least one, beginning a block if none is being written.
-func (w *Writer) space() ([]byte, error) {
-	if w.block == nil {
-		if err := w.nextBlock(w.life, true); err != nil {
-			return nil, err
+// addPacket adds the bytes of a packet that is no part of a block yet. It returns an empty one to go on with, how many
+// bytes had better be put into it, so that they need not be copied, and how many of its bytes were added.
+func (w *Writer) addPacket(p *outPacket) (next *outPacket, room, added int, err error) {
+	if err := w.begin(w.life, "write"); err != nil {
+		return p, 0, 0, err
+	}
+	defer w.turn.give()
+	if err := w.haveBlock(w.life); err != nil {
+		return p, 0, 0, w.fail(err)
+	}
+	m := p.Len()
+	if w.block.exchange(p) {
+		p = w.packet()
+		if err := w.filled(m); err != nil {
+			return p, 0, 0, w.fail(err)
+		}
+	} else {
+		added, err = w.add(p.Data())
+		p.Reset()
+		if err != nil {
+			return p, 0, added, err
 		}
 	}
-	return w.block.space(), nil
+	room = p.Room()
+	if w.block != nil {
+		room = min(room, max(w.block.room(), 1))
+	}
+	return p, room, m, nil
 }
 
-// filled counts n bytes that were put into space; a full packet is sent, a full block finished.
+// haveBlock begins a block if none is being written.
+func (w *Writer) haveBlock(ctx context.Context) error {
+	if w.block != nil {
+		return nil
+	}
+	return w.nextBlock(ctx, nil, true)
+}
+
+// filled counts n bytes that were put into the packet being filled; a full packet is sent, a full block finished.
 func (w *Writer) filled(n int) error {
-	w.length += int64(n)
-	if w.block.postponed {
-		w.block.filling.Grow(n)
+	w.length.Add(int64(n))
+	if w.block.at() == blockNew {
 		if w.block.filling.Len() <= smallBlock && w.block.room() > 0 {
 			return nil
 		}
-		if err := w.open(); err != nil {
-			return err
-		}
-		n = 0
 	}
-	full, err := w.block.filled(n)
-	if err != nil {
+	if err := w.open(w.life); err != nil {
 		return err
 	}
-	if full {
+	if w.block.room() > 0 {
+		return nil
+	}
+	if err := w.block.send(w.life, false); err != nil {
+		return err
+	}
+	if w.block.sent == w.blockSize {
 		return w.finishBlock()
 	}
 	return nil
@@ -318,41 +426,50 @@ func (w *Writer) filled(n int) error {
 // ctx ends first, the wait is over but the data is still under way.
 func (w *Writer) Hflush(ctx context.Context) error { return w.flush(ctx, false) }
 
-// Hsync returns when everything written is on the disk of every datanode of the pipeline.
+// Hsync returns when everything written is on the disk of every datanode of the pipeline. If ctx ends first, the wait is
+// over but the data is still under way.
 func (w *Writer) Hsync(ctx context.Context) error { return w.flush(ctx, true) }
 
 func (w *Writer) flush(ctx context.Context, sync bool) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.usable("flush"); err != nil {
+	// What ends the writer ends the flush.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(w.life, cancel)
+	defer stop()
+	if err := w.begin(ctx, "flush"); err != nil {
 		return err
 	}
+	defer w.turn.give()
 	if err := ctx.Err(); err != nil {
-		return wrap("flush", w.path, err)
+		return wrap("flush", w.path, w.reason(err))
 	}
 	if w.block == nil {
 		return nil // nothing written, or all of it in finished blocks
 	}
-	if err := w.open(); err != nil {
-		return w.fail(err)
+	err := w.open(ctx)
+	if err == nil {
+		err = w.block.flush(ctx, sync)
 	}
-	if err := w.block.flush(ctx, sync); err != nil {
-		if ctx.Err() != nil {
-			return wrap("flush", w.path, ctx.Err())
-		}
-		return w.fail(err)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if ctx.Err() != nil && w.life.Err() == nil && contextual(err) && w.block.at() != blockLost {
+		return wrap("flush", w.path, err)
+	}
+	return w.fail(err)
 }
 
 // Close finishes the file: when it returns nil, all of it is stored and readable. Closing twice is an error.
 func (w *Writer) Close() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.turn.wait()
+	defer w.turn.give()
 	if w.closed {
 		return fmt.Errorf("close %s: %w", w.path, fs.ErrClosed)
 	}
 	w.closed = true
+	if w.err == nil && w.life.Err() != nil {
+		_ = w.fail(w.ended("close"))
+	}
 	if w.err != nil {
 		return w.err
 	}
@@ -371,9 +488,9 @@ func (w *Writer) Close() error {
 // Abort gives the file up without finishing it: what datanodes have acknowledged may remain. It asks the namenode to
 // close the file, so that others need not wait for the lease to run out.
 func (w *Writer) Abort() {
-	w.abandon()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.kill()
+	w.turn.wait()
+	defer w.turn.give()
 	if w.closed {
 		return
 	}
@@ -387,9 +504,10 @@ func (w *Writer) Abort() {
 	}
 }
 
-// abandon breaks the pipeline under a call that may be going on, and ends its waits.
+// abandon breaks the pipeline under a call that may be going on, when the life of the writer is over, and lets go of the
+// lease.
 func (w *Writer) abandon() {
-	w.kill()
+	w.c.leases.remove(w)
 	w.breakMu.Lock()
 	defer w.breakMu.Unlock()
 	if w.breakup != nil {
@@ -397,17 +515,34 @@ func (w *Writer) abandon() {
 	}
 }
 
+// breakWith says how to break what the writer waits for; nil: it waits for nothing. If the writer's life is over, that is
+// done at once.
+func (w *Writer) breakWith(breakup func()) {
+	w.breakMu.Lock()
+	w.breakup = breakup
+	w.breakMu.Unlock()
+	if breakup != nil && w.life.Err() != nil {
+		breakup()
+	}
+}
+
 func (w *Writer) usable(op string) error {
 	if w.closed {
 		return fmt.Errorf("%s %s: %w", op, w.path, fs.ErrClosed)
 	}
+	if w.err == nil && w.life.Err() != nil {
+		return w.fail(w.ended(op))
+	}
 	return w.err
 }
+
+// ended is the error of an operation after the writer's life.
+func (w *Writer) ended(op string) error { return wrap(op, w.path, context.Cause(w.life)) }
 
 // fail makes the writer useless, with err as the reason.
 func (w *Writer) fail(err error) error {
 	if w.err == nil {
-		w.err = err
+		w.err = w.reason(err)
 	}
 	if w.block != nil {
 		w.block.disconnect()
@@ -424,25 +559,28 @@ func (w *Writer) end() {
 	w.c.leases.remove(w)
 }
 
-// nextBlock gets a block from the namenode and a pipeline for it, which may be postponed. A datanode that cannot be set up
-// is left out of the next try.
-func (w *Writer) nextBlock(ctx context.Context, later bool) error {
+// nextBlock gets a block from the namenode and a pipeline for it, which may be put off, and puts data into it. A datanode
+// that cannot be set up is left out of the next try. If ctx ends, the data is in w.block all the same if there is one.
+func (w *Writer) nextBlock(ctx context.Context, data []byte, later bool) error {
 	const tries = 5
 	var causes []error
 	for try := 0; try < tries; try++ {
 		b, err := w.addBlock(ctx)
 		if err != nil {
-			if len(w.exclude) > 0 && try+1 < tries && errors.Is(err, metadata.ErrIO) {
+			if !w.lastResort && len(w.leftOut()) > 0 && try+1 < tries && errors.Is(err, metadata.ErrIO) {
 				// Perhaps nobody is left but those that failed: give them another chance.
-				w.exclude = nil
+				w.exclude, w.lastResort = nil, true
 				causes = append(causes, err)
-				time.Sleep(100 * time.Millisecond << try)
+				if err := pause(ctx, 100*time.Millisecond<<try); err != nil {
+					return err
+				}
 				continue
 			}
 			return errors.Join(append([]error{err}, causes...)...)
 		}
 		block := newBlockWriter(w, b, false)
-		if later && block.postpone() {
+		block.filling.Append(data)
+		if later && block.puttable() {
 			w.block = block
 			return nil
 		}
@@ -450,13 +588,40 @@ func (w *Writer) nextBlock(ctx context.Context, later bool) error {
 			w.block = block
 			return nil
 		}
+		if ctx.Err() != nil { // some of them may have it, so it cannot be set up once more
+			block.move(blockSpoilt)
+			w.block = block
+			return ctx.Err()
+		}
+		causes = append(causes, fmt.Errorf("%s: %w", w.c.transferAddr(block.nodes[block.blamed(err)[0]]), err))
+		err = w.leave(ctx, block, err)
 		block.release()
-		causes = append(causes, fmt.Errorf("%s: %w", block.addr(block.nodes[max(block.blamed(err), 0)]), err))
-		if err := w.leave(block, err); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return &Error{Op: "write", Path: w.path, Kind: metadata.ErrIO, Message: "no pipeline could be set up: " + errors.Join(causes...).Error()}
+}
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leftOut are the datanodes that a new block had better not be on: those that failed before and, unless that leaves nobody,
+// those that are silent.
+func (w *Writer) leftOut() []*hadooppb.DatanodeInfoProto {
+	if w.lastResort {
+		return w.exclude
+	}
+	return w.c.withSuspects(w.exclude)
 }
 
 // addBlock gets the next block, waiting while the one before the last is not replicated enough.
@@ -465,7 +630,7 @@ func (w *Writer) addBlock(ctx context.Context) (*hadooppb.LocatedBlockProto, err
 	err := w.insist(ctx, func() error {
 		var answer hadooppb.AddBlockResponseProto
 		err := w.c.call(ctx, "write", w.path, "addBlock", &hadooppb.AddBlockRequestProto{
-			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.exclude, FileId: &w.fileID,
+			Src: &w.path, ClientName: &w.c.name, Previous: w.last, ExcludeNodes: w.leftOut(), FileId: &w.fileID,
 		}, &answer)
 		if err != nil && !errors.Is(err, metadata.ErrNotReplicatedYet) {
 			return err
@@ -503,39 +668,37 @@ func (n *notYet) Unwrap() error { return n.error }
 // insist calls f until it does not return notYet, with pauses of 1 ms growing to 200 ms, for the close timeout.
 func (w *Writer) insist(ctx context.Context, f func() error) error {
 	deadline := time.Now().Add(w.c.config.CloseTimeout)
-	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		err := f()
-		wait, ok := errors.AsType[*notYet](err)
+		late, ok := errors.AsType[*notYet](err)
 		if !ok {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return wait.error
+			return late.error
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return wrap("close", w.path, ctx.Err())
+		if err := pause(ctx, wait); err != nil {
+			return wrap("close", w.path, err)
 		}
 	}
 }
 
 // finishBlock sends what is left of the block and waits until it is stored.
 func (w *Writer) finishBlock() error {
-	finish := func() error { return w.block.finish(w.life) }
-	if w.block.postponed && w.block.filling.Len() > 0 {
-		finish = w.finishSmall
-	} else if err := w.open(); err != nil {
-		return err
+	small := w.block.at() == blockNew && w.block.filling.Len() > 0
+	var err error
+	if small {
+		err = w.finishSmall()
+	} else if err = w.open(w.life); err == nil {
+		err = w.block.finish(w.life)
 	}
-	if err := finish(); err != nil {
+	if err != nil {
 		return err
 	}
 	w.last = w.block.block
 	w.block.release()
 	w.block = nil
+	w.lastResort = false
 	return nil
 }
 
@@ -560,8 +723,6 @@ func (c *Client) WriteFile(ctx context.Context, name string, data []byte, overwr
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, w.Abort)
-	defer stop()
 	if _, err = w.Write(data); err == nil {
 		err = w.Close()
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/client/python"
@@ -62,6 +63,7 @@ func experimentMaster(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("HOPS_FS: %w", err)
 	}
 	location.Config.Logger = log
+	location.Config.Unreachable = 30 * time.Second // a namenode may be starting again
 	files, err := dfs.New(location.Config)
 	if err != nil {
 		return err

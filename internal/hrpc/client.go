@@ -6,10 +6,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -351,12 +353,17 @@ func (c *Client) write() {
 
 func (c *Client) read() {
 	f := newFrames(c.conn, c.config.MaxFrame)
+	known := false // a frame of an answer has come
 	for {
 		frame, ok, err := f.next()
 		if err == nil && !ok {
 			err = f.fill()
 			c.lastRead.Store(int64(time.Since(c.started)))
+			if !known {
+				err = c.greeted(f.buf[f.start:f.end], err)
+			}
 		} else if err == nil {
+			known = true
 			err = c.deliver(frame)
 		}
 		if err != nil {
@@ -364,6 +371,17 @@ func (c *Client) read() {
 			return
 		}
 	}
+}
+
+// greeted looks at the first bytes of a server, and at the error that followed them, for what it is that listens there.
+func (c *Client) greeted(first []byte, err error) error {
+	switch speaks := spoken(first); {
+	case speaks != "":
+		return &WrongPortError{Addr: c.addr, Speaks: speaks}
+	case len(first) == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return ErrMute
+	}
+	return err
 }
 
 // deliver hands an answer to who waits for it. An error ends the connection.

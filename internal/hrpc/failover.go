@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -17,6 +19,10 @@ import (
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
+	// patientFor is how long a call is tried before anybody is told, and how long a server that nobody has ever heard of is.
+	patientFor = time.Second
+	// maxMute is how often a single server that has never answered may hang up without a word.
+	maxMute = 3
 )
 
 // FailoverConfig describes a Failover.
@@ -24,8 +30,12 @@ type FailoverConfig struct {
 	DialConfig
 	// Addresses of the servers, host:port each; at least one.
 	Addresses []string
-	// Unreachable is how long a call tries while no server can be connected to at all. Default 10 s.
+	// Unreachable is how long a call tries while no server can be connected to at all. Default 10 s, but 1 s for a single
+	// server that has never answered: there is nobody to move to, and nothing says that it is coming.
 	Unreachable time.Duration
+	// Waiting, if not nil, is called when a call has been tried for a second and goes on being tried, once for each call,
+	// with what keeps it waiting. It must not block.
+	Waiting func(why error)
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -40,6 +50,7 @@ type Failover struct {
 	nodes  []*node
 	active atomic.Int32
 	ids    atomic.Int32
+	heard  atomic.Bool // some server has answered a call
 	closed chan struct{}
 	once   sync.Once
 }
@@ -52,7 +63,6 @@ func NewFailover(config FailoverConfig) (*Failover, error) {
 	if len(config.Addresses) > 1 {
 		config.Silence = cmp.Or(config.Silence, 10*time.Second)
 	}
-	config.Unreachable = cmp.Or(config.Unreachable, 10*time.Second)
 	config.DialConfig = config.DialConfig.withDefaults()
 	f := &Failover{config: config, log: config.Logger, closed: make(chan struct{})}
 	if f.log == nil {
@@ -86,11 +96,19 @@ type UnreachableError struct {
 }
 
 func (e *UnreachableError) Error() string {
+	if len(e.Errors) == 1 && e.Errors[0] != nil {
+		if wrong, ok := errors.AsType[*WrongPortError](e.Errors[0]); ok {
+			return wrong.Error()
+		}
+	}
 	var parts []string
 	for i, addr := range e.Addresses {
 		text := "not tried"
 		if e.Errors[i] != nil {
 			text = e.Errors[i].Error()
+			if remote, ok := errors.AsType[*RemoteError](e.Errors[i]); ok && remote.Standby() {
+				text = "it is a standby, it does not lead"
+			}
 		}
 		if strings.Contains(text, addr) {
 			parts = append(parts, text)
@@ -130,7 +148,38 @@ func (f *Failover) try(ctx context.Context, at, id, retry int32, protocol, metho
 	if err != nil {
 		return err
 	}
-	return c.call(ctx, id, retry, protocol, method, request, response)
+	err = c.call(ctx, id, retry, protocol, method, request, response)
+	if !f.heard.Load() {
+		if _, remote := errors.AsType[*RemoteError](err); err == nil || remote {
+			f.heard.Store(true)
+		}
+	}
+	return err
+}
+
+// unreachable is how long a call is tried while there is no connection to any server.
+func (f *Failover) unreachable() time.Duration {
+	switch {
+	case f.config.Unreachable > 0:
+		return f.config.Unreachable
+	case len(f.nodes) == 1 && !f.heard.Load():
+		return patientFor
+	}
+	return 10 * time.Second
+}
+
+// final reports whether what the servers were tried with last leaves no hope, now that mute connections in a row were
+// ended by the other side without a word.
+func (f *Failover) final(causes []error, mute int) bool {
+	if mute >= maxMute && len(f.nodes) == 1 && !f.heard.Load() {
+		causes[0] = &ConnError{Addr: f.nodes[0].addr, Err: &WrongPortError{Addr: f.nodes[0].addr}}
+	}
+	for _, err := range causes {
+		if err == nil || !hopeless(err) {
+			return false
+		}
+	}
+	return true
 }
 
 // again reports whether another attempt makes sense.
@@ -157,8 +206,21 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 	reached := false // some server had a connection
 	pause := firstPause
 	tried := 1 // servers tried in this round
+	mute, told := 0, false
 	for retry := int32(1); ; retry++ {
 		causes[at] = err
+		if errors.Is(err, ErrMute) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			mute++
+		} else {
+			mute = 0
+		}
+		if f.final(causes, mute) {
+			return &UnreachableError{Addresses: f.config.Addresses, Errors: causes}
+		}
+		if !told && f.config.Waiting != nil && time.Since(started) > patientFor {
+			told = true
+			f.config.Waiting(&UnreachableError{Addresses: f.config.Addresses, Errors: slices.Clone(causes)})
+		}
 		if broken, ok := errors.AsType[*ConnError](err); !ok || !broken.Dial {
 			reached = true
 		}
@@ -169,7 +231,7 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 			at = f.leave(at)
 		}
 		if stay || tried >= len(f.nodes) {
-			if !reached && time.Since(started) > f.config.Unreachable {
+			if !reached && time.Since(started) > f.unreachable() {
 				return &UnreachableError{Addresses: f.config.Addresses, Errors: causes}
 			}
 			// Between half of the pause and all of it, so that many clients do not come back at once.

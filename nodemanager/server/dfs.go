@@ -53,21 +53,34 @@ const (
 // logReplication is the most replicas of a log file: what a container prints costs the cluster that many times its size.
 const logReplication = 2
 
-// OpenLog appends to what is there. A file that a node manager left open when it was killed is taken away from it; that
-// takes a moment, so the first try may fail with ErrRecoveryInProgress.
+// OpenLog opens a log with a context that bounds the opening only: a Writer lives with the one that it is made with.
 func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	w, err := d.openLog(life, name)
+	if !stop() && err == nil {
+		w.Abort()
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return logWriter{w, end}, nil
+}
+
+// openLog appends to what is there. A file that a node manager left open when it was killed is taken away from it; that
+// takes a moment, so the first try may fail with ErrRecoveryInProgress.
+func (d distributed) openLog(ctx context.Context, name string) (*dfs.Writer, error) {
 	w, err := d.client.Append(ctx, name)
 	switch {
 	case err == nil:
-		return logWriter{w}, nil
+		return w, nil
 	case errors.Is(err, metadata.ErrBeingCreated):
 		if closed, recoverErr := d.client.RecoverLease(ctx, name); recoverErr != nil || !closed {
 			return nil, errors.Join(err, recoverErr)
 		}
-		if w, err = d.client.Append(ctx, name); err != nil {
-			return nil, err
-		}
-		return logWriter{w}, nil
+		return d.client.Append(ctx, name)
 	case !errors.Is(err, metadata.ErrNotExist):
 		return nil, err
 	}
@@ -78,12 +91,22 @@ func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) 
 	if err != nil {
 		return nil, err
 	}
-	if w, err = d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode, Replication: min(logReplication, defaults.Replication)}); err != nil {
-		return nil, err
-	}
-	return logWriter{w}, nil
+	return d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode, Replication: min(logReplication, defaults.Replication)})
 }
 
-type logWriter struct{ *dfs.Writer }
+type logWriter struct {
+	*dfs.Writer
+	end context.CancelFunc // of the Writer's context
+}
+
+func (w logWriter) Close() error {
+	defer w.end()
+	return w.Writer.Close()
+}
+
+func (w logWriter) Abort() {
+	w.Writer.Abort()
+	w.end()
+}
 
 func (w logWriter) Flush(ctx context.Context) error { return w.Hflush(ctx) }
