@@ -511,13 +511,15 @@ func (n *fakeNode) run(spec *pb.ContainerSpec) {
 	})
 }
 
-// watchLease ends everything when the lease is over.
+// watchLease ends what is fenced when the lease is over.
 func (n *fakeNode) watchLease(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.mu.Lock()
 		if !n.extended.IsZero() && time.Now().After(n.extended) {
 			for _, k := range n.containers {
-				k.cancel()
+				if k.spec.GetFencing() == pb.Fencing_FENCING_STRICT {
+					k.cancel()
+				}
 			}
 		}
 		n.mu.Unlock()

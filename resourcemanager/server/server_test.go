@@ -199,7 +199,7 @@ func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 	stay := c.node("127.0.0.1:1002", 0, programs(t, untilStopped))
 	c.awaitOpen(n, stay)
 	// The master must not be on the node that goes silent: whole GPUs there, no room for it.
-	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1},"retry":{"max":5,"on":["node_lost"]}}`)
+	id := c.submit("ann", `{"argv":["train"],"fencing":"strict","resources":{"gpus":1},"retry":{"max":5,"on":["node_lost"]}}`)
 	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
 	if len(stay.running(true)) != 1 {
 		t.Fatal("the master should avoid the machine with the GPU")
