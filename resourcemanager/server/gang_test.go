@@ -77,7 +77,7 @@ func TestTwoGangsDoNotDeadlock(t *testing.T) {
 		}))
 	}
 	for _, id := range ids {
-		eventually(t, "the job to wait", func() bool { return c.job(id).PendingReason != nil && len(c.leader().View().Asks(id)) > 0 })
+		eventually(t, "the job to wait", func() bool { return c.waits(id) == rm.ReasonResources && len(c.leader().View().Asks(id)) > 0 })
 	}
 	close(both)
 	for _, id := range ids {

@@ -260,6 +260,15 @@ func (c *testCluster) job(id rm.ApplicationID) rest.Job {
 	return j
 }
 
+// waits is the code of the reason why a job waits; empty: it does not.
+func (c *testCluster) waits(id rm.ApplicationID) rm.ReasonCode {
+	c.t.Helper()
+	if r := c.job(id).PendingReason; r != nil {
+		return r.Code
+	}
+	return ""
+}
+
 // await waits for a state of a job.
 func (c *testCluster) await(id rm.ApplicationID, states ...rm.State) rest.Job {
 	c.t.Helper()
