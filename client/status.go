@@ -23,6 +23,8 @@ type JobStatus struct {
 	Finished  int64 `json:"finished"`
 	// LogDir is where the containers' logs lie in the filesystem.
 	LogDir string `json:"log_dir"`
+	// Phase is PENDING while no container of the user's runs, then RUNNING, and at the end SUCCEEDED, FAILED or KILLED.
+	Phase string `json:"phase"`
 	// PendingReason says what the job waits for.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
 	// Containers that the job has had, as far as they are remembered. List leaves them out.

@@ -193,6 +193,8 @@ type Ask struct {
 	Label string
 	// Launch numbers what runs in each container granted.
 	Launch uint64
+	// Instances are the numbers of those still to be granted, in the order in which they are given; empty: they have none.
+	Instances []int32
 }
 
 // Launch is what runs in a container.
@@ -202,6 +204,9 @@ type Launch struct {
 	Artifacts []Artifact
 	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
 	Grace time.Duration
+	// Fenced: no process of it lives longer than its node's lease, so that a second try never runs beside the first. An
+	// outage of the resource managers that is longer ends it.
+	Fenced bool
 }
 
 // EnvVar is one variable of an environment.

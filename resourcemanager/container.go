@@ -33,8 +33,10 @@ type Container struct {
 	Priority int
 	// Launch numbers what runs in it; 0 for a master.
 	Launch uint64
-	Master bool
-	State  ContainerState
+	// Instance is its number among those of its ask, see Ask.Instances; -1: it has none.
+	Instance int
+	Master   bool
+	State    ContainerState
 	// Salt is what its token is made of, beside the cluster's secret.
 	Salt     []byte
 	Granted  metadata.Time
@@ -59,7 +61,8 @@ type NodeState string
 // The states of a node.
 const (
 	NodeRunning NodeState = "RUNNING"
-	// NodeLost: silent for its lease; nothing of it is alive.
+	// NodeLost: silent for longer than its lease. No fenced process of it is alive; others may be, until it is back and ends
+	// them.
 	NodeLost NodeState = "LOST"
 	// NodeUnhealthy: it says itself that it should get no work.
 	NodeUnhealthy NodeState = "UNHEALTHY"

@@ -22,8 +22,11 @@ const (
 	// ExitApplicationDone: the application has ended.
 	ExitApplicationDone ExitStatus = -107
 	ExitExcessLogs      ExitStatus = -109
-	// ExitUnknown: not ended yet, or nobody knows.
+	// ExitUnknown: not ended yet, nobody knows, or it failed before its program started.
 	ExitUnknown ExitStatus = -1000
+	// ExitNoFilesystem: it could not start, because the filesystem with its artifacts did not answer. Ours; YARN has no number
+	// for it.
+	ExitNoFilesystem ExitStatus = -1001
 )
 
 // String says the status in words.
@@ -46,7 +49,9 @@ func (s ExitStatus) String() string {
 	case ExitExcessLogs:
 		return "wrote too much log (-109)"
 	case ExitUnknown:
-		return "unknown (-1000)"
+		return "not started (-1000)"
+	case ExitNoFilesystem:
+		return "the filesystem did not answer (-1001)"
 	case 137:
 		return "SIGKILL (137)"
 	case 143:
@@ -57,5 +62,5 @@ func (s ExitStatus) String() string {
 
 // ClusterFault reports whether the program is not to blame, so that a retry costs none of its tries.
 func (s ExitStatus) ClusterFault() bool {
-	return s == ExitAborted || s == ExitPreempted || s == ExitDisksFailed
+	return s == ExitAborted || s == ExitPreempted || s == ExitDisksFailed || s == ExitNoFilesystem
 }

@@ -39,6 +39,8 @@ const (
 	ReasonGrantTooLarge ReasonCode = "GRANT_TOO_LARGE"
 	// ReasonNotRecorded: it was granted, but the grant could not be replicated; it is tried again.
 	ReasonNotRecorded ReasonCode = "NOT_RECORDED"
+	// ReasonStarting: it has what it needs, and that is being started.
+	ReasonStarting ReasonCode = "STARTING"
 	// ReasonConflict: between plan and commit the state changed; the next pass plans again.
 	ReasonConflict ReasonCode = "CONFLICT"
 )

@@ -6,6 +6,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/server"
 )
 
@@ -41,7 +42,10 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	}
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
-		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease, Logs: server.DFSLogs(b.filesystem), Executable: b.Executable,
+		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease,
+		Minimum: rm.Resource{Memory: int64(own.MinimumAllocation)},
+		Maximum: rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
+		Logs:    server.DFSLogs(b.filesystem), Executable: b.Executable,
 		Environment: server.Environment{
 			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},

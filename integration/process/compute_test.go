@@ -10,11 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/cmd/processes"
-	"github.com/gohops/hops/internal/config"
 )
 
 // One cluster with two simulated GPUs on one node goes through all of this.
@@ -25,11 +23,6 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 	k := Start(t, processes.Config{
 		Namenodes: 1, Datanodes: 1, NodeManagers: 1, GPUs: 2,
 		Properties: map[string]string{"dfs.replication": "1"},
-		Adjust: func(_ string, f *config.File) {
-			if f.ResourceManager != nil {
-				f.ResourceManager.Lease = 30 * time.Second // longer than a machine under load takes to start a process
-			}
-		},
 	})
 	c := Dial(t, k.Conf(), "")
 	for _, fault := range []struct {

@@ -111,11 +111,24 @@ type Volume struct {
 
 // ResourceManager is the resource manager of this machine.
 type ResourceManager struct {
-	ID      string        `yaml:"id"`
-	Data    string        `yaml:"data"`
+	ID   string `yaml:"id"`
+	Data string `yaml:"data"`
+	// Lease is how long a node may be silent before it is given up and its work tried again elsewhere; processes of fenced
+	// containers are dead by then. Default 60s.
 	Lease   time.Duration `yaml:"lease"`
 	Reserve Size          `yaml:"reserve"`
-	Queues  Queues        `yaml:"queues"`
+	// MinimumAllocation is the memory that a container gets at least: what asks for less is raised to it. Default 128MiB.
+	MinimumAllocation Size `yaml:"minimum_allocation"`
+	// MaximumAllocation is the most that one container may ask for; what is left out is bounded by the nodes alone.
+	MaximumAllocation Allocation `yaml:"maximum_allocation"`
+	Queues            Queues     `yaml:"queues"`
+}
+
+// Allocation is an amount of each resource.
+type Allocation struct {
+	Memory Size `yaml:"memory"`
+	VCores int  `yaml:"vcores"`
+	GPUs   int  `yaml:"gpus"`
 }
 
 // Queues is the tree of queues, by name; its one root is named root.
@@ -127,7 +140,12 @@ type Queue struct {
 	Capacity  string   `yaml:"capacity"`
 	Max       string   `yaml:"max"`
 	ACLSubmit []string `yaml:"acl_submit"`
-	Children  Queues   `yaml:"children"`
+	// ACLAdminister lists who may end any application in the queue and see its logs, besides superusers and those of the
+	// queues above.
+	ACLAdminister []string `yaml:"acl_administer"`
+	// Stopped queues, and those below them, take no new application; what runs goes on.
+	Stopped  bool   `yaml:"stopped"`
+	Children Queues `yaml:"children"`
 }
 
 // NodeManager is the node manager of this machine.
@@ -277,7 +295,19 @@ func (f *File) Validate() error {
 		if !managers[r.ID] {
 			wrong("resourcemanager.id: %q is not in the list of resourcemanagers", r.ID)
 		}
-		r.Lease = cmp.Or(r.Lease, 10*time.Second)
+		r.Lease = cmp.Or(r.Lease, time.Minute)
+		if r.Lease < time.Second || r.Lease > 24*time.Hour {
+			wrong("resourcemanager.lease: %v is not between 1s and 24h", r.Lease)
+		}
+		r.MinimumAllocation = cmp.Or(r.MinimumAllocation, 128<<20)
+		if r.MinimumAllocation < 1<<20 {
+			wrong("resourcemanager.minimum_allocation: %d bytes are less than 1MiB", r.MinimumAllocation)
+		}
+		if m := r.MaximumAllocation; m.Memory < 0 || m.VCores < 0 || m.GPUs < 0 {
+			wrong("resourcemanager.maximum_allocation: amounts are not negative")
+		} else if m.Memory > 0 && m.Memory < r.MinimumAllocation {
+			wrong("resourcemanager.maximum_allocation.memory is below the minimum_allocation")
+		}
 		r.Reserve = cmp.Or(r.Reserve, 256<<20)
 		if r.Queues == nil {
 			r.Queues = DefaultQueues()

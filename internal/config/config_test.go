@@ -18,7 +18,9 @@ nodemanager: {work: /data1/nm, memory: 60GiB, vcores: 16, log_limit: 2GiB}
 resourcemanager:
   id: rm1
   data: /var/lib/hops/rm
-  queues: {root: {children: {default: {capacity: 40%}, research: {capacity: 60%, max: 100%, acl_submit: [ann]}}}}
+  minimum_allocation: 256MiB
+  maximum_allocation: {memory: 16GiB, gpus: 8}
+  queues: {root: {children: {default: {capacity: 40%, stopped: true}, research: {capacity: 60%, max: 100%, acl_submit: [ann], acl_administer: [eve]}}}}
 properties: {dfs.replication: 2, dfs.blocksize: 64MiB, hadoop.proxyuser.hue.hosts: "*"}
 `
 
@@ -31,6 +33,11 @@ func TestWholeFile(t *testing.T) {
 		f.NodeManager.LogLimit != 2<<30 || f.NodeManager.LogRate != 4<<20 ||
 		f.Datanode.Transfer != "127.0.0.1:9866" || f.ResourceManager.Queues["root"].Children["research"].ACLSubmit[0] != "ann" {
 		t.Errorf("parsed %+v %+v %+v", f.Namenode, f.Datanode, f.NodeManager)
+	}
+	r := f.ResourceManager
+	if q := r.Queues["root"].Children; !q["default"].Stopped || q["research"].Stopped || q["research"].ACLAdminister[0] != "eve" ||
+		r.MinimumAllocation != 256<<20 || r.MaximumAllocation != (Allocation{Memory: 16 << 30, GPUs: 8}) || r.Lease != time.Minute {
+		t.Errorf("resource manager %+v", r)
 	}
 	p := f.HadoopProperties()
 	if p.Replication != 2 || p.BlockSize != 64<<20 || p.MinBlockSize != 1<<20 || p.ProxyUsers["hue"].Hosts[0] != "*" {
@@ -50,6 +57,9 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
 		"bad size":             {"60GiB", "60XiB", "is not a size"},
 		"hardly any log":       {"2GiB", "2k", "nodemanager.log_limit: 2KiB would end containers"},
+		"lease too short":      {"minimum_allocation: 256MiB", "lease: 10ms", "resourcemanager.lease: 10ms is not between 1s and 24h"},
+		"no allocation":        {"256MiB", "1k", "minimum_allocation: 1024 bytes are less than 1MiB"},
+		"too little at most":   {"memory: 16GiB", "memory: 1MiB", "maximum_allocation.memory is below"},
 		"bad volume type":      {"type: SSD", "type: TAPE", `"TAPE" is none of DISK`},
 		"dead before the beat": {"dead_after: 10s", "dead_after: 1s", "not above the heartbeat"},
 		"not YAML":             {"cluster: {", "cluster: }", "mapping value"},

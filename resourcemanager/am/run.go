@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,7 +133,12 @@ type master struct {
 	spec      *job.Spec
 	log       *slog.Logger
 	instances []*instance
-	failure   string
+	// gathering: a member of a gang has failed, and what still runs of it has been released. When all have ended, the gang is
+	// asked for again as a whole: members that are asked for one by one could wait for ever for those of another gang.
+	gathering bool
+	// faults counts the containers that ended by the cluster's fault and cost no try.
+	faults  int
+	failure string
 }
 
 func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
@@ -143,19 +149,16 @@ func newMaster(session *Session, spec *job.Spec, log *slog.Logger) *master {
 	return m
 }
 
-const askPrefix = "command-"
+// askPrefix is followed by the number of the try: instances of the same try have one ask together.
+const askPrefix = "try-"
 
-// of finds the instance that an ask is for.
-func (m *master) of(ask string) *instance {
-	n, err := strconv.Atoi(strings.TrimPrefix(ask, askPrefix))
-	if err != nil || n < 0 || n >= len(m.instances) {
+// of finds the instance of a container.
+func (m *master) of(ask string, number int32) *instance {
+	if !strings.HasPrefix(ask, askPrefix) || number < 0 || int(number) >= len(m.instances) {
 		return nil
 	}
-	return m.instances[n]
+	return m.instances[number]
 }
-
-// asksPerRequest keeps a request below what the resource manager takes in one.
-const asksPerRequest = 64
 
 // errOver ends the stream of events.
 var errOver = errors.New("over")
@@ -169,23 +172,15 @@ func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
 		m.completed(c)
 	}
 	for _, c := range r.Containers {
-		if i := m.of(c.AskId); i != nil {
+		if i := m.of(c.AskId, c.Instance); i != nil {
 			i.container = c.ContainerId
 		}
 	}
 	if m.over() {
 		return m.finish(ctx)
 	}
-	var want []*instance
-	for _, i := range m.instances {
-		if !i.done && i.container == "" {
-			want = append(want, i)
-		}
-	}
-	for some := range slices.Chunk(want, asksPerRequest) {
-		if err := m.ask(ctx, some...); err != nil {
-			return err
-		}
+	if err := m.demand(ctx); err != nil {
+		return err
 	}
 	err = m.session.Events(ctx, func(e *pb.Event) error { return m.event(ctx, e) })
 	if errors.Is(err, errOver) {
@@ -197,19 +192,22 @@ func (m *master) run(ctx context.Context, r *pb.RegisterResponse) error {
 func (m *master) event(ctx context.Context, e *pb.Event) error {
 	switch v := e.Event.(type) {
 	case *pb.Event_Granted:
-		i := m.of(v.Granted.AskId)
+		i := m.of(v.Granted.AskId, v.Granted.Instance)
 		if i == nil || i.done || i.container != "" && i.container != v.Granted.ContainerId {
 			return m.session.Allocate(ctx, Request{Release: []string{v.Granted.ContainerId}, Progress: m.progress()})
 		}
 		i.container = v.Granted.ContainerId
+		if m.gathering { // granted before the ask was withdrawn
+			return m.session.Allocate(ctx, Request{Release: []string{i.container}, Progress: m.progress()})
+		}
 		m.log.Info("container granted", "instance", i.number, "container", i.container, "node", v.Granted.NodeId)
 	case *pb.Event_Completed:
 		i := m.completed(v.Completed)
 		if m.over() {
 			return errOver
 		}
-		if i != nil && !i.done && i.container == "" {
-			return m.ask(ctx, i)
+		if i != nil && !i.done {
+			return m.demand(ctx)
 		}
 		return m.session.Allocate(ctx, Request{Progress: m.progress()})
 	case *pb.Event_Pending:
@@ -218,17 +216,29 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 	return nil
 }
 
+// released is the reason of the resource manager for a container that its application gave back.
+const released = "released by its application"
+
+// maxFaults bounds the containers that end by the cluster's fault without costing a try.
+const maxFaults = 100
+
 // completed notes the end of a container and returns its instance, if it was that instance's.
 func (m *master) completed(c *pb.Completed) *instance {
-	i := m.of(c.AskId)
+	i := m.of(c.AskId, c.Instance)
 	if i == nil || i.done || i.container != "" && i.container != c.ContainerId {
 		return nil
 	}
 	i.container = ""
 	exit := rm.ExitStatus(c.ExitStatus)
 	m.log.Info("container ended", "instance", i.number, "container", c.ContainerId, "exit", int(exit))
-	if exit == rm.ExitSuccess {
+	switch {
+	case exit == rm.ExitSuccess:
 		i.done = true
+		return i
+	case exit == rm.ExitAborted && strings.Contains(c.Diagnostics, released):
+		return i
+	case exit == rm.ExitNoFilesystem && m.faults < maxFaults:
+		m.faults++
 		return i
 	}
 	i.tries++
@@ -273,32 +283,80 @@ func (m *master) progress() float32 {
 	return float32(done) / float32(len(m.instances))
 }
 
-// ask wants one container for each instance.
-func (m *master) ask(ctx context.Context, instances ...*instance) error {
+// demand asks for containers for the instances that have none: one ask for those of the same try, with all that wait for
+// it, because an ask replaces the one before it.
+func (m *master) demand(ctx context.Context) error {
+	var waiting []*instance
+	var running []string
+	latest := 0
+	for _, i := range m.instances {
+		latest = max(latest, i.tries)
+		switch {
+		case i.done:
+		case i.container != "":
+			running = append(running, i.container)
+		default:
+			waiting = append(waiting, i)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	gang := min(m.spec.Gang.Size(len(m.instances)), len(waiting)+len(running)) // what is done runs no more
+	if gang <= 1 || len(running) >= gang {
+		byTry := map[int][]*instance{}
+		for _, i := range waiting {
+			byTry[i.tries+1] = append(byTry[i.tries+1], i)
+		}
+		for _, try := range slices.Sorted(maps.Keys(byTry)) {
+			if err := m.ask(ctx, try, 0, byTry[try]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(running) == 0 {
+		m.gathering = false
+		return m.ask(ctx, latest+1, gang, waiting)
+	}
+	if m.gathering {
+		return m.session.Allocate(ctx, Request{Progress: m.progress()})
+	}
+	m.gathering = true
+	m.log.Info("a member of the gang has ended: the others are released, and all start again together", "running", len(running))
+	var cancel []string
+	for try := range latest + 1 {
+		cancel = append(cancel, askPrefix+strconv.Itoa(try+1))
+	}
+	return m.session.Allocate(ctx, Request{Cancel: cancel, Release: running, Progress: m.progress()})
+}
+
+// ask wants a container for each of the instances, gang of them at once.
+func (m *master) ask(ctx context.Context, try, gang int, instances []*instance) error {
 	amount := m.spec.Resources.Amount()
-	r := Request{Progress: m.progress()}
-	for _, i := range instances {
-		l := m.spec.Launch(map[string]string{
-			"HOPS_INSTANCE": strconv.Itoa(i.number), "HOPS_INSTANCES": strconv.Itoa(len(m.instances)),
-			"HOPS_TRY": strconv.Itoa(i.tries + 1),
-		})
-		p := &pb.Launch{Argv: l.Argv, Env: map[string]string{}, GraceMs: l.Grace.Milliseconds()}
-		for _, v := range l.Env {
-			p.Env[v.Name] = v.Value
-		}
-		for _, a := range l.Artifacts {
-			p.Artifacts = append(p.Artifacts, &pb.Artifact{
-				Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256, Timestamp: a.Timestamp,
-				Visibility: a.Visibility, Content: a.Content,
-			})
-		}
-		r.Asks = append(r.Asks, &pb.Ask{
-			AskId: askPrefix + strconv.Itoa(i.number), Priority: 1, Count: 1,
-			Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs)},
-			GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p,
+	l := m.spec.Launch(map[string]string{"HOPS_INSTANCES": strconv.Itoa(len(m.instances)), "HOPS_TRY": strconv.Itoa(try)})
+	p := &pb.Launch{Argv: l.Argv, Env: map[string]string{}, GraceMs: l.Grace.Milliseconds()}
+	if l.Fenced {
+		p.Fencing = pb.Fencing_FENCING_STRICT
+	}
+	for _, v := range l.Env {
+		p.Env[v.Name] = v.Value
+	}
+	for _, a := range l.Artifacts {
+		p.Artifacts = append(p.Artifacts, &pb.Artifact{
+			Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256, Timestamp: a.Timestamp,
+			Visibility: a.Visibility, Content: a.Content,
 		})
 	}
-	return m.session.Allocate(ctx, r)
+	q := &pb.Ask{
+		AskId: askPrefix + strconv.Itoa(try), Priority: 1, Count: int32(len(instances)), GangMin: int32(gang),
+		Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs)},
+		GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p,
+	}
+	for _, i := range instances {
+		q.Instances = append(q.Instances, int32(i.number))
+	}
+	return m.session.Allocate(ctx, Request{Asks: []*pb.Ask{q}, Progress: m.progress()})
 }
 
 // finishPatience is how long the master tries to tell the result after its own end was asked for.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ const (
 	MaxArtifacts = 1_000
 	MaxName      = 255
 	MaxTries     = 100
+	MaxGang      = 1_000
 )
 
 // File is the name under which a master finds its document in its work directory.
@@ -57,6 +59,12 @@ type Spec struct {
 	Retry   *Retry   `json:"retry,omitempty"`
 	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
 	Grace Duration `json:"grace,omitempty"`
+	// Gang starts the instances of a command together or not at all; by default each starts when there is room for it.
+	Gang Gang `json:"gang,omitzero"`
+	// Fencing is none (default): containers go on while no resource manager speaks for their node, and should it be given up
+	// meanwhile, a second try may run beside the first. Or strict: no process outlives its node's lease, so that there are
+	// never two, and a longer outage of the resource managers ends it.
+	Fencing string `json:"fencing,omitempty"`
 	// Checkpoint and Experiment are the controller's.
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 	Experiment json.RawMessage `json:"experiment,omitempty"`
@@ -65,6 +73,65 @@ type Spec struct {
 	ID        string `json:"id,omitempty"`
 	User      string `json:"user,omitempty"`
 	Submitted int64  `json:"submitted,omitempty"`
+}
+
+// The words of Spec.Fencing.
+const (
+	FencingNone   = "none"
+	FencingStrict = "strict"
+)
+
+// Gang says how many instances must start at once. In JSON true means all of them, a number so many at least, and
+// "2..4" two at least of four, which is then the number of instances.
+type Gang struct {
+	// All instances at once.
+	All bool
+	// Min at once, the rest as there is room; 0: no gang, or All.
+	Min int
+	// Max is the number of instances that the gang itself names; 0: it names none.
+	Max int
+}
+
+// UnmarshalJSON reads true, false, a number or "MIN..MAX".
+func (g *Gang) UnmarshalJSON(b []byte) error {
+	var all bool
+	var text string
+	*g = Gang{}
+	switch {
+	case json.Unmarshal(b, &all) == nil:
+		g.All = all
+		return nil
+	case json.Unmarshal(b, &g.Min) == nil && g.Min > 0:
+		return nil
+	case json.Unmarshal(b, &text) == nil:
+		least, most, ok := strings.Cut(text, "..")
+		var errs [2]error
+		g.Min, errs[0] = strconv.Atoi(least)
+		g.Max, errs[1] = strconv.Atoi(most)
+		if ok && errs[0] == nil && errs[1] == nil && g.Min > 0 && g.Max >= g.Min {
+			return nil
+		}
+	}
+	return fmt.Errorf(`gang: %.100s is neither true, nor how many instances must start at once, nor "MIN..MAX"`, b)
+}
+
+// MarshalJSON writes what UnmarshalJSON reads.
+func (g Gang) MarshalJSON() ([]byte, error) {
+	switch {
+	case g.Max > 0:
+		return json.Marshal(fmt.Sprintf("%d..%d", g.Min, g.Max))
+	case g.Min > 0:
+		return json.Marshal(g.Min)
+	}
+	return json.Marshal(g.All)
+}
+
+// Size is how many of n instances must start at once; 0: each starts on its own.
+func (g Gang) Size(n int) int {
+	if g.All && n > 1 {
+		return n
+	}
+	return g.Min
 }
 
 // Resources are an amount with what the GPUs must be like.
@@ -213,7 +280,7 @@ func (s *Spec) check() error {
 		s.Queue = "default"
 	}
 	if s.Instances == 0 {
-		s.Instances = 1
+		s.Instances = max(s.Gang.Max, 1)
 	}
 	var errs []error
 	wrong := func(ok bool, format string, args ...any) {
@@ -233,6 +300,10 @@ func (s *Spec) check() error {
 	wrong(len(s.Argv) <= MaxArgs && textLen(s.Argv) <= MaxText, "argv: at most %d arguments with %d bytes", MaxArgs, MaxText)
 	wrong(len(s.Run) <= MaxText, "run: at most %d bytes", MaxText)
 	wrong(s.Argv == nil || s.Run == "", "argv and run: give one of them")
+	wrong(s.Gang.Max == 0 || s.Gang.Max == s.Instances, "gang: of %d instances, but instances says %d", s.Gang.Max, s.Instances)
+	wrong(s.Gang.Size(s.Instances) <= s.Instances, "gang: %d cannot start at once, there are %d instances", s.Gang.Min, s.Instances)
+	wrong(s.Gang.Size(s.Instances) <= MaxGang, "gang: at most %d start at once", MaxGang)
+	wrong(slices.Contains([]string{"", FencingNone, FencingStrict}, s.Fencing), "fencing: %q is neither none nor strict", s.Fencing)
 	names := 0
 	for name, value := range s.Env {
 		names += len(name) + len(value)
@@ -260,6 +331,7 @@ func (s *Spec) check() error {
 		wrong(s.Experiment == nil, "experiment: only jobs of kind experiment have one")
 		wrong(s.Checkpoint == nil, "checkpoint: only jobs of kind experiment have one")
 	case rm.KindExperiment:
+		wrong(s.Gang == Gang{}, "gang: only commands have one")
 		wrong(len(s.Experiment) > 0 && s.Experiment[0] == '{', "experiment: a job of that kind needs an object here")
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -299,7 +371,7 @@ const workdir = "workdir"
 
 // Launch is what runs in the containers of a command; env is added to the document's.
 func (s *Spec) Launch(env map[string]string) rm.Launch {
-	l := rm.Launch{Argv: s.Command(), Artifacts: s.Artifacts, Grace: time.Duration(s.Grace)}
+	l := rm.Launch{Argv: s.Command(), Artifacts: s.Artifacts, Grace: time.Duration(s.Grace), Fenced: s.Fencing == FencingStrict}
 	if s.Workdir != "" {
 		l.Artifacts = append(slices.Clone(l.Artifacts), rm.Artifact{Name: workdir, URI: s.Workdir, Kind: "archive", Visibility: "application"})
 	}

@@ -47,7 +47,10 @@ type Job struct {
 	Finished    int64          `json:"finished"`
 	Progress    float64        `json:"progress"`
 	Attempt     int            `json:"attempt"`
-	// PendingReason is why it, or a part of it, waits.
+	// Phase is for people: PENDING while no container of the user's has started and runs, RUNNING, and at the end SUCCEEDED,
+	// FAILED or KILLED. State is that of the application, whose master may run long before.
+	Phase string `json:"phase"`
+	// PendingReason is why it, or a part of it, waits; a job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
 	Pending       []Waiting  `json:"pending,omitempty"`
 	LogDir        string     `json:"log_dir"`
@@ -122,6 +125,10 @@ func (q *request) submitJob() {
 		q.fail(err)
 		return
 	}
+	if why := q.tooLarge(wants(spec)); why != "" {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "%s", why))
+		return
+	}
 	sum := sha256.Sum256(body)
 	name := spec.Name
 	if name == "" {
@@ -154,6 +161,9 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	if len(out.Pending) > 0 {
 		out.PendingReason = &out.Pending[0].Reason
 	}
+	if out.Phase = q.phase(a); out.Phase == "PENDING" && out.PendingReason == nil {
+		out.PendingReason = &rm.Reason{Code: rm.ReasonStarting, Text: "what was granted to it is being started"}
+	}
 	if t := a.Attempt(); a.State == rm.StateRunning && t.HTTP != "" {
 		out.Proxy = "/proxy/" + a.ID.String() + "/"
 	}
@@ -173,6 +183,25 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 		out.Containers = append(out.Containers, k)
 	}
 	return out
+}
+
+// phase says how far a job is, see Job.Phase.
+func (q *request) phase(a *rm.Application) string {
+	switch {
+	case a.State == rm.StateFinished && a.Final == rm.FinalSucceeded:
+		return "SUCCEEDED"
+	case a.State == rm.StateFinished: // as its master said
+		return string(a.Final)
+	case a.State.Final():
+		return string(a.State)
+	case a.Live > 0:
+		for _, c := range q.view.Containers(a.ID) {
+			if !c.Master && c.Live() && c.Started > 0 {
+				return string(rm.StateRunning)
+			}
+		}
+	}
+	return "PENDING"
 }
 
 func (q *request) listJobs() {

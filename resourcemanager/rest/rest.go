@@ -28,6 +28,8 @@ type Cluster interface {
 	Started() time.Time
 	View() *state.View
 	Queues() *rm.Queues
+	// Limits are the least that a container gets, and the most that one may ask for; zero amounts of that are no limit.
+	Limits() (minimum, maximum rm.Resource)
 	// NewApplication sets an id aside.
 	NewApplication(ctx context.Context) (rm.ApplicationID, error)
 	// Submit takes an application in. It is durable when the answer comes; existing: it was there already.
@@ -147,6 +149,8 @@ type request struct {
 	r      *http.Request
 	caller metadata.Caller
 	view   *state.View
+	// total is what the nodes have together, once it has been asked for.
+	total *rm.Resource
 	// id and app are set on routes with {app}; app is nil when it is unknown.
 	id  rm.ApplicationID
 	app *rm.Application

@@ -31,6 +31,7 @@ type fakeCluster struct {
 	leading bool
 	leader  string
 	waiting []Waiting
+	maximum rm.Resource
 }
 
 func newFakeCluster(t *testing.T) *fakeCluster { return newSmallCluster(t, state.Config{}) }
@@ -63,6 +64,10 @@ func (c *fakeCluster) LeaderHTTP() string { return c.leader }
 func (c *fakeCluster) Started() time.Time { return time.Now() }
 func (c *fakeCluster) View() *state.View  { return c.state.View() }
 func (c *fakeCluster) Queues() *rm.Queues { return c.queues }
+func (c *fakeCluster) Limits() (minimum, maximum rm.Resource) {
+	return rm.Resource{Memory: 128 * rm.MiB, VCores: 1}, c.maximum
+}
+
 func (c *fakeCluster) NewApplication(context.Context) (rm.ApplicationID, error) {
 	return c.do(&statepb.Command{Op: &statepb.Command_NewApplication{NewApplication: &statepb.NewApplication{}}}).Application, nil
 }

@@ -55,10 +55,10 @@ type appInfo struct {
 	Requests       []resourceRequest `json:"resourceRequests,omitempty"`
 	LogAggregation string            `json:"logAggregationStatus"`
 	Unmanaged      bool              `json:"unmanagedApplication"`
-	AppLabels      string            `json:"appNodeLabelExpression"`
-	AMLabels       string            `json:"amNodeLabelExpression"`
+	AppLabels      *string           `json:"appNodeLabelExpression,omitempty"`
+	AMLabels       *string           `json:"amNodeLabelExpression,omitempty"`
 	Resources      *usages           `json:"resourceInfo,omitempty"`
-	Timeouts       timeouts          `json:"timeouts"`
+	Timeouts       *timeouts         `json:"timeouts,omitempty"`
 }
 
 type resourceRequest struct {
@@ -90,6 +90,52 @@ type timeoutInfo struct {
 // javaTime is how YARN writes the time of a timeout.
 const javaTime = "2006-01-02T15:04:05.000-0700"
 
+// yarnState is an application's state as YARN has it: a command that fails is an application master that ended without
+// having finished, which is FAILED there.
+func yarnState(a *rm.Application) rm.State {
+	if a.State == rm.StateFinished && a.Final == rm.FinalFailed && a.Kind == rm.KindCommand {
+		return rm.StateFailed
+	}
+	return a.State
+}
+
+// unselected are the members that ?deSelects= may leave out (YARN-6280, YARN-6871), in YARN's order.
+var unselected = []struct {
+	name string
+	drop func(*appInfo)
+}{
+	{"resourceRequests", func(i *appInfo) { i.Requests = nil }},
+	{"timeouts", func(i *appInfo) { i.Timeouts = nil }},
+	{"appNodeLabelExpression", func(i *appInfo) { i.AppLabels = nil }},
+	{"amNodeLabelExpression", func(i *appInfo) { i.AMLabels = nil }},
+	{"resourceInfo", func(i *appInfo) { i.Resources = nil }},
+}
+
+// selection reads deSelects; a name that is none is answered, and ok is false.
+func (q *request) selection() (drop func(appInfo) appInfo, ok bool) {
+	var drops []func(*appInfo)
+	for _, name := range q.list("deSelects") {
+		found := false
+		var names []string
+		for _, u := range unselected {
+			names = append(names, u.name)
+			if strings.EqualFold(u.name, name) {
+				drops, found = append(drops, u.drop), true
+			}
+		}
+		if !found {
+			badRequest(q.w, fmt.Sprintf("java.lang.Exception: Invalid deSelects string %s specified. It should be one of [%s]", name, strings.Join(names, ", ")))
+			return nil, false
+		}
+	}
+	return func(i appInfo) appInfo {
+		for _, d := range drops {
+			d(&i)
+		}
+		return i
+	}, true
+}
+
 func (q *request) appInfo(a *rm.Application) appInfo {
 	now := metadata.TimeOf(time.Now())
 	end := now
@@ -98,12 +144,13 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 	}
 	spent := q.spent(a, now)
 	out := appInfo{
-		ID: a.ID.String(), User: a.User, Name: a.Name, Queue: a.Queue, State: string(a.State), FinalStatus: string(a.Final),
+		ID: a.ID.String(), User: a.User, Name: a.Name, Queue: a.Queue, State: string(yarnState(a)), FinalStatus: string(a.Final),
 		Progress: float(100 * q.Cluster.Progress(a.ID)), TrackingUI: "UNASSIGNED", Diagnostics: q.diagnostics(a), ClusterID: a.ID.Cluster,
 		Type: a.Type, Tags: strings.Join(a.Tags, ","), Priority: a.Priority, StartedTime: int64(a.Submitted), LaunchTime: int64(a.Launched),
 		FinishedTime: int64(a.Finished), ElapsedTime: int64(end - a.Submitted), MemorySeconds: spent.MiB / 1000, VCoreSeconds: spent.VCores / 1000,
 		LogAggregation: "NOT_START",
-		Timeouts:       timeouts{[]timeoutInfo{{Type: "LIFETIME", Expiry: "UNLIMITED", Remaining: -1}}},
+		Timeouts:       &timeouts{[]timeoutInfo{{Type: "LIFETIME", Expiry: "UNLIMITED", Remaining: -1}}},
+		AppLabels:      new(string), AMLabels: new(string),
 	}
 	if len(a.Attempts) > 0 {
 		out.ResourceSeconds.Entry = []entry{
@@ -145,8 +192,11 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		return out
 	}
 	out.AllocatedMB, out.AllocatedVCores, out.RunningContainers = a.Used.MemoryMiB(), a.Used.VCores, a.Live
-	total, _, _ := q.totals()
-	out.ClusterUsage = float(100 * dominant(a.Used, total))
+	if q.total == nil { // once, not for each application of a list
+		total, _, _ := q.totals()
+		q.total = &total
+	}
+	out.ClusterUsage = float(100 * dominant(a.Used, *q.total))
 	if queue := q.Cluster.Queues().Find(a.Queue); queue != nil && queue.AbsoluteCapacity > 0 {
 		out.QueueUsage = out.ClusterUsage / float(queue.AbsoluteCapacity)
 	}
@@ -280,7 +330,7 @@ func (q *request) appFilter() func(*rm.Application) bool {
 	queue := q.Cluster.Queues().Find(p.Get("queue"))
 	return func(a *rm.Application) bool {
 		switch {
-		case len(states) > 0 && !slices.Contains(states, string(a.State)),
+		case len(states) > 0 && !slices.Contains(states, string(yarnState(a))),
 			final != "" && string(a.Final) != final,
 			p.Get("user") != "" && a.User != p.Get("user"),
 			p.Get("name") != "" && a.Name != p.Get("name"),
@@ -298,6 +348,10 @@ func (q *request) appFilter() func(*rm.Application) bool {
 func (q *request) apps() {
 	keep := q.appFilter()
 	if keep == nil {
+		return
+	}
+	drop, ok := q.selection()
+	if !ok {
 		return
 	}
 	limit := 1 << 30
@@ -318,7 +372,7 @@ func (q *request) apps() {
 			if !keep(a) {
 				continue
 			}
-			if limit--; !yield(q.appInfo(a)) || limit == 0 {
+			if limit--; !yield(drop(q.appInfo(a))) || limit == 0 {
 				return
 			}
 		}
@@ -335,14 +389,17 @@ func (q *request) known() bool {
 }
 
 func (q *request) oneApp() {
-	if q.known() {
-		q.json(map[string]appInfo{"app": q.appInfo(q.app)})
+	if !q.known() {
+		return
+	}
+	if drop, ok := q.selection(); ok {
+		q.json(map[string]appInfo{"app": drop(q.appInfo(q.app))})
 	}
 }
 
 func (q *request) appState() {
 	if q.known() {
-		q.json(map[string]string{"state": string(q.app.State)})
+		q.json(map[string]string{"state": string(yarnState(q.app))})
 	}
 }
 

@@ -148,7 +148,7 @@ func (q *request) metrics() {
 	var pending rm.Resource
 	for a := range q.view.Applications() {
 		m.AppsSubmitted++
-		switch a.State {
+		switch yarnState(a) {
 		case rm.StateAccepted:
 			m.AppsPending++
 		case rm.StateRunning:

@@ -316,7 +316,8 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 	out.Resources = usages{[]usage{{Used: plain.Used, Reserved: none, Pending: plain.Pending, AMUsed: resource(u.masters), AMLimit: amLimit, UserAMLimit: amLimit}}}
 	out.leafInfo = &leafInfo{
 		Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 5_000,
-		UserLimit: 100, UserLimitFactor: 1, ConfiguredMaxAM: 0.5, AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
+		UserLimit: 100, UserLimitFactor: -1, // users have no limit but the queue's
+		ConfiguredMaxAM: 0.5, AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
 		NoPreemption: true, NoIntraQueue: true, MaxLifetime: -1, DefaultLifetime: -1,
 	}
 	for _, name := range sortedKeys(u.users) {
@@ -334,12 +335,7 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 
 func (q *request) scheduler() {
 	total, used, _ := q.totals()
-	var largest rm.Resource
-	for n := range q.view.Nodes() {
-		if n.State != rm.NodeLost {
-			largest = largest.Max(n.Capacity)
-		}
-	}
+	largest, _ := q.most()
 	root := q.Cluster.Queues().Root
 	info := q.queueInfo(root, q.queueUses(), total, largest)
 	none := resource(rm.Resource{})

@@ -24,12 +24,7 @@ func (q *request) newApplication() {
 		q.fail(err)
 		return
 	}
-	var largest rm.Resource
-	for n := range q.view.Nodes() {
-		if n.State != rm.NodeLost {
-			largest = largest.Max(n.Capacity)
-		}
-	}
+	largest, _ := q.most()
 	q.json(struct {
 		ID      string       `json:"application-id"`
 		Maximum resourceInfo `json:"maximum-resource-capability"`
@@ -176,6 +171,12 @@ func (q *request) submitYARN() {
 		badRequest(q.w, "java.lang.Exception: "+err.Error())
 		return
 	}
+	if spec, err := job.Parse(submission.Document); err == nil && submission.Failure == "" {
+		if why := q.tooLargeYARN(spec.Resources.Amount()); why != "" {
+			badRequest(q.w, "java.lang.Exception: org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException: "+why)
+			return
+		}
+	}
 	submission.Foreign = !q.Door.Own(q.r)
 	if _, _, err := q.Cluster.Submit(q.r.Context(), q.caller, submission); err != nil {
 		if errors.Is(err, metadata.ErrPermission) {
@@ -297,7 +298,7 @@ func (q *request) setAppState() {
 		return
 	}
 	if q.app.State.Final() {
-		q.json(map[string]string{"state": string(q.app.State)})
+		q.json(map[string]string{"state": string(yarnState(q.app))})
 		return
 	}
 	state, err := q.kill(body.Diagnostics)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/am"
@@ -197,4 +198,21 @@ func TestARefusedReportEndsNoLease(t *testing.T) {
 		t.Error("the command did not survive")
 	}
 	c.check()
+}
+
+func TestQueuesOfAFileAreTaken(t *testing.T) {
+	q, err := Queues(config.Queues{"root": {Children: config.Queues{
+		"default": {Capacity: "40%", Stopped: true}, "research": {Capacity: "60", ACLSubmit: []string{"ann"}, ACLAdminister: []string{"eve"}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := rm.NewQueues(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	research := tree.Find("research")
+	if !tree.Find("default").Stopped || research.Stopped || !research.MayAdminister("eve") || research.MayAdminister("ann") || !research.MaySubmit("ann") || research.MaySubmit("bob") {
+		t.Errorf("%+v", q)
+	}
 }

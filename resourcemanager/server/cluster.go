@@ -43,6 +43,9 @@ func (s *Server) View() *state.View { return s.state.View() }
 // Queues implements rest.Cluster.
 func (s *Server) Queues() *rm.Queues { return s.queues }
 
+// Limits implements rest.Cluster.
+func (s *Server) Limits() (minimum, maximum rm.Resource) { return s.config.Minimum, s.config.Maximum }
+
 // NewApplication implements rest.Cluster.
 func (s *Server) NewApplication(ctx context.Context) (rm.ApplicationID, error) {
 	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_NewApplication{NewApplication: &statepb.NewApplication{}}})

@@ -32,11 +32,13 @@ type Config struct {
 	Door   *security.Door
 	// Queues is the configuration of the queue "root"; the zero value has one leaf, "default".
 	Queues rm.QueueConfig
-	// NodeLease is how long a node manager may keep its containers after the sending of its last acknowledged report;
-	// default 10 s. Longer: nodes survive longer silences, a dead node's GPUs come back later.
+	// NodeLease is how long a node manager may be silent before it counts as lost, and its containers as ended; processes of
+	// fenced containers are dead by then, counted from the sending of its last acknowledged report. Default 60 s. Longer:
+	// outages cost less, the work of a dead machine is tried again later. It may be changed at any start: the longest one
+	// that a node may still hold counts.
 	NodeLease time.Duration
 	// LeaseMargin is waited beyond a lease before a silent node's containers count as dead: for clocks that run at
-	// different speeds and for the kernel to end processes. Default a fifth of NodeLease, at least 100 ms.
+	// different speeds and for the kernel to end processes. Default a fifth of NodeLease, between 100 ms and 5 s.
 	LeaseMargin time.Duration
 	// MasterExpiry is how long a running master may neither register nor call; default 10 min, as in YARN.
 	MasterExpiry time.Duration
@@ -97,10 +99,10 @@ func (c *Config) check() error {
 		}
 	}
 	if c.NodeLease <= 0 {
-		c.NodeLease = 10 * time.Second
+		c.NodeLease = time.Minute
 	}
 	if c.LeaseMargin <= 0 {
-		c.LeaseMargin = max(c.NodeLease/5, 100*time.Millisecond)
+		c.LeaseMargin = min(max(c.NodeLease/5, 100*time.Millisecond), 5*time.Second)
 	}
 	if c.MasterExpiry <= 0 {
 		c.MasterExpiry = 10 * time.Minute
@@ -153,7 +155,10 @@ func Queues(from config.Queues) (rm.QueueConfig, error) {
 		return p
 	}
 	translate = func(path string, q config.Queue) rm.QueueConfig {
-		out := rm.QueueConfig{Capacity: percent(path, "capacity", q.Capacity), Max: percent(path, "max", q.Max), Submit: q.ACLSubmit}
+		out := rm.QueueConfig{
+			Capacity: percent(path, "capacity", q.Capacity), Max: percent(path, "max", q.Max), Submit: q.ACLSubmit,
+			Administer: q.ACLAdminister, Stopped: q.Stopped,
+		}
 		for name, child := range q.Children {
 			if out.Children == nil {
 				out.Children = map[string]rm.QueueConfig{}

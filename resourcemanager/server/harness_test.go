@@ -260,6 +260,15 @@ func (c *testCluster) job(id rm.ApplicationID) rest.Job {
 	return j
 }
 
+// waits is the code of the reason why a job waits; empty: it does not.
+func (c *testCluster) waits(id rm.ApplicationID) rm.ReasonCode {
+	c.t.Helper()
+	if r := c.job(id).PendingReason; r != nil {
+		return r.Code
+	}
+	return ""
+}
+
 // await waits for a state of a job.
 func (c *testCluster) await(id rm.ApplicationID, states ...rm.State) rest.Job {
 	c.t.Helper()
@@ -511,13 +520,15 @@ func (n *fakeNode) run(spec *pb.ContainerSpec) {
 	})
 }
 
-// watchLease ends everything when the lease is over.
+// watchLease ends what is fenced when the lease is over.
 func (n *fakeNode) watchLease(ctx context.Context) {
 	for ctx.Err() == nil {
 		n.mu.Lock()
 		if !n.extended.IsZero() && time.Now().After(n.extended) {
 			for _, k := range n.containers {
-				k.cancel()
+				if k.spec.GetFencing() == pb.Fencing_FENCING_STRICT {
+					k.cancel()
+				}
 			}
 		}
 		n.mu.Unlock()

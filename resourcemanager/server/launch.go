@@ -49,6 +49,9 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 		Argv: launch.Argv, Env: map[string]string{}, Resources: resourcesOf(c.Resource), GpuUuids: c.GPUs, LogDir: s.logDir(a.User, c.ID),
 		GraceMs: launch.Grace.Milliseconds(), Token: s.token(c.Salt), ApplicationMaster: c.Master, Priority: int64(c.Priority),
 	}
+	if launch.Fenced {
+		spec.Fencing = pb.Fencing_FENCING_STRICT
+	}
 	for _, v := range launch.Env {
 		spec.Env[v.Name] = v.Value
 	}
@@ -124,6 +127,9 @@ func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]stri
 		"HOPS_RM_GRPC":        strings.Join(grpc, ","),
 		"HADOOP_USER_NAME":    a.User,
 	}
+	if c.Instance >= 0 {
+		e["HOPS_INSTANCE"] = strconv.Itoa(c.Instance)
+	}
 	for name, value := range map[string]string{
 		"HOPS_FS":      s.config.Environment.FS,
 		"HOPS_WEBHDFS": strings.Join(s.config.Environment.WebHDFS, ","), "HADOOP_CONF_DIR": s.config.Environment.HadoopConfDir,
@@ -143,7 +149,7 @@ func resourcesOf(r rm.Resource) *pb.Resources {
 func (s *Server) containerOf(view *state.View, c *rm.Container) *pb.Container {
 	p := &pb.Container{
 		ContainerId: c.ID.String(), NodeId: string(c.Node), Resources: resourcesOf(c.Resource), AskId: c.Ask,
-		Priority: int32(c.Priority), Token: s.token(c.Salt),
+		Priority: int32(c.Priority), Token: s.token(c.Salt), Instance: int32(max(c.Instance, 0)),
 	}
 	n := view.Node(c.Node)
 	if n == nil {

@@ -229,6 +229,18 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 	return &pb.AllocateResponse{Sequence: q.Sequence}, nil
 }
 
+// badInstances reports whether numbers are negative or stand twice.
+func badInstances(numbers []int32) bool {
+	seen := make(map[int32]bool, len(numbers))
+	for _, n := range numbers {
+		if n < 0 || seen[n] {
+			return true
+		}
+		seen[n] = true
+	}
+	return false
+}
+
 // wantedAsk checks an ask and translates it. What it wants less of than the minimum is raised to that.
 func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 	bad := func(format string, args ...any) (*statepb.WantedAsk, error) {
@@ -240,6 +252,10 @@ func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 		return bad("an id has 1 to 255 bytes")
 	case a.Count < 0 || a.Count > 100_000:
 		return bad("count %d is not between 0 and 100,000", a.Count)
+	case len(a.Instances) > 0 && len(a.Instances) != int(a.Count):
+		return bad("count %d and %d instances do not go together", a.Count, len(a.Instances))
+	case len(a.Instances) > job.MaxInstances || badInstances(a.Instances):
+		return bad("instances are up to %d different numbers that are not negative", job.MaxInstances)
 	case a.GangMin < 0 || a.GangMin > 1_000 || a.GangMin > a.Count && a.Count > 0:
 		return bad("gang_min %d is negative, above 1,000 or above the count %d", a.GangMin, a.Count)
 	case r == nil || r.Memory < 0 || r.Vcores < 0 || r.Gpus < 0 || r.Memory > 1<<50 || r.Vcores > 1<<20 || r.Gpus > maxGPUs:
@@ -253,13 +269,16 @@ func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 		Ask: state.Ask(rm.Ask{
 			ID: a.AskId, Priority: int(a.Priority), Resource: rm.Resource{Memory: r.Memory, VCores: int(r.Vcores), GPUs: int(r.Gpus)}.Raise(minimum),
 			Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland, Nodes: a.Nodes, Strict: a.StrictLocality,
-			Excluded: a.ExcludedNodes, Label: a.Label,
+			Excluded: a.ExcludedNodes, Label: a.Label, Instances: a.Instances,
 		}),
 	}
 	if a.Launch == nil {
 		return out, nil
 	}
-	l := &rm.Launch{Argv: a.Launch.Argv, Env: job.Env(a.Launch.Env), Grace: time.Duration(a.Launch.GraceMs) * time.Millisecond}
+	l := &rm.Launch{
+		Argv: a.Launch.Argv, Env: job.Env(a.Launch.Env), Grace: time.Duration(a.Launch.GraceMs) * time.Millisecond,
+		Fenced: a.Launch.Fencing == pb.Fencing_FENCING_STRICT,
+	}
 	for _, f := range a.Launch.Artifacts {
 		if !job.LocalName(f.Name) {
 			return bad("artifact %.100q is no path inside the work directory", f.Name)
@@ -389,7 +408,7 @@ func (r *reign) join(id rm.AttemptID, x *eventStream) (leave func(), ok bool) {
 func (s *Server) completedOf(c *rm.Container) *pb.Completed {
 	return &pb.Completed{
 		ContainerId: c.ID.String(), ExitStatus: int32(c.Exit), Diagnostics: c.Diagnostics, NodeId: string(c.Node), AskId: c.Ask,
-		LogDir: s.logDir(c.User, c.ID),
+		LogDir: s.logDir(c.User, c.ID), Instance: int32(max(c.Instance, 0)),
 	}
 }
 

@@ -26,6 +26,9 @@ type reign struct {
 	ctx   context.Context
 	epoch uint64
 	term  uint64
+	// settles is when the leases that earlier leaders gave are certainly over, if one of them was longer than ours: until
+	// then no node is lost.
+	settles time.Time
 	// wake starts a scheduling pass.
 	wake chan struct{}
 
@@ -76,9 +79,14 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
-			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{Leader: s.config.ID}}})
+			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(),
+			}}})
 			if err == nil {
 				r.epoch = result.Epoch
+				if result.Lease > s.config.NodeLease {
+					r.settles = time.Now().Add(result.Lease + s.config.LeaseMargin)
+				}
 				break
 			}
 			if ctx.Err() != nil || errors.Is(err, metadata.ErrStandby) {

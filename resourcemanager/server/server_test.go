@@ -164,7 +164,7 @@ func TestARestartedResourceManagerKeepsApplicationsAndContainers(t *testing.T) {
 	id := c.submit("ann", `{"argv":["train"],"instances":2,"resources":{"gpus":1}}`)
 	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
 	waiting := c.submit("bob", `{"argv":["train"],"resources":{"gpus":2}}`)
-	eventually(t, "a reason", func() bool { return c.job(waiting).PendingReason != nil })
+	eventually(t, "a reason", func() bool { return c.waits(waiting) == rm.ReasonResources })
 	if r := c.job(waiting).PendingReason; r.Code != rm.ReasonResources || r.Resource != rm.GPUName || r.Need != 2 || r.Have != 0 {
 		t.Errorf("reason %+v", r)
 	}
@@ -199,7 +199,7 @@ func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 	stay := c.node("127.0.0.1:1002", 0, programs(t, untilStopped))
 	c.awaitOpen(n, stay)
 	// The master must not be on the node that goes silent: whole GPUs there, no room for it.
-	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1},"retry":{"max":5,"on":["node_lost"]}}`)
+	id := c.submit("ann", `{"argv":["train"],"fencing":"strict","resources":{"gpus":1},"retry":{"max":5,"on":["node_lost"]}}`)
 	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
 	if len(stay.running(true)) != 1 {
 		t.Fatal("the master should avoid the machine with the GPU")
@@ -312,8 +312,8 @@ func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 func TestAnAskThatIsRefusedForGoodEndsTheJob(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	master := realMaster(t)
+	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":65536}}`) // while no node has said how many there can be
 	c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int { return master(ctx, spec) })
-	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":65536}}`)
 	if j := c.await(id, rm.StateFinished, rm.StateFailed); j.FinalStatus != rm.FinalFailed || j.Attempt != 1 || !strings.Contains(j.Diagnostics, "the job cannot run: ") ||
 		!strings.Contains(j.Diagnostics, "out of range") {
 		t.Errorf("%+v", j)

@@ -31,8 +31,14 @@ func (r *reign) watch() {
 // acknowledged report, we from the arrival of its last report, which is later; a new leader from its own beginning,
 // which is later than the last acknowledgement of any leader before it, since those are sent only after leadership was
 // confirmed behind the report's arrival.
+//
+// Earlier leaders may have given longer leases than ours. Nodes keep to what they were promised, so nothing is lost before
+// the longest of them is over.
 func (r *reign) loseSilentNodes(now time.Time) {
 	lease := r.s.config.NodeLease
+	if !r.settles.IsZero() && now.After(r.settles) {
+		r.settle()
+	}
 	var silent []rm.NodeID
 	r.mu.Lock()
 	for id, n := range r.nodes {
@@ -41,7 +47,7 @@ func (r *reign) loseSilentNodes(now time.Time) {
 			n.open = false
 			kick(r.wake)
 		}
-		if quiet > lease+r.s.config.LeaseMargin && !n.losing {
+		if quiet > lease+r.s.config.LeaseMargin && r.settles.IsZero() && !n.losing {
 			n.losing = true
 			silent = append(silent, id)
 		}
@@ -67,6 +73,20 @@ func (r *reign) loseSilentNodes(now time.Time) {
 		r.mu.Unlock()
 		r.s.log.Warn("node lost", "node", id, "lease", lease)
 	}
+}
+
+// settle records that the leases of earlier leaders are over.
+func (r *reign) settle() {
+	_, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_SettleLease{SettleLease: &statepb.SettleLease{
+		Epoch: r.epoch, LeaseMs: r.s.config.NodeLease.Milliseconds(),
+	}}})
+	if err != nil {
+		if r.ctx.Err() == nil {
+			r.s.log.Warn("end of earlier leaders' leases is not recorded yet", "err", err)
+		}
+		return
+	}
+	r.settles = time.Time{}
 }
 
 // endOverdue stops applications whose time is over, masters that hang, and masters that outlive their application.

@@ -92,6 +92,7 @@ func Ask(a rm.Ask) *statepb.Ask {
 	return &statepb.Ask{
 		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
 		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
+		Instances: a.Instances,
 	}
 }
 
@@ -99,12 +100,13 @@ func askOf(p *statepb.Ask) rm.Ask {
 	return rm.Ask{
 		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
 		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
+		Instances: p.Instances,
 	}
 }
 
 // Launch encodes a launch.
 func Launch(l *rm.Launch) *statepb.Launch {
-	p := &statepb.Launch{Argv: l.Argv, GraceMs: l.Grace.Milliseconds()}
+	p := &statepb.Launch{Argv: l.Argv, GraceMs: l.Grace.Milliseconds(), Fenced: l.Fenced}
 	for _, v := range l.Env {
 		p.Env = append(p.Env, &statepb.EnvVar{Name: v.Name, Value: v.Value})
 	}
@@ -118,7 +120,7 @@ func Launch(l *rm.Launch) *statepb.Launch {
 }
 
 func launchOf(p *statepb.Launch) *rm.Launch {
-	l := &rm.Launch{Argv: p.GetArgv(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond}
+	l := &rm.Launch{Argv: p.GetArgv(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Fenced: p.GetFenced()}
 	for _, v := range p.GetEnv() {
 		l.Env = append(l.Env, rm.EnvVar{Name: v.Name, Value: v.Value})
 	}
@@ -168,6 +170,7 @@ func containerPB(c *rm.Container) *statepb.Container {
 		Priority: int32(c.Priority), Launch: c.Launch, Master: c.Master, State: string(c.State), Salt: c.Salt,
 		GrantedMs: int64(c.Granted), StartedMs: int64(c.Started), FinishedMs: int64(c.Finished), StopStatus: int32(c.StopStatus),
 		StopReason: c.StopReason, Exit: int32(c.Exit), Diagnostics: c.Diagnostics, Ended: c.Ended,
+		Instance: int32(c.Instance + 1),
 	}
 }
 
@@ -177,6 +180,7 @@ func containerOf(p *statepb.Container) *rm.Container {
 		Priority: int(p.Priority), Launch: p.Launch, Master: p.Master, State: rm.ContainerState(p.State), Salt: p.Salt,
 		Granted: metadata.Time(p.GrantedMs), Started: metadata.Time(p.StartedMs), Finished: metadata.Time(p.FinishedMs),
 		StopStatus: rm.ExitStatus(p.StopStatus), StopReason: p.StopReason, Exit: rm.ExitStatus(p.Exit), Diagnostics: p.Diagnostics, Ended: p.Ended,
+		Instance: int(p.Instance) - 1,
 	}
 }
 

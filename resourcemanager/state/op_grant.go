@@ -94,12 +94,16 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		ask, _ = s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: g.Ask}})
 	}
 	var ids []rm.ContainerID
-	for _, p := range g.Placements {
+	for i, p := range g.Placements {
 		a.Containers++
+		instance := -1
+		if i < len(ask.Instances) {
+			instance = int(ask.Instances[i])
+		}
 		c := &rm.Container{
 			ID:   rm.ContainerID{Attempt: rm.AttemptID{Application: a.ID, Number: t.Number}, Epoch: int64(s.epoch), Number: a.Containers},
 			Node: rm.NodeID(p.Node), User: a.User, Resource: resourceOf(p.Resource), GPUs: p.Gpus,
-			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Master: g.Ask == "",
+			Ask: g.Ask, Priority: ask.Priority, Launch: ask.Launch, Instance: instance, Master: g.Ask == "",
 			State: rm.ContainerGranted, Salt: p.Salt, Granted: s.now, Exit: rm.ExitUnknown,
 		}
 		s.containers.Set(c)
@@ -124,8 +128,11 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		ids = append(ids, c.ID)
 	}
 	if g.Ask != "" {
+		before := askBytes(&ask.Ask)
 		ask.Count -= len(g.Placements)
 		ask.Gang = 0
+		ask.Instances = ask.Instances[min(len(g.Placements), len(ask.Instances)):]
+		s.use(a.User, a.ID, askBytes(&ask.Ask)-before)
 		if ask.Count > 0 {
 			s.asks.Set(ask)
 		} else {

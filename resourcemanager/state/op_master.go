@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -125,7 +126,12 @@ func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
 	if known {
 		for _, e := range s.eventsOf(a.ID, a.Acknowledged) {
 			if c := s.container(e.Granted); !e.Granted.IsZero() && c != nil && c.Ask == row.ID {
-				row.Count--
+				if len(row.Instances) == 0 {
+					row.Count--
+				} else if i := slices.Index(row.Instances, int32(c.Instance)); i >= 0 {
+					row.Count--
+					row.Instances = slices.Delete(row.Instances, i, i+1)
+				}
 			}
 		}
 	}

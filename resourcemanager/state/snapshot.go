@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
@@ -48,7 +49,7 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	e.put(&statepb.Record{Item: &statepb.Record_Header{Header: &statepb.Header{
 		Version: version, Index: t.applied, NowMs: int64(t.now),
 		ClusterMs: t.cluster, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
-		Ledger: t.lastLedger,
+		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(),
 	}}})
 	for _, n := range t.nodes.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Node{Node: Node(n)}})
@@ -131,6 +132,7 @@ func read(r *bufio.Reader) (tables, error) {
 				return t, metadata.Errorf(metadata.ErrUnsupported, "the snapshot has version %d, this program reads %d", h.Version, version)
 			}
 			t.applied, t.now, t.cluster, t.epoch = h.Index, metadata.Time(h.NowMs), h.ClusterMs, h.Epoch
+			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
 		case *statepb.Record_Node:
 			t.nodes.Set(nodeOf(item.Node))

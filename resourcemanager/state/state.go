@@ -6,6 +6,7 @@ package state
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -91,6 +92,8 @@ type Result struct {
 	Existing bool
 	// Epoch is the leader's for Begin, the attempt's for RegisterMaster.
 	Epoch uint64
+	// Lease is the longest that any node may still hold, for Begin.
+	Lease time.Duration
 	// Containers of the application that live, for RegisterMaster.
 	Containers []rm.ContainerID
 	// Groups answer those of Grant, in order.
@@ -145,7 +148,7 @@ func (s *State) apply(index uint64, command []byte) *Result {
 	s.now = max(s.now, metadata.Time(c.NowMs))
 	switch op := c.Op.(type) {
 	case *statepb.Command_Begin:
-		return s.begin()
+		return s.begin(op.Begin)
 	case *statepb.Command_NewApplication:
 		return s.newApplication()
 	case *statepb.Command_Submit:
@@ -168,6 +171,8 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.kill(op.Kill)
 	case *statepb.Command_Stop:
 		return s.stop(op.Stop)
+	case *statepb.Command_SettleLease:
+		return s.settleLease(op.SettleLease)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command of a newer version", index))
 }
@@ -189,14 +194,25 @@ func (s *State) View() *View {
 	return s.view
 }
 
-// begin opens the next epoch.
-func (s *State) begin() *Result {
+// begin opens the next epoch. The lease that it answers is the longest that a node may hold, of this leader or of one before
+// it: so long must be waited before a silent node's fenced containers are certainly dead.
+func (s *State) begin(c *statepb.Begin) *Result {
 	s.epoch++
+	s.lease = max(s.lease, time.Duration(c.LeaseMs)*time.Millisecond)
 	if s.cluster == 0 {
 		s.cluster = int64(s.now)
 	}
 	s.touch.Schedule = true
-	return &Result{Epoch: s.epoch}
+	return &Result{Epoch: s.epoch, Lease: s.lease}
+}
+
+// settleLease forgets the leases of earlier leaders, for which this one has waited.
+func (s *State) settleLease(c *statepb.SettleLease) *Result {
+	if r := s.stale(c.Epoch); r != nil {
+		return r
+	}
+	s.lease = time.Duration(c.LeaseMs) * time.Millisecond
+	return &Result{Lease: s.lease}
 }
 
 // stale answers commands of leaders that lead no more.

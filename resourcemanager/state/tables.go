@@ -2,6 +2,7 @@ package state
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/tidwall/btree"
 
@@ -17,6 +18,8 @@ type tables struct {
 	// cluster is the time of the first epoch, the first part of every application id.
 	cluster int64
 	epoch   uint64
+	// lease is the longest that a node may still hold: this leader's, or that of one before it.
+	lease time.Duration
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
 	lastApplication int64
 	registrations   uint64

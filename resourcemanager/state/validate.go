@@ -15,6 +15,14 @@ func validate(c *statepb.Command) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "malformed command: "+format, args...)
 	}
 	switch op := c.Op.(type) {
+	case *statepb.Command_Begin:
+		if ms := op.Begin.LeaseMs; ms < 0 || ms > maxLease {
+			return bad("a lease of %d ms", ms)
+		}
+	case *statepb.Command_SettleLease:
+		if ms := op.SettleLease.LeaseMs; ms < 0 || ms > maxLease {
+			return bad("a lease of %d ms", ms)
+		}
 	case *statepb.Command_Submit:
 		a := op.Submit.Application
 		switch {
@@ -56,6 +64,9 @@ func validate(c *statepb.Command) error {
 			if w.Ask == nil || w.Ask.Id == "" || !sane(w.Ask.Resource) {
 				return bad("an ask without an id or resources")
 			}
+			if n := len(w.Ask.Instances); n > 0 && n != int(w.Ask.Count) {
+				return bad("ask %.100q wants %d containers and numbers %d", w.Ask.Id, w.Ask.Count, n)
+			}
 		}
 	case *statepb.Command_Finish:
 		switch rm.FinalStatus(op.Finish.Final) {
@@ -66,6 +77,9 @@ func validate(c *statepb.Command) error {
 	}
 	return nil
 }
+
+// maxLease is a year, in milliseconds.
+const maxLease = 365 * 24 * 3600 * 1000
 
 // maxAmount is more than any node has, and small enough that sums of it over all containers do not overflow.
 const maxAmount = 1 << 50

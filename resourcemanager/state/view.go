@@ -2,6 +2,7 @@ package state
 
 import (
 	"iter"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -21,6 +22,9 @@ func (v *View) Cluster() int64 { return v.t.cluster }
 
 // Epoch counts the leaders so far.
 func (v *View) Epoch() uint64 { return v.t.epoch }
+
+// Lease is the longest that a node may still hold.
+func (v *View) Lease() time.Duration { return v.t.lease }
 
 // Application finds an application; nil: there is none, or it is forgotten.
 func (v *View) Application(id rm.ApplicationID) *rm.Application {

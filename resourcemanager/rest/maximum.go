@@ -1,0 +1,127 @@
+package rest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/job"
+)
+
+// most is the most that one container can get of each resource: what the largest node has, but no more than is
+// configured; of what neither says there is no limit. Nodes that are lost count, because a machine that restarts is one
+// that comes back. known: some node has ever registered.
+func (q *request) most() (out rm.Resource, known bool) {
+	for n := range q.view.Nodes() {
+		known = true
+		out = out.Max(n.Capacity)
+	}
+	_, limit := q.Cluster.Limits()
+	for _, d := range []struct{ have, limit *int64 }{{&out.Memory, &limit.Memory}} {
+		if *d.limit > 0 && (!known || *d.limit < *d.have) {
+			*d.have = *d.limit
+		}
+	}
+	for _, d := range []struct{ have, limit *int }{{&out.VCores, &limit.VCores}, {&out.GPUs, &limit.GPUs}} {
+		if *d.limit > 0 && (!known || *d.limit < *d.have) {
+			*d.have = *d.limit
+		}
+	}
+	return out, known
+}
+
+// excess names the resources of which a container wants more than it can ever get; together: it can get each of them,
+// but no node has all at once. Nothing is said of resources that nothing bounds.
+func (q *request) excess(want rm.Resource) (names []string, most rm.Resource, together bool) {
+	most, known := q.most()
+	for _, d := range []struct {
+		name       string
+		want, most int64
+	}{
+		{rm.MemoryName, want.Memory, most.Memory}, {rm.VCoresName, int64(want.VCores), int64(most.VCores)}, {rm.GPUName, int64(want.GPUs), int64(most.GPUs)},
+	} {
+		if d.want > d.most && (known || d.most > 0) {
+			names = append(names, d.name)
+		}
+	}
+	if len(names) > 0 || !known {
+		return names, most, false
+	}
+	for n := range q.view.Nodes() {
+		if want.FitsIn(n.Capacity) {
+			return nil, most, false
+		}
+	}
+	return nil, most, true
+}
+
+// raised is what a container gets that asks for r.
+func (q *request) raised(r rm.Resource) rm.Resource {
+	minimum, _ := q.Cluster.Limits()
+	return r.Raise(minimum)
+}
+
+// tooLarge says in people's words why no container of that size can ever be granted; empty: one can.
+func (q *request) tooLarge(want rm.Resource) string {
+	want = q.raised(want)
+	names, most, together := q.excess(want)
+	var parts []string
+	for _, name := range names {
+		switch name {
+		case rm.MemoryName:
+			parts = append(parts, fmt.Sprintf("resources.memory: %d MiB in one container, the most is %d", want.MemoryMiB(), most.MemoryMiB()))
+		case rm.VCoresName:
+			parts = append(parts, fmt.Sprintf("resources.vcores: %d in one container, the most is %d", want.VCores, most.VCores))
+		case rm.GPUName:
+			parts = append(parts, fmt.Sprintf("resources.gpus: %d in one container, the most is %d", want.GPUs, most.GPUs))
+		}
+	}
+	if together {
+		parts = append(parts, fmt.Sprintf("resources: no node has %v together", want))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tooLargeYARN says it in YARN's words (SchedulerUtils.throwInvalidResourceException).
+func (q *request) tooLargeYARN(want rm.Resource) string {
+	want = q.raised(want)
+	names, most, together := q.excess(want)
+	if together {
+		return fmt.Sprintf("Invalid resource request! Requested resource=%v, which no node has together", want)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	_, configured := q.Cluster.Limits()
+	if configured.IsZero() {
+		configured = most
+	}
+	return fmt.Sprintf("Invalid resource request! Cannot allocate containers as requested resource is greater than maximum allowed allocation. "+
+		"Requested resource type=[%s], Requested resource=%v, maximum allowed allocation=%v, please note that maximum allowed allocation is calculated by "+
+		"scheduler based on maximum resource of registered NodeManagers, which might be less than configured maximum allocation=%v",
+		names[0], want, most, configured)
+}
+
+// wants is the size of the containers that a job will ask for. What cannot be read of an experiment is its controller's to
+// refuse.
+func wants(s *job.Spec) rm.Resource {
+	if s.Kind == rm.KindCommand {
+		return s.Resources.Amount()
+	}
+	var e struct {
+		Resources struct {
+			Memory job.Memory
+			VCores int
+			GPUs   int
+		}
+	}
+	if json.Unmarshal(s.Experiment, &e) != nil {
+		return rm.Resource{}
+	}
+	r := rm.Resource{Memory: int64(e.Resources.Memory), VCores: e.Resources.VCores, GPUs: e.Resources.GPUs}
+	if r.Memory < 0 || r.VCores < 0 || r.GPUs < 0 {
+		return rm.Resource{}
+	}
+	return r
+}

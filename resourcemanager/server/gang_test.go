@@ -1,0 +1,176 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+)
+
+// barrier lets the instances of an application meet: await returns true when all of one try run, false when ctx ends.
+type barrier struct {
+	mu   sync.Mutex
+	here map[string]map[string]chan struct{} // by application and try: closed when complete
+	seen map[string]map[string]bool
+}
+
+func newBarrier() *barrier {
+	return &barrier{here: map[string]map[string]chan struct{}{}, seen: map[string]map[string]bool{}}
+}
+
+func (b *barrier) await(ctx context.Context, spec *pb.ContainerSpec) bool {
+	n, err := strconv.Atoi(spec.Env["HOPS_INSTANCES"])
+	if err != nil {
+		return false
+	}
+	b.mu.Lock()
+	app, try := spec.ApplicationId, spec.Env["HOPS_TRY"]
+	if b.here[app] == nil {
+		b.here[app] = map[string]chan struct{}{}
+	}
+	if b.here[app][try] == nil {
+		b.here[app][try] = make(chan struct{})
+		b.seen[app+try] = map[string]bool{}
+	}
+	met := b.here[app][try]
+	if b.seen[app+try][spec.Env["HOPS_INSTANCE"]] = true; len(b.seen[app+try]) == n {
+		close(met)
+	}
+	b.mu.Unlock()
+	select {
+	case <-met:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Two jobs whose four instances need each other, on four GPUs, in two queues that take turns: with two each they would
+// wait for ever.
+func TestTwoGangsDoNotDeadlock(t *testing.T) {
+	c := newTestCluster(t, 1, func(c *Config) {
+		c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}
+	})
+	b := newBarrier()
+	both := make(chan struct{}) // both jobs wait
+	n := c.node("127.0.0.1:1001", 4, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if spec.Argv[0] == "block" {
+			<-both
+			return 0
+		}
+		if !b.await(ctx, spec) {
+			return 143
+		}
+		return 0
+	}))
+	n.set(func() { n.capacity.Vcores = 64 })
+	c.submit("ann", `{"argv":["block"],"queue":"a","resources":{"gpus":4}}`)
+	eventually(t, "all GPUs to be taken", func() bool { return len(n.running(false)) == 1 })
+	var ids []rm.ApplicationID
+	for _, queue := range []string{"a", "b"} {
+		ids = append(ids, c.submit("ann", map[string]any{
+			"argv": []string{"train"}, "queue": queue, "instances": 4, "gang": true, "resources": map[string]any{"gpus": 1, "memory": "128MiB"},
+		}))
+	}
+	for _, id := range ids {
+		eventually(t, "the job to wait", func() bool { return c.waits(id) == rm.ReasonResources && len(c.leader().View().Asks(id)) > 0 })
+	}
+	close(both)
+	for _, id := range ids {
+		if j := c.await(id, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+			t.Errorf("%+v", j)
+		}
+	}
+	c.check()
+}
+
+// A gang of which one member fails starts again as a whole, with numbers that are the same.
+func TestAGangStartsAgainAsAWhole(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	b := newBarrier()
+	var mu sync.Mutex
+	tries := map[string]int{}
+	c.node("127.0.0.1:1001", 4, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		mu.Lock()
+		tries[spec.Env["HOPS_TRY"]+"/"+spec.Env["HOPS_INSTANCE"]]++
+		mu.Unlock()
+		if !b.await(ctx, spec) {
+			return 143
+		}
+		switch {
+		case spec.Env["HOPS_TRY"] == "1" && spec.Env["HOPS_INSTANCE"] == "2":
+			return 9
+		case spec.Env["HOPS_TRY"] == "1": // waits for its peer, as a collective operation does
+			<-ctx.Done()
+			return 143
+		}
+		return 0
+	}))
+	id := c.submit("ann", `{"argv":["train"],"instances":4,"gang":true,"retry":{"max":1},"resources":{"gpus":1,"memory":"128MiB"}}`)
+	if j := c.await(id, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Fatalf("%+v", j)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, try := range []string{"1", "2"} {
+		for i := range 4 {
+			if got := tries[try+"/"+strconv.Itoa(i)]; got == 0 {
+				t.Errorf("instance %d did not run in try %s: %v", i, try, tries)
+			}
+		}
+	}
+	c.check()
+}
+
+// While no resource manager speaks, only what asked for it ends.
+func TestAnOutageOfTheResourceManagersEndsOnlyWhatIsFenced(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	c.kill(0)
+	c.lease = 500 * time.Millisecond
+	c.start(0)
+	n := c.node("127.0.0.1:1001", 2, programs(t, untilStopped))
+	free := c.submit("ann", `{"name":"free","argv":["train"],"resources":{"gpus":1}}`)
+	fenced := c.submit("ann", `{"name":"fenced","argv":["train"],"fencing":"strict","retry":{"max":0},"resources":{"gpus":1}}`)
+	eventually(t, "both commands", func() bool { return len(n.running(false)) == 2 })
+	c.kill(0)
+	eventually(t, "the end of the lease", func() bool { return len(n.running(false)) == 1 })
+	left := n.running(false)[0]
+	if left.ApplicationId != free.String() || left.Fencing != pb.Fencing_FENCING_NONE {
+		t.Errorf("%v is left", left)
+	}
+	c.start(0)
+	c.awaitOpen(n)
+	c.await(fenced, rm.StateFinished)
+	if r := n.running(false); len(r) != 1 || r[0].ContainerId != left.ContainerId || c.job(free).State != rm.StateRunning || c.job(free).Attempt != 1 {
+		t.Errorf("after the outage %v runs, %+v", r, c.job(free))
+	}
+	c.check()
+}
+
+// The lease of the cluster is made shorter, or differs between members: nodes keep to what they were promised, and so does
+// who waits for its end.
+func TestAShorterLeaseDoesNotCountForWhatAnEarlierLeaderPromised(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	one := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	c.awaitOpen(one)
+	c.submit("ann", `{"argv":["train"],"fencing":"strict","resources":{"gpus":1},"retry":{"max":3}}`)
+	eventually(t, "the training", func() bool { return len(one.running(false)) == 1 })
+	c.kill(0)
+	one.set(func() { one.mute = true }) // cut off
+	c.lease = 100 * time.Millisecond
+	c.start(0)
+	two := c.node("127.0.0.1:1002", 1, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if len(one.running(false)) != 0 {
+			t.Error("the second try runs beside the first")
+		}
+		return untilStopped(ctx, spec)
+	}))
+	eventually(t, "the second try", func() bool { return len(two.running(false)) == 1 })
+	// Only when it has waited once does the next leader not wait again.
+	eventually(t, "the longer lease to be forgotten", func() bool { return c.leader().View().Lease() == c.lease })
+	c.check()
+}
