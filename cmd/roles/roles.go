@@ -46,6 +46,7 @@ type Builder struct {
 
 	hosts   map[string]*raftstore.Host // by address
 	audited bool                       // Door has an audit log
+	volumes []string                   // of the datanodes made so far
 }
 
 // New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.

@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -101,6 +102,9 @@ type Config struct {
 	// LogRate bounds how fast they may grow, in bytes a second, once a quarter of LogLimit is written; beyond it the container
 	// ends the same way. Default 4 MiB.
 	LogRate int64
+	// DiskLimit bounds what a container has on the work directory's disk besides its logs, in bytes; beyond it the container
+	// ends with -109. Default: four fifths of what is free, less Reserve, when the node manager starts.
+	DiskLimit int64
 	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
 	Reserve int64
 	// Pids bounds the processes and threads of one container where a control group can; default 32768.
@@ -112,7 +116,12 @@ type Config struct {
 	// StopContainers ends all containers when Run ends, within 4 s. Otherwise they go on and the next node manager of the
 	// directory adopts them, if it comes before their lease ends.
 	StopContainers bool
-	Logger         *slog.Logger
+	// Isolation says what becomes of containers that could read the servers' files; default IsolationAuto.
+	Isolation Isolation
+	// Hidden are the files and directories of this machine's servers, besides Work, that containers must not see: the secret
+	// and the data. Shown are those that they must see wherever they are. Absolute.
+	Hidden, Shown []string
+	Logger        *slog.Logger
 }
 
 func (c *Config) complete() error {
@@ -139,8 +148,12 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.LogLimit < 0 || c.LogRate < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat, log limit and log rate cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, log limit, log rate and disk limit cannot be negative"))
+	}
+	c.Isolation = cmp.Or(c.Isolation, IsolationAuto)
+	if !slices.Contains([]Isolation{IsolationAuto, IsolationAny, IsolationOff}, c.Isolation) {
+		errs = append(errs, fmt.Errorf("isolation %q is none of auto, any and off", c.Isolation))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("node manager: %w", err)

@@ -421,10 +421,11 @@ func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
 	return supervisor.Launch{
 		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, simulated),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
-		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate, Poll: c.server.config.Poll,
+		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
+		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.server.config.DiskLimit, Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
-		Lease:  c.leaseOf(spec, c.server.currentLease()),
+		Lease:  c.leaseOf(spec, c.server.currentLease()), Isolation: c.server.isolation(c.dir),
 	}
 }
 

@@ -48,6 +48,9 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	if d := s.groups.Report().Degradation(); d != "" {
 		notes = append(notes, "degraded: "+d)
 	}
+	if n := s.isolationNote(); n != "" {
+		notes = append(notes, n)
+	}
 	real, simulated := 0, 0
 	for _, d := range s.devices.current() {
 		if d.Simulated {
@@ -81,6 +84,15 @@ func (s *Server) watchHealth(ctx context.Context) {
 			s.nudge()
 		}
 	}
+}
+
+// freeSpace is what containers may take of the work directory's disk.
+func (s *Server) freeSpace() int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(s.store.Dir(), &st) != nil {
+		return 0
+	}
+	return max(0, int64(st.Bavail)*st.Bsize-s.config.Reserve)
 }
 
 // checkDisk tries what containers need of the work directory.

@@ -52,6 +52,8 @@ type Server struct {
 	health  healthState
 	devices deviceState
 	streams streams
+	// exposed says why containers see the servers' files; empty: they do not. Set before anything runs.
+	exposed string
 }
 
 // New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
@@ -85,6 +87,9 @@ func New(config Config) (*Server, error) {
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
+	if s.config.DiskLimit == 0 {
+		s.config.DiskLimit = s.freeSpace() / 5 * 4
+	}
 	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil
@@ -113,6 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
+	s.findIsolation(ctx)
 	s.sweep(ctx, sweepPatience)
 	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)
