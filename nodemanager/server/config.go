@@ -83,7 +83,7 @@ type Config struct {
 	Door *security.Door
 	// Supervisor is the argv prefix that starts a supervisor: {hops binary, "supervisor"}.
 	Supervisor []string
-	// FS opens the cluster's filesystem as a user, once per user; nil: there is none.
+	// FS opens the cluster's filesystem as a user, once for all containers of the user that are here; nil: there is none.
 	FS      func(user string) (Filesystem, error)
 	Cluster Cluster
 	Labels  []string
@@ -94,6 +94,11 @@ type Config struct {
 
 	// Heartbeat is the time between reports when nothing changes; default 1 s. A change is reported at once.
 	Heartbeat time.Duration
+	// Outage is how long a container waits for its inputs while the filesystem does not answer, before it ends with -1001 and
+	// another node may try; default 10 minutes.
+	Outage time.Duration
+	// LogPatience is how long one write of a log file to the filesystem may take; default 30 s.
+	LogPatience time.Duration
 	// LogInterval is the time between shipments of log files; default 3 s.
 	LogInterval time.Duration
 	// LogLimit bounds a container's log files in bytes, here and in the filesystem; beyond it the container ends with -109.
@@ -148,8 +153,8 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat, log limit, log rate and disk limit cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate and disk limit cannot be negative"))
 	}
 	c.Isolation = cmp.Or(c.Isolation, IsolationAuto)
 	if !slices.Contains([]Isolation{IsolationAuto, IsolationAny, IsolationOff}, c.Isolation) {
@@ -168,6 +173,8 @@ func (c *Config) complete() error {
 	c.VCores = cmp.Or(c.VCores, runtime.NumCPU())
 	c.Rack = cmp.Or(c.Rack, "/default-rack")
 	c.Heartbeat = cmp.Or(c.Heartbeat, time.Second)
+	c.Outage = cmp.Or(c.Outage, 10*time.Minute)
+	c.LogPatience = cmp.Or(c.LogPatience, 30*time.Second)
 	c.LogInterval = cmp.Or(c.LogInterval, 3*time.Second)
 	c.LogLimit = cmp.Or(c.LogLimit, 1<<30)
 	c.LogRate = cmp.Or(c.LogRate, 4<<20)

@@ -78,6 +78,7 @@ func (s *Server) healthReport() (healthy bool, report string) {
 // watchHealth looks every 10 s.
 func (s *Server) watchHealth(ctx context.Context) {
 	for sleep(ctx, 10*time.Second) {
+		s.closeFilesystems(time.Now().Add(-fsIdle))
 		err := s.checkDisk()
 		if s.health.set(err) {
 			s.log.Warn("health of the node has changed", "problem", err)

@@ -46,6 +46,7 @@ func (c *container) status() *rmpb.ContainerStatus {
 		ContainerId: string(c.id), State: wireStates[r.State], ExitStatus: int32(nodemanager.Invalid), StartedMs: r.Started,
 		FinishedMs: r.Finished, MemoryUsed: memory, GpuUuids: r.Spec.Resources.GPUs, LogDir: logDir(&r.Spec),
 	}
+	p.Diagnostics = c.waiting()
 	if r.Exit != nil {
 		p.ExitStatus, p.Diagnostics = int32(r.Exit.Status), r.Exit.Diagnostics
 	}
