@@ -2,7 +2,9 @@ package roles
 
 import (
 	"path/filepath"
+	"slices"
 
+	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/nodemanager/gpu"
@@ -35,7 +37,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 			ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},
 		Labels: own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
-		Isolation: server.Isolation(own.Isolation), Hidden: hidden, Shown: shown, Rack: own.Rack, StopContainers: b.Alone, Logger: b.Logger,
+		Isolation: server.Isolation(own.Isolation), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -45,6 +47,22 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
+}
+
+// neighbour is the uuid of this machine's datanode, empty while it has none. Of several the first counts.
+func (b *Builder) neighbour() string {
+	volumes := slices.Clone(b.volumes)
+	if b.File.Datanode != nil {
+		for _, v := range b.File.Datanode.Volumes {
+			volumes = append(volumes, v.Path)
+		}
+	}
+	for _, path := range volumes {
+		if uuid, err := blockstore.OwnerOf(path); err == nil {
+			return uuid
+		}
+	}
+	return ""
 }
 
 // serverFiles are the files of this machine's servers that containers must not see, and those that they must.

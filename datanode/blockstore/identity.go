@@ -57,6 +57,16 @@ func decodeIdentity(b []byte) (Identity, int, error) {
 	return id, layout, nil
 }
 
+// OwnerOf is the uuid of the datanode whose volume is in a directory, without opening it. fs.ErrNotExist: there is none yet.
+func OwnerOf(path string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(path, versionFile))
+	if err != nil {
+		return "", err
+	}
+	id, _, err := decodeIdentity(b)
+	return id.Datanode, err
+}
+
 // claim makes the volume's directory if it is not there, locks it and reads its identity, which is empty on a new volume.
 func claim(fsys vfs.FS, path string) (Identity, io.Closer, error) {
 	if err := mkdirAll(fsys, path); err != nil {

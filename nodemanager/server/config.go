@@ -89,8 +89,9 @@ type Config struct {
 	Labels  []string
 	Rack    string // default /default-rack
 	Version string
-	// Datanode is the uuid of a datanode on the same machine, for locality.
-	Datanode string
+	// Datanode tells the uuid of a datanode on the same machine, for locality; empty while it is not known. It is asked until it
+	// is; nil: there is none.
+	Datanode func() string
 
 	// Heartbeat is the time between reports when nothing changes; default 1 s. A change is reported at once.
 	Heartbeat time.Duration

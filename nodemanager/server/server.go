@@ -118,6 +118,7 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
+	s.findDatanode()
 	s.findIsolation(ctx)
 	s.sweep(ctx, sweepPatience)
 	s.watchForgotten(ctx)

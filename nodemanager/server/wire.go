@@ -73,7 +73,7 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 		HttpAddress: s.config.HTTP.Addr().String(),
 		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices))},
 		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
-		DatanodeUuid: s.config.Datanode,
+		DatanodeUuid: s.health.neighbour(),
 	}
 	for _, d := range devices {
 		r.Gpus = append(r.Gpus, gpuOf(d))
