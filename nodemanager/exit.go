@@ -20,6 +20,8 @@ const (
 	Terminated ExitStatus = 143
 	// Invalid: not known (still running), or the container failed before its command started (YARN uses the same).
 	Invalid ExitStatus = -1000
+	// NoFilesystem: its inputs could not be had because the cluster's filesystem did not answer; nobody's fault in the application.
+	NoFilesystem ExitStatus = -1001
 	// Aborted: released by its application, or lost with its node or lease.
 	Aborted ExitStatus = -100
 	// DisksFailed: the node's work directory became unusable.

@@ -20,6 +20,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	var volumes []server.Volume
 	for _, v := range own.Volumes {
 		volumes = append(volumes, server.Volume{Path: v.Path, Type: v.Type})
+		b.volumes = append(b.volumes, v.Path)
 	}
 	l, err := b.listeners(own.Transfer, own.HTTP, own.IPC, own.GRPC)
 	if err != nil {

@@ -50,8 +50,5 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		}
 	}
 	parts = append(parts, program.Part{Name: "namenode " + own.ID, Run: s.Run, Ready: s.Ready()})
-	if b.Bootstrap {
-		parts = append(parts, program.Part{Name: "first directories", Run: b.directories})
-	}
-	return parts, nil
+	return append(parts, program.Part{Name: "system directories", Run: b.directories}), nil
 }

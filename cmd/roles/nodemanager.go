@@ -1,6 +1,10 @@
 package roles
 
 import (
+	"path/filepath"
+	"slices"
+
+	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/nodemanager/gpu"
@@ -15,6 +19,10 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	b.Logger.Info("GPUs", "found", about)
+	hidden, shown, err := b.serverFiles()
+	if err != nil {
+		return nil, err
+	}
 	l, err := b.listeners(own.HTTP)
 	if err != nil {
 		return nil, err
@@ -28,7 +36,8 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 			FS: FSURI(f), Namenodes: ipc(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }),
 			ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},
-		Labels: own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), StopContainers: b.Alone, Logger: b.Logger,
+		Labels: own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
+		Isolation: server.Isolation(own.Isolation), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -38,4 +47,53 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
+}
+
+// neighbour is the uuid of this machine's datanode, empty while it has none. Of several the first counts.
+func (b *Builder) neighbour() string {
+	volumes := slices.Clone(b.volumes)
+	if b.File.Datanode != nil {
+		for _, v := range b.File.Datanode.Volumes {
+			volumes = append(volumes, v.Path)
+		}
+	}
+	for _, path := range volumes {
+		if uuid, err := blockstore.OwnerOf(path); err == nil {
+			return uuid
+		}
+	}
+	return ""
+}
+
+// serverFiles are the files of this machine's servers that containers must not see, and those that they must.
+func (b *Builder) serverFiles() (hidden, shown []string, err error) {
+	f := b.File
+	hidden = []string{f.Cluster.SecretFile}
+	if f.Namenode != nil {
+		hidden = append(hidden, f.Namenode.Data)
+	}
+	if f.ResourceManager != nil {
+		hidden = append(hidden, f.ResourceManager.Data)
+	}
+	if f.Datanode != nil {
+		for _, v := range f.Datanode.Volumes {
+			hidden = append(hidden, v.Path)
+		}
+	}
+	hidden = append(hidden, b.volumes...)
+	if f.Audit.Dir != "" {
+		hidden = append(hidden, f.Audit.Dir)
+	}
+	shown = []string{b.Executable}
+	if f.Cluster.Conf != "" {
+		shown = append(shown, f.Cluster.Conf)
+	}
+	for _, list := range [][]string{hidden, shown} {
+		for i := range list {
+			if list[i], err = filepath.Abs(list[i]); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return hidden, shown, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -48,6 +49,7 @@ type Builder struct {
 
 	hosts   map[string]*raftstore.Host // by address
 	audited bool                       // Door has an audit log
+	volumes []string                   // of the datanodes made so far
 }
 
 // New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
@@ -175,49 +177,61 @@ func (b *Builder) filesystem(user string) (*dfs.Client, error) {
 	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Logger: b.Logger, Unreachable: 30 * time.Second})
 }
 
-// directories makes, once per cluster, the directories that every user needs. It runs beside a namenode that was started
-// with Bootstrap.
+// directoriesEvery is how often the system directories are looked after.
+const directoriesEvery = 30 * time.Second
+
+// directories keeps the directories there that every user needs, beside a namenode: of those that are protected
+// (fs.protected.directories) the ones that are missing are made, whoever removed them. Those that are there stay as they are.
 func (b *Builder) directories(ctx context.Context) error {
 	fs, err := b.filesystem("")
 	if err != nil {
 		return err
 	}
 	defer fs.Close()
-	make := func() error {
-		if _, err := fs.Stat(ctx, "/tmp"); !errors.Is(err, metadata.ErrNotExist) {
-			return err
-		}
-		for _, d := range []struct {
-			path string
-			mode metadata.Mode
-		}{
-			{"/user", 0o755}, {fs.Home(), 0o755}, {"/Projects", 0o1777}, {"/logs", 0o1777}, {"/tmp", 0o1777},
-		} {
-			if err := fs.Mkdirs(ctx, d.path, 0o755, true); err != nil {
-				return err
-			}
-			if err := fs.SetPermission(ctx, d.path, d.mode); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		err := make()
+	for pause := 100 * time.Millisecond; ; {
+		err := makeDirectories(ctx, fs, b.File.HadoopProperties().Protected)
 		if err == nil {
-			break
+			pause = directoriesEvery
+		} else if ctx.Err() == nil {
+			b.Logger.Debug("the system directories cannot be made now", "err", err)
+			pause = min(2*pause, 5*time.Second)
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		b.Logger.Debug("the first directories cannot be made yet", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(pause):
 		}
 	}
-	<-ctx.Done()
+}
+
+// makeDirectories makes those system directories that are wanted and missing, and the home of the servers' user with /user.
+func makeDirectories(ctx context.Context, fs *dfs.Client, wanted []string) error {
+	for _, d := range config.SystemDirectories {
+		if !slices.Contains(wanted, d) {
+			continue
+		}
+		if _, err := fs.Stat(ctx, d); !errors.Is(err, metadata.ErrNotExist) {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		mode := metadata.Mode(0o1777)
+		if d == "/user" {
+			mode = 0o755
+		}
+		if err := fs.Mkdirs(ctx, d, 0o755, true); err != nil {
+			return err
+		}
+		if err := fs.SetPermission(ctx, d, mode); err != nil {
+			return err
+		}
+		if d == "/user" {
+			if err := fs.Mkdirs(ctx, fs.Home(), 0o755, true); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 

@@ -60,6 +60,16 @@ func decodeIdentity(b []byte) (Identity, int, error) {
 	return id, layout, nil
 }
 
+// OwnerOf is the uuid of the datanode whose volume is in a directory, without opening it. fs.ErrNotExist: there is none yet.
+func OwnerOf(path string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(path, versionFile))
+	if err != nil {
+		return "", err
+	}
+	id, _, err := decodeIdentity(b)
+	return id.Datanode, err
+}
+
 // acceptFile is an empty file that an operator puts into the empty directory of a new disk that takes the place of a volume
 // that is gone: without it an empty directory, where there should be a volume, is a disk that is not mounted.
 const acceptFile = "ACCEPT"

@@ -10,10 +10,12 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/yaml"
@@ -162,6 +164,14 @@ type NodeManager struct {
 	// limit is written; default 4MiB. A container that exceeds one of them is ended.
 	LogLimit Size `yaml:"log_limit"`
 	LogRate  Size `yaml:"log_rate"`
+	// DiskLimit is how much a container may have in its directory, without its logs; default: four fifths of what is free when the
+	// node manager starts. A container that exceeds it is ended.
+	DiskLimit Size `yaml:"disk_limit"`
+	// Isolation says what becomes of containers where the kernel does not let us hide the servers' files from them: auto
+	// (default; only those of the servers' own user run), any (everybody's run) or off (nothing is hidden).
+	Isolation string `yaml:"isolation"`
+	// Rack is where the machine stands, as /site/row7; default /default-rack.
+	Rack string `yaml:"rack"`
 }
 
 // Load reads and validates a file.
@@ -323,6 +333,17 @@ func (f *File) Validate() error {
 		n.GPUs = cmp.Or(n.GPUs, "auto")
 		n.LogLimit = cmp.Or(n.LogLimit, 1<<30)
 		n.LogRate = cmp.Or(n.LogRate, 4<<20)
+		n.Isolation = cmp.Or(n.Isolation, "auto")
+		if choices := []string{"auto", "any", "off"}; !slices.Contains(choices, n.Isolation) {
+			wrong("nodemanager.isolation: %q is none of %s", n.Isolation, strings.Join(choices, " "))
+		}
+		n.Rack = cmp.Or(n.Rack, "/default-rack")
+		if !strings.HasPrefix(n.Rack, "/") || n.Rack != path.Clean(n.Rack) || n.Rack == "/" || len(n.Rack) > 255 || strings.ContainsFunc(n.Rack, unicode.IsSpace) {
+			wrong("nodemanager.rack: %q is no path of a rack, as /row7/rack3", n.Rack)
+		}
+		if n.DiskLimit < 0 {
+			wrong("nodemanager.disk_limit: %v is negative", n.DiskLimit)
+		}
 		if n.Memory <= 0 {
 			wrong("nodemanager.memory is missing: how much may containers use, as 60GiB")
 		}

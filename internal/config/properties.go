@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"sort"
 	"strconv"
@@ -34,11 +35,14 @@ type Properties struct {
 	// AccessTimePrecision is after how many milliseconds at the earliest a read sets a file's access time again; 0: reads do
 	// not set it (dfs.namenode.accesstime.precision, 3600000).
 	AccessTimePrecision int
+	// Protected are directories that nobody can remove or rename while there is something in them (fs.protected.directories;
+	// HDFS has none). Of those that the cluster needs, SystemDirectories, the missing ones are made.
+	Protected []string
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 }
 
-// DefaultProperties are HDFS's own defaults.
+// DefaultProperties are HDFS's own defaults, and the system directories are protected.
 func DefaultProperties() Properties {
 	return Properties{
 		Replication:         3,
@@ -48,8 +52,12 @@ func DefaultProperties() Properties {
 		ListLimit:           1000,
 		LeaseHardLimit:      1200,
 		AccessTimePrecision: 3600 * 1000,
+		Protected:           slices.Clone(SystemDirectories),
 	}
 }
+
+// SystemDirectories are what every user of a cluster needs.
+var SystemDirectories = []string{"/Projects", "/logs", "/tmp", "/user"}
 
 const proxyUser = "hadoop.proxyuser."
 
@@ -79,6 +87,23 @@ var properties = []property{
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
 	number("dfs.namenode.accesstime.precision", 0, 1<<40, func(p *Properties) *int { return &p.AccessTimePrecision }),
+	{
+		"fs.protected.directories",
+		func(p *Properties) string { return strings.Join(p.Protected, ",") },
+		func(p *Properties, v string) error {
+			p.Protected = nil
+			for dir := range strings.SplitSeq(v, ",") {
+				if dir = strings.TrimSpace(dir); dir == "" {
+					continue
+				}
+				if !strings.HasPrefix(dir, "/") || dir == "/" || path.Clean(dir) != dir {
+					return fmt.Errorf("%q is no directory below /", dir)
+				}
+				p.Protected = append(p.Protected, dir)
+			}
+			return nil
+		},
+	},
 }
 
 func number(name string, least, most int, field func(*Properties) *int) property {

@@ -129,6 +129,9 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 // Rename implements namenode.Writer.
 func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string, done func(bool, error)) {
 	e, err := rename(src, dst, &logpb.Rename{Legacy: true})
+	if err == nil {
+		err = s.checkProtected(src)
+	}
 	if err != nil {
 		done(false, err)
 		return
@@ -139,6 +142,9 @@ func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string
 // RenameTo implements namenode.Writer.
 func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
 	e, err := rename(src, dst, &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash})
+	if err == nil {
+		err = s.checkProtected(src)
+	}
 	if err != nil {
 		done(err)
 		return
@@ -162,6 +168,9 @@ func rename(src, dst string, op *logpb.Rename) (*envelope, error) {
 // Delete implements namenode.Writer.
 func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, recursive bool, done func(bool, error)) {
 	t, err := target(path)
+	if err == nil && recursive { // otherwise it must be empty
+		err = s.checkProtected(path)
+	}
 	if err != nil {
 		done(false, err)
 		return

@@ -19,6 +19,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -82,17 +83,23 @@ type Config struct {
 	Door *security.Door
 	// Supervisor is the argv prefix that starts a supervisor: {hops binary, "supervisor"}.
 	Supervisor []string
-	// FS opens the cluster's filesystem as a user, once per user; nil: there is none.
+	// FS opens the cluster's filesystem as a user, once for all containers of the user that are here; nil: there is none.
 	FS      func(user string) (Filesystem, error)
 	Cluster Cluster
 	Labels  []string
 	Rack    string // default /default-rack
 	Version string
-	// Datanode is the uuid of a datanode on the same machine, for locality.
-	Datanode string
+	// Datanode tells the uuid of a datanode on the same machine, for locality; empty while it is not known. It is asked until it
+	// is; nil: there is none.
+	Datanode func() string
 
 	// Heartbeat is the time between reports when nothing changes; default 1 s. A change is reported at once.
 	Heartbeat time.Duration
+	// Outage is how long a container waits for its inputs while the filesystem does not answer, before it ends with -1001 and
+	// another node may try; default 10 minutes.
+	Outage time.Duration
+	// LogPatience is how long one write of a log file to the filesystem may take; default 30 s.
+	LogPatience time.Duration
 	// LogInterval is the time between shipments of log files; default 3 s.
 	LogInterval time.Duration
 	// LogLimit bounds a container's log files in bytes, here and in the filesystem; beyond it the container ends with -109.
@@ -101,6 +108,9 @@ type Config struct {
 	// LogRate bounds how fast they may grow, in bytes a second, once a quarter of LogLimit is written; beyond it the container
 	// ends the same way. Default 4 MiB.
 	LogRate int64
+	// DiskLimit bounds what a container has on the work directory's disk besides its logs, in bytes; beyond it the container
+	// ends with -109. Default: four fifths of what is free, less Reserve, when the node manager starts.
+	DiskLimit int64
 	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
 	Reserve int64
 	// Pids bounds the processes and threads of one container where a control group can; default 32768.
@@ -112,7 +122,12 @@ type Config struct {
 	// StopContainers ends all containers when Run ends, within 4 s. Otherwise they go on and the next node manager of the
 	// directory adopts them, if it comes before their lease ends.
 	StopContainers bool
-	Logger         *slog.Logger
+	// Isolation says what becomes of containers that could read the servers' files; default IsolationAuto.
+	Isolation Isolation
+	// Hidden are the files and directories of this machine's servers, besides Work, that containers must not see: the secret
+	// and the data. Shown are those that they must see wherever they are. Absolute.
+	Hidden, Shown []string
+	Logger        *slog.Logger
 }
 
 func (c *Config) complete() error {
@@ -139,8 +154,12 @@ func (c *Config) complete() error {
 	if c.Door == nil {
 		errs = append(errs, errors.New("no door to decide who may read logs"))
 	}
-	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.LogLimit < 0 || c.LogRate < 0 {
-		errs = append(errs, errors.New("memory, vcores, heartbeat, log limit and log rate cannot be negative"))
+	if c.Memory < 0 || c.VCores < 0 || c.Heartbeat < 0 || c.Outage < 0 || c.LogPatience < 0 || c.LogLimit < 0 || c.LogRate < 0 || c.DiskLimit < 0 {
+		errs = append(errs, errors.New("memory, vcores, heartbeat, outage, log patience, log limit, log rate and disk limit cannot be negative"))
+	}
+	c.Isolation = cmp.Or(c.Isolation, IsolationAuto)
+	if !slices.Contains([]Isolation{IsolationAuto, IsolationAny, IsolationOff}, c.Isolation) {
+		errs = append(errs, fmt.Errorf("isolation %q is none of auto, any and off", c.Isolation))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("node manager: %w", err)
@@ -155,6 +174,8 @@ func (c *Config) complete() error {
 	c.VCores = cmp.Or(c.VCores, runtime.NumCPU())
 	c.Rack = cmp.Or(c.Rack, "/default-rack")
 	c.Heartbeat = cmp.Or(c.Heartbeat, time.Second)
+	c.Outage = cmp.Or(c.Outage, 10*time.Minute)
+	c.LogPatience = cmp.Or(c.LogPatience, 30*time.Second)
 	c.LogInterval = cmp.Or(c.LogInterval, 3*time.Second)
 	c.LogLimit = cmp.Or(c.LogLimit, 1<<30)
 	c.LogRate = cmp.Or(c.LogRate, 4<<20)

@@ -56,6 +56,8 @@ type container struct {
 	grace           time.Duration // of the stop order; negative: the spec's
 	memory          int64
 	stuck           []int
+	// waits says what keeps the container from starting; empty: nothing.
+	waits string
 }
 
 func (s *Server) newContainer(r *state.Record) *container {
@@ -297,7 +299,11 @@ func (c *container) prepare(work context.Context) bool {
 		return false // the next node manager localizes anew
 	}
 	if err != nil {
-		c.complete(&state.Exit{Status: nodemanager.Invalid, Diagnostics: fmt.Sprintf("Container %s could not be localized: %v", c.id, err)})
+		status := nodemanager.Invalid
+		if passes(err) {
+			status = nodemanager.NoFilesystem
+		}
+		c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s could not be localized: %v", c.id, err)})
 		return false
 	}
 	if !c.awaitLease(ctx) {
@@ -350,7 +356,8 @@ func (c *container) isStopped() bool {
 	}
 }
 
-// localize fills the work directory and writes the token. It tries again while the filesystem fails over.
+// localize fills the work directory and writes the token. While the filesystem does not answer it tries again, for as long as
+// the configured outage: that is not the container's fault.
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
 	if spec.Token != "" {
 		if err := durable.ReplaceFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
@@ -367,19 +374,43 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		if fsys, err = c.server.fs(spec.User); err != nil {
 			return err
 		}
+		defer c.server.releaseFS(spec.User)
 	}
 	dir := filepath.Join(c.dir, "work")
-	for pause := 250 * time.Millisecond; ; pause *= 2 {
+	begin := time.Now()
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 8*time.Second) {
 		if err := emptyDir(dir); err != nil {
 			return err
 		}
 		err := c.server.localizer.Localize(ctx, fsys, spec.User, dir, spec.Artifacts)
-		if err == nil || !passes(err) || pause > 8*time.Second || ctx.Err() != nil {
+		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
+			c.setWaits("")
 			return err
 		}
-		c.log.Warn("localization failed, trying again", "error", err)
+		if c.setWaits(fmt.Sprintf("waits for the filesystem: %v", err)) {
+			c.log.Warn("localization failed, trying again", "error", err)
+		}
 		sleep(ctx, pause)
 	}
+}
+
+// setWaits says what keeps the container from starting. It reports whether that is news.
+func (c *container) setWaits(why string) bool {
+	c.mu.Lock()
+	before := c.waits
+	c.waits = nodemanager.Shorten(why, 1024)
+	news := c.waits != before
+	c.mu.Unlock()
+	if news {
+		c.server.nudge()
+	}
+	return news && before == ""
+}
+
+func (c *container) waiting() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waits
 }
 
 // passes reports whether an error of the filesystem may be gone in a moment.
@@ -421,10 +452,11 @@ func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
 	return supervisor.Launch{
 		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, simulated),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
-		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate, Poll: c.server.config.Poll,
+		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
+		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.server.config.DiskLimit, Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
-		Lease:  c.leaseOf(spec, c.server.currentLease()),
+		Lease:  c.leaseOf(spec, c.server.currentLease()), Isolation: c.server.isolation(c.dir),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -130,4 +131,19 @@ func TestADeviceIsFreeWhenItsDriverSaysSo(t *testing.T) {
 	source.set()
 	n.devices.asked <- struct{}{} // the next look, which is due within seconds
 	m.until("free again", func(r *rmpb.NodeReport) bool { return len(r.OccupiedGpus) == 0 })
+}
+
+func TestTheDatanodeBesideTheNodeManagerIsNamedWhenItIsKnown(t *testing.T) {
+	m := newManager(t, "")
+	c := baseConfig(t, t.TempDir(), m.address)
+	var known atomic.Value
+	known.Store("")
+	c.Datanode, c.Rack = func() string { return known.Load().(string) }, "/row7/rack3"
+	n := run(t, c)
+	if r := m.until("a report", func(*rmpb.NodeReport) bool { return true }); r.DatanodeUuid != "" || r.Rack != "/row7/rack3" {
+		t.Errorf("%v", r)
+	}
+	known.Store("d-n")
+	n.findDatanode() // the next look at the node's health
+	m.until("the datanode", func(r *rmpb.NodeReport) bool { return r.DatanodeUuid == "d-n" })
 }

@@ -22,6 +22,27 @@ type healthState struct {
 	mu      sync.Mutex
 	problem string
 	checked time.Time
+	// datanode is the uuid of the datanode beside us, as far as it is known.
+	datanode string
+}
+
+func (h *healthState) neighbour() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.datanode
+}
+
+// findDatanode asks for the datanode beside us, which may be made after us.
+func (s *Server) findDatanode() {
+	if s.config.Datanode == nil || s.health.neighbour() != "" {
+		return
+	}
+	if uuid := s.config.Datanode(); uuid != "" {
+		s.health.mu.Lock()
+		s.health.datanode = uuid
+		s.health.mu.Unlock()
+		s.nudge()
+	}
 }
 
 func (h *healthState) set(err error) (changed bool) {
@@ -47,6 +68,9 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	}
 	if d := s.groups.Report().Degradation(); d != "" {
 		notes = append(notes, "degraded: "+d)
+	}
+	if n := s.isolationNote(); n != "" {
+		notes = append(notes, n)
 	}
 	real, simulated := 0, 0
 	for _, d := range s.devices.current() {
@@ -75,12 +99,23 @@ func (s *Server) healthReport() (healthy bool, report string) {
 // watchHealth looks every 10 s.
 func (s *Server) watchHealth(ctx context.Context) {
 	for sleep(ctx, 10*time.Second) {
+		s.findDatanode()
+		s.closeFilesystems(time.Now().Add(-fsIdle))
 		err := s.checkDisk()
 		if s.health.set(err) {
 			s.log.Warn("health of the node has changed", "problem", err)
 			s.nudge()
 		}
 	}
+}
+
+// freeSpace is what containers may take of the work directory's disk.
+func (s *Server) freeSpace() int64 {
+	var st unix.Statfs_t
+	if unix.Statfs(s.store.Dir(), &st) != nil {
+		return 0
+	}
+	return max(0, int64(st.Bavail)*st.Bsize-s.config.Reserve)
 }
 
 // checkDisk tries what containers need of the work directory.

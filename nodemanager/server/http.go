@@ -160,6 +160,7 @@ func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
 		"nmStartupTime": s.born.UnixMilli(),
 		// Ours.
 		"totalGPUs": len(devices), "simulatedGPUs": simulated, "controlGroups": s.groups.Report().String(), "incarnation": s.store.Incarnation(),
+		"isolated": s.exposed == "",
 	}})
 }
 
@@ -202,6 +203,7 @@ func (s *Server) describe(c *container, caller metadata.Caller) containerInfo {
 		NodeID:            s.config.NodeID, ContainerLogFiles: []string{}, UsedMemoryMB: memory >> 20, GPUs: r.Spec.Resources.GPUs,
 		StartedTime: r.Started, FinishedTime: r.Finished, Degraded: r.Degraded, StuckProcesses: stuck,
 	}
+	i.Diagnostics = c.waiting()
 	if r.Exit != nil {
 		i.ExitCode, i.Diagnostics = int(r.Exit.Status), r.Exit.Diagnostics
 		if !caller.Superuser && caller.User != string(r.Spec.User) {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -32,8 +33,21 @@ const (
 type shipper struct {
 	c     *container
 	files map[string]*shipment
-	fails int  // shipments in a row that failed
-	cut   bool // the log says that not everything is shipped
+	fails int        // shipments in a row that failed
+	cut   bool       // the log says that not everything is shipped
+	fsys  Filesystem // nil: not opened yet
+}
+
+// within bounds one call on an open file, which is broken by Abort: when it takes too long, or the node manager stops.
+func (s *shipper) within(ctx context.Context, to LogFile, call func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.c.server.config.LogPatience)
+	defer cancel()
+	defer context.AfterFunc(ctx, to.Abort)()
+	err := call()
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return err
 }
 
 type shipment struct {
@@ -81,7 +95,12 @@ func (c *container) ship(work context.Context) {
 		return
 	}
 	s := &shipper{c: c, files: map[string]*shipment{}}
-	defer s.abort()
+	defer func() {
+		s.abort()
+		if s.fsys != nil {
+			c.server.releaseFS(r.Spec.User)
+		}
+	}()
 	interval := c.server.config.LogInterval
 	for {
 		ended := false
@@ -204,7 +223,7 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 		if f.to != nil && (ended || time.Since(f.last) > idleAfter) {
 			to := f.to
 			f.to = nil
-			return to.Close()
+			return s.within(ctx, to, to.Close)
 		}
 		return nil
 	}
@@ -212,13 +231,14 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 		return nil
 	}
 	if f.to == nil {
-		fsys, err := s.c.server.fs(spec.User)
-		if err != nil {
-			return err
+		if s.fsys == nil {
+			if s.fsys, err = s.c.server.fs(spec.User); err != nil {
+				return err
+			}
 		}
-		open, cancel := context.WithTimeout(ctx, 30*time.Second)
+		open, cancel := context.WithTimeout(ctx, s.c.server.config.LogPatience)
 		defer cancel()
-		if f.to, err = fsys.OpenLog(open, path.Join(logDir(spec), name)); err != nil {
+		if f.to, err = s.fsys.OpenLog(open, path.Join(logDir(spec), name)); err != nil {
 			return err
 		}
 		f.done = f.to.Size()
@@ -231,7 +251,8 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 		}
 		n, err := from.ReadAt(buffer[:min(int64(len(buffer)), size-f.done)], f.done)
 		if n > 0 {
-			if _, err := f.to.Write(buffer[:n]); err != nil {
+			to := f.to
+			if err := s.within(ctx, to, func() error { _, err := to.Write(buffer[:n]); return err }); err != nil {
 				return err
 			}
 			f.done += int64(n)
@@ -247,13 +268,13 @@ func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spe
 	f.last = time.Now()
 	if ended {
 		to := f.to
-		if err := to.Close(); err != nil {
+		if err := s.within(ctx, to, to.Close); err != nil {
 			return err
 		}
 		f.to = nil
 		return nil
 	}
-	flush, cancel := context.WithTimeout(ctx, 30*time.Second)
+	flush, cancel := context.WithTimeout(ctx, s.c.server.config.LogPatience)
 	defer cancel()
 	return f.to.Flush(flush)
 }

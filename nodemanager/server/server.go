@@ -47,11 +47,13 @@ type Server struct {
 	forgotten  tombstones
 	lease      supervisor.Lease
 	leaseMoved chan struct{} // closed and replaced when lease changes
-	filesystem map[string]Filesystem
+	filesystem map[nodemanager.User]*userFS
 
 	health  healthState
 	devices deviceState
 	streams streams
+	// exposed says why containers see the servers' files; empty: they do not. Set before anything runs.
+	exposed string
 }
 
 // New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
@@ -81,10 +83,13 @@ func New(config Config) (*Server, error) {
 		boot: state.BootID(), born: time.Now(), ready: make(chan struct{}), nudged: make(chan struct{}, 1),
 		containers: map[nodemanager.ContainerID]*container{}, leaseMoved: make(chan struct{}),
 		stopping:   make(chan struct{}),
-		filesystem: map[string]Filesystem{},
+		filesystem: map[nodemanager.User]*userFS{},
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
+	if s.config.DiskLimit == 0 {
+		s.config.DiskLimit = s.freeSpace() / 5 * 4
+	}
 	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil
@@ -100,7 +105,7 @@ func (s *Server) Groups() cgroup.Report { return s.groups.Report() }
 func (s *Server) Run(ctx context.Context) error {
 	defer s.store.Close()
 	defer s.config.GPUs.Close()
-	defer s.closeFilesystems()
+	defer func() { s.closeFilesystems(time.Now()) }()
 	s.log.Info("node manager starts", "incarnation", s.store.Incarnation(), "memory", s.config.Memory, "vcores", s.config.VCores,
 		"groups", s.groups.Report().String())
 	if err := s.readDevices(ctx); err != nil {
@@ -113,6 +118,8 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
+	s.findDatanode()
+	s.findIsolation(ctx)
 	s.sweep(ctx, sweepPatience)
 	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)
@@ -221,28 +228,57 @@ func (s *Server) nudge() {
 	}
 }
 
-// fs opens the filesystem as a user.
+// userFS is the filesystem as one user sees it, while somebody uses it and a little longer.
+type userFS struct {
+	fs   Filesystem
+	uses int
+	idle time.Time // since when uses is 0
+}
+
+// fsIdle is how long a user's connections to the filesystem stay open for the next container.
+const fsIdle = time.Minute
+
+// fs opens the filesystem as a user. Every success wants a releaseFS.
 func (s *Server) fs(user nodemanager.User) (Filesystem, error) {
 	if s.config.FS == nil {
 		return nil, fmt.Errorf("this node has no connection to a filesystem")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f := s.filesystem[string(user)]; f != nil {
-		return f, nil
+	u := s.filesystem[user]
+	if u == nil {
+		f, err := s.config.FS(string(user))
+		if err != nil {
+			return nil, err
+		}
+		u = &userFS{fs: f}
+		s.filesystem[user] = u
 	}
-	f, err := s.config.FS(string(user))
-	if err != nil {
-		return nil, err
-	}
-	s.filesystem[string(user)] = f
-	return f, nil
+	u.uses++
+	return u.fs, nil
 }
 
-func (s *Server) closeFilesystems() {
+func (s *Server) releaseFS(user nodemanager.User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.filesystem {
+	u := s.filesystem[user]
+	if u.uses--; u.uses == 0 {
+		u.idle = time.Now()
+	}
+}
+
+// closeFilesystems closes those that nobody has used since a moment.
+func (s *Server) closeFilesystems(since time.Time) {
+	var unused []Filesystem
+	s.mu.Lock()
+	for user, u := range s.filesystem {
+		if u.uses == 0 && !u.idle.After(since) {
+			unused = append(unused, u.fs)
+			delete(s.filesystem, user)
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range unused {
 		if c, ok := f.(io.Closer); ok {
 			c.Close()
 		}

@@ -46,6 +46,7 @@ func (c *container) status() *rmpb.ContainerStatus {
 		ContainerId: string(c.id), State: wireStates[r.State], ExitStatus: int32(nodemanager.Invalid), StartedMs: r.Started,
 		FinishedMs: r.Finished, MemoryUsed: memory, GpuUuids: r.Spec.Resources.GPUs, LogDir: logDir(&r.Spec),
 	}
+	p.Diagnostics = c.waiting()
 	if r.Exit != nil {
 		p.ExitStatus, p.Diagnostics = int32(r.Exit.Status), r.Exit.Diagnostics
 	}
@@ -72,7 +73,7 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 		HttpAddress: s.config.HTTP.Addr().String(),
 		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices))},
 		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
-		DatanodeUuid: s.config.Datanode,
+		DatanodeUuid: s.health.neighbour(),
 	}
 	for _, d := range devices {
 		r.Gpus = append(r.Gpus, gpuOf(d))

@@ -225,6 +225,9 @@ func Start(ctx context.Context, argv, env []string, dir string, launch Launch) (
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock, child}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if launch.Isolation != nil {
+		launch.Isolation.attributes(cmd.SysProcAttr, true)
+	}
 	if err := cmd.Start(); err != nil {
 		return Started{}, fmt.Errorf("start supervisor: %w", err)
 	}

@@ -71,9 +71,14 @@ type Launch struct {
 	LogDir   string `json:"log_dir,omitempty"`
 	LogLimit int64  `json:"log_limit,omitempty"`
 	LogRate  int64  `json:"log_rate,omitempty"`
+	// DiskDirs are measured: more than DiskLimit bytes on disk in all of them (0: no limit) end the container.
+	DiskDirs  []string `json:"disk_dirs,omitempty"`
+	DiskLimit int64    `json:"disk_limit,omitempty"`
 	// Poll is how often memory, log size and lease are looked at, default 500 ms; log size more often where it is near its end.
 	Poll  time.Duration `json:"poll,omitempty"`
 	Lease Lease         `json:"lease"`
+	// Isolation hides the servers' files from the command; nil: they are not hidden.
+	Isolation *Isolation `json:"isolation,omitempty"`
 }
 
 // Exit says how a container ended. Written after its last process was gone.

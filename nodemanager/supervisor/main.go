@@ -33,6 +33,16 @@ const (
 // Main is the command "hops supervisor <container directory>": it runs the container to its end and returns the exit code
 // of the process: 0 when exit.json tells the story, 2 when there was nothing to run.
 func Main(args []string) int {
+	if len(args) == 1 && args[0] == tryCommand {
+		return 0
+	}
+	if len(args) == 2 && args[0] == tryIsolation {
+		if err := attempt(args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, "usage: hops supervisor <container directory> (started by the node manager)")
 		return 2
@@ -146,6 +156,11 @@ func newSupervisor() (*supervisor, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("become a subreaper: %w", err)
 	}
+	if i := s.launch.Isolation; i != nil {
+		if err := i.enter(); err != nil {
+			return nil, fmt.Errorf("isolate the container: %w", err)
+		}
+	}
 	_ = os.Remove(socketFile) // of a predecessor that crashed: we hold the lock
 	var err error
 	if s.socket, err = net.Listen("unix", socketFile); err != nil {
@@ -182,6 +197,7 @@ func (s *supervisor) run(report func(started)) error {
 	main := s.main
 	s.mu.Unlock()
 	report(started{Main: main, Degraded: degraded})
+	go s.watchDisk()
 	return s.finish(s.watch())
 }
 
@@ -223,6 +239,9 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		// Only a second line of defence: it ends the command alone, and only when this process dies by force.
 		Pdeathsig: unix.SIGKILL,
 	}}
+	if l.Isolation != nil {
+		l.Isolation.attributes(attr.Sys, false)
+	}
 	forked := make(chan error)
 	go func() {
 		// The thread that forks must live on, because Pdeathsig watches the thread, and it enters the control group for

@@ -1,0 +1,4 @@
+package roles
+
+// MakeDirectories is for tests that need a cluster.
+var MakeDirectories = makeDirectories
