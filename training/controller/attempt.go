@@ -17,15 +17,14 @@ func (x *experiment) assign(a *assigned) error {
 		return fmt.Errorf("executor %s is not idle", a.Executor)
 	}
 	if a.Suggestion != nil || a.Trial == 0 {
-		s, verdict := x.optimizer.Next()
-		switch old := a.Suggestion; {
-		case verdict != search.Suggest:
-			return fmt.Errorf("the optimizer suggests nothing")
-		case old != nil && (s.Trial != old.Trial || s.Budget != old.Budget || s.Params.Key() != old.Params.Key()):
-			return fmt.Errorf("the optimizer now suggests trial %v to epoch %d with %s where it suggested %v to %d with %s: another version of the search wrote the journal",
-				s.Trial, s.Budget, s.Params.Key(), old.Trial, old.Budget, old.Params.Key())
+		s, err := x.suggestion(a.Suggestion)
+		if err != nil {
+			return err
 		}
 		if !s.Promotion {
+			if int(s.Trial) != len(x.Trials)+1 {
+				return fmt.Errorf("trial %v is suggested after trial %d", s.Trial, len(x.Trials))
+			}
 			x.Trials = append(x.Trials, &trial{ID: s.Trial, Params: s.Params, State: training.Pending, Started: x.Now})
 		}
 		t := x.trial(s.Trial)
@@ -73,6 +72,23 @@ func (x *experiment) assign(a *assigned) error {
 	x.touch(t)
 	x.emit(EventExecutor, x.executorRow(w))
 	return nil
+}
+
+// suggestion is what the optimizer suggests now; one that was written down is adopted.
+func (x *experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
+	if old != nil && !x.compare {
+		x.optimizer.Adopt(*old)
+		return *old, nil
+	}
+	s, verdict := x.optimizer.Next()
+	switch {
+	case verdict != search.Suggest:
+		return s, fmt.Errorf("the optimizer suggests nothing")
+	case old != nil && (s.Trial != old.Trial || s.Budget != old.Budget || s.Params.Key() != old.Params.Key()):
+		return s, fmt.Errorf("the optimizer suggests trial %v to epoch %d with %s where it suggested %v to %d with %s",
+			s.Trial, s.Budget, s.Params.Key(), old.Trial, old.Budget, old.Params.Key())
+	}
+	return s, nil
 }
 
 // reported takes new events of the attempt that runs.

@@ -55,6 +55,11 @@ func (x *experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
 	case training.Stopped:
 		if s.Early {
 			x.Counters.EarlyStopped++
+			x.Compared = append(x.Compared, t.ID)
+			x.finished = append(x.finished, finishedView(t))
+		}
+		if s.End {
+			t.Cut = training.Pending
 		}
 		t.Metric = x.lastValue(t, metric)
 		x.conclude(t, training.Stopped, s.Reason)
@@ -107,8 +112,9 @@ func (x *experiment) succeed(t *trial, metric *training.Metric) {
 func (x *experiment) reach(t *trial, v float64, reason string) {
 	x.Worked, x.Early, x.EarlyType = true, nil, ""
 	t.Metric = &v
+	x.differs(t)
 	if t.Last {
-		x.Completed = append(x.Completed, t.ID)
+		x.Compared = append(x.Compared, t.ID)
 		x.finished = append(x.finished, finishedView(t))
 		x.conclude(t, training.Completed, reason)
 		return
@@ -117,6 +123,20 @@ func (x *experiment) reach(t *trial, v float64, reason string) {
 	x.observe(t, search.Finished, v)
 	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Budget.To, x.spec.Metric, v)
 	x.touch(t)
+}
+
+// differs blames nodes for exceptions after all: the same parameters raised there and went well here.
+func (x *experiment) differs(t *trial) {
+	w := x.executor(t.Executor)
+	if w == nil {
+		return
+	}
+	for _, name := range t.FailedOn {
+		if name != w.Node {
+			x.strike(name, t.ID)
+		}
+	}
+	t.FailedOn = nil
 }
 
 func finishedView(t *trial) search.TrialView {
@@ -189,9 +209,12 @@ func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
 		if w.Node != "" && !slices.Contains(t.FailedOn, w.Node) {
 			t.FailedOn = append(t.FailedOn, w.Node)
 		}
-		x.strike(w.Node, t.ID)
-		if w.alive() {
-			x.drain(w, "excluded after a failure of trial "+t.ID.String())
+		// An exception says nothing about the machine, as long as the function raises it everywhere: the executor is kept.
+		if !err.Exception() {
+			x.strike(w.Node, t.ID)
+			if w.alive() {
+				x.drain(w, "excluded after a failure of trial "+t.ID.String())
+			}
 		}
 	}
 	switch {
@@ -210,6 +233,7 @@ func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
 func (x *experiment) again(t *trial, reason string) {
 	x.logf("%v/%d ends and waits for another executor: %s", t.ID, t.Attempt, reason)
 	if x.ending() {
+		t.Cut = training.Pending
 		x.conclude(t, training.Stopped, x.stopReason())
 		return
 	}
