@@ -299,7 +299,12 @@ func (s *Spec) Validate() error {
 	if !slices.Contains(kinds, s.Kind) {
 		m.addf("kind", "unknown kind %q: one of %s", s.Kind, strings.Join(kinds, ", "))
 	}
-	if !entryForm.MatchString(s.Entry) {
+	switch {
+	case s.Entry == "":
+		m.addf("entry", "missing: the training function, FILE.py:FUNCTION in a study, module:function in a job")
+	case strings.HasSuffix(s.Entry, ".py"):
+		m.addf("entry", "%q names no function: write %s:FUNCTION", s.Entry, s.Entry)
+	case !entryForm.MatchString(s.Entry):
 		m.addf("entry", `%q is not "module:function"`, s.Entry)
 	}
 	if s.Code != nil {

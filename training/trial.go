@@ -98,12 +98,13 @@ const (
 	CodeExited       = "FunctionExited"    // the function called sys.exit
 	CodeArguments    = "ArgumentMismatch"  // the function's parameters are not those of the trial
 	CodeNoFunction   = "FunctionMissing"   // the module has no function of the name
+	CodeSyntax       = "SyntaxError"       // the program is no Python, or of another version
 )
 
 // Repeats reports whether trying the same parameters again would end the same way: the mistake is the function's.
 func (e *TrialError) Repeats() bool {
 	switch e.Type {
-	case CodeNotFinite, CodeNotNumber, CodeMissing, CodeBackwards, CodeInvalid, CodeExited, CodeArguments, CodeNoFunction:
+	case CodeNotFinite, CodeNotNumber, CodeMissing, CodeBackwards, CodeInvalid, CodeExited, CodeArguments, CodeNoFunction, CodeSyntax:
 		return true
 	}
 	return false

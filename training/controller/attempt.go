@@ -45,7 +45,8 @@ func (x *experiment) assign(a *assigned) error {
 		return fmt.Errorf("trial %v cannot start attempt %d", a.Trial, a.Attempt)
 	}
 	t.Attempt++
-	t.State, t.Executor, t.Reason, t.Error, t.Outputs = training.Scheduled, w.ID, "", nil, nil
+	x.setState(t, training.Scheduled)
+	t.Executor, t.Reason, t.Error, t.Outputs = w.ID, "", nil, nil
 	t.Seq, t.Step, t.Stopping, t.Resume, t.LogBytes, t.Ended = 0, nil, nil, nil, 0, 0
 	t.Assigned, t.Heard = x.Now, x.Now
 	x.Counters.Attempts++
@@ -98,7 +99,8 @@ func (x *experiment) reported(r *reported) error {
 		return fmt.Errorf("trial %v/%d does not run", r.Trial, r.Attempt)
 	}
 	began, before := t.State == training.Scheduled, t.Stopping
-	t.State, t.Heard, t.LogBytes = training.Running, x.Now, max(t.LogBytes, r.LogBytes)
+	x.setState(t, training.Running)
+	t.Heard, t.LogBytes = x.Now, max(t.LogBytes, r.LogBytes)
 	var points []CurvePoint
 	for _, e := range r.Events {
 		t.Seq = e.Seq

@@ -55,7 +55,8 @@ type state struct {
 	Queue     []training.TrialID `json:"queue"`  // to be done again, the longest waiting first
 	Executors []*executor        `json:"executors"`
 	Nodes     map[string]*node   `json:"nodes"`
-	Compared  []training.TrialID `json:"compared"` // completed or stopped early, in this order: what the stopper compares with
+	Compared  []training.TrialID `json:"compared"`  // completed or stopped early, in this order: what the stopper compares with
+	Concluded int                `json:"concluded"` // trials that have ended or are paused
 	Best      training.TrialID   `json:"best,omitempty"`
 	Counters  Counters           `json:"counters"`
 	// Early are the trials that failed while nothing in the experiment ever worked, with the type of error they share.
@@ -205,6 +206,18 @@ func (x *experiment) touch(t *trial) {
 	x.emit(EventTrial, x.row(t, false))
 	if t.State.Final() || t.State == training.Paused {
 		x.emit(EventExperiment, x.summary())
+	}
+}
+
+// setState changes a trial's state and keeps the count of those that need nothing more for now.
+func (x *experiment) setState(t *trial, s training.State) {
+	rests := func(s training.State) bool { return s.Final() || s == training.Paused }
+	if rests(t.State) {
+		x.Concluded--
+	}
+	t.State = s
+	if rests(s) {
+		x.Concluded++
 	}
 }
 
@@ -443,7 +456,8 @@ func (x *experiment) resume(r *resumed) error {
 		if t.Cut == "" {
 			continue
 		}
-		t.State, t.Cut, t.Reason, t.Error, t.Ended = t.Cut, "", "the experiment was resumed", nil, 0
+		x.setState(t, t.Cut)
+		t.Cut, t.Reason, t.Error, t.Ended = "", "the experiment was resumed", nil, 0
 		if t.State == training.Pending {
 			t.Failures, t.FailedOn, t.Metric = 0, nil, nil
 			x.optimizer.Observe(search.Event{Kind: search.Resumed, Trial: t.ID, Epochs: t.Curve.Len()})

@@ -119,7 +119,8 @@ func (x *experiment) reach(t *trial, v float64, reason string) {
 		x.conclude(t, training.Completed, reason)
 		return
 	}
-	t.State, t.Reason, t.Ended, t.Stopping = training.Paused, fmt.Sprintf("rung of %d epochs", t.Budget.To), x.Now, nil
+	x.setState(t, training.Paused)
+	t.Reason, t.Ended, t.Stopping = fmt.Sprintf("rung of %d epochs", t.Budget.To), x.Now, nil
 	x.observe(t, search.Finished, v)
 	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Budget.To, x.spec.Metric, v)
 	x.touch(t)
@@ -145,7 +146,8 @@ func finishedView(t *trial) search.TrialView {
 
 // conclude ends a trial for good.
 func (x *experiment) conclude(t *trial, s training.State, reason string) {
-	t.State, t.Reason, t.Ended, t.Stopping = s, reason, x.Now, nil
+	x.setState(t, s)
+	t.Reason, t.Ended, t.Stopping = reason, x.Now, nil
 	value := 0.0
 	kind := search.Failed
 	switch s {
@@ -237,7 +239,8 @@ func (x *experiment) again(t *trial, reason string) {
 		x.conclude(t, training.Stopped, x.stopReason())
 		return
 	}
-	t.State, t.Reason, t.Stopping = training.Pending, reason, nil
+	x.setState(t, training.Pending)
+	t.Reason, t.Stopping = reason, nil
 	x.Queue = append(x.Queue, t.ID)
 	x.touch(t)
 }

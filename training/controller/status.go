@@ -86,23 +86,13 @@ func (x *experiment) counters(now training.Millis) Counters {
 
 // progress is the share of the configurations that need no more work.
 func (x *experiment) progress() float32 {
-	return float32(x.concluded()) / float32(max(x.optimizer.Planned(), 1))
-}
-
-// concluded counts the trials that have ended or are paused.
-func (x *experiment) concluded() (n int) {
-	for _, t := range x.Trials {
-		if t.State.Final() || t.State == training.Paused {
-			n++
-		}
-	}
-	return n
+	return float32(x.Concluded) / float32(max(x.optimizer.Planned(), 1))
 }
 
 // summary is the experiment without its tables. Its size does not depend on the number of trials.
 func (x *experiment) summary() ExperimentSummary {
 	return ExperimentSummary{
-		ID: x.ID, Name: x.spec.Name, State: x.State, Reason: x.Reason, Metric: x.spec.Metric, Planned: x.optimizer.Planned(), Ended: x.concluded(),
+		ID: x.ID, Name: x.spec.Name, State: x.State, Reason: x.Reason, Metric: x.spec.Metric, Planned: x.optimizer.Planned(), Ended: x.Concluded,
 		Started: x.Created, Finished: x.Done, Best: x.best(), Counters: x.counters(x.Now),
 	}
 }

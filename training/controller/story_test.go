@@ -101,6 +101,15 @@ func (s *story) took(e *entry, err error) error {
 		s.t.Fatal(err)
 	}
 	s.entries = append(s.entries, decoded)
+	resting := 0
+	for _, t := range s.x.Trials {
+		if t.State.Final() || t.State == training.Paused {
+			resting++
+		}
+	}
+	if resting != s.x.Concluded {
+		s.t.Errorf("entry %d: %d trials have ended or are paused, %d are counted", e.N, resting, s.x.Concluded)
+	}
 	snap, err := s.x.snapshot(0)
 	if err != nil {
 		s.t.Fatal(err)

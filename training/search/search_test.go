@@ -119,8 +119,8 @@ type world struct {
 	budget  int // epochs of all workers together
 	order   *rand.Rand
 	trace   []string
-	made    []Suggestion
-	adopt   []Suggestion // what is adopted instead of asked for
+	made    []made
+	adopt   []made // what is adopted instead of asked for
 	best    float64      // final score of the best trial
 	epochs  int
 	started int
@@ -132,6 +132,12 @@ func value(p training.Params, epoch int) float64 {
 	quality := 1 - math.Abs(math.Log10(lr)+2)/3 // best at 0.01
 	noise := 0.1 * math.Sin(1e4*lr) / float64(epoch)
 	return quality * (1 - math.Exp(-float64(epoch)/4)) * (1 + noise)
+}
+
+// made is a suggestion, and after how many events it was made.
+type made struct {
+	Suggestion
+	step int
 }
 
 type active struct {
@@ -153,12 +159,15 @@ func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
 		for len(busy) < w.workers && (w.budget == 0 || w.epochs < w.budget) {
 			var sug Suggestion
 			if n := len(w.made); n < len(w.adopt) {
-				sug = w.adopt[n]
+				if w.adopt[n].step > step {
+					break // there was nothing yet
+				}
+				sug = w.adopt[n].Suggestion
 				w.o.Adopt(sug)
 			} else if sug, verdict = w.o.Next(); verdict != Suggest {
 				break
 			}
-			w.made = append(w.made, sug)
+			w.made = append(w.made, made{sug, step})
 			if sug.Params != nil {
 				params[sug.Trial] = sug.Params
 				tried = append(tried, sug.Params)
@@ -246,7 +255,7 @@ func TestAnAdoptedSearchGoesOnAsTheOneThatSuggested(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				s := spec(t, fmt.Sprintf(doc, 7))
 				order := rapid.Uint64().Draw(rt, "order")
-				play := func(adopt []Suggestion) *world {
+				play := func(adopt []made) *world {
 					w := &world{o: optimizer(t, s), d: s.Direction, workers: 3, adopt: adopt, order: rand.New(rand.NewPCG(order, 1))}
 					w.run(t, s, 0)
 					return w

@@ -248,6 +248,8 @@ def _describe(e):
         error["remedy"] = 'an executor imports the script down to its first search: define the function above it, or put the searches under if __name__ == "__main__":'
     elif isinstance(e, MetricMissing):
         error["remedy"] = "return it under that key, or name the metric (optimization_key, metric)"
+    elif isinstance(e, SyntaxError):
+        error.update(type="SyntaxError", message="%s, in line %s of %s" % (error["message"], e.lineno, os.path.basename(e.filename or "")))
     elif isinstance(e, SystemExit):
         error.update(type="FunctionExited", message="the function called sys.exit(%s)" % ("" if e.code is None else _wire.described(e.code)[:400]),
                      remedy="return the metric, or raise an exception")

@@ -101,6 +101,16 @@ def asks(lr, reporter):
         self.assertEqual((c.finals[0][1]["status"], c.finals[0][1].get("metric")), ("COMPLETED", 2.0), c.finals)
 
 
+class Broken(harness.ExecutorCase):
+    FUNCTIONS = "def train(lr:\n    return lr\n"
+
+    def test_a_syntax_error_names_its_line(self):
+        c, _, _ = self.run_executor("train")
+        error = c.finals[0][1]["error"]
+        self.assertEqual(error["type"], "SyntaxError")
+        self.assertIn("in line 1 of study.py", error["message"])
+
+
 class Logs(unittest.TestCase):
     def setUp(self):
         self.hdfs = fakes.FakeHDFS()
