@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,6 +42,11 @@ type Spec struct {
 	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 	// Preload are modules that the warm interpreter imports before the first fork.
 	Preload []string `json:"preload,omitempty"`
+	// Python is the interpreter of the executors on the nodes: a path or a name, or the directory of a virtual environment.
+	// Default: the node's python3.
+	Python string `json:"python,omitempty"`
+	// Resume is the id of an experiment that failed or was stopped: its journal is gone on with, and its specification counts.
+	Resume string `json:"resume,omitempty"`
 	// Env is added to the executors' environment.
 	Env map[string]string `json:"env,omitempty"`
 	// Files are further artifacts of the executors' work directory.
@@ -62,8 +68,9 @@ type Spec struct {
 	Trials int `json:"trials"`
 	// MaxEpochs ends a trial after so many reported steps; 0: when it returns. ASHA uses r_max instead.
 	MaxEpochs int `json:"max_epochs,omitempty"`
-	// Seed makes the search repeatable: same seed, same suggestions. Default 0.
-	Seed uint64 `json:"seed"`
+	// Seed makes the search repeatable: same seed, same suggestions. Without one the controller draws it when the experiment
+	// begins, and records it.
+	Seed *uint64 `json:"seed,omitempty"`
 
 	// Executors is how many containers work at once. Default 1.
 	Executors int `json:"executors"`
@@ -83,6 +90,25 @@ type Spec struct {
 	ReportTimeout Duration `json:"report_timeout,omitempty"`
 	// StopGrace is what a trial that is told to stop has until it is killed. Default 10s.
 	StopGrace Duration `json:"stop_grace,omitempty"`
+}
+
+// RandomSeed is the seed that counts.
+func (s *Spec) RandomSeed() uint64 {
+	if s.Seed == nil {
+		return 0
+	}
+	return *s.Seed
+}
+
+// Interpreter is the program that runs the executors; def where none is named.
+func (s *Spec) Interpreter(def string) string {
+	switch base := path.Base(s.Python); {
+	case s.Python == "":
+		return def
+	case strings.HasPrefix(base, "python") || strings.HasPrefix(base, "pypy") || !strings.Contains(s.Python, "/"):
+		return s.Python
+	}
+	return path.Join(s.Python, "bin", "python3")
 }
 
 // Code names a code artifact by its content.
@@ -255,6 +281,7 @@ var (
 	entryForm   = regexp.MustCompile(`^[A-Za-z_][\w]*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
 	nameForm    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
 	projectForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$`)
+	resumeForm  = regexp.MustCompile(`^application_\d+_\d+_1$`)
 	sha256Form  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	kinds       = []string{"EXPERIMENT", "PARALLEL_EXPERIMENTS", "MAGGY"}
 	stopRules   = []string{NoStop, Median}
@@ -272,7 +299,12 @@ func (s *Spec) Validate() error {
 	if !slices.Contains(kinds, s.Kind) {
 		m.addf("kind", "unknown kind %q: one of %s", s.Kind, strings.Join(kinds, ", "))
 	}
-	if !entryForm.MatchString(s.Entry) {
+	switch {
+	case s.Entry == "":
+		m.addf("entry", "missing: the training function, FILE.py:FUNCTION in a study, module:function in a job")
+	case strings.HasSuffix(s.Entry, ".py"):
+		m.addf("entry", "%q names no function: write %s:FUNCTION", s.Entry, s.Entry)
+	case !entryForm.MatchString(s.Entry):
 		m.addf("entry", `%q is not "module:function"`, s.Entry)
 	}
 	if s.Code != nil {
@@ -282,6 +314,12 @@ func (s *Spec) Validate() error {
 		if !sha256Form.MatchString(s.Code.SHA256) {
 			m.addf("code.sha256", "not 64 hexadecimal digits")
 		}
+	}
+	if strings.ContainsAny(s.Python, "\x00\n") || len(s.Python) > 4096 {
+		m.addf("python", "not the path of a program")
+	}
+	if s.Resume != "" && !resumeForm.MatchString(s.Resume) {
+		m.addf("resume", "%q is not the id of an experiment, <application>_<run>", s.Resume)
 	}
 	for i, f := range s.Files {
 		if f.Name == "" || f.URI == "" {

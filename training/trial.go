@@ -95,15 +95,28 @@ const (
 	CodeExecutorLost = "ExecutorLost"      // the executor's container or its lease ended
 	CodeProcessDied  = "ProcessDied"       // the trial's process was killed
 	CodeInvalid      = "InvalidParameters" // the function raised InvalidParams, or failed on two nodes
+	CodeExited       = "FunctionExited"    // the function called sys.exit
+	CodeArguments    = "ArgumentMismatch"  // the function's parameters are not those of the trial
+	CodeNoFunction   = "FunctionMissing"   // the module has no function of the name
+	CodeSyntax       = "SyntaxError"       // the program is no Python, or of another version
 )
 
 // Repeats reports whether trying the same parameters again would end the same way: the mistake is the function's.
 func (e *TrialError) Repeats() bool {
 	switch e.Type {
-	case CodeNotFinite, CodeNotNumber, CodeMissing, CodeBackwards, CodeInvalid:
+	case CodeNotFinite, CodeNotNumber, CodeMissing, CodeBackwards, CodeInvalid, CodeExited, CodeArguments, CodeNoFunction, CodeSyntax:
 		return true
 	}
 	return false
+}
+
+// Exception reports whether the function raised it: the process, its container and its node are well as far as that tells.
+func (e *TrialError) Exception() bool {
+	switch e.Type {
+	case CodeNoReport, CodeTimeout, CodeNotStopping, CodeExecutorLost, CodeProcessDied:
+		return false
+	}
+	return true
 }
 
 // Error is one line with the remedy and the log.

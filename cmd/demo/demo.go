@@ -235,7 +235,7 @@ func (d *Demo) study() client.Study {
 		},
 		Optimizer: training.Optimizer{Type: training.ASHA, Eta: 3, RMin: 1, RMax: 27},
 		Direction: training.Max, Metric: "accuracy",
-		Trials: trials, Executors: executors, Seed: 20,
+		Trials: trials, Executors: executors, Seed: new(uint64(20)),
 		Resources: training.Resources{Memory: 512 << 20, VCores: 1, GPUs: 1},
 		Env:       map[string]string{"HOPS_RECORD": d.record()},
 	}}

@@ -112,33 +112,36 @@ func noneRuns(t *testing.T, k *cluster.Cluster) {
 	})
 }
 
-func TestInterruptingAScriptStopsItsSearch(t *testing.T) {
+// Executors import the script to find its function; its search must not begin again there.
+func TestAScriptWithoutAGuardSubmitsOnce(t *testing.T) {
 	k := start(t)
-	cmd, out := command(t, k, "interrupted.py")
-	locked := &lines{}
-	cmd.Stdout, cmd.Stderr = locked, locked
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	cmd, out := command(t, k, "deck.py")
+	err := cmd.Run()
+	if err != nil || !strings.Contains(out.String(), "BEST [('dropout', 5), ('learning_rate', 2)] 10") {
+		t.Errorf("%v\n%s", err, out)
 	}
-	c := k.Client("")
-	process.Eventually(t, "the job", func() error {
-		jobs, err := c.Jobs().List(process.Context(t))
-		if err == nil && (len(jobs) == 0 || jobs[0].State != "RUNNING") {
-			err = fmt.Errorf("%v %s", jobs, out)
-		}
-		return err
-	})
-	_ = cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); err == nil {
-		t.Error("an interrupted script ends with status 0")
+	jobs, err := k.Client("").Jobs().List(process.Context(t))
+	if err != nil || len(jobs) != 1 {
+		t.Errorf("%d applications for one search, %v", len(jobs), err)
 	}
 	noneRuns(t, k)
 }
 
-// lines drops what a script prints; it is there so that a pipe is read.
-type lines struct{}
-
-func (*lines) Write(p []byte) (int, error) { return len(p), nil }
+func TestInterruptedStoppedResumed(t *testing.T) {
+	k := start(t)
+	cmd, out := command(t, k, "resumed.py")
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out.String(), "the search goes on; to end it: hops experiment stop application_") {
+		t.Errorf("Ctrl-C does not say how to end the search:\n%s", out)
+	}
+	list, err := k.Client("").Experiments().List(process.Context(t), "")
+	if err != nil || len(list) != 1 || list[0].State != controller.ExperimentFinished || list[0].Started == 0 || list[0].Finished < list[0].Started || list[0].Best == nil || list[0].Best.Epochs == 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	noneRuns(t, k)
+}
 
 // An experiment whose controller is killed until its attempts are spent has left no result; it must not look as if it ran.
 func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
@@ -153,8 +156,8 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 	c := dev.Client()
 	process.Eventually(t, "the end of the job", func() error {
 		for _, pid := range processes.Find(dev.Data+"/", " controller") {
-			// Only when the experiment's directory says what it is: a controller killed before that has left nothing to list.
-			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == controller.ExperimentRunning && s.Name != "" {
+			// Only when a trial has begun: a controller killed before that has left nothing to show.
+			if s, err := c.Experiments().Status(process.Context(t), id); err == nil && s.State == controller.ExperimentRunning && len(s.Trials) == 1 {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
@@ -167,6 +170,9 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 	s, err := c.Experiments().Status(process.Context(t), id)
 	if err != nil || s.State != controller.ExperimentFailed || !strings.Contains(s.Reason, "SIGKILL") || s.Name != "study" {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if len(s.Trials) != 1 { // from the journal: there is no result
+		t.Errorf("the experiment's one trial is not shown: %+v", s.Trials)
 	}
 	list, err := c.Experiments().List(process.Context(t), "")
 	if err != nil || len(list) != 1 || list[0].State != controller.ExperimentFailed {

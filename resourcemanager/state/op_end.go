@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"time"
 
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -148,6 +149,10 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 // maxFaults bounds the attempts that ended by the cluster's fault, which cost none of the application's tries.
 const maxFaults = 20
 
+// failuresInterval: an attempt that ran for so long makes the failures before it forgotten (YARN's
+// attempt-failures-validity-interval, YARN-611). A master that runs for days may fail every day.
+const failuresInterval = 10 * time.Minute
+
 // endAttempt follows the end of a master's container: the application ends too, or tries again.
 func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 	t := a.Attempt()
@@ -172,6 +177,9 @@ func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 		t.Diagnostics += ": " + c.Diagnostics
 	}
 	if !c.Exit.ClusterFault() {
+		if c.Started > 0 && time.Duration(s.now-c.Started)*time.Millisecond > failuresInterval {
+			a.Failures = 0
+		}
 		a.Failures++
 	}
 	if a.Failures >= a.MaxAttempts || len(a.Attempts) >= a.MaxAttempts+maxFaults {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -330,6 +331,30 @@ func TestAMasterThatDiesIsStartedAgainUntilItsTriesAreSpent(t *testing.T) {
 	if got := c.View().Container(w); got.StopStatus != rm.ExitApplicationDone {
 		t.Errorf("worker is not stopped: %+v", got)
 	}
+}
+
+func TestFailuresBeforeALongRunAreForgotten(t *testing.T) {
+	c := newCluster(t, Config{})
+	c.node(nodeOne, "i", 0)
+	id, am, _ := c.running(&rm.Application{})
+	for range 5 {
+		c.now += (failuresInterval + time.Second).Milliseconds()
+		c.status(nodeOne, "i", am, rm.ContainerComplete, 1)
+		if a := c.View().Application(id); a.State != rm.StateAccepted || a.Failures != 1 {
+			t.Fatalf("after a run of more than %s: %+v", failuresInterval, a)
+		}
+		g := c.grant(1, id, "", master, nodeOne)
+		am = g.Containers[0]
+		c.status(nodeOne, "i", am, rm.ContainerRunning, 0)
+		if r := c.register(id, int32(am.Attempt.Number)); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	c.status(nodeOne, "i", am, rm.ContainerComplete, 1)
+	if a := c.View().Application(id); a.State != rm.StateFailed {
+		t.Errorf("two failures within the interval: %+v", a)
+	}
+	c.sound()
 }
 
 func TestTheClusterFaultCostsNoTry(t *testing.T) {

@@ -17,15 +17,14 @@ func (x *experiment) assign(a *assigned) error {
 		return fmt.Errorf("executor %s is not idle", a.Executor)
 	}
 	if a.Suggestion != nil || a.Trial == 0 {
-		s, verdict := x.optimizer.Next()
-		switch old := a.Suggestion; {
-		case verdict != search.Suggest:
-			return fmt.Errorf("the optimizer suggests nothing")
-		case old != nil && (s.Trial != old.Trial || s.Budget != old.Budget || s.Params.Key() != old.Params.Key()):
-			return fmt.Errorf("the optimizer now suggests trial %v to epoch %d with %s where it suggested %v to %d with %s: another version of the search wrote the journal",
-				s.Trial, s.Budget, s.Params.Key(), old.Trial, old.Budget, old.Params.Key())
+		s, err := x.suggestion(a.Suggestion)
+		if err != nil {
+			return err
 		}
 		if !s.Promotion {
+			if int(s.Trial) != len(x.Trials)+1 {
+				return fmt.Errorf("trial %v is suggested after trial %d", s.Trial, len(x.Trials))
+			}
 			x.Trials = append(x.Trials, &trial{ID: s.Trial, Params: s.Params, State: training.Pending, Started: x.Now})
 		}
 		t := x.trial(s.Trial)
@@ -46,7 +45,8 @@ func (x *experiment) assign(a *assigned) error {
 		return fmt.Errorf("trial %v cannot start attempt %d", a.Trial, a.Attempt)
 	}
 	t.Attempt++
-	t.State, t.Executor, t.Reason, t.Error, t.Outputs = training.Scheduled, w.ID, "", nil, nil
+	x.setState(t, training.Scheduled)
+	t.Executor, t.Reason, t.Error, t.Outputs = w.ID, "", nil, nil
 	t.Seq, t.Step, t.Stopping, t.Resume, t.LogBytes, t.Ended = 0, nil, nil, nil, 0, 0
 	t.Assigned, t.Heard = x.Now, x.Now
 	x.Counters.Attempts++
@@ -75,6 +75,23 @@ func (x *experiment) assign(a *assigned) error {
 	return nil
 }
 
+// suggestion is what the optimizer suggests now; one that was written down is adopted.
+func (x *experiment) suggestion(old *search.Suggestion) (search.Suggestion, error) {
+	if old != nil && !x.compare {
+		x.optimizer.Adopt(*old)
+		return *old, nil
+	}
+	s, verdict := x.optimizer.Next()
+	switch {
+	case verdict != search.Suggest:
+		return s, fmt.Errorf("the optimizer suggests nothing")
+	case old != nil && (s.Trial != old.Trial || s.Budget != old.Budget || s.Params.Key() != old.Params.Key()):
+		return s, fmt.Errorf("the optimizer suggests trial %v to epoch %d with %s where it suggested %v to %d with %s",
+			s.Trial, s.Budget, s.Params.Key(), old.Trial, old.Budget, old.Params.Key())
+	}
+	return s, nil
+}
+
 // reported takes new events of the attempt that runs.
 func (x *experiment) reported(r *reported) error {
 	t := x.trial(r.Trial)
@@ -82,7 +99,8 @@ func (x *experiment) reported(r *reported) error {
 		return fmt.Errorf("trial %v/%d does not run", r.Trial, r.Attempt)
 	}
 	began, before := t.State == training.Scheduled, t.Stopping
-	t.State, t.Heard, t.LogBytes = training.Running, x.Now, max(t.LogBytes, r.LogBytes)
+	x.setState(t, training.Running)
+	t.Heard, t.LogBytes = x.Now, max(t.LogBytes, r.LogBytes)
 	var points []CurvePoint
 	for _, e := range r.Events {
 		t.Seq = e.Seq

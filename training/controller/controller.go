@@ -14,12 +14,14 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path"
@@ -66,6 +68,8 @@ type Env struct {
 	Times Times
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
+
+	now func() time.Time // for tests; nil: time.Now
 }
 
 // Times are the controller's time limits. Zero fields are the defaults.
@@ -89,7 +93,9 @@ type Times struct {
 	Amnesty time.Duration
 	// Tick is how often limits are looked at. Default 100ms.
 	Tick time.Duration
-	// Snapshot is the number of journal entries between snapshots. Default 2000.
+	// Snapshot is the least number of journal entries between snapshots. There are more when the journal has not grown by
+	// snapshotRatio times the size of the last snapshot: what snapshots cost in all stays in proportion to the journal,
+	// however large the state. Default 2000.
 	Snapshot int
 }
 
@@ -117,6 +123,8 @@ const (
 	journalName  = "journal.jsonl"
 	snapshotName = ".snapshot.json"
 	logName      = "controller.log"
+	resultName   = "result.json"
+	summaryName  = ".summary.json"
 	sdkName      = "hops-sdk.zip"
 	codeDir      = "code"
 )
@@ -147,7 +155,7 @@ type controller struct {
 	journal   *journal
 
 	snapshots  chan []byte // capacity 1
-	sinceSnap  int
+	snapAt     snapshotMark
 	overOnce   sync.Once
 	over       chan struct{} // closed when the experiment is over and that is in the journal
 	lastSeen   map[string]training.Millis
@@ -181,6 +189,9 @@ func Run(ctx context.Context, env Env) error {
 	c.log = c.log.With("app", env.Application, "attempt", env.Attempt)
 	if env.Door == nil {
 		env.Door = security.NewDoor(security.Config{Logger: c.log})
+	}
+	if env.now == nil {
+		env.now = time.Now
 	}
 	if env.Python == "" {
 		env.Python = "python3"
@@ -225,8 +236,12 @@ func (c *controller) run(ctx context.Context) error {
 		return c.finish(ctx, ExperimentFailed, "the experiment cannot run: "+err.Error())
 	}
 	if err := c.open(ctx, spec, containers); err != nil {
+		if not, ok := errors.AsType[*cannotResume](err); ok {
+			return c.finish(ctx, ExperimentFailed, not.Error())
+		}
 		return fmt.Errorf("experiment %s: %w", c.id, err)
 	}
+	spec = c.x.spec // the journal's: another one, if it was resumed
 	c.fleet.resources = &rmpb.Resources{Memory: int64(spec.Resources.Memory), Vcores: int32(spec.Resources.VCores), Gpus: int32(spec.Resources.GPUs)}
 	if !c.x.over() {
 		if c.fleet.launch, err = c.launch(ctx, spec, doc); err != nil {
@@ -274,7 +289,7 @@ func (c *controller) epilogue() bool {
 	if !ended {
 		return false
 	}
-	now := training.MillisOf(time.Now())
+	now := training.MillisOf(c.env.now())
 	var lines []line
 	record := func(e *entry) {
 		e, err := c.x.propose(now, e)
@@ -333,14 +348,29 @@ func (c *controller) specification() (*training.Spec, *job, error) {
 	if spec.Name == "no-name" && doc.Name != "" {
 		spec.Name = doc.Name
 	}
-	c.id = c.env.Application + "_1"
+	if spec.Seed == nil {
+		spec.Seed = new(uint64(rand.Uint32())) // the entry created records it
+	}
+	c.id = cmp.Or(spec.Resume, c.env.Application+"_1")
 	c.dir = path.Join("/Projects", spec.Project, "Experiments", c.id)
 	return spec, &doc, nil
 }
 
+// cannotResume: the experiment that is to be gone on with is not there, or over for good. Trying again would not help.
+type cannotResume struct{ why string }
+
+func (c *cannotResume) Error() string { return "the experiment cannot be resumed: " + c.why }
+
 // open makes the experiment's directory and journal, or takes over those of an earlier attempt.
 func (c *controller) open(ctx context.Context, spec *training.Spec, containers []string) error {
 	f := c.env.FS
+	if spec.Resume != "" {
+		if _, err := f.Stat(ctx, path.Join(c.dir, journalName)); missing(err) {
+			return &cannotResume{fmt.Sprintf("there is no journal in %s", c.dir)}
+		} else if err != nil {
+			return err
+		}
+	}
 	if err := f.Mkdirs(ctx, c.dir); err != nil {
 		return fmt.Errorf("make the experiment's directory (may %s write in /Projects/%s?): %w", c.env.User, spec.Project, err)
 	}
@@ -378,7 +408,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	redo.events = nil
 	c.files.add(redo)
 
-	now := training.MillisOf(time.Now())
+	now := training.MillisOf(c.env.now())
 	var lines []line
 	record := func(e *entry) error {
 		e, err := x.propose(now, e)
@@ -391,6 +421,19 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 	}
 	if x.N == 0 {
 		if err := record(&entry{Created: &created{Version: journalVersion, ID: c.id, Application: c.env.Application, User: c.env.User, Directory: c.dir, Spec: spec}}); err != nil {
+			return err
+		}
+	}
+	if spec.Resume != "" && x.Application != c.env.Application {
+		if why := x.notResumable(); why != "" {
+			return errors.Join(&cannotResume{why}, c.journal.close())
+		}
+		for _, name := range []string{resultName, summaryName} {
+			if err := f.Delete(ctx, path.Join(c.dir, name)); err != nil {
+				return err
+			}
+		}
+		if err := record(&entry{Resumed: &resumed{Application: c.env.Application, User: c.env.User}}); err != nil {
 			return err
 		}
 	}
@@ -410,12 +453,12 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 		c.overOnce.Do(func() { close(c.over) })
 	}
 	c.graceUntil = now.Add(c.times.Grace)
-	return c.announce(ctx, spec, now)
+	return c.announce(ctx, x.spec, now)
 }
 
 // announce writes where the controller is and what it runs.
 func (c *controller) announce(ctx context.Context, spec *training.Spec, now training.Millis) error {
-	where, err := json.Marshal(Whereabouts{URL: "http://" + c.env.Listener.Addr().String(), Attempt: c.env.Attempt, Since: now})
+	where, err := json.Marshal(Whereabouts{URL: "http://" + c.env.Listener.Addr().String(), Attempt: c.env.Attempt, Since: now, Application: c.env.Application})
 	if err != nil {
 		return err
 	}
@@ -437,7 +480,7 @@ func (c *controller) announce(ctx context.Context, spec *training.Spec, now trai
 // launch says what runs in the executors' containers, and brings the Python package there.
 func (c *controller) launch(ctx context.Context, spec *training.Spec, doc *job) (*rmpb.Launch, error) {
 	l := &rmpb.Launch{
-		Argv: []string{c.env.Python, "-m", "hops.executor"},
+		Argv: []string{spec.Interpreter(c.env.Python), "-m", "hops.executor"},
 		Env: map[string]string{
 			"HOPS_CONTROLLER": "http://" + c.env.Listener.Addr().String(), "HOPS_EXPERIMENT_DIR": c.dir, "ML_ID": c.id, "PYTHONUNBUFFERED": "1",
 		},
@@ -507,7 +550,7 @@ func (c *controller) view(fn func(*experiment)) {
 }
 
 func (c *controller) status(curves bool) (s ExperimentStatus) {
-	c.view(func(x *experiment) { s = x.status(training.MillisOf(time.Now()), curves) })
+	c.view(func(x *experiment) { s = x.status(training.MillisOf(c.env.now()), curves) })
 	if s.Reason == "" && s.State == ExperimentRunning {
 		s.Reason = c.fleet.reason()
 	}
@@ -515,7 +558,7 @@ func (c *controller) status(curves bool) (s ExperimentStatus) {
 }
 
 // heard notes a sign of life of an executor; on the loop's goroutine.
-func (c *controller) heard(id string) { c.lastSeen[id] = training.MillisOf(time.Now()) }
+func (c *controller) heard(id string) { c.lastSeen[id] = training.MillisOf(c.env.now()) }
 
 func (c *controller) heardTrial(x *experiment, err error, id training.TrialID) {
 	if t := x.trial(id); err == nil && t != nil {
@@ -537,7 +580,7 @@ const maxBatch = 256
 func (c *controller) loop(ctx context.Context) error {
 	tick := time.NewTicker(c.times.Tick)
 	defer tick.Stop()
-	c.lastTick = time.Now()
+	c.lastTick = c.env.now()
 	for {
 		var batch []*proposal
 		ticked := false
@@ -570,7 +613,7 @@ func (c *controller) loop(ctx context.Context) error {
 // turn takes a batch of proposals, and what time has brought about, into the experiment, the journal and the world, in
 // this order.
 func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) error {
-	now := time.Now()
+	now := c.env.now()
 	millis := training.MillisOf(now)
 	var lines []line
 	results := make([]error, len(batch))
@@ -629,11 +672,11 @@ func (c *controller) turn(ctx context.Context, batch []*proposal, ticked bool) e
 		c.wake = make(chan struct{})
 		c.wakeMu.Unlock()
 	}
-	if c.sinceSnap += len(lines); c.sinceSnap >= c.times.Snapshot {
-		c.sinceSnap = 0
+	if c.snapAt.due(c.x.N, c.journal.size, c.times.Snapshot) {
 		if b, err := c.x.snapshot(c.journal.size); err != nil { // only this goroutine writes x
 			c.log.Warn("snapshot", "err", err)
 		} else {
+			c.snapAt = snapshotMark{c.x.N, c.journal.size, int64(len(b))}
 			select {
 			case c.snapshots <- b:
 			default: // the last one is still being written
@@ -661,6 +704,19 @@ func (c *controller) due(now time.Time) []*entry {
 		}
 		return seen
 	})
+}
+
+// snapshotRatio: a snapshot saves reading the journal behind it, so that one is worth a few times its own size.
+const snapshotRatio = 4
+
+// snapshotMark is where the last snapshot was made: after entry n, at offset, of so many bytes.
+type snapshotMark struct {
+	n            int64
+	offset, size int64
+}
+
+func (m snapshotMark) due(n, offset int64, entries int) bool {
+	return n-m.n >= int64(entries) && offset-m.offset >= snapshotRatio*m.size
 }
 
 // writeSnapshots stores snapshots as they come.

@@ -10,9 +10,10 @@ import (
 )
 
 // entry is one line of the journal: an input of the experiment's state machine, never a result. Results follow from the
-// specification's seed and the entries before, so that reading the lines again makes the same experiment. The only
-// result written down is the suggestion in Assigned; it is compared when the journal is read, and a difference stops
-// the controller.
+// specification's seed and the entries before, so that reading the lines again makes the same experiment. What the
+// optimizer suggested is an input as well: it is in Assigned, and is adopted, not computed again, when the journal is read.
+// Another version of the search, or another machine's floating point, therefore goes on from what was, not from what it
+// would have done.
 //
 // Exactly one of the pointers is set; Kind is its name, for people with grep.
 type entry struct {
@@ -34,11 +35,12 @@ type entry struct {
 	Stopped    *stopped    `json:"stopped,omitempty"`
 	Forgiven   *forgiven   `json:"forgiven,omitempty"`
 	NotStarted *notStarted `json:"not_started,omitempty"`
+	Resumed    *resumed    `json:"resumed,omitempty"`
 }
 
 // created is the first line of every journal.
 type created struct {
-	Version     int            `json:"version"` // of this format: 1
+	Version     int            `json:"version"` // of this format: 2
 	ID          string         `json:"id"`
 	Application string         `json:"application"`
 	User        string         `json:"user"`
@@ -47,7 +49,7 @@ type created struct {
 }
 
 // journalVersion is the format that this code writes; it reads nothing newer.
-const journalVersion = 1
+const journalVersion = 2
 
 // started: an attempt of the application master took over. Containers lists those that still run; executors in others
 // are lost.
@@ -66,7 +68,7 @@ type registered struct {
 }
 
 // assigned: an executor asked and was given something. Proposed with Trial 0, the optimizer is asked and apply writes
-// what it suggested into the entry; otherwise the trial is one that has to be done again.
+// what it suggested into the entry; without a suggestion the trial is one that has to be done again.
 type assigned struct {
 	Executor   string             `json:"executor"`
 	Trial      training.TrialID   `json:"trial"`
@@ -145,6 +147,13 @@ type notStarted struct {
 	Log       string `json:"log,omitempty"`
 }
 
+// resumed: a person goes on with an experiment that was over, or whose controllers had used up their attempts, as another
+// application.
+type resumed struct {
+	Application string `json:"application"`
+	User        string `json:"user"`
+}
+
 // kind names the pointer that is set.
 func (e *entry) kind() string {
 	switch {
@@ -176,6 +185,8 @@ func (e *entry) kind() string {
 		return "forgiven"
 	case e.NotStarted != nil:
 		return "not_started"
+	case e.Resumed != nil:
+		return "resumed"
 	}
 	return ""
 }

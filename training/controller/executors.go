@@ -131,7 +131,7 @@ func (x *experiment) stillborn(s *notStarted) {
 		if s.Log != "" {
 			where = " (log: " + s.Log + ")"
 		}
-		x.end(ExperimentFailed, fmt.Sprintf("%d containers in a row ended before their executor began, last: %s%s; is python3 3.9 or later on the nodes?", x.Stillborn, s.Reason, where))
+		x.end(ExperimentFailed, fmt.Sprintf("%d containers in a row ended before their executor began, last: %s%s; is Python 3.9 or later on the nodes as %s?", x.Stillborn, s.Reason, where, x.spec.Interpreter("python3")))
 	}
 }
 

@@ -24,7 +24,10 @@ type experiment struct {
 	spec      *training.Spec
 	optimizer search.Optimizer
 	stopper   search.EarlyStop
-	finished  []search.TrialView // completed trials in order of completion, for the stopper
+	finished  []search.TrialView // the trials of state.Compared
+
+	// compare: suggestions of the journal are compared with the optimizer's instead of adopted; see CheckReplay.
+	compare bool
 
 	out effects
 }
@@ -43,6 +46,7 @@ type state struct {
 	Reason  string          `json:"reason,omitempty"`
 	Attempt int             `json:"attempt"`
 	Created training.Millis `json:"created"`
+	Begun   training.Millis `json:"begun"` // created, or resumed last
 	Done    training.Millis `json:"done,omitempty"`
 	// Ending is the state that the experiment gets as soon as no executor holds a trial.
 	Ending string `json:"ending,omitempty"`
@@ -51,7 +55,8 @@ type state struct {
 	Queue     []training.TrialID `json:"queue"`  // to be done again, the longest waiting first
 	Executors []*executor        `json:"executors"`
 	Nodes     map[string]*node   `json:"nodes"`
-	Completed []training.TrialID `json:"completed"`
+	Compared  []training.TrialID `json:"compared"`  // completed or stopped early, in this order: what the stopper compares with
+	Concluded int                `json:"concluded"` // trials that have ended or are paused
 	Best      training.TrialID   `json:"best,omitempty"`
 	Counters  Counters           `json:"counters"`
 	// Early are the trials that failed while nothing in the experiment ever worked, with the type of error they share.
@@ -90,6 +95,9 @@ type trial struct {
 	Assigned   training.Millis            `json:"assigned,omitempty"` // this attempt
 	Heard      training.Millis            `json:"heard,omitempty"`    // last event of this attempt
 	Answer     *finalAnswer               `json:"answer,omitempty"`
+	// Cut is the state that the trial goes back to when the experiment is resumed, whose end had ended it. Empty: it had its
+	// own end.
+	Cut training.State `json:"cut,omitempty"`
 }
 
 // finalAnswer is what the last final got, to be given again.
@@ -108,6 +116,8 @@ type stopping struct {
 	Since  training.Millis      `json:"since"`
 	// Early: by the early stopping policy.
 	Early bool `json:"early,omitempty"`
+	// End: because the experiment ends.
+	End bool `json:"end,omitempty"`
 }
 
 // The states of an executor.
@@ -196,6 +206,18 @@ func (x *experiment) touch(t *trial) {
 	x.emit(EventTrial, x.row(t, false))
 	if t.State.Final() || t.State == training.Paused {
 		x.emit(EventExperiment, x.summary())
+	}
+}
+
+// setState changes a trial's state and keeps the count of those that need nothing more for now.
+func (x *experiment) setState(t *trial, s training.State) {
+	rests := func(s training.State) bool { return s.Final() || s == training.Paused }
+	if rests(t.State) {
+		x.Concluded--
+	}
+	t.State = s
+	if rests(s) {
+		x.Concluded++
 	}
 }
 
@@ -326,6 +348,8 @@ func (x *experiment) apply(e *entry) error {
 		}
 	case e.NotStarted != nil:
 		x.stillborn(e.NotStarted)
+	case e.Resumed != nil:
+		err = x.resume(e.Resumed)
 	}
 	if err != nil {
 		return fmt.Errorf("journal entry %d (%s): %w", e.N, e.Kind, err)
@@ -342,7 +366,7 @@ func (x *experiment) create(c *created) error {
 		return fmt.Errorf("an experiment is created once, with a specification")
 	}
 	x.ID, x.Application, x.User, x.Directory, x.Spec = c.ID, c.Application, c.User, c.Directory, c.Spec
-	x.Created, x.State = x.Now, ExperimentRunning
+	x.Created, x.Begun, x.State = x.Now, x.Now, ExperimentRunning
 	x.logf("%s %q by %s: %s over %d parameters, %d trials on %d executors", x.ID, c.Spec.Name, x.User, c.Spec.Optimizer.Type, len(c.Spec.Space), c.Spec.Trials, c.Spec.Executors)
 	return x.prepare()
 }
@@ -399,16 +423,60 @@ func (x *experiment) end(as, reason string) {
 	for _, t := range x.Trials {
 		switch {
 		case t.State.Held() && t.Stopping == nil:
-			t.Stopping = &stopping{Op: OpStop, State: training.Stopped, Reason: x.stopReason(), Since: x.Now}
+			t.Stopping = &stopping{Op: OpStop, State: training.Stopped, Reason: x.stopReason(), Since: x.Now, End: true}
 			x.touch(t)
 		case t.State == training.Pending && t.Error != nil && as == ExperimentFailed:
+			t.Cut = t.State
 			x.conclude(t, training.Failed, t.Error.Error())
 		case t.State == training.Pending || t.State == training.Paused:
+			t.Cut = t.State
 			x.conclude(t, training.Stopped, x.stopReason())
 		}
 	}
 	x.Queue = nil
 	x.out.wake = true
+}
+
+// resume goes on with an experiment that was over, or whose last controller is gone: what its end had cut short is to be
+// done again, from the last checkpoint, and nobody is blamed for what was.
+func (x *experiment) resume(r *resumed) error {
+	if why := x.notResumable(); why != "" {
+		return fmt.Errorf("%s", why)
+	}
+	x.Application, x.Attempt = r.Application, 0
+	x.State, x.Reason, x.Ending, x.Done, x.Begun = ExperimentRunning, "", "", 0, x.Now
+	x.Early, x.EarlyType, x.Stillborn = nil, "", 0
+	for _, n := range x.Nodes {
+		n.Strikes, n.Excluded = nil, false
+	}
+	for _, t := range x.Trials {
+		if t.Stopping != nil && t.Stopping.End {
+			t.Stopping = nil // its executor is given up with those of the last application
+		}
+		if t.Cut == "" {
+			continue
+		}
+		x.setState(t, t.Cut)
+		t.Cut, t.Reason, t.Error, t.Ended = "", "the experiment was resumed", nil, 0
+		if t.State == training.Pending {
+			t.Failures, t.FailedOn, t.Metric = 0, nil, nil
+			x.optimizer.Observe(search.Event{Kind: search.Resumed, Trial: t.ID, Epochs: t.Curve.Len()})
+			x.Queue = append(x.Queue, t.ID)
+		}
+		x.touch(t)
+	}
+	x.Best = x.findBest()
+	x.logf("resumed by %s as %s", r.User, r.Application)
+	x.emit(EventExperiment, x.summary())
+	return nil
+}
+
+// notResumable says why an experiment cannot be gone on with, "" if it can.
+func (x *experiment) notResumable() string {
+	if x.State == ExperimentFinished {
+		return x.ID + " has finished: there is nothing to resume"
+	}
+	return ""
 }
 
 // settle sees whether the experiment is over. It also wakes executors that wait when there is something for them.
@@ -457,7 +525,7 @@ func (x *experiment) settle() {
 // seedOf derives the seed of a trial's function.
 func (x *experiment) seedOf(id training.TrialID) uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d/%d", x.spec.Seed, id)
+	fmt.Fprintf(h, "%d/%d", x.spec.RandomSeed(), id)
 	return h.Sum64() >> 11 // exact in a float64, for readers that have nothing else
 }
 

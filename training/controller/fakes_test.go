@@ -29,6 +29,7 @@ type memFS struct {
 type memFile struct {
 	data    []byte
 	flushed int
+	synced  int // survives a power cut
 	writer  *memWriter
 }
 
@@ -218,6 +219,16 @@ func (w *memWriter) Hflush(context.Context) error {
 	}
 	w.f.flushed = len(w.f.data)
 	return nil
+}
+
+func (w *memWriter) Hsync(ctx context.Context) error {
+	err := w.Hflush(ctx)
+	if err == nil {
+		w.fs.mu.Lock()
+		w.f.synced = w.f.flushed
+		w.fs.mu.Unlock()
+	}
+	return err
 }
 
 func (w *memWriter) Close() error {

@@ -223,7 +223,7 @@ func (f *files) finish(ctx context.Context) error {
 	for _, file := range []struct {
 		name string
 		v    any
-	}{{".summary.json", all}, {"result.json", result}} {
+	}{{summaryName, all}, {resultName, result}} {
 		b, err := json.MarshalIndent(file.v, "", " ")
 		if err != nil {
 			return err

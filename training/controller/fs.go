@@ -37,6 +37,8 @@ type FileWriter interface {
 	io.Writer
 	// Hflush returns when every reader can see what was written, whatever happens to the writer.
 	Hflush(ctx context.Context) error
+	// Hsync is Hflush, and what was written is on the disks of all datanodes of the pipeline: it survives a power cut.
+	Hsync(ctx context.Context) error
 	Close() error
 	// Abort gives the file up as if the process had died.
 	Abort()

@@ -23,8 +23,8 @@ const journalPatience = 2 * time.Minute
 // maxLine bounds a line of the journal, in bytes.
 const maxLine = 8 << 20
 
-// journal is the append-only file of an experiment: one entry a line. When append returns nil, the lines are flushed to
-// the pipeline's datanodes and survive the controller. One goroutine uses it.
+// journal is the append-only file of an experiment: one entry a line. When append returns nil, the lines are on the disks of
+// the pipeline's datanodes (hsync) and survive the controller, and a power cut of all of them. One goroutine uses it.
 //
 // A crash leaves a whole number of lines and perhaps a part of one. After a failed flush nobody knows what arrived, so
 // the file is taken back (lease recovery), read from the last known end, and what is missing is written behind a
@@ -173,7 +173,7 @@ func (j *journal) try(ctx context.Context, lines []line) error {
 		if _, err := j.w.Write(b); err != nil {
 			return err
 		}
-		if err := j.w.Hflush(ctx); err != nil {
+		if err := j.w.Hsync(ctx); err != nil {
 			return err
 		}
 	}

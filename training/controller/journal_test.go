@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +48,7 @@ func recorded(t testing.TB, n int) (x *experiment, lines []line) {
 		}
 		lines = append(lines, line{e.N, b})
 	}
-	add(x.propose(now, &entry{Created: &created{Version: 1, ID: "app_1", User: "ann", Directory: "/e", Spec: spec}}))
+	add(x.propose(now, &entry{Created: &created{Version: journalVersion, ID: "app_1", User: "ann", Directory: "/e", Spec: spec}}))
 	add(x.propose(now, &entry{Started: &started{Attempt: 1}}))
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 3 {
@@ -260,27 +262,99 @@ func TestAJournalWithAHoleIsCorrupt(t *testing.T) {
 	}
 }
 
-func TestAJournalOfAnotherSearchIsRefused(t *testing.T) {
-	_, lines := recorded(t, 10)
-	x := newExperiment()
+// Another version of the program would have suggested otherwise, be it by the last digit of a float: the journal is gone on
+// with as it is. CheckReplay is who tells the difference.
+func TestAJournalOfAnotherSearchIsGoneOnWith(t *testing.T) {
+	want, lines := recorded(t, 230)
+	fs := newMemFS()
+	var data []byte
+	moved := 0
 	for _, l := range lines {
 		e, err := decodeEntry(l.data)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Assigned != nil && e.Assigned.Suggestion != nil {
-			e.Assigned.Suggestion.Params = training.Params{"lr": training.Float(0.5)}
+		if e.Assigned != nil && e.Assigned.Suggestion != nil && !e.Assigned.Suggestion.Promotion {
+			lr, _ := e.Assigned.Suggestion.Params["lr"].Float()
+			e.Assigned.Suggestion.Params["lr"] = training.Float(math.Nextafter(lr, 1))
+			moved++
 		}
-		err = x.apply(e)
-		if e.Assigned != nil {
-			if err == nil {
-				t.Fatal("a suggestion that the optimizer does not make was accepted")
-			}
-			return
-		}
+		b, err := e.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
+		data = append(data, b...)
+	}
+	fs.put("/e/"+journalName, data)
+	x := newExperiment()
+	if _, err := resumeJournal(t.Context(), fs, "/e/"+journalName, 0, 0, quiet, x.apply); err != nil {
+		t.Fatal(err)
+	}
+	if x.N != want.N || len(x.Trials) != len(want.Trials) || moved < 10 || x.Counters != want.Counters {
+		t.Errorf("%d entries, %d trials (%d moved), %+v; want %d, %d, %+v", x.N, len(x.Trials), moved, x.Counters, want.N, len(want.Trials), want.Counters)
+	}
+	if err := CheckReplay(t.Context(), fs, "/e"); err == nil || !strings.Contains(err.Error(), "where it suggested") {
+		t.Errorf("the check says %v", err)
+	}
+}
+
+func TestTheJournalOfThisSearchReplays(t *testing.T) {
+	_, lines := recorded(t, 100)
+	fs := newMemFS()
+	var data []byte
+	for _, l := range lines {
+		data = append(data, l.data...)
+	}
+	fs.put("/e/"+journalName, data)
+	if err := CheckReplay(t.Context(), fs, "/e"); err != nil {
+		t.Error(err)
+	}
+	s, err := History(t.Context(), fs, "/e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.State != ExperimentRunning || len(s.Trials) < 10 || s.Best == nil || len(s.Trials[0].Curve) == 0 {
+		t.Errorf("%s, %d trials, best %v, %v", s.State, len(s.Trials), s.Best, err)
+	}
+}
+
+// hflush survives processes and hosts; a power cut of all datanodes takes what was not synced.
+func TestEntriesAreOnDisksBeforeTheyAreAcknowledged(t *testing.T) {
+	_, lines := recorded(t, 20)
+	fs := newMemFS()
+	j, err := createJournal(t.Context(), fs, journalPath, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, l := range lines {
+		if err := j.append(t.Context(), []line{l}); err != nil {
+			t.Fatal(err)
+		}
+		total += len(l.data)
+		if f := fs.files[journalPath]; f.synced != total {
+			t.Fatalf("entry %d: %d bytes are on disks, %d were acknowledged", l.n, f.synced, total)
+		}
+	}
+}
+
+// What snapshots cost stays in proportion to the journal, however large the state is.
+func TestSnapshotsAreWorthTheirSize(t *testing.T) {
+	const entries, line = 2000, 100
+	written := int64(0)
+	mark := snapshotMark{}
+	for n := int64(1); n <= 1_000_000; n++ {
+		if mark.due(n, n*line, entries) {
+			size := n * line / 2 // a state that grows with the journal
+			written += size
+			mark = snapshotMark{n, n * line, size}
+		}
+	}
+	if journal := int64(1_000_000 * line); written > journal || mark.n < 300_000 {
+		t.Errorf("%d bytes of snapshots for a journal of %d, the last at entry %d", written, journal, mark.n)
+	}
+	if (snapshotMark{}).due(entries-1, 1<<40, entries) {
+		t.Error("a snapshot before its time")
 	}
 }
 

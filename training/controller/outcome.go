@@ -55,6 +55,11 @@ func (x *experiment) carryOut(t *trial, s *stopping, metric *training.Metric) {
 	case training.Stopped:
 		if s.Early {
 			x.Counters.EarlyStopped++
+			x.Compared = append(x.Compared, t.ID)
+			x.finished = append(x.finished, finishedView(t))
+		}
+		if s.End {
+			t.Cut = training.Pending
 		}
 		t.Metric = x.lastValue(t, metric)
 		x.conclude(t, training.Stopped, s.Reason)
@@ -107,16 +112,32 @@ func (x *experiment) succeed(t *trial, metric *training.Metric) {
 func (x *experiment) reach(t *trial, v float64, reason string) {
 	x.Worked, x.Early, x.EarlyType = true, nil, ""
 	t.Metric = &v
+	x.differs(t)
 	if t.Last {
-		x.Completed = append(x.Completed, t.ID)
+		x.Compared = append(x.Compared, t.ID)
 		x.finished = append(x.finished, finishedView(t))
 		x.conclude(t, training.Completed, reason)
 		return
 	}
-	t.State, t.Reason, t.Ended, t.Stopping = training.Paused, fmt.Sprintf("rung of %d epochs", t.Budget.To), x.Now, nil
+	x.setState(t, training.Paused)
+	t.Reason, t.Ended, t.Stopping = fmt.Sprintf("rung of %d epochs", t.Budget.To), x.Now, nil
 	x.observe(t, search.Finished, v)
 	x.logf("%v/%d pauses after %d epochs with %s %.6g", t.ID, t.Attempt, t.Budget.To, x.spec.Metric, v)
 	x.touch(t)
+}
+
+// differs blames nodes for exceptions after all: the same parameters raised there and went well here.
+func (x *experiment) differs(t *trial) {
+	w := x.executor(t.Executor)
+	if w == nil {
+		return
+	}
+	for _, name := range t.FailedOn {
+		if name != w.Node {
+			x.strike(name, t.ID)
+		}
+	}
+	t.FailedOn = nil
 }
 
 func finishedView(t *trial) search.TrialView {
@@ -125,7 +146,8 @@ func finishedView(t *trial) search.TrialView {
 
 // conclude ends a trial for good.
 func (x *experiment) conclude(t *trial, s training.State, reason string) {
-	t.State, t.Reason, t.Ended, t.Stopping = s, reason, x.Now, nil
+	x.setState(t, s)
+	t.Reason, t.Ended, t.Stopping = reason, x.Now, nil
 	value := 0.0
 	kind := search.Failed
 	switch s {
@@ -189,9 +211,12 @@ func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
 		if w.Node != "" && !slices.Contains(t.FailedOn, w.Node) {
 			t.FailedOn = append(t.FailedOn, w.Node)
 		}
-		x.strike(w.Node, t.ID)
-		if w.alive() {
-			x.drain(w, "excluded after a failure of trial "+t.ID.String())
+		// An exception says nothing about the machine, as long as the function raises it everywhere: the executor is kept.
+		if !err.Exception() {
+			x.strike(w.Node, t.ID)
+			if w.alive() {
+				x.drain(w, "excluded after a failure of trial "+t.ID.String())
+			}
 		}
 	}
 	switch {
@@ -210,10 +235,12 @@ func (x *experiment) fail(t *trial, err *training.TrialError, w *executor) {
 func (x *experiment) again(t *trial, reason string) {
 	x.logf("%v/%d ends and waits for another executor: %s", t.ID, t.Attempt, reason)
 	if x.ending() {
+		t.Cut = training.Pending
 		x.conclude(t, training.Stopped, x.stopReason())
 		return
 	}
-	t.State, t.Reason, t.Stopping = training.Pending, reason, nil
+	x.setState(t, training.Pending)
+	t.Reason, t.Stopping = reason, nil
 	x.Queue = append(x.Queue, t.ID)
 	x.touch(t)
 }

@@ -292,7 +292,7 @@ func (x *experiment) due(now training.Millis, lease time.Duration, heard func(id
 		return nil
 	}
 	var out []*entry
-	if d := x.spec.Timeout.D(); d > 0 && !x.ending() && now >= x.Created.Add(d) {
+	if d := x.spec.Timeout.D(); d > 0 && !x.ending() && now >= x.Begun.Add(d) {
 		out = append(out, &entry{Expired: &expired{Code: training.CodeTimeout}})
 	}
 	for _, w := range x.Executors {

@@ -74,6 +74,8 @@ type RegisteredExecutor struct {
 	Arguments map[string]json.RawMessage `json:"arguments,omitempty"`
 	Metric    string                     `json:"metric"`
 	Direction training.Direction         `json:"direction"`
+	// MetricOptional: the function need not return or report the metric (optimizer none).
+	MetricOptional bool `json:"metric_optional,omitempty"`
 	// StopGraceMS is what a trial that was told to stop has until its process is killed.
 	StopGraceMS int64 `json:"stop_grace_ms"`
 }
@@ -173,8 +175,8 @@ type Committed struct {
 	Reason string  `json:"reason,omitempty"`
 }
 
-// Final is the body of POST /v1/trials/{trial}/{attempt}/final: the attempt has ended and its log and event files are
-// written. Sending it again is harmless.
+// Final is the body of POST /v1/trials/{trial}/{attempt}/final: the attempt has ended. The rest of its log and event files
+// is written after the answer, before the executor ends. Sending it again is harmless.
 type Final struct {
 	// Seq is the number of events of the attempt; all of them must be acknowledged before.
 	Seq int64 `json:"seq"`
@@ -182,7 +184,7 @@ type Final struct {
 	Status training.State `json:"status"`
 	// Metric is what the function returned as the metric; absent if it returned none.
 	Metric *training.Metric `json:"metric,omitempty"`
-	// Outputs is the returned dict, JSON scalars and file names only.
+	// Outputs is the returned dict: JSON, and the names of files that were written to the trial's directory.
 	Outputs map[string]json.RawMessage `json:"outputs,omitempty"`
 	Error   *training.TrialError       `json:"error,omitempty"`
 	// LogBytes is the length of the log.
@@ -233,6 +235,8 @@ type Whereabouts struct {
 	URL     string          `json:"url"`
 	Attempt int             `json:"attempt"`
 	Since   training.Millis `json:"since"`
+	// Application runs the experiment, or ran it last: another one than that of its id if it was resumed.
+	Application string `json:"application"`
 }
 
 // WhereaboutsName is that file's name.
@@ -260,16 +264,17 @@ type ExperimentStatus struct {
 	Optimizer string             `json:"optimizer"`
 	Metric    string             `json:"metric"`
 	Direction training.Direction `json:"direction"`
+	Seed      uint64             `json:"seed"`
 	Started   training.Millis    `json:"started"`
 	Finished  training.Millis    `json:"finished,omitempty"`
 	// ControllerAttempt rises when the controller was restarted.
 	ControllerAttempt int `json:"controller_attempt"`
 	// Event is the last event contained, for Last-Event-ID.
 	Event     int64            `json:"event"`
-	Planned   int              `json:"planned"` // configurations to try
-	Trials    []TrialStatus    `json:"trials"`
+	Planned   int              `json:"planned"`          // configurations to try
+	Trials    []TrialStatus    `json:"trials,omitempty"` // a list of experiments leaves them out
 	Best      *BestTrial       `json:"best,omitempty"`
-	Executors []ExecutorStatus `json:"executors"`
+	Executors []ExecutorStatus `json:"executors,omitempty"`
 	Counters  Counters         `json:"counters"`
 }
 
@@ -379,12 +384,20 @@ type CheckpointEvent struct {
 	URI     string           `json:"uri"`
 }
 
-// ExperimentSummary is the experiment without its tables.
+// ExperimentSummary is the experiment without its tables: what GET /v1/experiments/{id}/summary answers, for those who ask
+// again and again.
 type ExperimentSummary struct {
-	State    string     `json:"state"`
-	Reason   string     `json:"reason,omitempty"`
-	Best     *BestTrial `json:"best,omitempty"`
-	Counters Counters   `json:"counters"`
+	ID       string          `json:"id"`
+	Name     string          `json:"name"`
+	State    string          `json:"state"`
+	Reason   string          `json:"reason,omitempty"`
+	Metric   string          `json:"metric"`
+	Planned  int             `json:"planned"` // configurations to try
+	Ended    int             `json:"ended"`   // trials that have ended or are paused
+	Started  training.Millis `json:"started"`
+	Finished training.Millis `json:"finished,omitempty"`
+	Best     *BestTrial      `json:"best,omitempty"`
+	Counters Counters        `json:"counters"`
 }
 
 // StopExperiment is the body of POST /v1/experiments/{id}/stop.

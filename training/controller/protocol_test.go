@@ -102,6 +102,11 @@ func vectors() []vector {
 			"final", "The function returned a dict.", "POST", trialPath + "/final",
 			&Final{Seq: 6, Status: training.Completed, Metric: metric(0.85), Outputs: map[string]json.RawMessage{"accuracy": raw("0.85"), "model": raw(`"model.json"`)}, LogBytes: 4096}, 200, &Finished{State: training.Completed},
 		},
+		{
+			"final-infinite", "Infinities, NaN and halves of surrogate pairs among what the function returned: only the searched metric is a mistake.", "POST", trialPath + "/final",
+			&Final{Seq: 6, Status: training.Completed, Metric: metric(math.Inf(-1)), Outputs: map[string]json.RawMessage{"accuracy": raw(`"-Infinity"`), "losses": raw(`[0.5,"Infinity","NaN"]`), "note": raw(`"\ufffd"`), "none": raw("null")}},
+			200, &Finished{State: training.Failed, Reason: `MetricNotFinite: the function returned -Infinity as accuracy; the same parameters are not tried again (log: ` + run + `/0007/output.2.log)`},
+		},
 		{"final-paused", "The budget of a rung is used.", "POST", trialPath + "/final", &Final{Seq: 3, Status: training.Completed, Metric: metric(0.75)}, 200, &Finished{State: training.Paused, Reason: "rung of 3 epochs"}},
 		{
 			"final-failed", "The function raised; the trial is tried again elsewhere.", "POST", trialPath + "/final",
@@ -124,11 +129,19 @@ func vectors() []vector {
 		{
 			"status", "What people and programs see of an experiment.", "GET", "/v1/experiments/application_1700000000000_0007_1", nil,
 			200, &ExperimentStatus{
-				ID: "application_1700000000000_0007_1", Name: "digits", Project: "lab", User: "ann", Application: "application_1700000000000_0007", State: ExperimentRunning, Directory: run, Optimizer: "asha", Metric: "accuracy", Direction: training.Max, Started: 1700000000000, ControllerAttempt: 1, Event: 512, Planned: 24,
+				ID: "application_1700000000000_0007_1", Name: "digits", Project: "lab", User: "ann", Application: "application_1700000000000_0007", State: ExperimentRunning, Directory: run, Optimizer: "asha", Metric: "accuracy", Direction: training.Max, Seed: 7, Started: 1700000000000, ControllerAttempt: 1, Event: 512, Planned: 24,
 				Trials:    []TrialStatus{{Trial: 7, State: training.Running, Params: params, Attempt: 2, Epochs: 5, Metric: new(0.83), Curve: []CurvePoint{{3, 0.75}, {4, 0.8125}, {5, 0.83}}, Budget: training.Budget{From: 3, To: 9, Unit: training.Epoch}, Promoted: 1, Resumed: 1, Executor: "e0003", Host: "gpu-12", Steps: []int64{3}, Dir: run + "/0007", Log: run + "/0007/output.2.log", Started: 1700000050000}},
 				Best:      &BestTrial{Trial: 7, Metric: 0.83, Params: params, Epochs: 5, Dir: run + "/0007", Checkpoint: run + "/0007/checkpoints/1/step-3"},
 				Executors: []ExecutorStatus{{Executor: "e0003", Container: "container_1700000000000_0007_01_000003", Node: "gpu-12:8042", Host: "gpu-12", GPUs: []string{"GPU-7f1e6a0e-0000-0000-0000-000000000001"}, State: "BUSY", Trial: "0007/2", Trials: 4}},
 				Counters:  Counters{Epochs: 40, EpochsWasted: 1, EpochsResumed: 3, Attempts: 8, Lost: 1, Promotions: 1, Checkpoints: 9, BusyMS: 41000, IdleMS: 900},
+			},
+		},
+		{
+			"summary", "The experiment without its tables, for those who ask again and again.", "GET", "/v1/experiments/application_1700000000000_0007_1/summary", nil,
+			200, &ExperimentSummary{
+				ID: "application_1700000000000_0007_1", Name: "digits", State: ExperimentRunning, Metric: "accuracy", Planned: 24, Ended: 9, Started: 1700000000000,
+				Best:     &BestTrial{Trial: 7, Metric: 0.83, Params: params, Epochs: 5, Dir: run + "/0007", Checkpoint: run + "/0007/checkpoints/1/step-3"},
+				Counters: Counters{Epochs: 40, Attempts: 8},
 			},
 		},
 		{"stop", "A person ends the experiment.", "POST", "/v1/experiments/application_1700000000000_0007_1/stop", &StopExperiment{Reason: "good enough"}, 202, &StoppedExperiment{State: ExperimentKilled}},

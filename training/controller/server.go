@@ -36,6 +36,7 @@ var routes = []route{
 	{"POST /v1/trials/{trial}/{attempt}/final", security.ContainersOnly, (*controller).serveFinal},
 	{"GET /v1/experiments", security.Owner, (*controller).serveExperiments},
 	{"GET /v1/experiments/{id}", security.Owner, (*controller).serveStatus},
+	{"GET /v1/experiments/{id}/summary", security.Owner, (*controller).serveSummary},
 	{"GET /v1/experiments/{id}/events", security.Owner, (*controller).serveEvents},
 	{"POST /v1/experiments/{id}/stop", security.Owner, (*controller).serveStop},
 }
@@ -254,6 +255,7 @@ func (c *controller) serveRegister(w http.ResponseWriter, r *http.Request, conta
 			Executor: e.ID, Experiment: x.ID, LeaseMS: c.times.Lease.Milliseconds(), ReportMS: c.times.Report.Milliseconds(),
 			ControllerAttempt: x.Attempt, Directory: x.Directory, Entry: x.spec.Entry, Mode: x.spec.ExecutorMode, Preload: x.spec.Preload,
 			Arguments: x.spec.Arguments, Metric: x.spec.Metric, Direction: x.spec.Direction, StopGraceMS: x.spec.StopGrace.D().Milliseconds(),
+			MetricOptional: x.spec.Optimizer.Type == training.None,
 		}
 		if x.spec.Code != nil {
 			out.CodeDir = codeDir
@@ -463,6 +465,19 @@ func (c *controller) serveStatus(w http.ResponseWriter, r *http.Request, _ strin
 		return err
 	}
 	answer(w, 200, c.status(r.URL.Query().Get("curves") != "0"))
+	return nil
+}
+
+func (c *controller) serveSummary(w http.ResponseWriter, r *http.Request, _ string) error {
+	if err := c.named(r); err != nil {
+		return err
+	}
+	var s ExperimentSummary
+	c.view(func(x *experiment) { s = x.summary() })
+	if s.Reason == "" && s.State == ExperimentRunning {
+		s.Reason = c.fleet.reason()
+	}
+	answer(w, 200, s)
 	return nil
 }
 

@@ -86,17 +86,15 @@ func (x *experiment) counters(now training.Millis) Counters {
 
 // progress is the share of the configurations that need no more work.
 func (x *experiment) progress() float32 {
-	done := 0
-	for _, t := range x.Trials {
-		if t.State.Final() || t.State == training.Paused {
-			done++
-		}
-	}
-	return float32(done) / float32(max(x.optimizer.Planned(), 1))
+	return float32(x.Concluded) / float32(max(x.optimizer.Planned(), 1))
 }
 
+// summary is the experiment without its tables. Its size does not depend on the number of trials.
 func (x *experiment) summary() ExperimentSummary {
-	return ExperimentSummary{State: x.State, Reason: x.Reason, Best: x.best(), Counters: x.counters(x.Now)}
+	return ExperimentSummary{
+		ID: x.ID, Name: x.spec.Name, State: x.State, Reason: x.Reason, Metric: x.spec.Metric, Planned: x.optimizer.Planned(), Ended: x.Concluded,
+		Started: x.Created, Finished: x.Done, Best: x.best(), Counters: x.counters(x.Now),
+	}
 }
 
 // status is the whole experiment.
@@ -104,7 +102,7 @@ func (x *experiment) status(now training.Millis, curves bool) ExperimentStatus {
 	s := ExperimentStatus{
 		ID: x.ID, Name: x.spec.Name, Project: x.spec.Project, User: x.User, Application: x.Application, State: x.State, Reason: x.Reason,
 		Directory: x.Directory, Optimizer: x.spec.Optimizer.Type, Metric: x.spec.Metric, Direction: x.spec.Direction,
-		Started: x.Created, Finished: x.Done, ControllerAttempt: x.Attempt, Event: x.N, Planned: x.optimizer.Planned(),
+		Seed: x.spec.RandomSeed(), Started: x.Created, Finished: x.Done, ControllerAttempt: x.Attempt, Event: x.N, Planned: x.optimizer.Planned(),
 		Trials: make([]TrialStatus, 0, len(x.Trials)), Best: x.best(), Executors: make([]ExecutorStatus, 0, len(x.Executors)), Counters: x.counters(now),
 	}
 	for _, t := range x.Trials {
@@ -245,10 +243,14 @@ func restore(data []byte) (x *experiment, offset int64, err error) {
 	if err := x.prepare(); err != nil {
 		return nil, 0, err
 	}
-	if err := x.optimizer.Restore(f.Optimizer); err != nil {
+	tried := make([]training.Params, len(x.Trials))
+	for i, t := range x.Trials {
+		tried[i] = t.Params
+	}
+	if err := x.optimizer.Restore(f.Optimizer, tried); err != nil {
 		return nil, 0, err
 	}
-	for _, id := range x.Completed {
+	for _, id := range x.Compared {
 		t := x.trial(id)
 		if t == nil {
 			return nil, 0, fmt.Errorf("snapshot names trial %v, which it does not have", id)

@@ -30,6 +30,7 @@ import (
 //	unborn C on NODE REASON       a container ended before its executor began
 //	stop USER REASON
 //	forgive NODE
+//	resume APPLICATION USER       another application goes on, without the executors of the last one
 //	advance DURATION              time passes; what is due then happens
 //	trials | executors | counters | wanted
 //
@@ -100,6 +101,15 @@ func (s *story) took(e *entry, err error) error {
 		s.t.Fatal(err)
 	}
 	s.entries = append(s.entries, decoded)
+	resting := 0
+	for _, t := range s.x.Trials {
+		if t.State.Final() || t.State == training.Paused {
+			resting++
+		}
+	}
+	if resting != s.x.Concluded {
+		s.t.Errorf("entry %d: %d trials have ended or are paused, %d are counted", e.N, resting, s.x.Concluded)
+	}
 	snap, err := s.x.snapshot(0)
 	if err != nil {
 		s.t.Fatal(err)
@@ -120,6 +130,7 @@ func (s *story) replay() {
 				s.t.Fatal(err)
 			}
 		}
+		x.compare = cut%2 == 0 // the search is deterministic; a controller adopts what is written
 		for _, e := range s.entries[cut:] {
 			b, _ := json.Marshal(e) // apply may write into an entry
 			var c entry
@@ -171,7 +182,7 @@ func (s *story) command(line string) string {
 		if err != nil {
 			return fail(err)
 		}
-		if err := s.took(s.x.propose(s.now, &entry{Created: &created{Version: 1, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})); err != nil {
+		if err := s.took(s.x.propose(s.now, &entry{Created: &created{Version: journalVersion, ID: "app_1", Application: "app", User: "ann", Directory: "/e", Spec: spec}})); err != nil {
 			return fail(err)
 		}
 		if err := s.took(s.x.propose(s.now, &entry{Started: &started{Attempt: 1}})); err != nil {
@@ -286,6 +297,14 @@ func (s *story) command(line string) string {
 		return show("%s%s", s.x.State, prefixed(" — ", s.x.Reason))
 	case "stop":
 		if err := s.took(s.x.propose(s.now, &entry{Stopped: &stopped{f[1], strings.Join(f[2:], " ")}})); err != nil {
+			return fail(err)
+		}
+		return ""
+	case "resume": // resume APP USER
+		if err := s.took(s.x.propose(s.now, &entry{Resumed: &resumed{Application: f[1], User: f[2]}})); err != nil {
+			return fail(err)
+		}
+		if err := s.took(s.x.propose(s.now, &entry{Started: &started{Attempt: 1}})); err != nil {
 			return fail(err)
 		}
 		return ""

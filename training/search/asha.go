@@ -47,7 +47,7 @@ type placed struct {
 
 func newASHA(s *training.Spec) *asha {
 	a := &asha{
-		sampler: newSampler(s.Space, s.Seed), direction: s.Direction, eta: s.Optimizer.Eta, budgets: s.Optimizer.Rungs(),
+		sampler: newSampler(s.Space, s.RandomSeed()), direction: s.Direction, eta: s.Optimizer.Eta, budgets: s.Optimizer.Rungs(),
 		at: map[training.TrialID]int{}, running: map[training.TrialID]bool{},
 	}
 	a.trials = min(s.Trials, a.sampler.size())
@@ -95,7 +95,34 @@ func (a *asha) suggestion(id training.TrialID, p training.Params, k int) Suggest
 	return Suggestion{Trial: id, Params: p, Budget: a.budgets[k], Last: k == len(a.budgets)-1, Promotion: k > 0}
 }
 
+func (a *asha) Adopt(s Suggestion) {
+	a.running[s.Trial] = true
+	if !s.Promotion {
+		a.issued = max(a.issued, int(s.Trial))
+		a.at[s.Trial] = 0
+		a.sampler.take(s.Trial, s.Params)
+		return
+	}
+	k := slices.Index(a.budgets, s.Budget)
+	if k < 1 {
+		k = min(a.at[s.Trial]+1, len(a.rungs)-1)
+	}
+	a.at[s.Trial] = k
+	if k == 0 { // there is one rung only
+		return
+	}
+	for i := range a.rungs[k-1].Done {
+		if p := &a.rungs[k-1].Done[i]; p.Trial == s.Trial {
+			p.Promoted = true
+		}
+	}
+}
+
 func (a *asha) Observe(e Event) {
+	if _, suggested := a.at[e.Trial]; e.Kind == Resumed && suggested {
+		a.running[e.Trial] = true
+		return
+	}
 	if e.Kind == Reported || !a.running[e.Trial] {
 		return
 	}
@@ -137,7 +164,7 @@ func (a *asha) Snapshot() ([]byte, error) {
 	return json.Marshal(ashaState{a.issued, a.running, a.at, a.rungs})
 }
 
-func (a *asha) Restore(data []byte) error {
+func (a *asha) Restore(data []byte, tried []training.Params) error {
 	s := ashaState{Running: map[training.TrialID]bool{}, At: map[training.TrialID]int{}}
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err
@@ -145,8 +172,6 @@ func (a *asha) Restore(data []byte) error {
 	rungs := make([]rung, len(a.budgets))
 	copy(rungs, s.Rungs)
 	a.issued, a.running, a.at, a.rungs = s.Issued, s.Running, s.At, rungs
-	if a.issued > 0 && a.sampler.finite {
-		a.sampler.draw(training.TrialID(a.issued))
-	}
+	takeAll(a.sampler, tried)
 	return nil
 }

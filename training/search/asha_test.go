@@ -67,6 +67,38 @@ func TestASHAPromotesTheBestThirdOfEachRung(t *testing.T) {
 	}
 }
 
+// With promotable trials in two rungs the highest rung goes first (algorithm 2 of the paper).
+func TestASHAPromotesFromTheHighestRungFirst(t *testing.T) {
+	o := optimizer(t, spec(t, `{"entry": "m:f", "optimizer": {"type": "asha", "eta": 2, "r_max": 4}, "trials": 8, "space": {"x": ["DOUBLE", [0, 1]]}}`))
+	for id := training.TrialID(1); id <= 8; id++ {
+		if s, v := o.Next(); v != Suggest || s.Trial != id {
+			t.Fatal(s, v)
+		}
+	}
+	end := func(id training.TrialID, epochs int) {
+		o.Observe(Event{Kind: Finished, Trial: id, Epochs: epochs, Value: float64(id)})
+	}
+	promoted := func(id training.TrialID, budget int) {
+		t.Helper()
+		if s, v := o.Next(); v != Suggest || s.Trial != id || s.Budget != budget || !s.Promotion {
+			t.Fatalf("got %+v %v, want trial %v to %d", s, v, id, budget)
+		}
+	}
+	for id := training.TrialID(1); id <= 4; id++ {
+		end(id, 1)
+	}
+	promoted(4, 2)
+	promoted(3, 2)
+	end(4, 2)
+	end(3, 2) // rung 1: 4 may go on
+	for id := training.TrialID(5); id <= 8; id++ {
+		end(id, 1) // rung 0: 8 and 7 may go on
+	}
+	promoted(4, 4)
+	promoted(8, 2)
+	promoted(7, 2)
+}
+
 func TestASHAWithOneRungIsRandomSearch(t *testing.T) {
 	o := optimizer(t, spec(t, `{"entry": "m:f", "optimizer": {"type": "asha", "r_min": 4, "r_max": 4}, "trials": 2, "space": {"x": ["DOUBLE", [0, 1]]}}`))
 	for range 2 {

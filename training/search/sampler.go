@@ -10,8 +10,17 @@ import (
 // source yields the configuration of trial n, in order of n; ok is false when there is none any more.
 type source interface {
 	draw(n training.TrialID) (p training.Params, ok bool)
-	// left bounds how many configurations there are.
+	// take notes that trial n has this configuration, whoever drew it. Called in order of n.
+	take(n training.TrialID, p training.Params)
+	// size bounds how many configurations there are.
 	size() int
+}
+
+// takeAll notes the configurations of the trials so far.
+func takeAll(s source, tried []training.Params) {
+	for i, p := range tried {
+		s.take(training.TrialID(i+1), p)
+	}
 }
 
 // sampler draws at random, never the same configuration twice where the space is finite.
@@ -55,6 +64,13 @@ func (s *sampler) draw(n training.TrialID) (training.Params, bool) {
 		s.seen[p.Key()] = true
 	}
 	return p, p != nil
+}
+
+func (s *sampler) take(n training.TrialID, p training.Params) {
+	if s.finite && n > s.drawn {
+		s.drawn = n
+		s.seen[p.Key()] = true
+	}
 }
 
 func (s *sampler) fresh(n training.TrialID) training.Params {
@@ -128,6 +144,8 @@ func (g grid) size() int {
 	return int(n)
 }
 
+func (grid) take(training.TrialID, training.Params) {}
+
 func (g grid) draw(n training.TrialID) (training.Params, bool) {
 	if int(n) > g.size() {
 		return nil, false
@@ -144,6 +162,8 @@ func (l list) size() int {
 	}
 	return len(l.configurations)
 }
+
+func (list) take(training.TrialID, training.Params) {}
 
 func (l list) draw(n training.TrialID) (training.Params, bool) {
 	if len(l.configurations) == 0 {

@@ -54,6 +54,7 @@ const (
 	Finished             // the budget was reached, or the function returned, with Value
 	Stopped              // ended early
 	Failed               // failed or invalid, not tried again
+	Resumed              // ended early, and now runs or waits again: the experiment was resumed
 )
 
 // Event is what an optimizer learns.
@@ -70,6 +71,9 @@ type Event struct {
 type Optimizer interface {
 	// Next suggests what to run. Only Suggest changes the state: asking again after Idle or Done costs nothing.
 	Next() (Suggestion, Verdict)
+	// Adopt takes over a suggestion that was made before, as if Next had just given it: by another process, perhaps by
+	// another version of this program. It is how a search is read back from its journal.
+	Adopt(s Suggestion)
 	// Observe tells what happened. Events of trials that were not suggested are ignored.
 	Observe(Event)
 	// Outlook is how many suggestions Next has to give before it would say Idle or Done; Next suggests exactly while it
@@ -77,16 +81,17 @@ type Optimizer interface {
 	Outlook() int
 	// Planned is how many configurations the search tries in all.
 	Planned() int
-	// Snapshot encodes the state; Restore, on a new optimizer of the same specification, continues from it.
+	// Snapshot encodes the state; Restore, on a new optimizer of the same specification, continues from it. tried are the
+	// configurations suggested so far, that of trial n at n-1.
 	Snapshot() ([]byte, error)
-	Restore([]byte) error
+	Restore(data []byte, tried []training.Params) error
 }
 
 // New makes the optimizer that a specification names. The specification must be valid.
 func New(s *training.Spec) (Optimizer, error) {
 	switch s.Optimizer.Type {
 	case training.Random:
-		return newSequence(newSampler(s.Space, s.Seed), s.Trials, s.MaxEpochs), nil
+		return newSequence(newSampler(s.Space, s.RandomSeed()), s.Trials, s.MaxEpochs), nil
 	case training.Grid:
 		return newSequence(grid{s.Space}, s.Trials, s.MaxEpochs), nil
 	case training.None:

@@ -119,7 +119,9 @@ type world struct {
 	budget  int // epochs of all workers together
 	order   *rand.Rand
 	trace   []string
-	best    float64 // final score of the best trial
+	made    []made
+	adopt   []made // what is adopted instead of asked for
+	best    float64      // final score of the best trial
 	epochs  int
 	started int
 }
@@ -132,6 +134,12 @@ func value(p training.Params, epoch int) float64 {
 	return quality * (1 - math.Exp(-float64(epoch)/4)) * (1 + noise)
 }
 
+// made is a suggestion, and after how many events it was made.
+type made struct {
+	Suggestion
+	step int
+}
+
 type active struct {
 	s      Suggestion
 	from   int
@@ -142,6 +150,7 @@ type active struct {
 // optimizer by its own snapshot after so many events.
 func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
 	params := map[training.TrialID]training.Params{}
+	var tried []training.Params
 	done := map[training.TrialID]int{}
 	var busy []active
 	w.best = math.Inf(-1)
@@ -149,11 +158,19 @@ func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
 		var verdict Verdict
 		for len(busy) < w.workers && (w.budget == 0 || w.epochs < w.budget) {
 			var sug Suggestion
-			if sug, verdict = w.o.Next(); verdict != Suggest {
+			if n := len(w.made); n < len(w.adopt) {
+				if w.adopt[n].step > step {
+					break // there was nothing yet
+				}
+				sug = w.adopt[n].Suggestion
+				w.o.Adopt(sug)
+			} else if sug, verdict = w.o.Next(); verdict != Suggest {
 				break
 			}
+			w.made = append(w.made, made{sug, step})
 			if sug.Params != nil {
 				params[sug.Trial] = sug.Params
+				tried = append(tried, sug.Params)
 				w.started++
 			}
 			w.trace = append(w.trace, fmt.Sprintf("%v to %d %s", sug.Trial, sug.Budget, params[sug.Trial].Key()))
@@ -184,7 +201,7 @@ func (w *world) run(t testing.TB, s *training.Spec, snapshotEvery int) {
 				t.Fatal(err)
 			}
 			w.o = optimizer(t, s)
-			if err := w.o.Restore(b); err != nil {
+			if err := w.o.Restore(b, tried); err != nil {
 				t.Fatal(err)
 			}
 			if again, err := w.o.Snapshot(); err != nil || !bytes.Equal(b, again) {
@@ -228,6 +245,93 @@ func TestReplayFromAnySnapshotSuggestsTheSame(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A search that adopts what another one suggested is that one: it suggests the same from there on.
+func TestAnAdoptedSearchGoesOnAsTheOneThatSuggested(t *testing.T) {
+	for name, doc := range docs {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) {
+				s := spec(t, fmt.Sprintf(doc, 7))
+				order := rapid.Uint64().Draw(rt, "order")
+				play := func(adopt []made) *world {
+					w := &world{o: optimizer(t, s), d: s.Direction, workers: 3, adopt: adopt, order: rand.New(rand.NewPCG(order, 1))}
+					w.run(t, s, 0)
+					return w
+				}
+				first := play(nil)
+				again := play(first.made[:rapid.IntRange(0, len(first.made)).Draw(rt, "adopted")])
+				if diff := cmp.Diff(first.trace, again.trace); diff != "" {
+					rt.Fatal(diff)
+				}
+			})
+		})
+	}
+}
+
+// What was tried is not tried again, also if this version of the sampler would not have drawn it.
+func TestWhatWasAdoptedIsNotTriedAgain(t *testing.T) {
+	for _, doc := range []string{docs["finite"], docs["asha-finite"]} {
+		s := spec(t, fmt.Sprintf(doc, 1))
+		a := optimizer(t, s)
+		var tried []training.Params
+		for i, lr := range []float64{0.4, 0.1, 0.2} {
+			p := training.Params{"lr": training.Float(lr), "k": training.Int(int64(i + 1))}
+			a.Adopt(Suggestion{Trial: training.TrialID(i + 1), Params: p, Budget: 1})
+			tried = append(tried, p)
+		}
+		b, err := a.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored := optimizer(t, s)
+		if err := restored.Restore(b, tried); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range []Optimizer{a, restored} {
+			seen := map[string]bool{}
+			for _, p := range tried {
+				seen[p.Key()] = true
+			}
+			for {
+				n, v := o.Next()
+				if v != Suggest {
+					break
+				}
+				if seen[n.Params.Key()] {
+					t.Fatalf("%s is tried twice", n.Params.Key())
+				}
+				seen[n.Params.Key()] = true
+			}
+			if len(seen) != 36 {
+				t.Errorf("%d of 36 configurations were tried", len(seen))
+			}
+		}
+	}
+}
+
+// The seed is what decides: another one draws other configurations, in every kind of space and search that draws.
+func TestTheSeedDecidesWhatIsDrawn(t *testing.T) {
+	for _, name := range []string{"random", "finite", "asha", "asha-finite"} {
+		draw := func(seed int) (out []string) {
+			o := optimizer(t, spec(t, fmt.Sprintf(docs[name], seed)))
+			for range 10 {
+				s, v := o.Next()
+				if v != Suggest {
+					t.Fatal(v)
+				}
+				out = append(out, s.Params.Key())
+			}
+			return out
+		}
+		one := draw(1)
+		if diff := cmp.Diff(one, draw(1)); diff != "" {
+			t.Errorf("%s: the same seed draws otherwise: %s", name, diff)
+		}
+		if slices.Equal(one, draw(2)) {
+			t.Errorf("%s: seeds 1 and 2 draw the same: %v", name, one)
+		}
 	}
 }
 

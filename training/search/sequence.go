@@ -34,8 +34,18 @@ func (s *sequence) Next() (Suggestion, Verdict) {
 	return Suggestion{}, Done
 }
 
+func (s *sequence) Adopt(x Suggestion) {
+	s.issued = max(s.issued, int(x.Trial))
+	s.running[x.Trial] = true
+	s.source.take(x.Trial, x.Params)
+}
+
 func (s *sequence) Observe(e Event) {
-	if e.Kind != Reported {
+	switch e.Kind {
+	case Reported:
+	case Resumed:
+		s.running[e.Trial] = true
+	default:
 		delete(s.running, e.Trial)
 	}
 }
@@ -53,14 +63,12 @@ func (s *sequence) Snapshot() ([]byte, error) {
 	return json.Marshal(sequenceState{s.issued, s.running})
 }
 
-func (s *sequence) Restore(data []byte) error {
+func (s *sequence) Restore(data []byte, tried []training.Params) error {
 	state := sequenceState{Running: map[training.TrialID]bool{}}
 	if err := json.Unmarshal(data, &state); err != nil {
 		return err
 	}
 	s.issued, s.running = state.Issued, state.Running
-	if s.issued > 0 { // what is taken of a finite space follows from the seed
-		s.source.draw(training.TrialID(s.issued))
-	}
+	takeAll(s.source, tried)
 	return nil
 }

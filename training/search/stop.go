@@ -22,8 +22,8 @@ type TrialView struct {
 
 // EarlyStop ends trials that do worse than others did.
 type EarlyStop interface {
-	// Check is asked after each report of t. finished are the completed trials in the order in which they ended; from
-	// one call to the next it only grows.
+	// Check is asked after each report of t. finished are the trials that completed or were ended by this policy, in the order
+	// in which they ended; from one call to the next it only grows.
 	Check(t TrialView, finished []TrialView, d training.Direction) Decision
 }
 
@@ -43,8 +43,11 @@ type noStop struct{}
 func (noStop) Check(TrialView, []TrialView, training.Direction) Decision { return Decision{} }
 
 // median is the rule of Vizier (Golovin et al., KDD 2017, section 3.1) and Maggy: a trial ends at step s if its best
-// value so far is strictly worse than the median of the completed trials' running means up to step s. Unlike Maggy's it
+// value so far is strictly worse than the median of the finished trials' running means up to step s. Unlike Maggy's it
 // compares at equal steps, not at equal numbers of heartbeats, and trials that ended before s take no part.
+//
+// Those that the rule has ended take part up to the step at which they were, as in Maggy's final store. With survivors
+// alone the bar would rise with each trial that it stops, until it stops nearly all.
 type median struct {
 	min, interval int
 	means         map[int64]*meansAt // a memory of what was computed, by step; finished curves do not change

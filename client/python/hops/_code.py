@@ -1,4 +1,5 @@
 """How a function travels: as a code artifact, a zip of source files with manifest.json, named by its own SHA-256."""
+import ast
 import hashlib
 import inspect
 import io
@@ -59,20 +60,24 @@ def pack(fn):
         if path is None or _installed(path):
             return Artifact("%s:%s" % (fn.__module__, fn.__qualname__), {})
         return Artifact("%s:%s" % (fn.__module__, fn.__qualname__), _top_level(fn.__module__, path))
-    if path and os.path.exists(path) and not _interactive():
+    if path and os.path.exists(path) and not _typed(fn):
         files = _beside(path)
         with open(path, "rb") as f:
             files[MAIN + ".py"] = f.read()
         return Artifact("%s:%s" % (MAIN, fn.__qualname__), files)
-    return Artifact("%s:%s" % (MAIN, fn.__qualname__), {MAIN + ".py": _sources(fn).encode("utf-8")})
+    # It lives in no file: as a pickle it comes back as it is; as source only what is sure to be the same.
+    if cloudpickle():
+        return _pickle(fn, "")
+    return Artifact("%s:%s" % (MAIN, fn.__qualname__), dict(_loaded_beside(), **{MAIN + ".py": _sources(fn).encode("utf-8")}))
 
 
-def pack_file(path, name):
-    """The artifact of a function named in a file, without importing it: path.py and what lies beside it."""
-    files = _beside(path)
-    with open(path, "rb") as f:
-        files[os.path.basename(path)] = f.read()
-    return Artifact("%s:%s" % (os.path.splitext(os.path.basename(path))[0], name), files)
+def cloudpickle():
+    """The module cloudpickle, or None where it is not installed."""
+    try:
+        import cloudpickle as found
+    except ImportError:
+        return None
+    return found
 
 
 def _why_not(fn):
@@ -91,15 +96,43 @@ def _why_not(fn):
 
 
 def _pickle(fn, problem):
+    """A function as a pickle, with the cloudpickle that made it: nothing need be installed on the nodes."""
+    module = cloudpickle()
+    if module is None:
+        raise CodeError("the function cannot be sent: %s (or install cloudpickle here: with it such functions travel)" % problem)
+    files = _loaded_beside()
+    folder = os.path.dirname(module.__file__)
+    _walk(folder, os.path.dirname(folder), files)
     try:
-        import cloudpickle
-    except ImportError:
-        raise CodeError("the function cannot be sent: %s (or install cloudpickle here and on the workers)" % problem) from None
-    return Artifact("cloudpickle:function.pkl", {"function.pkl": cloudpickle.dumps(fn)}, pickled=True)
+        files["function.pkl"] = module.dumps(fn)
+    except Exception as e:  # noqa: B902 - whatever the objects that the function names raise
+        raise CodeError("%s cannot be sent: %s" % (getattr(fn, "__qualname__", fn), e)) from None
+    return Artifact("cloudpickle:function.pkl", files, pickled=True)
 
 
 def _interactive():
     return "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None
+
+
+def _typed(fn):
+    """Whether a function of __main__ was typed at a prompt or into a notebook, so that it is in no file."""
+    return _interactive() or inspect.unwrap(fn).__code__.co_filename.startswith("<")
+
+
+def _loaded_beside():
+    """Modules of the working directory and the script's that are imported: a function that is in no file may use them."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    here = tuple({os.getcwd() + os.sep} | ({os.path.dirname(os.path.abspath(main)) + os.sep} if main else set()))
+    files = {}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if (isinstance(path, str) and path.endswith(".py") and os.path.abspath(path).startswith(here) and module.__name__ != "__main__"
+                and module.__name__.split(".")[0] not in ("hops", "maggy") and not _installed(path)):
+            base = os.path.dirname(os.path.abspath(path))
+            for _ in range(module.__name__.count(".") + (os.path.basename(path) == "__init__.py")):
+                base = os.path.dirname(base)
+            _take(os.path.abspath(path), base, files)
+    return files
 
 
 def _installed(path):
@@ -155,8 +188,8 @@ def _take(full, base, files):
 
 
 def _sources(fn):
-    """A module made of a function's source and, recursively, of what it names: functions, classes, modules, and values
-    that JSON can carry."""
+    """A module made of a function's source and, recursively, of what it names: functions, classes, modules, and values that
+    come back from their literal as they are."""
     parts, seen = [], set()
 
     def add(obj, name):
@@ -173,19 +206,48 @@ def _sources(fn):
             try:
                 source = textwrap.dedent(inspect.getsource(obj))
             except (OSError, TypeError):
-                raise CodeError("the source of %s cannot be found: define it in a file" % name) from None
+                raise CodeError("the source of %s %s cannot be found: define it in a file, or install cloudpickle here: with it what is typed at a "
+                                "prompt travels" % ("class" if isinstance(obj, type) else "function", name)) from None
             for part, value in _globals_of(obj):
                 add(value, part)
             parts.append(source)
             return
-        try:
-            text = json.dumps(obj)
-        except (TypeError, ValueError):
-            raise CodeError("%s uses the global variable %r, a %s that cannot be sent: make it inside the function" % (fn.__name__, name, type(obj).__name__)) from None
-        parts.append("import json as _json\n%s = _json.loads(%r)\n" % (name, text))
+        text = _literal(obj)
+        if text is None:
+            raise CodeError("%s uses the global variable %r, a %s that does not travel unchanged: make it inside the function, pass it as an "
+                            "argument, or install cloudpickle here" % (fn.__name__, name, type(obj).__name__))
+        parts.append("%s = %s\n" % (name, text))
 
     add(fn, fn.__name__)
     return "\n".join(parts)
+
+
+# A value with a longer literal does not belong into source code.
+MAX_LITERAL = 1 << 20
+
+
+def _literal(obj):
+    """The literal of a value made of Python's own types, None for any other."""
+    try:
+        text = repr(obj)
+        if len(text) <= MAX_LITERAL and _same(ast.literal_eval(text), obj):
+            return text
+    except Exception:  # noqa: B902 - repr of somebody's class; literal_eval of what is none
+        pass
+    return None
+
+
+def _same(a, b):
+    """Whether two values are equal with all their types. NaN is not."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(_same(x, y) and _same(a[x], b[y]) for x, y in zip(a, b))
+    if isinstance(a, (set, frozenset)):
+        return a == b and sorted(map(repr, a)) == sorted(map(repr, b))
+    return a == b and isinstance(a, (bool, int, float, complex, str, bytes, type(None)))
 
 
 def _globals_of(obj):

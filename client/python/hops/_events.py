@@ -3,6 +3,8 @@ import socket
 import struct
 import time
 
+from hops import _wire
+
 _MASK = 0xFFFFFFFF
 
 
@@ -47,6 +49,17 @@ def _varint(n):
     return bytes(out)
 
 
+def _float32(value):
+    try:
+        return struct.pack("<f", value)
+    except OverflowError:  # finite, but beyond a float32
+        return struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+
+
+def _text(value):
+    return _wire.text(str(value)).encode("utf-8")
+
+
 def _bytes(field, data):
     return _varint(field << 3 | 2) + _varint(len(data)) + data
 
@@ -63,7 +76,7 @@ def header(wall_time=None):
 
 def scalar(tag, value, step, wall_time=None):
     """A record with one scalar. Summary.Value: 1 tag string, 2 simple_value float."""
-    number = _bytes(1, tag.encode("utf-8")) + struct.pack("<Bf", 2 << 3 | 5, value)
+    number = _bytes(1, _text(tag)) + struct.pack("<B", 2 << 3 | 5) + _float32(value)
     return record(_event(time.time() if wall_time is None else wall_time, step, _bytes(5, _bytes(1, number))))
 
 
@@ -73,12 +86,12 @@ def _value(v):
         return _varint(4 << 3) + _varint(int(v))
     if isinstance(v, (int, float)):
         return struct.pack("<Bd", 2 << 3 | 1, v)
-    return _bytes(3, str(v).encode("utf-8"))
+    return _bytes(3, _text(v))
 
 
 def hparams(params, trial, wall_time=None):
     """The session start of the HParams plugin (tensorboard/plugins/hparams/plugin_data.proto): parameters of one trial."""
-    entries = b"".join(_bytes(1, _bytes(1, k.encode("utf-8")) + _bytes(2, _value(v))) for k, v in sorted(params.items()))
+    entries = b"".join(_bytes(1, _bytes(1, _text(k)) + _bytes(2, _value(v))) for k, v in sorted(params.items()))
     # SessionStartInfo: 1 hparams map, 4 group_name, 5 start_time_secs
     now = time.time() if wall_time is None else wall_time
     start = entries + _bytes(4, str(trial).encode("utf-8")) + struct.pack("<Bd", 5 << 3 | 1, now)

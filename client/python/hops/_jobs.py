@@ -23,7 +23,10 @@ class Jobs:
         backoff = _http.Backoff(self.timeout)
         joiner = "&" if "?" in path else "?"
         target = path + joiner + urllib.parse.urlencode({"user.name": self.user})
-        data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
+        try:
+            data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
+        except ValueError as e:
+            raise JobError("the job cannot be sent: it holds NaN or an infinity, which JSON does not have (%s)" % e) from None
         headers = dict(headers or {})
         if data is not None:
             headers["Content-Type"] = "application/json"
@@ -62,13 +65,13 @@ class Jobs:
         if status >= 300:
             raise JobError("%s: %s" % (job, _text(answer)))
 
-    def proxy(self, job, path):
-        """JSON of the job's application master, or None while (or after) there is none."""
+    def proxy(self, job, path, body=None):
+        """JSON of the job's application master, or None while (or after) there is none. With a body it is posted."""
         try:
-            status, answer = self.call("GET", "/proxy/%s%s" % (job, path), retry_unavailable=False)
+            status, answer = self.call("GET" if body is None else "POST", "/proxy/%s%s" % (job, path), body, retry_unavailable=False)
         except JobError:
             return None
-        return answer if status == 200 else None
+        return answer if status < 300 else None
 
 
 def _parse(answer):

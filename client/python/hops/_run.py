@@ -1,14 +1,18 @@
-"""The trial that this process runs, as seen by user code: reporter, checkpoint, tensorboard ask here.
+"""The trial that this process runs, as seen by user code: reporter, checkpoint, tensorboard ask here. Where no trial
+runs, on a laptop, they get a local one (_local.py).
 
 A trial process talks to its executor over one socket, a JSON object a line. It sends
     {"metric": value, "step": n, "time": seconds}   {"log": text}   {"checkpoint": {...}}   {"final": {...}}
-and receives {"op": "stop", "reason": text} and the answers {"checkpoint": {...}} in the order of the requests.
+and receives {"op": "stop" | "pause" | "checkpoint", "reason": text} and the answers {"checkpoint": {...}} in the order of the requests.
 """
 import json
 import math
+import operator
 import os
 import select
 import time
+
+from hops import _wire
 
 
 class EarlyStopException(Exception):
@@ -23,6 +27,25 @@ class InvalidParams(Exception):
     """Raised by a training function for parameters that make no sense together: the trial is not tried again."""
 
 
+class SubmissionReached(BaseException):
+    """Ends the import of a script by an executor at the call that submits. Not an Exception: scripts catch those."""
+
+
+# Whether this process imports the module of a function that it is to run, and whether that import came to a submission.
+importing = reached = False
+
+
+def submitting(call):
+    """To be called before anything is submitted. Ends the import of a script by an executor; RuntimeError inside a trial."""
+    global reached
+    if importing:
+        reached = True
+        raise SubmissionReached(call)
+    if os.environ.get("HOPS_CONTROLLER") and os.environ.get("HOPS_MAY_SUBMIT") != "1":
+        raise RuntimeError("%s was called by a trial, which may not submit experiments of its own; if it is to, set HOPS_MAY_SUBMIT=1 in "
+                           "the env of the experiment" % call)
+
+
 class Channel:
     """JSON lines over a socket, for one thread."""
 
@@ -30,7 +53,8 @@ class Channel:
         self.sock, self._in = sock, b""
 
     def send(self, message):
-        self.sock.sendall(json.dumps(message).encode("utf-8") + b"\n")
+        # Both ends are Python: NaN and the infinities stay numbers here. The executor encodes them for the controller.
+        self.sock.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     def receive(self, timeout=None):
         """The next message; None when none comes in time; EOFError when the other end is gone."""
@@ -59,30 +83,40 @@ class Trial:
         self.fs = fs
         self._channel = channel
         self._last_step = None
-        self._last_metric = None
+        self.last_metric = None
         self._stop = None
+        self._wanted = False  # a checkpoint was asked for, and none has been saved since
 
     def broadcast(self, metric, step=None):
         """Report the metric at a step; steps count up by themselves when none is given. EarlyStopException: stop now."""
         value = number(metric)
         if step is None:
             step = self.resume_step + 1 if self._last_step is None else self._last_step + 1
-        if isinstance(step, bool) or not isinstance(step, int):
-            raise ValueError("step is %r, not a whole number" % (step,))
+        step = whole_number(step)
         if self._last_step is not None and step < self._last_step:
             raise ValueError("step %d was reported after step %d: steps must not go backwards" % (step, self._last_step))
-        self._last_step, self._last_metric = step, value
-        self._channel.send({"metric": value, "step": step, "time": time.time()})
-        self._listen(0)
+        self._last_step, self.last_metric = step, value
+        self._report(value, step)
         if self._stop is not None:
             raise EarlyStopException(value)
+
+    def _report(self, value, step):
+        self._channel.send({"metric": value, "step": step, "time": time.time()})
+        self._listen(0)
 
     def log(self, message):
         self._channel.send({"log": str(message)})
 
+    def checkpoint_requested(self):
+        """Whether a checkpoint is wanted now, because the container will be taken away."""
+        if self._channel is not None:
+            self._listen(0)
+        return self._wanted
+
     def commit_checkpoint(self, step, uri, files, metric):
         """Have the controller record a checkpoint that lies in the filesystem. Returns when it has."""
         self._channel.send({"checkpoint": {"step": step, "uri": uri, "files": files, "metric": None if metric is None else number(metric)}})
+        self._wanted = False
         while True:
             answer = self._channel.receive()
             if "checkpoint" in answer:
@@ -104,19 +138,35 @@ class Trial:
     def _take(self, message):
         if message.get("op") in ("stop", "pause"):
             self._stop = message
+        elif message.get("op") == "checkpoint":
+            self._wanted = True
 
 
 def number(value):
-    """A metric as float. Numbers of numpy, torch and others that convert are taken; text, NaN and None are not."""
+    """A metric as float. Numbers of numpy, torch and others that convert are taken; text, NaN and None are not. Infinities
+    are: the controller names them, by the step at which they were reported."""
     if isinstance(value, (str, bytes, bool)) or value is None:
         raise ValueError("the metric is %r, not a number" % (value,))
     try:
-        value = float(value)
+        value = _wire.as_float(value)
     except (TypeError, ValueError):
         raise ValueError("the metric is a %s, not a number" % type(value).__name__) from None
     if math.isnan(value):
         raise ValueError("the metric is NaN: the training diverged (smaller learning rate?) or divided by zero")
     return value
+
+
+def whole_number(step):
+    """A step as int, of whatever library. ValueError: it is none, or beyond 64 bits."""
+    try:
+        if isinstance(step, bool):
+            raise TypeError
+        step = operator.index(step)
+    except TypeError:
+        raise ValueError("step is %r, not a whole number" % (step,)) from None
+    if not -1 << 63 <= step < 1 << 63:
+        raise ValueError("step is beyond 64 bits")
+    return step
 
 
 _current = None
@@ -127,25 +177,22 @@ def set_current(trial):
     _current = trial
 
 
-def current(what):
-    """The running trial. RuntimeError outside of one."""
+def current():
+    """The running trial; outside of the cluster one whose files are local."""
+    global _current
     if _current is None:
-        raise RuntimeError("%s works inside a running trial only%s" % (what, "" if os.environ.get("HOPS_CONTAINER_ID") else
-                                                                      "; this program was started by hand"))
+        from hops import _local
+        _current = _local.Trial()
     return _current
 
 
-def running():
-    return _current is not None
-
-
 class Reporter:
-    """What a training function gets as its parameter `reporter`."""
+    """What a training function gets as its parameter `reporter`. One made by hand reports to the screen, where no trial runs."""
 
     def broadcast(self, metric, step=None):
         """Report the metric of a step (epoch). Raises EarlyStopException when the trial is to stop."""
-        current("reporter.broadcast").broadcast(metric, step)
+        current().broadcast(metric, step)
 
     def log(self, message, jupyter=False):
         """Add a line to the trial's log."""
-        current("reporter.log").log(message)
+        current().log(message)

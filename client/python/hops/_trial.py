@@ -1,5 +1,6 @@
 """One trial in its own process: find the function, bind its arguments, run it, say how it ended."""
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -11,9 +12,27 @@ import sys
 import tempfile
 import traceback
 
-from hops import _run, _webhdfs
+from hops import _run, _webhdfs, _wire
 
 _setup = None
+
+# Room for what a function returns; the controller takes 256 KiB.
+MAX_OUTPUTS = 200 << 10
+
+
+class ArgumentMismatch(TypeError):
+    """The function's parameters and the trial's arguments do not go together."""
+
+
+class FunctionMissing(AttributeError):
+    """The module has no function of the name."""
+
+
+class MetricMissing(KeyError):
+    """The function returned a dict without the metric."""
+
+    def __str__(self):
+        return self.args[0]
 
 
 def prepare(setup):
@@ -28,11 +47,45 @@ def prepare(setup):
         for name in setup.get("preload") or []:
             importlib.import_module(name)
         module = setup["entry"].split(":", 1)[0]
-        if module != "cloudpickle":  # unpickled inside the trial's process only
-            importlib.import_module(module)
+        if module == "cloudpickle":  # unpickled inside the trial's process only
+            _check_pickle(setup)
+        else:
+            _import(module)
     except BaseException as e:  # noqa: B902 - user code may raise anything, SystemExit too
         return _describe(e)
     return None
+
+
+def _import(name):
+    """Import the module of the function. A script without `if __name__ == "__main__":` comes to the call that submitted
+    this experiment: there its import ends, and what is defined above the call is used."""
+    if "." in name:
+        importlib.import_module(name.rpartition(".")[0])
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError("No module named %r" % name, name=name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # stays there, which importlib would not grant a module whose import an exception ended
+    _run.importing = True
+    try:
+        spec.loader.exec_module(module)
+    except _run.SubmissionReached:
+        pass
+    finally:
+        _run.importing = False
+
+
+def _check_pickle(setup):
+    """A pickle is for the version of Python that made it."""
+    try:
+        with open(os.path.join(setup["code_dir"], "manifest.json")) as f:
+            made = json.load(f).get("python")
+    except (OSError, ValueError):
+        return
+    here = "%d.%d" % sys.version_info[:2]
+    if made and made != here:
+        raise RuntimeError("the function was pickled by Python %s and cannot be read by Python %s of %s: name an interpreter of that version "
+                              "(python=...), or define the function in a file" % (made, here, sys.executable))
 
 
 def run_and_exit(sock, output, problem):
@@ -101,9 +154,13 @@ def find(entry):
         import cloudpickle
         with open(os.path.join(_setup["code_dir"], qualname), "rb") as f:
             return cloudpickle.load(f)
-    found = importlib.import_module(name)
+    found = sys.modules.get(name) or importlib.import_module(name)
     for part in qualname.split("."):
-        found = getattr(found, part)
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise FunctionMissing("%s is not defined in %s%s" % (qualname, os.path.basename(getattr(found, "__file__", None) or name),
+                                                                " above its first search" if _run.reached else "")) from None
     return found
 
 
@@ -125,59 +182,79 @@ def bind(fn, trial, arguments):
         if p.kind is p.VAR_POSITIONAL or p.kind is p.VAR_KEYWORD:
             continue
         if p.kind is p.POSITIONAL_ONLY:
-            raise TypeError("%s: parameter %s must not be positional only: arguments are bound by name" % (fn.__name__, name))
+            raise ArgumentMismatch("%s: parameter %s must not be positional only: arguments are bound by name" % (fn.__name__, name))
         if name in available and not (name == "budget" and available[name] is None and p.default is not p.empty):
             bound[name] = available[name]
         elif p.default is p.empty:
             missing.append(name)
     if missing:
-        raise TypeError("%s wants %s; the trial has %s" % (fn.__name__, ", ".join(missing), ", ".join(sorted(available))))
+        raise ArgumentMismatch("%s wants %s; the trial has %s" % (fn.__name__, ", ".join(missing), ", ".join(sorted(available))))
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         bound.update({k: v for k, v in trial.params.items() if k not in bound})
     unused = [k for k in trial.params if k not in bound and "hparams" not in bound]
     if unused:
-        raise TypeError("%s does not take the hyperparameter %s: add a parameter of that name, or **hparams" % (fn.__name__, ", ".join(sorted(unused))))
+        raise ArgumentMismatch("%s does not take the hyperparameter %s: add a parameter of that name, or **hparams" % (fn.__name__, ", ".join(sorted(unused))))
     return bound
 
 
 def outcome(result, key, trial, order):
-    """How a function that returned has ended: its metric and outputs."""
-    outputs, metric = {}, None
-    if isinstance(result, dict):
-        for name, value in result.items():
-            if isinstance(value, str) and value and os.path.isfile(value):
-                with open(value, "rb") as f:
-                    trial.fs.create(_webhdfs.join(order["dirs"]["trial"], os.path.basename(value)), f.read(), overwrite=True)
-                os.remove(value)
-                outputs[str(name)] = os.path.basename(value)
-            elif isinstance(value, (bool, str)) or value is None:
-                outputs[str(name)] = value
-            else:
-                outputs[str(name)] = _run.number(value)
-        if key in outputs:
-            metric = _run.number(outputs[key])
-        elif len(outputs) == 1:
-            only = next(iter(outputs.values()))
-            metric = only if isinstance(only, (int, float)) and not isinstance(only, bool) else None
-        elif outputs and trial._last_metric is None:
-            raise KeyError("the function returned %s, none of which is the metric %r" % (", ".join(sorted(outputs)), key))
-    elif result is not None:
+    """How a function that returned has ended: its metric and outputs. Only the metric can be a mistake."""
+    if result is None:
+        return {"metric": None, "outputs": {}}
+    if not isinstance(result, dict):
         metric = _run.number(result)
-        outputs = {key: metric}
-    return {"metric": metric, "outputs": outputs}
+        return {"metric": metric, "outputs": {key: metric}}
+    outputs, metric = {}, None
+    for name, value in result.items():
+        if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value and os.path.isfile(value):
+            with open(value, "rb") as f:
+                trial.fs.create(_webhdfs.join(order["dirs"]["trial"], os.path.basename(value)), f.read(), overwrite=True)
+            os.remove(value)
+            value = os.path.basename(value)
+        outputs[_wire.text(str(name))] = _wire.plain(value)
+    if key in result:
+        metric = _run.number(result[key])
+    elif key == "metric" and len(result) == 1:
+        # Nobody named a metric, as in HopsML: the only value is it, if it is a number.
+        only = next(iter(result.values()))
+        metric = _run.number(only) if isinstance(only, (int, float)) and not isinstance(only, bool) else None
+    elif trial.last_metric is None and not (key == "metric" and _setup.get("metric_optional")):
+        raise MetricMissing("the function returned a dict with %s; the metric is %r" % (", ".join(sorted(map(repr, outputs))) or "nothing", key))
+    return {"metric": metric, "outputs": _shortened(outputs)}
+
+
+def _shortened(outputs):
+    """Outputs of a size that the controller takes: the largest ones are cut."""
+    sizes = {name: len(json.dumps(value)) + len(name) for name, value in outputs.items()}
+    for name in sorted(sizes, key=sizes.get, reverse=True):
+        if sum(sizes.values()) <= MAX_OUTPUTS:
+            break
+        outputs[name] = "%s… (%d bytes; write it to a file)" % (str(outputs[name])[:200], sizes[name])
+        print("the output %r has %d bytes, too many to keep; write it to a file" % (name, sizes[name]), file=sys.stderr)
+        sizes[name] = len(json.dumps(outputs[name])) + len(name)
+    return outputs
 
 
 def _describe(e):
     text = "".join(traceback.format_exception(type(e), e, e.__traceback__))
-    error = {"type": type(e).__name__, "message": (str(e) or type(e).__name__).split("\n")[0][:500], "traceback": text}
-    if isinstance(e, ValueError) and str(e).startswith("the metric is"):
-        error["type"] = "MetricNotFinite" if "NaN" in str(e) else "MetricNotNumber"
-    elif isinstance(e, ValueError) and "must not go backwards" in str(e):
+    error = {"type": type(e).__name__, "message": (_wire.described(e) or type(e).__name__).split("\n")[0][:500], "traceback": text}
+    if isinstance(e, ValueError) and error["message"].startswith("the metric is"):
+        error["type"] = "MetricNotFinite" if "NaN" in error["message"] else "MetricNotNumber"
+    elif isinstance(e, ValueError) and "must not go backwards" in error["message"]:
         error["type"] = "StepBackwards"
     elif isinstance(e, _run.InvalidParams):
         error["type"] = "InvalidParameters"
+    elif isinstance(e, FunctionMissing) and _run.reached:
+        error["remedy"] = 'an executor imports the script down to its first search: define the function above it, or put the searches under if __name__ == "__main__":'
+    elif isinstance(e, MetricMissing):
+        error["remedy"] = "return it under that key, or name the metric (optimization_key, metric)"
+    elif isinstance(e, SyntaxError):
+        error.update(type="SyntaxError", message="%s, in line %s of %s" % (error["message"], e.lineno, os.path.basename(e.filename or "")))
+    elif isinstance(e, SystemExit):
+        error.update(type="FunctionExited", message="the function called sys.exit(%s)" % ("" if e.code is None else _wire.described(e.code)[:400]),
+                     remedy="return the metric, or raise an exception")
     elif isinstance(e, ModuleNotFoundError):
-        error["remedy"] = "install %s for %s on the nodes, or put it beside the script" % (e.name, sys.executable)
+        error["remedy"] = "install %s for %s on the nodes, name another interpreter (python=..., as that of a venv), or put the module beside the script" % (e.name, sys.executable)
     return error
 
 

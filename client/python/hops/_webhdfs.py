@@ -1,6 +1,6 @@
 """A WebHDFS client with failover, on the standard library alone."""
+import collections
 import json
-import os
 import posixpath
 import threading
 import urllib.parse
@@ -223,47 +223,65 @@ def _problem(answer):
 
 class Appender:
     """A growing file (log, events): add() keeps bytes, flush() appends them, and what could not be written stays for the
-    next flush. Only one Appender may write a file."""
+    next flush. Only one Appender may write a file.
 
-    def __init__(self, fs, path, limit=64 << 20):
-        self.fs, self.path, self.limit = fs, path, limit
-        self.dropped = 0
+    Of what comes faster than it is written, at most limit bytes are kept: the first half and the last. A file ends at total
+    bytes; of what comes after that the last limit/2 are kept and written by the last flush. A line in the file says how much
+    is missing at its place."""
+
+    def __init__(self, fs, path, limit=64 << 20, total=1 << 30):
+        self.fs, self.path, self.limit, self.total = fs, path, limit, total
         self._lock = threading.Lock()
-        self._pending = []
-        self._size = 0
+        self._head, self._head_size = [], 0
+        self._tail, self._tail_size = collections.deque(), 0
+        self._missing = 0  # bytes between head and tail
+        self._written = 0
         self._made = False
 
     def add(self, data):
         with self._lock:
-            if self._size + len(data) > self.limit:
-                self.dropped += len(data)
+            if not self._tail and self._head_size + len(data) <= min(self.limit // 2, self.total - self._written):
+                self._head.append(data)
+                self._head_size += len(data)
                 return
-            self._pending.append(data)
-            self._size += len(data)
+            if len(data) > self.limit // 2:
+                cut = len(data) - self.limit // 2
+                self._missing += cut
+                data = data[cut:]
+            self._tail.append(data)
+            self._tail_size += len(data)
+            while self._tail_size > self.limit // 2:
+                gone = len(self._tail.popleft())
+                self._tail_size -= gone
+                self._missing += gone
 
-    def flush(self):
-        """Write what is pending. Raises OSError when the filesystem does not take it; nothing is lost then."""
+    def flush(self, last=False):
+        """Write what is pending. Raises OSError when the filesystem does not take it; nothing is lost then. last: nothing
+        follows, so that the end of a file beyond its size is written too."""
         with self._lock:
-            data = b"".join(self._pending)
-            self._pending, self._size = [], 0
-        if not data and self._made:
+            end = last or self._written + self._head_size + self._tail_size <= self.total
+            parts, self._head, self._head_size = self._head, [], 0
+            if end and self._tail:
+                if self._missing:
+                    parts.append(b"\n[%d bytes are missing here: more was written than is kept]\n" % self._missing)
+                parts.extend(self._tail)
+                self._tail, self._tail_size, self._missing = collections.deque(), 0, 0
+        data = b"".join(parts)
+        if not data:
             return
         try:
             if not self._made and not self.fs.exists(self.path):
                 self.fs.create(self.path, data)
-            elif data:
+            else:
                 self.fs.append(self.path, data)
             self._made = True
+            self._written += len(data)
         except OSError:
             with self._lock:
-                self._pending.insert(0, data)
-                self._size += len(data)
+                self._head.insert(0, data)
+                self._head_size += len(data)
             raise
 
 
 def join(*parts):
     return posixpath.join(*parts)
-
-
-def local_name(path):
-    return os.path.basename(path.rstrip("/"))

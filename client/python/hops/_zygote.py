@@ -2,7 +2,13 @@
 
 The executor sends it a JSON line {"id": n} with three file descriptors (the trial's socket, its output, the read end of
 a pipe that closes with the executor) and gets {"id": n, "pid": p}; when a trial ends it gets {"id": n, "status": s} with
-the wait status. {"exit": true} ends it.
+the wait status. What else the trial's process group holds then is killed: a child that outlives the function does not hold the
+trial. The first thing that it says is {"fork": true}, or {"spawn": reason} when a process that was forked here could not work:
+then it ends.
+
+CUDA does not survive a fork. torch.cuda.is_available() while a module is imported would initialise it, so PyTorch is told to ask
+NVML instead (PYTORCH_NVML_BASED_CUDA_CHECK; vllm-project/vllm#15951); and since other libraries, or a tensor made at the top of a
+module, initialise it as well, the driver itself is asked after the imports (as vllm does, vllm-project/vllm#44252).
 """
 import ctypes
 import json
@@ -25,9 +31,40 @@ def die_with_parent():
         pass  # not Linux: the container's supervisor kills the tree
 
 
+def cuda_initialised(maps="/proc/self/maps"):
+    """Whether cuInit was called in this process: the driver's library is loaded, and a call that needs it succeeds."""
+    try:
+        with open(maps) as f:
+            loaded = {line.split(None, 5)[5].strip() for line in f if "libcuda.so" in line}
+    except OSError:
+        return False
+    for path in loaded:
+        try:
+            count = ctypes.c_int(0)
+            # CUDA_ERROR_NOT_INITIALIZED is 3.
+            if ctypes.CDLL(path).cuDeviceGetCount(ctypes.byref(count)) == 0:
+                return True
+        except (OSError, AttributeError):
+            continue
+    return False
+
+
+def end_group(pid):
+    """Kill what is left of the process group of a trial whose process has ended but is not waited for: nobody else can have
+    its number yet."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
 def serve(control, setup):
     """Fork trials as asked for on a socket until it closes. setup is the executor's start-up document."""
     problem = _trial.prepare(setup)
+    if cuda_initialised():
+        _send(control, {"spawn": "importing %s has initialised CUDA, which does not survive a fork" % setup["entry"].split(":", 1)[0]})
+        return
+    _send(control, {"fork": True})
     children = {}
     woken_read, woken_write = os.pipe()
     os.set_blocking(woken_write, False)
@@ -40,10 +77,13 @@ def serve(control, setup):
             os.read(woken_read, 4096)
             while children:
                 try:
-                    pid, status = os.waitpid(-1, os.WNOHANG)
+                    ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                    if ended is None:
+                        break
+                    if ended.si_pid in children:
+                        end_group(ended.si_pid)
+                    pid, status = os.waitpid(ended.si_pid, 0)
                 except ChildProcessError:
-                    break
-                if pid == 0:
                     break
                 if pid in children:
                     _send(control, {"id": children.pop(pid), "status": status})
@@ -81,6 +121,7 @@ def _send(control, message):
 def main():
     """Started by the executor: argument 1 is the descriptor of the control socket, standard input the set-up document."""
     die_with_parent()
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     setup = json.loads(sys.stdin.buffer.read().decode("utf-8"))
     serve(socket.socket(fileno=int(sys.argv[1])), setup)

@@ -16,7 +16,7 @@ from hops import _run
 def save(obj, step, metric=None):
     """Save obj at a step (epoch). obj is bytes, a dict of file names to bytes, anything JSON carries, or else is pickled;
     objects with state_dict() are stored by torch.save. Returns the directory."""
-    trial = _run.current("hops.checkpoint.save")
+    trial = _run.current()
     files = _encode(obj)
     fs, final = trial.fs, posixpath.join(trial.checkpoints, "step-%d" % step)
     temporary = final + ".tmp"
@@ -36,9 +36,15 @@ def save(obj, step, metric=None):
     return final
 
 
+def requested():
+    """Whether a checkpoint is wanted now: the container of this trial will be taken away soon. True until save() has saved
+    one. A function that looks once an epoch, or more often, and saves, loses no more than what it did since."""
+    return _run.current().checkpoint_requested()
+
+
 def latest():
     """(step, directory) of the checkpoint that this trial goes on from, or None at its beginning."""
-    trial = _run.current("hops.checkpoint.latest")
+    trial = _run.current()
     return (trial.resume_step, trial.resume_from) if trial.resume_from else None
 
 
@@ -49,7 +55,7 @@ def load(directory=None):
         if found is None:
             return None
         directory = found[1]
-    fs = _run.current("hops.checkpoint.load").fs
+    fs = _run.current().fs
     directory = _path(directory)
     manifest = json.loads(fs.read(posixpath.join(directory, "MANIFEST.json")).decode())
     files = {}

@@ -8,7 +8,9 @@ sequence, lease and fencing, is in docs/reference/executor-protocol.md.
 """
 import json
 import os
+import queue
 import secrets
+import select
 import signal
 import socket
 import subprocess
@@ -17,7 +19,7 @@ import threading
 import time
 import urllib.parse
 
-from hops import VERSION, _cluster, _events, _http, _run, _signature, _webhdfs
+from hops import VERSION, _cluster, _events, _http, _run, _signature, _webhdfs, _wire, _zygote
 
 # How long an executor looks for its controller before it gives up.
 PATIENCE = 600.0
@@ -26,6 +28,13 @@ FLUSH_SECONDS = 2.0
 MAX_REPORT_EVENTS = 500
 # What is printed without an end of the line is kept back up to so many bytes.
 MAX_LINE = 16384
+# How long what a trial's process has left in its pipes is read after its end. A daemon may hold them open for ever.
+LEFTOVER_SECONDS = 1.0
+# How many trials that have ended may wait for their files to be written.
+MAX_UNWRITTEN = 8
+# What the imports of a user's module may take.
+IMPORT_SECONDS = 120
+SLOW_IMPORTS = "the warm interpreter does not start trials: its imports take more than two minutes"
 
 
 class Stale(Exception):
@@ -58,7 +67,7 @@ class Recorder:
 
     def __call__(self, **fact):
         if self._fd is not None:
-            os.write(self._fd, json.dumps(fact).encode("utf-8") + b"\n")
+            os.write(self._fd, _wire.encode(fact) + b"\n")
 
 
 class Controller:
@@ -118,7 +127,7 @@ class Controller:
                 raise Abandoned("no controller answered for %.0f s%s" % (PATIENCE, stranger))
 
     def _call(self, method, target, body):
-        data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
+        data = None if body is None else _wire.encode(body)
         url, number = self.url, 0
 
         def headers():
@@ -162,6 +171,7 @@ class Trial:
         self.metric = controller.setup["metric"]
         self.stale = False
         self.op = None  # the stop or pause that was told to the process
+        self._wished = False  # a checkpoint was asked for
         self.final = None
         self.status = None  # wait status of the process
         self._changed = threading.Condition()
@@ -174,6 +184,7 @@ class Trial:
         self._channel = _run.Channel(ours)
         self._write = threading.Lock()
         self._log_read, self._log_write = os.pipe()
+        self._gone_read, self._gone_write = os.pipe()  # closed when the process has ended
         self._log = _webhdfs.Appender(fs, order["dirs"]["log"])
         self.log_bytes = 0
         name = "%s.attempt-%d" % (_events.file_name(), self.attempt)
@@ -181,7 +192,8 @@ class Trial:
         self._scalars.add(_events.header() + _events.hparams(order["params"], self.name))
 
     def run(self, runner):
-        """Run to the end, and tell the controller how it ended. Returns the final that was sent, or None."""
+        """Run to the end, and tell the controller how it ended. Returns the final that was sent, or None. What is left to be
+        written then, close() writes."""
         readers = [threading.Thread(target=t, daemon=True) for t in (self._read_messages, self._read_log)]
         helpers = [threading.Thread(target=t, daemon=True) for t in (self._report, self._flush_files)]
         self.record(kind="start", trial=self.name, attempt=self.attempt, resume=(self.order.get("resume") or {}).get("step", 0),
@@ -200,9 +212,7 @@ class Trial:
                 self.kill_process()
             for t in readers:
                 t.join()
-            helpers[1].join()
             if not self.stale:
-                self._flush(final=True)
                 final = self._finish()
         except Stale:
             self.stale = True
@@ -213,13 +223,29 @@ class Trial:
                 self._done = True
                 self._changed.notify_all()
             runner.kill(self)
+            helpers[1].join()
         return final
 
+    def close(self):
+        """Write the rest of the log and the event files. Nobody waits for that: the trial's result is recorded already."""
+        self._flush(last=True)
+
     def ended(self, status):
-        """The process has ended with this wait status."""
+        """The process has ended with this wait status, and so has its group."""
         with self._changed:
             self.status = status
             self._changed.notify_all()
+        os.close(self._gone_write)
+        # What the process has sent is there. A daemon that it left may hold the other end of the channel.
+        timer = threading.Timer(LEFTOVER_SECONDS, self._hang_up)
+        timer.daemon = True
+        timer.start()
+
+    def _hang_up(self):
+        try:
+            self._channel.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
     def descriptors(self):
         return [self._theirs.fileno(), self._log_write]
@@ -235,24 +261,32 @@ class Trial:
         while True:
             try:
                 message = self._channel.receive()
+                if message is not None:
+                    self._take_message(message)
             except (EOFError, OSError):
                 with self._changed:
                     self._ended = True
                     self._changed.notify_all()
                 return
-            if "metric" in message:
+            except (ValueError, TypeError, KeyError, RecursionError) as e:  # no value ends the executor
                 with self._changed:
-                    self._made += 1
-                    self._events.append({"seq": self._made, "step": message["step"], "t": int(message["time"] * 1000),
-                                         "metrics": {self.metric: message["metric"]}})
+                    self._failed = self._failed or {"type": "ProtocolError", "message": "a message of the trial's process cannot be read: %s" % e}
                     self._changed.notify_all()
-                self._scalars.add(_events.scalar(self.metric, message["metric"], message["step"], message["time"]))
-            elif "log" in message:
-                self._take_log(message["log"].encode("utf-8") + b"\n")
-            elif "checkpoint" in message:
-                self._send({"checkpoint": self._commit(message["checkpoint"])})
-            elif "final" in message:
-                self.final = message["final"]
+
+    def _take_message(self, message):
+        if "metric" in message:
+            with self._changed:
+                self._made += 1
+                self._events.append({"seq": self._made, "step": message["step"], "t": int(message["time"] * 1000),
+                                     "metrics": {self.metric: message["metric"]}})
+                self._changed.notify_all()
+            self._scalars.add(_events.scalar(self.metric, message["metric"], message["step"], message["time"]))
+        elif "log" in message:
+            self._take_log(_wire.text(message["log"]).encode("utf-8") + b"\n")
+        elif "checkpoint" in message:
+            self._send({"checkpoint": self._commit(message["checkpoint"])})
+        elif "final" in message:
+            self.final = message["final"]
 
     def _commit(self, checkpoint):
         # A checkpoint of step N follows the report of step N.
@@ -312,9 +346,13 @@ class Trial:
                 self.kill_process()
 
     def _obey(self, answer):
-        if answer.get("op") in ("stop", "pause") and not self.op:
+        op = answer.get("op")
+        if op in ("stop", "pause") and not self.op:
             self.op = answer
-            self._send({"op": answer["op"], "reason": answer.get("reason", "")})
+            self._send({"op": op, "reason": answer.get("reason", "")})
+        elif op == "checkpoint" and not self._wished:
+            self._wished = True
+            self._send({"op": op, "reason": answer.get("reason", "")})
 
     def kill_process(self):
         pid = getattr(self, "pid", None)
@@ -362,12 +400,18 @@ class Trial:
         self.log_bytes += len(data)
 
     def _read_log(self):
-        """Take what the process prints, by whole lines, so that the reporter's lines do not fall into them."""
-        rest = b""
+        """Take what the process prints, by whole lines, so that the reporter's lines do not fall into them. After its end only
+        what is there is taken, in a second at most: a daemon that it left may print for ever."""
+        rest, deadline = b"", None
         while True:
+            if deadline is None:
+                if self._gone_read in select.select([self._log_read, self._gone_read], [], [])[0]:
+                    deadline = time.monotonic() + LEFTOVER_SECONDS
+                    continue
+            elif time.monotonic() > deadline or not select.select([self._log_read], [], [], 0)[0]:
+                break
             data = os.read(self._log_read, 65536)
             if not data:
-                os.close(self._log_read)
                 break
             rest += data
             end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
@@ -376,6 +420,8 @@ class Trial:
             if end:
                 self._take_log(rest[:end])
                 rest = rest[end:]
+        os.close(self._log_read)
+        os.close(self._gone_read)
         if rest:
             self._take_log(rest)
 
@@ -386,16 +432,41 @@ class Trial:
             if not self._ended:
                 self._flush()
 
-    def _flush(self, final=False):
+    def _flush(self, last=False):
         for file in (self._log, self._scalars):
-            for _ in range(3 if final else 1):
+            for _ in range(3 if last else 1):
                 if self.stale:
                     return
                 try:
-                    file.flush()
+                    file.flush(last)
                     break
                 except OSError as e:
                     print("trial %s/%d: %s: %s" % (self.name, self.attempt, file.path, e), flush=True)
+
+
+class Writer:
+    """Writes the files of trials that have ended, one after the other, while the next ones run."""
+
+    def __init__(self):
+        self._trials = queue.Queue(MAX_UNWRITTEN)
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def add(self, trial):
+        """Waits while too many trials are unwritten."""
+        self._trials.put(trial)
+
+    def close(self):
+        """Returns when all is written, or could not be."""
+        self._trials.put(None)
+        self._thread.join()
+
+    def _write(self):
+        while True:
+            trial = self._trials.get()
+            if trial is None:
+                return
+            trial.close()
 
 
 class ForkRunner:
@@ -410,18 +481,23 @@ class ForkRunner:
         self._process.stdin.write(json.dumps(setup).encode("utf-8"))
         self._process.stdin.close()
         self._trials, self._started, self._count = {}, {}, 0
+        self._setup, self._forks, self._spawn = setup, False, None
         self._lock = threading.Condition()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def start(self, trial):
         with self._lock:
+            if not self._lock.wait_for(lambda: self._forks or self._spawn, IMPORT_SECONDS):
+                sys.exit(SLOW_IMPORTS)
+            if self._spawn:
+                return self._spawn.start(trial)
             self._count += 1
             number = self._count
             self._trials[number] = trial
         socket.send_fds(self._ours, [json.dumps({"id": number}).encode("utf-8") + b"\n"], trial.descriptors())
         with self._lock:
-            if not self._lock.wait_for(lambda: number in self._started, 120):
-                sys.exit("the warm interpreter does not start trials: its imports take more than two minutes")
+            if not self._lock.wait_for(lambda: number in self._started, IMPORT_SECONDS):
+                sys.exit(SLOW_IMPORTS)
             trial.pid = self._started.pop(number)
 
     def kill(self, trial):
@@ -433,10 +509,19 @@ class ForkRunner:
             try:
                 message = channel.receive()
             except (EOFError, OSError):
+                if self._spawn:
+                    return
                 # Without the warm interpreter there is nothing to do; the container is replaced.
                 print("the warm interpreter has died", flush=True)
                 os._exit(1)
             with self._lock:
+                if "spawn" in message:
+                    print("trials are spawned, not forked: %s; executor_mode: spawn says so from the beginning" % message["spawn"], flush=True)
+                    self._spawn = SpawnRunner(self._setup)
+                self._forks = self._forks or "fork" in message
+                if "spawn" in message or "fork" in message:
+                    self._lock.notify_all()
+                    continue
                 if "pid" in message:
                     self._started[message["id"]] = message["pid"]
                     self._lock.notify_all()
@@ -458,7 +543,12 @@ class SpawnRunner:
         process = subprocess.Popen([sys.executable, "-m", "hops._trial", str(sock), self._setup], stdout=output, stderr=output,
                                    pass_fds=[sock], start_new_session=True)
         trial.pid = process.pid
-        threading.Thread(target=lambda: trial.ended(process.wait()), daemon=True).start()
+        threading.Thread(target=self._wait, args=(trial, process), daemon=True).start()
+
+    def _wait(self, trial, process):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        _zygote.end_group(process.pid)
+        trial.ended(process.wait())
 
     def kill(self, trial):
         trial.kill_process()
@@ -506,7 +596,7 @@ def _work():
     os.environ["ML_ID"] = setup["experiment"]
     print("executor %s of %s on %s" % (setup["executor"], setup["experiment"], urllib.parse.urlsplit(controller.url).netloc), flush=True)
     runner = (SpawnRunner if setup["mode"] == "spawn" else ForkRunner)(setup)
-    fs = _webhdfs.WebHDFS()
+    fs, writer = _webhdfs.WebHDFS(), Writer()
     last = None  # the trial that ended here last, with its final, in case the answer to it was lost
     while True:
         order = controller.next()
@@ -521,9 +611,11 @@ def _work():
             controller.holding = (trial.name, trial.attempt)
             final = trial.run(runner)
             controller.holding = None
+            writer.add(trial)
             last = final and (trial, final)
         elif order["action"] in ("drain", "stop"):
             print("executor %s: %s %s" % (controller.id, order["action"], order.get("reason", "")), flush=True)
+            writer.close()
             return
 
 

@@ -1,7 +1,12 @@
 """Experiments under the names of hops-util-py: launch, random_search, grid_search, and search() for all there is.
 
 A call sends the function to the cluster, waits, shows a line of progress and returns what the decks promise. One
-experiment runs at a time per process.
+experiment runs at a time per process. Ctrl-C (in a notebook: interrupt) ends the waiting, not the search: wait() waits
+again, stop() ends the search, resume() goes on with one that failed or was stopped.
+
+A script needs no `if __name__ == "__main__":`. Executors import it down to its first search, where the import ends.
+
+local() calls a training function here, without a cluster.
 """
 import difflib
 import json
@@ -11,7 +16,9 @@ import sys
 import threading
 import time
 
-from hops import _cluster, _code, _jobs, _webhdfs
+from hops import _cluster, _code, _jobs, _local, _run as _trial_run, _webhdfs
+
+Reporter = _trial_run.Reporter
 
 
 class Direction:
@@ -105,49 +112,144 @@ def _best(result):
 
 
 def _run(fn, spec, name, description, local_logdir, options):
+    _trial_run.submitting("a search")
     if local_logdir:
         raise NotImplementedError("not supported: local_logdir; logs lie in the cluster's filesystem")
+    return _alone(lambda: _Following.submit(fn, dict(spec), name, description, options))
+
+
+def _alone(begin):
     if not _running.acquire(blocking=False):
         raise RuntimeError("an experiment is already running in this process: one at a time")
     try:
-        return _Submission(fn, dict(spec), name, description, options).wait()
+        return begin().wait()
     finally:
         _running.release()
 
 
-class _Submission:
-    """A submitted experiment that is waited for."""
+def wait(experiment, quiet=False):
+    """Wait for an experiment that runs, by its id, and return its result document, with "directory"."""
+    return _alone(lambda: _Following(_job_of(experiment), quiet))
+
+
+def stop(experiment, reason=""):
+    """End an experiment: what its trials found is kept, its result is written, its state is KILLED. Returns at once. ExperimentError:
+    there is none of that id that runs."""
+    running = _Following(_job_of(experiment), True)
+    state = running.state()
+    if state in _jobs.FINAL:
+        raise ExperimentError("%s does not run: it is %s" % (experiment, state))
+    if running.jobs.proxy(running.id, "/v1/experiments/%s/stop" % running.experiment, {"reason": reason}) is None:
+        running.jobs.stop(running.id)  # it waits in its queue, or its controller does not answer
+
+
+def resume(experiment, queue=None, quiet=False):
+    """Go on with an experiment that failed or was stopped, from its journal: trials that ended are kept, trials that were cut
+    short go on from their checkpoints. Waits, and returns the result document, with "directory"."""
+    _trial_run.submitting("resume()")
+    return _alone(lambda: _Following.resume(_job_of(experiment), queue, quiet))
+
+
+def local(train_fn, params=None, budget=None, seed=0, arguments=None, directory=None):
+    """Call a training function here as a trial would be: parameters by name, a reporter that prints, checkpoints and event
+    files in a local directory (default: HOPS_LOCAL_DIR, or a new temporary one). Returns what the function returns."""
+    from hops import _trial
+    trial = _local.Trial(params, budget, seed, directory)
+    before, _trial_run._current = _trial_run._current, trial
+    try:
+        return train_fn(**_trial.bind(train_fn, trial, arguments or {}))
+    finally:
+        _local.flush()
+        _trial_run._current = before
+
+
+def _job_of(experiment):
+    """The job's id, of either id: an experiment is <application>_<run>."""
+    text = str(experiment).rstrip("/").rsplit("/", 1)[-1]
+    return text[:-2] if text.startswith("application_") and text.count("_") == 3 and text.endswith("_1") else text
+
+
+class _Following:
+    """An experiment that is waited for, and the job that runs it."""
 
     # These go into the specification as they are.
-    SPEC = ("env", "arguments", "preload", "seed", "timeout", "trial_timeout", "report_timeout", "stop_grace", "max_epochs", "executor_mode", "retention")
+    SPEC = ("env", "python", "arguments", "preload", "seed", "timeout", "trial_timeout", "report_timeout", "stop_grace", "max_epochs", "executor_mode", "retention")
     OPTIONS = {"executors", "memory", "vcores", "gpus", "queue", "project", "priority", "quiet", *SPEC}
 
-    def __init__(self, fn, spec, name, description, options):
-        for name in sorted(set(options) - self.OPTIONS):
-            near = difflib.get_close_matches(name, self.OPTIONS, 1)
-            raise TypeError("unknown option %s%s; there are %s" % (name, " (did you mean %s?)" % near[0] if near else "", ", ".join(sorted(self.OPTIONS))))
-        options = {**defaults, **options}
+    def __init__(self, experiment, quiet, jobs=None, job=None):
+        """experiment is its id without the run; job, if it is not told, the one that ran it last."""
+        self.experiment, self.quiet = experiment + "_1", quiet
+        self.jobs = jobs or _jobs.Jobs()
         self.fs = _webhdfs.WebHDFS()
-        self.jobs = _jobs.Jobs()
-        self.quiet = options.get("quiet", False)
+        self.id = job or self._where().get("application", experiment)
+
+    def _directory(self):
+        """The directory of the experiment, None if there is none (yet)."""
+        try:
+            projects = self.fs.list("/Projects")
+        except FileNotFoundError:
+            return None
+        for project in projects:
+            path = "/Projects/%s/Experiments/%s" % (project["pathSuffix"], self.experiment)
+            try:
+                if self.fs.exists(path):
+                    return path
+            except PermissionError:
+                continue
+        return None
+
+    def _where(self):
+        """What the controller has left about itself; empty before there was one."""
+        directory = self._directory()
+        try:
+            return json.loads(self.fs.read(directory + "/.controller.json").decode("utf-8")) if directory else {}
+        except FileNotFoundError:
+            return {}
+
+    @classmethod
+    def submit(cls, fn, spec, name, description, options):
+        for option in sorted(set(options) - cls.OPTIONS):
+            near = difflib.get_close_matches(option, cls.OPTIONS, 1)
+            raise TypeError("unknown option %s%s; there are %s" % (option, " (did you mean %s?)" % near[0] if near else "", ", ".join(sorted(cls.OPTIONS))))
+        options = {**defaults, **options}
+        fs = _webhdfs.WebHDFS()
         spec.setdefault("name", name)
         if description:
             spec["description"] = description
         artifact = _code.pack(fn)
         spec["entry"] = artifact.entry
-        spec["code"] = {"uri": store(self.fs, artifact), "sha256": artifact.sha256}
+        spec["code"] = {"uri": store(fs, artifact), "sha256": artifact.sha256}
         spec.setdefault("executors", options["executors"])
         spec.setdefault("resources", {"memory": options["memory"], "vcores": options["vcores"], "gpus": options["gpus"]})
         spec.setdefault("project", options.get("project") or os.environ.get("HOPS_PROJECT") or _cluster.user())
-        for key in self.SPEC:
+        for key in cls.SPEC:
             if key in options:
                 spec.setdefault(key, options[key])
-        job = {"name": spec["name"], "queue": options["queue"], "kind": "experiment", "experiment": spec}
-        if "priority" in options:
-            job["priority"] = options["priority"]
-        self.project = spec["project"]
-        self.id = self.jobs.submit(job, secrets.token_hex(16))
-        self.directory = "/Projects/%s/Experiments/%s_1" % (self.project, self.id)
+        jobs = _jobs.Jobs()
+        job = cls._start(jobs, spec, options["queue"], options.get("priority"))
+        return cls(job, options.get("quiet", False), jobs, job)
+
+    @staticmethod
+    def _start(jobs, spec, queue, priority):
+        job = {"name": spec["name"], "queue": queue, "kind": "experiment", "experiment": spec}
+        if priority is not None:
+            job["priority"] = priority
+        return jobs.submit(job, secrets.token_hex(16))
+
+    @classmethod
+    def resume(cls, experiment, queue, quiet):
+        last = cls(experiment, quiet)
+        directory = last._directory()
+        if directory is None:
+            raise ExperimentError("there is no experiment %s" % experiment)
+        if last.state() not in _jobs.FINAL:
+            raise ExperimentError("%s runs: wait for it with wait(%r), or stop it first" % (experiment, experiment))
+        about = json.loads(last.fs.read(directory + "/experiment.json").decode("utf-8"))
+        job = cls._start(last.jobs, dict(about["spec"], resume=last.experiment), queue or defaults["queue"], None)
+        return cls(experiment, quiet, last.jobs, job)
+
+    def state(self):
+        return self.jobs.get(self.id).get("state")
 
     def wait(self):
         """Follow the experiment to its end and return its result document."""
@@ -157,31 +259,33 @@ class _Submission:
             while True:
                 job = self.jobs.get(self.id)
                 state = job.get("state")
-                live = None if state in _jobs.FINAL else self.jobs.proxy(self.id, "/v1/experiments/%s_1?curves=0" % self.id)
+                live = None if state in _jobs.FINAL else self.jobs.proxy(self.id, "/v1/experiments/%s/summary" % self.experiment)
                 shown = self._show(state, live, shown)
                 if state in _jobs.FINAL:
                     break
                 time.sleep(delay)
                 delay = min(1.0, delay * 1.5)
         except KeyboardInterrupt:
-            print("\nstopping %s" % self.id, file=sys.stderr)
-            self.jobs.stop(self.id)
+            print("\nthe search goes on; to end it: hops experiment stop %s\n(here: experiment.stop(%r); to wait again: experiment.wait(%r))"
+                  % ((self.experiment[:-2],) * 3), file=sys.stderr)
             raise
         if not self.quiet:
             print(file=sys.stderr)
         return self._result(job)
 
     def _result(self, job):
-        try:
-            result = json.loads(self.fs.read(self.directory + "/result.json").decode("utf-8"))
-        except FileNotFoundError:
-            result = {}
+        directory, result = self._directory(), {}
+        if directory is not None:
+            try:
+                result = json.loads(self.fs.read(directory + "/result.json").decode("utf-8"))
+            except FileNotFoundError:
+                pass
         if job.get("state") != "FINISHED" or job.get("final_status", "SUCCEEDED") != "SUCCEEDED":
             raise ExperimentError("%s %s: %s (directory: %s)" % (
-                self.id, job.get("final_status") if job.get("state") == "FINISHED" else job.get("state"), result.get("reason") or job.get("diagnostics") or "no reason given", self.directory))
+                self.id, job.get("final_status") if job.get("state") == "FINISHED" else job.get("state"), result.get("reason") or job.get("diagnostics") or "no reason given", directory))
         if not result:
-            raise ExperimentError("%s has ended, but %s/result.json is not there" % (self.id, self.directory))
-        result["directory"] = self.directory
+            raise ExperimentError("%s has ended, but %s/result.json is not there" % (self.id, directory))
+        result["directory"] = directory
         return result
 
     def _show(self, state, live, shown):
@@ -189,10 +293,8 @@ class _Submission:
             return shown
         line = "%s %s" % (self.id, state)
         if live:
-            trials = live.get("trials") or []
-            ended = sum(t["state"] in ("COMPLETED", "STOPPED", "FAILED", "INVALID", "PAUSED") for t in trials)
             best = live.get("best")
-            line += "  trials %d/%d" % (ended, live.get("planned") or len(trials))
+            line += "  trials %d/%d" % (live["ended"], live["planned"])
             if best:
                 line += "  best %s %.5g (trial %s)" % (live["metric"], best["metric"], best["trial"])
         if line != shown:
@@ -215,4 +317,4 @@ def store(fs, artifact):
 
 
 __all__ = ["Direction", "ExperimentError", "defaults", "launch", "random_search", "grid_search", "differential_evolution", "mirrored",
-           "parameter_server", "collective_all_reduce", "allreduce", "search"]
+           "parameter_server", "collective_all_reduce", "allreduce", "search", "wait", "stop", "resume", "local", "Reporter"]

@@ -11,12 +11,12 @@ _writers = {}
 
 def logdir():
     """Directory of the trial's event files, in the cluster's filesystem."""
-    return _run.current("hops.tensorboard.logdir").logdir
+    return _run.current().logdir
 
 
 def scalar(tag, value, step):
     """Write one scalar into the trial's event file of this function."""
-    trial = _run.current("hops.tensorboard.scalar")
+    trial = _run.current()
     writer = _writers.get(trial.logdir)
     if writer is None:
         name = _events.file_name() + ".user-%d" % trial.attempt

@@ -25,18 +25,23 @@ class SingleRun(AbstractOptimizer):
 
 class Asha(AbstractOptimizer):
     """Asynchronous successive halving (Li et al., MLSys 2020): of the trials that trained resource_min epochs one in
-    reduction_factor goes on, from its checkpoint, to reduction_factor times as many, and so on up to resource_max."""
+    reduction_factor goes on, from its checkpoint, to reduction_factor times as many, and so on up to resource_max.
 
-    def __init__(self, reduction_factor=2, resource_min=1, resource_max=4):
+    What is not given has the platform's defaults, the same as in a study: reduction_factor 3, resource_min 1, and as
+    resource_max the search's max_epochs, without which it must be given. (Maggy's own are 2, 1 and 4: rungs so near to each
+    other that they choose worse than random search does.)"""
+
+    def __init__(self, reduction_factor=None, resource_min=None, resource_max=None):
         for name, value in (("reduction_factor", reduction_factor), ("resource_min", resource_min), ("resource_max", resource_max)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ValueError("%s is %r, not a whole number above 0" % (name, value))
-        if reduction_factor < 2 or resource_max < resource_min:
+        if reduction_factor == 1 or resource_max is not None and resource_max < (resource_min or 1):
             raise ValueError("reduction_factor must be 2 or more and resource_max not below resource_min")
         self.reduction_factor, self.resource_min, self.resource_max = reduction_factor, resource_min, resource_max
 
     def spec(self):
-        return {"type": "asha", "eta": self.reduction_factor, "r_min": self.resource_min, "r_max": self.resource_max}
+        given = {"eta": self.reduction_factor, "r_min": self.resource_min, "r_max": self.resource_max}
+        return {"type": "asha", **{k: v for k, v in given.items() if v is not None}}
 
 
 NAMES = {"randomsearch": RandomSearch, "gridsearch": GridSearch, "asha": Asha, "none": SingleRun}

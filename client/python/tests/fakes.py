@@ -49,12 +49,14 @@ class Fake:
 
 
 class FakeHDFS(Fake):
-    """Namenode and datanode doors over a dict. broken_appends: how many appends write half and break the connection."""
+    """Namenode and datanode doors over a dict. broken_appends: how many appends write half and break the connection. hold: an
+    event that calls about logs wait for."""
 
     def __init__(self):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
         self.standby = False
         self.broken_appends = 0
+        self.hold = None
         super().__init__()
 
     def serve(self, h):
@@ -62,6 +64,8 @@ class FakeHDFS(Fake):
         path = urllib.parse.unquote(url.path[len("/webhdfs/v1"):])
         q = {k: v[0] for k, v in urllib.parse.parse_qs(url.query).items()}
         data = h.body()
+        if self.hold is not None and path.endswith(".log"):
+            self.hold.wait(60)
         with self.lock:
             try:
                 self._serve(h, path, q, data)
@@ -157,16 +161,33 @@ class FakeManager(Fake):
         h.answer(*self.answers.pop(0))
 
 
+class FakeSubmissions(Fake):
+    """A resource manager that takes jobs; each has finished as soon as it is there."""
+
+    def __init__(self):
+        self.jobs, self.lock = [], threading.Lock()
+        super().__init__()
+
+    def serve(self, h):
+        body = h.body()
+        with self.lock:
+            if h.command == "POST":
+                self.jobs.append(json.loads(body))
+                return h.answer(201, {"id": "application_1_%04d" % len(self.jobs)})
+        h.answer(200, {"state": "FINISHED", "final_status": "SUCCEEDED"})
+
+
 class FakeController(Fake):
     """Hands out assignments and records what it is told. stop_at: the step whose report is answered with stop. unavailable:
     how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
     a word, as a server may that ends meanwhile. gone: it ends when a report has come. strangers: how many calls are answered
     first by somebody who does not know the key."""
 
-    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0):
+    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, on_final=None):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
         self.strangers, self.numbers = strangers, set()
+        self.checkpoint_at, self.on_final = checkpoint_at, on_final or (lambda n: None)
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
         super().__init__()
@@ -219,9 +240,12 @@ class FakeController(Fake):
                         self.reports.append((path[3], e["step"], e["metrics"]))
                     if self.stop_at and e["step"] >= self.stop_at:
                         op = "stop"
+                    if self.checkpoint_at and e["step"] >= self.checkpoint_at and not self.checkpoints:
+                        op = "checkpoint"
                 return h.answer(200, {"ack": self.acked.get(key, 0), "op": op, "grace_ms": 300})
             if what == "checkpoint":
                 self.checkpoints.append((path[3], message))
                 return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
             self.finals.append((path[3], message))
+            self.on_final(len(self.finals))
             return h.answer(200, {"state": message["status"]})

@@ -13,17 +13,11 @@ ROOT = os.path.dirname(HERE)
 sys.path[:0] = [ROOT, HERE]
 
 import fakes  # noqa: E402
+import harness  # noqa: E402
+from harness import PROTOCOL  # noqa: E402
 from hops import _code, _events, _jobs, _run, _signature, _webhdfs  # noqa: E402
 from maggy import Searchspace  # noqa: E402
 from maggy.optimizer import Asha, spec_of  # noqa: E402
-
-PROTOCOL = os.path.join(ROOT, "..", "..", "training", "controller", "testdata", "protocol")
-
-
-def vector(name):
-    with open(os.path.join(PROTOCOL, name + ".json")) as f:
-        return json.load(f)
-
 
 class Events(unittest.TestCase):
     def test_checksum(self):
@@ -90,6 +84,8 @@ class Space(unittest.TestCase):
 
     def test_optimizers(self):
         self.assertEqual(spec_of(Asha(3, 1, 9)), {"type": "asha", "eta": 3, "r_min": 1, "r_max": 9})
+        for default in ("asha", Asha, Asha()):  # its options are the controller's to fill in, as for a study
+            self.assertEqual(spec_of(default), {"type": "asha"})
         self.assertEqual(spec_of("RandomSearch"), {"type": "random"})
         with self.assertRaises(ValueError):
             spec_of("magic")
@@ -207,40 +203,8 @@ def backwards(lr, reporter):
 """
 
 
-class Executor(unittest.TestCase):
-    def run_executor(self, function, mode="fork", resume=None, status=0, patience=600, **controller):
-        work = tempfile.TemporaryDirectory()
-        self.addCleanup(work.cleanup)
-        hdfs = fakes.FakeHDFS()
-        self.addCleanup(hdfs.close)
-        os.mkdir(os.path.join(work.name, "code"))
-        with open(os.path.join(work.name, "code", "study.py"), "w") as f:
-            f.write(textwrap.dedent(FUNCTIONS))
-        with open(os.path.join(work.name, "token"), "w") as f:
-            f.write("sesame\n")
-        setup = dict(vector("register")["response"]["body"], entry="study:" + function, mode=mode, arguments={"data": "/d"}, report_ms=50)
-        order = {"trial": "0007", "attempt": 2 if resume else 1, "params": {"lr": 0.5}, "budget": {"from": 0, "to": 3, "unit": "epoch"}, "seed": 1,
-                 "dirs": {"trial": "/e/0007", "tensorboard": "/e/0007", "log": "/e/0007/output.log", "checkpoints": "/e/0007/checkpoints/1"}}
-        if resume:
-            order["resume"] = resume
-            hdfs.files.update({resume["uri"] + "/state.json": b'{"epoch": 2}'})
-            import zlib
-            manifest = {"step": 2, "files": [{"name": "state.json", "size": 12, "crc32": zlib.crc32(b'{"epoch": 2}')}]}
-            hdfs.files[resume["uri"] + "/MANIFEST.json"] = json.dumps(manifest).encode()
-        c = fakes.FakeController(setup, [order], **controller)
-        self.addCleanup(c.close)
-        record = os.path.join(work.name, "record")
-        env = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
-                   HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1")
-        program = "from hops import executor; executor.PATIENCE = %r; executor.main()" % patience
-        done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=60)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        self.said = done.stderr
-        facts = []
-        if os.path.exists(record):
-            with open(record) as f:
-                facts = [json.loads(line) for line in f]
-        return c, hdfs, facts
+class Executor(harness.ExecutorCase):
+    FUNCTIONS = FUNCTIONS
 
     def test_a_trial_reports_checkpoints_and_ends(self):
         for mode in ("fork", "spawn"):
@@ -298,7 +262,7 @@ class Executor(unittest.TestCase):
 
     def test_failures_are_named(self):
         for function, kind, text in (("raises", "RuntimeError", "no such luck"), ("dies", "ProcessDied", "SIGKILL"),
-                                     ("backwards", "StepBackwards", "backwards"), ("missing", "AttributeError", "missing")):
+                                     ("backwards", "StepBackwards", "backwards"), ("missing", "FunctionMissing", "missing")):
             with self.subTest(function):
                 c, _, _ = self.run_executor(function)
                 final = c.finals[0][1]

@@ -1,0 +1,65 @@
+"""Runs the executor against a controller and a filesystem that are fakes."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import zlib
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+sys.path[:0] = [ROOT, HERE]
+
+import fakes  # noqa: E402
+
+PROTOCOL = os.path.join(ROOT, "..", "..", "training", "controller", "testdata", "protocol")
+
+
+def vector(name):
+    with open(os.path.join(PROTOCOL, name + ".json")) as f:
+        return json.load(f)
+
+
+class ExecutorCase(unittest.TestCase):
+    # The module study that the trials' functions are in.
+    FUNCTIONS = ""
+
+    def run_executor(self, function, mode="fork", resume=None, status=0, patience=600, env=None, setup=None, hdfs=None, orders=1, **controller):
+        """Run one executor through orders trials of the function. Returns the controller, the filesystem and what was recorded."""
+        work = tempfile.TemporaryDirectory()
+        self.addCleanup(work.cleanup)
+        if hdfs is None:
+            hdfs = fakes.FakeHDFS()
+            self.addCleanup(hdfs.close)
+        more = setup or {}
+        os.mkdir(os.path.join(work.name, "code"))
+        with open(os.path.join(work.name, "code", "study.py"), "w") as f:
+            f.write(textwrap.dedent(self.FUNCTIONS))
+        with open(os.path.join(work.name, "token"), "w") as f:
+            f.write("sesame\n")
+        setup = dict(vector("register")["response"]["body"], entry="study:" + function, mode=mode, arguments={"data": "/d"}, report_ms=50, **more)
+        order = {"trial": "0007", "attempt": 2 if resume else 1, "params": {"lr": 0.5}, "budget": {"from": 0, "to": 3, "unit": "epoch"}, "seed": 1,
+                 "dirs": {"trial": "/e/0007", "tensorboard": "/e/0007", "log": "/e/0007/output.log", "checkpoints": "/e/0007/checkpoints/1"}}
+        if resume:
+            order["resume"] = resume
+            hdfs.files.update({resume["uri"] + "/state.json": b'{"epoch": 2}'})
+            manifest = {"step": 2, "files": [{"name": "state.json", "size": 12, "crc32": zlib.crc32(b'{"epoch": 2}')}]}
+            hdfs.files[resume["uri"] + "/MANIFEST.json"] = json.dumps(manifest).encode()
+        c = fakes.FakeController(setup, [order] + [dict(order, trial="%04d" % (7 + n), dirs={k: v.replace("0007", "%04d" % (7 + n)) for k, v in order["dirs"].items()})
+                                                  for n in range(1, orders)], **controller)
+        self.addCleanup(c.close)
+        record = os.path.join(work.name, "record")
+        environment = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
+                           HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1", **(env or {}))
+        program = "from hops import executor; executor.PATIENCE = %r; executor.main()" % patience
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.said, self.printed = done.stderr, done.stdout
+        facts = []
+        if os.path.exists(record):
+            with open(record) as f:
+                facts = [json.loads(line) for line in f]
+        return c, hdfs, facts
+

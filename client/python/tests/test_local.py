@@ -1,0 +1,59 @@
+"""The same function on a laptop: reporter, checkpoint and tensorboard without a cluster."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from harness import ROOT
+
+STUDY = """
+from hops import checkpoint, tensorboard, experiment
+
+def train(lr, budget, reporter, seed=0):
+    saved = checkpoint.load()
+    start = saved[0] if saved else 0
+    for epoch in range(start + 1, budget + 1):
+        reporter.broadcast(lr * epoch, step=epoch)
+        tensorboard.scalar("own", 1.0, epoch)
+        checkpoint.save({"epoch": epoch}, step=epoch)
+    assert not checkpoint.requested()
+    reporter.log("from epoch %d" % start)
+    return {"accuracy": lr * budget, "dir": tensorboard.logdir()}
+"""
+
+
+class Local(unittest.TestCase):
+    def run_python(self, text, directory=None):
+        with tempfile.TemporaryDirectory() as tmp:
+            env = {k: v for k, v in os.environ.items() if not k.startswith("HOPS_")}
+            env.update(PYTHONPATH=ROOT, TMPDIR=tmp, HADOOP_CONF_DIR="")
+            if directory:
+                env["HOPS_LOCAL_DIR"] = directory
+            run = subprocess.run([sys.executable, "-c", STUDY + text], env=env, capture_output=True, text=True, cwd=tmp)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            self.made = sorted(os.path.relpath(os.path.join(d, n), tmp) for d, _, names in os.walk(tmp) for n in names)
+            return run
+
+    def test_a_plain_call_works(self):
+        run = self.run_python("print(train(0.5, 3, experiment.Reporter())['accuracy'])")
+        self.assertIn("step 3: 1.5\nfrom epoch 0\n1.5\n", run.stdout)
+        self.assertIn("hops-local-", run.stderr)
+        self.assertEqual(sum("step-3/state.json" in p for p in self.made), 1, self.made)
+        self.assertEqual(sum("events.out.tfevents" in p for p in self.made), 1, self.made)
+
+    def test_local_binds_arguments_as_a_trial_does(self):
+        run = self.run_python("print(experiment.local(train, {'lr': 0.5}, budget=2)['accuracy'])\n"
+                              "try:\n    experiment.local(train, {'rate': 1}, budget=2)\nexcept TypeError as e:\n    print(e)\n")
+        self.assertIn("1.0\n", run.stdout)
+        self.assertIn("train wants lr", run.stdout)
+
+    def test_in_a_named_directory_a_run_goes_on(self):
+        with tempfile.TemporaryDirectory() as d:
+            self.run_python("train(0.5, 2, experiment.Reporter())", d)
+            run = self.run_python("train(0.5, 3, experiment.Reporter())", d)
+            self.assertIn("from epoch 2", run.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
