@@ -27,6 +27,8 @@ type Job struct {
 	Argv      []string          `json:"argv,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
+	// Workdir is an archive of the filesystem that is unpacked where the command runs; Client.Stage makes one.
+	Workdir string `json:"workdir,omitempty"`
 	// Timeout ends the job, "2h".
 	Timeout string `json:"timeout,omitempty"`
 	// Retry says how often a failed container runs again.

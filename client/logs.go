@@ -1,33 +1,330 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// AwaitLogs waits until everything that the containers of an ended job have written is in the filesystem: node managers
-// copy logs while containers run, and the last of them a moment after they have ended. It gives up when ctx ends, or when
-// it may not look.
-func (c *Client) AwaitLogs(ctx context.Context, id string) error {
-	job, err := c.jobs.Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	for _, k := range job.Containers {
-		if k.Started == 0 {
-			continue
+// LogOptions say what Logs copies.
+type LogOptions struct {
+	// Follow goes on until the job has ended. Otherwise what is there now is copied.
+	Follow bool
+	// Instance chooses one instance of the command, from 0 on; nil: all.
+	Instance *int
+	// Master adds the log of the application master, which goes to stderr.
+	Master bool
+	// Label begins every line with the number of its instance, as [2]. It is set by itself when several have written.
+	Label bool
+	// Seen, if not nil, is called with every status of the job that is looked at, from one goroutine.
+	Seen func(JobStatus)
+}
+
+// Follow waits for the end of a job and copies what its programs write as they write it: from the node managers while
+// containers run, and from the filesystem what these have no more. Standard output goes to stdout, standard error to
+// stderr. An error in reading a log does not end it before the job's end. What was followed is never nil.
+func (c *Client) Follow(ctx context.Context, id string, o LogOptions, stdout, stderr io.Writer) (*Followed, error) {
+	out := &sinks{}
+	f := follower{c: c, o: o, stdout: &sink{all: out, w: stdout}, stderr: &sink{all: out, w: stderr}, began: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
+	s, err := c.jobs.Get(ctx, id)
+	if err == nil && !o.Follow {
+		if o.Seen != nil {
+			o.Seen(s)
 		}
-		for _, name := range []string{"stdout", "stderr"} {
-			if err := c.awaitClosed(ctx, path.Join(k.LogDir, name)); err != nil {
-				return err
+		f.see(ctx, s)
+		err = f.wait(ctx)
+		return &Followed{s, f.written}, err
+	}
+	if err == nil {
+		s, err = c.jobs.Wait(ctx, id, func(s JobStatus) {
+			if o.Seen != nil {
+				o.Seen(s)
 			}
+			f.see(ctx, s)
+		})
+	}
+	err = errors.Join(err, f.wait(ctx))
+	return &Followed{s, f.written}, err
+}
+
+// Followed is what Follow saw.
+type Followed struct {
+	// Job is its last status.
+	Job JobStatus
+	// Written are the log files that are not empty, as paths of the filesystem.
+	Written []string
+}
+
+// follower copies the logs of a job's containers.
+type follower struct {
+	c              *Client
+	o              LogOptions
+	stdout, stderr *sink
+	began          map[string]context.CancelFunc
+	ended          map[string]chan struct{} // closed when a container has ended
+	group          sync.WaitGroup
+
+	mu      sync.Mutex
+	errs    []error
+	written []string
+}
+
+// see begins to copy what new containers write.
+func (f *follower) see(ctx context.Context, s JobStatus) {
+	chosen := slices.DeleteFunc(slices.Clone(s.Containers), func(k JobContainer) bool {
+		if k.Master {
+			return !f.o.Master
+		}
+		return f.o.Instance != nil && *f.o.Instance != k.Instance()
+	})
+	label := f.o.Label
+	for _, k := range chosen {
+		label = label || !k.Master && k.Instance() > 0 && f.o.Instance == nil
+	}
+	for _, k := range chosen {
+		over := k.ExitStatus != nil || s.Ended()
+		if _, known := f.began[k.ID]; !known && (k.Started > 0 || !over) {
+			k := k
+			ctx, cancel := context.WithCancel(ctx)
+			ended := make(chan struct{})
+			f.began[k.ID], f.ended[k.ID] = cancel, ended
+			for file, to := range map[string]*sink{"stdout": f.stdout, "stderr": f.stderr} {
+				prefix := ""
+				if k.Master {
+					to = f.stderr
+				} else if label {
+					prefix = fmt.Sprintf("[%d] ", k.Instance())
+				}
+				f.group.Go(func() {
+					l := logFile{c: f.c, k: k, file: file, w: to.lines(prefix), ended: ended, follow: f.o.Follow}
+					err := l.copy(ctx)
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					if err != nil && ctx.Err() == nil {
+						f.errs = append(f.errs, err)
+					}
+					if l.offset > 0 {
+						f.written = append(f.written, path.Join(k.LogDir, file))
+					}
+				})
+			}
+		}
+		if ended := f.ended[k.ID]; ended != nil && over {
+			select {
+			case <-ended:
+			default:
+				close(ended)
+			}
+			if k.Started == 0 {
+				f.began[k.ID]() // it never ran, there is nothing to wait for
+			}
+		}
+	}
+}
+
+// wait waits until everything is copied.
+func (f *follower) wait(ctx context.Context) error {
+	f.group.Wait()
+	for _, cancel := range f.began {
+		cancel()
+	}
+	return errors.Join(append(f.errs, ctx.Err())...)
+}
+
+// logFile is one file of a container's log, copied from offset on.
+type logFile struct {
+	c      *Client
+	k      JobContainer
+	file   string
+	w      *lineWriter
+	follow bool
+	ended  chan struct{}
+	offset int64
+}
+
+// logPatience is how long the end of a log is waited for after its container has ended, while nothing comes: the node
+// manager copies it into the filesystem.
+const logPatience = 5 * time.Second
+
+// copy copies until the log is complete, or for what is there now.
+func (l *logFile) copy(ctx context.Context) error {
+	defer l.w.flush()
+	var last time.Time // something came, after the end of the container
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
+		over := false
+		select {
+		case <-l.ended:
+			over = true
+		default:
+		}
+		before := l.offset
+		complete, live := l.live(ctx)
+		if complete {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var err error
+		if live != nil { // not from the node
+			closed, ferr := l.stored(ctx)
+			if closed && over || !l.follow {
+				return ferr
+			}
+			err = ferr
+		}
+		if l.offset > before {
+			pause = 20 * time.Millisecond
+			last = time.Time{}
+		}
+		if over && last.IsZero() {
+			last = time.Now()
+		}
+		if over && time.Since(last) > logPatience {
+			if err == nil {
+				err = fmt.Errorf("%s of container %s may lack its end: its node has not copied it to %s yet", l.file, l.k.ID, l.k.LogDir)
+			}
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// live asks the container's node. It returns true when everything is copied; an error says why the node does not give it.
+func (l *logFile) live(ctx context.Context) (complete bool, err error) {
+	address := l.k.Node
+	if !strings.Contains(address, ":") {
+		return false, fmt.Errorf("no address of node %s", address)
+	}
+	query := url.Values{"offset": {strconv.FormatInt(l.offset, 10)}, "follow": {strconv.FormatBool(l.follow)}, "user.name": {l.c.User()}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+		"http://"+address+"/api/v1/containers/"+url.PathEscape(l.k.ID)+"/logs/"+url.PathEscape(l.file)+"?"+query.Encode(), nil)
+	if err != nil {
+		return false, err
+	}
+	answer, err := l.c.rest.http.Do(request)
+	if err != nil {
+		return false, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return false, readError(answer)
+	}
+	defer answer.Body.Close()
+	n, err := io.Copy(l.w, answer.Body)
+	l.offset += n
+	return err == nil, nil // broken off: from the next byte on
+}
+
+// stored copies what is in the filesystem, and reports whether that is all that there will be. A file that is not there is
+// empty.
+func (l *logFile) stored(ctx context.Context) (closed bool, err error) {
+	name := path.Join(l.k.LogDir, l.file)
+	closed, err = l.c.fs.IsFileClosed(ctx, name)
+	if errors.Is(err, metadata.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	r, err := l.c.fs.Open(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	if r.Size() <= l.offset {
+		return closed, nil
+	}
+	if _, err := r.Seek(l.offset, io.SeekStart); err != nil {
+		return false, err
+	}
+	n, err := io.Copy(l.w, r)
+	l.offset += n
+	return closed && err == nil, err
+}
+
+// sinks make the writes of all goroutines come one after the other.
+type sinks struct{ mu sync.Mutex }
+
+type sink struct {
+	all *sinks
+	w   io.Writer
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	return s.w.Write(p)
+}
+
+// lines makes a writer whose lines begin with a prefix, and are not mixed with those of others; without prefix bytes go
+// through as they come.
+func (s *sink) lines(prefix string) *lineWriter { return &lineWriter{s: s, prefix: []byte(prefix)} }
+
+type lineWriter struct {
+	s      *sink
+	prefix []byte
+	rest   []byte // of a line that has not ended
+}
+
+// maxLine is when a line is written in pieces, in bytes.
+const maxLine = 64 << 10
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	if len(w.prefix) == 0 {
+		return w.s.Write(p)
+	}
+	w.rest = append(w.rest, p...)
+	var out []byte
+	for {
+		i := bytes.IndexByte(w.rest, '\n')
+		if i < 0 && len(w.rest) < maxLine {
+			break
+		}
+		if i < 0 {
+			i = maxLine - 1
+		}
+		out = append(append(out, w.prefix...), w.rest[:i+1]...)
+		w.rest = w.rest[i+1:]
+	}
+	if len(out) > 0 {
+		if _, err := w.s.Write(out); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// flush writes a line that has no end.
+func (w *lineWriter) flush() {
+	if len(w.rest) > 0 {
+		_, _ = w.s.Write(append(append(slices.Clone(w.prefix), w.rest...), '\n'))
+		w.rest = nil
+	}
+}
+
+// AwaitKept waits until all that was followed is in the filesystem: node managers copy logs while containers run, and the
+// last of them a moment after they have ended. It gives up when ctx ends, or when it may not look.
+func (c *Client) AwaitKept(ctx context.Context, f *Followed) error {
+	for _, name := range f.Written {
+		if err := c.awaitClosed(ctx, name); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -47,36 +344,37 @@ func (c *Client) awaitClosed(ctx context.Context, name string) error {
 	}
 }
 
-// Output copies what the programs of a job have written so far, container by container: their standard output to stdout and
-// their standard error to stderr. What the application master wrote goes to stderr, if master is set. Where
-// several containers have written, a line on stderr says whose turn it is.
-func (c *Client) Output(ctx context.Context, job JobStatus, master bool, stdout, stderr io.Writer) error {
-	shown := slices.DeleteFunc(slices.Clone(job.Containers), func(k JobContainer) bool { return k.Started == 0 || k.Master && !master })
-	for _, k := range shown {
-		if len(shown) > 1 {
-			fmt.Fprintf(stderr, "== %s on %s\n", k.ID, k.Node)
-		}
-		out := stdout
-		if k.Master {
-			out = stderr
-		}
-		if err := errors.Join(c.copyLog(ctx, path.Join(k.LogDir, "stdout"), out), c.copyLog(ctx, path.Join(k.LogDir, "stderr"), stderr)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// copyLog copies a file of a log; one that is not there is empty.
-func (c *Client) copyLog(ctx context.Context, name string, w io.Writer) error {
-	r, err := c.fs.Open(ctx, name)
-	if errors.Is(err, metadata.ErrNotExist) {
-		return nil
+// Instance is the number of the command's instance that a container runs, from 0 on.
+func (k JobContainer) Instance() int {
+	n, err := strconv.Atoi(k.Ask[strings.LastIndexByte(k.Ask, '-')+1:])
+	if k.Number != nil {
+		return *k.Number
 	}
 	if err != nil {
-		return err
+		return 0
 	}
-	defer r.Close()
-	_, err = io.Copy(w, r)
-	return err
+	return n
+}
+
+// Pending reports whether nothing of the job runs but its master, so that it waits.
+func (s JobStatus) Pending() bool {
+	if s.Ended() {
+		return false
+	}
+	return s.State != rm.StateRunning || s.PendingReason != nil && s.Live <= 1
+}
+
+// ExitStatus is that of the program, when the job failed by one that ended with a status of its own: the first of the
+// containers that ended so. Otherwise it is 0 for a job that succeeded and 1 for others.
+func (s JobStatus) ExitStatus() int {
+	if s.Succeeded() {
+		return 0
+	}
+	status, first := 1, int64(0)
+	for _, k := range s.Containers {
+		if !k.Master && k.ExitStatus != nil && *k.ExitStatus > 0 && *k.ExitStatus < 256 && (first == 0 || k.Finished < first) {
+			status, first = *k.ExitStatus, max(k.Finished, 1)
+		}
+	}
+	return status
 }

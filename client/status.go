@@ -27,16 +27,26 @@ type JobStatus struct {
 	Phase string `json:"phase"`
 	// PendingReason says what the job waits for.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
+	// Command is what its containers run, if the server says; List leaves it out.
+	Command []string `json:"command,omitempty"`
+	// Used is what its live containers have, and Live how many these are, with the master.
+	Used Amount `json:"used"`
+	Live int    `json:"live"`
 	// Containers that the job has had, as far as they are remembered. List leaves them out.
 	Containers []JobContainer `json:"containers,omitempty"`
 }
 
 // JobContainer is one container of a job.
 type JobContainer struct {
-	ID     string            `json:"id"`
-	Master bool              `json:"master,omitempty"`
-	Node   string            `json:"node"`
-	State  rm.ContainerState `json:"state"`
+	ID string `json:"id"`
+	// Ask is the wish that it was granted for; Number the instance of the command, if the server says.
+	Ask    string `json:"ask,omitempty"`
+	Number *int   `json:"instance,omitempty"`
+	Master bool   `json:"master,omitempty"`
+	// Node is host:port of its node manager.
+	Node      string            `json:"node"`
+	State     rm.ContainerState `json:"state"`
+	Resources Amount            `json:"resources"`
 	// ExitStatus is there when the container has ended.
 	ExitStatus  *int     `json:"exit_status,omitempty"`
 	Diagnostics string   `json:"diagnostics,omitempty"`

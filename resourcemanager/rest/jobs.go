@@ -56,8 +56,12 @@ type Job struct {
 	LogDir        string     `json:"log_dir"`
 	TrackingURL   string     `json:"tracking_url,omitempty"`
 	// Proxy is the path under which this server passes requests on to the master.
-	Proxy      string         `json:"proxy,omitempty"`
-	Used       Amount         `json:"used"`
+	Proxy string `json:"proxy,omitempty"`
+	// Used is what live containers have; Live is their number, with the master's.
+	Used Amount `json:"used"`
+	Live int    `json:"live"`
+	// Command is what the containers of a command run, for those who may stop it; lists leave it out.
+	Command    []string       `json:"command,omitempty"`
 	Spent      SpentSeconds   `json:"spent"`
 	Containers []JobContainer `json:"containers,omitempty"`
 }
@@ -155,7 +159,7 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	out := Job{
 		ID: a.ID.String(), Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Priority: a.Priority, State: a.State, FinalStatus: a.Final,
 		Diagnostics: q.shown(a, a.Diagnostics), Submitted: int64(a.Submitted), Launched: int64(a.Launched), Finished: int64(a.Finished), Progress: q.Cluster.Progress(a.ID),
-		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used),
+		Attempt: len(a.Attempts), Pending: q.Cluster.Waiting(a.ID), LogDir: q.Cluster.LogDir(a), TrackingURL: a.TrackingURL, Used: amountOf(a.Used), Live: a.Live,
 		Spent: SpentSeconds{spent.MiB / 1000, spent.VCores / 1000, spent.GPUs / 1000},
 	}
 	if len(out.Pending) > 0 {
@@ -169,6 +173,11 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 	}
 	if !containers {
 		return out
+	}
+	if spec, err := job.Parse(a.Document); err == nil && spec.Kind == rm.KindCommand && q.mayModify(a) { // others do not see arguments
+		if out.Command = spec.Argv; spec.Run != "" {
+			out.Command = []string{"/bin/sh", "-c", spec.Run}
+		}
 	}
 	for _, c := range q.view.Containers(a.ID) {
 		k := JobContainer{
