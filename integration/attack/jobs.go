@@ -46,23 +46,12 @@ func (s *scene) runJob(ctx context.Context, user string, patience time.Duration,
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	status, err := c.Jobs().Wait(waiting, id, nil)
-	if err != nil {
-		if ctx.Err() == nil && waiting.Err() != nil { // it takes longer than is looked at
-			err = c.Jobs().Stop(ctx, id)
-		}
-		return status, "", err
+	var text bytes.Buffer
+	followed, err := c.Follow(waiting, id, client.LogOptions{Follow: true}, &text, &text)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil { // it takes longer than is looked at
+		err = c.Jobs().Stop(ctx, id)
 	}
-	if err := c.AwaitLogs(waiting, id); err != nil {
-		return status, "", err
-	}
-	logs, err := c.Jobs().Logs(ctx, id)
-	if err != nil {
-		return status, "", nil // a job that never ran has none
-	}
-	defer logs.Close()
-	text, err := io.ReadAll(io.LimitReader(logs, 1<<20))
-	return status, string(text), err
+	return followed.Job, text.String(), err
 }
 
 // localized: what the node has fetched for one user is not for another one.
