@@ -344,16 +344,12 @@ func (c *Client) awaitClosed(ctx context.Context, name string) error {
 	}
 }
 
-// Instance is the number of the command's instance that a container runs, from 0 on.
+// Instance is the number of the command's instance that a container runs, from 0 on; 0 also for what has no number.
 func (k JobContainer) Instance() int {
-	n, err := strconv.Atoi(k.Ask[strings.LastIndexByte(k.Ask, '-')+1:])
-	if k.Number != nil {
-		return *k.Number
-	}
-	if err != nil {
+	if k.Number == nil {
 		return 0
 	}
-	return n
+	return *k.Number
 }
 
 // Pending reports whether nothing of the job runs but its master, so that it waits.

@@ -297,7 +297,7 @@ func devFile(c *cli.Context, dir string, open *devListeners) (*config.File, erro
 		ResourceManagers: []config.ManagerMember{rm},
 		Namenode:         &config.Namenode{ID: nn.ID, Data: filepath.Join(dir, "nn"), Heartbeat: time.Second, DeadAfter: 30 * time.Second},
 		ResourceManager:  &config.ResourceManager{ID: rm.ID, Data: filepath.Join(dir, "nn"), Queues: config.DefaultQueues()},
-		NodeManager:      &config.NodeManager{Work: filepath.Join(dir, "nm"), HTTP: nm, GPUs: c.String("gpus"), Memory: machine().memory, VCores: machine().cores},
+		NodeManager:      &config.NodeManager{Work: filepath.Join(dir, "nm"), HTTP: nm, Isolation: "any", GPUs: c.String("gpus"), Memory: machine().memory, VCores: machine().cores},
 		Properties:       properties,
 	}
 	return file, file.Validate()

@@ -122,7 +122,7 @@ func New(c Config) (*Cluster, error) {
 			err = errors.Join(err, os.WriteFile(gpus, simulatedGPUs(c.Name, i, c.GPUs), 0o644))
 		}
 		write(name, func(f *config.File) {
-			f.NodeManager = &config.NodeManager{Work: k.path(name), HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: gpus}
+			f.NodeManager = &config.NodeManager{Work: k.path(name), HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: gpus, Isolation: "any"}
 		})
 	}
 	if err != nil {

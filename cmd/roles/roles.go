@@ -180,18 +180,23 @@ func (b *Builder) filesystem(user string) (*dfs.Client, error) {
 // directoriesEvery is how often the system directories are looked after.
 const directoriesEvery = 30 * time.Second
 
-// directories keeps the directories there that every user needs, beside a namenode: of those that are protected
-// (fs.protected.directories) the ones that are missing are made, whoever removed them. Those that are there stay as they are.
+// directories keeps the directories there that every user needs, beside a namenode. A new cluster gets all of them; later those
+// that are protected (fs.protected.directories) are made when they are missing, whoever removed them. Those that are there
+// stay as they are.
 func (b *Builder) directories(ctx context.Context) error {
 	fs, err := b.filesystem("")
 	if err != nil {
 		return err
 	}
 	defer fs.Close()
+	wanted := b.File.HadoopProperties().Protected
+	if b.Bootstrap {
+		wanted = config.SystemDirectories
+	}
 	for pause := 100 * time.Millisecond; ; {
-		err := makeDirectories(ctx, fs, b.File.HadoopProperties().Protected)
+		err := makeDirectories(ctx, fs, wanted)
 		if err == nil {
-			pause = directoriesEvery
+			wanted, pause = b.File.HadoopProperties().Protected, directoriesEvery
 		} else if ctx.Err() == nil {
 			b.Logger.Debug("the system directories cannot be made now", "err", err)
 			pause = min(2*pause, 5*time.Second)

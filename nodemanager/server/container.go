@@ -56,6 +56,8 @@ type container struct {
 	grace           time.Duration // of the stop order; negative: the spec's
 	memory          int64
 	stuck           []int
+	// unshipped: the last shipment of logs has failed.
+	unshipped bool
 	// waits says what keeps the container from starting; empty: nothing.
 	waits string
 }
@@ -641,6 +643,10 @@ func (c *container) after(work context.Context) {
 	case <-c.shipped:
 	case <-giveUp:
 		c.log.Warn("logs were not shipped completely")
+		r, _, _ := c.view()
+		c.server.mu.Lock()
+		c.server.lostLogs.add(r.Spec.Application)
+		c.server.mu.Unlock()
 	case <-work.Done():
 		return
 	}

@@ -44,8 +44,11 @@ func TestWithoutIsolationOnlyTheServersUserRuns(t *testing.T) {
 		user    string
 		refused bool
 	}{
-		{IsolationAuto, "", "eve", false}, {IsolationAuto, "no namespaces", "eve", true}, {IsolationAuto, "no namespaces", me(), false},
-		{IsolationAny, "no namespaces", "eve", false}, {IsolationOff, "configured", "eve", false},
+		{IsolationAuto, "", "eve", false},
+		{IsolationAuto, "no namespaces", "eve", true},
+		{IsolationAuto, "no namespaces", me(), false},
+		{IsolationAny, "no namespaces", "eve", false},
+		{IsolationOff, "configured", "eve", false},
 	} {
 		s := &Server{config: c, exposed: test.exposed}
 		s.config.Isolation = test.policy

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/nodemanager"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 const (
@@ -114,6 +117,7 @@ func (c *container) ship(work context.Context) {
 			close(c.shipped)
 			return
 		}
+		c.setUnshipped(err != nil)
 		if err != nil {
 			if s.fails++; s.fails == 1 && work.Err() == nil {
 				c.log.Warn("logs not shipped, trying again", "error", err)
@@ -136,6 +140,55 @@ func (c *container) ship(work context.Context) {
 		case <-timer.C:
 		}
 	}
+}
+
+func (c *container) setUnshipped(failed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unshipped = failed
+}
+
+// maxLogsUnderway bounds the applications that a report names for their logs.
+const maxLogsUnderway = 1000
+
+// logsUnderway lists the applications of which logs are here and not yet in the filesystem, of containers that have ended.
+func (s *Server) logsUnderway() []*rmpb.LogsUnderway {
+	found := map[nodemanager.ApplicationID]*rmpb.LogsUnderway{}
+	entry := func(app nodemanager.ApplicationID) *rmpb.LogsUnderway {
+		if found[app] == nil {
+			found[app] = &rmpb.LogsUnderway{ApplicationId: string(app)}
+		}
+		return found[app]
+	}
+	for _, c := range s.list() {
+		select {
+		case <-c.shipped:
+			continue
+		default:
+		}
+		c.mu.Lock()
+		app, ended, failed := c.record.Spec.Application, c.record.State == nodemanager.Complete, c.unshipped
+		c.mu.Unlock()
+		if !ended {
+			continue
+		}
+		if e := entry(app); failed {
+			e.Failing = true
+		}
+	}
+	s.mu.Lock()
+	lost := slices.Clone(s.lostLogs.order)
+	s.mu.Unlock()
+	for _, app := range lost[max(0, len(lost)-maxLogsUnderway):] {
+		entry(app).Lost = true
+	}
+	var all []*rmpb.LogsUnderway
+	for _, app := range slices.Sorted(maps.Keys(found)) {
+		if len(all) < maxLogsUnderway {
+			all = append(all, found[app])
+		}
+	}
+	return all
 }
 
 // round ships what is new in every file; at the end it closes them.

@@ -161,3 +161,32 @@ func TestASupervisorOnAFullDiskEndsWithItsContainer(t *testing.T) {
 		return os.IsNotExist(err)
 	})
 }
+
+func TestTheNodeSaysWhichLogsAreNotThereYet(t *testing.T) {
+	m, files := newManager(t, ""), newMemoryFS()
+	files.setDown(true)
+	c := baseConfig(t, t.TempDir(), m.address)
+	c.FS = func(string) (Filesystem, error) { return files, nil }
+	run(t, c)
+	s := spec(t, 2, "sh", "-c", "echo hello")
+	s.LogDir = "/logs/" + s.ContainerId
+	early := false
+	m.set(func() {
+		m.seen = func(r *rmpb.NodeReport) {
+			if find(r, s.ContainerId).GetState() == rmpb.ContainerStatus_COMPLETE && len(r.Logs) == 0 && files.get(s.LogDir+"/stdout") == "" {
+				early = true
+			}
+		}
+	})
+	m.start(s)
+	m.until("its logs are said to fail", func(r *rmpb.NodeReport) bool {
+		return len(r.Logs) == 1 && r.Logs[0].ApplicationId == appID && r.Logs[0].Failing && !r.Logs[0].Lost
+	})
+	files.setDown(false)
+	m.until("they are there", func(r *rmpb.NodeReport) bool { return len(r.Logs) == 0 })
+	m.set(func() {
+		if m.seen = nil; early {
+			t.Error("reported as ended without a word of its logs")
+		}
+	})
+}

@@ -44,7 +44,8 @@ type Server struct {
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
-	forgotten  tombstones
+	forgotten  tombstones[nodemanager.ContainerID]
+	lostLogs   tombstones[nodemanager.ApplicationID] // applications of which logs were given up
 	lease      supervisor.Lease
 	leaseMoved chan struct{} // closed and replaced when lease changes
 	filesystem map[nodemanager.User]*userFS
@@ -293,17 +294,17 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 	})
 }
 
-// tombstones remembers containers that were forgotten, so that a late order does not start one again.
-type tombstones struct {
-	set   map[nodemanager.ContainerID]bool
-	order []nodemanager.ContainerID
+// tombstones remembers what is gone: containers that were forgotten, so that a late order does not start one again.
+type tombstones[ID comparable] struct {
+	set   map[ID]bool
+	order []ID
 }
 
 const maxTombstones = 20000
 
-func (t *tombstones) add(id nodemanager.ContainerID) {
+func (t *tombstones[ID]) add(id ID) {
 	if t.set == nil {
-		t.set = map[nodemanager.ContainerID]bool{}
+		t.set = map[ID]bool{}
 	}
 	if t.set[id] {
 		return

@@ -82,11 +82,13 @@ type SpentSeconds struct {
 
 // JobContainer is a container of a job.
 type JobContainer struct {
-	ID     string            `json:"id"`
-	Ask    string            `json:"ask,omitempty"`
-	Master bool              `json:"master,omitempty"`
-	Node   string            `json:"node"`
-	State  rm.ContainerState `json:"state"`
+	ID  string `json:"id"`
+	Ask string `json:"ask,omitempty"`
+	// Instance of the command, from 0 on.
+	Instance *int              `json:"instance,omitempty"`
+	Master   bool              `json:"master,omitempty"`
+	Node     string            `json:"node"`
+	State    rm.ContainerState `json:"state"`
 	// ExitStatus is meaningful when the state is COMPLETE.
 	ExitStatus  *int     `json:"exit_status,omitempty"`
 	Diagnostics string   `json:"diagnostics,omitempty"`
@@ -188,6 +190,9 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 		if !c.Live() {
 			exit := int(c.Exit)
 			k.ExitStatus = &exit
+		}
+		if !c.Master && c.Instance >= 0 {
+			k.Instance = &c.Instance
 		}
 		out.Containers = append(out.Containers, k)
 	}

@@ -46,6 +46,9 @@ type Cluster interface {
 	ProxyKey(c *rm.Container) security.RequestKey
 	// LogDir is the directory of the file system under which an application's containers put their logs.
 	LogDir(a *rm.Application) string
+	// LogAggregation says in YARN's words (LogAggregationStatus) whether the logs of an application that has ended are in that
+	// directory.
+	LogAggregation(id rm.ApplicationID) string
 }
 
 // Submission is an application to be.

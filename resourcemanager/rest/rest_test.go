@@ -109,6 +109,8 @@ func (c *fakeCluster) LogDir(a *rm.Application) string {
 	return "/logs/" + a.User + "/" + a.ID.String()
 }
 
+func (c *fakeCluster) LogAggregation(rm.ApplicationID) string { return "SUCCEEDED" }
+
 func (c *fakeCluster) Liveness(rm.NodeID) Liveness {
 	return Liveness{Open: true, Heard: time.Now(), Memory: map[rm.ContainerID]int64{{}: 64 << 20}}
 }

@@ -188,7 +188,7 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 	}
 	if a.State.Final() {
 		out.AllocatedMB, out.AllocatedVCores, out.ReservedMB, out.ReservedVCores, out.RunningContainers = -1, -1, -1, -1, -1
-		out.LogAggregation = "SUCCEEDED"
+		out.LogAggregation = q.Cluster.LogAggregation(a.ID)
 		return out
 	}
 	out.AllocatedMB, out.AllocatedVCores, out.RunningContainers = a.Used.MemoryMiB(), a.Used.VCores, a.Live

@@ -250,6 +250,7 @@ const (
 
 // statuses commits what is news in the statuses, and finds containers that run there although they should not.
 func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, error) {
+	x.r.s.logs.report(x.node, report.Logs, time.Now()) // before a status may end the application
 	view := x.r.s.state.View()
 	var news []*statepb.Status
 	listed := map[rm.ContainerID]bool{}

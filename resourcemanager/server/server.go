@@ -36,6 +36,8 @@ type Server struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 	started   time.Time
+	// logs is what nodes still have to copy.
+	logs logStates
 }
 
 // New checks the configuration. It starts nothing.
