@@ -60,6 +60,7 @@ func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 	if n.entryStored {
 		delete(ns.pending, string(key)) // n's record takes the place of the deletion
 	}
+	ns.disturb(n, true)
 }
 
 // detach takes n out of its parent.

@@ -138,6 +138,8 @@ type meta struct {
 	quotas         uint64            // directories with a quota
 	keys           []*logpb.BlockKey // by id; nobody changes what is in it
 	rolled         LogTime           // when the last key came
+	surveys        []*logpb.Survey   // by id; nobody changes what is in it
+	lastSurvey     uint64            // the last one given
 }
 
 const (
@@ -236,6 +238,8 @@ func (m *meta) marker() logpb.Marker {
 		Quotas:         m.quotas,
 		BlockKeys:      m.keys,
 		KeysRolled:     int64(m.rolled),
+		Surveys:        m.surveys,
+		LastSurvey:     m.lastSurvey,
 	}
 }
 
@@ -256,6 +260,8 @@ func metaOf(r *logpb.Marker) meta {
 		quotas:         r.Quotas,
 		keys:           r.BlockKeys,
 		rolled:         LogTime(r.KeysRolled),
+		surveys:        r.Surveys,
+		lastSurvey:     r.LastSurvey,
 	}
 }
 

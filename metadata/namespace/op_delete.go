@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gohops/hops/metadata"
@@ -13,7 +14,8 @@ import (
 // A directory with entries is only cut off, whatever its size: it goes to the hidden reclaim directory, from which this
 // and later commands take it apart in small steps, reporting its blocks as they go.
 //
-// Errors: ErrNotEmpty; ErrPermission, also for a directory below that the caller may not empty.
+// Errors: ErrNotEmpty; ErrPermission, also for a directory below that the caller may not empty; ErrRetriable with INode for
+// a tree that has to be surveyed, again if op carries a survey.
 func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	p := newPlace()
 	defer p.release()
@@ -25,11 +27,13 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 		t.fail(err)
 		return
 	}
-	rights := checks{parent: metadata.Write, subtree: metadata.Read | metadata.Write | metadata.Execute}
 	n := p.last()
 	full := n != nil && n.isDir() && n.dir.entries > 0
-	if err := ns.check(p, &t.caller, rights, true); err != nil {
+	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: true, survey: op.Survey}, true); err != nil {
 		t.fail(err)
+		if errors.Is(err, errLargeTree) {
+			t.result.INode = n.id
+		}
 		return
 	}
 	if full && !op.Recursive {

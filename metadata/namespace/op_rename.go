@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -80,16 +81,19 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place) {
 // directory, of the same type.
 //
 // Errors: ErrNotExist when the source or the destination's parent is missing; ErrExist when source and destination are
-// the same or the destination is there and overwrite is not set; ErrIO for the root, a destination below the source, of
+// the same or the destination is there and overwrite is not set; ErrRetriable as for delete; ErrIO for the root, a destination below the source, of
 // the other type, or not empty; ErrParentNotDirectory, ErrPermission, the limits.
 func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename) {
 	rights := checks{parent: metadata.Write}
 	if op.ToTrash {
 		// What goes to the trash is deleted later, by the superuser: the caller must be allowed to delete it.
-		rights.subtree = metadata.Read | metadata.Write | metadata.Execute
+		rights.subtree, rights.survey = true, op.Survey
 	}
 	if err := ns.checkRename(t, src, dst, rights); err != nil {
 		t.fail(err)
+		if errors.Is(err, errLargeTree) {
+			t.result.INode = src.last().id
+		}
 		return
 	}
 	n, old := src.last(), dst.last()

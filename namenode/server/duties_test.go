@@ -157,6 +157,75 @@ func TestDeletedTreesAreTakenApart(t *testing.T) {
 	eventually(t, "nothing is left of it", func() bool { n := m.ns.Counts(); return n.Reclaiming == 0 && n.Directories == 1 })
 }
 
+// A user deletes a large tree of his, which is looked at beside the commands, and not one in which something is not his.
+func TestOwnersDeleteLargeTrees(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	bob := metadata.Caller{User: "bob", Host: "127.0.0.1"}
+	wait := func(n int, call func(done func(error))) (last error) {
+		t.Helper()
+		got := make(chan error, n)
+		call(func(err error) { got <- err })
+		for range n {
+			if err := <-got; err != nil {
+				last = err
+			}
+		}
+		return last
+	}
+	fill := func(root string) {
+		t.Helper()
+		if err := wait(1, func(done func(error)) {
+			m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: root, Mode: 0o755, Parents: true}, done)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(1, func(done func(error)) { m.SetOwner(m.caller(), root, "bob", "", done) }); err != nil {
+			t.Fatal(err)
+		}
+		const dirs = 2500
+		if err := wait(dirs, func(done func(error)) {
+			for i := range dirs {
+				m.Mkdirs(bob, namenode.MkdirsRequest{Path: fmt.Sprintf("%s/t/%d/%d", root, i%10, i), Mode: 0o755, Parents: true}, done)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(path string) error {
+		t.Helper()
+		return wait(1, func(done func(error)) {
+			m.Delete(bob, namenode.Retry{}, path, true, func(ok bool, err error) {
+				if err == nil && !ok {
+					err = errors.New("nothing was deleted")
+				}
+				done(err)
+			})
+		})
+	}
+	fill("/bob")
+	if err := remove("/bob/t"); err != nil {
+		t.Error(err)
+	}
+	if st, err := m.ns.Stat(bob, "/bob/t"); st != nil || err != nil {
+		t.Errorf("it is still there: %v", err)
+	}
+	fill("/bob")
+	if err := wait(1, func(done func(error)) {
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: "/bob/t/3/closed/x", Mode: 0o700, Parents: true}, done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove("/bob/t"); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("with a directory that is not his: %v", err)
+	}
+	if err := wait(1, func(done func(error)) {
+		m.RenameTo(bob, namenode.Retry{}, "/bob/t", "/bob/trash", false, true, done)
+	}); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("to the trash: %v", err)
+	}
+}
+
 func TestAdditionalDatanodesAndNewPipelines(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	all := map[string]*datanode{"dn1": c.datanode("dn1"), "dn2": c.datanode("dn2"), "dn3": c.datanode("dn3")}

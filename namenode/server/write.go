@@ -136,12 +136,17 @@ func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string
 
 // RenameTo implements namenode.Writer.
 func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
-	e, err := rename(src, dst, &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash})
-	if err != nil {
+	op := &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash}
+	if _, err := rename(src, dst, op); err != nil {
 		done(err)
 		return
 	}
-	s.simple(&c, retry, e, done)
+	s.remove(c, op.Source, func(survey uint64, done func(*namespace.Result, error)) {
+		op.Survey = survey
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Rename{Rename: op}
+		s.change(&c, retry, e, done)
+	}, func(_ bool, err error) { done(err) })
 }
 
 func rename(src, dst string, op *logpb.Rename) (*envelope, error) {
@@ -164,9 +169,72 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		done(false, err)
 		return
 	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_Delete{Delete: &logpb.Delete{Target: t, Recursive: recursive}}
-	s.yesNo(&c, retry, e, done)
+	op := &logpb.Delete{Target: t, Recursive: recursive}
+	s.remove(c, t, func(survey uint64, done func(*namespace.Result, error)) {
+		op.Survey = survey
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Delete{Delete: op}
+		s.change(&c, retry, e, done)
+	}, done)
+}
+
+// surveys is how often a tree is looked at anew because it was changed meanwhile, before the client is told to try again.
+const surveys = 5
+
+// remove proposes to take a tree away. One that is too large to be looked at inside of the command is surveyed before, on a
+// goroutine of its own, of which there are few.
+func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey uint64, done func(*namespace.Result, error)), done func(bool, error)) {
+	left := surveys
+	var attempt func(survey uint64)
+	attempt = func(survey uint64) {
+		propose(survey, func(r *namespace.Result, err error) {
+			if r == nil || r.INode == 0 || err == nil || left == 0 {
+				done(err == nil && r.OK, err)
+				return
+			}
+			left--
+			s.aside(nil, 0, func(err error) {
+				var survey uint64
+				if err == nil {
+					survey, err = s.survey(c, t)
+				}
+				if err != nil {
+					done(false, err)
+					return
+				}
+				attempt(survey)
+			})
+		})
+	}
+	attempt(0)
+}
+
+// survey looks whether a caller may delete all of a large tree, and returns the number that says so to the command.
+func (s *Server) survey(c metadata.Caller, t *logpb.Target) (uint64, error) {
+	order := func(op *logpb.SurveyTree) (*namespace.Result, error) {
+		e := &envelope{}
+		e.command.Op = &logpb.Command_SurveyTree{SurveyTree: op}
+		answer := make(chan *namespace.Result, 1)
+		err := s.await(func(done func(error)) {
+			s.change(&c, namenode.Retry{}, e, func(r *namespace.Result, err error) {
+				answer <- r
+				done(err)
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		return <-answer, nil
+	}
+	began, err := order(&logpb.SurveyTree{Target: t})
+	if err != nil {
+		return 0, err
+	}
+	if err := s.ns.MayEmpty(c, began.INode); err != nil {
+		_, _ = order(&logpb.SurveyTree{Target: t, End: began.Survey}) // it would end by itself
+		return 0, err
+	}
+	return began.Survey, nil
 }
 
 // SetPermission implements namenode.Writer.
