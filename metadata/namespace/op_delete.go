@@ -29,7 +29,8 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	}
 	n := p.last()
 	full := n != nil && n.isDir() && n.dir.entries > 0
-	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: true, survey: op.Survey}, true); err != nil {
+	free, counted := ns.surveyed(&t.caller, n, op.Survey)
+	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: !free}, true); err != nil {
 		t.fail(err)
 		if errors.Is(err, errLargeTree) {
 			t.result.INode = n.id
@@ -45,10 +46,16 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	}
 	parent := n.parent
 	if ns.limited(parent, nil) {
-		u, err := ns.usageOf(n, true)
-		if err != nil {
-			t.fail(err)
-			return
+		u := usage{op.Names, op.Space}
+		if !counted || u.names <= 0 || u.space < 0 {
+			var err error
+			if u, err = ns.usageOf(n, smallTree, true); err != nil {
+				t.fail(err)
+				if errors.Is(err, errLargeTree) {
+					t.result.INode = n.id
+				}
+				return
+			}
 		}
 		ns.charge(parent, usage{}.minus(u))
 	}

@@ -87,7 +87,8 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename) {
 	rights := checks{parent: metadata.Write}
 	if op.ToTrash {
 		// What goes to the trash is deleted later, by the superuser: the caller must be allowed to delete it.
-		rights.subtree, rights.survey = true, op.Survey
+		free, _ := ns.surveyed(&t.caller, src.last(), op.Survey)
+		rights.subtree = !free
 	}
 	if err := ns.checkRename(t, src, dst, rights); err != nil {
 		t.fail(err)
@@ -175,7 +176,7 @@ func (ns *Namespace) moveQuota(n, old, to *inode) error {
 	from := n.parent
 	var free usage
 	if old != nil { // a file or an empty directory
-		u, err := ns.usageOf(old, true)
+		u, err := ns.usageOf(old, 0, true)
 		if err != nil {
 			return err
 		}
@@ -183,7 +184,7 @@ func (ns *Namespace) moveQuota(n, old, to *inode) error {
 	}
 	common := commonAncestor(from, to)
 	if ns.limited(from, common) || ns.limited(to, common) {
-		u, err := ns.usageOf(n, true)
+		u, err := ns.usageOf(n, 0, true)
 		if err != nil {
 			return err
 		}

@@ -11,10 +11,11 @@ import (
 // would hold up every member, so its proposer does it beforehand:
 //
 //	SurveyTree          announces it; what changes in the tree from now on and is not for the caller to delete ends the survey
-//	MayEmpty            looks at the tree, in turns, beside the commands
+//	Survey              looks at the tree, in turns, beside the commands
 //	Delete, Rename      with the survey's number, which stands for the look; when the survey has ended, all over again
 //
-// A small tree is looked at by the command itself.
+// It also counts what the tree uses, for the quotas above, as long as nothing of that changes. A small tree is looked at
+// by the command itself.
 const (
 	// smallTree is how many entries a command looks at.
 	smallTree = 1024
@@ -56,7 +57,7 @@ func (ns *Namespace) surveyTree(t *txn, op *logpb.SurveyTree) {
 		t.failf(metadata.ErrInvalidArgument, "User name is longer than %d bytes", MaxName)
 		return
 	}
-	who := &logpb.Caller{User: t.caller.user}
+	who := &logpb.Caller{User: t.caller.user, Superuser: t.caller.superuser}
 	for _, g := range t.caller.groups {
 		if len(who.Groups) < surveyGroups && len(g) <= MaxName {
 			who.Groups = append(who.Groups, g)
@@ -77,17 +78,34 @@ func (ns *Namespace) endSurveys(over func(*logpb.Survey) bool) {
 	}
 }
 
-// surveyed reports whether c surveyed the tree of n under a number and nothing was done to it since. The survey is over.
-func (ns *Namespace) surveyed(c *caller, n *inode, id uint64) bool {
-	ok := false
+// surveyed reports whether c surveyed the tree of n under a number and nothing was done to it since that takes the right
+// to delete it away (free), or that changes what it uses (counted). The survey is over.
+func (ns *Namespace) surveyed(c *caller, n *inode, id uint64) (free, counted bool) {
+	if id == 0 || n == nil {
+		return false, false
+	}
 	ns.endSurveys(func(s *logpb.Survey) bool {
 		if s.Id != id {
 			return false
 		}
-		ok = metadata.INodeID(s.Inode) == n.id && s.Caller.GetUser() == c.user && LogTime(s.Expires) >= ns.meta.logTime
+		free = metadata.INodeID(s.Inode) == n.id && s.Caller.GetUser() == c.user && s.Caller.GetSuperuser() == c.superuser && LogTime(s.Expires) >= ns.meta.logTime
+		counted = free && !s.Unsteady
 		return true
 	})
-	return ok
+	return free, counted
+}
+
+// unsettle notes that what the directory dir uses has changed.
+func (ns *Namespace) unsettle(dir *inode) {
+	for i, s := range ns.meta.surveys {
+		at := dir
+		for ; at != nil && uint64(at.id) != s.Inode; at = at.parent {
+		}
+		if at != nil && !s.Unsteady {
+			ns.meta.surveys = slices.Clone(ns.meta.surveys)
+			ns.meta.surveys[i] = &logpb.Survey{Id: s.Id, Inode: s.Inode, Caller: s.Caller, Expires: s.Expires, Unsteady: true}
+		}
+	}
 }
 
 // disturb ends the surveys of trees in which n was entered, or in which it has other rights now, unless their callers may
@@ -95,6 +113,9 @@ func (ns *Namespace) surveyed(c *caller, n *inode, id uint64) bool {
 func (ns *Namespace) disturb(n *inode, entered bool) {
 	if len(ns.meta.surveys) == 0 {
 		return
+	}
+	if entered { // also what only moves inside the tree: it may have been counted twice, or not at all
+		ns.unsettle(n.parent)
 	}
 	ns.endSurveys(func(s *logpb.Survey) bool {
 		at := n
@@ -107,6 +128,9 @@ func (ns *Namespace) disturb(n *inode, entered bool) {
 			return false
 		}
 		who := callerOfCommand(s.Caller)
+		if who.superuser {
+			return false
+		}
 		const all = metadata.Read | metadata.Write | metadata.Execute
 		if n.isDir() && n.dir.entries > 0 && (entered || !who.may(n, all) || n.mode&metadata.Sticky != 0 && !who.owns(n)) {
 			return true
@@ -118,16 +142,20 @@ func (ns *Namespace) disturb(n *inode, entered bool) {
 	})
 }
 
-// MayEmpty says whether c may delete what is below a directory, for a survey. It looks at large trees in turns, between
-// which commands go on.
+// Usage is what counts for quotas: inodes, and bytes in all replicas.
+type Usage struct{ Names, Space int64 }
+
+// Survey says whether c may delete a directory with all that is below, and counts it. It looks at large trees in turns,
+// between which commands go on.
 //
 // Errors: ErrPermission, as the command would answer.
-func (ns *Namespace) MayEmpty(c metadata.Caller, top metadata.INodeID) error {
+func (ns *Namespace) Survey(c metadata.Caller, top metadata.INodeID) (u Usage, err error) {
 	who := callerOf(c)
 	stack := []metadata.INodeID{top}
 	for len(stack) > 0 {
 		id := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
+		u.Names++
 		for after, more := "", true; more; {
 			err := ns.read(func(load bool) error {
 				n, err := ns.byID(id, load)
@@ -141,25 +169,33 @@ func (ns *Namespace) MayEmpty(c metadata.Caller, top metadata.INodeID) error {
 				if err := who.mayEmpty(n); err != nil {
 					return err
 				}
+				var files Usage
 				var below []metadata.INodeID
 				upTo, again, err := ns.turn(n, after, load, func(child *inode) error {
 					if child.isDir() {
 						below = append(below, child.id)
+					} else {
+						files.Names++
+						files.Space += child.file.space()
+					}
+					if who.superuser {
+						return nil
 					}
 					return checkSticky(&who, n, child, child.path)
 				})
 				if err == nil {
 					stack = append(stack, below...)
+					u.Names, u.Space = u.Names+files.Names, u.Space+files.Space
 					after, more = upTo, again
 				}
 				return err
 			})
 			if err != nil {
-				return err
+				return u, err
 			}
 		}
 	}
-	return nil
+	return u, nil
 }
 
 // mayEmpty says whether c may take the entries out of a directory, sticky bits aside.

@@ -53,7 +53,7 @@ func TestLargeTreeIsSurveyedBeforeItIsDeleted(t *testing.T) {
 			if s.Err != nil || s.INode != r.INode {
 				t.Fatalf("%+v", s)
 			}
-			if err := w.ns.MayEmpty(bob, s.INode); err != nil {
+			if _, err := w.ns.Survey(bob, s.INode); err != nil {
 				t.Fatal(err)
 			}
 			w.snapshot()
@@ -118,7 +118,7 @@ func TestWhatEndsASurvey(t *testing.T) {
 			if s.Err != nil || s.Survey != 1 {
 				t.Fatalf("%+v", s)
 			}
-			if err := w.ns.MayEmpty(bob, s.INode); err != nil {
+			if _, err := w.ns.Survey(bob, s.INode); err != nil {
 				t.Fatal(err)
 			}
 			for _, op := range test.ops {
@@ -149,7 +149,7 @@ func TestSurveysAreForOneTree(t *testing.T) {
 		return s
 	}
 	s := begin()
-	if err := w.ns.MayEmpty(bob, s.INode); !errors.Is(err, metadata.ErrPermission) {
+	if _, err := w.ns.Survey(bob, s.INode); !errors.Is(err, metadata.ErrPermission) {
 		t.Errorf("a directory that is not his: %v", err)
 	}
 	w.do(super, &logpb.Delete{Target: to("/home/bob/t/d1/closed"), Recursive: true})
@@ -176,5 +176,53 @@ func TestSurveysAreForOneTree(t *testing.T) {
 		if r := w.do(bob, &logpb.SurveyTree{Target: to(path)}); !errors.Is(r.Err, want) {
 			t.Errorf("%s: %v", path, r.Err)
 		}
+	}
+}
+
+// Under a quota the tree's usage is counted by the survey, for the superuser as well, and not when it changed since.
+func TestLargeTreeUnderAQuotaIsCountedBeforeItIsDeleted(t *testing.T) {
+	for name, test := range map[string]struct {
+		c    metadata.Caller
+		op   any
+		ends bool
+	}{
+		"owner":                  {bob, nil, false},
+		"superuser":              {super, nil, false},
+		"a file more":            {bob, create("/home/bob/t/d0/x", "c"), true},
+		"a file that moves":      {bob, &logpb.Rename{Source: to("/home/bob/t/d0/f1"), Target: to("/home/bob/t/d2/g")}, true},
+		"a file more elsewhere":  {bob, create("/home/bob/x", "c"), false},
+		"the same usage":         {super, &logpb.SetTimes{Target: to("/home/bob/t/d0"), Mtime: 7, Atime: 7}, false},
+		"another quota":          {super, &logpb.SetQuota{Target: to("/"), Names: 1 << 40, Space: metadata.QuotaKeep}, true},
+		"replicas of empty file": {bob, &logpb.SetReplication{Target: to("/home/bob/t/d0/f1"), Replication: 2}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := homeOf(t, 3, 1500)
+			if r := w.do(super, &logpb.SetQuota{Target: to("/home/bob"), Names: 10_000, Space: metadata.QuotaKeep}); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			w.reopen()
+			w.ns.loadedMost = 0
+			if r := w.do(test.c, &logpb.Delete{Target: to("/home/bob/t"), Recursive: true}); !errors.Is(r.Err, metadata.ErrRetriable) || r.INode == 0 {
+				t.Fatalf("without a survey: %+v", r)
+			}
+			s := w.do(test.c, &logpb.SurveyTree{Target: to("/home/bob/t")})
+			u, err := w.ns.Survey(test.c, s.INode)
+			if want := (Usage{Names: 1 + 3 + 3*1500}); s.Err != nil || err != nil || u != want {
+				t.Fatalf("%+v, %+v, %v", s, u, err)
+			}
+			if test.op != nil {
+				if r := w.do(test.c, test.op); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			r := w.do(test.c, &logpb.Delete{Target: to("/home/bob/t"), Recursive: true, Survey: s.Survey, Names: u.Names, Space: u.Space})
+			if r.OK == test.ends || r.OK == (r.INode != 0) {
+				t.Errorf("%+v", r)
+			}
+			if most := w.ns.loadedMost; most > ReclaimDelete+smallDirectory {
+				t.Errorf("%d records were read while all others waited", most)
+			}
+			w.check() // counts what quotas say is used
+		})
 	}
 }

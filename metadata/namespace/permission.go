@@ -70,7 +70,6 @@ type checks struct {
 	parent   metadata.Access // on the parent; with Write the sticky bit counts
 	last     metadata.Access // on what the path names
 	subtree  bool            // all rights on the directories below it that are not empty, sticky bits included
-	survey   uint64          // stands for subtree; 0: none
 	owner    bool            // c must own what the path names
 }
 
@@ -106,10 +105,8 @@ func (ns *Namespace) check(p *place, c *caller, k checks, load bool) error {
 		}
 	}
 	if k.subtree && last != nil && last.isDir() {
-		if k.survey == 0 || !ns.surveyed(c, last, k.survey) {
-			if err := ns.checkSubtree(c, last, load); err != nil {
-				return err
-			}
+		if err := ns.checkSubtree(c, last, load); err != nil {
+			return err
 		}
 	}
 	if k.owner && last != nil && !c.owns(last) {

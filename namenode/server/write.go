@@ -141,7 +141,7 @@ func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst stri
 		done(err)
 		return
 	}
-	s.remove(c, op.Source, func(survey uint64, done func(*namespace.Result, error)) {
+	s.remove(c, op.Source, func(survey uint64, _ namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey = survey
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Rename{Rename: op}
@@ -170,8 +170,8 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		return
 	}
 	op := &logpb.Delete{Target: t, Recursive: recursive}
-	s.remove(c, t, func(survey uint64, done func(*namespace.Result, error)) {
-		op.Survey = survey
+	s.remove(c, t, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Delete{Delete: op}
 		s.change(&c, retry, e, done)
@@ -183,11 +183,11 @@ const surveys = 5
 
 // remove proposes to take a tree away. One that is too large to be looked at inside of the command is surveyed before, on a
 // goroutine of its own, of which there are few.
-func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey uint64, done func(*namespace.Result, error)), done func(bool, error)) {
+func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
 	left := surveys
-	var attempt func(survey uint64)
-	attempt = func(survey uint64) {
-		propose(survey, func(r *namespace.Result, err error) {
+	var attempt func(survey uint64, u namespace.Usage)
+	attempt = func(survey uint64, u namespace.Usage) {
+		propose(survey, u, func(r *namespace.Result, err error) {
 			if r == nil || r.INode == 0 || err == nil || left == 0 {
 				done(err == nil && r.OK, err)
 				return
@@ -195,22 +195,24 @@ func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey 
 			left--
 			s.aside(nil, 0, func(err error) {
 				var survey uint64
+				var u namespace.Usage
 				if err == nil {
-					survey, err = s.survey(c, t)
+					survey, u, err = s.survey(c, t)
 				}
 				if err != nil {
 					done(false, err)
 					return
 				}
-				attempt(survey)
+				attempt(survey, u)
 			})
 		})
 	}
-	attempt(0)
+	attempt(0, namespace.Usage{})
 }
 
-// survey looks whether a caller may delete all of a large tree, and returns the number that says so to the command.
-func (s *Server) survey(c metadata.Caller, t *logpb.Target) (uint64, error) {
+// survey looks whether a caller may delete all of a large tree, and returns the number that says so to the command, and what
+// the tree uses.
+func (s *Server) survey(c metadata.Caller, t *logpb.Target) (uint64, namespace.Usage, error) {
 	order := func(op *logpb.SurveyTree) (*namespace.Result, error) {
 		e := &envelope{}
 		e.command.Op = &logpb.Command_SurveyTree{SurveyTree: op}
@@ -228,13 +230,14 @@ func (s *Server) survey(c metadata.Caller, t *logpb.Target) (uint64, error) {
 	}
 	began, err := order(&logpb.SurveyTree{Target: t})
 	if err != nil {
-		return 0, err
+		return 0, namespace.Usage{}, err
 	}
-	if err := s.ns.MayEmpty(c, began.INode); err != nil {
+	u, err := s.ns.Survey(c, began.INode)
+	if err != nil {
 		_, _ = order(&logpb.SurveyTree{Target: t, End: began.Survey}) // it would end by itself
-		return 0, err
+		return 0, u, err
 	}
-	return began.Survey, nil
+	return began.Survey, u, nil
 }
 
 // SetPermission implements namenode.Writer.

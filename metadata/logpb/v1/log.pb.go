@@ -1608,7 +1608,10 @@ type Delete struct {
 	Target    *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
 	Recursive bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
 	// The survey that shows that the caller may delete all of the tree; 0: none.
-	Survey        uint64 `protobuf:"varint,3,opt,name=survey,proto3" json:"survey,omitempty"`
+	Survey uint64 `protobuf:"varint,3,opt,name=survey,proto3" json:"survey,omitempty"`
+	// What the survey counted for quotas: inodes, and bytes in all replicas.
+	Names         int64 `protobuf:"varint,4,opt,name=names,proto3" json:"names,omitempty"`
+	Space         int64 `protobuf:"varint,5,opt,name=space,proto3" json:"space,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1660,6 +1663,20 @@ func (x *Delete) GetRecursive() bool {
 func (x *Delete) GetSurvey() uint64 {
 	if x != nil {
 		return x.Survey
+	}
+	return 0
+}
+
+func (x *Delete) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *Delete) GetSpace() int64 {
+	if x != nil {
+		return x.Space
 	}
 	return 0
 }
@@ -3009,11 +3026,13 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x06legacy\x18\x03 \x01(\bR\x06legacy\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x19\n" +
 	"\bto_trash\x18\x05 \x01(\bR\atoTrash\x12\x16\n" +
-	"\x06survey\x18\x06 \x01(\x04R\x06survey\"t\n" +
+	"\x06survey\x18\x06 \x01(\x04R\x06survey\"\xa0\x01\n" +
 	"\x06Delete\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\x12\x16\n" +
-	"\x06survey\x18\x03 \x01(\x04R\x06survey\"T\n" +
+	"\x06survey\x18\x03 \x01(\x04R\x06survey\x12\x14\n" +
+	"\x05names\x18\x04 \x01(\x03R\x05names\x12\x14\n" +
+	"\x05space\x18\x05 \x01(\x03R\x05space\"T\n" +
 	"\n" +
 	"SurveyTree\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x10\n" +

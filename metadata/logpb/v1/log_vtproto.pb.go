@@ -1646,6 +1646,16 @@ func (m *Delete) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Space != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Space))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.Names != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Names))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.Survey != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Survey))
 		i--
@@ -3516,6 +3526,12 @@ func (m *Delete) SizeVT() (n int) {
 	}
 	if m.Survey != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Survey))
+	}
+	if m.Names != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Names))
+	}
+	if m.Space != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Space))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -7354,6 +7370,44 @@ func (m *Delete) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Survey |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Names", wireType)
+			}
+			m.Names = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Names |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Space", wireType)
+			}
+			m.Space = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Space |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}

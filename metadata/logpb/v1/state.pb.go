@@ -803,7 +803,9 @@ type Survey struct {
 	Inode  uint64                 `protobuf:"varint,2,opt,name=inode,proto3" json:"inode,omitempty"`
 	Caller *Caller                `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`
 	// Log time.
-	Expires       int64 `protobuf:"varint,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	Expires int64 `protobuf:"varint,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	// What the tree uses of quotas has changed since.
+	Unsteady      bool `protobuf:"varint,5,opt,name=unsteady,proto3" json:"unsteady,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -864,6 +866,13 @@ func (x *Survey) GetExpires() int64 {
 		return x.Expires
 	}
 	return 0
+}
+
+func (x *Survey) GetUnsteady() bool {
+	if x != nil {
+		return x.Unsteady
+	}
+	return false
 }
 
 // BlockKey is a key that signs block tokens, or did.
@@ -1016,12 +1025,13 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x0eleases_renewed\x18\x12 \x01(\x03R\rleasesRenewed\x126\n" +
 	"\asurveys\x18\x13 \x03(\v2\x1c.hops.metadata.log.v1.SurveyR\asurveys\x12\x1f\n" +
 	"\vlast_survey\x18\x14 \x01(\x04R\n" +
-	"lastSurvey\"~\n" +
+	"lastSurvey\"\x9a\x01\n" +
 	"\x06Survey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x124\n" +
 	"\x06caller\x18\x03 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x18\n" +
-	"\aexpires\x18\x04 \x01(\x03R\aexpires\"M\n" +
+	"\aexpires\x18\x04 \x01(\x03R\aexpires\x12\x1a\n" +
+	"\bunsteady\x18\x05 \x01(\bR\bunsteady\"M\n" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
 	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\x12\x18\n" +

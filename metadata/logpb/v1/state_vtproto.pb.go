@@ -686,6 +686,16 @@ func (m *Survey) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Unsteady {
+		i--
+		if m.Unsteady {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x28
+	}
 	if m.Expires != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Expires))
 		i--
@@ -1053,6 +1063,9 @@ func (m *Survey) SizeVT() (n int) {
 	}
 	if m.Expires != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Expires))
+	}
+	if m.Unsteady {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2992,6 +3005,26 @@ func (m *Survey) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Unsteady", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Unsteady = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
