@@ -153,6 +153,7 @@ func (ns *Namespace) settle() {
 	ns.letDeadGo()
 	ns.settleLeases()
 	ns.settleRetries()
+	ns.safeMode.Store(ns.meta.safeMode)
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m

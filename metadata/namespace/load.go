@@ -36,6 +36,7 @@ func (ns *Namespace) load() error {
 		return err
 	}
 	ns.applied, ns.meta = marker.Index, metaOf(marker)
+	ns.safeMode.Store(ns.meta.safeMode)
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
 	ns.openView(marker.Index)
 	ns.cfg.Store.Discard(marker.Index)

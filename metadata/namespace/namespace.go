@@ -74,6 +74,8 @@ type Namespace struct {
 	discarded    uint64 // what Store.Discard was told; guarded by checkpointMu
 
 	near atomic.Pointer[near]
+	// safeMode is meta's, for those who ask all the time.
+	safeMode atomic.Bool
 
 	mu sync.RWMutex // guards what follows
 
@@ -140,6 +142,7 @@ type meta struct {
 	rolled         LogTime           // when the last key came
 	surveys        []*logpb.Survey   // by id; nobody changes what is in it
 	lastSurvey     uint64            // the last one given
+	safeMode       bool
 }
 
 const (
@@ -240,6 +243,7 @@ func (m *meta) marker() logpb.Marker {
 		KeysRolled:     int64(m.rolled),
 		Surveys:        m.surveys,
 		LastSurvey:     m.lastSurvey,
+		SafeMode:       m.safeMode,
 	}
 }
 
@@ -262,6 +266,7 @@ func metaOf(r *logpb.Marker) meta {
 		rolled:         LogTime(r.KeysRolled),
 		surveys:        r.Surveys,
 		lastSurvey:     r.LastSurvey,
+		safeMode:       r.SafeMode,
 	}
 }
 

@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -224,6 +226,38 @@ func TestOwnersDeleteLargeTrees(t *testing.T) {
 	}); !errors.Is(err, metadata.ErrPermission) {
 		t.Errorf("to the trash: %v", err)
 	}
+}
+
+// Safe mode that an administrator has set is the cluster's: the next leader is in it, and so is one that restarts.
+func TestSafeModeByHandOutlivesItsLeader(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	first := c.leader()
+	eventually(t, "it is out of the safe mode of the start", func() bool { return first.SafeMode() == "" })
+	if err := first.SetSafeMode(true); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.Index(c.nodes, first)
+	first.stop()
+	c.nodes[i] = nil
+	next := c.leader()
+	mkdir := func(m *member) error {
+		got := make(chan error, 1)
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: "/d", Mode: 0o755}, func(err error) { got <- err })
+		return <-got
+	}
+	if err := mkdir(next); !errors.Is(err, metadata.ErrSafeMode) || !strings.Contains(next.SafeMode(), "turned on manually") {
+		t.Errorf("the next leader: %v, %q", err, next.SafeMode())
+	}
+	if err := next.SetSafeMode(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := mkdir(next); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	c.start(i)
+	c.await(i)
+	again := c.nodes[i]
+	eventually(t, "the one that restarted has heard that it is over", func() bool { return !strings.Contains(again.SafeMode(), "manually") })
 }
 
 func TestAdditionalDatanodesAndNewPipelines(t *testing.T) {

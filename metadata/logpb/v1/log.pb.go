@@ -234,6 +234,7 @@ type Command struct {
 	//	*Command_SetStoragePolicy
 	//	*Command_RollBlockKeys
 	//	*Command_SurveyTree
+	//	*Command_SetSafeMode
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -563,6 +564,15 @@ func (x *Command) GetSurveyTree() *SurveyTree {
 	return nil
 }
 
+func (x *Command) GetSetSafeMode() *SetSafeMode {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetSafeMode); ok {
+			return x.SetSafeMode
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -679,6 +689,10 @@ type Command_SurveyTree struct {
 	SurveyTree *SurveyTree `protobuf:"bytes,37,opt,name=survey_tree,json=surveyTree,proto3,oneof"`
 }
 
+type Command_SetSafeMode struct {
+	SetSafeMode *SetSafeMode `protobuf:"bytes,38,opt,name=set_safe_mode,json=setSafeMode,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -734,6 +748,8 @@ func (*Command_SetStoragePolicy) isCommand_Op() {}
 func (*Command_RollBlockKeys) isCommand_Op() {}
 
 func (*Command_SurveyTree) isCommand_Op() {}
+
+func (*Command_SetSafeMode) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -2904,11 +2920,56 @@ func (x *RollBlockKeys) GetKeep() int64 {
 	return 0
 }
 
+// SetSafeMode says that an administrator wants nothing to be changed, until they say otherwise.
+type SetSafeMode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSafeMode) Reset() {
+	*x = SetSafeMode{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSafeMode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSafeMode) ProtoMessage() {}
+
+func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
+func (*SetSafeMode) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SetSafeMode) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xf0\x0f\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xb9\x10\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -2946,7 +3007,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x12set_storage_policy\x18# \x01(\v2&.hops.metadata.log.v1.SetStoragePolicyH\x00R\x10setStoragePolicy\x12M\n" +
 	"\x0froll_block_keys\x18$ \x01(\v2#.hops.metadata.log.v1.RollBlockKeysH\x00R\rrollBlockKeys\x12C\n" +
 	"\vsurvey_tree\x18% \x01(\v2 .hops.metadata.log.v1.SurveyTreeH\x00R\n" +
-	"surveyTreeB\x04\n" +
+	"surveyTree\x12G\n" +
+	"\rset_safe_mode\x18& \x01(\v2!.hops.metadata.log.v1.SetSafeModeH\x00R\vsetSafeModeB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3140,7 +3202,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\rRollBlockKeys\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x05R\x05after\x12\x19\n" +
 	"\x05seeds\x18\x02 \x03(\fB\x03\x80\x01\x01R\x05seeds\x12\x12\n" +
-	"\x04keep\x18\x03 \x01(\x03R\x04keepB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x04keep\x18\x03 \x01(\x03R\x04keep\"\x1d\n" +
+	"\vSetSafeMode\x12\x0e\n" +
+	"\x02on\x18\x01 \x01(\bR\x02onB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -3155,7 +3219,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -3194,6 +3258,7 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*Concat)(nil),           // 34: hops.metadata.log.v1.Concat
 	(*SetStoragePolicy)(nil), // 35: hops.metadata.log.v1.SetStoragePolicy
 	(*RollBlockKeys)(nil),    // 36: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),      // 37: hops.metadata.log.v1.SetSafeMode
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -3225,43 +3290,44 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	35, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
 	36, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
 	17, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
-	5,  // 29: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 30: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 31: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 32: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 33: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 34: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 35: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 36: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 37: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 38: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 39: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 40: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 41: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 42: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 43: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 44: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 45: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 46: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 47: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 48: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	27, // 49: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 50: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 51: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 52: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 53: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 54: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	30, // 55: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 56: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 57: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 58: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 59: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	5,  // 60: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	37, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	5,  // 30: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 31: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 32: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 33: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 34: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 35: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 36: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 37: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 38: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 39: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 40: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 41: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 42: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 43: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 44: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 45: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 46: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 47: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 48: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 49: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	27, // 50: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 51: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 52: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 53: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 54: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 55: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	30, // 56: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 57: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 58: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 59: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 60: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	5,  // 61: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -3298,6 +3364,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_SetStoragePolicy)(nil),
 		(*Command_RollBlockKeys)(nil),
 		(*Command_SurveyTree)(nil),
+		(*Command_SetSafeMode)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -3307,7 +3374,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   34,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

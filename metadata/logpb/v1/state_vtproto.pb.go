@@ -521,6 +521,18 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.SafeMode {
+		i--
+		if m.SafeMode {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa8
+	}
 	if m.LastSurvey != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastSurvey))
 		i--
@@ -1040,6 +1052,9 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.LastSurvey != 0 {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.LastSurvey))
+	}
+	if m.SafeMode {
+		n += 3
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2861,6 +2876,26 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 21:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field SafeMode", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.SafeMode = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
