@@ -27,6 +27,15 @@ func TestLogTimeGoesOnFromTheLog(t *testing.T) {
 	if got := c.log(began.Add(3 * time.Second)); got != 8000 {
 		t.Errorf("%d three seconds after 5000", got)
 	}
+	// The process is stopped for an hour: nothing is counted but what may be a busy machine.
+	c.tick(began.Add(3 * time.Second))
+	if got := c.log(began.Add(time.Hour)); got != 13000 {
+		t.Errorf("%d when the process has just gone on", got)
+	}
+	c.tick(began.Add(time.Hour))
+	if got := c.log(began.Add(time.Hour + time.Second)); got != 14000 {
+		t.Errorf("%d a second later", got)
+	}
 	c.stop()
 	if got := c.log(began.Add(4 * time.Second)); got != 0 {
 		t.Errorf("%d after a reign", got)
@@ -123,18 +132,18 @@ func TestLeasesAreRenewedBeforeALeaderServes(t *testing.T) {
 func TestRenewedLeasesLast(t *testing.T) {
 	var l leases
 	l.init()
-	now := time.Now()
+	now := namespace.LogTime(7)
 	if l.renew("idle", now) {
 		t.Error("a client without files is replicated")
 	}
 	l.opened("writer", now)
-	if l.renew("writer", now.Add(renewEvery-time.Second)) {
+	if l.renew("writer", now+renewEvery-1000) {
 		t.Error("a renewal soon after the last is replicated")
 	}
-	if !l.renew("writer", now.Add(renewEvery)) {
+	if !l.renew("writer", now+renewEvery) {
 		t.Error("a later renewal is not replicated")
 	}
-	if l.renew("writer", now.Add(renewEvery+time.Second)) {
+	if l.renew("writer", now+renewEvery+1000) {
 		t.Error("it is replicated again at once")
 	}
 }

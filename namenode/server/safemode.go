@@ -22,7 +22,7 @@ type safeMode struct {
 }
 
 // manual reports whether an administrator wants nothing to be changed.
-func (m *safeMode) manual(s *Server) bool { return s.ns.SafeMode() || m.local.Load() }
+func (m *safeMode) manual(s *Server) bool { return m.local.Load() || s.ns != nil && s.ns.SafeMode() }
 
 // check is nil when the namespace may be changed. With other namenodes to ask, clients are told to try again while the
 // start lasts, as in HDFS.

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"time"
-
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -56,7 +54,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 			done(nil, err)
 			return
 		}
-		s.leases.opened(r.Client, time.Now())
+		s.leases.opened(r.Client, s.clock.now())
 		done(result.Status, nil)
 	})
 }
@@ -83,7 +81,7 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 			done(nil, nil, err)
 			return
 		}
-		s.leases.opened(r.Client, time.Now())
+		s.leases.opened(r.Client, s.clock.now())
 		if result.Block == nil {
 			done(nil, result.Status, nil)
 			return
