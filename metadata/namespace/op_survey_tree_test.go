@@ -226,3 +226,40 @@ func TestLargeTreeUnderAQuotaIsCountedBeforeItIsDeleted(t *testing.T) {
 		})
 	}
 }
+
+// So is one that moves across the border of a quota, by either rename.
+func TestLargeTreeIsCountedBeforeItCrossesAQuota(t *testing.T) {
+	for name, legacy := range map[string]bool{"rename": true, "rename2": false} {
+		t.Run(name, func(t *testing.T) {
+			w := homeOf(t, 3, 1500)
+			w.do(super, &logpb.Mkdirs{Target: to("/limited"), Mode: 0o777})
+			w.do(super, &logpb.SetPermission{Target: to("/limited"), Mode: 0o777})
+			if r := w.do(super, &logpb.SetQuota{Target: to("/limited"), Names: 10_000, Space: metadata.QuotaKeep}); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			w.reopen()
+			w.ns.loadedMost = 0
+			move := &logpb.Rename{Source: to("/home/bob/t"), Target: to("/limited/t"), Legacy: legacy}
+			r := w.do(bob, move)
+			if !errors.Is(r.Err, metadata.ErrRetriable) || r.INode == 0 {
+				t.Fatalf("without a survey: %+v", r)
+			}
+			s := w.do(bob, &logpb.SurveyTree{Target: to("/home/bob/t")})
+			u, err := w.ns.Survey(bob, s.INode)
+			if s.Err != nil || err != nil {
+				t.Fatal(s.Err, err)
+			}
+			move.Survey, move.Names, move.Space = s.Survey, u.Names, u.Space
+			if r := w.do(bob, move); r.Err != nil || !r.OK {
+				t.Errorf("with a survey: %+v", r)
+			}
+			if q, err := w.ns.QuotaUsage(super, "/limited"); err != nil || q.Names != 1+u.Names {
+				t.Errorf("%+v, %v", q, err)
+			}
+			if most := w.ns.loadedMost; most > smallDirectory {
+				t.Errorf("%d records were read while all others waited", most)
+			}
+			w.check()
+		})
+	}
+}

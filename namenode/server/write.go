@@ -124,40 +124,31 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 
 // Rename implements namenode.Writer.
 func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string, done func(bool, error)) {
-	e, err := rename(src, dst, &logpb.Rename{Legacy: true})
-	if err != nil {
-		done(false, err)
-		return
-	}
-	s.yesNo(&c, retry, e, done)
+	s.rename(c, retry, src, dst, &logpb.Rename{Legacy: true}, done)
 }
 
 // RenameTo implements namenode.Writer.
 func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
 	op := &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash}
-	if _, err := rename(src, dst, op); err != nil {
-		done(err)
+	s.rename(c, retry, src, dst, op, func(_ bool, err error) { done(err) })
+}
+
+func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string, op *logpb.Rename, done func(bool, error)) {
+	var err error
+	if op.Source, err = target(src); err == nil {
+		op.Target, err = target(dst)
+	}
+	if err != nil {
+		done(false, err)
 		return
 	}
-	s.remove(c, op.Source, func(survey uint64, _ namespace.Usage, done func(*namespace.Result, error)) {
-		op.Survey = survey
+	// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
+	s.remove(c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Rename{Rename: op}
 		s.change(&c, retry, e, done)
-	}, func(_ bool, err error) { done(err) })
-}
-
-func rename(src, dst string, op *logpb.Rename) (*envelope, error) {
-	var err error
-	if op.Source, err = target(src); err != nil {
-		return nil, err
-	}
-	if op.Target, err = target(dst); err != nil {
-		return nil, err
-	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_Rename{Rename: op}
-	return e, nil
+	}, done)
 }
 
 // Delete implements namenode.Writer.
@@ -168,7 +159,7 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		return
 	}
 	op := &logpb.Delete{Target: t, Recursive: recursive}
-	s.remove(c, t, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.remove(c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Delete{Delete: op}
@@ -179,9 +170,9 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 // surveys is how often a tree is looked at anew because it was changed meanwhile, before the client is told to try again.
 const surveys = 5
 
-// remove proposes to take a tree away. One that is too large to be looked at inside of the command is surveyed before, on a
-// goroutine of its own, of which there are few.
-func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
+// remove proposes to take a tree away from where it is. One that is too large to be looked at inside of the command is
+// surveyed before, on a goroutine of its own, of which there are few. right: the caller must be allowed to delete it.
+func (s *Server) remove(c metadata.Caller, t *logpb.Target, right bool, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
 	left := surveys
 	var attempt func(survey uint64, u namespace.Usage)
 	attempt = func(survey uint64, u namespace.Usage) {
@@ -195,7 +186,7 @@ func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey 
 				var survey uint64
 				var u namespace.Usage
 				if err == nil {
-					survey, u, err = s.survey(c, t)
+					survey, u, err = s.survey(c, t, right)
 				}
 				if err != nil {
 					done(false, err)
@@ -208,9 +199,9 @@ func (s *Server) remove(c metadata.Caller, t *logpb.Target, propose func(survey 
 	attempt(0, namespace.Usage{})
 }
 
-// survey looks whether a caller may delete all of a large tree, and returns the number that says so to the command, and what
+// survey looks whether a caller may delete all of a large tree, if that needs a right, and returns the number that says so to the command, and what
 // the tree uses.
-func (s *Server) survey(c metadata.Caller, t *logpb.Target) (uint64, namespace.Usage, error) {
+func (s *Server) survey(c metadata.Caller, t *logpb.Target, right bool) (uint64, namespace.Usage, error) {
 	order := func(op *logpb.SurveyTree) (*namespace.Result, error) {
 		e := &envelope{}
 		e.command.Op = &logpb.Command_SurveyTree{SurveyTree: op}
@@ -230,7 +221,9 @@ func (s *Server) survey(c metadata.Caller, t *logpb.Target) (uint64, namespace.U
 	if err != nil {
 		return 0, namespace.Usage{}, err
 	}
-	u, err := s.ns.Survey(c, began.INode)
+	who := c
+	who.Superuser = who.Superuser || !right // who may do anything
+	u, err := s.ns.Survey(who, began.INode)
 	if err != nil {
 		_, _ = order(&logpb.SurveyTree{Target: t, End: began.Survey}) // it would end by itself
 		return 0, u, err

@@ -1541,8 +1541,11 @@ type Rename struct {
 	Legacy    bool `protobuf:"varint,3,opt,name=legacy,proto3" json:"legacy,omitempty"`
 	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
 	ToTrash   bool `protobuf:"varint,5,opt,name=to_trash,json=toTrash,proto3" json:"to_trash,omitempty"`
-	// The survey that shows that the caller may delete all of the source; 0: none.
+	// The survey that shows that the caller may delete all of the source, and what it counted; 0: none. Only a rename to the
+	// trash needs the right.
 	Survey        uint64 `protobuf:"varint,6,opt,name=survey,proto3" json:"survey,omitempty"`
+	Names         int64  `protobuf:"varint,7,opt,name=names,proto3" json:"names,omitempty"`
+	Space         int64  `protobuf:"varint,8,opt,name=space,proto3" json:"space,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1615,6 +1618,20 @@ func (x *Rename) GetToTrash() bool {
 func (x *Rename) GetSurvey() uint64 {
 	if x != nil {
 		return x.Survey
+	}
+	return 0
+}
+
+func (x *Rename) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *Rename) GetSpace() int64 {
+	if x != nil {
+		return x.Space
 	}
 	return 0
 }
@@ -3081,14 +3098,16 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientName\x128\n" +
 	"\told_block\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\boldBlock\x128\n" +
 	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\x12\x14\n" +
-	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\xdd\x01\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\x89\x02\n" +
 	"\x06Rename\x124\n" +
 	"\x06source\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06source\x124\n" +
 	"\x06target\x18\x02 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06legacy\x18\x03 \x01(\bR\x06legacy\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x19\n" +
 	"\bto_trash\x18\x05 \x01(\bR\atoTrash\x12\x16\n" +
-	"\x06survey\x18\x06 \x01(\x04R\x06survey\"\xa0\x01\n" +
+	"\x06survey\x18\x06 \x01(\x04R\x06survey\x12\x14\n" +
+	"\x05names\x18\a \x01(\x03R\x05names\x12\x14\n" +
+	"\x05space\x18\b \x01(\x03R\x05space\"\xa0\x01\n" +
 	"\x06Delete\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\x12\x16\n" +

@@ -1585,6 +1585,16 @@ func (m *Rename) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Space != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Space))
+		i--
+		dAtA[i] = 0x40
+	}
+	if m.Names != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Names))
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.Survey != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Survey))
 		i--
@@ -3590,6 +3600,12 @@ func (m *Rename) SizeVT() (n int) {
 	}
 	if m.Survey != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Survey))
+	}
+	if m.Names != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Names))
+	}
+	if m.Space != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Space))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -7382,6 +7398,44 @@ func (m *Rename) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.Survey |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Names", wireType)
+			}
+			m.Names = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Names |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 8:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Space", wireType)
+			}
+			m.Space = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Space |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
