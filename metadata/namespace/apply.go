@@ -205,6 +205,10 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SetStoragePolicy
 	case *logpb.Command_RollBlockKeys:
 		return c.RollBlockKeys
+	case *logpb.Command_SurveyTree:
+		return c.SurveyTree
+	case *logpb.Command_SetSafeMode:
+		return c.SetSafeMode
 	}
 	return nil
 }
@@ -361,6 +365,10 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.setStoragePolicy(t, c.SetStoragePolicy)
 	case *logpb.Command_RollBlockKeys:
 		ns.rollBlockKeys(t, c.RollBlockKeys)
+	case *logpb.Command_SurveyTree:
+		ns.surveyTree(t, c.SurveyTree)
+	case *logpb.Command_SetSafeMode:
+		ns.setSafeMode(t, c.SetSafeMode)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

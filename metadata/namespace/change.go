@@ -60,6 +60,7 @@ func (ns *Namespace) attach(parent *inode, name string, n *inode) {
 	if n.entryStored {
 		delete(ns.pending, string(key)) // n's record takes the place of the deletion
 	}
+	ns.disturb(n, true)
 }
 
 // detach takes n out of its parent.
@@ -152,6 +153,7 @@ func (ns *Namespace) settle() {
 	ns.letDeadGo()
 	ns.settleLeases()
 	ns.settleRetries()
+	ns.safeMode.Store(ns.meta.safeMode)
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m

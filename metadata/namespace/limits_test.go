@@ -333,6 +333,15 @@ func TestGreatestRecordsFitACheckpoint(t *testing.T) {
 	if r := w.do(owner, add); r.Err != nil {
 		t.Fatal(r.Err)
 	}
+	groups := make([]string, surveyGroups)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("%0*d", MaxName, i)
+	}
+	for range maxSurveys {
+		if r := w.do(metadata.Caller{User: long, Groups: groups, Superuser: true}, &logpb.SurveyTree{Target: to(dir)}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
 	seeds := func(n int) (out [][]byte) {
 		for range n {
 			out = append(out, make([]byte, metadata.KeySeedSize))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -35,6 +36,7 @@ func (ns *Namespace) load() error {
 		return err
 	}
 	ns.applied, ns.meta = marker.Index, metaOf(marker)
+	ns.safeMode.Store(ns.meta.safeMode)
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
 	ns.openView(marker.Index)
 	ns.cfg.Store.Discard(marker.Index)
@@ -72,6 +74,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	}
 	if m.Index == 0 {
 		return nil, fmt.Errorf("marker without an index: %w", metadata.ErrCorrupt)
+	}
+	if len(m.Surveys) > maxSurveys || slices.ContainsFunc(m.Surveys, func(s *logpb.Survey) bool { return s == nil || s.Id > m.LastSurvey }) {
+		return nil, fmt.Errorf("marker with damaged surveys: %w", metadata.ErrCorrupt)
 	}
 	if !soundKeys(m.BlockKeys) {
 		return nil, fmt.Errorf("marker with damaged block keys: %w", metadata.ErrCorrupt)
@@ -215,6 +220,41 @@ func (ns *Namespace) loadSome(dir *inode, after string) (upTo string, end bool, 
 		return err == nil
 	})
 	return upTo, end, errors.Join(err, bad)
+}
+
+// turn calls fn for the entries of a directory with names after a name, as many as one turn allows, in their order. It
+// returns the last name seen and whether there may be more.
+func (ns *Namespace) turn(dir *inode, after string, load bool, fn func(n *inode) error) (last string, more bool, err error) {
+	upTo, end := "", true
+	if !dir.complete() {
+		if !load {
+			return after, true, errCold
+		}
+		if upTo, end, err = ns.loadSome(dir, after); err != nil {
+			return after, true, err
+		}
+	}
+	last = after
+	seen := 0
+	dir.dir.children.Ascend(after, func(name string, n *inode) bool {
+		if name == after {
+			return true
+		}
+		if !end && name > upTo {
+			return false
+		}
+		if seen == entriesPerTurn {
+			more = true
+			return false
+		}
+		seen, last = seen+1, name
+		err = fn(n)
+		return err == nil
+	})
+	if !more && !end {
+		return upTo, true, err
+	}
+	return last, more, err
 }
 
 // deleted reports whether the last complete checkpoint's record of a key is gone since.

@@ -74,6 +74,8 @@ type Namespace struct {
 	discarded    uint64 // what Store.Discard was told; guarded by checkpointMu
 
 	near atomic.Pointer[near]
+	// safeMode is meta's, for those who ask all the time.
+	safeMode atomic.Bool
 
 	mu sync.RWMutex // guards what follows
 
@@ -138,6 +140,9 @@ type meta struct {
 	quotas         uint64            // directories with a quota
 	keys           []*logpb.BlockKey // by id; nobody changes what is in it
 	rolled         LogTime           // when the last key came
+	surveys        []*logpb.Survey   // by id; nobody changes what is in it
+	lastSurvey     uint64            // the last one given
+	safeMode       bool
 }
 
 const (
@@ -236,6 +241,9 @@ func (m *meta) marker() logpb.Marker {
 		Quotas:         m.quotas,
 		BlockKeys:      m.keys,
 		KeysRolled:     int64(m.rolled),
+		Surveys:        m.surveys,
+		LastSurvey:     m.lastSurvey,
+		SafeMode:       m.safeMode,
 	}
 }
 
@@ -256,6 +264,9 @@ func metaOf(r *logpb.Marker) meta {
 		quotas:         r.Quotas,
 		keys:           r.BlockKeys,
 		rolled:         LogTime(r.KeysRolled),
+		surveys:        r.Surveys,
+		lastSurvey:     r.LastSurvey,
+		safeMode:       r.SafeMode,
 	}
 }
 

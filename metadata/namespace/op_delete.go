@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/gohops/hops/metadata"
@@ -13,7 +14,8 @@ import (
 // A directory with entries is only cut off, whatever its size: it goes to the hidden reclaim directory, from which this
 // and later commands take it apart in small steps, reporting its blocks as they go.
 //
-// Errors: ErrNotEmpty; ErrPermission, also for a directory below that the caller may not empty.
+// Errors: ErrNotEmpty; ErrPermission, also for a directory below that the caller may not empty; ErrRetriable with INode for
+// a tree that has to be surveyed, again if op carries a survey.
 func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	p := newPlace()
 	defer p.release()
@@ -25,11 +27,14 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 		t.fail(err)
 		return
 	}
-	rights := checks{parent: metadata.Write, subtree: metadata.Read | metadata.Write | metadata.Execute}
 	n := p.last()
 	full := n != nil && n.isDir() && n.dir.entries > 0
-	if err := ns.check(p, &t.caller, rights, true); err != nil {
+	free, counted := ns.surveyed(&t.caller, n, op.Survey)
+	if err := ns.check(p, &t.caller, checks{parent: metadata.Write, subtree: !free}, true); err != nil {
 		t.fail(err)
+		if errors.Is(err, errLargeTree) {
+			t.result.INode = n.id
+		}
 		return
 	}
 	if full && !op.Recursive {
@@ -41,10 +46,16 @@ func (ns *Namespace) delete(t *txn, op *logpb.Delete) {
 	}
 	parent := n.parent
 	if ns.limited(parent, nil) {
-		u, err := ns.usageOf(n, true)
-		if err != nil {
-			t.fail(err)
-			return
+		u := usage{op.Names, op.Space}
+		if !counted || u.names <= 0 || u.space < 0 {
+			var err error
+			if u, err = ns.usageOf(n, smallTree, true); err != nil {
+				t.fail(err)
+				if errors.Is(err, errLargeTree) {
+					t.result.INode = n.id
+				}
+				return
+			}
 		}
 		ns.charge(parent, usage{}.minus(u))
 	}

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -25,19 +26,27 @@ func (ns *Namespace) rename(t *txn, op *logpb.Rename) {
 		t.fail(err)
 		return
 	}
+	free, counted := ns.surveyed(&t.caller, src.last(), op.Survey)
+	var known usage
+	if counted {
+		known = usage{op.Names, op.Space}
+	}
 	if op.Legacy {
-		ns.renameLegacy(t, src, dst)
+		ns.renameLegacy(t, src, dst, known)
 	} else {
-		ns.renameStrict(t, src, dst, op)
+		ns.renameStrict(t, src, dst, op, free, known)
+	}
+	if errors.Is(t.result.Err, errLargeTree) {
+		t.result.INode = src.last().id
 	}
 }
 
 // renameLegacy is FileSystem.rename: a directory as the destination means into it, and most failures are an answer that
 // is not OK: the source is missing or the root, the destination exists, has no parent, or is below the source. A file
-// renamed to itself is OK.
+// renamed to itself is OK. known is what a survey counted of the source.
 //
-// Errors: ErrParentNotDirectory, ErrPermission, the limits.
-func (ns *Namespace) renameLegacy(t *txn, src, dst *place) {
+// Errors: ErrParentNotDirectory, ErrPermission, the limits; ErrRetriable as for delete.
+func (ns *Namespace) renameLegacy(t *txn, src, dst *place, known usage) {
 	if d := dst.last(); d != nil && d.isDir() && !src.isRoot() {
 		child, err := ns.lookup(d, src.name(), true)
 		if err != nil {
@@ -68,7 +77,7 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place) {
 		t.fail(err)
 		return
 	}
-	if err := ns.moveQuota(n, nil, dst.parent()); err != nil {
+	if err := ns.moveQuota(n, nil, dst.parent(), known); err != nil {
 		t.fail(err)
 		return
 	}
@@ -80,13 +89,13 @@ func (ns *Namespace) renameLegacy(t *txn, src, dst *place) {
 // directory, of the same type.
 //
 // Errors: ErrNotExist when the source or the destination's parent is missing; ErrExist when source and destination are
-// the same or the destination is there and overwrite is not set; ErrIO for the root, a destination below the source, of
+// the same or the destination is there and overwrite is not set; ErrRetriable as for delete; ErrIO for the root, a destination below the source, of
 // the other type, or not empty; ErrParentNotDirectory, ErrPermission, the limits.
-func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename) {
+func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename, free bool, known usage) {
 	rights := checks{parent: metadata.Write}
 	if op.ToTrash {
 		// What goes to the trash is deleted later, by the superuser: the caller must be allowed to delete it.
-		rights.subtree = metadata.Read | metadata.Write | metadata.Execute
+		rights.subtree = !free
 	}
 	if err := ns.checkRename(t, src, dst, rights); err != nil {
 		t.fail(err)
@@ -128,7 +137,7 @@ func (ns *Namespace) renameStrict(t *txn, src, dst *place, op *logpb.Rename) {
 		t.fail(err)
 		return
 	}
-	if err := ns.moveQuota(n, old, dst.parent()); err != nil {
+	if err := ns.moveQuota(n, old, dst.parent(), known); err != nil {
 		t.fail(err)
 		return
 	}
@@ -163,15 +172,17 @@ func checkRenameLimits(src, dst *place) error {
 }
 
 // moveQuota checks the quotas that n comes under when it moves into the directory to, in place of old, and charges them,
-// and those that it leaves.
-func (ns *Namespace) moveQuota(n, old, to *inode) error {
+// and those that it leaves. known is what n uses, if that was counted.
+//
+// Errors: those of checkQuota; errLargeTree.
+func (ns *Namespace) moveQuota(n, old, to *inode, known usage) error {
 	if ns.meta.quotas == 0 {
 		return nil
 	}
 	from := n.parent
 	var free usage
 	if old != nil { // a file or an empty directory
-		u, err := ns.usageOf(old, true)
+		u, err := ns.usageOf(old, 1, true)
 		if err != nil {
 			return err
 		}
@@ -179,9 +190,12 @@ func (ns *Namespace) moveQuota(n, old, to *inode) error {
 	}
 	common := commonAncestor(from, to)
 	if ns.limited(from, common) || ns.limited(to, common) {
-		u, err := ns.usageOf(n, true)
-		if err != nil {
-			return err
+		u := known
+		if u.names <= 0 || u.space < 0 {
+			var err error
+			if u, err = ns.usageOf(n, smallTree, true); err != nil {
+				return err
+			}
 		}
 		more := u.minus(free)
 		if err := ns.checkQuota(to, common, usage{}, more); err != nil {

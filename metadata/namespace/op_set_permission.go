@@ -39,6 +39,7 @@ func (ns *Namespace) setAttribute(t *txn, target *logpb.Target, rights checks, m
 	}
 	ns.touch(n)
 	change(p, n)
+	ns.disturb(n, false)
 	if t.result.Err == nil {
 		t.result.OK = true
 	}

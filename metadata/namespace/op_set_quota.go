@@ -47,7 +47,7 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 	switch old := n.quota(); {
 	case old == nil && !set, old != nil && *old == next:
 	case old == nil:
-		u, err := ns.usageOf(n, true)
+		u, err := ns.usageOf(n, 0, true)
 		if err != nil {
 			t.fail(err)
 			return
@@ -56,6 +56,7 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 		ns.touch(n)
 		n.own().quota = &next
 		ns.meta.quotas++
+		ns.endSurveys(func(*logpb.Survey) bool { return true }) // nobody told them of changes while there was no quota
 	case !set:
 		ns.touch(n)
 		n.extra.quota = nil

@@ -69,11 +69,11 @@ type checks struct {
 	ancestor metadata.Access // on the deepest directory above the last component that exists
 	parent   metadata.Access // on the parent; with Write the sticky bit counts
 	last     metadata.Access // on what the path names
-	subtree  metadata.Access // on the directories below it that are not empty, sticky bits included
+	subtree  bool            // all rights on the directories below it that are not empty, sticky bits included
 	owner    bool            // c must own what the path names
 }
 
-// check applies k to p. It fails with ErrPermission; or errCold, when the subtree is wanted and load is unset.
+// check applies k to p. It fails with ErrPermission; or errLargeTree, when the subtree is wanted and has to be surveyed.
 func (ns *Namespace) check(p *place, c *caller, k checks, load bool) error {
 	if c.superuser {
 		return nil
@@ -104,8 +104,8 @@ func (ns *Namespace) check(p *place, c *caller, k checks, load bool) error {
 			return err
 		}
 	}
-	if k.subtree != 0 && last != nil && last.isDir() {
-		if err := ns.checkSubtree(c, last, k.subtree, load); err != nil {
+	if k.subtree && last != nil && last.isDir() {
+		if err := ns.checkSubtree(c, last, load); err != nil {
 			return err
 		}
 	}
@@ -143,17 +143,22 @@ func checkSticky(c *caller, parent, n *inode, path func() string) error {
 		c.user, path(), rights(n), parent.path(), rights(parent))
 }
 
-// checkSubtree checks every directory at and below top, except empty ones, and the sticky bits on their entries.
-func (ns *Namespace) checkSubtree(c *caller, top *inode, want metadata.Access, load bool) error {
+// checkSubtree checks every directory at and below top, except empty ones, and the sticky bits on their entries. It gives
+// up with errLargeTree when there are many.
+func (ns *Namespace) checkSubtree(c *caller, top *inode, load bool) error {
 	stack := []*inode{top}
+	entries := 0
 	for len(stack) > 0 {
 		d := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		if d.dir.entries == 0 {
 			continue
 		}
-		if !c.may(d, want) {
-			return denied(c, d, d.path(), want)
+		if err := c.mayEmpty(d); err != nil {
+			return err
+		}
+		if entries += d.dir.entries; entries > smallTree {
+			return errLargeTree
 		}
 		if err := ns.loadAll(d, load); err != nil {
 			return err

@@ -35,9 +35,11 @@ func (f *file) space() int64 {
 	return size * int64(f.replication)
 }
 
-// usageOf counts a tree. Directories with a quota know theirs.
-func (ns *Namespace) usageOf(top *inode, load bool) (usage, error) {
+// usageOf counts a tree. Directories with a quota know theirs. It gives up with errLargeTree when there are more entries
+// than most; 0: never.
+func (ns *Namespace) usageOf(top *inode, most int, load bool) (usage, error) {
 	var sum usage
+	entries := 0
 	stack := []*inode{top}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
@@ -53,6 +55,9 @@ func (ns *Namespace) usageOf(top *inode, load bool) (usage, error) {
 			continue
 		}
 		sum.names++
+		if entries += n.dir.entries; most > 0 && entries > most {
+			return sum, errLargeTree
+		}
 		if err := ns.loadAll(n, load); err != nil {
 			return sum, err
 		}
@@ -69,6 +74,7 @@ func (ns *Namespace) charge(dir *inode, u usage) {
 	if ns.meta.quotas == 0 || u == (usage{}) {
 		return
 	}
+	ns.unsettle(dir)
 	for ; dir != nil; dir = dir.parent {
 		if q := dir.quota(); q != nil {
 			ns.touch(dir)

@@ -21,6 +21,10 @@ type Result struct {
 	File *FileInfo
 	// Reserved are the ranges of ReserveIDs.
 	Reserved IDRange
+	// Survey is the number of the survey that SurveyTree began, and INode the tree's directory. After Delete and Rename INode is
+	// a large tree that has to be surveyed before.
+	Survey uint64
+	INode  metadata.INodeID
 	// Expired is set when Create or Append found the lease of a writer that was not heard of for SoftLimit: a recovery
 	// of that file should be started.
 	Expired *ExpiredLease

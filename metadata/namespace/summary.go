@@ -68,37 +68,12 @@ func (ns *Namespace) summarize(c *caller, id metadata.INodeID, after string, sum
 	if !c.may(n, metadata.Read|metadata.Execute) {
 		return after, false, denied(c, n, n.path(), metadata.Read|metadata.Execute)
 	}
-	upTo, end := "", true
-	if !n.complete() {
-		if !load {
-			return after, true, errCold
-		}
-		if upTo, end, err = ns.loadSome(n, after); err != nil {
-			return after, true, err
-		}
-	}
-	seen, last := 0, after
-	n.dir.children.Ascend(after, func(name string, child *inode) bool {
-		if name == after {
-			return true
-		}
-		if !end && name > upTo {
-			return false
-		}
-		if seen == entriesPerTurn {
-			seen++
-			return false
-		}
-		seen, last = seen+1, name
+	return ns.turn(n, after, load, func(child *inode) error {
 		if child.isDir() {
 			*stack = append(*stack, child.id)
 		} else {
 			count(sum, child)
 		}
-		return true
+		return nil
 	})
-	if !end && seen <= entriesPerTurn {
-		return upTo, true, nil
-	}
-	return last, seen > entriesPerTurn, nil
 }

@@ -134,6 +134,10 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetQuota{SetQuota: op}
 	case *logpb.SetStoragePolicy:
 		cmd.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: op}
+	case *logpb.SetSafeMode:
+		cmd.Op = &logpb.Command_SetSafeMode{SetSafeMode: op}
+	case *logpb.SurveyTree:
+		cmd.Op = &logpb.Command_SurveyTree{SurveyTree: op}
 	case *logpb.RollBlockKeys:
 		cmd.Op = &logpb.Command_RollBlockKeys{RollBlockKeys: op}
 	case *logpb.Truncate:

@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +26,15 @@ func TestLogTimeGoesOnFromTheLog(t *testing.T) {
 	c.start(5000, began)
 	if got := c.log(began.Add(3 * time.Second)); got != 8000 {
 		t.Errorf("%d three seconds after 5000", got)
+	}
+	// The process is stopped for an hour: nothing is counted but what may be a busy machine.
+	c.tick(began.Add(3 * time.Second))
+	if got := c.log(began.Add(time.Hour)); got != 13000 {
+		t.Errorf("%d when the process has just gone on", got)
+	}
+	c.tick(began.Add(time.Hour))
+	if got := c.log(began.Add(time.Hour + time.Second)); got != 14000 {
+		t.Errorf("%d a second later", got)
 	}
 	c.stop()
 	if got := c.log(began.Add(4 * time.Second)); got != 0 {
@@ -121,18 +132,18 @@ func TestLeasesAreRenewedBeforeALeaderServes(t *testing.T) {
 func TestRenewedLeasesLast(t *testing.T) {
 	var l leases
 	l.init()
-	now := time.Now()
+	now := namespace.LogTime(7)
 	if l.renew("idle", now) {
 		t.Error("a client without files is replicated")
 	}
 	l.opened("writer", now)
-	if l.renew("writer", now.Add(renewEvery-time.Second)) {
+	if l.renew("writer", now+renewEvery-1000) {
 		t.Error("a renewal soon after the last is replicated")
 	}
-	if !l.renew("writer", now.Add(renewEvery)) {
+	if !l.renew("writer", now+renewEvery) {
 		t.Error("a later renewal is not replicated")
 	}
-	if l.renew("writer", now.Add(renewEvery+time.Second)) {
+	if l.renew("writer", now+renewEvery+1000) {
 		t.Error("it is replicated again at once")
 	}
 }
@@ -155,6 +166,107 @@ func TestDeletedTreesAreTakenApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "nothing is left of it", func() bool { n := m.ns.Counts(); return n.Reclaiming == 0 && n.Directories == 1 })
+}
+
+// A user deletes a large tree of his, which is looked at beside the commands, and not one in which something is not his.
+func TestOwnersDeleteLargeTrees(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	m := c.leader()
+	bob := metadata.Caller{User: "bob", Host: "127.0.0.1"}
+	wait := func(n int, call func(done func(error))) (last error) {
+		t.Helper()
+		got := make(chan error, n)
+		call(func(err error) { got <- err })
+		for range n {
+			if err := <-got; err != nil {
+				last = err
+			}
+		}
+		return last
+	}
+	fill := func(root string) {
+		t.Helper()
+		if err := wait(1, func(done func(error)) {
+			m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: root, Mode: 0o755, Parents: true}, done)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := wait(1, func(done func(error)) { m.SetOwner(m.caller(), root, "bob", "", done) }); err != nil {
+			t.Fatal(err)
+		}
+		const dirs = 2500
+		if err := wait(dirs, func(done func(error)) {
+			for i := range dirs {
+				m.Mkdirs(bob, namenode.MkdirsRequest{Path: fmt.Sprintf("%s/t/%d/%d", root, i%10, i), Mode: 0o755, Parents: true}, done)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(path string) error {
+		t.Helper()
+		return wait(1, func(done func(error)) {
+			m.Delete(bob, namenode.Retry{}, path, true, func(ok bool, err error) {
+				if err == nil && !ok {
+					err = errors.New("nothing was deleted")
+				}
+				done(err)
+			})
+		})
+	}
+	fill("/bob")
+	if err := remove("/bob/t"); err != nil {
+		t.Error(err)
+	}
+	if st, err := m.ns.Stat(bob, "/bob/t"); st != nil || err != nil {
+		t.Errorf("it is still there: %v", err)
+	}
+	fill("/bob")
+	if err := wait(1, func(done func(error)) {
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: "/bob/t/3/closed/x", Mode: 0o700, Parents: true}, done)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove("/bob/t"); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("with a directory that is not his: %v", err)
+	}
+	if err := wait(1, func(done func(error)) {
+		m.RenameTo(bob, namenode.Retry{}, "/bob/t", "/bob/trash", false, true, done)
+	}); !errors.Is(err, metadata.ErrPermission) {
+		t.Errorf("to the trash: %v", err)
+	}
+}
+
+// Safe mode that an administrator has set is the cluster's: the next leader is in it, and so is one that restarts.
+func TestSafeModeByHandOutlivesItsLeader(t *testing.T) {
+	c := newCluster(t, 3, nil)
+	first := c.leader()
+	eventually(t, "it is out of the safe mode of the start", func() bool { return first.SafeMode() == "" })
+	if err := first.SetSafeMode(true); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.Index(c.nodes, first)
+	first.stop()
+	c.nodes[i] = nil
+	next := c.leader()
+	mkdir := func(m *member) error {
+		got := make(chan error, 1)
+		m.Mkdirs(m.caller(), namenode.MkdirsRequest{Path: "/d", Mode: 0o755}, func(err error) { got <- err })
+		return <-got
+	}
+	if err := mkdir(next); !errors.Is(err, metadata.ErrSafeMode) || !strings.Contains(next.SafeMode(), "turned on manually") {
+		t.Errorf("the next leader: %v, %q", err, next.SafeMode())
+	}
+	if err := next.SetSafeMode(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := mkdir(next); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+	c.start(i)
+	c.await(i)
+	again := c.nodes[i]
+	eventually(t, "the one that restarted has heard that it is over", func() bool { return !strings.Contains(again.SafeMode(), "manually") })
 }
 
 func TestAdditionalDatanodesAndNewPipelines(t *testing.T) {

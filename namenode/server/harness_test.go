@@ -204,10 +204,10 @@ func (m *member) caller() metadata.Caller {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(45 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
+			t.Fatalf("not within 45 s: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -75,11 +75,10 @@ func TestSyncedBytesOutliveAPowerCut(t *testing.T) {
 				return ok && (!f.UnderConstruction || f.LastState == namespace.UnderRecovery)
 			})
 			// What is decided without the datanode is decided when two more looks at the leases have gone by.
-			f, _ := m.ns.FileByID(id)
 			for range 2 {
 				m.checkLeases(m.reign.Load())
 			}
-			if f, _ = m.ns.FileByID(id); !f.UnderConstruction || len(f.Blocks) != 1 {
+			if f, _ := m.ns.FileByID(id); !f.UnderConstruction || len(f.Blocks) != 1 {
 				t.Fatalf("the file is closed with %d blocks, length %d", len(f.Blocks), f.Status.Length)
 			}
 			again := c.datanode("dn1", &pb.Replica{Block: wireBlock(b), State: pb.ReplicaState_RWR})

@@ -166,6 +166,8 @@ func (s *Server) stepDown() {
 
 // pass lets time pass for the block manager and acts on what it noticed.
 func (s *Server) pass(now time.Time) {
+	s.clock.tick(now)
+	s.pause() // safe mode may have been set, or ended, by the log
 	s.soft.mu.Lock()
 	ev := s.soft.m.Tick(now)
 	woken := s.soft.satisfied()

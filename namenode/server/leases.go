@@ -13,18 +13,17 @@ import (
 
 // renewEvery is how often at most the renewals of one client are replicated. A client may write for a soft limit of 60 s
 // after its last replicated renewal, and renews every 30 s, so that a new leader finds no lease expired that is alive.
-const renewEvery = 20 * time.Second
+const renewEvery = namespace.LogTime(20 * 1000)
 
-// leases is what the leader has heard of lease holders, in its own monotonic time. A new leader gives every holder a
-// full limit.
+// leases is what the leader has heard of lease holders, in log time. A new leader gives every holder a full limit.
 type leases struct {
 	mu      sync.Mutex
 	holders map[string]*holder
 }
 
 type holder struct {
-	heard      time.Time
-	replicated time.Time // zero: not in this reign
+	heard      namespace.LogTime
+	replicated namespace.LogTime
 }
 
 func (l *leases) init() { l.holders = map[string]*holder{} }
@@ -36,7 +35,7 @@ func (l *leases) reset() {
 }
 
 // opened notes that a client has opened a file, which renewed its lease.
-func (l *leases) opened(client string, now time.Time) {
+func (l *leases) opened(client string, now namespace.LogTime) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.holders[client]
@@ -48,7 +47,7 @@ func (l *leases) opened(client string, now time.Time) {
 }
 
 // renew notes a renewal. True: it has to be replicated. Clients that hold nothing are not kept.
-func (l *leases) renew(client string, now time.Time) bool {
+func (l *leases) renew(client string, now namespace.LogTime) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.holders[client]
@@ -56,7 +55,7 @@ func (l *leases) renew(client string, now time.Time) bool {
 		return false
 	}
 	h.heard = now
-	if now.Sub(h.replicated) < renewEvery {
+	if now-h.replicated < renewEvery {
 		return false
 	}
 	h.replicated = now
@@ -64,7 +63,7 @@ func (l *leases) renew(client string, now time.Time) bool {
 }
 
 // look makes the table agree with the namespace's leases and returns the holders silent for longer than limit.
-func (l *leases) look(all []namespace.LeaseInfo, now time.Time, limit time.Duration) (expired []namespace.LeaseInfo) {
+func (l *leases) look(all []namespace.LeaseInfo, now, limit namespace.LogTime) (expired []namespace.LeaseInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	there := make(map[string]bool, len(all))
@@ -75,12 +74,12 @@ func (l *leases) look(all []namespace.LeaseInfo, now time.Time, limit time.Durat
 			l.holders[info.Holder] = &holder{heard: now}
 			continue
 		}
-		if now.Sub(h.heard) > limit {
+		if now-h.heard > limit {
 			expired = append(expired, info)
 		}
 	}
 	for name, h := range l.holders {
-		if !there[name] && now.Sub(h.heard) > time.Minute {
+		if !there[name] && now-h.heard > namespace.SoftLimit {
 			delete(l.holders, name)
 		}
 	}
@@ -93,7 +92,7 @@ func (s *Server) RenewLease(c metadata.Caller, client string, done func(error)) 
 		done(err)
 		return
 	}
-	if !s.leases.renew(client, time.Now()) {
+	if !s.leases.renew(client, s.clock.now()) {
 		done(nil)
 		return
 	}
@@ -123,7 +122,7 @@ func (s *Server) renewAll(ctx context.Context) bool {
 
 // takeOver begins to count the limits of all writers, and takes up the recoveries of the leader before.
 func (s *Server) takeOver(r *reign) {
-	now := time.Now()
+	now := s.clock.now()
 	for _, info := range s.ns.Holders() {
 		if info.Holder == namespace.RecoveryHolder {
 			s.recoverAll(r, info)
@@ -138,8 +137,8 @@ func (s *Server) takeOver(r *reign) {
 func (s *Server) checkLeases(r *reign) {
 	all := s.ns.Holders()
 	now := time.Now()
-	hard := time.Duration(s.config.Properties.LeaseHardLimit) * time.Second
-	for _, info := range s.leases.look(all, now, hard) {
+	hard := namespace.LogTime(s.config.Properties.LeaseHardLimit) * 1000
+	for _, info := range s.leases.look(all, s.clock.log(now), hard) {
 		if info.Holder != namespace.RecoveryHolder {
 			s.log.Info("lease expired", "holder", info.Holder)
 			s.recoverAll(r, info)

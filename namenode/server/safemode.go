@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/gohops/hops/metadata"
+	logpb "github.com/gohops/hops/metadata/logpb/v1"
+	"github.com/gohops/hops/metadata/namespace"
 )
 
 // safeThreshold is the share of blocks that must have a replica before a namenode leaves safe mode after its start
@@ -13,16 +15,19 @@ const safeThreshold = 0.999
 
 // safeMode holds back changes: after the start until enough blocks have been reported, and while an administrator wants
 // it. A namenode that has left the first does not come back to it; a new leader that has heard of the blocks as a
-// follower leaves it as it steps up.
+// follower leaves it as it steps up. The second is in the namespace: it outlives restarts and is every leader's.
 type safeMode struct {
 	started atomic.Bool // left the safe mode of the start
-	manual  atomic.Bool
+	local   atomic.Bool // wanted of this process while it followed: Hadoop's dfsadmin tells every namenode
 }
+
+// manual reports whether an administrator wants nothing to be changed.
+func (m *safeMode) manual(s *Server) bool { return m.local.Load() || s.ns != nil && s.ns.SafeMode() }
 
 // check is nil when the namespace may be changed. With other namenodes to ask, clients are told to try again while the
 // start lasts, as in HDFS.
 func (m *safeMode) check(s *Server) error {
-	if m.started.Load() && !m.manual.Load() {
+	if m.started.Load() && !m.manual(s) {
 		return nil
 	}
 	why := s.waiting()
@@ -30,7 +35,7 @@ func (m *safeMode) check(s *Server) error {
 		return nil
 	}
 	kind := metadata.ErrSafeMode
-	if !m.manual.Load() && len(s.config.Members) > 1 {
+	if !m.manual(s) && len(s.config.Members) > 1 {
 		kind = metadata.ErrRetriable
 	}
 	return metadata.Errorf(kind, "%s", why)
@@ -59,7 +64,7 @@ func lowResources(err error) string {
 
 // waiting is why safe mode holds changes back, by hand or since the start.
 func (s *Server) waiting() string {
-	if s.safe.manual.Load() {
+	if s.safe.manual(s) {
 		return "Name node is in safe mode. It was turned on manually. Use \"hdfs dfsadmin -safemode leave\" to turn safe mode off."
 	}
 	if s.safe.started.Load() {
@@ -82,9 +87,21 @@ func (s *Server) waiting() string {
 		safe, need-safe, safeThreshold, total, live)
 }
 
-// SetSafeMode implements namenode.Cluster. Leaving also ends the safe mode of the start.
+// SetSafeMode implements namenode.Cluster. The leader's is the cluster's; a follower's is its own, until it leads and is
+// told otherwise. Leaving also ends the safe mode of the start.
 func (s *Server) SetSafeMode(on bool) error {
-	s.safe.manual.Store(on)
+	if s.reign.Load() == nil {
+		s.safe.local.Store(on)
+	} else {
+		err := s.await(func(done func(error)) {
+			s.send(&logpb.Command{Op: &logpb.Command_SetSafeMode{SetSafeMode: &logpb.SetSafeMode{On: on}}},
+				func(_ *namespace.Result, err error) { done(err) })
+		})
+		if err != nil {
+			return err
+		}
+		s.safe.local.Store(false)
+	}
 	if !on {
 		s.safe.started.Store(true)
 	}
@@ -106,7 +123,7 @@ func (s *Server) leaveSafeMode() {
 
 // pause holds the block manager's copies and deletions while in safe mode.
 func (s *Server) pause() {
-	on := s.safe.manual.Load() || !s.safe.started.Load()
+	on := s.safe.manual(s) || !s.safe.started.Load()
 	s.soft.mu.Lock()
 	s.soft.m.Pause(on)
 	s.soft.mu.Unlock()

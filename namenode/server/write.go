@@ -58,7 +58,7 @@ func (s *Server) Create(c metadata.Caller, r namenode.CreateRequest, done func(*
 			done(nil, err)
 			return
 		}
-		s.leases.opened(r.Client, time.Now())
+		s.leases.opened(r.Client, s.clock.now())
 		done(result.Status, nil)
 	})
 }
@@ -85,7 +85,7 @@ func (s *Server) Append(c metadata.Caller, r namenode.AppendRequest, done func(*
 			done(nil, nil, err)
 			return
 		}
-		s.leases.opened(r.Client, time.Now())
+		s.leases.opened(r.Client, s.clock.now())
 		if result.Block == nil {
 			done(nil, result.Status, nil)
 			return
@@ -128,7 +128,20 @@ func (s *Server) readable(c metadata.Caller, path string) error {
 
 // Rename implements namenode.Writer.
 func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string, done func(bool, error)) {
-	e, err := rename(src, dst, &logpb.Rename{Legacy: true})
+	s.rename(c, retry, src, dst, &logpb.Rename{Legacy: true}, done)
+}
+
+// RenameTo implements namenode.Writer.
+func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
+	op := &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash}
+	s.rename(c, retry, src, dst, op, func(_ bool, err error) { done(err) })
+}
+
+func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string, op *logpb.Rename, done func(bool, error)) {
+	var err error
+	if op.Source, err = target(src); err == nil {
+		op.Target, err = target(dst)
+	}
 	if err == nil {
 		err = s.checkProtected(src)
 	}
@@ -136,33 +149,13 @@ func (s *Server) Rename(c metadata.Caller, retry namenode.Retry, src, dst string
 		done(false, err)
 		return
 	}
-	s.yesNo(&c, retry, e, done)
-}
-
-// RenameTo implements namenode.Writer.
-func (s *Server) RenameTo(c metadata.Caller, retry namenode.Retry, src, dst string, overwrite, toTrash bool, done func(error)) {
-	e, err := rename(src, dst, &logpb.Rename{Overwrite: overwrite, ToTrash: toTrash})
-	if err == nil {
-		err = s.checkProtected(src)
-	}
-	if err != nil {
-		done(err)
-		return
-	}
-	s.simple(&c, retry, e, done)
-}
-
-func rename(src, dst string, op *logpb.Rename) (*envelope, error) {
-	var err error
-	if op.Source, err = target(src); err != nil {
-		return nil, err
-	}
-	if op.Target, err = target(dst); err != nil {
-		return nil, err
-	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_Rename{Rename: op}
-	return e, nil
+	// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
+	s.remove(c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Rename{Rename: op}
+		s.change(&c, retry, e, done)
+	}, done)
 }
 
 // Delete implements namenode.Writer.
@@ -175,9 +168,77 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		done(false, err)
 		return
 	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_Delete{Delete: &logpb.Delete{Target: t, Recursive: recursive}}
-	s.yesNo(&c, retry, e, done)
+	op := &logpb.Delete{Target: t, Recursive: recursive}
+	s.remove(c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
+		e := &envelope{}
+		e.command.Op = &logpb.Command_Delete{Delete: op}
+		s.change(&c, retry, e, done)
+	}, done)
+}
+
+// surveys is how often a tree is looked at anew because it was changed meanwhile, before the client is told to try again.
+const surveys = 5
+
+// remove proposes to take a tree away from where it is. One that is too large to be looked at inside of the command is
+// surveyed before, on a goroutine of its own, of which there are few. right: the caller must be allowed to delete it.
+func (s *Server) remove(c metadata.Caller, t *logpb.Target, right bool, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
+	left := surveys
+	var attempt func(survey uint64, u namespace.Usage)
+	attempt = func(survey uint64, u namespace.Usage) {
+		propose(survey, u, func(r *namespace.Result, err error) {
+			if r == nil || r.INode == 0 || err == nil || left == 0 {
+				done(err == nil && r.OK, err)
+				return
+			}
+			left--
+			s.aside(nil, 0, func(err error) {
+				var survey uint64
+				var u namespace.Usage
+				if err == nil {
+					survey, u, err = s.survey(c, t, right)
+				}
+				if err != nil {
+					done(false, err)
+					return
+				}
+				attempt(survey, u)
+			})
+		})
+	}
+	attempt(0, namespace.Usage{})
+}
+
+// survey looks whether a caller may delete all of a large tree, if that needs a right, and returns the number that says so to the command, and what
+// the tree uses.
+func (s *Server) survey(c metadata.Caller, t *logpb.Target, right bool) (uint64, namespace.Usage, error) {
+	order := func(op *logpb.SurveyTree) (*namespace.Result, error) {
+		e := &envelope{}
+		e.command.Op = &logpb.Command_SurveyTree{SurveyTree: op}
+		answer := make(chan *namespace.Result, 1)
+		err := s.await(func(done func(error)) {
+			s.change(&c, namenode.Retry{}, e, func(r *namespace.Result, err error) {
+				answer <- r
+				done(err)
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		return <-answer, nil
+	}
+	began, err := order(&logpb.SurveyTree{Target: t})
+	if err != nil {
+		return 0, namespace.Usage{}, err
+	}
+	who := c
+	who.Superuser = who.Superuser || !right // who may do anything
+	u, err := s.ns.Survey(who, began.INode)
+	if err != nil {
+		_, _ = order(&logpb.SurveyTree{Target: t, End: began.Survey}) // it would end by itself
+		return 0, u, err
+	}
+	return began.Survey, u, nil
 }
 
 // SetPermission implements namenode.Writer.

@@ -76,7 +76,7 @@ func (x XAttr_Namespace) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use XAttr_Namespace.Descriptor instead.
 func (XAttr_Namespace) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24, 0}
 }
 
 type ACLEntry_Type int32
@@ -128,7 +128,7 @@ func (x ACLEntry_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ACLEntry_Type.Descriptor instead.
 func (ACLEntry_Type) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27, 0}
 }
 
 type SetACL_Change int32
@@ -188,7 +188,7 @@ func (x SetACL_Change) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SetACL_Change.Descriptor instead.
 func (SetACL_Change) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27, 0}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28, 0}
 }
 
 // Command is one mutation of the namespace. Everything it needs is inside: applying reads no clock and no random source.
@@ -233,6 +233,8 @@ type Command struct {
 	//	*Command_Concat
 	//	*Command_SetStoragePolicy
 	//	*Command_RollBlockKeys
+	//	*Command_SurveyTree
+	//	*Command_SetSafeMode
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -553,6 +555,24 @@ func (x *Command) GetRollBlockKeys() *RollBlockKeys {
 	return nil
 }
 
+func (x *Command) GetSurveyTree() *SurveyTree {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SurveyTree); ok {
+			return x.SurveyTree
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetSafeMode() *SetSafeMode {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetSafeMode); ok {
+			return x.SetSafeMode
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -665,6 +685,14 @@ type Command_RollBlockKeys struct {
 	RollBlockKeys *RollBlockKeys `protobuf:"bytes,36,opt,name=roll_block_keys,json=rollBlockKeys,proto3,oneof"`
 }
 
+type Command_SurveyTree struct {
+	SurveyTree *SurveyTree `protobuf:"bytes,37,opt,name=survey_tree,json=surveyTree,proto3,oneof"`
+}
+
+type Command_SetSafeMode struct {
+	SetSafeMode *SetSafeMode `protobuf:"bytes,38,opt,name=set_safe_mode,json=setSafeMode,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -718,6 +746,10 @@ func (*Command_Concat) isCommand_Op() {}
 func (*Command_SetStoragePolicy) isCommand_Op() {}
 
 func (*Command_RollBlockKeys) isCommand_Op() {}
+
+func (*Command_SurveyTree) isCommand_Op() {}
+
+func (*Command_SetSafeMode) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -1506,9 +1538,14 @@ type Rename struct {
 	Source *Target                `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	Target *Target                `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
 	// HDFS has two renames. legacy: into an existing directory, and false instead of most errors.
-	Legacy        bool `protobuf:"varint,3,opt,name=legacy,proto3" json:"legacy,omitempty"`
-	Overwrite     bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
-	ToTrash       bool `protobuf:"varint,5,opt,name=to_trash,json=toTrash,proto3" json:"to_trash,omitempty"`
+	Legacy    bool `protobuf:"varint,3,opt,name=legacy,proto3" json:"legacy,omitempty"`
+	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	ToTrash   bool `protobuf:"varint,5,opt,name=to_trash,json=toTrash,proto3" json:"to_trash,omitempty"`
+	// The survey that shows that the caller may delete all of the source, and what it counted; 0: none. Only a rename to the
+	// trash needs the right.
+	Survey        uint64 `protobuf:"varint,6,opt,name=survey,proto3" json:"survey,omitempty"`
+	Names         int64  `protobuf:"varint,7,opt,name=names,proto3" json:"names,omitempty"`
+	Space         int64  `protobuf:"varint,8,opt,name=space,proto3" json:"space,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1578,10 +1615,36 @@ func (x *Rename) GetToTrash() bool {
 	return false
 }
 
+func (x *Rename) GetSurvey() uint64 {
+	if x != nil {
+		return x.Survey
+	}
+	return 0
+}
+
+func (x *Rename) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *Rename) GetSpace() int64 {
+	if x != nil {
+		return x.Space
+	}
+	return 0
+}
+
 type Delete struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	Recursive     bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Target    *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Recursive bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	// The survey that shows that the caller may delete all of the tree; 0: none.
+	Survey uint64 `protobuf:"varint,3,opt,name=survey,proto3" json:"survey,omitempty"`
+	// What the survey counted for quotas: inodes, and bytes in all replicas.
+	Names         int64 `protobuf:"varint,4,opt,name=names,proto3" json:"names,omitempty"`
+	Space         int64 `protobuf:"varint,5,opt,name=space,proto3" json:"space,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1630,6 +1693,82 @@ func (x *Delete) GetRecursive() bool {
 	return false
 }
 
+func (x *Delete) GetSurvey() uint64 {
+	if x != nil {
+		return x.Survey
+	}
+	return 0
+}
+
+func (x *Delete) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+func (x *Delete) GetSpace() int64 {
+	if x != nil {
+		return x.Space
+	}
+	return 0
+}
+
+// SurveyTree announces that its proposer looks whether the caller may delete all of a large tree. What is done to the
+// tree and takes the right away ends the survey.
+type SurveyTree struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	// Not 0: no survey begins, this one ends.
+	End           uint64 `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SurveyTree) Reset() {
+	*x = SurveyTree{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SurveyTree) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SurveyTree) ProtoMessage() {}
+
+func (x *SurveyTree) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SurveyTree.ProtoReflect.Descriptor instead.
+func (*SurveyTree) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SurveyTree) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SurveyTree) GetEnd() uint64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
 type SetPermission struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
@@ -1640,7 +1779,7 @@ type SetPermission struct {
 
 func (x *SetPermission) Reset() {
 	*x = SetPermission{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1791,7 @@ func (x *SetPermission) String() string {
 func (*SetPermission) ProtoMessage() {}
 
 func (x *SetPermission) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[14]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1804,7 @@ func (x *SetPermission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPermission.ProtoReflect.Descriptor instead.
 func (*SetPermission) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetPermission) GetTarget() *Target {
@@ -1694,7 +1833,7 @@ type SetOwner struct {
 
 func (x *SetOwner) Reset() {
 	*x = SetOwner{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1845,7 @@ func (x *SetOwner) String() string {
 func (*SetOwner) ProtoMessage() {}
 
 func (x *SetOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[15]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1858,7 @@ func (x *SetOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwner.ProtoReflect.Descriptor instead.
 func (*SetOwner) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetOwner) GetTarget() *Target {
@@ -1755,7 +1894,7 @@ type SetTimes struct {
 
 func (x *SetTimes) Reset() {
 	*x = SetTimes{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1906,7 @@ func (x *SetTimes) String() string {
 func (*SetTimes) ProtoMessage() {}
 
 func (x *SetTimes) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[16]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1919,7 @@ func (x *SetTimes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTimes.ProtoReflect.Descriptor instead.
 func (*SetTimes) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetTimes) GetTarget() *Target {
@@ -1814,7 +1953,7 @@ type SetReplication struct {
 
 func (x *SetReplication) Reset() {
 	*x = SetReplication{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1826,7 +1965,7 @@ func (x *SetReplication) String() string {
 func (*SetReplication) ProtoMessage() {}
 
 func (x *SetReplication) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[17]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1839,7 +1978,7 @@ func (x *SetReplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
 func (*SetReplication) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetReplication) GetTarget() *Target {
@@ -1868,7 +2007,7 @@ type RenewLease struct {
 
 func (x *RenewLease) Reset() {
 	*x = RenewLease{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +2019,7 @@ func (x *RenewLease) String() string {
 func (*RenewLease) ProtoMessage() {}
 
 func (x *RenewLease) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[18]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +2032,7 @@ func (x *RenewLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewLease.ProtoReflect.Descriptor instead.
 func (*RenewLease) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenewLease) GetClientName() string {
@@ -1925,7 +2064,7 @@ type ReserveIDs struct {
 
 func (x *ReserveIDs) Reset() {
 	*x = ReserveIDs{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2076,7 @@ func (x *ReserveIDs) String() string {
 func (*ReserveIDs) ProtoMessage() {}
 
 func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[19]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2089,7 @@ func (x *ReserveIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveIDs.ProtoReflect.Descriptor instead.
 func (*ReserveIDs) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReserveIDs) GetBlocks() int64 {
@@ -2002,7 +2141,7 @@ type StartRecovery struct {
 
 func (x *StartRecovery) Reset() {
 	*x = StartRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2153,7 @@ func (x *StartRecovery) String() string {
 func (*StartRecovery) ProtoMessage() {}
 
 func (x *StartRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[20]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2166,7 @@ func (x *StartRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRecovery.ProtoReflect.Descriptor instead.
 func (*StartRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StartRecovery) GetInode() uint64 {
@@ -2065,7 +2204,7 @@ type CommitRecovery struct {
 
 func (x *CommitRecovery) Reset() {
 	*x = CommitRecovery{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2216,7 @@ func (x *CommitRecovery) String() string {
 func (*CommitRecovery) ProtoMessage() {}
 
 func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[21]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2229,7 @@ func (x *CommitRecovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitRecovery.ProtoReflect.Descriptor instead.
 func (*CommitRecovery) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CommitRecovery) GetBlock() *Block {
@@ -2139,7 +2278,7 @@ type Reclaim struct {
 
 func (x *Reclaim) Reset() {
 	*x = Reclaim{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2151,7 +2290,7 @@ func (x *Reclaim) String() string {
 func (*Reclaim) ProtoMessage() {}
 
 func (x *Reclaim) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[22]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2164,7 +2303,7 @@ func (x *Reclaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
 func (*Reclaim) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Reclaim) GetLimit() uint32 {
@@ -2187,7 +2326,7 @@ type XAttr struct {
 
 func (x *XAttr) Reset() {
 	*x = XAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2338,7 @@ func (x *XAttr) String() string {
 func (*XAttr) ProtoMessage() {}
 
 func (x *XAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[23]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2351,7 @@ func (x *XAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use XAttr.ProtoReflect.Descriptor instead.
 func (*XAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *XAttr) GetNamespace() XAttr_Namespace {
@@ -2249,7 +2388,7 @@ type SetXAttr struct {
 
 func (x *SetXAttr) Reset() {
 	*x = SetXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2400,7 @@ func (x *SetXAttr) String() string {
 func (*SetXAttr) ProtoMessage() {}
 
 func (x *SetXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[24]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2413,7 @@ func (x *SetXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetXAttr.ProtoReflect.Descriptor instead.
 func (*SetXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SetXAttr) GetTarget() *Target {
@@ -2316,7 +2455,7 @@ type RemoveXAttr struct {
 
 func (x *RemoveXAttr) Reset() {
 	*x = RemoveXAttr{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2467,7 @@ func (x *RemoveXAttr) String() string {
 func (*RemoveXAttr) ProtoMessage() {}
 
 func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[25]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2480,7 @@ func (x *RemoveXAttr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveXAttr.ProtoReflect.Descriptor instead.
 func (*RemoveXAttr) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveXAttr) GetTarget() *Target {
@@ -2381,7 +2520,7 @@ type ACLEntry struct {
 
 func (x *ACLEntry) Reset() {
 	*x = ACLEntry{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2393,7 +2532,7 @@ func (x *ACLEntry) String() string {
 func (*ACLEntry) ProtoMessage() {}
 
 func (x *ACLEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[26]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2406,7 +2545,7 @@ func (x *ACLEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ACLEntry.ProtoReflect.Descriptor instead.
 func (*ACLEntry) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{26}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ACLEntry) GetDefault() bool {
@@ -2448,7 +2587,7 @@ type SetACL struct {
 
 func (x *SetACL) Reset() {
 	*x = SetACL{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2460,7 +2599,7 @@ func (x *SetACL) String() string {
 func (*SetACL) ProtoMessage() {}
 
 func (x *SetACL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[27]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2473,7 +2612,7 @@ func (x *SetACL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetACL.ProtoReflect.Descriptor instead.
 func (*SetACL) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{27}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetACL) GetTarget() *Target {
@@ -2509,7 +2648,7 @@ type SetQuota struct {
 
 func (x *SetQuota) Reset() {
 	*x = SetQuota{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2660,7 @@ func (x *SetQuota) String() string {
 func (*SetQuota) ProtoMessage() {}
 
 func (x *SetQuota) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[28]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2673,7 @@ func (x *SetQuota) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuota.ProtoReflect.Descriptor instead.
 func (*SetQuota) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{28}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SetQuota) GetTarget() *Target {
@@ -2571,7 +2710,7 @@ type Truncate struct {
 
 func (x *Truncate) Reset() {
 	*x = Truncate{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2722,7 @@ func (x *Truncate) String() string {
 func (*Truncate) ProtoMessage() {}
 
 func (x *Truncate) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[29]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2735,7 @@ func (x *Truncate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Truncate.ProtoReflect.Descriptor instead.
 func (*Truncate) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{29}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Truncate) GetTarget() *Target {
@@ -2638,7 +2777,7 @@ type Concat struct {
 
 func (x *Concat) Reset() {
 	*x = Concat{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2789,7 @@ func (x *Concat) String() string {
 func (*Concat) ProtoMessage() {}
 
 func (x *Concat) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[30]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2802,7 @@ func (x *Concat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concat.ProtoReflect.Descriptor instead.
 func (*Concat) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{30}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Concat) GetTarget() *Target {
@@ -2692,7 +2831,7 @@ type SetStoragePolicy struct {
 
 func (x *SetStoragePolicy) Reset() {
 	*x = SetStoragePolicy{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2843,7 @@ func (x *SetStoragePolicy) String() string {
 func (*SetStoragePolicy) ProtoMessage() {}
 
 func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[31]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +2856,7 @@ func (x *SetStoragePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetStoragePolicy.ProtoReflect.Descriptor instead.
 func (*SetStoragePolicy) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{31}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SetStoragePolicy) GetTarget() *Target {
@@ -2749,7 +2888,7 @@ type RollBlockKeys struct {
 
 func (x *RollBlockKeys) Reset() {
 	*x = RollBlockKeys{}
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2900,7 @@ func (x *RollBlockKeys) String() string {
 func (*RollBlockKeys) ProtoMessage() {}
 
 func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_log_proto_msgTypes[32]
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2913,7 @@ func (x *RollBlockKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollBlockKeys.ProtoReflect.Descriptor instead.
 func (*RollBlockKeys) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{32}
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RollBlockKeys) GetAfter() int32 {
@@ -2798,11 +2937,56 @@ func (x *RollBlockKeys) GetKeep() int64 {
 	return 0
 }
 
+// SetSafeMode says that an administrator wants nothing to be changed, until they say otherwise.
+type SetSafeMode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSafeMode) Reset() {
+	*x = SetSafeMode{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSafeMode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSafeMode) ProtoMessage() {}
+
+func (x *SetSafeMode) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSafeMode.ProtoReflect.Descriptor instead.
+func (*SetSafeMode) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SetSafeMode) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xab\x0f\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xb9\x10\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -2838,7 +3022,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\btruncate\x18! \x01(\v2\x1e.hops.metadata.log.v1.TruncateH\x00R\btruncate\x126\n" +
 	"\x06concat\x18\" \x01(\v2\x1c.hops.metadata.log.v1.ConcatH\x00R\x06concat\x12V\n" +
 	"\x12set_storage_policy\x18# \x01(\v2&.hops.metadata.log.v1.SetStoragePolicyH\x00R\x10setStoragePolicy\x12M\n" +
-	"\x0froll_block_keys\x18$ \x01(\v2#.hops.metadata.log.v1.RollBlockKeysH\x00R\rrollBlockKeysB\x04\n" +
+	"\x0froll_block_keys\x18$ \x01(\v2#.hops.metadata.log.v1.RollBlockKeysH\x00R\rrollBlockKeys\x12C\n" +
+	"\vsurvey_tree\x18% \x01(\v2 .hops.metadata.log.v1.SurveyTreeH\x00R\n" +
+	"surveyTree\x12G\n" +
+	"\rset_safe_mode\x18& \x01(\v2!.hops.metadata.log.v1.SetSafeModeH\x00R\vsetSafeModeB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -2911,16 +3098,26 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"clientName\x128\n" +
 	"\told_block\x18\x02 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\boldBlock\x128\n" +
 	"\tnew_block\x18\x03 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\bnewBlock\x12\x14\n" +
-	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\xc5\x01\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\x89\x02\n" +
 	"\x06Rename\x124\n" +
 	"\x06source\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06source\x124\n" +
 	"\x06target\x18\x02 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06legacy\x18\x03 \x01(\bR\x06legacy\x12\x1c\n" +
 	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x19\n" +
-	"\bto_trash\x18\x05 \x01(\bR\atoTrash\"\\\n" +
+	"\bto_trash\x18\x05 \x01(\bR\atoTrash\x12\x16\n" +
+	"\x06survey\x18\x06 \x01(\x04R\x06survey\x12\x14\n" +
+	"\x05names\x18\a \x01(\x03R\x05names\x12\x14\n" +
+	"\x05space\x18\b \x01(\x03R\x05space\"\xa0\x01\n" +
 	"\x06Delete\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x1c\n" +
-	"\trecursive\x18\x02 \x01(\bR\trecursive\"Y\n" +
+	"\trecursive\x18\x02 \x01(\bR\trecursive\x12\x16\n" +
+	"\x06survey\x18\x03 \x01(\x04R\x06survey\x12\x14\n" +
+	"\x05names\x18\x04 \x01(\x03R\x05names\x12\x14\n" +
+	"\x05space\x18\x05 \x01(\x03R\x05space\"T\n" +
+	"\n" +
+	"SurveyTree\x124\n" +
+	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\x04R\x03end\"Y\n" +
 	"\rSetPermission\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\"l\n" +
@@ -3024,7 +3221,9 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\rRollBlockKeys\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x05R\x05after\x12\x19\n" +
 	"\x05seeds\x18\x02 \x03(\fB\x03\x80\x01\x01R\x05seeds\x12\x12\n" +
-	"\x04keep\x18\x03 \x01(\x03R\x04keepB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x04keep\x18\x03 \x01(\x03R\x04keep\"\x1d\n" +
+	"\vSetSafeMode\x12\x0e\n" +
+	"\x02on\x18\x01 \x01(\bR\x02onB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -3039,7 +3238,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -3058,25 +3257,27 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*UpdatePipeline)(nil),   // 14: hops.metadata.log.v1.UpdatePipeline
 	(*Rename)(nil),           // 15: hops.metadata.log.v1.Rename
 	(*Delete)(nil),           // 16: hops.metadata.log.v1.Delete
-	(*SetPermission)(nil),    // 17: hops.metadata.log.v1.SetPermission
-	(*SetOwner)(nil),         // 18: hops.metadata.log.v1.SetOwner
-	(*SetTimes)(nil),         // 19: hops.metadata.log.v1.SetTimes
-	(*SetReplication)(nil),   // 20: hops.metadata.log.v1.SetReplication
-	(*RenewLease)(nil),       // 21: hops.metadata.log.v1.RenewLease
-	(*ReserveIDs)(nil),       // 22: hops.metadata.log.v1.ReserveIDs
-	(*StartRecovery)(nil),    // 23: hops.metadata.log.v1.StartRecovery
-	(*CommitRecovery)(nil),   // 24: hops.metadata.log.v1.CommitRecovery
-	(*Reclaim)(nil),          // 25: hops.metadata.log.v1.Reclaim
-	(*XAttr)(nil),            // 26: hops.metadata.log.v1.XAttr
-	(*SetXAttr)(nil),         // 27: hops.metadata.log.v1.SetXAttr
-	(*RemoveXAttr)(nil),      // 28: hops.metadata.log.v1.RemoveXAttr
-	(*ACLEntry)(nil),         // 29: hops.metadata.log.v1.ACLEntry
-	(*SetACL)(nil),           // 30: hops.metadata.log.v1.SetACL
-	(*SetQuota)(nil),         // 31: hops.metadata.log.v1.SetQuota
-	(*Truncate)(nil),         // 32: hops.metadata.log.v1.Truncate
-	(*Concat)(nil),           // 33: hops.metadata.log.v1.Concat
-	(*SetStoragePolicy)(nil), // 34: hops.metadata.log.v1.SetStoragePolicy
-	(*RollBlockKeys)(nil),    // 35: hops.metadata.log.v1.RollBlockKeys
+	(*SurveyTree)(nil),       // 17: hops.metadata.log.v1.SurveyTree
+	(*SetPermission)(nil),    // 18: hops.metadata.log.v1.SetPermission
+	(*SetOwner)(nil),         // 19: hops.metadata.log.v1.SetOwner
+	(*SetTimes)(nil),         // 20: hops.metadata.log.v1.SetTimes
+	(*SetReplication)(nil),   // 21: hops.metadata.log.v1.SetReplication
+	(*RenewLease)(nil),       // 22: hops.metadata.log.v1.RenewLease
+	(*ReserveIDs)(nil),       // 23: hops.metadata.log.v1.ReserveIDs
+	(*StartRecovery)(nil),    // 24: hops.metadata.log.v1.StartRecovery
+	(*CommitRecovery)(nil),   // 25: hops.metadata.log.v1.CommitRecovery
+	(*Reclaim)(nil),          // 26: hops.metadata.log.v1.Reclaim
+	(*XAttr)(nil),            // 27: hops.metadata.log.v1.XAttr
+	(*SetXAttr)(nil),         // 28: hops.metadata.log.v1.SetXAttr
+	(*RemoveXAttr)(nil),      // 29: hops.metadata.log.v1.RemoveXAttr
+	(*ACLEntry)(nil),         // 30: hops.metadata.log.v1.ACLEntry
+	(*SetACL)(nil),           // 31: hops.metadata.log.v1.SetACL
+	(*SetQuota)(nil),         // 32: hops.metadata.log.v1.SetQuota
+	(*Truncate)(nil),         // 33: hops.metadata.log.v1.Truncate
+	(*Concat)(nil),           // 34: hops.metadata.log.v1.Concat
+	(*SetStoragePolicy)(nil), // 35: hops.metadata.log.v1.SetStoragePolicy
+	(*RollBlockKeys)(nil),    // 36: hops.metadata.log.v1.RollBlockKeys
+	(*SetSafeMode)(nil),      // 37: hops.metadata.log.v1.SetSafeMode
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -3090,59 +3291,62 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	14, // 8: hops.metadata.log.v1.Command.update_pipeline:type_name -> hops.metadata.log.v1.UpdatePipeline
 	15, // 9: hops.metadata.log.v1.Command.rename:type_name -> hops.metadata.log.v1.Rename
 	16, // 10: hops.metadata.log.v1.Command.delete:type_name -> hops.metadata.log.v1.Delete
-	17, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
-	18, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
-	19, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
-	20, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
-	21, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
-	22, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
-	23, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
-	24, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
-	25, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
-	27, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
-	28, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
-	30, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
-	31, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
-	32, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
-	33, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
-	34, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
-	35, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
-	5,  // 28: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 29: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 30: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 31: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 32: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 33: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 34: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 35: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 36: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 37: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 38: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 39: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 40: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 41: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 42: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 43: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 44: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 45: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 46: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	26, // 47: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 48: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 49: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 50: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 51: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 52: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	29, // 53: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 54: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 55: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 56: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 57: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	5,  // 58: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	18, // 11: hops.metadata.log.v1.Command.set_permission:type_name -> hops.metadata.log.v1.SetPermission
+	19, // 12: hops.metadata.log.v1.Command.set_owner:type_name -> hops.metadata.log.v1.SetOwner
+	20, // 13: hops.metadata.log.v1.Command.set_times:type_name -> hops.metadata.log.v1.SetTimes
+	21, // 14: hops.metadata.log.v1.Command.set_replication:type_name -> hops.metadata.log.v1.SetReplication
+	22, // 15: hops.metadata.log.v1.Command.renew_lease:type_name -> hops.metadata.log.v1.RenewLease
+	23, // 16: hops.metadata.log.v1.Command.reserve_ids:type_name -> hops.metadata.log.v1.ReserveIDs
+	24, // 17: hops.metadata.log.v1.Command.start_recovery:type_name -> hops.metadata.log.v1.StartRecovery
+	25, // 18: hops.metadata.log.v1.Command.commit_recovery:type_name -> hops.metadata.log.v1.CommitRecovery
+	26, // 19: hops.metadata.log.v1.Command.reclaim:type_name -> hops.metadata.log.v1.Reclaim
+	28, // 20: hops.metadata.log.v1.Command.set_xattr:type_name -> hops.metadata.log.v1.SetXAttr
+	29, // 21: hops.metadata.log.v1.Command.remove_xattr:type_name -> hops.metadata.log.v1.RemoveXAttr
+	31, // 22: hops.metadata.log.v1.Command.set_acl:type_name -> hops.metadata.log.v1.SetACL
+	32, // 23: hops.metadata.log.v1.Command.set_quota:type_name -> hops.metadata.log.v1.SetQuota
+	33, // 24: hops.metadata.log.v1.Command.truncate:type_name -> hops.metadata.log.v1.Truncate
+	34, // 25: hops.metadata.log.v1.Command.concat:type_name -> hops.metadata.log.v1.Concat
+	35, // 26: hops.metadata.log.v1.Command.set_storage_policy:type_name -> hops.metadata.log.v1.SetStoragePolicy
+	36, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
+	17, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
+	37, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
+	5,  // 30: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 31: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 32: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 33: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 34: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 35: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 36: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 37: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 38: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 39: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 40: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 41: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 42: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 43: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 44: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 45: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 46: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 47: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 48: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 49: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	27, // 50: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 51: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 52: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 53: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 54: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 55: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	30, // 56: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 57: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 58: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 59: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 60: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	5,  // 61: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -3178,6 +3382,8 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_Concat)(nil),
 		(*Command_SetStoragePolicy)(nil),
 		(*Command_RollBlockKeys)(nil),
+		(*Command_SurveyTree)(nil),
+		(*Command_SetSafeMode)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -3187,7 +3393,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -619,6 +619,11 @@ type Marker struct {
 	LogTime    int64       `protobuf:"varint,17,opt,name=log_time,json=logTime,proto3" json:"log_time,omitempty"`
 	// Log time at which all leases were renewed together.
 	LeasesRenewed int64 `protobuf:"varint,18,opt,name=leases_renewed,json=leasesRenewed,proto3" json:"leases_renewed,omitempty"`
+	// Surveys of large trees that are under way, and the number of the last one.
+	Surveys    []*Survey `protobuf:"bytes,19,rep,name=surveys,proto3" json:"surveys,omitempty"`
+	LastSurvey uint64    `protobuf:"varint,20,opt,name=last_survey,json=lastSurvey,proto3" json:"last_survey,omitempty"`
+	// An administrator wants nothing to be changed.
+	SafeMode      bool `protobuf:"varint,21,opt,name=safe_mode,json=safeMode,proto3" json:"safe_mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,6 +784,106 @@ func (x *Marker) GetLeasesRenewed() int64 {
 	return 0
 }
 
+func (x *Marker) GetSurveys() []*Survey {
+	if x != nil {
+		return x.Surveys
+	}
+	return nil
+}
+
+func (x *Marker) GetLastSurvey() uint64 {
+	if x != nil {
+		return x.LastSurvey
+	}
+	return 0
+}
+
+func (x *Marker) GetSafeMode() bool {
+	if x != nil {
+		return x.SafeMode
+	}
+	return false
+}
+
+// Survey is the claim that a caller may delete all of a tree, as far as it is known that it may not.
+type Survey struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Inode  uint64                 `protobuf:"varint,2,opt,name=inode,proto3" json:"inode,omitempty"`
+	Caller *Caller                `protobuf:"bytes,3,opt,name=caller,proto3" json:"caller,omitempty"`
+	// Log time.
+	Expires int64 `protobuf:"varint,4,opt,name=expires,proto3" json:"expires,omitempty"`
+	// What the tree uses of quotas has changed since.
+	Unsteady      bool `protobuf:"varint,5,opt,name=unsteady,proto3" json:"unsteady,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Survey) Reset() {
+	*x = Survey{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Survey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Survey) ProtoMessage() {}
+
+func (x *Survey) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Survey.ProtoReflect.Descriptor instead.
+func (*Survey) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Survey) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Survey) GetInode() uint64 {
+	if x != nil {
+		return x.Inode
+	}
+	return 0
+}
+
+func (x *Survey) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *Survey) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
+func (x *Survey) GetUnsteady() bool {
+	if x != nil {
+		return x.Unsteady
+	}
+	return false
+}
+
 // BlockKey is a key that signs block tokens, or did.
 type BlockKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -794,7 +899,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +911,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +924,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -900,7 +1005,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xa3\x04\n" +
+	"clientNode\"\x99\x05\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -926,7 +1031,17 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\vkeys_rolled\x18\x10 \x01(\x03R\n" +
 	"keysRolled\x12\x19\n" +
 	"\blog_time\x18\x11 \x01(\x03R\alogTime\x12%\n" +
-	"\x0eleases_renewed\x18\x12 \x01(\x03R\rleasesRenewed\"M\n" +
+	"\x0eleases_renewed\x18\x12 \x01(\x03R\rleasesRenewed\x126\n" +
+	"\asurveys\x18\x13 \x03(\v2\x1c.hops.metadata.log.v1.SurveyR\asurveys\x12\x1f\n" +
+	"\vlast_survey\x18\x14 \x01(\x04R\n" +
+	"lastSurvey\x12\x1b\n" +
+	"\tsafe_mode\x18\x15 \x01(\bR\bsafeMode\"\x9a\x01\n" +
+	"\x06Survey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
+	"\x05inode\x18\x02 \x01(\x04R\x05inode\x124\n" +
+	"\x06caller\x18\x03 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x18\n" +
+	"\aexpires\x18\x04 \x01(\x03R\aexpires\x12\x1a\n" +
+	"\bunsteady\x18\x05 \x01(\bR\bunsteady\"M\n" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
 	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\x12\x18\n" +
@@ -945,7 +1060,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -955,24 +1070,28 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*Construction)(nil),        // 5: hops.metadata.log.v1.Construction
 	(*Lease)(nil),               // 6: hops.metadata.log.v1.Lease
 	(*Marker)(nil),              // 7: hops.metadata.log.v1.Marker
-	(*BlockKey)(nil),            // 8: hops.metadata.log.v1.BlockKey
-	(*XAttr)(nil),               // 9: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 10: hops.metadata.log.v1.ACLEntry
+	(*Survey)(nil),              // 8: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 9: hops.metadata.log.v1.BlockKey
+	(*XAttr)(nil),               // 10: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 11: hops.metadata.log.v1.ACLEntry
+	(*Caller)(nil),              // 12: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	9,  // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	10, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	10, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	11, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	8,  // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	9,  // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	8,  // 8: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	12, // 9: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -987,7 +1106,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   8,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
