@@ -267,10 +267,10 @@ type ExperimentStatus struct {
 	Seed      uint64             `json:"seed"`
 	Started   training.Millis    `json:"started"`
 	Finished  training.Millis    `json:"finished,omitempty"`
-	// ControllerAttempt rises when the controller was restarted.
-	ControllerAttempt int `json:"controller_attempt"`
+	// ControllerAttempt rises when the controller was restarted. It and Event are not told of an experiment that has ended.
+	ControllerAttempt int `json:"controller_attempt,omitempty"`
 	// Event is the last event contained, for Last-Event-ID.
-	Event     int64            `json:"event"`
+	Event     int64            `json:"event,omitempty"`
 	Planned   int              `json:"planned"`          // configurations to try
 	Trials    []TrialStatus    `json:"trials,omitempty"` // a list of experiments leaves them out
 	Best      *BestTrial       `json:"best,omitempty"`

@@ -120,8 +120,8 @@ type world struct {
 	order   *rand.Rand
 	trace   []string
 	made    []made
-	adopt   []made // what is adopted instead of asked for
-	best    float64      // final score of the best trial
+	adopt   []made  // what is adopted instead of asked for
+	best    float64 // final score of the best trial
 	epochs  int
 	started int
 }

@@ -43,9 +43,10 @@ def prepare(setup):
     if setup.get("code_dir"):
         sys.path.insert(0, setup["code_dir"])
     sys.path.insert(0, os.getcwd())
+    _run.importing = True
     try:
         for name in setup.get("preload") or []:
-            importlib.import_module(name)
+            _import(name)
         module = setup["entry"].split(":", 1)[0]
         if module == "cloudpickle":  # unpickled inside the trial's process only
             _check_pickle(setup)
@@ -53,26 +54,32 @@ def prepare(setup):
             _import(module)
     except BaseException as e:  # noqa: B902 - user code may raise anything, SystemExit too
         return _describe(e)
+    finally:
+        _run.importing = False
     return None
 
 
 def _import(name):
-    """Import the module of the function. A script without `if __name__ == "__main__":` comes to the call that submitted
+    """Import a module. A script without `if __name__ == "__main__":` comes to the call that submitted
     this experiment: there its import ends, and what is defined above the call is used."""
+    if name in sys.modules:
+        return
     if "." in name:
-        importlib.import_module(name.rpartition(".")[0])
+        _import(name.rpartition(".")[0])
     spec = importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError("No module named %r" % name, name=name)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # stays there, which importlib would not grant a module whose import an exception ended
-    _run.importing = True
     try:
         spec.loader.exec_module(module)
     except _run.SubmissionReached:
         pass
-    finally:
-        _run.importing = False
+    except BaseException:
+        del sys.modules[name]
+        raise
+    if "." in name:
+        setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], module)
 
 
 def _check_pickle(setup):
