@@ -160,6 +160,8 @@ type Group struct {
 	over     atomic.Bool
 	failOnce sync.Once
 	failure  atomic.Pointer[error]
+	// stranger is why this member is none of the group's, nil when it is one or nobody knows.
+	stranger atomic.Pointer[string]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
 	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
@@ -309,7 +311,7 @@ func (g *Group) start() error {
 		return err
 	}
 	g.members = newAddressBook(g.cfg.Members, last)
-	g.streams = newStreams(h, g.name, g.dir.Cluster)
+	g.streams = newStreams(h, g.name, func() string { return g.identity().lineage() })
 	g.wire = newWire(g, raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   g.members,
 		Logger:                  rlog,
@@ -381,6 +383,9 @@ func (g *Group) start() error {
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
 	g.workers.Go(g.watchSpace)
+	if len(g.cfg.Members) > 1 {
+		g.workers.Go(g.watchStanding)
+	}
 	if founds {
 		g.workers.Go(g.found)
 	}
@@ -397,6 +402,36 @@ func (g *Group) start() error {
 		g.wire.electNow()
 	}
 	return nil
+}
+
+// identity is what the directory says of this member.
+func (g *Group) identity() identity {
+	g.dirMu.Lock()
+	defer g.dirMu.Unlock()
+	return g.dir.identity
+}
+
+// alter replaces what the directory says of this member.
+func (g *Group) alter(change func(*identity)) error {
+	g.dirMu.Lock()
+	defer g.dirMu.Unlock()
+	next := g.dir.identity
+	change(&next)
+	if next == g.dir.identity {
+		return nil
+	}
+	g.dir.identity = next
+	return g.dir.save()
+}
+
+// NameCluster notes the cluster's id when it was not known at Open: peers and commands of another cluster are refused from
+// then on.
+func (g *Group) NameCluster(id string) error {
+	return g.alter(func(i *identity) {
+		if i.Cluster == "" {
+			i.Cluster = id
+		}
+	})
 }
 
 // bootstrap makes the first entry of a new group of one. In a group of several an empty member joins, and founds says that
@@ -435,11 +470,7 @@ func alone(c raft.Configuration, self raft.ServerID) bool {
 
 // joined ends the time in which an empty member does not vote.
 func (g *Group) joined() {
-	g.dirMu.Lock()
-	g.dir.Joining, g.dir.Reinstalled = false, false
-	err := g.dir.save()
-	g.dirMu.Unlock()
-	if err != nil {
+	if err := g.alter(func(i *identity) { i.Joining, i.Reinstalled = false, false }); err != nil {
 		g.fail(fmt.Errorf("%s: %w", g.dir.file(), err))
 		return
 	}

@@ -248,7 +248,7 @@ func (g *Group) askSpace(ctx context.Context, others []raft.Server) map[raft.Ser
 			if a, err := g.members.ServerAddr(s.ID); err == nil {
 				at = a
 			}
-			if k, err := g.askKnowledge(ctx, string(at)); err == nil && k.roomy {
+			if k, err := g.askKnowledge(ctx, string(at)); err == nil && k.Roomy {
 				mu.Lock()
 				defer mu.Unlock()
 				has[s.ID] = true

@@ -73,7 +73,9 @@ type health struct {
 	Joining bool           `json:"joining,omitempty"`
 	Lag     uint64         `json:"lag"`
 	Members []healthMember `json:"members"`
-	Index   uint64         `json:"index"`
+	// Stranger says that this namenode is none of the group's members.
+	Stranger string `json:"stranger,omitempty"`
+	Index    uint64 `json:"index"`
 	// FreeBytes and ReserveBytes are of the disk of the log; below the reserve nothing can be changed.
 	FreeBytes    int64 `json:"free_bytes"`
 	ReserveBytes int64 `json:"reserve_bytes"`
@@ -109,7 +111,7 @@ func (s *Server) health() health {
 		h.State = "active"
 	}
 	group := s.group.Status()
-	h.Joining, h.FreeBytes, h.ReserveBytes = group.Joining, group.FreeBytes, max(group.ReserveBytes, 0)
+	h.Joining, h.Stranger, h.FreeBytes, h.ReserveBytes = group.Joining, group.Stranger, group.FreeBytes, max(group.ReserveBytes, 0)
 	if h.Joining {
 		h.State = "joining"
 	}
@@ -150,6 +152,9 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	for _, p := range pages {
 		mux.HandleFunc(p.pattern, func(w http.ResponseWriter, _ *http.Request) { p.serve(w, s.health()) })
 	}
+	for _, m := range memberRoutes {
+		mux.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
+	}
 	return mux
 }
 
@@ -186,6 +191,9 @@ func Routes() []security.Route {
 	out = append(out, webhdfs.Routes("namenode HTTP")...)
 	for _, p := range pages {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: p.pattern, Right: p.right})
+	}
+	for _, m := range memberRoutes {
+		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
 	}
 	out = append(out, security.Routes("namenode gRPC", services(nil)...)...)
 	return append(out, raftstore.Routes()...)
