@@ -47,6 +47,8 @@ type knowledge struct {
 	Roomy   bool `json:"roomy"`
 	// Members are those of its configuration.
 	Members []string `json:"members,omitempty"`
+	// Hashes are the newest of its state.
+	Hashes []stateHash `json:"hashes,omitempty"`
 }
 
 // tellKnowledge answers the question behind a connection's header.
@@ -54,7 +56,7 @@ func (g *Group) tellKnowledge(conn net.Conn) error {
 	id := g.identity()
 	k := knowledge{
 		Member: g.host.cfg.ID, Cluster: id.Cluster, Recovered: id.Recovered,
-		History: g.raft.LastIndex() > 0, Roomy: g.host.space.roomy(),
+		History: g.raft.LastIndex() > 0, Roomy: g.host.space.roomy(), Hashes: g.hashes.all(),
 	}
 	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
 		k.Members = append(k.Members, string(s.ID))

@@ -164,6 +164,7 @@ type Group struct {
 	stranger atomic.Pointer[string]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
+	hashes  hashes
 	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
 	slow    chan slowWrite // capacity 1: a write of the log takes too long
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
@@ -186,6 +187,9 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want)
 	if err != nil {
 		return nil, err
+	}
+	if d.Damaged != "" {
+		return nil, errors.Join(metadata.Errorf(metadata.ErrCorrupt, "%s; this member does not serve: reinstall it from its peers", d.Damaged), d.close())
 	}
 	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
@@ -383,6 +387,9 @@ func (g *Group) start() error {
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
 	g.workers.Go(g.watchSpace)
+	if _, ok := g.fsm.machine.(Hasher); ok {
+		g.workers.Go(g.watchHashes)
+	}
 	if len(g.cfg.Members) > 1 {
 		g.workers.Go(g.watchStanding)
 	}

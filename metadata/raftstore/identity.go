@@ -31,6 +31,8 @@ type identity struct {
 	Reinstalled bool `json:"reinstalled,omitempty"`
 	// Recovered is how often the group was made anew of one surviving member. Members of different numbers do not talk.
 	Recovered int `json:"recovered,omitempty"`
+	// Damaged is what is wrong with this member's state; it does not serve before it was reinstalled.
+	Damaged string `json:"damaged,omitempty"`
 }
 
 // lineage is what connections name: the cluster, and how often the group was recovered.
