@@ -106,7 +106,7 @@ func (g *Group) found() {
 	}()
 	wait, said := foundEvery, time.Now()
 	for g.raft.LastIndex() == 0 {
-		missing, history := g.askAll(ctx)
+		history, missing := g.askAll(ctx)
 		switch {
 		case history != "":
 			g.log.Warn("this member is empty, but another one has a history: it does not make a new group, it joins that one", "history", history)
@@ -134,7 +134,7 @@ func (g *Group) found() {
 }
 
 // askAll asks all others of the list at once: missing says why somebody was not heard, history names who has one.
-func (g *Group) askAll(ctx context.Context) (missing error, history string) {
+func (g *Group) askAll(ctx context.Context) (history string, missing error) {
 	known, missing := g.askEach(ctx)
 	for _, k := range known {
 		if k.History {
@@ -144,7 +144,7 @@ func (g *Group) askAll(ctx context.Context) (missing error, history string) {
 			}
 		}
 	}
-	return missing, history
+	return history, missing
 }
 
 // askEach asks all others of the list at once.

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/metadata"
 )

@@ -33,7 +33,8 @@ const (
 // Routes lists what a Raft port does.
 func Routes() []security.Route {
 	return []security.Route{
-		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly}, {Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
+		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly},
+		{Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
 		{Port: "Raft", Name: knowMagic, Right: security.ServersOnly},
 	}
 }
@@ -119,10 +120,9 @@ func (h *Host) route(conn net.Conn) error {
 	h.mu.Lock()
 	g := h.groups[name]
 	h.mu.Unlock()
-	switch {
-	case g == nil:
+	if g == nil {
 		err = fmt.Errorf("member %s does not carry group %q", h.cfg.ID, name)
-	default:
+	} else {
 		err = g.related(kind, cluster)
 	}
 	if err != nil {

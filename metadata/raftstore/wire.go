@@ -237,8 +237,10 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 			return
 		}
 		w.listen(rpc)
-		if w.group.raft.State() != raft.Follower {
-			w.pass(rpc) // beside its main loop raft could set an old term again while it stands for a new one
+		// Beside its main loop raft could set an old term again while it stands for a new one, and a new one while it makes a
+		// group, which is in term 1 and would fall back to that.
+		if w.group.raft.State() != raft.Follower || w.group.raft.LastIndex() == 0 {
+			w.pass(rpc)
 			return
 		}
 		handle(rpc)
