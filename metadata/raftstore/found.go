@@ -205,7 +205,7 @@ func (g *Group) watchStanding() {
 			for _, k := range known {
 				if k.Recovered > own && g.raft.LastIndex() > 0 {
 					g.fail(fmt.Errorf("the group was recovered on %s without this member, whose history is not the group's any more: "+
-						"reinstall it (hops namenode reinstall) and add it again", k.Member))
+						"reinstall it%s and add it again", k.Member, g.command(" (", "reinstall", ")")))
 					return
 				}
 			}
@@ -239,10 +239,19 @@ func (g *Group) strangeness(known []knowledge) string {
 		if slices.Contains(k.Members, g.host.cfg.ID) {
 			return ""
 		}
-		why = fmt.Sprintf("%s is not a member of the group %s of cluster %s; its members are %s. Add it with: hops namenode add %s %s",
-			g.host.cfg.ID, g.name, cmp.Or(k.Cluster, "(unnamed)"), strings.Join(k.Members, ", "), g.host.cfg.ID, g.host.cfg.Advertise)
+		why = fmt.Sprintf("%s is not a member of the group %s of cluster %s; its members are %s. It has to be added%s",
+			g.host.cfg.ID, g.name, cmp.Or(k.Cluster, "(unnamed)"), strings.Join(k.Members, ", "),
+			g.command(": ", "add "+g.host.cfg.ID+" "+g.host.cfg.Advertise, ""))
 	}
 	return why
+}
+
+// command is how people do something with the group, between two words; empty when there is no program for it.
+func (g *Group) command(before, verb, after string) string {
+	if g.cfg.Command == "" {
+		return ""
+	}
+	return before + g.cfg.Command + " " + verb + after
 }
 
 // establish makes the first entry of the group. A crash before it leaves an empty log, so that the others are asked again.

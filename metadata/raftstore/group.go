@@ -71,6 +71,8 @@ type GroupConfig struct {
 	// disk finds that another one has a history and joins it.
 	Bootstrap bool
 	Timers    Timers
+	// Command is the program with which people change the group's members, for messages ("hops namenode"); empty: there is none.
+	Command string
 	// Headroom is how many bytes the state machine's own store may write without asking Host.Room, which stay free as part
 	// of the host's reserve; nil: none.
 	Headroom func() int64

@@ -83,7 +83,7 @@ func TestMemberThatIsNotUpToDateIsNotRecovered(t *testing.T) {
 // A member that nobody has added says so, with what to do.
 func TestStrangerSaysThatItIsNone(t *testing.T) {
 	c := newCluster(t, 1)
-	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
+	c.tune = func(g *GroupConfig) { g.Cluster, g.Command = "c1", "hops namenode" }
 	c.start("a")
 	c.propose("a", set("x", 1))
 	nd := c.add("m4", true)
@@ -93,7 +93,7 @@ func TestStrangerSaysThatItIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "m4 is not a member of the group a of cluster c1; its members are m1. Add it with: hops namenode add m4 " + nd.addr
+	want := "m4 is not a member of the group a of cluster c1; its members are m1. It has to be added: hops namenode add m4 " + nd.addr
 	if got := g.strangeness(known); got != want {
 		t.Fatalf("it says %q\nwant %q", got, want)
 	}

@@ -224,7 +224,7 @@ func (s *Server) open() error {
 	s.currentTrust()
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
 		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
-		Headroom: (&headroom{dir: checkpoint}).bytes,
+		Command: "hops namenode", Headroom: (&headroom{dir: checkpoint}).bytes,
 	}, s.ns)
 	return err
 }
