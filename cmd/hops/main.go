@@ -122,7 +122,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:              usageError,
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
-			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), logsCommand(),
+			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), logsCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {

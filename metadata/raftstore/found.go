@@ -1,11 +1,16 @@
 package raftstore
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,13 +23,9 @@ import (
 //
 // The question is a connection of its own kind (stream.go), which the acceptor answers with
 //
-//	0 | 1 the member is empty, 2 it has a history | 1 its disk has space, 0 it has not | length, cluster id
+//	0 | length, 2 bytes, little endian | knowledge as JSON
 //
 // and closes.
-const (
-	knowsNothing byte = 1
-	knowsHistory byte = 2
-)
 
 const (
 	// foundEvery is how long a founding member waits, at first and at last, before it asks the others again.
@@ -37,21 +38,33 @@ const (
 
 // knowledge is what a member says of itself.
 type knowledge struct {
-	// history: its log is not empty. roomy: its disk has space.
-	history, roomy bool
-	cluster        string
+	Member  string `json:"member"`
+	Cluster string `json:"cluster,omitempty"`
+	// Recovered is how often the group was made anew of one member.
+	Recovered int `json:"recovered,omitempty"`
+	// History: its log is not empty. Roomy: its disk has space.
+	History bool `json:"history"`
+	Roomy   bool `json:"roomy"`
+	// Members are those of its configuration.
+	Members []string `json:"members,omitempty"`
+	// Hashes are the newest of its state.
+	Hashes []stateHash `json:"hashes,omitempty"`
 }
 
 // tellKnowledge answers the question behind a connection's header.
 func (g *Group) tellKnowledge(conn net.Conn) error {
-	b := []byte{0, knowsNothing, 0, byte(len(g.dir.Cluster))}
-	if g.raft.LastIndex() > 0 {
-		b[1] = knowsHistory
+	id := g.identity()
+	k := knowledge{
+		Member: g.host.cfg.ID, Cluster: id.Cluster, Recovered: id.Recovered,
+		History: g.raft.LastIndex() > 0, Roomy: g.host.space.roomy(), Hashes: g.hashes.all(),
 	}
-	if g.host.space.roomy() {
-		b[2] = 1
+	for _, s := range g.raft.GetConfiguration().Configuration().Servers {
+		k.Members = append(k.Members, string(s.ID))
 	}
-	_, err := conn.Write(append(b, g.dir.Cluster...))
+	text, err := json.Marshal(k)
+	if err == nil {
+		_, err = conn.Write(append(binary.LittleEndian.AppendUint16([]byte{0}, uint16(len(text))), text...))
+	}
 	return errors.Join(err, conn.Close())
 }
 
@@ -65,17 +78,17 @@ func (g *Group) askKnowledge(ctx context.Context, address string) (k knowledge, 
 	if err := conn.SetDeadline(time.Now().Add(knowPatience)); err != nil {
 		return k, err
 	}
-	var b [2]byte
-	if _, err = io.ReadFull(conn, b[:]); err == nil {
-		k.cluster, err = readShort(conn)
-	}
-	switch {
-	case err != nil:
+	var size [2]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
 		return k, fmt.Errorf("%s: %w", address, err)
-	case b[0] != knowsNothing && b[0] != knowsHistory || b[1] > 1:
-		return k, fmt.Errorf("%s: unknown answer %d %d", address, b[0], b[1])
 	}
-	k.history, k.roomy = b[0] == knowsHistory, b[1] == 1
+	text := make([]byte, binary.LittleEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(conn, text); err != nil {
+		return k, fmt.Errorf("%s: %w", address, err)
+	}
+	if err := json.Unmarshal(text, &k); err != nil {
+		return k, fmt.Errorf("%s: %w", address, err)
+	}
 	return k, nil
 }
 
@@ -93,7 +106,7 @@ func (g *Group) found() {
 	}()
 	wait, said := foundEvery, time.Now()
 	for g.raft.LastIndex() == 0 {
-		missing, history := g.askAll(ctx)
+		history, missing := g.askAll(ctx)
 		switch {
 		case history != "":
 			g.log.Warn("this member is empty, but another one has a history: it does not make a new group, it joins that one", "history", history)
@@ -120,8 +133,22 @@ func (g *Group) found() {
 	}
 }
 
-// askAll asks all others at once: missing says why somebody was not heard, history names who has one.
-func (g *Group) askAll(ctx context.Context) (missing error, history string) {
+// askAll asks all others of the list at once: missing says why somebody was not heard, history names who has one.
+func (g *Group) askAll(ctx context.Context) (history string, missing error) {
+	known, missing := g.askEach(ctx)
+	for _, k := range known {
+		if k.History {
+			history = k.Member
+			if k.Cluster != "" {
+				history += " of cluster " + k.Cluster
+			}
+		}
+	}
+	return history, missing
+}
+
+// askEach asks all others of the list at once.
+func (g *Group) askEach(ctx context.Context) (known []knowledge, missing error) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	for _, m := range g.cfg.Members {
@@ -134,16 +161,97 @@ func (g *Group) askAll(ctx context.Context) (missing error, history string) {
 			defer mu.Unlock()
 			if err != nil {
 				missing = errors.Join(missing, fmt.Errorf("member %s: %w", m.ID, err))
-			} else if k.history {
-				history = m.ID
-				if k.cluster != "" {
-					history += " of cluster " + k.cluster
-				}
+			} else {
+				known = append(known, k)
 			}
 		})
 	}
 	wait.Wait()
-	return missing, history
+	return known, missing
+}
+
+const (
+	// strangerLook is how often a member without a leader asks the others about itself, and strangerAfter how long it
+	// waits for one before it speaks of it.
+	strangerLook  = 2 * time.Second
+	strangerAfter = 10 * time.Second
+)
+
+// watchStanding asks the others of the list what they know of this member: at the start, and while no leader is heard.
+// One that is in no configuration says so. One whose group was recovered without it must not go on with its old history.
+func (g *Group) watchStanding() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-g.dying:
+			cancel()
+		case <-stop:
+		}
+	}()
+	t := time.NewTicker(strangerLook)
+	defer t.Stop()
+	var said time.Time
+	for first := true; ; first = false {
+		silent := time.Since(g.wire.heardAt())
+		switch {
+		case g.raft.State() == raft.Leader && !first, silent < strangerLook && !first:
+			g.stranger.Store(nil)
+		default:
+			known, _ := g.askEach(ctx)
+			own := g.identity().Recovered
+			for _, k := range known {
+				if k.Recovered > own && g.raft.LastIndex() > 0 {
+					g.fail(fmt.Errorf("the group was recovered on %s without this member, whose history is not the group's any more: "+
+						"reinstall it%s and add it again", k.Member, g.command(" (", "reinstall", ")")))
+					return
+				}
+			}
+			why := g.strangeness(known)
+			if why == "" || silent < g.strangerAfter() {
+				break
+			}
+			g.stranger.Store(&why)
+			if time.Since(said) > time.Minute {
+				said = time.Now()
+				g.log.Error(why)
+			}
+		}
+		select {
+		case <-t.C:
+		case <-g.dying:
+			return
+		}
+	}
+}
+
+func (g *Group) strangerAfter() time.Duration { return max(strangerAfter, 10*g.cfg.Timers.Election) }
+
+// strangeness says that this member is in no configuration of those who have one, "" when it is or nobody knows.
+func (g *Group) strangeness(known []knowledge) string {
+	why := ""
+	for _, k := range known {
+		if len(k.Members) == 0 {
+			continue
+		}
+		if slices.Contains(k.Members, g.host.cfg.ID) {
+			return ""
+		}
+		why = fmt.Sprintf("%s is not a member of the group %s of cluster %s; its members are %s. It has to be added%s",
+			g.host.cfg.ID, g.name, cmp.Or(k.Cluster, "(unnamed)"), strings.Join(k.Members, ", "),
+			g.command(": ", "add "+g.host.cfg.ID+" "+g.host.cfg.Advertise, ""))
+	}
+	return why
+}
+
+// command is how people do something with the group, between two words; empty when there is no program for it.
+func (g *Group) command(before, verb, after string) string {
+	if g.cfg.Command == "" {
+		return ""
+	}
+	return before + g.cfg.Command + " " + verb + after
 }
 
 // establish makes the first entry of the group. A crash before it leaves an empty log, so that the others are asked again.
@@ -151,6 +259,8 @@ func (g *Group) establish() error {
 	if err := g.setJoining(false); err != nil {
 		return err
 	}
+	g.wire.establish(true)
+	defer g.wire.establish(false)
 	if err := g.settle(g.raft.BootstrapCluster(g.cfg.configuration())); err != nil {
 		return errors.Join(err, g.setJoining(true)) // a leader was here first
 	}
@@ -160,10 +270,7 @@ func (g *Group) establish() error {
 
 // setJoining changes what the directory says of this member.
 func (g *Group) setJoining(joining bool) error {
-	g.dirMu.Lock()
-	defer g.dirMu.Unlock()
-	g.dir.Joining = joining
-	return g.dir.save()
+	return g.alter(func(i *identity) { i.Joining = joining })
 }
 
 // configuration is the first one of the group.

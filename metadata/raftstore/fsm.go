@@ -33,6 +33,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 	if results != nil && len(results) != len(commands) {
 		panic(fmt.Sprintf("state machine of group %s returned %d results for %d commands", f.group.name, len(results), len(commands)))
 	}
+	f.group.hashes.note(l.Index, f.machine)
 	f.advance(l.Index)
 	return results
 }

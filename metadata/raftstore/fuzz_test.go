@@ -37,7 +37,7 @@ func FuzzGreeting(f *testing.F) {
 		if err := h.route(c); err == nil || c.answered > 2+255 {
 			t.Errorf("%q was answered with %d bytes: %v", said, c.answered, err)
 		}
-		s := &streams{host: h, group: "a", cluster: "c1", open: map[net.Conn]struct{}{}}
+		s := &streams{host: h, group: "a", lineage: func() string { return "c1" }, open: map[net.Conn]struct{}{}}
 		c = &talker{said: bytes.NewReader(said)}
 		if err := s.greet(c, streamMagic, time.Minute); (err == nil) != (len(said) > 0 && said[0] == 0) {
 			t.Errorf("the answer %q: %v", said, err)

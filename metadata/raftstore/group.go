@@ -71,6 +71,8 @@ type GroupConfig struct {
 	// disk finds that another one has a history and joins it.
 	Bootstrap bool
 	Timers    Timers
+	// Command is the program with which people change the group's members, for messages ("hops namenode"); empty: there is none.
+	Command string
 	// Headroom is how many bytes the state machine's own store may write without asking Host.Room, which stay free as part
 	// of the host's reserve; nil: none.
 	Headroom func() int64
@@ -160,8 +162,11 @@ type Group struct {
 	over     atomic.Bool
 	failOnce sync.Once
 	failure  atomic.Pointer[error]
+	// stranger is why this member is none of the group's, nil when it is one or nobody knows.
+	stranger atomic.Pointer[string]
 	// started: raft runs, so that Close has something to stop.
 	started atomic.Bool
+	hashes  hashes
 	snapNow chan struct{}  // capacity 1: a snapshot is due whatever the log's size
 	slow    chan slowWrite // capacity 1: a write of the log takes too long
 	// dying is closed when nothing is worth waiting for any more, stop after that, when raft has stopped.
@@ -184,6 +189,9 @@ func openGroup(h *Host, cfg GroupConfig, machine StateMachine) (_ *Group, err er
 	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), want)
 	if err != nil {
 		return nil, err
+	}
+	if d.Damaged != "" {
+		return nil, errors.Join(metadata.Errorf(metadata.ErrCorrupt, "%s; this member does not serve: reinstall it from its peers", d.Damaged), d.close())
 	}
 	g := &Group{
 		name: cfg.Name, host: h, cfg: cfg, log: log, dir: d,
@@ -309,7 +317,7 @@ func (g *Group) start() error {
 		return err
 	}
 	g.members = newAddressBook(g.cfg.Members, last)
-	g.streams = newStreams(h, g.name, g.dir.Cluster)
+	g.streams = newStreams(h, g.name, func() string { return g.identity().lineage() })
 	g.wire = newWire(g, raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider:   g.members,
 		Logger:                  rlog,
@@ -381,6 +389,12 @@ func (g *Group) start() error {
 	g.workers.Go(g.land)
 	g.workers.Go(g.watchSize)
 	g.workers.Go(g.watchSpace)
+	if _, ok := g.fsm.machine.(Hasher); ok {
+		g.workers.Go(g.watchHashes)
+	}
+	if len(g.cfg.Members) > 1 {
+		g.workers.Go(g.watchStanding)
+	}
 	if founds {
 		g.workers.Go(g.found)
 	}
@@ -397,6 +411,36 @@ func (g *Group) start() error {
 		g.wire.electNow()
 	}
 	return nil
+}
+
+// identity is what the directory says of this member.
+func (g *Group) identity() identity {
+	g.dirMu.Lock()
+	defer g.dirMu.Unlock()
+	return g.dir.identity
+}
+
+// alter replaces what the directory says of this member.
+func (g *Group) alter(change func(*identity)) error {
+	g.dirMu.Lock()
+	defer g.dirMu.Unlock()
+	next := g.dir.identity
+	change(&next)
+	if next == g.dir.identity {
+		return nil
+	}
+	g.dir.identity = next
+	return g.dir.save()
+}
+
+// NameCluster notes the cluster's id when it was not known at Open: peers and commands of another cluster are refused from
+// then on.
+func (g *Group) NameCluster(id string) error {
+	return g.alter(func(i *identity) {
+		if i.Cluster == "" {
+			i.Cluster = id
+		}
+	})
 }
 
 // bootstrap makes the first entry of a new group of one. In a group of several an empty member joins, and founds says that
@@ -435,11 +479,7 @@ func alone(c raft.Configuration, self raft.ServerID) bool {
 
 // joined ends the time in which an empty member does not vote.
 func (g *Group) joined() {
-	g.dirMu.Lock()
-	g.dir.Joining, g.dir.Reinstalled = false, false
-	err := g.dir.save()
-	g.dirMu.Unlock()
-	if err != nil {
+	if err := g.alter(func(i *identity) { i.Joining, i.Reinstalled = false, false }); err != nil {
 		g.fail(fmt.Errorf("%s: %w", g.dir.file(), err))
 		return
 	}

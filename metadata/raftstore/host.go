@@ -244,7 +244,7 @@ func (h *Host) Reinstall(cfg GroupConfig) error {
 		return fmt.Errorf("reinstall group %s: %w", cfg.Name, err)
 	}
 	defer d.close()
-	d.Joining, d.Reinstalled = true, true
+	d.Joining, d.Reinstalled, d.Recovered, d.Damaged = true, true, 0, ""
 	// First the identity: a crash in between leaves a member that knows it may have forgotten something.
 	if err := d.save(); err != nil {
 		return fmt.Errorf("reinstall group %s: %w", cfg.Name, err)

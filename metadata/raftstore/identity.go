@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/gofrs/flock"
 
@@ -27,6 +29,27 @@ type identity struct {
 	Joining bool `json:"joining,omitempty"`
 	// Reinstalled: the directory was emptied by Reinstall, so that Bootstrap does not apply.
 	Reinstalled bool `json:"reinstalled,omitempty"`
+	// Recovered is how often the group was made anew of one surviving member. Members of different numbers do not talk.
+	Recovered int `json:"recovered,omitempty"`
+	// Damaged is what is wrong with this member's state; it does not serve before it was reinstalled.
+	Damaged string `json:"damaged,omitempty"`
+}
+
+// lineage is what connections name: the cluster, and how often the group was recovered.
+func (i identity) lineage() string {
+	if i.Recovered == 0 {
+		return i.Cluster
+	}
+	return fmt.Sprintf("%s#%d", i.Cluster, i.Recovered)
+}
+
+// ofLineage takes a lineage apart.
+func ofLineage(text string) (cluster string, recovered int) {
+	cluster, number, found := strings.Cut(text, "#")
+	if found {
+		recovered, _ = strconv.Atoi(number)
+	}
+	return cluster, recovered
 }
 
 // directory is a group's directory, locked against other processes.

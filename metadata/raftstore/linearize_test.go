@@ -59,6 +59,13 @@ type history struct {
 
 func (h *history) now() int64 { return time.Since(h.began).Nanoseconds() }
 
+// acknowledged is how many operations were.
+func (h *history) acknowledged() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.acked
+}
+
 func (h *history) add(client int, call int64, in registerOp, out string, err error) {
 	ret := h.now()
 	if err != nil {
@@ -144,7 +151,8 @@ func TestHistoryIsLinearizableWhileLeadersDie(t *testing.T) {
 		rounds = 2
 	}
 	for round := range rounds {
-		time.Sleep(150 * time.Millisecond)
+		had := h.acknowledged()
+		eventually(t, "operations are acknowledged", func() bool { return h.acknowledged() >= had+120 })
 		g := c.leader("a")
 		id := g.host.cfg.ID
 		switch round % 3 {

@@ -87,6 +87,8 @@ type Status struct {
 	// FreeBytes and ReserveBytes are of the disk; below the reserve nothing is proposed. The reserve is what was configured,
 	// or what the next snapshot takes if that is more.
 	FreeBytes, ReserveBytes int64
+	// Stranger says that this member is none of the group's; empty when it is one or nobody knows.
+	Stranger string
 	// Failure is why the group stopped; nil while it works.
 	Failure error
 }
@@ -97,6 +99,9 @@ func (g *Group) Status() Status {
 		Leadership: g.Leadership(), Name: g.name,
 		Last: g.raft.LastIndex(), Commit: g.raft.CommitIndex(), Applied: g.fsm.applied.Load(),
 		Joining: g.joining.Load(), Committed: max(g.wire.commit(), g.raft.CommitIndex()), FreeBytes: g.host.space.free.Load(), ReserveBytes: g.host.space.bound(),
+	}
+	if why := g.stranger.Load(); why != nil {
+		s.Stranger = *why
 	}
 	if err := g.failure.Load(); err != nil {
 		s.Failure = *err

@@ -3,13 +3,13 @@ package raftstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/hashicorp/raft"
+	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -216,8 +216,10 @@ func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bo
 	if needsSpace {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		has := g.askSpace(ctx, others)
-		roomy = func(id raft.ServerID) bool { return has[id] }
+		known := g.askVoters(ctx, others)
+		roomy = func(id raft.ServerID) bool {
+			return slices.ContainsFunc(known, func(k knowledge) bool { return k.Member == string(id) && k.Roomy })
+		}
 	}
 	var match uint64
 	for _, s := range others {
@@ -232,31 +234,6 @@ func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bo
 		}
 	}
 	return best, found
-}
-
-// askSpace asks the others whether they have space.
-func (g *Group) askSpace(ctx context.Context, others []raft.Server) map[raft.ServerID]bool {
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	has := make(map[raft.ServerID]bool)
-	for _, s := range others {
-		if s.ID == raft.ServerID(g.host.cfg.ID) {
-			continue
-		}
-		wait.Go(func() {
-			at := s.Address
-			if a, err := g.members.ServerAddr(s.ID); err == nil {
-				at = a
-			}
-			if k, err := g.askKnowledge(ctx, string(at)); err == nil && k.roomy {
-				mu.Lock()
-				defer mu.Unlock()
-				has[s.ID] = true
-			}
-		})
-	}
-	wait.Wait()
-	return has
 }
 
 // holdsBack: this member lets others win elections. One that joins has no vote for itself, and one whose disk is nearly

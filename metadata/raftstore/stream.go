@@ -33,7 +33,8 @@ const (
 // Routes lists what a Raft port does.
 func Routes() []security.Route {
 	return []security.Route{
-		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly}, {Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
+		{Port: "Raft", Name: streamMagic, Right: security.ServersOnly},
+		{Port: "Raft", Name: questionMagic, Right: security.ServersOnly},
 		{Port: "Raft", Name: knowMagic, Right: security.ServersOnly},
 	}
 }
@@ -119,11 +120,10 @@ func (h *Host) route(conn net.Conn) error {
 	h.mu.Lock()
 	g := h.groups[name]
 	h.mu.Unlock()
-	switch {
-	case g == nil:
+	if g == nil {
 		err = fmt.Errorf("member %s does not carry group %q", h.cfg.ID, name)
-	case cluster != "" && g.dir.Cluster != "" && cluster != g.dir.Cluster:
-		err = fmt.Errorf("group %s of member %s belongs to cluster %s, not to %s", name, h.cfg.ID, g.dir.Cluster, cluster)
+	} else {
+		err = g.related(kind, cluster)
 	}
 	if err != nil {
 		reason := err.Error()
@@ -151,11 +151,28 @@ func (h *Host) route(conn net.Conn) error {
 	return g.streams.deliver(conn)
 }
 
+// related refuses a connection of another cluster, or of the group before or after it was recovered. An empty member takes
+// over the number of the leader that finds it.
+func (g *Group) related(kind, lineage string) error {
+	own := g.identity()
+	cluster, recovered := ofLineage(lineage)
+	switch {
+	case cluster != "" && own.Cluster != "" && cluster != own.Cluster:
+		return fmt.Errorf("group %s of member %s belongs to cluster %s, not to %s", g.name, own.Member, own.Cluster, cluster)
+	case recovered == own.Recovered || kind == knowMagic:
+		return nil
+	case recovered > own.Recovered && kind == streamMagic && g.joining.Load() && g.raft.LastIndex() == 0:
+		return g.alter(func(i *identity) { i.Recovered = recovered })
+	}
+	return fmt.Errorf("group %s of member %s was recovered %d times, the caller knows of %d: whoever knows less has to be reinstalled and added again",
+		g.name, own.Member, own.Recovered, recovered)
+}
+
 // streams is one group's share of the listener: a raft.StreamLayer.
 type streams struct {
 	host    *Host
 	group   string
-	cluster string
+	lineage func() string
 	in      chan net.Conn
 	done    chan struct{}
 
@@ -164,9 +181,9 @@ type streams struct {
 	open   map[net.Conn]struct{}
 }
 
-func newStreams(h *Host, group, cluster string) *streams {
+func newStreams(h *Host, group string, lineage func() string) *streams {
 	return &streams{
-		host: h, group: group, cluster: cluster,
+		host: h, group: group, lineage: lineage,
 		in: make(chan net.Conn), done: make(chan struct{}), open: make(map[net.Conn]struct{}),
 	}
 }
@@ -223,7 +240,7 @@ func (s *streams) greet(conn net.Conn, kind string, timeout time.Duration) error
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if err := writeHeader(conn, kind, s.group, s.cluster); err != nil {
+	if err := writeHeader(conn, kind, s.group, s.lineage()); err != nil {
 		return err
 	}
 	var status [1]byte

@@ -22,7 +22,7 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 	c.start("a")
 	addr := c.nodes["m1"].addr
 	greet := func(secret security.Secret, group, cluster string) error {
-		s := &streams{host: &Host{cfg: HostConfig{Secret: secret}}, group: group, cluster: cluster, open: map[net.Conn]struct{}{}}
+		s := &streams{host: &Host{cfg: HostConfig{Secret: secret}}, group: group, lineage: func() string { return cluster }, open: map[net.Conn]struct{}{}}
 		conn, err := s.Dial(raft.ServerAddress(addr), time.Second)
 		if err == nil {
 			conn.Close()

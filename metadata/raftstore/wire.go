@@ -32,6 +32,11 @@ type wire struct {
 	// up from being heard until raft has made it a follower.
 	cut, silent atomic.Bool
 
+	// aside is held while a heartbeat is handled beside raft's main loop, which must not be while raft is establishing the
+	// group: making its first entry.
+	aside        sync.RWMutex
+	establishing bool
+
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
 	// from is the last leader heard, when, and up to where it had committed. handover is who made this member stand for
@@ -229,6 +234,13 @@ func (w *wire) electNow() {
 	}
 }
 
+// establish says whether raft is making the group's first entry.
+func (w *wire) establish(now bool) {
+	w.aside.Lock()
+	defer w.aside.Unlock()
+	w.establishing = now
+}
+
 // SetHeartbeatHandler implements raft.Transport.
 func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 	w.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
@@ -237,11 +249,16 @@ func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 			return
 		}
 		w.listen(rpc)
-		if w.group.raft.State() != raft.Follower {
-			w.pass(rpc) // beside its main loop raft could set an old term again while it stands for a new one
+		// Beside its main loop raft could set an old term again while it stands for a new one, and a new one while it makes a
+		// group, which is in term 1 and would fall back to that.
+		w.aside.RLock()
+		if w.group.raft.State() != raft.Follower || w.establishing {
+			w.aside.RUnlock()
+			w.pass(rpc)
 			return
 		}
 		handle(rpc)
+		w.aside.RUnlock()
 	})
 }
 

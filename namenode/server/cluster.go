@@ -75,7 +75,9 @@ type health struct {
 	Joining bool           `json:"joining,omitempty"`
 	Lag     uint64         `json:"lag"`
 	Members []healthMember `json:"members"`
-	Index   uint64         `json:"index"`
+	// Stranger says that this namenode is none of the group's members.
+	Stranger string `json:"stranger,omitempty"`
+	Index    uint64 `json:"index"`
 	// FreeBytes and ReserveBytes are of the disk of the log; below the reserve nothing can be changed.
 	FreeBytes    int64 `json:"free_bytes"`
 	ReserveBytes int64 `json:"reserve_bytes"`
@@ -111,7 +113,7 @@ func (s *Server) health() health {
 		h.State = "active"
 	}
 	group := s.group.Status()
-	h.Joining, h.FreeBytes, h.ReserveBytes = group.Joining, group.FreeBytes, max(group.ReserveBytes, 0)
+	h.Joining, h.Stranger, h.FreeBytes, h.ReserveBytes = group.Joining, group.Stranger, group.FreeBytes, max(group.ReserveBytes, 0)
 	if h.Joining {
 		h.State = "joining"
 	}
@@ -145,6 +147,10 @@ func (s *Server) health() health {
 // routes is the HTTP door: WebHDFS, and the pages of every server.
 func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	pages := s.pages()
+	members := http.NewServeMux()
+	for _, m := range memberRoutes {
+		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Not by a ServeMux, which would redirect paths that it finds unclean.
 		switch rest, ok := strings.CutPrefix(r.URL.Path, webhdfs.Prefix); {
@@ -152,6 +158,8 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 			files.ServeHTTP(w, r)
 		case pages.Serves(r):
 			pages.ServeHTTP(w, r)
+		case strings.HasPrefix(r.URL.Path, "/api/"):
+			members.ServeHTTP(w, r)
 		default:
 			notFound(w, r)
 		}
@@ -174,6 +182,9 @@ func Routes() []security.Route {
 	out := ipc.Routes("namenode IPC")
 	out = append(out, webhdfs.Routes("namenode HTTP")...)
 	out = append(out, (*Server)(nil).pages().Routes()...)
+	for _, m := range memberRoutes {
+		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
+	}
 	out = append(out, security.Routes("namenode gRPC", services(nil)...)...)
 	return append(out, raftstore.Routes()...)
 }

@@ -34,6 +34,7 @@ type cluster struct {
 	members []raftstore.Member
 	nodes   []*member
 	change  func(*Config)
+	ports   processes.Ports // that nobody takes while a namenode is down
 	reserve int64
 	// disk is what the members take for the free and all bytes of their disks; nil: the kernel is asked.
 	disk func(dir string) (free, total int64, err error)
@@ -49,10 +50,9 @@ type member struct {
 func newCluster(t testing.TB, n int, change func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), secret: security.NewSecret(), change: change, reserve: -1}
-	var ports processes.Ports // that nobody takes while a namenode is down
-	t.Cleanup(func() { ports.Close() })
+	t.Cleanup(func() { c.ports.Close() })
 	for i := range n {
-		addr, err := ports.Take(1)
+		addr, err := c.ports.Take(1)
 		if err != nil {
 			t.Fatal(err)
 		}

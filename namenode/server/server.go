@@ -229,7 +229,7 @@ func (s *Server) open() error {
 	s.currentTrust()
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
 		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
-		Headroom: (&headroom{dir: checkpoint}).bytes,
+		Command: "hops namenode", Headroom: (&headroom{dir: checkpoint}).bytes,
 	}, s.ns)
 	return err
 }
@@ -259,6 +259,16 @@ func (s *Server) checkCluster() error {
 func (s *Server) setCluster(id string) {
 	if s.cluster.Load() == nil && id != "" {
 		s.cluster.Store(&identity{cluster: id, pool: poolOf(id)})
+		if s.group != nil {
+			s.nameGroup(id)
+		}
+	}
+}
+
+// nameGroup has the group's directory remember the cluster, so that no other cluster's member gets in.
+func (s *Server) nameGroup(id string) {
+	if err := s.group.NameCluster(id); err != nil {
+		s.log.Warn("the Raft directory does not know the cluster's id yet", "error", err)
 	}
 }
 
@@ -306,6 +316,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}()
 	if err := s.open(); err != nil {
 		return fmt.Errorf("namenode %s: %w", s.config.ID, err)
+	}
+	if id := s.ClusterID(); id != "" {
+		s.nameGroup(id)
 	}
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)

@@ -1,0 +1,86 @@
+package raftstore
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore/journal"
+)
+
+// Recover makes a group anew whose only voter is this member, on what this member's log and snapshots hold: the way out
+// when the other disks are lost and no majority will come back. Entries that only the others had are gone. The group must
+// not be open here, and nobody else may go on with its old history: members that do not know of the recovery are refused
+// by this one from then on, and stop when they hear of it; they are to be reinstalled and added again.
+//
+// cluster is the cluster's id as the caller knows it, to be sure that it is this one which is meant.
+//
+// It writes one entry: a configuration in the next term. A crash before it has changed nothing but the number of
+// recoveries, which makes the call repeatable.
+func (h *Host) Recover(cfg GroupConfig, cluster string) error {
+	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
+		return err
+	}
+	if err := h.recoverGroup(cfg, cluster); err != nil {
+		return fmt.Errorf("recover group %s: %w", cfg.Name, err)
+	}
+	return nil
+}
+
+func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
+	if err := h.prepare(); err != nil {
+		return err
+	}
+	d, err := openDirectory(filepath.Join(h.cfg.Dir, cfg.Name), identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	switch {
+	case d.Joining:
+		return errors.New("this member is empty or was not up to date with the group: recover one that has a vote")
+	case d.Cluster == "" || d.Cluster != cluster:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "the directory belongs to cluster %q, not to %q", d.Cluster, cluster)
+	}
+	stored, err := openSnapshots(d.snapshots(), h.log)
+	if err != nil {
+		return err
+	}
+	var covered journal.Covered
+	if list := stored.all(); len(list) > 0 {
+		covered = journal.Covered{Index: list[0].meta.Index, Term: list[0].meta.Term}
+	}
+	failed := make(chan error, 1)
+	j, err := journal.Open(journal.Config{
+		Dir: d.logs(), Open: h.cfg.OpenLog, SegmentBytes: cfg.SegmentBytes, Covered: covered, Logger: h.log,
+		Fatal: func(err error) { failed <- err },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	last, err := j.LastIndex()
+	if err != nil {
+		return err
+	}
+	term, err := j.GetUint64([]byte("CurrentTerm"))
+	if err != nil {
+		return err
+	}
+	if last = max(last, covered.Index); last == 0 {
+		return errors.New("there is neither a log nor a snapshot")
+	}
+	d.Recovered++
+	if err := d.save(); err != nil {
+		return err
+	}
+	term = max(term, covered.Term) + 1
+	if err := j.SetUint64([]byte("CurrentTerm"), term); err != nil {
+		return err
+	}
+	alone := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(h.cfg.ID), Address: raft.ServerAddress(h.cfg.Advertise)}}}
+	return j.StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(alone)})
+}

@@ -1,0 +1,106 @@
+package raftstore
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSoleSurvivorGoesOnAndTheOldMembersAreRefused(t *testing.T) {
+	c := newCluster(t, 3)
+	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	for _, m := range c.members {
+		eventually(t, "all have the entry", func() bool { return c.nodes[m.ID].machines["a"].get("x") == "1" })
+	}
+	for _, m := range c.members {
+		c.stop(m.ID)
+	}
+	c.host("m1")
+	h := c.nodes["m1"].host
+	if err := h.Recover(c.config("a", false), "c2"); err == nil || !strings.Contains(err.Error(), `belongs to cluster "c1", not to "c2"`) {
+		t.Fatalf("with the name of another cluster: %v", err)
+	}
+	if err := h.Recover(c.config("a", false), "c1"); err != nil {
+		t.Fatal(err)
+	}
+	c.open("m1", "a", false, nil)
+	if err := h.Recover(c.config("a", false), "c1"); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Fatalf("while it runs: %v", err)
+	}
+	c.propose("a", set("x", 2))
+	g := c.leader("a")
+	if s := g.Status(); len(s.Members) != 1 || s.LeaderID != "m1" {
+		t.Fatalf("%+v", s)
+	}
+	if got := c.nodes["m1"].machines["a"].get("x"); got != "2" {
+		t.Fatalf("x is %q", got)
+	}
+	// A member with the old history hears of the recovery and ends.
+	c.host("m2")
+	old := c.open("m2", "a", false, nil)
+	eventually(t, "the old member stops", func() bool { return old.Status().Failure != nil })
+	if why := old.Status().Failure.Error(); !strings.Contains(why, "recovered on m1") || !strings.Contains(why, "reinstall") {
+		t.Fatalf("it says %s", why)
+	}
+	c.stop("m2")
+	// Reinstalled and added it is a member again.
+	c.host("m2")
+	if err := c.nodes["m2"].host.Reinstall(c.config("a", false)); err != nil {
+		t.Fatal(err)
+	}
+	again := c.open("m2", "a", false, nil)
+	if err := g.AddMember(ctx(t), Member{"m2", c.nodes["m2"].addr}); err != nil {
+		t.Fatal(err)
+	}
+	c.propose("a", set("x", 3))
+	eventually(t, "it follows", func() bool { return c.nodes["m2"].machines["a"].get("x") == "3" })
+	if again.Status().Joining {
+		t.Fatal("it has no vote")
+	}
+	// The recovered one starts again, from its log and from a snapshot.
+	if err := g.raft.Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	c.stop("m1")
+	c.host("m1")
+	c.open("m1", "a", false, nil)
+	c.propose("a", set("x", 4))
+}
+
+func TestMemberThatIsNotUpToDateIsNotRecovered(t *testing.T) {
+	c := newCluster(t, 3)
+	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
+	c.host("m1")
+	c.open("m1", "a", false, nil)
+	c.stop("m1")
+	c.host("m1")
+	if err := c.nodes["m1"].host.Recover(c.config("a", false), "c1"); err == nil || !strings.Contains(err.Error(), "empty or was not up to date") {
+		t.Fatalf("an empty member: %v", err)
+	}
+}
+
+// A member that nobody has added says so, with what to do.
+func TestStrangerSaysThatItIsNone(t *testing.T) {
+	c := newCluster(t, 1)
+	c.tune = func(g *GroupConfig) { g.Cluster, g.Command = "c1", "hops namenode" }
+	c.start("a")
+	c.propose("a", set("x", 1))
+	nd := c.add("m4", true)
+	c.host("m4")
+	g := c.open("m4", "a", false, nil)
+	known, err := g.askEach(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "m4 is not a member of the group a of cluster c1; its members are m1. It has to be added: hops namenode add m4 " + nd.addr
+	if got := g.strangeness(known); got != want {
+		t.Fatalf("it says %q\nwant %q", got, want)
+	}
+	if err := c.leader("a").AddMember(ctx(t), Member{"m4", nd.addr}); err != nil {
+		t.Fatal(err)
+	}
+	if known, _ = g.askEach(ctx(t)); g.strangeness(known) != "" {
+		t.Fatalf("a member is told that it is a stranger: %+v", known)
+	}
+}
