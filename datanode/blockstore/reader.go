@@ -41,7 +41,9 @@ func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
 }
 
 func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
-	r.mu.Lock()
+	if !r.acquire(&r.mu) {
+		return nil, r.vol.err()
+	}
 	defer r.mu.Unlock()
 	switch {
 	case r.gone:
@@ -215,8 +217,10 @@ func (s *Store) Corrupt() []datanode.Replica {
 		}
 		sh.mu.RUnlock()
 		for _, r := range all {
-			r.mu.Lock()
-			if r.bad && !r.gone && r.vol.failed.Load() == nil {
+			if r.vol.failed.Load() != nil || !r.acquire(&r.mu) {
+				continue
+			}
+			if r.bad && !r.gone {
 				out = append(out, r.viewLocked())
 			}
 			r.mu.Unlock()

@@ -27,7 +27,9 @@ func (s *Store) InitRecovery(b metadata.Block, recovery metadata.Generation) (da
 		}
 		return nil
 	}
-	r.mu.Lock()
+	if !r.acquire(&r.mu) {
+		return datanode.Replica{}, r.vol.err()
+	}
 	err := check()
 	if err == nil {
 		r.recovery = recovery
@@ -37,7 +39,9 @@ func (s *Store) InitRecovery(b metadata.Block, recovery metadata.Generation) (da
 	if err != nil {
 		return datanode.Replica{}, err
 	}
-	r.io.Lock() // the writer's last call is over
+	if !r.acquire(&r.io) { // the writer's last call is over
+		return datanode.Replica{}, r.vol.err()
+	}
 	defer r.io.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +63,9 @@ func (s *Store) UpdateReplica(b metadata.Block, recovery metadata.Generation, le
 	if r == nil {
 		return datanode.Replica{}, notFound(b)
 	}
-	r.io.Lock()
+	if !r.acquire(&r.io) {
+		return datanode.Replica{}, r.vol.err()
+	}
 	defer r.io.Unlock()
 	v, err := s.update(r, b, recovery, length)
 	if err != nil {

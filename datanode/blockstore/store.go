@@ -270,7 +270,7 @@ func (s *Store) survey() error {
 			v.typ = datanode.Disk
 		}
 		s.volumes = append(s.volumes, v)
-		id, lock, empty, ok, err := claim(s.cfg.FS, path)
+		id, lock, empty, ok, err := claim(v.fs, path)
 		v.id, v.lock = id, lock
 		switch {
 		case errors.Is(err, datanode.ErrVolumeInUse):
@@ -307,7 +307,7 @@ func (s *Store) survey() error {
 
 // size finds how much a volume holds.
 func (s *Store) size(v *volume) error {
-	u, err := s.cfg.FS.Usage(v.path)
+	u, err := v.fs.Usage(v.path)
 	if err != nil {
 		return err
 	}
@@ -435,7 +435,7 @@ func (s *Store) agree() error {
 		if want == v.id {
 			continue
 		}
-		err := writeIdentity(s.cfg.FS, v.path, want)
+		err := writeIdentity(v.fs, v.path, want)
 		if err == nil && v.id.Datanode == "" {
 			err = removeFile(v.fs, filepath.Join(v.path, acceptFile))
 		}
@@ -469,7 +469,7 @@ func (s *Store) Join(cluster, blockPool string) error {
 		if want == v.id || v.err() != nil {
 			continue
 		}
-		if err := v.check(writeIdentity(s.cfg.FS, v.path, want)); err != nil {
+		if err := v.check(writeIdentity(v.fs, v.path, want)); err != nil {
 			return err
 		}
 		v.id.Cluster, v.id.BlockPool = cluster, blockPool
@@ -506,13 +506,21 @@ func (s *Store) Volumes() []datanode.VolumeStatus {
 	return out
 }
 
+// VolumeOf is the storage uuid of the volume on which a replica lies. It waits for nothing.
+func (s *Store) VolumeOf(id metadata.BlockID) (string, bool) {
+	r := s.get(id)
+	if r == nil {
+		return "", false
+	}
+	return r.vol.id.Storage, true
+}
+
 // Replica implements datanode.BlockStore.
 func (s *Store) Replica(id metadata.BlockID) (datanode.Replica, bool) {
 	r := s.get(id)
-	if r == nil {
+	if r == nil || !r.acquire(&r.mu) {
 		return datanode.Replica{}, false
 	}
-	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.viewLocked(), !r.gone
 }
@@ -531,7 +539,9 @@ func (s *Store) Each(storage string, fn func(datanode.Replica) bool) {
 		}
 		sh.mu.RUnlock()
 		for _, r := range batch {
-			r.mu.Lock()
+			if !r.acquire(&r.mu) {
+				break // the volume has failed meanwhile
+			}
 			view, gone := r.viewLocked(), r.gone
 			r.mu.Unlock()
 			if !gone && !fn(view) {
@@ -548,7 +558,9 @@ func (s *Store) Wait(ctx context.Context, id metadata.BlockID, length int64) {
 		return
 	}
 	for {
-		r.mu.Lock()
+		if !r.acquire(&r.mu) {
+			return
+		}
 		if r.gone || r.open == nil || r.state != datanode.RBW || r.open.visible >= length {
 			r.mu.Unlock()
 			return
@@ -574,7 +586,9 @@ func (s *Store) delete(b metadata.Block, keep bool) error {
 	if r == nil {
 		return nil
 	}
-	r.mu.Lock()
+	if !r.acquire(&r.mu) {
+		return r.vol.err()
+	}
 	if r.gone {
 		r.mu.Unlock()
 		return nil
@@ -587,7 +601,9 @@ func (s *Store) delete(b metadata.Block, keep bool) error {
 	r.fenceLocked()
 	r.mu.Unlock()
 
-	r.io.Lock()
+	if !r.acquire(&r.io) {
+		return r.vol.err()
+	}
 	defer r.io.Unlock()
 	return s.removeReplica(r, b.Generation, keep)
 }

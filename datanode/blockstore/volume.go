@@ -37,9 +37,17 @@ type volume struct {
 	expected atomic.Int64 // bytes that open replicas will probably still write
 	replicas atomic.Int64
 	failed   atomic.Pointer[error]
-	broken   error // why it could not be opened; only while the store is being opened
+	calls    *calls
+	gone     chan struct{} // closed when the volume has failed
+	broken   error         // why it could not be opened; only while the store is being opened
 
 	trash trash
+
+	usageMu sync.Mutex
+	asking  *asking // nil: nobody asks
+	// usageWait is the constant, less in tests.
+	usageWait time.Duration
+	lastUse   vfs.Usage
 
 	dirMu sync.Mutex
 	dirs  map[string]bool // subdirectories that exist durably
@@ -58,14 +66,16 @@ type volume struct {
 }
 
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
-	v := &volume{fs: fsys, path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
-	v.trash.now = time.Now
+	c := &calls{}
+	v := &volume{fs: watched{fsys, c}, calls: c, gone: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
+	v.trash.now, v.usageWait = time.Now, usageWait
 	return v
 }
 
 // fail gives the volume up. An error of a disk is final: after a failed fsync nobody knows what is on it.
 func (v *volume) fail(cause error) {
 	if v.failed.CompareAndSwap(nil, &cause) {
+		close(v.gone)
 		v.log.Error("volume failed", "volume", v.id.Storage, "path", v.path, "err", cause)
 		v.onFail(v)
 	}
@@ -124,7 +134,10 @@ func (v *volume) probe() {
 // less than want, the trash makes room.
 func (v *volume) room(want int64) (int64, error) {
 	for {
-		u, err := v.fs.Usage(v.path)
+		u, err := v.usage()
+		if errors.Is(err, errSilent) {
+			return 0, fmt.Errorf("volume %s: %w", v.path, err)
+		}
 		if err != nil {
 			return 0, v.check(err)
 		}
@@ -146,7 +159,7 @@ func (v *volume) status() datanode.VolumeStatus {
 		return s
 	}
 	s.Used, s.Replicas = v.used.Load(), int(v.replicas.Load())
-	if u, err := v.fs.Usage(v.path); err == nil {
+	if u, err := v.usage(); err == nil || errors.Is(err, errSilent) {
 		s.Capacity = max(0, u.Total-v.reserve)
 		s.Remaining = max(0, u.Free+v.trash.bytes.Load()-v.reserve) // the trash makes room
 	}
@@ -193,6 +206,8 @@ func (v *volume) commit(c *commit) error {
 	select {
 	case err := <-c.done:
 		return err
+	case <-v.gone: // who runs a batch may never come back
+		return v.err()
 	case v.lead <- struct{}{}:
 		runtime.Gosched() // who is about to commit comes along; when nothing else runs this costs nothing
 		v.queueMu.Lock()

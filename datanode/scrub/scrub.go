@@ -19,7 +19,8 @@ import (
 type Store interface {
 	Volumes() []datanode.VolumeStatus
 	Each(volume string, fn func(datanode.Replica) bool)
-	Replica(id metadata.BlockID) (datanode.Replica, bool)
+	// VolumeOf is where a replica lies; it waits for no disk.
+	VolumeOf(id metadata.BlockID) (string, bool)
 	Verify(ctx context.Context, id metadata.BlockID, o datanode.VerifyOptions) error
 	// CheckSizes finds a replica whose files vanished or have another length.
 	CheckSizes(id metadata.BlockID) error
@@ -164,11 +165,11 @@ func (s *Scrubber) Run(ctx context.Context) {
 }
 
 func (s *Scrubber) workerOf(id metadata.BlockID) *worker {
-	r, ok := s.cfg.Store.Replica(id)
+	v, ok := s.cfg.Store.VolumeOf(id)
 	if !ok {
 		return nil
 	}
-	return s.workers[r.Volume]
+	return s.workers[v]
 }
 
 // Order has a replica verified before everything else, and the outcome told: the namenode wants to know, or this datanode

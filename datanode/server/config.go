@@ -53,6 +53,8 @@ type Config struct {
 	// beginnings of two passes; 0 is 21 days.
 	ScrubRate  int64
 	ScrubEvery time.Duration
+	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
+	DiskTimeout time.Duration
 	// UseHostnames makes datanodes dial each other by name.
 	UseHostnames bool
 	// FS is the disk; nil is the operating system's.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -138,6 +139,28 @@ type crew struct {
 type task struct {
 	job job
 	do  func(context.Context)
+}
+
+// crews are a crew for each volume: one whose disk does not answer holds up its own orders only.
+type crews struct {
+	store *blockstore.Store
+	of    map[string]*crew // by storage uuid
+}
+
+func newCrews(store *blockstore.Store, name string, workers int) crews {
+	c := crews{store: store, of: map[string]*crew{}}
+	for _, v := range store.Volumes() {
+		crew := newCrew(name, workers)
+		c.of[v.ID] = &crew
+	}
+	return c
+}
+
+// add hands an order to the crew of the volume where the replica lies. Where there is none there is nothing to do.
+func (c crews) add(j job, do func(context.Context)) {
+	if v, ok := c.store.VolumeOf(j.block); ok {
+		c.of[v].add(j, do)
+	}
 }
 
 // maxQueued is how many orders of a kind wait; further ones are dropped, the namenode repeats them.

@@ -127,7 +127,7 @@ func (s *Server) collect(ctx context.Context, b metadata.Block, recovery metadat
 
 func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
 	if d.GetUuid() == s.id.Uuid {
-		return s.store.InitRecovery(b, recovery)
+		return answered(ctx, func() (datanode.Replica, error) { return s.store.InitRecovery(b, recovery) })
 	}
 	peer, err := s.peers.get(d)
 	if err != nil {
@@ -149,6 +149,25 @@ func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.B
 		return r, metadata.Errorf(metadata.ErrIO, "replica in state %v", m.State)
 	}
 	return r, nil
+}
+
+// answered is the result of f, or an error when ctx is done before: this datanode's own disk may not answer either.
+func answered(ctx context.Context, f func() (datanode.Replica, error)) (datanode.Replica, error) {
+	type result struct {
+		r   datanode.Replica
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		r, err := f()
+		done <- result{r, err}
+	}()
+	select {
+	case x := <-done:
+		return x.r, x.err
+	case <-ctx.Done():
+		return datanode.Replica{}, ctx.Err()
+	}
 }
 
 // worthWaiting says why datanodes that do not answer should be waited for: they may have bytes that were acknowledged and
@@ -225,7 +244,9 @@ func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata
 	for i, o := range part {
 		g.Go(func() {
 			if o.node.GetUuid() == s.id.Uuid {
-				_, errs[i] = s.store.UpdateReplica(b, recovery, length)
+				own, cancel := context.WithTimeout(ctx, commitTime)
+				defer cancel()
+				_, errs[i] = answered(own, func() (datanode.Replica, error) { return s.store.UpdateReplica(b, recovery, length) })
 				return
 			}
 			ctx, cancel := context.WithTimeout(ctx, peerTime)

@@ -37,8 +37,8 @@ type Server struct {
 	clients  *clients
 	peers    peers
 	pages    *status.Pages
-	replicas crew // executes replicate orders
-	deletes  crew
+	replicas crews // executes replicate orders
+	deletes  crews
 	recovers crew
 	// term is the highest Raft term heard of.
 	term atomic.Uint64
@@ -48,7 +48,7 @@ type Server struct {
 	closeOnce sync.Once
 }
 
-// Concurrency of orders. More is asked for again by the namenode, orders repeat until they are reflected.
+// Concurrency of orders, of copies and deletions for each volume. More is asked for again by the namenode, orders repeat until they are reflected.
 const (
 	replicateWorkers = 4
 	deleteWorkers    = 2
@@ -67,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}),
-		replicas: newCrew("replicate", replicateWorkers), deletes: newCrew("delete", deleteWorkers), recovers: newCrew("recover", recoverWorkers),
+		recovers: newCrew("recover", recoverWorkers),
 	}
 	s.store, err = blockstore.Open(blockstore.Config{
 		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,
@@ -77,6 +77,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("datanode: %w", err)
 	}
+	s.replicas, s.deletes = newCrews(s.store, "replicate", replicateWorkers), newCrews(s.store, "delete", deleteWorkers)
 	s.id = cfg.id(s.store.Identity().Datanode)
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
 	s.clients = newClients(s)
@@ -141,9 +142,13 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { s.trust.run(ctx); return nil })
 	g.Go(func() error { s.scrub.Run(ctx); return nil })
 	g.Go(func() error { s.clients.run(ctx); return nil })
-	for _, c := range []*crew{&s.replicas, &s.deletes, &s.recovers} {
-		g.Go(func() error { c.run(ctx); return nil })
+	g.Go(func() error { s.recovers.run(ctx); return nil })
+	for _, crews := range []crews{s.replicas, s.deletes} {
+		for _, c := range crews.of {
+			g.Go(func() error { c.run(ctx); return nil })
+		}
 	}
+	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
 	for _, n := range s.sessions {
 		g.Go(func() error { return n.run(ctx) })
 	}

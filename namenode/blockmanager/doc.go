@@ -24,7 +24,8 @@
 //
 // Deleting the wrong replica is the only mistake here that cannot be undone, so every deletion passes three gates:
 //
-//  1. every live datanode has reported in full, so that nothing is called surplus or forgotten for lack of knowledge;
+//  1. every live datanode has reported in full, so that nothing is called surplus or forgotten for lack of knowledge; one
+//     that does not come to the end of a report for minutes is not waited for, and what it may have does not count as there;
 //  2. for surplus replicas of a living block: the nodes involved have registered and reported since this leader's term
 //     began (Orders.Report asks them to), so that deletions ordered by the leader before are known (with one wanted
 //     replica out of two, two leaders could otherwise each delete another one);

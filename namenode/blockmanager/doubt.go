@@ -240,16 +240,14 @@ func (m *Manager) verified(now time.Time, n *node, blk metadata.Block) {
 	m.update(blk.ID, b)
 }
 
-// sure counts the replicas that can be relied on when others are to be deleted: the live ones, and in doubt only those
-// that were verified since.
+// sure counts the replicas that can be relied on when others are to be deleted: the live ones on nodes that have reported,
+// and in doubt only those that were verified since.
 func (m *Manager) sure(id metadata.BlockID, b *block) int {
 	d := b.inDoubt()
-	if d == nil || !d.stands() {
-		return m.live(id, b)
-	}
 	n := 0
 	for _, p := range b.good {
-		if m.volumes[p].usable() && !m.volumes[p].node.dooms(id) && d.sure(p) {
+		v := m.volumes[p]
+		if v.usable() && v.node.reported && !v.node.dooms(id) && (d == nil || !d.stands() || d.sure(p)) {
 			n++
 		}
 	}
@@ -279,6 +277,7 @@ func (m *Manager) ask(now time.Time, id metadata.BlockID, b *block) {
 			n.verify = map[metadata.BlockID]time.Time{}
 		}
 		n.verify[id] = time.Time{}
+		n.dirty = true
 	}
 	d := b.inDoubt()
 	for _, k := range d.suspects {

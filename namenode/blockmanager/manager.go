@@ -33,6 +33,8 @@ type Config struct {
 	// Grace is how long the nodes of a just finished pipeline have to report their replicas before the block counts as
 	// under-replicated. Default 10 s.
 	Grace time.Duration
+	// ReportPatience is how long deletions wait for a live node that does not come to the end of a full report. Default 5 min.
+	ReportPatience time.Duration
 	// Deletes limits the deletions in one order. Default 4000.
 	Deletes int
 	// Seed makes the choices among equals.
@@ -52,6 +54,7 @@ func (c *Config) setDefaults() {
 	set(&c.RecoveryTimeout, 10*time.Second)
 	set(&c.RecoveryPatience, 10*time.Minute)
 	set(&c.Grace, 10*time.Second)
+	set(&c.ReportPatience, 5*time.Minute)
 	if c.MinReplication <= 0 {
 		c.MinReplication = 1
 	}
@@ -75,8 +78,11 @@ type Manager struct {
 	order      []*node // by registration, for replayable walks
 	candidates []*placement.Candidate
 	volumes    []*volume // indexed by place
-	unreported int       // live nodes that have not reported in full
-	membership uint64    // counts changes of which nodes live where
+	unreported int       // live nodes that have not reported in full and are waited for
+	awake      int       // nodes that are neither dead nor stale, at the last Tick
+	turned     []*volume // those with turned set
+	work       Work
+	membership uint64 // counts changes of which nodes live where
 
 	counts counts
 	needs  [priorities]queue
@@ -144,6 +150,8 @@ func (m *Manager) forgetOrders() {
 		n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 		n.verify = nil
 		n.incoming, n.outgoing = 0, 0
+		n.outs, n.ins, n.primaries, n.dirty = nil, nil, nil, false
+		n.candidate.Full = false
 		n.fresh, n.asked, n.askedAt = false, false, time.Time{}
 		n.candidate.Scheduled = 0
 	}

@@ -25,6 +25,9 @@ type node struct {
 	lastReport time.Time
 	report     *report
 	recent     []arrival
+	// muteSince is since when it lives and has not reported, over registrations. givenUp: for so long that nothing waits for it.
+	muteSince time.Time
+	givenUp   bool
 
 	// The rest matters while leading.
 	fresh    bool // registered and reported since this term began
@@ -37,6 +40,13 @@ type node struct {
 	verify   map[metadata.BlockID]time.Time // replicas to be verified, and when the order was sent
 	outgoing int
 	incoming int
+	// outs and ins are the copies from and to the node; those that are done are dropped now and then.
+	outs, ins []*transfer
+	// primaries are blocks whose recovery it may be primary of.
+	primaries []metadata.BlockID
+	// dirty: there is something it has not been told. toldAt is when it was asked what to tell it last.
+	dirty  bool
+	toldAt time.Time
 }
 
 // volume is one storage of one node.
@@ -47,8 +57,10 @@ type volume struct {
 	place  place
 	failed bool
 	blocks map[metadata.BlockID]struct{}
-	// leaving are the blocks still to be taken off a dead node or failed volume, a few per Tick.
-	leaving []metadata.BlockID
+	// turned: the volume became unusable, or usable again, and its blocks have to be taken off it or counted again, some per
+	// Tick. todo are those left once that has begun.
+	turned bool
+	todo   []metadata.BlockID
 }
 
 func (v *volume) usable() bool { return v.node.alive && !v.failed }
@@ -88,13 +100,13 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 	n.incarnation = incarnation
 	n.report = nil
 	n.renewed = true
-	m.setReported(n, n.alive, false)
+	m.setReported(now, n, n.alive, false)
 	m.revive(now, n)
 	m.setVolumes(n, volumes)
 	for _, v := range n.order { // a datanode names all that it has, failed ones too
 		if !v.failed && !slices.ContainsFunc(volumes, func(nv namenode.Volume) bool { return nv.ID == v.id }) {
 			v.failed = true
-			m.empty(v)
+			m.turn(v)
 		}
 	}
 }
@@ -131,31 +143,38 @@ func (m *Manager) revive(now time.Time, n *node) {
 	if n.alive {
 		return
 	}
-	m.setReported(n, true, n.reported)
+	m.setReported(now, n, true, n.reported)
 	n.candidate.Dead = false
 	for _, v := range n.order {
-		m.rejudge(v)
+		m.turn(v)
 	}
 }
 
-// setReported changes whether a node lives and has reported, and counts the live ones that have not.
-func (m *Manager) setReported(n *node, alive, reported bool) {
-	if n.alive && !n.reported {
+// setReported changes whether a node lives and has reported, and counts the live ones that have not and are waited for.
+func (m *Manager) setReported(now time.Time, n *node, alive, reported bool) {
+	if n.awaited() {
 		m.unreported--
 	}
+	switch {
+	case reported:
+		n.muteSince, n.givenUp = time.Time{}, false
+	case alive && n.muteSince.IsZero():
+		n.muteSince = now
+	}
 	n.alive, n.reported = alive, reported
-	if n.alive && !n.reported {
+	if n.awaited() {
 		m.unreported++
 	}
 }
 
-// rejudge recounts the blocks of a volume that became usable again.
-func (m *Manager) rejudge(v *volume) {
-	v.leaving = nil
-	for _, id := range sortedKeys(v.blocks) {
-		if b := m.blocks[id]; b != nil {
-			m.update(id, b)
-		}
+// awaited: deletions wait for the node's report.
+func (n *node) awaited() bool { return n.alive && !n.reported && !n.givenUp }
+
+// giveUp stops waiting for the report of a node that does not come to the end of one.
+func (m *Manager) giveUp(now time.Time, n *node) {
+	if n.awaited() && now.Sub(n.muteSince) >= m.config.ReportPatience {
+		n.givenUp = true
+		m.unreported--
 	}
 }
 
@@ -168,11 +187,7 @@ func (m *Manager) setVolumes(n *node, volumes []namenode.Volume) {
 			continue
 		}
 		v.failed = nv.Failed
-		if v.failed {
-			m.empty(v)
-		} else {
-			m.rejudge(v)
-		}
+		m.turn(v)
 	}
 }
 
@@ -191,32 +206,64 @@ func (m *Manager) volume(n *node, id namenode.VolumeID) *volume {
 // bury declares a node dead: nothing on it counts from now on.
 func (m *Manager) bury(n *node) {
 	m.membership++
-	m.setReported(n, false, false)
+	m.setReported(n.lastBeat, n, false, false)
 	n.stale, n.candidate.Dead = true, true
 	n.report, n.recent = nil, nil
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 	n.fresh, n.asked, n.verify = false, false, nil
 	m.abortCopies(n)
 	for _, v := range n.order {
-		m.empty(v)
+		m.turn(v)
 	}
 }
 
-// empty takes the blocks off a volume that cannot be used. The blocks are recounted by Tick, some at a time.
-func (m *Manager) empty(v *volume) { v.leaving = sortedKeys(v.blocks) }
+// turn notes that a volume became unusable, or usable again.
+func (m *Manager) turn(v *volume) {
+	v.todo = nil
+	if len(v.blocks) > 0 && !v.turned {
+		v.turned = true
+		m.turned = append(m.turned, v)
+	}
+}
 
-// leavesPerTick bounds the work of one Tick after the death of a node.
-const leavesPerTick = 20000
+const (
+	// turnsPerTick bounds the blocks looked at per Tick after the death of a node.
+	turnsPerTick = 3000
+	// sorted is up to how many blocks of a volume are taken in a replayable order; sorting more takes too long.
+	sorted = 10_000
+)
 
-func (m *Manager) leave() {
-	budget := leavesPerTick
-	for _, v := range m.volumes {
-		for len(v.leaving) > 0 && budget > 0 {
-			id := v.leaving[0]
-			v.leaving = v.leaving[1:]
-			m.remember(v.place, id)
-			m.remove(v.place, id)
-			budget--
+// turnBlocks takes blocks off the volumes that became unusable, and counts those of volumes that became usable again.
+func (m *Manager) turnBlocks() {
+	budget := turnsPerTick
+	for len(m.turned) > 0 && budget > 0 {
+		v := m.turned[0]
+		if v.todo == nil {
+			v.todo = make([]metadata.BlockID, 0, len(v.blocks))
+			for id := range v.blocks {
+				v.todo = append(v.todo, id)
+			}
+			if len(v.todo) <= sorted {
+				slices.Sort(v.todo)
+			}
+		}
+		n := min(budget, len(v.todo))
+		for _, id := range v.todo[:n] {
+			if _, there := v.blocks[id]; !there {
+				continue
+			}
+			if !v.usable() {
+				m.remember(v.place, id)
+				m.remove(v.place, id)
+			} else if b := m.blocks[id]; b != nil {
+				m.update(id, b)
+			}
+		}
+		budget -= n
+		m.work.Blocks += n
+		if v.todo = v.todo[n:]; len(v.todo) == 0 {
+			v.todo, v.turned = nil, false
+			m.turned = m.turned[1:]
 		}
 	}
 }

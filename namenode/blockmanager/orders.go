@@ -1,6 +1,7 @@
 package blockmanager
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -43,6 +44,24 @@ func (o *Orders) Empty() bool {
 	return len(o.Replicate) == 0 && len(o.Delete) == 0 && len(o.Discard) == 0 && len(o.Verify) == 0 && len(o.Recover) == 0 && !o.Report
 }
 
+// Due lists the nodes for which there may be orders now that they have not been told.
+func (m *Manager) Due(now time.Time) []namenode.NodeID {
+	if !m.leading {
+		return nil
+	}
+	var out []namenode.NodeID
+	for _, n := range m.order {
+		if !n.alive {
+			continue
+		}
+		waits := n.outgoing > 0 || len(n.doomed) > 0 || len(n.primaries) > 0 || n.asked || len(n.verify) > 0
+		if n.dirty || waits && now.Sub(n.toldAt) >= m.config.RepeatAfter {
+			out = append(out, n.info.ID)
+		}
+	}
+	return out
+}
+
 // Orders returns what a node should be told now: orders it was not told yet, and those told RepeatAfter ago or longer
 // that no report reflects. Nothing unless leading.
 func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
@@ -51,10 +70,11 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 	if n == nil || !n.alive || !m.leading {
 		return o
 	}
+	n.dirty, n.toldAt = false, now
 	due := func(sent time.Time) bool { return sent.IsZero() || now.Sub(sent) >= m.config.RepeatAfter }
 	if n.outgoing > 0 {
-		for _, t := range m.copies {
-			if t.source == n && len(t.targets) > 0 && due(t.sent) {
+		for _, t := range n.outs {
+			if len(t.targets) > 0 && due(t.sent) {
 				t.sent = now
 				r := Replicate{Block: t.block}
 				for _, p := range t.targets {
@@ -64,9 +84,13 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 			}
 		}
 	}
-	for _, id := range m.recovering {
+	n.primaries = slices.DeleteFunc(n.primaries, func(id metadata.BlockID) bool {
 		b := m.blocks[id]
-		if b == nil || b.more == nil || b.more.recovery == nil || b.more.recovery.primary != n || !due(b.more.recovery.sent) {
+		return b == nil || b.more == nil || b.more.recovery == nil || b.more.recovery.primary != n
+	})
+	for _, id := range n.primaries {
+		b := m.blocks[id]
+		if !due(b.more.recovery.sent) {
 			continue
 		}
 		r := b.more.recovery

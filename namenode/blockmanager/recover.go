@@ -136,7 +136,7 @@ func (m *Manager) Recover(now time.Time, id metadata.BlockID, recoveryID metadat
 		e.since = now
 	}
 	e.recovery = &recovery{id: recoveryID, begun: now}
-	m.choosePrimary(b)
+	m.choosePrimary(id, b)
 }
 
 // Recovering returns the recovery id under which a block is being recovered, 0 when it is not.
@@ -148,7 +148,7 @@ func (m *Manager) Recovering(id metadata.BlockID) metadata.Generation {
 }
 
 // choosePrimary takes the holder heard of last that has not been tried yet, as HDFS does.
-func (m *Manager) choosePrimary(b *block) {
+func (m *Manager) choosePrimary(id metadata.BlockID, b *block) {
 	e := b.more
 	var best *node
 	for range 2 {
@@ -166,6 +166,12 @@ func (m *Manager) choosePrimary(b *block) {
 		e.tried = append(e.tried, best.info.ID)
 	}
 	e.recovery.primary = best
+	if best != nil {
+		if !slices.Contains(best.primaries, id) {
+			best.primaries = append(best.primaries, id)
+		}
+		best.dirty = true
+	}
 }
 
 // overdue finds recoveries without result, and forgets those that ended.
@@ -178,7 +184,7 @@ func (m *Manager) overdue(now time.Time) []metadata.BlockID {
 		}
 		r := b.more.recovery
 		if r.primary == nil || !r.primary.alive {
-			m.choosePrimary(b) // the same id may go to another primary: the first never finished, or is fenced by a later id
+			m.choosePrimary(id, b) // the same id may go to another primary: the first never finished, or is fenced by a later id
 			r.sent = time.Time{}
 		}
 		if now.Sub(r.begun) >= m.config.RecoveryTimeout && !r.told {

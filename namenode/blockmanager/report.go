@@ -76,7 +76,7 @@ func (m *Manager) endReport(now time.Time, n *node) {
 			}
 		}
 	}
-	m.setReported(n, n.alive, true)
+	m.setReported(now, n, n.alive, true)
 	n.lastReport = now
 	if n.asked && n.renewed {
 		n.asked, n.fresh = false, true

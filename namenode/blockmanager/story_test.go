@@ -368,7 +368,7 @@ func (m *Manager) check(t checker) {
 	}
 	silent := 0
 	for _, n := range m.order {
-		if n.alive && !n.reported {
+		if n.awaited() {
 			silent++
 		}
 		out, in := 0, 0
@@ -381,6 +381,9 @@ func (m *Manager) check(t checker) {
 					in++
 				}
 			}
+		}
+		if n.candidate.Full != (n.incoming >= m.config.Streams) {
+			t.Errorf("%s: full=%t with %d incoming copies", n.info.ID, n.candidate.Full, n.incoming)
 		}
 		if n.outgoing != out || n.incoming != in {
 			t.Errorf("%s: %d outgoing and %d incoming copies, want %d and %d", n.info.ID, n.outgoing, n.incoming, out, in)

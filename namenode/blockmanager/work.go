@@ -59,14 +59,26 @@ type Events struct {
 	Overdue []metadata.BlockID
 }
 
+// Work is what the last Tick did.
+type Work struct {
+	// Blocks looked at, and candidates for copies.
+	Blocks, Looked int
+}
+
+// Work tells what the last Tick did.
+func (m *Manager) Work() Work { return m.work }
+
 // Tick lets time pass: nodes become stale or dead, copies and recoveries overdue, and, while leading, new work is
 // found. Call it several times per second; its work is bounded per call.
 func (m *Manager) Tick(now time.Time) Events {
 	var ev Events
+	m.work = Work{}
+	m.awake = 0
 	for _, n := range m.order {
 		if !n.alive {
 			continue
 		}
+		m.giveUp(now, n)
 		silent := now.Sub(n.lastBeat)
 		n.stale = silent >= m.config.StaleAfter
 		n.candidate.Stale = n.stale
@@ -74,8 +86,11 @@ func (m *Manager) Tick(now time.Time) Events {
 			m.bury(n)
 			ev.Died = append(ev.Died, n.info.ID)
 		}
+		if !n.stale {
+			m.awake++
+		}
 	}
-	m.leave()
+	m.turnBlocks()
 	m.endGraces(now)
 	m.lookAtDoubts(now)
 	if !m.leading {
@@ -133,6 +148,15 @@ func (m *Manager) sweepQueue(q *queue, belongs func(*block) bool) {
 // allReported is the first gate of deletions.
 func (m *Manager) allReported() bool { return m.unreported == 0 }
 
+const (
+	// copiesPerTick is for how many blocks a Tick looks for a copy's source and target.
+	copiesPerTick = 1000
+	// popsPerTick is at how many queued blocks it looks; some have been helped since, or stand in another queue by now.
+	popsPerTick = 5000
+	// looksPerTick is how many candidates it looks at for that; they are all looked at when few have room.
+	looksPerTick = 40_000
+)
+
 // copyBlocks orders copies of under-replicated blocks, the most endangered first, as far as nodes have streams to give.
 func (m *Manager) copyBlocks(now time.Time) {
 	free := 0
@@ -141,20 +165,25 @@ func (m *Manager) copyBlocks(now time.Time) {
 			free += max(0, m.config.Streams-n.outgoing)
 		}
 	}
+	survey := placement.Look(m.candidates)
+	copies, pops := copiesPerTick, popsPerTick
 	for p := range m.needs {
 		q := &m.needs[p]
 		// Blocks that cannot be helped now (no target, no idle source) go to the end, and the next call goes on with the
 		// others.
-		for range min(q.len(), 4*free+64) {
-			if free <= 0 {
+		for range q.len() {
+			if free <= 0 || pops <= 0 || copies <= 0 || m.work.Looked >= looksPerTick {
 				return
 			}
+			pops--
+			m.work.Blocks++
 			id, _ := q.pop()
 			b := m.blocks[id]
 			if b == nil || b.priority != int8(p) {
 				continue
 			}
-			if m.copyBlock(now, id, b) {
+			copies--
+			if m.copyBlock(now, id, b, &survey) {
 				free--
 			}
 			if b.priority == int8(p) {
@@ -164,13 +193,13 @@ func (m *Manager) copyBlocks(now time.Time) {
 	}
 }
 
-func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block) bool {
+func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) bool {
 	missing := int(b.want) - m.live(id, b) - m.pending(b)
 	source := m.source(id, b)
 	if source == nil || missing <= 0 {
 		return false
 	}
-	req := placement.Request{Want: missing, BlockSize: b.length, Seed: m.random()}
+	req := placement.Request{Want: missing, BlockSize: b.length, Copy: true, Survey: survey, Seed: m.random()}
 	for _, p := range b.good {
 		req.Have = append(req.Have, m.volumes[p].node.info)
 	}
@@ -184,12 +213,8 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block) bool {
 			}
 		}
 	}
-	for _, n := range m.order {
-		if n.incoming >= m.config.Streams || n.stale {
-			req.Exclude = append(req.Exclude, n.info.ID)
-		}
-	}
 	choice := placement.Choose(m.candidates, req)
+	m.work.Looked += choice.Looked
 	if len(choice.Targets) == 0 {
 		for _, p := range m.inPlace(id, b) {
 			if len(choice.Targets) < missing {
@@ -204,11 +229,14 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block) bool {
 	for _, l := range choice.Targets {
 		n := m.nodes[l.Node.ID]
 		t.targets = append(t.targets, m.volume(n, l.Volume).place)
-		n.incoming++
+		m.incoming(n, 1)
+		n.ins = append(compact(n.ins, 2*m.config.Streams), t)
 		n.candidate.Scheduled += b.length
 		n.candidate.Xceivers++
 	}
 	source.outgoing++
+	source.outs = append(compact(source.outs, 2*m.config.Streams), t)
+	source.dirty = true
 	e := b.extra()
 	e.copies = append(e.copies, t)
 	m.copies = append(m.copies, t)
@@ -258,7 +286,7 @@ func (m *Manager) dropTarget(t *transfer, n *node) place {
 		if m.volumes[p].node != n {
 			return false
 		}
-		n.incoming = max(0, n.incoming-1)
+		m.incoming(n, -1)
 		at = p
 		return true
 	})
@@ -289,15 +317,30 @@ func (m *Manager) dropCopies(b *block) {
 
 func (m *Manager) release(t *transfer) {
 	for _, p := range t.targets {
-		n := m.volumes[p].node
-		n.incoming = max(0, n.incoming-1)
+		m.incoming(m.volumes[p].node, -1)
 	}
 	t.targets = nil
 }
 
+// incoming counts the copies to a node.
+func (m *Manager) incoming(n *node, d int) {
+	n.incoming = max(0, n.incoming+d)
+	n.candidate.Full = n.incoming >= m.config.Streams
+}
+
+// compact drops the copies that are done from a list that has become longer than limit.
+func compact(list []*transfer, limit int) []*transfer {
+	if len(list) < limit {
+		return list
+	}
+	return slices.DeleteFunc(list, func(t *transfer) bool { return len(t.targets) == 0 })
+}
+
 // abortCopies ends the copies from and to a node.
 func (m *Manager) abortCopies(n *node) {
-	for _, t := range m.copies {
+	touched := slices.Concat(n.outs, n.ins)
+	n.outs, n.ins = nil, nil
+	for _, t := range touched {
 		if len(t.targets) == 0 {
 			continue
 		}
@@ -338,7 +381,8 @@ func (m *Manager) doomStrays() {
 	if m.horizon == 0 {
 		return
 	}
-	for range m.stray.len() {
+	for range min(m.stray.len(), tidyPerTick) {
+		m.work.Blocks++
 		id, _ := m.stray.pop()
 		if id > m.horizon {
 			continue
@@ -363,6 +407,7 @@ func (m *Manager) doom(n *node, b metadata.Block, why reason) {
 	if _, ok := n.doomed[b.ID]; !ok {
 		n.doomed[b.ID] = &doom{block: b, why: why}
 		n.doomNew.push(b.ID)
+		n.dirty = true
 	}
 }
 
@@ -370,10 +415,11 @@ func (m *Manager) doom(n *node, b metadata.Block, why reason) {
 func (m *Manager) pardon(n *node, id metadata.BlockID) { delete(n.doomed, id) }
 
 // tidyPerTick bounds the blocks looked at for surplus and odd replicas per Tick.
-const tidyPerTick = 10000
+const tidyPerTick = 2000
 
 func (m *Manager) tidyBlocks() {
 	for range min(m.tidy.len(), tidyPerTick) {
+		m.work.Blocks++
 		id, _ := m.tidy.pop()
 		if b := m.blocks[id]; b != nil && untidy(b, m.live(id, b)) && m.tidyBlock(id, b) {
 			m.tidy.push(id) // not done yet
@@ -424,13 +470,19 @@ func (m *Manager) awaited(b *block, n *node) bool {
 
 // room reports whether a live node without any replica of the block exists.
 func (m *Manager) room(b *block) bool {
-	for _, n := range m.order {
-		if n.alive && !n.stale && m.indexOnNode(b.odds(), n) < 0 &&
-			!slices.ContainsFunc(b.good, func(p place) bool { return m.volumes[p].node == n }) {
-			return true
+	holders := 0
+	count := func(p place) {
+		if n := m.volumes[p].node; n.alive && !n.stale {
+			holders++
 		}
 	}
-	return false
+	for _, p := range b.good {
+		count(p)
+	}
+	for _, o := range b.odds() { // a node has one replica
+		count(o.at)
+	}
+	return m.awake > holders
 }
 
 // freshHolders is the second gate: have all nodes that hold the block reported since this term began? Those that have
@@ -444,7 +496,7 @@ func (m *Manager) freshHolders(b *block) bool {
 		}
 		all = false
 		if !n.asked {
-			n.asked, n.renewed, n.askedAt = true, false, time.Time{}
+			n.asked, n.renewed, n.askedAt, n.dirty = true, false, time.Time{}, true
 		}
 	}
 	return all

@@ -26,6 +26,8 @@ type Candidate struct {
 	Stale bool
 	// Dead nodes are never chosen.
 	Dead bool
+	// Full nodes have as many copies coming as they may, and are not chosen for another one.
+	Full bool
 }
 
 // Request is one choice to make.
@@ -45,8 +47,55 @@ type Request struct {
 	// Have lists nodes that hold, or will hold, other replicas of the block; they are not chosen again and count for
 	// the spread over racks.
 	Have []*namenode.Node
+	// Copy: it is for a replica of a finished block, which can wait. Full and Stale nodes are ruled out.
+	Copy bool
+	// Survey is that of the nodes, if the caller has it already: it is the same for many requests at one time.
+	Survey *Survey
 	// Seed makes the choice among equals.
 	Seed uint64
+}
+
+// Survey is what a choice has to know of all nodes together.
+type Survey struct {
+	live  int
+	limit int  // transfers above which a node is busy
+	racks bool // there is more than one rack
+	// byRack are the nodes of each rack, in a survey for many requests: one wants a certain rack as often as not.
+	byRack map[string][]*Candidate
+}
+
+// Look makes a survey of nodes for many requests.
+func Look(nodes []*Candidate) Survey {
+	s := look(nodes)
+	if s.racks {
+		s.byRack = map[string][]*Candidate{}
+		for _, n := range nodes {
+			s.byRack[n.Node.Rack] = append(s.byRack[n.Node.Rack], n)
+		}
+	}
+	return s
+}
+
+// look is Look for one request: one pass, nothing but sums.
+func look(nodes []*Candidate) Survey {
+	var s Survey
+	load, rack := 0, ""
+	for _, n := range nodes {
+		if n.Dead {
+			continue
+		}
+		s.live++
+		load += n.Xceivers
+		if rack == "" {
+			rack = n.Node.Rack
+		} else if rack != n.Node.Rack {
+			s.racks = true
+		}
+	}
+	if s.live > 0 {
+		s.limit = 2*load/s.live + busySlack
+	}
+	return s
 }
 
 // Choice is the answer: at most Want targets, none twice.
@@ -54,6 +103,8 @@ type Choice struct {
 	Targets []namenode.Location
 	// Live is the number of nodes that are not dead.
 	Live int
+	// Looked is how many candidates the choice looked at: its work, without the survey.
+	Looked int
 	// Excluded is the number of live nodes that the request itself ruled out.
 	Excluded int
 	// Reasons counts the live, not excluded nodes that were refused, by cause. Like Excluded it is filled in only when
@@ -116,16 +167,20 @@ type chooser struct {
 	req    *Request
 	taken  []*namenode.Node
 	choice Choice
-	limit  int  // transfers above which a node is busy
-	racks  bool // there is more than one rack
-	rand   uint64
+	Survey
+	rand uint64
 }
 
 // Choose finds targets among nodes. The slice is only read, its order matters for the choice.
 func Choose(nodes []*Candidate, r Request) Choice {
 	c := chooser{nodes: nodes, req: &r, rand: r.Seed}
 	c.taken = append(make([]*namenode.Node, 0, len(r.Have)+r.Want), r.Have...)
-	c.survey()
+	if r.Survey != nil {
+		c.Survey = *r.Survey
+	} else {
+		c.Survey = look(nodes)
+	}
+	c.choice.Live = c.live
 	if r.Want <= 0 || c.choice.Live == 0 {
 		return c.choice
 	}
@@ -141,7 +196,9 @@ func Choose(nodes []*Candidate, r Request) Choice {
 	}
 	for len(c.choice.Targets) < r.Want {
 		if !c.next() {
-			c.explain()
+			if !r.Copy { // nobody reads why a copy has to wait
+				c.explain()
+			}
 			break
 		}
 	}
@@ -150,7 +207,8 @@ func Choose(nodes []*Candidate, r Request) Choice {
 
 // next picks one more target: first under all rules, then with one rule less after the other.
 func (c *chooser) next() bool {
-	rack := c.rackRule()
+	all := c.nodes
+	rack, pool := c.rackRule()
 	var away func(*Candidate) bool
 	if c.req.NoLocal && c.req.Writer != "" {
 		away = func(n *Candidate) bool { return !at(n.Node, c.req.Writer) }
@@ -160,7 +218,12 @@ func (c *chooser) next() bool {
 		both = func(n *Candidate) bool { return rack(n) && away(n) }
 	}
 	for _, s := range [...]strictness{unloaded, awake} {
-		if both != nil && c.pick(s, both) || away != nil && c.pick(s, away) || c.pick(s, nil) {
+		if pool != nil {
+			c.nodes = pool
+		}
+		found := both != nil && c.pick(s, both)
+		c.nodes = all
+		if found || away != nil && c.pick(s, away) || c.pick(s, nil) {
 			return true
 		}
 	}
@@ -168,44 +231,24 @@ func (c *chooser) next() bool {
 	return len(c.taken) == 0 && c.pick(anyNode, nil)
 }
 
-// rackRule says where the next replica should go, given those already placed; nil is anywhere.
-func (c *chooser) rackRule() func(*Candidate) bool {
+// rackRule says where the next replica should go, given those already placed; nil is anywhere. pool, if not nil, are all who
+// meet it.
+func (c *chooser) rackRule() (rule func(*Candidate) bool, pool []*Candidate) {
 	if !c.racks {
-		return nil
+		return nil, nil
 	}
 	switch len(c.taken) {
 	case 1:
 		first := c.taken[0].Rack
-		return func(n *Candidate) bool { return n.Node.Rack != first }
+		return func(n *Candidate) bool { return n.Node.Rack != first }, nil
 	case 2:
 		first, second := c.taken[0].Rack, c.taken[1].Rack
 		if first == second {
-			return func(n *Candidate) bool { return n.Node.Rack != first }
+			return func(n *Candidate) bool { return n.Node.Rack != first }, nil
 		}
-		return func(n *Candidate) bool { return n.Node.Rack == second }
+		return func(n *Candidate) bool { return n.Node.Rack == second }, c.byRack[second]
 	}
-	return nil
-}
-
-// survey counts the nodes and finds the load limit. It is on the path of every block: one pass, nothing but sums.
-func (c *chooser) survey() {
-	live, load, rack := 0, 0, ""
-	for _, n := range c.nodes {
-		if n.Dead {
-			continue
-		}
-		live++
-		load += n.Xceivers
-		if rack == "" {
-			rack = n.Node.Rack
-		} else if rack != n.Node.Rack {
-			c.racks = true
-		}
-	}
-	c.choice.Live = live
-	if live > 0 {
-		c.limit = 2*load/live + busySlack
-	}
+	return nil, nil
 }
 
 // explain finds the reasons to report when not all targets could be found.
@@ -213,7 +256,7 @@ func (c *chooser) explain() {
 	for _, n := range c.nodes {
 		switch {
 		case n.Dead || c.isTaken(n.Node):
-		case c.excluded(n.Node):
+		case c.excluded(n.Node), c.req.Copy && n.Full:
 			c.choice.Excluded++
 		case volumeFor(n, c.req.BlockSize) == nil:
 			c.choice.Reasons.NoSpace++
@@ -229,7 +272,8 @@ const probes = 6
 // pick takes one suitable node, each with the same probability.
 func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
 	suits := func(n *Candidate) *namenode.Volume {
-		if n.Dead || (s >= awake && n.Stale) || (s >= unloaded && n.Xceivers > c.limit) ||
+		c.choice.Looked++
+		if n.Dead || c.req.Copy && (n.Full || n.Stale) || (s >= awake && n.Stale) || (s >= unloaded && n.Xceivers > c.limit) ||
 			(want != nil && !want(n)) || c.isTaken(n.Node) || c.excluded(n.Node) {
 			return nil
 		}

@@ -37,6 +37,7 @@ type datanodes struct {
 
 // stream is an open heartbeat stream.
 type stream struct {
+	node namenode.NodeID
 	kick chan struct{} // capacity 1: there may be orders
 }
 
@@ -75,7 +76,7 @@ func (d *datanodes) Heartbeat(g grpc.BidiStreamingServer[pb.Beat, pb.Orders]) er
 		return ended(err)
 	}
 	id := namenode.NodeID(first.DatanodeUuid)
-	st := &stream{kick: make(chan struct{}, 1)}
+	st := &stream{node: id, kick: make(chan struct{}, 1)}
 	d.mu.Lock()
 	if d.streams == nil {
 		d.streams = map[*stream]struct{}{}
@@ -195,6 +196,28 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 		m.Recover = append(m.Recover, r)
 	}
 	return m, !o.Empty()
+}
+
+// kick makes the streams of these nodes look for orders.
+func (s *Server) kick(nodes []namenode.NodeID) {
+	if len(nodes) == 0 {
+		return
+	}
+	due := make(map[namenode.NodeID]bool, len(nodes))
+	for _, id := range nodes {
+		due[id] = true
+	}
+	d := s.datanodes
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for st := range d.streams {
+		if due[st.node] {
+			select {
+			case st.kick <- struct{}{}:
+			default:
+			}
+		}
+	}
 }
 
 // kickAll makes every stream look for orders.

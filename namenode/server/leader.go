@@ -171,6 +171,7 @@ func (s *Server) pass(now time.Time) {
 	s.soft.mu.Lock()
 	ev := s.soft.m.Tick(now)
 	woken := s.soft.satisfied()
+	due := s.soft.m.Due(now)
 	s.soft.mu.Unlock()
 	wake(woken)
 	for _, id := range ev.Died {
@@ -181,7 +182,12 @@ func (s *Server) pass(now time.Time) {
 		return
 	}
 	s.leaveSafeMode()
-	s.kickAll()
+	if v := s.currentTrust().message.Version; v != s.told {
+		s.told = v
+		s.kickAll()
+	} else {
+		s.kick(due)
+	}
 	s.reclaim(r)
 	s.checkBlockKeys(r, now)
 	if len(ev.Died) > 0 {

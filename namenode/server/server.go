@@ -155,6 +155,7 @@ type Server struct {
 	// trust is what datanodes are told, with the keys that sign block tokens; nil before Run has opened the namespace.
 	trust   atomic.Pointer[trust]
 	trustMu sync.Mutex // held while another one is made
+	told    uint64     // the version of the trust that streams were made to look at; only the duties
 
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]

@@ -325,6 +325,9 @@ func (s *Server) ReportBad(c metadata.Caller, blocks []namenode.LocatedBlock, do
 			}
 		}
 	}
-	s.kickAll()
+	s.soft.mu.Lock()
+	due := s.soft.m.Due(time.Now())
+	s.soft.mu.Unlock()
+	s.kick(due)
 	done(refused)
 }

@@ -1,0 +1,120 @@
+package blockstore
+
+import (
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// hangingFS is a disk of which one volume stops to answer: what changes it, and what asks how full it is, waits until it is
+// let go.
+type hangingFS struct {
+	vfs.FS
+	under string
+	mu    sync.Mutex
+	hangs bool
+	stuck chan string // the calls that wait
+	freed chan struct{}
+}
+
+func (h *hangingFS) wait(name string) {
+	h.mu.Lock()
+	hangs := h.hangs && strings.HasPrefix(name, h.under)
+	h.mu.Unlock()
+	if hangs {
+		h.stuck <- name
+		<-h.freed
+	}
+}
+
+func (h *hangingFS) Remove(name string) error                 { h.wait(name); return h.FS.Remove(name) }
+func (h *hangingFS) Rename(a, b string) error                 { h.wait(a); return h.FS.Rename(a, b) }
+func (h *hangingFS) Usage(name string) (vfs.Usage, error)     { h.wait(name); return h.FS.Usage(name) }
+func (h *hangingFS) hang(on bool)                             { h.mu.Lock(); h.hangs = on; h.mu.Unlock() }
+func (h *hangingFS) ReadDir(name string) ([]vfs.Entry, error) { return h.FS.ReadDir(name) }
+
+// One disk that does not answer is one volume's trouble: the other one serves meanwhile, and when the watchdog has given the
+// hung one up, whoever waited for it goes on.
+func TestAHungDiskIsOneVolumesTrouble(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	disk := &hangingFS{FS: vfs.OS, under: a, stuck: make(chan string, 100), freed: make(chan struct{})}
+	h := open(t, disk, a, b)
+	failed := make(chan string, 10)
+	h.cfg.OnVolumeFailed = func(v datanode.VolumeStatus) { failed <- v.Path }
+	on := map[string][]datanode.Replica{}
+	for id := int64(1); id <= 6; id++ {
+		h.put(id, 1, pattern(100_000))
+		r, _ := h.Replica(metadata.BlockID(id))
+		on[r.Volume] = append(on[r.Volume], r)
+	}
+	volumes := h.Volumes()
+	hung, well := volumes[0].ID, volumes[1].ID
+	h.volumes[0].usageWait = 50 * time.Millisecond
+	disk.hang(true)
+	var lost sync.WaitGroup // comes back when the disk does
+	lost.Go(func() { _ = h.Delete(on[hung][0].Block) })
+	<-disk.stuck
+
+	for _, v := range h.Volumes() { // what every beat tells
+		if v.Failed != nil || v.Capacity == 0 {
+			t.Errorf("volume %+v", v)
+		}
+	}
+	n := 0
+	h.Each(well, func(datanode.Replica) bool { n++; return true })
+	if n != len(on[well]) {
+		t.Errorf("%d replicas on the other volume, want %d", n, len(on[well]))
+	}
+	h.wantContent(int64(on[well][0].Block.ID), pattern(100_000))
+	for id := int64(20); id < 24; id++ {
+		h.put(id, 1, pattern(1000))
+		if v, _ := h.VolumeOf(metadata.BlockID(id)); v != well {
+			t.Errorf("block %d is on the hung volume", id)
+		}
+	}
+	if err := h.Delete(on[well][1].Block); err != nil {
+		t.Error(err)
+	}
+
+	var waiting sync.WaitGroup
+	for _, wait := range []func(){
+		func() { h.Each(hung, func(datanode.Replica) bool { return true }) },
+		func() { h.Corrupt() },
+		func() { h.Replica(on[hung][0].Block.ID) },
+		func() { _, _ = h.Open(on[hung][0].Block) },
+		func() { _, _ = h.InitRecovery(on[hung][0].Block, 99) },
+		func() { _ = h.Delete(on[hung][0].Block) },
+	} {
+		waiting.Go(wait)
+	}
+	for range hangTicks {
+		select {
+		case v := <-failed:
+			t.Fatalf("%s was given up too early", v)
+		default:
+		}
+		h.watch(30 * time.Second)
+	}
+	waiting.Wait()
+	select {
+	case v := <-failed:
+		if v != a {
+			t.Errorf("%s was given up", v)
+		}
+	default:
+		t.Error("nothing was given up")
+	}
+	if v := h.Volumes(); v[0].Failed == nil || !strings.Contains(v[0].Failed.Error(), "not come back for 30s") || v[1].Failed != nil {
+		t.Errorf("volumes are %+v", v)
+	}
+	disk.hang(false)
+	close(disk.freed)
+	lost.Wait()
+}

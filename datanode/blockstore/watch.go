@@ -1,0 +1,237 @@
+package blockstore
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/metadata"
+)
+
+// A disk, or the path to it, may stop to answer: calls do not fail, they do not come back. The goroutines that made them are
+// lost; everybody else must not be. So every call on a volume is counted from its beginning to its end, and a watchdog
+// gives the volume up when one of them is older than hangTicks ticks. Age is counted in ticks of the watchdog, not in time:
+// when the whole process stood still (a paused machine), no disk is to blame.
+const (
+	hangTicks = 30
+	// ringSize is how many ticks can be told apart.
+	ringSize = 64
+)
+
+// calls counts the calls under way on a volume by the tick in which they began.
+type calls struct {
+	now  atomic.Int64
+	ring [ringSize]atomic.Int64
+}
+
+// begin notes the beginning of a call; what it returns is called at its end.
+func (c *calls) begin() *atomic.Int64 {
+	slot := &c.ring[c.now.Load()%ringSize]
+	slot.Add(1)
+	return slot
+}
+
+// tick lets a tick pass and reports whether a call has been under way for too long.
+func (c *calls) tick() bool {
+	now := c.now.Add(1)
+	for age := int64(hangTicks); age < ringSize && age <= now; age++ {
+		if c.ring[(now-age)%ringSize].Load() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// watched is a volume's disk with its calls counted.
+type watched struct {
+	vfs.FS
+	calls *calls
+}
+
+func (w watched) OpenFile(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	defer w.calls.begin().Add(-1)
+	f, err := w.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return watchedFile{f, w.calls}, nil
+}
+
+func (w watched) Rename(from, to string) error {
+	defer w.calls.begin().Add(-1)
+	return w.FS.Rename(from, to)
+}
+
+func (w watched) Remove(name string) error {
+	defer w.calls.begin().Add(-1)
+	return w.FS.Remove(name)
+}
+
+func (w watched) Mkdir(name string, perm os.FileMode) error {
+	defer w.calls.begin().Add(-1)
+	return w.FS.Mkdir(name, perm)
+}
+
+func (w watched) ReadDir(name string) ([]vfs.Entry, error) {
+	defer w.calls.begin().Add(-1)
+	return w.FS.ReadDir(name)
+}
+
+func (w watched) Stat(name string) (vfs.Info, error) {
+	defer w.calls.begin().Add(-1)
+	return w.FS.Stat(name)
+}
+
+func (w watched) SyncDir(name string) error {
+	defer w.calls.begin().Add(-1)
+	return w.FS.SyncDir(name)
+}
+
+func (w watched) Usage(name string) (vfs.Usage, error) {
+	defer w.calls.begin().Add(-1)
+	return w.FS.Usage(name)
+}
+
+func (w watched) Lock(name string) (io.Closer, error) {
+	defer w.calls.begin().Add(-1)
+	return w.FS.Lock(name)
+}
+
+// watchedFile is a file whose calls are counted. What sendfile reads is not.
+type watchedFile struct {
+	vfs.File
+	calls *calls
+}
+
+func (w watchedFile) ReadAt(p []byte, off int64) (int, error) {
+	defer w.calls.begin().Add(-1)
+	return w.File.ReadAt(p, off)
+}
+
+func (w watchedFile) WriteAt(p []byte, off int64) (int, error) {
+	defer w.calls.begin().Add(-1)
+	return w.File.WriteAt(p, off)
+}
+
+func (w watchedFile) WriteAllAt(pieces [][]byte, off int64) error {
+	defer w.calls.begin().Add(-1)
+	return w.File.WriteAllAt(pieces, off)
+}
+
+func (w watchedFile) Sync() error {
+	defer w.calls.begin().Add(-1)
+	return w.File.Sync()
+}
+
+func (w watchedFile) Truncate(size int64) error {
+	defer w.calls.begin().Add(-1)
+	return w.File.Truncate(size)
+}
+
+func (w watchedFile) Size() (int64, error) {
+	defer w.calls.begin().Add(-1)
+	return w.File.Size()
+}
+
+func (w watchedFile) Punch(off, n int64) error {
+	defer w.calls.begin().Add(-1)
+	return w.File.Punch(off, n)
+}
+
+func (w watchedFile) Close() error {
+	defer w.calls.begin().Add(-1)
+	return w.File.Close()
+}
+
+// Watch gives up volumes whose disk does not answer, until ctx is done. A call may take limit; 0 is 30 s.
+func (s *Store) Watch(ctx context.Context, limit time.Duration) {
+	if limit <= 0 {
+		limit = 30 * time.Second
+	}
+	t := time.NewTicker(limit / hangTicks)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			s.watch(limit)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watch is one tick of the watchdog.
+func (s *Store) watch(limit time.Duration) {
+	for _, v := range s.volumes {
+		if v.calls.tick() && v.err() == nil {
+			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
+		}
+	}
+}
+
+// acquire takes a lock of the replica, which somebody may hold who waits for the disk. False: the volume has failed.
+func (r *replica) acquire(mu *sync.Mutex) bool {
+	for wait := 50 * time.Microsecond; !mu.TryLock(); wait = min(2*wait, 10*time.Millisecond) {
+		if r.vol.failed.Load() != nil {
+			return false
+		}
+		time.Sleep(wait)
+	}
+	return true
+}
+
+// usage is how full the volume's disk is. A disk that does not answer within usageWait is not waited for again until it has:
+// then what is known is told, with errSilent.
+func (v *volume) usage() (vfs.Usage, error) {
+	v.usageMu.Lock()
+	defer v.usageMu.Unlock()
+	ask := v.asking
+	if ask == nil {
+		ask = &asking{done: make(chan struct{})}
+		v.asking = ask
+		go func() {
+			u, err := v.fs.Usage(v.path)
+			v.usageMu.Lock()
+			defer v.usageMu.Unlock()
+			if ask.err = err; err == nil {
+				v.lastUse = u
+			}
+			v.asking = nil
+			close(ask.done)
+		}()
+	}
+	if !ask.silent {
+		v.usageMu.Unlock()
+		t := time.NewTimer(v.usageWait)
+		select {
+		case <-ask.done:
+		case <-t.C:
+		}
+		t.Stop()
+		v.usageMu.Lock()
+	}
+	select {
+	case <-ask.done:
+		return v.lastUse, ask.err
+	default:
+		ask.silent = true
+		return v.lastUse, errSilent
+	}
+}
+
+// asking is a question to the disk how full it is.
+type asking struct {
+	done   chan struct{} // closed when it has answered
+	err    error
+	silent bool // somebody has waited for it in vain
+}
+
+// usageWait is how long a disk may take to say how full it is before it is passed over.
+const usageWait = 5 * time.Second
+
+var errSilent = metadata.Errorf(metadata.ErrIO, "the disk does not answer")
