@@ -189,6 +189,9 @@ func (l *pipeline) watch() {
 		}
 		idle := l.beat(t.heartbeat)
 		next := min(stall/2, max(patience-silent, time.Millisecond))
+		if silent < stall {
+			next = min(next, stall-silent)
+		}
 		if silent == 0 {
 			next = min(next, max(t.heartbeat-idle, time.Millisecond))
 		}
