@@ -515,14 +515,6 @@ type pipelineError struct {
 func (e *pipelineError) Error() string { return e.err.Error() }
 func (e *pipelineError) Unwrap() error { return e.err }
 
-// first is the position of the first node at fault.
-func (e *pipelineError) first() int {
-	if len(e.nodes) == 0 {
-		return 0
-	}
-	return e.nodes[0]
-}
-
 // blamed finds the nodes that an error of setting up a pipeline is about: those that it names, else the first.
 func (b *blockWriter) blamed(err error) []int {
 	if p, ok := errors.AsType[*pipelineError](err); ok && len(p.nodes) > 0 {
