@@ -23,7 +23,7 @@ const window = 80
 //	new        nothing                         none      open → streaming; sent whole → stored; cut short → spoilt
 //	spoilt     perhaps something               none      given back to the namenode → abandoned
 //	abandoned  nothing that counts             none      another block with the same bytes takes its place
-//	reopening  a finalized replica (append)    none      set up → streaming; a datanode fails → broken; cut short → repairing
+//	reopening  a finalized replica (append)    none      a new generation is had → repairing, or it is refused → lost
 //	streaming  a replica that grows            up        end queued → ending; fault → broken; cut short → repairing
 //	ending     all data, or it is in the queue up        end acknowledged → stored; fault → broken; cut short → repairing
 //	broken     as before, one of them failed   none      the one at fault leaves → repairing, or nobody is left → lost
@@ -56,9 +56,9 @@ func (s blockState) String() string {
 
 // blockMoves are the transitions of the table, as sets of states by the state before.
 var blockMoves = [blockStates]uint16{
-	blockNew:       1<<blockStreaming | 1<<blockStored | 1<<blockSpoilt | 1<<blockAbandoned,
+	blockNew:       1<<blockStreaming | 1<<blockStored | 1<<blockSpoilt,
 	blockSpoilt:    1 << blockAbandoned,
-	blockReopening: 1<<blockStreaming | 1<<blockBroken | 1<<blockRepairing | 1<<blockLost,
+	blockReopening: 1<<blockRepairing | 1<<blockLost,
 	blockStreaming: 1<<blockEnding | 1<<blockBroken | 1<<blockRepairing | 1<<blockLost,
 	blockEnding:    1<<blockStored | 1<<blockBroken | 1<<blockRepairing | 1<<blockLost,
 	blockBroken:    1<<blockRepairing | 1<<blockLost,
@@ -96,6 +96,9 @@ type blockWriter struct {
 	types  []hadooppb.StorageTypeProto
 	ids    []string
 	failed []*hadooppb.DatanodeInfoProto // nodes that left the pipeline
+	// returning are those of failed that may come back with the next generation; returned, by their ids, had their chance.
+	returning []*hadooppb.DatanodeInfoProto
+	returned  []string
 
 	appended bool   // opened for append
 	base     uint64 // the generation that it was opened with
@@ -511,14 +514,6 @@ type pipelineError struct {
 
 func (e *pipelineError) Error() string { return e.err.Error() }
 func (e *pipelineError) Unwrap() error { return e.err }
-
-// first is the position of the first node at fault.
-func (e *pipelineError) first() int {
-	if len(e.nodes) == 0 {
-		return 0
-	}
-	return e.nodes[0]
-}
 
 // blamed finds the nodes that an error of setting up a pipeline is about: those that it names, else the first.
 func (b *blockWriter) blamed(err error) []int {

@@ -443,7 +443,7 @@ func (n *fakeNode) take(r *fakeReplica, owner int, sum dtp.Checksum, p dtp.Packe
 	have := int64(len(r.data))
 	end := p.Offset + int64(p.DataLen)
 	if p.Offset > have || p.Last && p.Offset != have {
-		n.c.t.Errorf("%s: packet at %d, %d bytes are there", n.uuid, p.Offset, have)
+		n.c.t.Errorf("%s: packet %d of %d bytes at %d, %d bytes are there; generation %d, writer %d, stages %v", n.uuid, p.Seqno, p.DataLen, p.Offset, have, r.gs, owner, n.stages)
 		return hadooppb.Status_ERROR, true
 	}
 	if p.DataLen == 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -307,5 +308,95 @@ func TestFrozenDatanodeIsLeftOutOfNewBlocks(t *testing.T) {
 			t.Errorf("node %d: %d blocks were given up, want 1: the client knows the datanode after that", at, n)
 		}
 		c.nodes[at].thaw()
+	}
+}
+
+// A datanode whose connection broke is taken back where there is no other one: a copy replaces what it has.
+func TestDatanodeComesBackIntoThePipeline(t *testing.T) {
+	for at := range 3 {
+		c, client := newCluster(t, 3)
+		w := create(t, client, "/f")
+		data := pattern(300_000)
+		write(t, w, data[:100_000])
+		if err := w.Hflush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[at].set(func() {
+			for conn := range c.nodes[at].conns {
+				conn.Close()
+			}
+		})
+		write(t, w, data[100_000:])
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		sameBytes(t, "stored", c.content("/f"), data)
+		if n := c.replicas("/f")[0]; n != 3 {
+			t.Errorf("node %d: %d replicas, want 3", at, n)
+		}
+		copies := 0
+		c.nodes[at].set(func() { copies = c.nodes[at].copies })
+		if copies != 1 {
+			t.Errorf("node %d got %d copies, want 1", at, copies)
+		}
+	}
+}
+
+// A pipeline is never silent for long: not while nothing is written, and not while a producer is waited for.
+func TestIdlePipelineHasHeartbeats(t *testing.T) {
+	c, client := newCluster(t, 1)
+	client.times.heartbeat = 5 * time.Millisecond
+	w := create(t, client, "/f")
+	r, producer := io.Pipe()
+	read := make(chan error, 1)
+	go func() {
+		_, err := w.ReadFrom(r)
+		read <- err
+	}()
+	if _, err := producer.Write(pattern(100)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "heartbeats while the producer pauses", func() bool {
+		beats := 0
+		c.nodes[0].set(func() { beats = c.nodes[0].beats })
+		return beats >= 3
+	})
+	producer.Close()
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/f"), pattern(100))
+}
+
+// Who gives a file up wants no warnings about it.
+func TestGivingUpIsQuiet(t *testing.T) {
+	c, _ := newCluster(t, 3)
+	var log bytes.Buffer
+	client := c.client(Config{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := client.Create(ctx, "/f", CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.nodes {
+		n.freeze()
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.Write(make([]byte, 16<<20))
+		done <- err
+	}()
+	time.Sleep(20 * time.Millisecond)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	w.Abort()
+	client.Close()
+	if log.Len() > 0 {
+		t.Errorf("warnings: %s", log.String())
 	}
 }

@@ -77,8 +77,16 @@ func (b *blockWriter) patience() time.Duration {
 // send sends packets; false: the pipeline is broken, or ctx has ended.
 func (l *pipeline) send(ctx context.Context, wire ...[]byte) bool {
 	if ctx != l.b.w.life { // which breaks the pipeline by itself
-		stop := context.AfterFunc(ctx, func() { l.cut(context.Cause(ctx)) })
-		defer stop()
+		cut := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(cut)
+			l.cut(context.Cause(ctx))
+		})
+		defer func() {
+			if !stop() { // the connection must not be given back before it is known to be cut
+				<-cut
+			}
+		}()
 	}
 	l.writing.Lock()
 	err := l.peer.send(wire...)
@@ -189,6 +197,9 @@ func (l *pipeline) watch() {
 		}
 		idle := l.beat(t.heartbeat)
 		next := min(stall/2, max(patience-silent, time.Millisecond))
+		if silent < stall {
+			next = min(next, stall-silent)
+		}
 		if silent == 0 {
 			next = min(next, max(t.heartbeat-idle, time.Millisecond))
 		}

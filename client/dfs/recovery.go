@@ -60,6 +60,11 @@ func (b *blockWriter) recover(ctx context.Context) error {
 			b.closed()
 			return nil
 		}
+		if back, err := b.takeBack(ctx); err != nil {
+			return err
+		} else if back {
+			continue
+		}
 		if b.resend(ctx) {
 			return nil
 		}
@@ -260,52 +265,72 @@ func (b *blockWriter) stop() {
 	b.disconnect()
 }
 
-// replenish adds a datanode in place of one that failed where the policy asks for it. Where none can be had the policy says
-// whether the pipeline goes on without. Errors: the block is lost, or ctx has ended.
+// replenish adds a datanode in place of one that failed where the policy asks for it. Where no other one can be had, one
+// that failed may come back if it answers: once the others have a new generation, so that a copy can replace what it has
+// (takeBack). Otherwise the policy says whether the pipeline goes on without. Errors: the block is lost, or ctx has ended.
 func (b *blockWriter) replenish(ctx context.Context) error {
-	policy := b.c.config.ReplaceDatanode
-	have := len(b.nodes)
-	if len(b.failed) == 0 || !policy.asks(b.w.replication, have, b.appended, b.promised) {
+	if len(b.failed) == 0 || !b.c.config.ReplaceDatanode.asks(b.w.replication, len(b.nodes), b.appended, b.promised) {
 		return nil
 	}
-	err := b.addNode(ctx)
+	b.returning = nil
+	err := b.addNode(ctx, b.failed)
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil && contextual(err) {
+	if ctx.Err() == nil {
+		silent := b.c.silent(ctx, b.failed, b.named(), b.token)
+		for i, node := range b.failed {
+			if !slices.Contains(silent, i) && !slices.Contains(b.returned, node.GetId().GetDatanodeUuid()) {
+				b.returning = append(b.returning, node)
+			}
+		}
+		if len(b.returning) > 0 && ctx.Err() == nil {
+			return nil
+		}
+	}
+	return b.without(ctx, err)
+}
+
+// takeBack adds a datanode that failed before to the pipeline that has just been set up without it. true: it is in nodes,
+// and the pipeline has to be set up again. A datanode is taken back once.
+func (b *blockWriter) takeBack(ctx context.Context) (bool, error) {
+	back := b.returning
+	b.returning = nil
+	if len(back) == 0 {
+		return false, nil
+	}
+	var excluded []*hadooppb.DatanodeInfoProto
+	for _, node := range b.failed {
+		if !slices.Contains(back, node) {
+			excluded = append(excluded, node)
+		}
+	}
+	for _, node := range back {
+		b.returned = append(b.returned, node.GetId().GetDatanodeUuid())
+	}
+	if err := b.addNode(ctx, excluded); err != nil {
+		return false, b.without(ctx, err)
+	}
+	b.stop()
+	return true, nil
+}
+
+// without decides what becomes of the block now that no datanode takes the place of a failed one.
+func (b *blockWriter) without(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	policy, have := b.c.config.ReplaceDatanode, len(b.nodes)
 	if !policy.goesOn(have) {
 		return b.lost(fmt.Errorf("%d of %d datanodes are left, at least %d have to be (%s), and none takes the place of a failed one: %w",
-			have, b.w.replication, policy.floor(), minReplicationProperty, err))
+			have, b.w.replication, min(policy.floor(), b.w.replication), minReplicationProperty, cause))
 	}
-	b.w.log(ctx, "no datanode takes the place of a failed one", "path", b.w.path, "block", b.block.GetBlockId(), "left", have, "error", err)
+	b.w.log(ctx, "no datanode takes the place of a failed one", "path", b.w.path, "block", b.block.GetBlockId(), "left", have, "error", cause)
 	return nil
 }
 
-// addNode asks for one more datanode, has the replica copied to it, and adds it to nodes. One that failed may come back
-// where there is no other one, if it answers: the copy replaces what it has.
-func (b *blockWriter) addNode(ctx context.Context) error {
-	err := b.addNodeBut(ctx, b.failed)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	silent := b.c.silent(ctx, b.failed, b.named(), b.token)
-	var excluded []*hadooppb.DatanodeInfoProto
-	for _, i := range silent {
-		excluded = append(excluded, b.failed[i])
-	}
-	if len(excluded) == len(b.failed) {
-		return err
-	}
-	if again := b.addNodeBut(ctx, excluded); again != nil {
-		return errors.Join(err, again)
-	}
-	return nil
-}
-
-// addNodeBut is addNode without the datanodes of excluded.
-func (b *blockWriter) addNodeBut(ctx context.Context, excluded []*hadooppb.DatanodeInfoProto) error {
+// addNode asks for one more datanode that is not excluded, has the replica copied to it, and adds it to nodes.
+func (b *blockWriter) addNode(ctx context.Context, excluded []*hadooppb.DatanodeInfoProto) error {
 	var answer hadooppb.GetAdditionalDatanodeResponseProto
 	err := b.c.call(ctx, "write", b.w.path, "getAdditionalDatanode", &hadooppb.GetAdditionalDatanodeRequestProto{
 		Src: &b.w.path, Blk: b.block, Existings: b.nodes, Excludes: excluded, NumAdditionalNodes: new(uint32(1)),
@@ -328,7 +353,7 @@ func (b *blockWriter) addNodeBut(ctx context.Context, excluded []*hadooppb.Datan
 	added := locs[at]
 	if b.acked() > 0 {
 		if err := b.transfer(ctx, located, at); err != nil {
-			if ctx.Err() == nil {
+			if ctx.Err() == nil && !slices.ContainsFunc(b.failed, func(n *hadooppb.DatanodeInfoProto) bool { return same(n, added) }) {
 				b.failed = append(b.failed, added)
 			}
 			return fmt.Errorf("copy to %s: %w", b.c.transferAddr(added), err)

@@ -139,11 +139,29 @@ func (in *receiver) open() error {
 			return metadata.Errorf(metadata.ErrInvalidArgument, "%v with %d further targets", in.stage, len(in.op.Targets))
 		}
 		options.Temporary = true
-		in.w, err = in.store.Create(b, options)
+		if in.w, err = in.store.Create(b, options); errors.Is(err, metadata.ErrExist) && in.outdated(b) {
+			in.w, err = in.store.Create(b, options)
+		}
 	default:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "a write cannot begin in stage %v", in.stage)
 	}
 	return err
+}
+
+// outdated removes what an older pipeline has left here of a block that is copied here for a newer one: the datanode left
+// that pipeline, and its replica counts for nothing since. A replica of the same generation, or a finished one, stays. It
+// reports whether there is room for the copy now (HDFS's createTemporary does likewise).
+func (in *receiver) outdated(b metadata.Block) bool {
+	old, ok := in.store.Replica(b.ID)
+	if !ok || old.Block.Generation >= b.Generation || old.State != datanode.RBW && old.State != datanode.RWR {
+		return false
+	}
+	if err := in.store.Delete(old.Block); err != nil {
+		in.log.Warn("replica of an older pipeline not removed", "block", old.Block.String(), "err", err)
+		return false
+	}
+	in.log.Info("replica of an older pipeline makes room for a copy", "block", old.Block.String(), "generation", uint64(b.Generation))
+	return true
 }
 
 func (in *receiver) close() {

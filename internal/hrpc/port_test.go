@@ -54,7 +54,7 @@ func TestOtherKindsOfPortsAreNamedAtOnce(t *testing.T) {
 	server := grpc.NewServer()
 	defer server.Stop()
 	for want, addr := range map[string]string{
-		"HTTP":          web.Listener.Addr().String(),
+		"HTTP": web.Listener.Addr().String(),
 		"TLS": listen(t, func(l net.Listener) {
 			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 				_, _ = conn.Write([]byte{0x15, 3, 1, 0, 2, 2, 70})
