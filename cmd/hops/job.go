@@ -66,6 +66,8 @@ func jobCommand() *cli.Command {
 					&cli.IntFlag{Name: "vcores", Usage: "cores per container"},
 					&cli.IntFlag{Name: "gpus", Usage: "GPUs per container"},
 					&cli.IntFlag{Name: "instances", Usage: "containers at once"},
+					&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
+					&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
 					&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
 					&cli.StringFlag{Name: "timeout", Usage: "`DURATION` after which the job is ended, as 2h"},
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
@@ -122,10 +124,10 @@ func runJob(c *cli.Context) error {
 	if c.Args().Present() {
 		job.Argv = c.Args().Slice()
 	}
-	if len(job.Argv) == 0 && job.Experiment == nil {
+	if len(job.Argv) == 0 && job.Run == "" && job.Experiment == nil {
 		return fail(exitUsage, "job run: give a command after --, or a file with -f")
 	}
-	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout} {
+	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout, "fencing": &job.Fencing} {
 		if c.IsSet(flag) {
 			*field = c.String(flag)
 		}
@@ -134,6 +136,9 @@ func runJob(c *cli.Context) error {
 		if c.IsSet(flag) {
 			*field = c.Int(flag)
 		}
+	}
+	if c.IsSet("gang") {
+		job.Gang = client.Gang{All: c.Bool("gang")}
 	}
 	for _, pair := range c.StringSlice("env") {
 		name, value, ok := strings.Cut(pair, "=")
