@@ -29,6 +29,7 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 		name string
 		run  func(*testing.T, *Cluster, *client.Client)
 	}{
+		{"two gangs that each need all GPUs", twoGangs},
 		{"the resource manager killed", resourceManagerKilled},
 		{"the node manager killed", nodeManagerKilled},
 		{"both killed at once", bothManagersKilled},
@@ -166,6 +167,26 @@ func (k *Cluster) managed(c *client.Client) {
 		}
 		return err
 	})
+}
+
+// Each job's instances wait for each other, so that a job that has one GPU of the two never ends.
+func twoGangs(t *testing.T, _ *Cluster, c *client.Client) {
+	var ids []string
+	for range 2 {
+		script := fmt.Sprintf(`cd %s; touch $HOPS_INSTANCE; while [ ! -e 0 ] || [ ! -e 1 ]; do sleep 0.05; done`, t.TempDir())
+		id, err := c.Jobs().Submit(Context(t), client.Job{
+			Name: "gang", Argv: []string{"sh", "-c", script}, Instances: 2, Gang: client.Gang{All: true}, Resources: client.JobResources{Memory: "64MiB", GPUs: 1},
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if s := (&worker{t: t, c: c, id: id}).wait(); !s.Succeeded() {
+			t.Errorf("%s: %s %s", id, s.State, s.Diagnostics)
+		}
+	}
 }
 
 func resourceManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
