@@ -78,11 +78,13 @@ type SpentSeconds struct {
 
 // JobContainer is a container of a job.
 type JobContainer struct {
-	ID     string            `json:"id"`
-	Ask    string            `json:"ask,omitempty"`
-	Master bool              `json:"master,omitempty"`
-	Node   string            `json:"node"`
-	State  rm.ContainerState `json:"state"`
+	ID  string `json:"id"`
+	Ask string `json:"ask,omitempty"`
+	// Instance is the number of the command's instance that runs in it, from 0.
+	Instance *int              `json:"instance,omitempty"`
+	Master   bool              `json:"master,omitempty"`
+	Node     string            `json:"node"`
+	State    rm.ContainerState `json:"state"`
 	// ExitStatus is meaningful when the state is COMPLETE.
 	ExitStatus  *int     `json:"exit_status,omitempty"`
 	Diagnostics string   `json:"diagnostics,omitempty"`
@@ -175,6 +177,9 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: q.shown(a, c.Diagnostics),
 			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
 			LogDir: path.Join(out.LogDir, c.ID.String()),
+		}
+		if c.Instance >= 0 {
+			k.Instance = &c.Instance
 		}
 		if !c.Live() {
 			exit := int(c.Exit)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -46,6 +47,11 @@ func TestACommandRunsToItsEnd(t *testing.T) {
 			if spec.Env[name] != want {
 				t.Errorf("%s=%q, want %q", name, spec.Env[name], want)
 			}
+		}
+	}
+	for _, k := range j.Containers {
+		if (k.Instance == nil) != k.Master || k.Instance != nil && !seen[strconv.Itoa(*k.Instance)] {
+			t.Errorf("container %+v", k)
 		}
 	}
 	if len(seen) != 3 {
