@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/job"
 )
 
 // Job is what is submitted: the document of POST /api/v1/jobs (docs/reference/rest.md). The zero value of a field is the
@@ -23,19 +25,58 @@ type Job struct {
 	// Resources of each container of a command.
 	Resources JobResources `json:"resources,omitzero"`
 	// Instances of a command run at once.
-	Instances int               `json:"instances,omitempty"`
-	Argv      []string          `json:"argv,omitempty"`
+	Instances int      `json:"instances,omitempty"`
+	Argv      []string `json:"argv,omitempty"`
+	// Run is a shell command in place of Argv.
+	Run       string            `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
 	// Workdir is an archive of the filesystem that is unpacked where the command runs; Client.Stage makes one.
 	Workdir string `json:"workdir,omitempty"`
-	// Timeout ends the job, "2h".
+	// Timeout ends the job, "2h". Grace lies between SIGTERM and SIGKILL.
 	Timeout string `json:"timeout,omitempty"`
+	Grace   string `json:"grace,omitempty"`
+	// Gang starts the instances together or not at all.
+	Gang Gang `json:"gang,omitzero"`
+	// Fencing is job.FencingNone (default) or job.FencingStrict.
+	Fencing string `json:"fencing,omitempty"`
 	// Retry says how often a failed container runs again.
 	Retry *JobRetry `json:"retry,omitempty"`
-	// Experiment is a training.Spec, for the kind experiment.
+	// Experiment is a training.Spec, for the kind experiment, and Checkpoint its controller's.
 	Experiment any `json:"experiment,omitempty"`
+	Checkpoint any `json:"checkpoint,omitempty"`
 }
+
+// UnmarshalJSON reads a document as the server does: spans of time are text or a number of seconds. Unknown members are
+// errors.
+func (j *Job) UnmarshalJSON(b []byte) error {
+	type plain Job
+	document := struct {
+		*plain
+		Timeout job.Duration `json:"timeout"`
+		Grace   job.Duration `json:"grace"`
+	}{plain: (*plain)(j)}
+	if err := strict(b, &document); err != nil {
+		return err
+	}
+	if document.Timeout != 0 {
+		j.Timeout = time.Duration(document.Timeout).String()
+	}
+	if document.Grace != 0 {
+		j.Grace = time.Duration(document.Grace).String()
+	}
+	return nil
+}
+
+// strict decodes JSON and refuses members that are not there to be read.
+func strict(b []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+// Gang says how many instances must start at once.
+type Gang = job.Gang
 
 // JobResources are those of one container.
 type JobResources struct {
@@ -49,9 +90,29 @@ type JobResources struct {
 	Label    string `json:"label,omitempty"`
 }
 
+// UnmarshalJSON reads resources as the server does: memory is text with a unit, or a number of bytes.
+func (r *JobResources) UnmarshalJSON(b []byte) error {
+	type plain JobResources
+	document := struct {
+		*plain
+		Memory json.RawMessage `json:"memory"`
+	}{plain: (*plain)(r)}
+	if err := strict(b, &document); err != nil || len(document.Memory) == 0 {
+		return err
+	}
+	if document.Memory[0] != '"' {
+		r.Memory = string(document.Memory)
+		return nil
+	}
+	return json.Unmarshal(document.Memory, &r.Memory)
+}
+
 // JobRetry says how often a failed container runs again.
 type JobRetry struct {
+	// Max is how many more times each instance may run.
 	Max int `json:"max,omitempty"`
+	// On lists the causes, job.OnFailure, job.OnNodeLost and job.OnPreempted; empty: all.
+	On []string `json:"on,omitempty"`
 }
 
 // Jobs are the jobs of a cluster.
@@ -59,12 +120,12 @@ type Jobs struct{ rest *rest }
 
 // Submit submits a job and returns its id. A key that was used before returns the job of then, so a submission whose
 // answer was lost can be repeated; empty: one is drawn.
-func (j *Jobs) Submit(ctx context.Context, job Job, key string) (string, error) {
+func (j *Jobs) Submit(ctx context.Context, document Job, key string) (string, error) {
 	if key == "" {
 		key = uuid.NewString()
 	}
 	var answer struct{ ID string }
-	err := j.rest.call(ctx, http.MethodPost, "/api/v1/jobs", job, http.Header{"Idempotency-Key": {key}}, &answer)
+	err := j.rest.call(ctx, http.MethodPost, "/api/v1/jobs", document, http.Header{"Idempotency-Key": {key}}, &answer)
 	return answer.ID, err
 }
 

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -462,18 +461,6 @@ func (d *Demo) super() (*dfs.Client, error) {
 		ipc = append(ipc, n.IPC)
 	}
 	return dfs.New(dfs.Config{Namenodes: ipc, Logger: slog.New(slog.DiscardHandler)})
-}
-
-// overlap reports whether two grants share a device at some time.
-func overlap(a, b client.Grant) bool {
-	end := func(g client.Grant) int64 {
-		if g.To == 0 {
-			return 1<<63 - 1
-		}
-		return g.To
-	}
-	shared := slices.ContainsFunc(a.GPUs, func(gpu string) bool { return slices.Contains(b.GPUs, gpu) })
-	return shared && a.Container != b.Container && a.From < end(b) && b.From < end(a)
 }
 
 // sleep waits, unless ctx ends first.

@@ -91,8 +91,11 @@ type fact struct {
 	Value     float64 `json:"value"`
 	Resume    int64   `json:"resume"`
 	Container string  `json:"container"`
-	URI       string  `json:"uri"`
-	Files     []struct {
+	// GPUs that the container has, and when it said so, in milliseconds.
+	GPUs   []string `json:"gpus"`
+	TimeMS int64    `json:"time_ms"`
+	URI    string   `json:"uri"`
+	Files  []struct {
 		Name  string `json:"name"`
 		Size  int64  `json:"size"`
 		CRC32 uint32 `json:"crc32"`

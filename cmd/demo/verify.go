@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/training"
 	"github.com/gohops/hops/training/controller"
@@ -264,22 +265,64 @@ func (d *Demo) verifyResumes(_ context.Context, facts []fact, found *findings) e
 	return fmt.Errorf("trial %s, whose executor was killed, is not in the result", killed.trial)
 }
 
-// verifyGrants checks that no GPU was ever in two live containers.
-func (d *Demo) verifyGrants(ctx context.Context, _ []fact, found *findings) error {
+// hold is a container's hold on its devices as its own processes have noted it.
+type hold struct {
+	container string
+	gpus      []string
+	from, to  int64
+}
+
+// holds are the times between the first and the last note of every container.
+func holds(facts []fact) []hold {
+	var out []hold
+	for _, f := range facts {
+		if len(f.GPUs) == 0 || f.TimeMS == 0 {
+			continue
+		}
+		i := slices.IndexFunc(out, func(h hold) bool { return h.container == f.Container })
+		if i < 0 {
+			out = append(out, hold{f.Container, f.GPUs, f.TimeMS, f.TimeMS})
+			continue
+		}
+		out[i].from, out[i].to = min(out[i].from, f.TimeMS), max(out[i].to, f.TimeMS)
+	}
+	return out
+}
+
+// doubled finds two containers that had the same device at the same time.
+func doubled(all []hold) error {
+	for i, a := range all {
+		for _, b := range all[:i] {
+			shared := slices.ContainsFunc(a.gpus, func(gpu string) bool { return slices.Contains(b.gpus, gpu) })
+			if shared && a.from < b.to && b.from < a.to {
+				return fmt.Errorf("GPUs %v and %v were in %s and %s at once", a.gpus, b.gpus, a.container, b.container)
+			}
+		}
+	}
+	return nil
+}
+
+// verifyGrants checks that no GPU was ever in two containers, by what the processes in them have noted: the resource
+// manager's ledger is made such that it shows none. And what they had was granted to them.
+func (d *Demo) verifyGrants(ctx context.Context, facts []fact, found *findings) error {
 	grants, err := d.client.Jobs().Grants(ctx)
 	if err != nil {
 		return err
 	}
-	for i, a := range grants {
-		for _, b := range grants[:i] {
-			if overlap(a, b) {
-				return fmt.Errorf("GPUs %v and %v were granted to %s and %s at once", a.GPUs, b.GPUs, a.Container, b.Container)
+	all := holds(facts)
+	if len(all) < executors {
+		return fmt.Errorf("%d executors have noted their GPUs, the search used %d", len(all), executors)
+	}
+	if err := doubled(all); err != nil {
+		return err
+	}
+	for _, h := range all {
+		for _, gpu := range h.gpus {
+			if !slices.ContainsFunc(grants, func(g client.Grant) bool { return g.Container == h.container && slices.Contains(g.GPUs, gpu) }) {
+				return fmt.Errorf("%s used GPU %s, which was not granted to it", h.container, gpu)
 			}
 		}
 	}
 	found.grants = len(grants)
-	if len(grants) < executors {
-		return fmt.Errorf("the ledger has %d grants of GPUs, the search used %d", len(grants), executors)
-	}
 	return nil
 }

@@ -77,6 +77,8 @@ func jobCommand() *cli.Command {
 					&cli.IntFlag{Name: "vcores", Usage: "cores per container", DefaultText: "1"},
 					&cli.IntFlag{Name: "gpus", Usage: "GPUs per container"},
 					&cli.IntFlag{Name: "instances", Usage: "containers at once", DefaultText: "1"},
+					&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
+					&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
 					&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
 					&cli.StringSliceFlag{Name: "with", Usage: "`FILE` or directory that is sent along, into the directory in which the command runs; . for this one; may be repeated"},
 					pythonFlag(),
@@ -151,10 +153,10 @@ func document(c *cli.Context) (client.Job, error) {
 	if c.Args().Present() {
 		job.Argv = c.Args().Slice()
 	}
-	if len(job.Argv) == 0 && job.Experiment == nil {
+	if len(job.Argv) == 0 && job.Run == "" && job.Experiment == nil {
 		return job, fail(exitUsage, "job run: give a command after --, or a file with -f")
 	}
-	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout} {
+	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout, "fencing": &job.Fencing} {
 		if c.IsSet(flag) {
 			*field = c.String(flag)
 		}
@@ -166,6 +168,9 @@ func document(c *cli.Context) (client.Job, error) {
 	}
 	if c.IsSet("instances") && job.Instances < 1 {
 		return job, fail(exitUsage, "--instances %d: a job has one at least", job.Instances)
+	}
+	if c.IsSet("gang") {
+		job.Gang = client.Gang{All: c.Bool("gang")}
 	}
 	for _, pair := range c.StringSlice("env") {
 		name, value, ok := strings.Cut(pair, "=")

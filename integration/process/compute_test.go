@@ -29,6 +29,7 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 		name string
 		run  func(*testing.T, *Cluster, *client.Client)
 	}{
+		{"two gangs that each need all GPUs", twoGangs},
 		{"the resource manager killed", resourceManagerKilled},
 		{"the node manager killed", nodeManagerKilled},
 		{"both killed at once", bothManagersKilled},
@@ -37,21 +38,53 @@ func TestContainersOutliveTheServersThatManageThem(t *testing.T) {
 			break
 		}
 	}
-	grantsDoNotOverlap(t, c)
 }
 
-// worker is a job whose one container writes its process id to a file and runs until another file is there, whose text is
-// its exit status.
+// worker is a job whose one container writes its process id to a file, notes again and again that it lives, and runs until
+// another file is there, whose text is its exit status.
 type worker struct {
 	t       *testing.T
 	c       *client.Client
 	id, dir string
 }
 
+// held is from when to when its process was there, as it has noted itself, in nanoseconds.
+func (w *worker) held() (from, to int64) {
+	text, _ := os.ReadFile(filepath.Join(w.dir, "held"))
+	for _, line := range strings.Fields(string(text)) {
+		n, _ := strconv.ParseInt(line, 10, 64)
+		if from == 0 {
+			from = n
+		}
+		to = max(to, n)
+	}
+	return from, to
+}
+
+// noDeviceTwice checks, by what the processes have noted, that none had another's device while that one lived. The resource
+// manager's ledger would not show it: it is made such that its lines are disjoint.
+func noDeviceTwice(t *testing.T, workers ...*worker) {
+	t.Helper()
+	for i, a := range workers {
+		for _, b := range workers[:i] {
+			devices := strings.Split(b.gpus(), ",")
+			shared := slices.ContainsFunc(strings.Split(a.gpus(), ","), func(gpu string) bool { return gpu != "" && slices.Contains(devices, gpu) })
+			aFrom, aTo := a.held()
+			bFrom, bTo := b.held()
+			if aFrom == 0 || bFrom == 0 {
+				t.Errorf("%s or %s has noted nothing", a.id, b.id)
+			}
+			if shared && aFrom < bTo && bFrom < aTo {
+				t.Errorf("%s with %s and %s with %s ran at the same time", a.id, a.gpus(), b.id, b.gpus())
+			}
+		}
+	}
+}
+
 func submitWorker(t *testing.T, c *client.Client, gpus int) *worker {
 	t.Helper()
 	w := &worker{t: t, c: c, dir: t.TempDir()}
-	script := fmt.Sprintf(`cd %s; echo "$CUDA_VISIBLE_DEVICES" > gpus; echo $$ >> pids; while [ ! -e end ]; do sleep 0.05; done; exit $(cat end)`, w.dir)
+	script := fmt.Sprintf(`cd %s; echo "$CUDA_VISIBLE_DEVICES" > gpus; echo $$ >> pids; while [ ! -e end ]; do date +%%s%%N >> held; sleep 0.05; done; exit $(cat end)`, w.dir)
 	var err error
 	w.id, err = c.Jobs().Submit(Context(t), client.Job{
 		Name: "worker", Argv: []string{"sh", "-c", script}, Resources: client.JobResources{Memory: "64MiB", VCores: 1, GPUs: gpus},
@@ -124,32 +157,6 @@ func (w *worker) wait() client.JobStatus {
 	return s
 }
 
-// grantsDoNotOverlap checks the ledger: no device is in two containers at a time.
-func grantsDoNotOverlap(t *testing.T, c *client.Client) {
-	t.Helper()
-	grants, err := c.Jobs().Grants(Context(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := func(g client.Grant) int64 {
-		if g.To == 0 {
-			return 1<<63 - 1
-		}
-		return g.To
-	}
-	for i, a := range grants {
-		for _, b := range grants[:i] {
-			shared := slices.ContainsFunc(a.GPUs, func(gpu string) bool { return slices.Contains(b.GPUs, gpu) })
-			if shared && a.Container != b.Container && a.From < end(b) && b.From < end(a) {
-				t.Errorf("%v and %v were granted at once: %+v, %+v", a.Container, b.Container, a, b)
-			}
-		}
-	}
-	if len(grants) == 0 {
-		t.Error("the ledger is empty")
-	}
-}
-
 // managed waits until the resource manager answers and has its node.
 func (k *Cluster) managed(c *client.Client) {
 	k.T.Helper()
@@ -160,6 +167,26 @@ func (k *Cluster) managed(c *client.Client) {
 		}
 		return err
 	})
+}
+
+// Each job's instances wait for each other, so that a job that has one GPU of the two never ends.
+func twoGangs(t *testing.T, _ *Cluster, c *client.Client) {
+	var ids []string
+	for range 2 {
+		script := fmt.Sprintf(`cd %s; touch $HOPS_INSTANCE; while [ ! -e 0 ] || [ ! -e 1 ]; do sleep 0.05; done`, t.TempDir())
+		id, err := c.Jobs().Submit(Context(t), client.Job{
+			Name: "gang", Argv: []string{"sh", "-c", script}, Instances: 2, Gang: client.Gang{All: true}, Resources: client.JobResources{Memory: "64MiB", GPUs: 1},
+		}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		if s := (&worker{t: t, c: c, id: id}).wait(); !s.Succeeded() {
+			t.Errorf("%s: %s %s", id, s.State, s.Diagnostics)
+		}
+	}
 }
 
 func resourceManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
@@ -177,7 +204,7 @@ func resourceManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
 	if n := len(waits.pids()); n != 0 {
 		t.Errorf("a job of two GPUs runs beside one that has one of the two")
 	}
-	grantsDoNotOverlap(t, c)
+	noDeviceTwice(t, one, three)
 	for _, w := range []*worker{one, three} {
 		if s := w.finish("0"); !s.Succeeded() {
 			t.Errorf("%s: %s %s: %s", w.id, s.State, s.FinalStatus, s.Diagnostics)
@@ -192,6 +219,7 @@ func resourceManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
 	if s := waits.finish("0"); !s.Succeeded() {
 		t.Errorf("%s: %s", waits.id, s.Diagnostics)
 	}
+	noDeviceTwice(t, one, three, waits)
 }
 
 func (w *worker) gpus() string {
@@ -216,6 +244,7 @@ func nodeManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
 		t.Errorf("a container ended with status 7 while its node manager was down; the job: %s %s %q", s.State, s.FinalStatus, s.Diagnostics)
 	}
 	stays.alive()
+	noDeviceTwice(t, stays, ends)
 	if s := stays.finish("0"); !s.Succeeded() {
 		t.Errorf("%s: %s %s: %s", stays.id, s.State, s.FinalStatus, s.Diagnostics)
 	}

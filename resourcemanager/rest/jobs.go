@@ -84,7 +84,7 @@ type SpentSeconds struct {
 type JobContainer struct {
 	ID  string `json:"id"`
 	Ask string `json:"ask,omitempty"`
-	// Instance of the command, from 0 on.
+	// Instance is the number of the command's instance that runs in it, from 0.
 	Instance *int              `json:"instance,omitempty"`
 	Master   bool              `json:"master,omitempty"`
 	Node     string            `json:"node"`
@@ -186,6 +186,9 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 			ID: c.ID.String(), Ask: c.Ask, Master: c.Master, Node: string(c.Node), State: c.State, Diagnostics: q.shown(a, c.Diagnostics),
 			Resources: amountOf(c.Resource), GPUs: c.GPUs, Granted: int64(c.Granted), Started: int64(c.Started), Finished: int64(c.Finished),
 			LogDir: path.Join(out.LogDir, c.ID.String()),
+		}
+		if c.Instance >= 0 {
+			k.Instance = &c.Instance
 		}
 		if !c.Live() {
 			exit := int(c.Exit)

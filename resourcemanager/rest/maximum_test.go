@@ -8,9 +8,8 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
-	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
-
 	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
 // The largest node of these tests has 8 GiB, 16 vcores and 8 GPUs.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gohops/hops/internal/config"
@@ -215,4 +216,57 @@ func TestQueuesOfAFileAreTaken(t *testing.T) {
 	if !tree.Find("default").Stopped || research.Stopped || !research.MayAdminister("eve") || research.MayAdminister("ann") || !research.MaySubmit("ann") || research.MaySubmit("bob") {
 		t.Errorf("%+v", q)
 	}
+}
+
+// A start that a node will not carry out is answered, and ends the job with what the node says.
+func TestARefusedStartEndsTheJob(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	c.node("127.0.0.1:1001", 0, func(context.Context, *pb.ContainerSpec) int { return int(rm.ExitUnknown) })
+	j := c.await(c.submit("ann", map[string]any{"argv": []string{"x"}}), rm.StateFailed)
+	if j.Attempt != 2 || !strings.Contains(j.Diagnostics, "not started (-1000)") {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}
+
+// An outage of the filesystem is nobody's fault: the container is started again without a try.
+func TestAnOutageOfTheFilesystemCostsNoTry(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	var masters, commands atomic.Int32
+	real := realMaster(t)
+	c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		switch {
+		case spec.ApplicationMaster && masters.Add(1) <= 3, !spec.ApplicationMaster && commands.Add(1) <= 3:
+			return int(rm.ExitNoFilesystem)
+		case spec.ApplicationMaster:
+			return real(ctx, spec)
+		}
+		if spec.Env["HOPS_TRY"] != "1" {
+			t.Errorf("try %s", spec.Env["HOPS_TRY"])
+		}
+		return 0
+	})
+	if j := c.await(c.submit("ann", map[string]any{"argv": []string{"x"}}), rm.StateFinished, rm.StateFailed); j.FinalStatus != rm.FinalSucceeded {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}
+
+// Devices on which a node sees processes that are no container's are granted to nobody until they are gone.
+func TestOccupiedDevicesAreNotGranted(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.OccupiedGpus = []string{r.Gpus[0].Uuid} } })
+	eventually(t, "a report that names it", func() bool {
+		r := c.leader().reign.Load()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		known := r.nodes[rm.NodeID(n.id)]
+		return known != nil && known.busy["GPU-127.0.0.1:1001-0"]
+	})
+	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`)
+	eventually(t, "the job to wait", func() bool { return c.waits(id) == rm.ReasonResources })
+	n.set(func() { n.spoil = nil })
+	eventually(t, "the command", func() bool { return len(n.running(false)) == 1 })
+	c.check()
 }

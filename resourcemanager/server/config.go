@@ -62,9 +62,11 @@ type Config struct {
 	Maximum     rm.Resource
 	Environment Environment
 	Logger      *slog.Logger
-	// limits of the replicated state, and grantBytes of one command; tests have smaller ones than the defaults.
-	limits     state.Config
-	grantBytes int
+	// limits of the replicated state, grantBytes of one command and endedPerPage of Ended; tests have smaller ones than the
+	// defaults.
+	limits       state.Config
+	grantBytes   int
+	endedPerPage int
 }
 
 // Environment is what containers are told about the cluster.
@@ -129,6 +131,9 @@ func (c *Config) check() error {
 		c.Minimum.VCores = 1
 	}
 	c.CommandMaster, c.ExperimentMaster = c.CommandMaster.Raise(c.Minimum), c.ExperimentMaster.Raise(c.Minimum)
+	if c.endedPerPage <= 0 {
+		c.endedPerPage = endedPerPage
+	}
 	if c.grantBytes <= 0 {
 		c.grantBytes = grantBytes
 	}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testCluster is a set of resource managers in this process on loopback.
 type testCluster struct {
-	t      *testing.T
+	t      testing.TB
 	secret security.Secret
 	door   *security.Door
 	lease  time.Duration
@@ -53,7 +53,7 @@ type member struct {
 	stop func() // kills it: nothing is flushed, handed over or said
 }
 
-func newTestCluster(t *testing.T, members int, tune func(*Config)) *testCluster {
+func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster {
 	c := &testCluster{
 		t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: 2 * time.Second, tune: tune,
 		live: make([]*member, members),
@@ -82,11 +82,11 @@ func newTestCluster(t *testing.T, members int, tune func(*Config)) *testCluster 
 }
 
 // log writes to the test's output while the test lives.
-func testLog(t *testing.T) *slog.Logger {
+func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-func listen(t *testing.T, address string) net.Listener {
+func listen(t testing.TB, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -159,9 +159,9 @@ func (c *testCluster) leader() *member {
 }
 
 // eventually fails the test when a condition does not come true.
-func eventually(t *testing.T, what string, f func() bool) {
+func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if f() {
 			return
 		}
@@ -309,7 +309,7 @@ func (c *testCluster) check() {
 // fakeNode is a node manager whose containers are functions. It keeps the protocol's promises: every report lists all
 // that it knows, stops of unknown containers are answered, and containers end when the lease does.
 type fakeNode struct {
-	t       *testing.T
+	t       testing.TB
 	cluster *testCluster
 	id      string
 	gpus    int
@@ -567,7 +567,7 @@ func (n *fakeNode) running(masters bool) []*pb.ContainerSpec {
 }
 
 // realMaster runs the master of command jobs as its container would.
-func realMaster(t *testing.T) func(ctx context.Context, spec *pb.ContainerSpec) int {
+func realMaster(t testing.TB) func(ctx context.Context, spec *pb.ContainerSpec) int {
 	dir := t.TempDir()
 	log := testLog(t)
 	return func(ctx context.Context, spec *pb.ContainerSpec) int {
@@ -609,7 +609,7 @@ func realMaster(t *testing.T) func(ctx context.Context, spec *pb.ContainerSpec) 
 }
 
 // programs runs real masters, and f in other containers.
-func programs(t *testing.T, f func(ctx context.Context, spec *pb.ContainerSpec) int) func(context.Context, *pb.ContainerSpec) int {
+func programs(t testing.TB, f func(ctx context.Context, spec *pb.ContainerSpec) int) func(context.Context, *pb.ContainerSpec) int {
 	master := realMaster(t)
 	return func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.ApplicationMaster {

@@ -132,7 +132,7 @@ func (m *applicationMasters) Ended(ctx context.Context, q *pb.EndedRequest) (*pb
 		if c.Live() || c.Master || !after.IsZero() && c.ID.Compare(after) <= 0 {
 			continue
 		}
-		if len(out.Ended) == endedPerPage || size > endedBytes {
+		if len(out.Ended) == m.s.config.endedPerPage || size > endedBytes {
 			out.More = true
 			break
 		}

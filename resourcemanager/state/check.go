@@ -14,6 +14,7 @@ func (s *State) Check() []error {
 	t := s.tables.copy()
 	have := s.index
 	holders, open, uses := len(have.holders), len(have.open), len(have.uses)
+	containers, gone := have.containerCount, have.gone.Len()
 	held, ended, total, usedBytes := maps.Clone(have.held), have.endedCount, have.total, maps.Clone(have.usedBytes)
 	s.mu.Unlock()
 	var errs []error
@@ -22,6 +23,9 @@ func (s *State) Check() []error {
 	counted := new(t.copy()).buildIndex()
 	if !maps.Equal(held, counted.held) || total != counted.total || !maps.Equal(usedBytes, counted.usedBytes) {
 		bad("index: users hold %v, %v in all, of which for asks %v; tables: %v, %v, %v", held, total, usedBytes, counted.held, counted.total, counted.usedBytes)
+	}
+	if containers != counted.containerCount || gone != counted.gone.Len() {
+		bad("index: %d ended containers, %d of ended applications, tables: %d, %d", containers, gone, counted.containerCount, counted.gone.Len())
 	}
 	if ended != counted.endedCount {
 		bad("index: %d ended applications, tables: %d", ended, counted.endedCount)

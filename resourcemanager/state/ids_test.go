@@ -27,3 +27,35 @@ func TestSubmittedIDsDoNotMoveOurs(t *testing.T) {
 	}
 	c.sound()
 }
+
+// A master that starts again is told of all that ended before, however much of other applications has ended since: what it
+// is not told of runs a second time.
+func TestEndedContainersOfALiveApplicationAreNotForgottenForOthers(t *testing.T) {
+	c := newCluster(t, Config{MaxEndedContainers: 4})
+	c.node(nodeOne, "i", 4)
+	id, _, epoch := c.running(&rm.Application{})
+	end := func(id rm.ApplicationID, epoch, sequence uint64) rm.ContainerID {
+		t.Helper()
+		a := c.View().Application(id)
+		c.allocate(id, 1, epoch, sequence, a.LastEvent, rm.Ask{ID: "w", Resource: oneGPU, Count: 1})
+		g := c.grant(c.epoch, id, "w", oneGPU, nodeOne, "n1:1-0")
+		if len(g.Containers) != 1 {
+			t.Fatal(g.Reason)
+		}
+		c.status(nodeOne, "i", g.Containers[0], rm.ContainerComplete, 0)
+		return g.Containers[0]
+	}
+	mine := end(id, epoch, 1)
+	c.allocate(id, 1, epoch, 2, c.View().Application(id).LastEvent) // handled
+	other, _, e := c.running(&rm.Application{User: "bob"})
+	for i := range 10 {
+		end(other, e, uint64(i+1))
+	}
+	if c.View().Container(mine) == nil {
+		t.Error("forgotten")
+	}
+	if n := c.containers.Len(); n > 4+3 {
+		t.Errorf("%d containers are remembered", n)
+	}
+	c.sound()
+}

@@ -70,6 +70,12 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	s.ended++
 	a.Ended = s.ended
 	s.addEnded(a)
+	if containers := s.endedContainers[a.ID]; containers != nil {
+		containers.Scan(func(n uint64, id rm.ContainerID) bool {
+			s.gone.Set(n, id)
+			return true
+		})
+	}
 	if _, live := s.live.Get(a.ID); live {
 		s.hold(a.User, 0, -documentBytes(a))
 	}
@@ -110,7 +116,9 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 	s.ended++
 	c.Ended = s.ended
 	s.containers.Set(c)
-	s.endedContainers.Set(c.Ended, c.ID)
+	if owner := s.app(c.ID.Attempt.Application); owner != nil {
+		s.addEndedContainer(c, owner.State.Final())
+	}
 	s.byNode.Delete(nodeRow{c.Node, c.ID})
 	for _, u := range c.GPUs {
 		delete(s.holders, u)
@@ -198,24 +206,34 @@ func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 	s.newAttempt(a)
 }
 
-// forgetContainers drops the container that ended longest ago when there are too many. One whose end its application
-// has not acknowledged goes to the end of the line.
+// forgetContainers drops the oldest ended containers when there are too many: of ended applications first, so that a master
+// that starts again is told of all that its application has had. What a master has not been told of yet stays.
 func (s *State) forgetContainers() {
-	if s.endedContainers.Len() <= s.config.MaxEndedContainers {
-		return
+	for s.containerCount > s.config.MaxEndedContainers {
+		c := s.container(s.oldestEndedContainer())
+		if a := s.app(c.ID.Attempt.Application); a != nil && !a.State.Final() && !s.told(a, c) {
+			return
+		}
+		s.dropEndedContainer(c)
+		s.containers.Delete(c)
 	}
-	n, id, _ := s.endedContainers.Min()
-	s.endedContainers.Delete(n)
-	a := s.app(id.Attempt.Application)
-	if a != nil && !a.State.Final() && a.Acknowledged < a.LastEvent {
-		c := s.container(id)
-		s.ended++
-		c.Ended = s.ended
-		s.containers.Set(c)
-		s.endedContainers.Set(c.Ended, id)
-		return
-	}
-	s.containers.Delete(&rm.Container{ID: id})
+}
+
+// told reports whether an application's master has acknowledged the end of a container. Events are in the order of ends.
+func (s *State) told(a *rm.Application, c *rm.Container) bool {
+	told := true
+	s.events.Ascend(Event{Application: a.ID, Sequence: a.Acknowledged + 1}, func(e Event) bool {
+		if e.Application != a.ID {
+			return false
+		}
+		if e.Completed.IsZero() {
+			return true
+		}
+		first := s.container(e.Completed)
+		told = first != nil && c.Ended < first.Ended
+		return false
+	})
+	return told
 }
 
 // openLedger and closeLedger write the ledger of devices.

@@ -100,7 +100,7 @@ func (s *State) forgetApps() {
 			delete(s.keys, userKey{a.User, a.IdempotencyKey})
 		}
 		for _, c := range s.containersOf(id) {
-			s.endedContainers.Delete(c.Ended)
+			s.dropEndedContainer(c)
 			s.containers.Delete(c)
 		}
 	}

@@ -26,7 +26,8 @@ type Config struct {
 	// MaxEnded bounds the ended applications that are remembered, without their documents and with their idempotency keys.
 	// Beyond it, the oldest of the user who has most of them is forgotten. Default 10,000.
 	MaxEnded int
-	// MaxEndedContainers bounds the ended containers that are remembered. Default 20,000.
+	// MaxEndedContainers bounds the ended containers that are remembered. Beyond it, the oldest of ended applications are
+	// forgotten, then those of the live application that has most. Default 50,000.
 	MaxEndedContainers int
 	// MaxLedger bounds the closed lines of the ledger that are remembered. Default 100,000.
 	MaxLedger int
@@ -39,7 +40,7 @@ func (c *Config) defaults() {
 	for _, l := range []struct {
 		value *int
 		by    int
-	}{{&c.MaxApplications, 10_000}, {&c.MaxEnded, 10_000}, {&c.MaxEndedContainers, 20_000}, {&c.MaxLedger, 100_000}} {
+	}{{&c.MaxApplications, 10_000}, {&c.MaxEnded, 10_000}, {&c.MaxEndedContainers, 50_000}, {&c.MaxLedger, 100_000}} {
 		if *l.value <= 0 {
 			*l.value = l.by
 		}

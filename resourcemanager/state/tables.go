@@ -116,10 +116,13 @@ type index struct {
 	open map[rm.ContainerID]uint64
 	// uses counts the asks and live containers that need a launch.
 	uses map[launchKey]int
-	// endedApps of each user, and endedContainers, are in the order of their ends; ended applications are endedCount.
+	// endedApps of each user, and endedContainers of each application, are in the order of their ends; endedCount and
+	// containerCount are how many there are, and gone those containers whose application has ended too, over all.
 	endedApps       map[string]*btree.Map[uint64, rm.ApplicationID]
 	endedCount      int
-	endedContainers *btree.Map[uint64, rm.ContainerID]
+	endedContainers map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]
+	containerCount  int
+	gone            *btree.Map[uint64, rm.ContainerID]
 	// held is what each user's live applications hold, total the sum; usedBytes is what each application's asks and
 	// launches count for.
 	held      map[string]share
@@ -139,7 +142,7 @@ func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
-		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: new(btree.Map[uint64, rm.ContainerID]),
+		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{},
 	}
 	fresh := newTables()
@@ -151,7 +154,8 @@ func (t *tables) buildIndex() index {
 	byApp, byNode := map[rm.ApplicationID]sum{}, map[rm.NodeID]sum{}
 	t.containers.Scan(func(c *rm.Container) bool {
 		if !c.Live() {
-			x.endedContainers.Set(c.Ended, c.ID)
+			a, ok := t.apps.Get(&rm.Application{ID: c.ID.Attempt.Application})
+			x.addEndedContainer(c, ok && a.State.Final())
 			return true
 		}
 		a, n := byApp[c.ID.Attempt.Application], byNode[c.Node]
@@ -227,6 +231,49 @@ func (x *index) dropEnded(a *rm.Application) {
 	if x.endedApps[a.User].Len() == 0 {
 		delete(x.endedApps, a.User)
 	}
+}
+
+// addEndedContainer and dropEndedContainer keep endedContainers and gone.
+func (x *index) addEndedContainer(c *rm.Container, gone bool) {
+	id := c.ID.Attempt.Application
+	if x.endedContainers[id] == nil {
+		x.endedContainers[id] = new(btree.Map[uint64, rm.ContainerID])
+	}
+	x.endedContainers[id].Set(c.Ended, c.ID)
+	x.containerCount++
+	if gone {
+		x.gone.Set(c.Ended, c.ID)
+	}
+}
+
+func (x *index) dropEndedContainer(c *rm.Container) {
+	id := c.ID.Attempt.Application
+	if x.endedContainers[id] == nil {
+		return
+	}
+	if _, ok := x.endedContainers[id].Delete(c.Ended); ok {
+		x.containerCount--
+	}
+	if x.endedContainers[id].Len() == 0 {
+		delete(x.endedContainers, id)
+	}
+	x.gone.Delete(c.Ended)
+}
+
+// oldestEndedContainer is the one that ended longest ago of an ended application, and where there is none, of the live
+// application that has most.
+func (x *index) oldestEndedContainer() rm.ContainerID {
+	if _, id, ok := x.gone.Min(); ok {
+		return id
+	}
+	most, of := 0, rm.ApplicationID{}
+	for app, containers := range x.endedContainers {
+		if n := containers.Len(); n > most || n == most && app.Compare(of) < 0 {
+			most, of = n, app
+		}
+	}
+	_, id, _ := x.endedContainers[of].Min()
+	return id
 }
 
 // oldestEnded is the application that ended longest ago of the user who has most of them.

@@ -136,6 +136,7 @@ type job struct {
 	Name       string              `json:"name"`
 	Env        map[string]string   `json:"env"`
 	Artifacts  []training.Artifact `json:"artifacts"`
+	Fencing    string              `json:"fencing"`
 	Experiment json.RawMessage     `json:"experiment"`
 }
 
@@ -485,6 +486,9 @@ func (c *controller) launch(ctx context.Context, spec *training.Spec, doc *job) 
 			"HOPS_CONTROLLER": "http://" + c.env.Listener.Addr().String(), "HOPS_EXPERIMENT_DIR": c.dir, "ML_ID": c.id, "PYTHONUNBUFFERED": "1",
 		},
 		GraceMs: 5000,
+	}
+	if doc.Fencing == "strict" {
+		l.Fencing = rmpb.Fencing_FENCING_STRICT
 	}
 	add := func(a training.Artifact) {
 		kind := a.Kind

@@ -49,7 +49,7 @@ type running struct {
 var fast = Times{Lease: 2 * time.Second, Report: 50 * time.Millisecond, Grace: 2 * time.Second, Start: 2 * time.Second, Grant: 100 * time.Millisecond, Drain: time.Second, Amnesty: 200 * time.Millisecond, Tick: 5 * time.Millisecond, Snapshot: 25}
 
 func jobOf(spec string) []byte {
-	return []byte(`{"id": "` + testApp + `", "user": "ann", "kind": "experiment", "env": {"DATA": "/d"}, "experiment": ` + spec + `}`)
+	return []byte(`{"id": "` + testApp + `", "user": "ann", "kind": "experiment", "env": {"DATA": "/d"}, "fencing": "strict", "experiment": ` + spec + `}`)
 }
 
 func launch(t *testing.T, fs *memFS, rm ResourceManager, spec string, attempt int, times Times, change ...func(*Env)) *running {
@@ -295,7 +295,7 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	if got := fs.get(t, "/user/ann/.hops/artifacts/"+strings.Repeat("ab", 32)+".zip"); string(got) != "zip" {
 		t.Errorf("uploaded package is %q", got)
 	}
-	if l := rm.asks[0].Launch; strings.Join(l.Argv, " ") != "python3 -m hops.executor" || l.Env["PYTHONPATH"] != "hops-sdk.zip" || l.Env["DATA"] != "/d" || l.Env["HOPS_EXPERIMENT_DIR"] != testDir {
+	if l := rm.asks[0].Launch; l.Fencing != rmpb.Fencing_FENCING_STRICT || strings.Join(l.Argv, " ") != "python3 -m hops.executor" || l.Env["PYTHONPATH"] != "hops-sdk.zip" || l.Env["DATA"] != "/d" || l.Env["HOPS_EXPERIMENT_DIR"] != testDir {
 		t.Errorf("launch %v", l)
 	}
 	// Retention: the newest and the best of each trial, nothing else is left.

@@ -59,14 +59,17 @@ class Refused(Exception):
 
 class Recorder:
     """Appends every acknowledgement that the trials got to the local file HOPS_RECORD, for those who want to check
-    later that nothing acknowledged was lost. Does nothing without that variable."""
+    later that nothing acknowledged was lost, and which container had which devices at that moment, so that they see
+    whether a device was ever in two of them. Does nothing without that variable."""
 
     def __init__(self):
         path = os.environ.get("HOPS_RECORD")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if path else None
+        self._gpus = [u for u in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if u]
 
     def __call__(self, **fact):
         if self._fd is not None:
+            fact.update(container=os.environ.get("HOPS_CONTAINER_ID", ""), gpus=self._gpus, time_ms=int(time.time() * 1000))
             os.write(self._fd, _wire.encode(fact) + b"\n")
 
 
