@@ -127,13 +127,13 @@ func (c *container) end() *Exit {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 3000 {
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("not within 10 s: %s", what)
+	t.Fatalf("not within 30 s: %s", what)
 }
 
 func (c *container) pidIn(file string) int {
