@@ -160,7 +160,7 @@ func (k *Cluster) lay() error {
 			f.ResourceManager = &config.ResourceManager{ID: "rm1", Data: dir, Reserve: reserve, Lease: 30 * time.Second}
 		})
 		add("nm1", func(f *config.File, dir string) {
-			f.NodeManager = &config.NodeManager{Work: dir, HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: c.GPUs}
+			f.NodeManager = &config.NodeManager{Work: dir, HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: c.GPUs, Isolation: "any"}
 			if f.NodeManager.GPUs == "" {
 				f.NodeManager.GPUs = "none"
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,15 +23,18 @@ func (s *Server) cluster() string {
 	return hex.EncodeToString(s.config.Secret.MAC("name of the cluster in containers")[:8])
 }
 
-// forgotten are the processes of containers that were started under this node's name in this cluster and are not in the work
+// forgottenProcesses tells two kinds of strangers apart. forgotten are the processes of containers that were started under this node's name in this cluster and are not in the work
 // directory: another work directory was configured, or this one was lost. Whoever started them has gone, because we have its
 // address. foreign are the processes of all other containers that are not ours: of node managers beside this one.
 func (s *Server) forgottenProcesses() (forgotten, foreign []supervisor.Process) {
 	_, port, _ := net.SplitHostPort(s.config.NodeID)
 	cluster := s.cluster()
 	for _, p := range supervisor.Carrying("HOPS_CONTAINER_ID") {
-		if c := s.find(nodemanager.ContainerID(p.Get("HOPS_CONTAINER_ID"))); c != nil && p.Get("HOPS_WORK_DIR") == filepath.Join(c.dir, "work") {
-			continue
+		if c := s.find(nodemanager.ContainerID(p.Get("HOPS_CONTAINER_ID"))); c != nil {
+			// By its id alone: the directory may have another name than when it was started.
+			if r, _, _ := c.view(); r.State != nodemanager.Complete {
+				continue
+			}
 		}
 		if p.Get("HOPS_CLUSTER") == cluster && p.Get("NM_HOST") == s.config.Host && p.Get("NM_PORT") == port {
 			forgotten = append(forgotten, p)

@@ -200,7 +200,7 @@ func (m *manager) set(change func()) {
 // until waits for a report that satisfies ok.
 func (m *manager) until(what string, ok func(*rmpb.NodeReport) bool) *rmpb.NodeReport {
 	m.t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		m.mu.Lock()
 		last, changed := m.last, m.changed
@@ -211,7 +211,7 @@ func (m *manager) until(what string, ok func(*rmpb.NodeReport) bool) *rmpb.NodeR
 		select {
 		case <-changed:
 		case <-deadline:
-			m.t.Fatalf("not reported within 15 s: %s; last report %v", what, last)
+			m.t.Fatalf("not reported within 30 s: %s; last report %v", what, last)
 		}
 	}
 }
@@ -442,13 +442,13 @@ func pidIn(t testing.TB, work string, container int, file string) int {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 3000 {
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("not within 10 s: %s", what)
+	t.Fatalf("not within 30 s: %s", what)
 }
 
 func TestContainerRunsFromOrderToOblivion(t *testing.T) {

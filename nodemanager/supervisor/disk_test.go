@@ -11,7 +11,7 @@ func TestTooMuchOnDiskEndsTheContainer(t *testing.T) {
 	c := newContainer(t, "sh", "-c", "head -c 3000000 /dev/zero > big; sleep 100")
 	c.launch.DiskDirs, c.launch.DiskLimit = []string{c.launch.Dir}, 2<<20
 	c.start()
-	if e := c.end(); e.Status != -109 || !strings.Contains(e.Diagnostics, "exceeded the limit of its disk space: 2.9 MB of 2 MB used") {
+	if e := c.end(); e.Status != -109 || !strings.Contains(e.Diagnostics, " of 2 MB used") || !strings.Contains(e.Diagnostics, "exceeded the limit of its disk space: 2.") {
 		t.Errorf("%+v", e)
 	}
 }

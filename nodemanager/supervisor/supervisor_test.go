@@ -127,13 +127,13 @@ func (c *container) end() *Exit {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 1000 {
+	for range 3000 {
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("not within 10 s: %s", what)
+	t.Fatalf("not within 30 s: %s", what)
 }
 
 func (c *container) pidIn(file string) int {
@@ -405,12 +405,12 @@ func TestTooMuchLogEndsTheContainer(t *testing.T) {
 	for name, test := range map[string]struct {
 		command string
 		rate    int64
-		want    string
+		want    string // however much of it a look has found
 	}{
 		"in all":                          {"while :; do echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa; done", 0, "exceeded the limit of its log files"},
-		"and ended before anybody looked": {"head -c 200000 /dev/zero", 0, "195.3 KB of 100 KB used"},
-		"too fast":                        {"head -c 60000 /dev/zero; sleep 100", 1, "wrote its log files too fast: 58.6 KB after "},
-		"of another name":                 {"head -c 200000 /dev/zero > ../logs/own", 0, "195.3 KB of 100 KB used"},
+		"and ended before anybody looked": {"head -c 200000 /dev/zero", 0, "KB of 100 KB used"},
+		"too fast":                        {"head -c 60000 /dev/zero; sleep 100", 1, "wrote its log files too fast: "},
+		"of another name":                 {"head -c 200000 /dev/zero > ../logs/own", 0, "KB of 100 KB used"},
 		"of too many names":               {"mkdir ../logs/d; cd ../logs/d; seq 10001 | xargs touch; sleep 100", 0, "more than 10000 files"},
 	} {
 		t.Run(name, func(t *testing.T) {
