@@ -243,18 +243,7 @@ func (l *logFile) stored(ctx context.Context) (closed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r, err := l.c.fs.Open(ctx, name)
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
-	if r.Size() <= l.offset {
-		return closed, nil
-	}
-	if _, err := r.Seek(l.offset, io.SeekStart); err != nil {
-		return false, err
-	}
-	n, err := io.Copy(l.w, r)
+	n, err := l.c.appendFrom(ctx, name, l.offset, l.w)
 	l.offset += n
 	return closed && err == nil, err
 }

@@ -89,7 +89,7 @@ func jobCommand() *cli.Command {
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "list jobs, newest first",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "state", Usage: "only those in `STATES`: pending, running, finished, failed, killed; with commas"},
+					&cli.StringFlag{Name: "state", Usage: "only those in `STATES`: pending, running, succeeded, failed, killed; with commas"},
 					&cli.StringFlag{Name: "of", Usage: "only those of `USER`"},
 					&cli.StringFlag{Name: "queue", Usage: "only those in `QUEUE`"},
 					&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Value: 50, Usage: "at most `NUMBER`; 0: all"},
@@ -311,13 +311,14 @@ const (
 	exitNotFound   = 127
 )
 
-// phase is the state of a job in one word: PENDING as long as nothing of it but its master runs for want of something.
+// phase is how far a job is in one word: PENDING as long as nothing of it but its master runs for want of something, then
+// RUNNING, and in the end SUCCEEDED, FAILED or KILLED.
 func phase(s client.JobStatus) string {
 	switch {
 	case s.Pending():
 		return "PENDING"
-	case s.State == rm.StateFinished && s.FinalStatus == rm.FinalFailed:
-		return "FAILED"
+	case s.State == rm.StateFinished:
+		return string(s.FinalStatus)
 	}
 	return string(s.State)
 }
@@ -388,7 +389,7 @@ func printID(c *cli.Context, id string, asJSON bool) error {
 
 // stateFilter is what --state names, as the resource manager's states.
 var stateFilter = map[string][]string{
-	"pending": {"ACCEPTED", "RUNNING"}, "running": {"RUNNING"}, "accepted": {"ACCEPTED"}, "finished": {"FINISHED"}, "failed": {"FAILED", "FINISHED"}, "killed": {"KILLED"},
+	"pending": {"ACCEPTED", "RUNNING"}, "running": {"RUNNING"}, "succeeded": {"FINISHED"}, "failed": {"FAILED", "FINISHED"}, "killed": {"KILLED"},
 }
 
 func listJobs(c *cli.Context) error {
@@ -436,7 +437,7 @@ func listJobs(c *cli.Context) error {
 	jobs := answer.Jobs
 	if len(states) > 0 {
 		jobs = slices.DeleteFunc(jobs, func(j client.JobStatus) bool {
-			return !slices.Contains(states, phase(j)) && !(j.State == rm.StateAccepted && slices.Contains(states, "ACCEPTED"))
+			return !slices.Contains(states, phase(j))
 		})
 	}
 	if n := c.Int("limit"); n > 0 {
