@@ -308,6 +308,22 @@ func (w *lineWriter) flush() {
 	}
 }
 
+// AwaitLogs waits until everything that the containers of an ended job have written is in the filesystem. It gives up when
+// ctx ends, or when it may not look.
+func (c *Client) AwaitLogs(ctx context.Context, id string) error {
+	job, err := c.jobs.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, k := range job.Containers {
+		if k.Started > 0 {
+			names = append(names, path.Join(k.LogDir, "stdout"), path.Join(k.LogDir, "stderr"))
+		}
+	}
+	return c.AwaitKept(ctx, &Followed{job, names})
+}
+
 // AwaitKept waits until all that was followed is in the filesystem: node managers copy logs while containers run, and the
 // last of them a moment after they have ended. It gives up when ctx ends, or when it may not look.
 func (c *Client) AwaitKept(ctx context.Context, f *Followed) error {

@@ -20,8 +20,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
-	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/internal/yaml"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -113,7 +113,7 @@ func jobCommand() *cli.Command {
 	}
 }
 
-// readDocument reads a YAML (or JSON) file into a value by way of JSON, whose names the value has.
+// readDocument reads a YAML (or JSON) file into a value with json tags. All that is wrong with it is told at once.
 func readDocument(name string, stdin io.Reader, into any) error {
 	var text []byte
 	var err error
@@ -125,16 +125,7 @@ func readDocument(name string, stdin io.Reader, into any) error {
 	if err != nil {
 		return err
 	}
-	asJSON, err := yaml.ToJSON(name, text)
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(strings.NewReader(string(asJSON)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
+	return yaml.UnmarshalJSON(name, text, into)
 }
 
 // logPatience is how long `hops job run` waits for the last of the logs to be in the filesystem.
@@ -404,7 +395,7 @@ func listJobs(c *cli.Context) error {
 			theirs, ok := stateFilter[word]
 			if !ok {
 				names := slices.Sorted(maps.Keys(stateFilter))
-				return fail(exitUsage, "--state: there is no state %q%s: %s", word, config.DidYouMean(word, names), strings.Join(names, ", "))
+				return fail(exitUsage, "--state: there is no state %q%s: %s", word, nearest.Hint(word, names), strings.Join(names, ", "))
 			}
 			states = append(states, strings.ToUpper(word))
 			query["state"] = append(query["state"], theirs...)

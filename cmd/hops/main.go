@@ -16,7 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/cmd/roles"
-	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/nearest"
 )
 
 // version is set at link time.
@@ -166,7 +166,7 @@ func unknownCommand(c *cli.Context) error {
 	for _, command := range commands {
 		names = append(names, command.Names()...)
 	}
-	return fail(exitUsage, "unknown command %q%s; `hops help` lists them", word, config.DidYouMean(word, names))
+	return fail(exitUsage, "unknown command %q%s; `hops help` lists them", word, nearest.Hint(word, names))
 }
 
 // outputFlag is -o of the commands that people script.
