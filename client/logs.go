@@ -243,18 +243,7 @@ func (l *logFile) stored(ctx context.Context) (closed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r, err := l.c.fs.Open(ctx, name)
-	if err != nil {
-		return false, err
-	}
-	defer r.Close()
-	if r.Size() <= l.offset {
-		return closed, nil
-	}
-	if _, err := r.Seek(l.offset, io.SeekStart); err != nil {
-		return false, err
-	}
-	n, err := io.Copy(l.w, r)
+	n, err := l.c.appendFrom(ctx, name, l.offset, l.w)
 	l.offset += n
 	return closed && err == nil, err
 }
@@ -317,6 +306,22 @@ func (w *lineWriter) flush() {
 		_, _ = w.s.Write(append(append(slices.Clone(w.prefix), w.rest...), '\n'))
 		w.rest = nil
 	}
+}
+
+// AwaitLogs waits until everything that the containers of an ended job have written is in the filesystem. It gives up when
+// ctx ends, or when it may not look.
+func (c *Client) AwaitLogs(ctx context.Context, id string) error {
+	job, err := c.jobs.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, k := range job.Containers {
+		if k.Started > 0 {
+			names = append(names, path.Join(k.LogDir, "stdout"), path.Join(k.LogDir, "stderr"))
+		}
+	}
+	return c.AwaitKept(ctx, &Followed{job, names})
 }
 
 // AwaitKept waits until all that was followed is in the filesystem: node managers copy logs while containers run, and the

@@ -63,6 +63,9 @@ func runStat(ctx context.Context, s *Shell, args []string) error {
 		}
 	}
 	return s.each(ctx, args, func(it item) error {
+		if s.json {
+			return s.encode(entryOf(it))
+		}
 		s.printf("%s\n", statFormat(format, it))
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -35,6 +36,9 @@ type Shell struct {
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
+	// Brief says what is wrong with a command line in a line or two, for people; otherwise the usage of all verbs follows, as
+	// Hadoop's shell has it.
+	Brief bool
 	// Progress is the terminal on which copies show how far they are; nil: they do not.
 	Progress io.Writer
 
@@ -48,6 +52,7 @@ type Shell struct {
 	errors     int
 	verb       string
 	meter      *meter
+	json       bool // -o json
 }
 
 type verb struct {
@@ -125,8 +130,14 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		s.printUsage()
 		return ExitUsage
 	}
+	if args[0] == "--help" || args[0] == "-h" {
+		args[0] = "help"
+	}
 	name := strings.TrimPrefix(args[0], "-")
 	v, ok := verbs[name]
+	if ok && len(args) > 1 && args[1] == "--help" {
+		args, name, v = []string{"help", name}, "help", verbs["help"]
+	}
 	if alias, deprecated := deprecatedVerbs[name]; deprecated {
 		instead := strings.Join(alias, " ")
 		if name == "rmr" {
@@ -137,6 +148,11 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		args = append(append([]string{args[0]}, alias[1:]...), args[1:]...)
 	}
 	if !ok {
+		if s.Brief {
+			near := nearest.Hint(name, Verbs())
+			fmt.Fprintf(s.Stderr, "%s: Unknown command%s; `hops fs -help` lists them\n", args[0], strings.Replace(near, "mean ", "mean -", 1))
+			return ExitUsage
+		}
 		fmt.Fprintf(s.Stderr, "%s: Unknown command\n", args[0])
 		s.printUsage()
 		return ExitUsage
@@ -158,6 +174,10 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 		s.out.Flush()
 		for line := range strings.SplitSeq(wrong.message, "\n") {
 			fmt.Fprintf(s.Stderr, "-%s: %s\n", name, line)
+		}
+		if s.Brief {
+			fmt.Fprintf(s.Stderr, "Usage: hops fs %s\n`hops fs -help %s` explains it\n", v.usage, strings.Trim(strings.Fields(v.usage)[0], "-"))
+			return ExitUsage
 		}
 		s.printUsage()
 		fmt.Fprintf(s.Stderr, "Usage: hadoop fs [generic options] %s\n", v.usage)
@@ -232,6 +252,11 @@ func (s *Shell) parse(v verb, args []string) ([]string, error) {
 				return nil, usageError{fmt.Sprintf("Illegal option -%s needs a value", option)}
 			}
 			s.options[option], args = args[0], args[1:]
+		case option == "o" && slices.Contains(listed, s.verb):
+			if len(args) == 0 || args[0] != "json" {
+				return nil, usageError{"-o wants json"}
+			}
+			s.json, args = true, args[1:]
 		case s.verb == "cp" && option[0] == 'p':
 			s.options["p"] = option[1:]
 		default:

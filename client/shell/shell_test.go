@@ -297,3 +297,37 @@ func TestChecksumFilesAreHadoops(t *testing.T) {
 		t.Errorf("%x", got)
 	}
 }
+
+func TestEveryOptionIsExplained(t *testing.T) {
+	for name, v := range verbs {
+		for _, o := range slices.Concat(v.flags, v.values) {
+			if optionText(name, o) == "" {
+				t.Errorf("-%s -%s is not explained", name, o)
+			}
+		}
+	}
+	for _, args := range [][]string{{"-help", "ls"}, {"-ls", "--help"}, {"ls", "--help"}} {
+		if status, out, _ := run(t, args...); status != ExitOK || !strings.Contains(out, "\n  -t               newest first\n") {
+			t.Errorf("%v: %d %s", args, status, out)
+		}
+	}
+	for _, arg := range []string{"--help", "-h", "-help"} {
+		if status, out, _ := run(t, arg); status != ExitOK || !strings.Contains(out, "-rmdir [--ignore-fail-on-non-empty]") {
+			t.Errorf("%v: %d", arg, status)
+		}
+	}
+}
+
+func TestPeopleGetShortErrorsOfUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"-lss /":       "-lss: Unknown command (did you mean -ls?); `hops fs -help` lists them\n",
+		"-ls -z /":     "-ls: Illegal option -z\nUsage: hops fs -ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]\n`hops fs -help ls` explains it\n",
+		"-ls -o xml /": "-ls: -o wants json\nUsage: hops fs -ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]\n`hops fs -help ls` explains it\n",
+	} {
+		var stderr bytes.Buffer
+		s := &Shell{Stdout: new(bytes.Buffer), Stderr: &stderr, Brief: true}
+		if status := s.Run(t.Context(), strings.Fields(args)); status != ExitUsage || stderr.String() != want {
+			t.Errorf("%s: %d %q, want %q", args, status, stderr.String(), want)
+		}
+	}
+}

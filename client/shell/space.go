@@ -50,11 +50,14 @@ func runDu(ctx context.Context, s *Shell, args []string) error {
 		args = []string{"."}
 	}
 	t := &table{}
-	if s.option("v") {
+	if s.option("v") && !s.json {
 		t.add("SIZE", "DISK_SPACE_CONSUMED_WITH_ALL_REPLICAS", "FULL_PATH_NAME")
 	}
 	one := func(it item) error {
 		sum, err := s.fs.ContentSummary(ctx, it.path)
+		if err == nil && s.json {
+			return s.encode(usage{it.shown, sum.Length, sum.SpaceConsumed})
+		}
 		if err == nil {
 			t.add(s.size(sum.Length), s.size(sum.SpaceConsumed), it.shown)
 		}
@@ -136,6 +139,15 @@ func (s *Shell) countTypes(ctx context.Context, types, args []string) error {
 }
 
 func runCount(ctx context.Context, s *Shell, args []string) error {
+	if s.json {
+		return s.each(ctx, args, func(it item) error {
+			sum, err := s.fs.ContentSummary(ctx, it.path)
+			if err != nil {
+				return err
+			}
+			return s.encode(counted{it.shown, sum.Directories, sum.Files, sum.Length, sum.SpaceConsumed, sum.Quota, sum.SpaceQuota})
+		})
+	}
 	if s.option("t") {
 		types, err := storageTypes(s.options["t"])
 		if err != nil {

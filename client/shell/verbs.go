@@ -101,7 +101,9 @@ func (s *Shell) describe(names []string, long bool) error {
 			return usageError{fmt.Sprintf("`%s': Unknown command", name)}
 		}
 		if long {
-			s.printf("%s :\n  %s\n\n", v.usage, v.description)
+			s.printf("%s :\n  %s\n", v.usage, v.description)
+			s.explain(strings.TrimPrefix(name, "-"), v)
+			s.printf("\n")
 		} else {
 			s.printf("Usage: hadoop fs [generic options] %s\n", v.usage)
 		}
@@ -134,6 +136,9 @@ func runLs(ctx context.Context, s *Shell, args []string) error {
 			}
 		})
 		return ctx.Err()
+	}
+	if s.json {
+		return s.lsJSON(ctx, args)
 	}
 	return s.each(ctx, args, func(it item) error {
 		if it.isDir() && !s.option("d") {
@@ -333,6 +338,9 @@ func runRm(ctx context.Context, s *Shell, args []string) error {
 		return usageError{"Not enough arguments: expected 1 but got 0"}
 	}
 	recursive := s.option("r") || s.option("R")
+	if err := s.lateOption(ctx, args); err != nil {
+		return err
+	}
 	var trash int64
 	if !s.option("skipTrash") && s.client != nil {
 		defaults, err := s.client.ServerDefaults(ctx)
@@ -366,6 +374,20 @@ func runRm(ctx context.Context, s *Shell, args []string) error {
 		s.printf("Deleted %s\n", it.shown)
 		return nil
 	})
+}
+
+// lateOption refuses to remove anything when a word behind the paths looks like an option and names nothing: somebody who
+// types -skipTrash last means something else than to remove for ever, or all but this. (Hadoop removes the rest.)
+func (s *Shell) lateOption(ctx context.Context, words []string) error {
+	for i, word := range words {
+		if i == 0 || !strings.HasPrefix(word, "-") {
+			continue
+		}
+		if found, err := s.glob(ctx, word); err != nil || len(found) == 0 {
+			return &pathError{path: word, text: "No such file or directory; nothing was removed: options stand before paths"}
+		}
+	}
+	return nil
 }
 
 // safelyLimit is hadoop.shell.safely.delete.limit.num.files.

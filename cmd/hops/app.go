@@ -55,6 +55,9 @@ func appCommand() *cli.Command {
 			confFlag(), userFlag(), outputFlag(),
 		},
 		Action: func(c *cli.Context) error {
+			if (c.IsSet("list") && c.Bool("list")) && (c.IsSet("status") || c.IsSet("kill")) || c.IsSet("status") && c.IsSet("kill") {
+				return fail(exitYarn, "app: give one of -list, -status ID and -kill ID")
+			}
 			cl, err := dial(c)
 			if err != nil {
 				return yarnError(err)

@@ -9,10 +9,9 @@ import (
 
 const bashCompletion = `# hops completion for bash. Load it with: source <(hops completion bash)
 _hops() {
-  local cur words
-  cur="${COMP_WORDS[COMP_CWORD]}"
-  words=$("${COMP_WORDS[@]:0:COMP_CWORD}" --generate-bash-completion 2>/dev/null | sed 's/:.*//')
-  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  local cur="${COMP_WORDS[COMP_CWORD]}"
+  mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" "${COMP_WORDS[@]:1:COMP_CWORD-1}" "$cur" --generate-bash-completion 2>/dev/null)
+  if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == */ ]]; then compopt -o nospace; fi
 }
 complete -o bashdefault -o default -F _hops hops
 `
@@ -20,15 +19,15 @@ complete -o bashdefault -o default -F _hops hops
 const zshCompletion = `#compdef hops
 # hops completion for zsh. Load it with: source <(hops completion zsh)
 _hops() {
-  local -a words_found
-  words_found=("${(@f)$("${words[@]:0:#words[@]-1}" --generate-bash-completion 2>/dev/null | sed 's/:.*//')}")
-  _describe 'values' words_found
+  local -a found
+  found=("${(@f)$("${words[1]}" "${(@)words[2,CURRENT-1]}" "${words[CURRENT]}" --generate-bash-completion 2>/dev/null)}")
+  compadd -Q -- "${found[@]}"
 }
 compdef _hops hops
 `
 
 const fishCompletion = `# hops completion for fish. Load it with: hops completion fish | source
-complete -c hops -f -a '(set -l t (commandline -opc); $t --generate-bash-completion 2>/dev/null | string replace -r ":.*" "")'
+complete -c hops -f -a '(set -l t (commandline -opc); $t (commandline -ct) --generate-bash-completion 2>/dev/null)'
 `
 
 func completionCommand() *cli.Command {

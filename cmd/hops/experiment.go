@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,28 +23,44 @@ import (
 func experimentCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "experiment",
-		Usage: "search hyperparameters with a Python function: run, list, show, best",
+		Usage: "search hyperparameters with a Python function: run, list, show, best, logs, stop",
 		Subcommands: []*cli.Command{
 			{
-				Name:  "run",
-				Usage: "run the study of a file",
-				Description: "hops experiment run -f study.yaml\n\n" +
-					"The study is YAML: entry (FILE.py:FUNCTION), space, optimizer, trials, executors, resources, ...\n" +
-					"as docs/reference/executor-protocol.md lists them, with queue and priority beside them.",
+				Name:      "run",
+				Usage:     "run the study of a file",
+				ArgsUsage: "[STUDY.yaml]",
+				Description: "hops experiment run study.yaml\n\n" +
+					"The study is YAML: name, entry (FILE.py:FUNCTION), space, optimizer, metric, direction, trials, executors,\n" +
+					"resources, env, ... as docs/how-to/studies.md describes them, with queue and priority beside them.\n" +
+					"Ctrl-C leaves the search running.",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Required: true, Usage: "study `FILE`"},
+					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "study `FILE`, - for standard input"},
+					pythonFlag(),
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
 					confFlag(), userFlag(), outputFlag(),
 				},
 				Action: runExperiment,
 			},
 			{
-				Name: "list", Aliases: []string{"ls"}, Usage: "list experiments",
-				Flags:  []cli.Flag{&cli.StringFlag{Name: "project", Usage: "only those of `PROJECT`"}, confFlag(), userFlag(), outputFlag()},
+				Name: "list", Aliases: []string{"ls"}, Usage: "list experiments, newest first",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "project", Usage: "only those of `PROJECT`"},
+					&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Usage: "at most `NUMBER`", DefaultText: "all"},
+					confFlag(), userFlag(), outputFlag(),
+				},
 				Action: listExperiments,
 			},
 			{Name: "show", Usage: "show the trials of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: showExperiment},
 			{Name: "best", Usage: "show the best trial of an experiment", ArgsUsage: "ID", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()}, Action: bestTrial},
+			{
+				Name: "logs", Usage: "print what the function has printed, of all trials or of one", ArgsUsage: "ID [TRIAL]",
+				Flags: []cli.Flag{
+					&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the experiment or the trial ends"},
+					confFlag(), userFlag(),
+				},
+				Action: experimentLogs,
+			},
+			{Name: "stop", Usage: "end experiments; what their trials found is kept", ArgsUsage: "ID ...", Flags: []cli.Flag{confFlag(), userFlag()}, Action: stopExperiments},
 		},
 	}
 }
@@ -54,6 +72,12 @@ func runExperiment(c *cli.Context) error {
 	}
 	var study client.Study
 	file := c.String("file")
+	switch {
+	case file == "" && c.NArg() == 1:
+		file = c.Args().First()
+	case file == "" || c.NArg() > 0:
+		return fail(exitUsage, "experiment run: name one study file: hops experiment run study.yaml")
+	}
 	if err := readDocument(file, c.App.Reader, &study); err != nil {
 		return &statusError{exitUsage, err}
 	}
@@ -65,6 +89,13 @@ func runExperiment(c *cli.Context) error {
 		if program, err = code.Pack(path + ":" + function); err != nil {
 			return &statusError{exitUsage, err}
 		}
+	}
+	if p := c.String("python"); p != "" {
+		env, _, err := python(p, study.Env)
+		if err != nil {
+			return err
+		}
+		study.Env = env
 	}
 	cl, err := dial(c)
 	if err != nil {
@@ -84,7 +115,7 @@ func runExperiment(c *cli.Context) error {
 	fmt.Fprintln(c.App.ErrWriter, id)
 	s, job, err := followExperiment(c, cl, id)
 	if c.Context.Err() != nil {
-		return &statusError{exitInterrupted, fmt.Errorf("%s goes on; end it with: hops job stop %s", id, id)}
+		return &statusError{exitInterrupted, fmt.Errorf("%s goes on; end it with: hops experiment stop %s", id, id)}
 	}
 	if err != nil {
 		return explain(err)
@@ -104,10 +135,18 @@ func runExperiment(c *cli.Context) error {
 
 // followExperiment prints a line when something changes, until the job has ended.
 func followExperiment(c *cli.Context, cl *client.Client, id string) (*controller.ExperimentStatus, client.JobStatus, error) {
-	last := ""
+	last, show := "", func(line string) { fmt.Fprintln(c.App.ErrWriter, line) }
+	if isTerminal(c.App.ErrWriter) { // one line, which changes
+		wide := 0
+		show = func(line string) {
+			fmt.Fprintf(c.App.ErrWriter, "\r%-*s", wide, line)
+			wide = len(line)
+		}
+		defer fmt.Fprintln(c.App.ErrWriter)
+	}
 	job, err := cl.Jobs().Wait(c.Context, id, func(j client.JobStatus) {
-		line := string(j.State)
-		if j.PendingReason != nil {
+		line := phase(j)
+		if j.PendingReason != nil && j.Pending() {
 			line += ": " + j.PendingReason.Text
 		}
 		if !j.Ended() {
@@ -128,7 +167,7 @@ func followExperiment(c *cli.Context, cl *client.Client, id string) (*controller
 			}
 		}
 		if line != last {
-			fmt.Fprintln(c.App.ErrWriter, line)
+			show(line)
 		}
 		last = line
 	})
@@ -152,6 +191,10 @@ func listExperiments(c *cli.Context) error {
 	list, err := cl.Experiments().List(c.Context, c.String("project"))
 	if err != nil {
 		return explain(err)
+	}
+	slices.SortFunc(list, func(a, b *controller.ExperimentStatus) int { return client.Newer(a.ID, b.ID) })
+	if n := c.Int("limit"); n > 0 {
+		list = list[:min(n, len(list))]
 	}
 	if asJSON {
 		return json.NewEncoder(c.App.Writer).Encode(list)
@@ -193,6 +236,59 @@ func showExperiment(c *cli.Context) error {
 		return json.NewEncoder(c.App.Writer).Encode(s)
 	}
 	return printTrials(c, s)
+}
+
+func experimentLogs(c *cli.Context) error {
+	if n := c.NArg(); n < 1 || n > 2 {
+		return fail(exitUsage, "%s: name an experiment and, if you like, one of its trials", c.Command.FullName())
+	}
+	var trial training.TrialID
+	if text := c.Args().Get(1); text != "" {
+		var err error
+		if trial, err = training.ParseTrialID(text); err != nil {
+			return &statusError{exitUsage, err}
+		}
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	err = cl.Experiments().Logs(c.Context, c.Args().First(), trial, c.Bool("follow"), c.App.Writer)
+	if c.Context.Err() != nil {
+		return &statusError{code: exitInterrupted}
+	}
+	return explain(err)
+}
+
+// stopExperiments asks the controllers to end their searches; one that waits in its queue is taken out of it.
+func stopExperiments(c *cli.Context) error {
+	if c.NArg() == 0 {
+		return fail(exitUsage, "%s: name the experiments", c.Command.FullName())
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	for _, id := range c.Args().Slice() {
+		job := strings.TrimSuffix(id, "_1")
+		s, err := cl.Jobs().Get(c.Context, job)
+		if err == nil && s.Ended() {
+			fmt.Fprintf(c.App.ErrWriter, "%s has ended already: %s\n", id, phase(s))
+			continue
+		}
+		if err == nil {
+			_, err = cl.Jobs().Raw(c.Context, http.MethodPost, "/proxy/"+url.PathEscape(job)+"/v1/experiments/"+url.PathEscape(cl.Experiments().ID(job))+"/stop", nil)
+			if answer, ok := errors.AsType[*client.Error](err); ok && (answer.Status == 404 || answer.Status == 502 || answer.Status == 503) {
+				err = cl.Jobs().Stop(c.Context, job)
+			}
+		}
+		if err != nil {
+			return explain(fmt.Errorf("%s: %w", id, err))
+		}
+	}
+	return nil
 }
 
 func printTrials(c *cli.Context, s *controller.ExperimentStatus) error {

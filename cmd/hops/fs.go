@@ -33,15 +33,9 @@ func fsCommand() *cli.Command {
 
 // fsMain is `hops fs`. Its exit statuses are Hadoop's.
 func fsMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[len(args)-1] == "--generate-bash-completion" {
-		for _, name := range shell.Verbs() {
-			fmt.Fprintf(stdout, "-%s\n", name)
-		}
-		return shell.ExitOK
-	}
 	s := &shell.Shell{Stdin: stdin, Stdout: stdout, Stderr: stderr, Dial: dialShell}
 	if isTerminal(stderr) {
-		s.Progress = stderr
+		s.Progress, s.Brief = stderr, true
 	}
 	return s.Run(ctx, args)
 }

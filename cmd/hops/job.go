@@ -20,8 +20,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client"
-	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/internal/yaml"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -91,7 +91,7 @@ func jobCommand() *cli.Command {
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "list jobs, newest first",
 				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "state", Usage: "only those in `STATES`: pending, running, finished, failed, killed; with commas"},
+					&cli.StringFlag{Name: "state", Usage: "only those in `STATES`: pending, running, succeeded, failed, killed; with commas"},
 					&cli.StringFlag{Name: "of", Usage: "only those of `USER`"},
 					&cli.StringFlag{Name: "queue", Usage: "only those in `QUEUE`"},
 					&cli.IntFlag{Name: "limit", Aliases: []string{"n"}, Value: 50, Usage: "at most `NUMBER`; 0: all"},
@@ -115,7 +115,7 @@ func jobCommand() *cli.Command {
 	}
 }
 
-// readDocument reads a YAML (or JSON) file into a value by way of JSON, whose names the value has.
+// readDocument reads a YAML (or JSON) file into a value with json tags. All that is wrong with it is told at once.
 func readDocument(name string, stdin io.Reader, into any) error {
 	var text []byte
 	var err error
@@ -127,16 +127,7 @@ func readDocument(name string, stdin io.Reader, into any) error {
 	if err != nil {
 		return err
 	}
-	asJSON, err := yaml.ToJSON(name, text)
-	if err != nil {
-		return err
-	}
-	d := json.NewDecoder(strings.NewReader(string(asJSON)))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return nil
+	return yaml.UnmarshalJSON(name, text, into)
 }
 
 // logPatience is how long `hops job run` waits for the last of the logs to be in the filesystem.
@@ -316,13 +307,14 @@ const (
 	exitNotFound   = 127
 )
 
-// phase is the state of a job in one word: PENDING as long as nothing of it but its master runs for want of something.
+// phase is how far a job is in one word: PENDING as long as nothing of it but its master runs for want of something, then
+// RUNNING, and in the end SUCCEEDED, FAILED or KILLED.
 func phase(s client.JobStatus) string {
 	switch {
 	case s.Pending():
 		return "PENDING"
-	case s.State == rm.StateFinished && s.FinalStatus == rm.FinalFailed:
-		return "FAILED"
+	case s.State == rm.StateFinished:
+		return string(s.FinalStatus)
 	}
 	return string(s.State)
 }
@@ -393,7 +385,7 @@ func printID(c *cli.Context, id string, asJSON bool) error {
 
 // stateFilter is what --state names, as the resource manager's states.
 var stateFilter = map[string][]string{
-	"pending": {"ACCEPTED", "RUNNING"}, "running": {"RUNNING"}, "accepted": {"ACCEPTED"}, "finished": {"FINISHED"}, "failed": {"FAILED", "FINISHED"}, "killed": {"KILLED"},
+	"pending": {"ACCEPTED", "RUNNING"}, "running": {"RUNNING"}, "succeeded": {"FINISHED"}, "failed": {"FAILED", "FINISHED"}, "killed": {"KILLED"},
 }
 
 func listJobs(c *cli.Context) error {
@@ -408,7 +400,7 @@ func listJobs(c *cli.Context) error {
 			theirs, ok := stateFilter[word]
 			if !ok {
 				names := slices.Sorted(maps.Keys(stateFilter))
-				return fail(exitUsage, "--state: there is no state %q%s: %s", word, config.DidYouMean(word, names), strings.Join(names, ", "))
+				return fail(exitUsage, "--state: there is no state %q%s: %s", word, nearest.Hint(word, names), strings.Join(names, ", "))
 			}
 			states = append(states, strings.ToUpper(word))
 			query["state"] = append(query["state"], theirs...)
@@ -441,7 +433,7 @@ func listJobs(c *cli.Context) error {
 	jobs := answer.Jobs
 	if len(states) > 0 {
 		jobs = slices.DeleteFunc(jobs, func(j client.JobStatus) bool {
-			return !slices.Contains(states, phase(j)) && !(j.State == rm.StateAccepted && slices.Contains(states, "ACCEPTED"))
+			return !slices.Contains(states, phase(j))
 		})
 	}
 	if n := c.Int("limit"); n > 0 {

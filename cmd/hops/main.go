@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/cmd/roles"
-	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/nearest"
 )
 
 // version is set at link time.
@@ -47,6 +48,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if code, ok := early(ctx, args, stdin, stdout, stderr); ok {
 		return code
 	}
+	if len(args) > 2 && args[1] == "help" && (args[2] == "fs" || args[2] == "dfs") {
+		return fsMain(ctx, append([]string{"-help"}, args[3:]...), stdin, stdout, stderr)
+	}
+	if len(args) > 2 && args[1] == "help" { // the library's leaves out what is below a command
+		args = append(append([]string{args[0]}, args[2:]...), "--help")
+	}
 	app := newApp(stdin, stdout, stderr)
 	err := app.RunContext(ctx, flagsFirst(app, args))
 	if err == nil {
@@ -55,7 +62,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var status *statusError
 	if !errors.As(err, &status) {
 		status = &statusError{code: exitFailed, err: err}
-		if strings.HasPrefix(err.Error(), "flag provided but not defined") || strings.Contains(err.Error(), "Required flag") {
+		if strings.Contains(err.Error(), "Required flag") {
 			status.code = exitUsage
 		}
 		if isNoCluster(err) {
@@ -94,10 +101,17 @@ func early(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	if len(args) < 2 {
 		return 0, false
 	}
+	if args[len(args)-1] == completionFlag {
+		complete(ctx, args[1:len(args)-1], stdout)
+		return 0, true
+	}
 	if status, ok := roles.Container(ctx, args[1:], stderr); ok {
 		return status, true
 	}
 	switch args[1] {
+	case "--version", "-version", "-v":
+		fmt.Fprintf(stdout, "hops %s\n", version)
+		return 0, true
 	case "fs", "dfs":
 		return fsMain(ctx, args[2:], stdin, stdout, stderr), true
 	}
@@ -110,7 +124,6 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Usage:                  "a platform for training models: files, GPUs, experiments",
 		Version:                version,
 		HideVersion:            true,
-		EnableBashCompletion:   true,
 		Suggest:                true,
 		UseShortOptionHandling: true,
 		// Values hold commas: -D hadoop.proxyuser.hue.hosts=a,b
@@ -149,12 +162,64 @@ func prepare(command *cli.Command) {
 			return cli.ShowSubcommandHelp(c)
 		}
 	}
+	if action := command.Action; action != nil && command.ArgsUsage == "" && len(command.Subcommands) == 0 && !command.SkipFlagParsing {
+		command.Action = func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fail(exitUsage, "%s takes no argument: %q", c.Command.HelpName, c.Args().First())
+			}
+			return action(c)
+		}
+	}
 	for _, sub := range command.Subcommands {
 		prepare(sub)
 	}
 }
 
-func usageError(_ *cli.Context, err error, _ bool) error { return &statusError{exitUsage, err} }
+// The wordings of the library, whose words are Go's.
+var (
+	unknownOption = regexp.MustCompile(`^flag provided but not defined: -+(.+)$`)
+	wrongValue    = regexp.MustCompile(`^invalid value (".*") for flag -([^:]+): (.*)$`)
+	noValue       = regexp.MustCompile(`^flag needs an argument: -+(.+)$`)
+)
+
+// usageError says what is wrong with the options of a command line.
+func usageError(c *cli.Context, err error, _ bool) error {
+	text := err.Error()
+	if m := unknownOption.FindStringSubmatch(text); m != nil {
+		name, _, _ := strings.Cut(m[1], "=")
+		var names []string
+		command := "hops"
+		flags := c.App.Flags
+		if c.Command != nil && len(c.Command.Flags) > 0 {
+			flags, command = c.Command.Flags, c.Command.HelpName
+		}
+		for _, f := range flags {
+			names = append(names, f.Names()...)
+		}
+		near := nearest.Hint(name, names)
+		near = strings.Replace(near, "mean ", "mean "+dashes(strings.TrimSuffix(strings.TrimPrefix(near, " (did you mean "), "?)")), 1)
+		return fail(exitUsage, "unknown option %s%s%s; `%s --help` lists them", dashes(name), name, near, command)
+	}
+	if m := wrongValue.FindStringSubmatch(text); m != nil {
+		what := m[3]
+		if strings.HasPrefix(what, "parse error") || strings.Contains(what, "strconv") {
+			what = "is not a whole number"
+		}
+		return fail(exitUsage, "%s%s: %s %s", dashes(m[2]), m[2], m[1], what)
+	}
+	if m := noValue.FindStringSubmatch(text); m != nil {
+		return fail(exitUsage, "%s%s needs a value", dashes(m[1]), m[1])
+	}
+	return &statusError{exitUsage, err}
+}
+
+// dashes stand before an option.
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-"
+	}
+	return "--"
+}
 
 func unknownCommand(c *cli.Context) error {
 	word := c.Args().First()
@@ -166,7 +231,7 @@ func unknownCommand(c *cli.Context) error {
 	for _, command := range commands {
 		names = append(names, command.Names()...)
 	}
-	return fail(exitUsage, "unknown command %q%s; `hops help` lists them", word, config.DidYouMean(word, names))
+	return fail(exitUsage, "unknown command %q%s; `hops help` lists them", word, nearest.Hint(word, names))
 }
 
 // outputFlag is -o of the commands that people script.

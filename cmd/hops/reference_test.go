@@ -43,7 +43,7 @@ Made from the program itself by ` + "`go test ./cmd/hops -run TestCommandReferen
 | exit status | native commands | fs | app, node, logs |
 | --- | --- | --- | --- |
 | 0 | done; with waiting: the job succeeded | done | done |
-| 1 | failed | an operation failed; -test: no | |
+| 1 | failed; job run without --detach: the status of the job's program, whatever it is | an operation failed; -test: no | |
 | 2 | wrong words or values | | |
 | 3 | no server answers | | |
 | 4 | denied | | |

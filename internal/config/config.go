@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -185,19 +184,16 @@ func Load(path string) (*File, error) {
 
 // Parse reads and validates the text of the file called name.
 func Parse(name string, text []byte) (*File, error) {
-	var tree any
-	if err := yaml.Unmarshal(name, text, &tree); err != nil {
-		return nil, err
-	}
-	if err := unknownKeys("", tree, reflect.TypeFor[File]()); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
 	f := &File{}
-	if err := yaml.Unmarshal(name, text, f); err != nil {
+	err := yaml.UnmarshalStrict(name, text, f)
+	if wrong, ok := errors.AsType[*yaml.Mistakes](err); err != nil && (!ok || wrong.Hides()) {
 		return nil, err
 	}
-	if err := f.Validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if invalid := f.Validate(); invalid != nil {
+		err = errors.Join(err, fmt.Errorf("%s: %w", name, invalid))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return f, nil
 }
@@ -366,56 +362,4 @@ func (f *File) Validate() error {
 // DefaultQueues is a root with the one child default.
 func DefaultQueues() Queues {
 	return Queues{"root": {Children: Queues{"default": {Capacity: "100%"}}}}
-}
-
-// unknownKeys walks a parsed document along the type it is meant for.
-func unknownKeys(where string, node any, t reflect.Type) error {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch node := node.(type) {
-	case map[string]any:
-		switch t.Kind() {
-		case reflect.Struct:
-			known := map[string]reflect.Type{}
-			var names []string
-			for f := range t.Fields() {
-				if name := f.Tag.Get("yaml"); name != "" {
-					known[name] = f.Type
-					names = append(names, name)
-				}
-			}
-			for key, child := range node {
-				ft, ok := known[key]
-				if !ok {
-					return fmt.Errorf("unknown key %s%s", join(where, key), DidYouMean(key, names))
-				}
-				if err := unknownKeys(join(where, key), child, ft); err != nil {
-					return err
-				}
-			}
-		case reflect.Map:
-			for key, child := range node {
-				if err := unknownKeys(join(where, key), child, t.Elem()); err != nil {
-					return err
-				}
-			}
-		}
-	case []any:
-		if t.Kind() == reflect.Slice {
-			for i, child := range node {
-				if err := unknownKeys(fmt.Sprintf("%s[%d]", where, i), child, t.Elem()); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func join(where, key string) string {
-	if where == "" {
-		return key
-	}
-	return where + "." + key
 }

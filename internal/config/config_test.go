@@ -111,3 +111,19 @@ func TestPropertiesRoundTrip(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 }
+
+func TestMistakesOfAllKindsAreToldTogether(t *testing.T) {
+	_, err := Parse("hops.yaml", []byte("clustre: {name: x}\nnamenode: {dta: /x}\ncluster: {nam: y}\n"))
+	for _, want := range []string{
+		"hops.yaml: line 1: unknown key clustre (did you mean cluster?)", "hops.yaml: line 2: unknown key namenode.dta (did you mean data?)",
+		"hops.yaml: line 3: unknown key cluster.nam (did you mean name?)", "cluster.name is missing",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error = %v, want %q among others", err, want)
+		}
+	}
+	_, err = Parse("hops.yaml", []byte("namenode: {dead_after: 10}\n"))
+	if err == nil || !strings.Contains(err.Error(), "line 1: namenode.dead_after: 10 is not a duration") {
+		t.Errorf("error = %v", err)
+	}
+}

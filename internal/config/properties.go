@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -157,7 +158,7 @@ func (p *Properties) Set(name, value string) error {
 	for _, known := range properties {
 		names = append(names, known.name)
 	}
-	return fmt.Errorf("unknown property %s%s", name, DidYouMean(name, append(names, proxyUser+"USER.hosts")))
+	return fmt.Errorf("unknown property %s%s", name, nearest.Hint(name, append(names, proxyUser+"USER.hosts")))
 }
 
 func (p *Properties) setProxy(name, rest, value string) error {
@@ -181,7 +182,7 @@ func (p *Properties) setProxy(name, rest, value string) error {
 	case "users":
 		rule.Users = list
 	default:
-		return fmt.Errorf("unknown property %s%s", name, DidYouMean(what, []string{"hosts", "groups", "users"}))
+		return fmt.Errorf("unknown property %s%s", name, nearest.Hint(what, []string{"hosts", "groups", "users"}))
 	}
 	p.ProxyUsers = maps.Clone(p.ProxyUsers)
 	if p.ProxyUsers == nil {

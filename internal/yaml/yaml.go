@@ -29,11 +29,6 @@ const (
 // Unmarshal decodes the text of the file called name into a value. Keys that the value does not have are ignored.
 func Unmarshal(name string, text []byte, into any) error { return decode(name, text, into) }
 
-// UnmarshalStrict is Unmarshal that refuses keys that the value does not have.
-func UnmarshalStrict(name string, text []byte, into any) error {
-	return decode(name, text, into, yaml.Strict())
-}
-
 // ToJSON turns the text of the file called name into JSON.
 func ToJSON(name string, text []byte) ([]byte, error) {
 	if _, err := parse(name, text); err != nil {
@@ -86,11 +81,11 @@ func (l *Lines) Of(path string) (line int) {
 	return line
 }
 
-func decode(name string, text []byte, into any, options ...yaml.DecodeOption) error {
+func decode(name string, text []byte, into any) error {
 	if _, err := parse(name, text); err != nil {
 		return err
 	}
-	return guard(name, func() error { return yaml.UnmarshalWithOptions(text, into, options...) })
+	return guard(name, func() error { return yaml.Unmarshal(text, into) })
 }
 
 // parse refuses what the decoder would not end with.

@@ -2,8 +2,11 @@ package yaml
 
 import (
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 type config struct {
@@ -20,7 +23,7 @@ func TestErrorsAreOneLineWithTheFilesName(t *testing.T) {
 	deep := "list: " + strings.Repeat("[", maxDepth+1)
 	for name, test := range map[string]struct{ text, want string }{
 		"a panic of the library":      {panics, "x.yaml: "},
-		"an unknown key":              {"name: a\nnam: b\n", "x.yaml: line 2: unknown field"},
+		"an unknown key":              {"name: a\nnam: b\n", "x.yaml: line 2: unknown key nam (did you mean name?)"},
 		"a type":                      {"name: a\nsize: {a: b}\n", "x.yaml: line 2: "},
 		"syntax":                      {"name: [", "x.yaml: line 1: "},
 		"too long":                    {strings.Repeat("#", maxBytes+1), "x.yaml: 1048577 bytes, the most that is read is 1048576"},
@@ -37,10 +40,61 @@ func TestErrorsAreOneLineWithTheFilesName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := UnmarshalStrict("x.yaml", []byte(test.text), new(config))
-			if err == nil || !strings.HasPrefix(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			if err == nil || !strings.HasPrefix(err.Error(), test.want) || !named(err) {
 				t.Errorf("got %.300v, want %s", err, test.want)
 			}
 		})
+	}
+}
+
+// named reports whether an error is of one line, or of one line per mistake, each with the file's name.
+func named(err error) bool {
+	lines := strings.Split(err.Error(), "\n")
+	if _, several := errors.AsType[*Mistakes](err); !several && len(lines) > 1 {
+		return false
+	}
+	return !slices.ContainsFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "x.yaml: ") })
+}
+
+func TestAllMistakesAreToldAtOnceWithTheirLines(t *testing.T) {
+	type inner struct {
+		Memory string        `yaml:"memory" json:"memory"`
+		Wait   time.Duration `yaml:"wait" json:"-"`
+		GPUs   int           `yaml:"gpus" json:"gpus"`
+	}
+	type embedded struct {
+		Trials int `json:"trials"`
+	}
+	type document struct {
+		embedded
+		Command   []string          `yaml:"command" json:"command"`
+		Resources inner             `yaml:"resources" json:"resources"`
+		Env       map[string]string `yaml:"env" json:"env"`
+		Share     float64           `yaml:"share" json:"share"`
+		On        bool              `yaml:"on" json:"on"`
+	}
+	text := "comand: [true]\nresources:\n  memroy: 1GiB\n  wait: 10\n  gpus: two\ncommand: python3 x.py\nenv: [A]\nshare: half\non: 7\n"
+	want := []string{
+		"f: line 1: unknown key comand (did you mean command?)",
+		"f: line 3: unknown key resources.memroy (did you mean memory?)",
+		"f: line 4: resources.wait: 10 is not a duration (examples: 90s, 5m, 2h)",
+		`f: line 5: resources.gpus: "two" stands where a whole number is wanted`,
+		`f: line 6: command: "python3 x.py" stands where a list, as [python3, x.py], is wanted`,
+		"f: line 7: env: a list stands where keys with values is wanted",
+		`f: line 8: share: "half" stands where a number is wanted`,
+		"f: line 9: on: 7 stands where true or false is wanted",
+	}
+	err := UnmarshalStrict("f", []byte(text), new(document))
+	if err == nil || err.Error() != strings.Join(want, "\n") {
+		t.Errorf("%v", err)
+	}
+	var d document
+	if err := UnmarshalJSON("f", []byte("trials: 3\ncommand: [a]\nresources: {gpus: 2}\n"), &d); err != nil || d.Trials != 3 || d.Resources.GPUs != 2 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	err = UnmarshalJSON("f", []byte("trails: 3\ncommand: [1]\nresources: {wait: 1s}\n"), &d)
+	if err == nil || err.Error() != "f: line 1: unknown key trails (did you mean trials?)\nf: line 2: command[0]: 1 stands where a text, in quotes, is wanted\nf: line 3: unknown key resources.wait" {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -80,7 +134,7 @@ func FuzzUnmarshal(f *testing.F) {
 		var c config
 		var tree any
 		for _, err := range []error{UnmarshalStrict("x.yaml", text, &c), Unmarshal("x.yaml", text, &tree)} {
-			if err != nil && (!strings.HasPrefix(err.Error(), "x.yaml: ") || strings.Contains(err.Error(), "\n")) {
+			if err != nil && !named(err) {
 				t.Errorf("error %q", err)
 			}
 		}

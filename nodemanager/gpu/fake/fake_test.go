@@ -84,7 +84,7 @@ func TestMistakesInAFileNameTheLine(t *testing.T) {
 		{"xid: 79", "xid: -1", "line 9: xid"},
 		{"xid: 79", "reason: none", "line 9: the line changes nothing"},
 		{"  - uuid: GPU-c", "  - minor: -3\n    uuid: GPU-c", "line 5: minor -3"},
-		{"model: Simulated A10", "modell: Simulated A10", "line 6: unknown field"},
+		{"model: Simulated A10", "modell: Simulated A10", "line 6: unknown key gpus[2].modell (did you mean model?)"},
 		{"script:", "script: [", "gpus.yaml: line "},
 		{"xid: 79", "xid: seventy-nine", "gpus.yaml: line 9: "},
 	} {

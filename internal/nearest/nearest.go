@@ -1,9 +1,10 @@
-package config
+// Package nearest suggests known names in place of mistyped ones.
+package nearest
 
 import "fmt"
 
-// DidYouMean suggests the known name nearest to a mistyped one, if any is near.
-func DidYouMean(name string, known []string) string {
+// Hint suggests the known name nearest to a mistyped one, if any is near.
+func Hint(name string, known []string) string {
 	best, distance := "", len(name)/2+1
 	for _, k := range known {
 		if d := editDistance(name, k); d < distance {
