@@ -100,7 +100,11 @@ func (s *story) step() error {
 		s.writers[id] = w
 	case s.r.IntN(12) == 0:
 		delete(s.promises, id)
-		return s.Delete(metadata.Block{ID: metadata.BlockID(id), Generation: rep.Block.Generation})
+		remove := s.Delete
+		if s.r.IntN(2) == 0 {
+			remove = s.Discard
+		}
+		return remove(metadata.Block{ID: metadata.BlockID(id), Generation: rep.Block.Generation})
 	case s.r.IntN(3) == 0: // block recovery
 		rep, err := s.InitRecovery(metadata.Block{ID: metadata.BlockID(id), Generation: rep.Block.Generation}, gen)
 		if err != nil {

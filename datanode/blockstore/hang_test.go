@@ -33,9 +33,12 @@ func (h *hangingFS) wait(name string) {
 	}
 }
 
-func (h *hangingFS) Remove(name string) error                 { h.wait(name); return h.FS.Remove(name) }
-func (h *hangingFS) Rename(a, b string) error                 { h.wait(a); return h.FS.Rename(a, b) }
-func (h *hangingFS) Usage(name string) (vfs.Usage, error)     { h.wait(name); return h.FS.Usage(name) }
+func (h *hangingFS) Remove(name string) error { h.wait(name); return h.FS.Remove(name) }
+
+func (h *hangingFS) Rename(a, b string) error { h.wait(a); return h.FS.Rename(a, b) }
+
+func (h *hangingFS) Usage(name string) (vfs.Usage, error) { h.wait(name); return h.FS.Usage(name) }
+
 func (h *hangingFS) hang(on bool)                             { h.mu.Lock(); h.hangs = on; h.mu.Unlock() }
 func (h *hangingFS) ReadDir(name string) ([]vfs.Entry, error) { return h.FS.ReadDir(name) }
 
