@@ -342,6 +342,49 @@ func TestDatanodeComesBackIntoThePipeline(t *testing.T) {
 	}
 }
 
+// A flush whose context ends while a datanode is taken back leaves a pipeline through which nothing has been sent again:
+// what is written next must not go out ahead of it.
+func TestCallCutShortWhileADatanodeComesBackLeavesNoGap(t *testing.T) {
+	c, client := newCluster(t, 3)
+	w := create(t, client, "/f")
+	data := pattern(300_000)
+	write(t, w, data[:100_000])
+	if err := w.Hflush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := 0
+	c.mu.Lock()
+	c.before = func(method string, _ *hrpc.Call) error {
+		if method == "getAdditionalDatanode" {
+			if asked++; asked == 2 { // the first one found nobody else
+				cancel()
+			}
+		}
+		return nil
+	}
+	c.mu.Unlock()
+	c.nodes[0].set(func() {
+		for conn := range c.nodes[0].conns {
+			conn.Close()
+		}
+	})
+	write(t, w, data[100_000:100_500])
+	within(t, "flush", func() {
+		if err := w.Hflush(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+	write(t, w, data[100_500:])
+	within(t, "close", func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	sameBytes(t, "stored", c.content("/f"), data)
+}
+
 // A pipeline is never silent for long: not while nothing is written, and not while a producer is waited for.
 func TestIdlePipelineHasHeartbeats(t *testing.T) {
 	c, client := newCluster(t, 1)

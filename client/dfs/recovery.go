@@ -308,11 +308,15 @@ func (b *blockWriter) takeBack(ctx context.Context) (bool, error) {
 	for _, node := range back {
 		b.returned = append(b.returned, node.GetId().GetDatanodeUuid())
 	}
-	if err := b.addNode(ctx, excluded); err != nil {
-		return false, b.without(ctx, err)
+	err := b.addNode(ctx, excluded)
+	if err == nil {
+		b.stop()
+		return true, nil
 	}
-	b.stop()
-	return true, nil
+	if err = b.without(ctx, err); err != nil {
+		b.stop() // it is up, but the queue has not been sent through it: what follows would leave a gap
+	}
+	return false, err
 }
 
 // without decides what becomes of the block now that no datanode takes the place of a failed one.

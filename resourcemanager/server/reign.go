@@ -105,12 +105,13 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 				r.nodes[n.ID] = &softNode{heard: now}
 			}
 		}
+		known := len(r.nodes) // from here on nodes may register
 		s.reign.Store(r)
 		if ctx.Err() != nil {
 			s.reign.Store(nil)
 			return
 		}
-		s.log.Info("leading", "term", r.term, "epoch", r.epoch, "nodes", len(r.nodes))
+		s.log.Info("leading", "term", r.term, "epoch", r.epoch, "nodes", known)
 		s.readyOnce.Do(func() { close(s.ready) })
 		kick(r.wake)
 		wg.Go(r.schedule)
