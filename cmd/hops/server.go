@@ -88,6 +88,7 @@ func runServer(c *cli.Context) error {
 		}
 		p.Add(parts...)
 	}
+	p.Add(b.Awaited())
 	return p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.Writer, "%s ready in %.1fs\n", strings.Join(roleNames, ", "), time.Since(started).Seconds())
 	})

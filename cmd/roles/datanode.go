@@ -45,5 +45,6 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	b.awaited = append(b.awaited, s.Ready())
 	return append(audit, program.Part{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}), nil
 }

@@ -33,6 +33,7 @@ type Server struct {
 	sessions []*session
 	transfer *transfer.Server
 	trust    *trust
+	stranger *security.Stranger
 	scrub    *scrub.Scrubber
 	clients  *clients
 	peers    peers
@@ -68,6 +69,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}),
 		recovers: newCrew("recover", recoverWorkers),
+		stranger: &security.Stranger{Secret: cfg.Secret, Logger: cfg.Logger},
 	}
 	s.store, err = blockstore.Open(blockstore.Config{
 		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,

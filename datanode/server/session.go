@@ -181,12 +181,14 @@ func (n *session) register(ctx context.Context) (time.Duration, error) {
 		Volumes: n.volumes(), Incarnation: n.incarnation,
 	})
 	if err != nil {
+		n.stranger.Tried(n.addr, err)
 		back := pb.FromStatus(err)
 		if _, kinded := errors.AsType[*metadata.Error](back); !kinded && status.Code(err) == codes.FailedPrecondition {
 			return 0, fatal{fmt.Errorf("namenode %s refuses this datanode: %s", n.addr, status.Convert(err).Message())}
 		}
 		return 0, fmt.Errorf("register: %w", back)
 	}
+	n.stranger.Tried(n.addr, nil)
 	if err := n.store.Join(answer.ClusterId, answer.BlockPool); err != nil {
 		if errors.Is(err, datanode.ErrVolumeOwner) {
 			return 0, fatal{fmt.Errorf("namenode %s: %w", n.addr, err)}
