@@ -64,6 +64,7 @@ func runServer(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	b.Path = c.String("config")
 	p := program.Program{Logger: logger}
 	names := map[string]struct {
 		configured bool

@@ -30,6 +30,8 @@ import (
 type Builder struct {
 	// File is the whole configuration.
 	File *config.File
+	// Path is where File was read from; datanodes follow its list of namenodes. Empty: nothing is followed.
+	Path string
 	// Bootstrap makes a new cluster.
 	Bootstrap bool
 	// Executable is the hops program, which containers are started with.
