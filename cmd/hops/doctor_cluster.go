@@ -142,6 +142,16 @@ func findings(role string, servers []*server) []finding {
 	return found
 }
 
+// namenodePages are the HTTP addresses of the namenodes of a client's configuration.
+func namenodePages(conf *dfs.HadoopConf) (addresses []string) {
+	for _, name := range slices.Sorted(maps.Keys(conf.Properties)) {
+		if strings.HasPrefix(name, "dfs.namenode.http-address") {
+			addresses = append(addresses, conf.Properties[name])
+		}
+	}
+	return addresses
+}
+
 func examineCluster(c *cli.Context) []finding {
 	cl, err := dial(c)
 	if isNoCluster(err) {
@@ -153,10 +163,8 @@ func examineCluster(c *cli.Context) []finding {
 	defer cl.Close()
 	var namenodes, managers []*server
 	if conf, err := hadoopConf(c.String("conf")); err == nil {
-		for _, name := range slices.Sorted(maps.Keys(conf.Properties)) {
-			if strings.HasPrefix(name, "dfs.namenode.http-address") {
-				namenodes = append(namenodes, &server{role: "namenode", address: conf.Properties[name]})
-			}
+		for _, address := range namenodePages(conf) {
+			namenodes = append(namenodes, &server{role: "namenode", address: address})
 		}
 	}
 	for _, address := range cl.ResourceManagers() {
