@@ -85,6 +85,7 @@ type Manager struct {
 	membership uint64 // counts changes of which nodes live where
 
 	counts counts
+	lost   lostSet // complete blocks that are missing or corrupt
 	needs  [priorities]queue
 	tidy   queue // blocks with surplus or odd replicas
 	stray  queue // orphans, on the leader
@@ -183,7 +184,7 @@ func (m *Manager) Reset() {
 		m.toOrphans(id, b)
 	}
 	m.blocks = map[metadata.BlockID]*block{}
-	m.counts = counts{}
+	m.counts, m.lost = counts{}, lostSet{}
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil
