@@ -75,7 +75,8 @@ type Manager struct {
 	orphans map[metadata.BlockID][]odd
 
 	nodes      map[namenode.NodeID]*node
-	order      []*node // by registration, for replayable walks
+	forgotten  map[namenode.NodeID]struct{} // given up for good by an operator
+	order      []*node                      // by registration, for replayable walks
 	candidates []*placement.Candidate
 	volumes    []*volume // indexed by place
 	unreported int       // live nodes that have not reported in full and are waited for

@@ -8,10 +8,9 @@ import (
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	pb "github.com/gohops/hops/namenode/api/v1"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
-
-	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
 // lostFiles asks as Hadoop's CorruptFileBlockIterator does: with the cookie of the answer before, until one has no files.
