@@ -20,12 +20,12 @@ import (
 func datanodeCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "datanode",
-		Usage:       "the datanodes: list",
+		Usage:       "the datanodes: list, forget",
 		Description: "docs/how-to/datanodes.md shows how a datanode is added, stopped for a while, and removed.",
 		Subcommands: []*cli.Command{{
 			Name: "list", Aliases: []string{"ls"}, Usage: "which are live, stale or dead, their volumes, space and blocks",
 			Flags: []cli.Flag{confFlag(), outputFlag()}, Action: listDatanodes,
-		}},
+		}, datanodeForgetCommand()},
 	}
 }
 
