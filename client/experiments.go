@@ -34,6 +34,9 @@ type Experiments struct{ c *Client }
 // Submit checks a study, stores its program (nil: the entry can be imported on the nodes) and submits it. It returns the
 // job's id.
 func (e *Experiments) Submit(ctx context.Context, study Study, program *code.Artifact) (string, error) {
+	if err := MaySubmit(); err != nil { // before anything is stored
+		return "", err
+	}
 	if program != nil {
 		uri, err := e.store(ctx, program)
 		if err != nil {

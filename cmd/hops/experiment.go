@@ -97,6 +97,9 @@ func runExperiment(c *cli.Context) error {
 		}
 		study.Env = env
 	}
+	if err := client.MaySubmit(); err != nil {
+		return &statusError{exitDenied, err}
+	}
 	cl, err := dial(c)
 	if err != nil {
 		return err

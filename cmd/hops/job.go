@@ -195,6 +195,9 @@ func runJob(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := client.MaySubmit(); err != nil {
+		return &statusError{exitDenied, err}
+	}
 	with := c.StringSlice("with")
 	if len(with) > 0 && job.Workdir != "" {
 		return fail(exitUsage, "--with: the job of %s has a workdir already", c.String("file"))
