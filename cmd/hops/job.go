@@ -24,6 +24,7 @@ import (
 	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/internal/yaml"
 	rm "github.com/gohops/hops/resourcemanager"
+	rmjob "github.com/gohops/hops/resourcemanager/job"
 )
 
 // explain gives an error of a client its exit status.
@@ -115,8 +116,9 @@ func jobCommand() *cli.Command {
 	}
 }
 
-// readDocument reads a YAML (or JSON) file into a value with json tags. All that is wrong with it is told at once.
-func readDocument(name string, stdin io.Reader, into any) error {
+// readDocument reads a YAML (or JSON) file into values with json tags, all of it into each. All that is wrong with it for the
+// first is told at once.
+func readDocument(name string, stdin io.Reader, into ...any) error {
 	var text []byte
 	var err error
 	if name == "-" { // one byte more than may be read: not half a document
@@ -127,7 +129,12 @@ func readDocument(name string, stdin io.Reader, into any) error {
 	if err != nil {
 		return err
 	}
-	return yaml.UnmarshalJSON(name, text, into)
+	for _, v := range into {
+		if err := yaml.UnmarshalJSON(name, text, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // logPatience is how long `hops job run` waits for the last of the logs to be in the filesystem.
@@ -137,7 +144,8 @@ const logPatience = 5 * time.Second
 func document(c *cli.Context) (client.Job, error) {
 	var job client.Job
 	if f := c.String("file"); f != "" {
-		if err := readDocument(f, c.App.Reader, &job); err != nil {
+		var kinds rmjob.Spec // has a kind for every key, where client.Job has text
+		if err := readDocument(f, c.App.Reader, &kinds, &job); err != nil {
 			return job, &statusError{exitUsage, err}
 		}
 	}
