@@ -35,6 +35,9 @@ type Config struct {
 	User string
 	// Logger is told what the filesystem's client does beside answering; default slog.Default().
 	Logger *slog.Logger
+	// Waiting, if not nil, is called when a call has been waiting for a server for a second and goes on waiting, with the
+	// reason. It must not block.
+	Waiting func(why error)
 }
 
 // Client is a client of one cluster. It is safe for concurrent use.
@@ -82,6 +85,9 @@ func New(config Config) (*Client, error) {
 	if config.Logger != nil {
 		fs.Logger = config.Logger
 	}
+	if config.Waiting != nil {
+		fs.Waiting = config.Waiting
+	}
 	var err error
 	if c.fs, err = dfs.New(*fs); err != nil {
 		return nil, err
@@ -105,7 +111,7 @@ func New(config Config) (*Client, error) {
 			return nil, fmt.Errorf("resource manager %q is not an http address", m)
 		}
 	}
-	c.rest = newREST(managers, c.fs.User())
+	c.rest = newREST(managers, c.fs.User(), config.Waiting)
 	c.jobs = &Jobs{c.rest}
 	c.study = &Experiments{c}
 	return c, nil

@@ -42,10 +42,11 @@ type rest struct {
 	http      *http.Client
 	active    atomic.Int32
 	reached   atomic.Bool // some server has answered
+	waiting   func(error) // may be nil
 }
 
-func newREST(addresses []string, user string) *rest {
-	return &rest{addresses: addresses, user: user, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+func newREST(addresses []string, user string, waiting func(error)) *rest {
+	return &rest{addresses: addresses, user: user, waiting: waiting, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
 }
 
 // target is a path with the user's name.
@@ -62,6 +63,7 @@ func (r *rest) target(address, path string) string {
 const (
 	patience        = 10 * time.Second
 	refusedPatience = time.Second
+	waitingAfter    = time.Second
 )
 
 // call makes one request, which may be repeated: connections that are refused or break, also in the middle of an answer,
@@ -113,6 +115,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 	}
 	began := time.Now()
 	pause := 20 * time.Millisecond
+	told := false
 	for {
 		var problem error
 		refused := 0
@@ -160,6 +163,10 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 		}
 		if time.Since(began) > limit {
 			return fmt.Errorf("%w: %w", ErrUnreachable, problem)
+		}
+		if !told && r.waiting != nil && time.Since(began) > waitingAfter {
+			told = true
+			r.waiting(fmt.Errorf("%w: %w", ErrUnreachable, problem))
 		}
 		select {
 		case <-ctx.Done():

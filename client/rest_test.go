@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -84,6 +86,27 @@ func TestRefusalsAreNotTriedAgain(t *testing.T) {
 		if !ok || e.Status != c.status || e.Error() != c.want || len(*seen) != 1 {
 			t.Errorf("%d %s: %v after %d requests, want %q", c.status, c.text, err, len(*seen), c.want)
 		}
+	}
+}
+
+// A caller who asked for it hears why a call takes long, once.
+func TestACallThatWaitsSaysSo(t *testing.T) {
+	var told atomic.Int32
+	jobs, _ := manager(t, func(w http.ResponseWriter, _ *http.Request) {
+		if told.Load() == 0 {
+			says(503, `{"title": "Service Unavailable", "detail": "nobody leads"}`)(w, nil)
+			return
+		}
+		says(200, `{"id": "application_1_0001", "state": "RUNNING"}`)(w, nil)
+	})
+	jobs.rest.waiting = func(why error) {
+		if !errors.Is(why, ErrUnreachable) || !strings.Contains(why.Error(), "nobody leads") {
+			t.Errorf("waits for %v", why)
+		}
+		told.Add(1)
+	}
+	if _, err := jobs.Get(context.Background(), "application_1_0001"); err != nil || told.Load() != 1 {
+		t.Errorf("told %d times: %v", told.Load(), err)
 	}
 }
 

@@ -104,8 +104,8 @@ func (c *Client) store(ctx context.Context, dir, name string, r io.Reader) error
 	}
 	if err != nil {
 		w.Abort()
-	} else {
-		err = w.Close()
+	} else if err = w.Close(); err != nil {
+		w.Abort()
 	}
 	if err == nil {
 		err = c.fs.RenameStrict(ctx, temporary, name)

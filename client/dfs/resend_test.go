@@ -146,3 +146,62 @@ func TestEndAcknowledgedByABrokenPipeline(t *testing.T) {
 		t.Errorf("%d pipelines were made", n)
 	}
 }
+
+// A Close that fails leaves the file open; Abort has the namenode close it then too.
+func TestAbortAfterAFailedClose(t *testing.T) {
+	c, client := newCluster(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	w, err := client.Create(ctx, "/f", CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, w, pattern(1000))
+	cancel()
+	if err := w.Close(); !errors.Is(err, context.Canceled) {
+		t.Errorf("close: %v", err)
+	}
+	w.Abort()
+	w.Abort()
+	if n := c.count("recoverLease"); n != 1 {
+		t.Errorf("the namenode was asked %d times to close the file", n)
+	}
+	w = create(t, client, "/g")
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	w.Abort()
+	if n := c.count("recoverLease"); n != 1 {
+		t.Error("a file that is closed was given up")
+	}
+}
+
+// Within bounds the opening, not the Writer.
+func TestWithin(t *testing.T) {
+	c, client := newCluster(t, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	open := func(life context.Context) (*Writer, error) {
+		return client.Create(life, "/f", CreateOptions{Overwrite: true})
+	}
+	w, err := Within(ctx, open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	write(t, w, pattern(1000))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sameBytes(t, "stored", c.content("/f"), pattern(1000))
+	if w, err := Within(ctx, open); w != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	if w, err := Within(ctx, func(life context.Context) (*Writer, error) { // which ends when all is done
+		w, err := open(life)
+		cancel()
+		<-life.Done()
+		return w, err
+	}); w != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that ends meanwhile: %v", err)
+	}
+}

@@ -54,7 +54,8 @@ const (
 // whole, ReadFrom in pieces.
 //
 // The context that a Writer was opened with lives with it: when it ends, so do the calls that wait, and all later ones fail
-// with its error. Abort has to be called then too, if others should not wait for the lease to run out.
+// with its error. Abort has to be called then too, if others should not wait for the lease to run out. Within is for who
+// wants to bound the opening only.
 type Writer struct {
 	c           *Client
 	path        string
@@ -68,6 +69,7 @@ type Writer struct {
 	turn       turn
 	err        error // why the writer is of no more use
 	closed     bool
+	settled    bool                         // finished or given up: nothing is left to do
 	block      *blockWriter                 // being written
 	last       *hadooppb.ExtendedBlockProto // finished before it
 	exclude    []*hadooppb.DatanodeInfoProto
@@ -178,6 +180,24 @@ func (c *Client) newWriter(ctx context.Context, w *Writer) *Writer {
 	c.leases.add(w)
 	context.AfterFunc(w.life, w.abandon)
 	return w
+}
+
+// Within calls open, which creates a file or appends to one with the context it is given, and ends that context when ctx
+// ends while open runs. From then on the Writer lives until Close or Abort, whatever becomes of ctx.
+func Within(ctx context.Context, open func(life context.Context) (*Writer, error)) (*Writer, error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	w, err := open(life)
+	if !stop() && err == nil {
+		w.Abort()
+		err = ctx.Err()
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	context.AfterFunc(w.life, end)
+	return w, nil
 }
 
 // AppendOptions say how a file is gone on with.
@@ -481,20 +501,22 @@ func (w *Writer) Close() error {
 	if err := w.complete(w.life); err != nil {
 		return w.fail(err)
 	}
+	w.settled = true
 	w.end()
 	return nil
 }
 
 // Abort gives the file up without finishing it: what datanodes have acknowledged may remain. It asks the namenode to
-// close the file, so that others need not wait for the lease to run out.
+// close the file, so that others need not wait for the lease to run out. After a Close that succeeded it does nothing,
+// after one that failed it does that.
 func (w *Writer) Abort() {
 	w.kill()
 	w.turn.wait()
 	defer w.turn.give()
-	if w.closed {
+	if w.settled {
 		return
 	}
-	w.closed = true
+	w.closed, w.settled = true, true
 	_ = w.fail(fmt.Errorf("write %s: aborted", w.path))
 	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()

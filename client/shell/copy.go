@@ -216,12 +216,12 @@ func (s *Shell) putStream(ctx context.Context, r io.Reader, to *place, target it
 	if !stop() {
 		err = ctx.Err() // what the writer says of it is noise
 	}
+	if err == nil {
+		err = w.Close()
+	}
 	if err != nil {
 		w.Abort()
 		_, _ = to.fs.Delete(context.WithoutCancel(ctx), name, false)
-		return err
-	}
-	if err := w.Close(); err != nil {
 		return err
 	}
 	s.meter.file()
@@ -633,5 +633,9 @@ func runAppend(ctx context.Context, s *Shell, args []string) error {
 			return fmt.Errorf("%s: %w", dst.shown, err)
 		}
 	}
-	return w.Close()
+	if err := w.Close(); err != nil {
+		w.Abort() // after the context has ended, the file would stay open
+		return err
+	}
+	return nil
 }

@@ -116,7 +116,7 @@ func dial(c *cli.Context) (*client.Client, error) {
 	if err != nil && (c.String("conf") != "" || os.Getenv("HOPS_RM") == "") {
 		return nil, err
 	}
-	return client.New(client.Config{ConfDir: dir, User: c.String("user"), Logger: clientLogger(c.App.ErrWriter)})
+	return client.New(client.Config{ConfDir: dir, User: c.String("user"), Logger: clientLogger(c.App.ErrWriter), Waiting: waiting(c.App.ErrWriter)})
 }
 
 // hadoopConf is the configuration of the cluster, as the filesystem's client needs it.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 
@@ -33,7 +34,10 @@ func fsCommand() *cli.Command {
 
 // fsMain is `hops fs`. Its exit statuses are Hadoop's.
 func fsMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	s := &shell.Shell{Stdin: stdin, Stdout: stdout, Stderr: stderr, Dial: dialShell}
+	dial := func(uri string, properties map[string]string) (*dfs.Client, string, error) {
+		return dialShell(uri, properties, stderr)
+	}
+	s := &shell.Shell{Stdin: stdin, Stdout: stdout, Stderr: stderr, Dial: dial}
 	if isTerminal(stderr) {
 		s.Progress, s.Brief = stderr, true
 	}
@@ -41,7 +45,7 @@ func fsMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr 
 }
 
 // dialShell finds the filesystem of a URI, by default the one that is configured.
-func dialShell(uri string, properties map[string]string) (*dfs.Client, string, error) {
+func dialShell(uri string, properties map[string]string, stderr io.Writer) (*dfs.Client, string, error) {
 	file, dir := properties["-conf"], ""
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		file, dir = "", file
@@ -70,13 +74,28 @@ func dialShell(uri string, properties map[string]string) (*dfs.Client, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	location.Config.Logger = clientLogger(os.Stderr)
+	location.Config.Logger = clientLogger(stderr)
+	location.Config.Waiting = waiting(stderr)
 	client, err := dfs.New(location.Config)
 	authority := location.Authority
 	if authority == "" {
 		authority = location.Config.Namenodes[0]
 	}
 	return client, "hdfs://" + authority, err
+}
+
+// waiting tells a person at a terminal, once, why a command says nothing: in a script it would be in the way of what the
+// command itself says, so there it is nil.
+func waiting(stderr io.Writer) func(why error) {
+	if !isTerminal(stderr) {
+		return nil
+	}
+	var once sync.Once
+	return func(why error) {
+		once.Do(func() { // in place of the line of a copy, if there is one
+			fmt.Fprintf(stderr, "\r\x1b[Kwaiting for the cluster, Ctrl-C ends it: %v\n", why)
+		})
+	}
 }
 
 // clientLogger is for what the client does beside answering: a datanode that is left for another one. Hadoop's variable

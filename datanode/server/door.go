@@ -239,6 +239,7 @@ func (d *doorRequest) create() error {
 		return err
 	}
 	if err := out.Close(); err != nil {
+		out.Abort()
 		return err
 	}
 	address := d.q["namenoderpcaddress"]
@@ -254,12 +255,14 @@ func (d *doorRequest) create() error {
 
 // append writes the body behind the end of a file; what arrived before a client broke off stays.
 func (d *doorRequest) append() error {
-	out, err := d.c.Append(d.r.Context(), d.path)
+	// The request's context ends when the client breaks off.
+	out, err := dfs.Within(d.r.Context(), func(life context.Context) (*dfs.Writer, error) { return d.c.Append(life, d.path) })
 	if err != nil {
 		return err
 	}
 	copyErr := d.copyBody(out)
 	if err := errors.Join(copyErr, out.Close()); err != nil {
+		out.Abort() // does nothing if Close has succeeded
 		return err
 	}
 	allow(d.w, "POST")

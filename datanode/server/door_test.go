@@ -386,6 +386,30 @@ func TestBrokenUploadLeavesNoFile(t *testing.T) {
 	})
 }
 
+func TestBrokenAppendKeepsWhatCame(t *testing.T) {
+	d, ns := doorCluster(t)
+	resp, text := ask(t, d, "PUT", "/log?op=CREATE&user.name=ann", strings.NewReader("begun "))
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("create: %d %s", resp.StatusCode, text)
+	}
+	nc, err := net.Dial("tcp", d.cfg.HTTP.Addr().String())
+	check(t, err)
+	_, err = fmt.Fprintf(nc, "POST %s/log?op=APPEND&user.name=ann HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\nsome more", webhdfsPrefix)
+	check(t, err)
+	holder := func() string {
+		ns.mu.Lock()
+		defer ns.mu.Unlock()
+		return ns.files["/log"].holder
+	}
+	within(t, "the append has begun", func() bool { return holder() != "" })
+	check(t, nc.(*net.TCPConn).CloseWrite())
+	within(t, "the file is closed", func() bool { return holder() == "" })
+	nc.Close()
+	if _, text = ask(t, d, "GET", "/log?op=OPEN&user.name=ann", nil); text != "begun some more" {
+		t.Errorf("the file has %q", text)
+	}
+}
+
 func TestClientDatanodeProtocol(t *testing.T) {
 	d, _ := doorCluster(t)
 	c, err := hrpc.Dial(t.Context(), d.cfg.IPC.Addr().String(), hrpc.DialConfig{Protocol: clientDatanodeProtocol, User: "ann"})

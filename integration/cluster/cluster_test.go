@@ -10,6 +10,7 @@ import (
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/training/controller"
 )
 
 func TestMain(m *testing.M) { Main(m) }
@@ -80,5 +81,45 @@ func TestAClusterOfThreeNamenodesOutlivesItsLeaderAndADatanode(t *testing.T) {
 	})
 	if live, err := fs.Datanodes(ctx, dfs.LiveDatanodes); err != nil || len(live) != 3 {
 		t.Errorf("%d datanodes, %v", len(live), err)
+	}
+}
+
+// The controller of an experiment that is killed writes the end into the journal that it has open.
+func TestJournalOutlivesTheContextOfItsOpening(t *testing.T) {
+	k := Start(t, Config{})
+	client := k.Client("").FS()
+	fs := controller.DFS(client)
+	open := map[string]func(context.Context) (controller.FileWriter, error){
+		"create": func(ctx context.Context) (controller.FileWriter, error) { return fs.Create(ctx, "/tmp/journal", false) },
+		"append": func(ctx context.Context) (controller.FileWriter, error) { return fs.Append(ctx, "/tmp/journal") },
+	}
+	want := ""
+	for _, how := range []string{"create", "append"} {
+		ctx, cancel := context.WithTimeout(t.Context(), Patience)
+		w, err := open[how](ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Write([]byte(how + " begun\n"))
+		if err == nil {
+			err = w.Hflush(ctx)
+		}
+		cancel()
+		if err == nil {
+			_, err = w.Write([]byte(how + " ended\n"))
+		}
+		if err == nil {
+			err = w.Hsync(t.Context())
+		}
+		if err == nil {
+			err = w.Close()
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", how, err)
+		}
+		want += how + " begun\n" + how + " ended\n"
+	}
+	if got, err := client.ReadFile(t.Context(), "/tmp/journal"); err != nil || string(got) != want {
+		t.Errorf("the journal is %q: %v", got, err)
 	}
 }

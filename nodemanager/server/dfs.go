@@ -55,18 +55,11 @@ const logReplication = 2
 
 // OpenLog opens a log with a context that bounds the opening only: a Writer lives with the one that it is made with.
 func (d distributed) OpenLog(ctx context.Context, name string) (LogFile, error) {
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, end)
-	w, err := d.openLog(life, name)
-	if !stop() && err == nil {
-		w.Abort()
-		err = ctx.Err()
-	}
+	w, err := dfs.Within(ctx, func(life context.Context) (*dfs.Writer, error) { return d.openLog(life, name) })
 	if err != nil {
-		end()
 		return nil, err
 	}
-	return logWriter{w, end}, nil
+	return logWriter{w}, nil
 }
 
 // openLog appends to what is there. A file that a node manager left open when it was killed is taken away from it; that
@@ -94,19 +87,6 @@ func (d distributed) openLog(ctx context.Context, name string) (*dfs.Writer, err
 	return d.client.Create(ctx, name, dfs.CreateOptions{Mode: logFileMode, Replication: min(logReplication, defaults.Replication)})
 }
 
-type logWriter struct {
-	*dfs.Writer
-	end context.CancelFunc // of the Writer's context
-}
-
-func (w logWriter) Close() error {
-	defer w.end()
-	return w.Writer.Close()
-}
-
-func (w logWriter) Abort() {
-	w.Writer.Abort()
-	w.end()
-}
+type logWriter struct{ *dfs.Writer }
 
 func (w logWriter) Flush(ctx context.Context) error { return w.Hflush(ctx) }

@@ -12,7 +12,8 @@ import (
 	"github.com/gohops/hops/metadata"
 )
 
-// FS is what the controller needs of the cluster's filesystem. Errors wrap metadata's kinds.
+// FS is what the controller needs of the cluster's filesystem. Errors wrap metadata's kinds. The contexts of Create and
+// Append bound the opening only: what is open is written to the end although the controller has to stop.
 type FS interface {
 	// Mkdirs makes a directory and those above it; one that is there is fine.
 	Mkdirs(ctx context.Context, path string) error
@@ -54,7 +55,9 @@ func (d dfsFS) Mkdirs(ctx context.Context, path string) error {
 }
 
 func (d dfsFS) Create(ctx context.Context, path string, overwrite bool) (FileWriter, error) {
-	w, err := d.c.Create(ctx, path, dfs.CreateOptions{Overwrite: overwrite, Parents: true})
+	w, err := dfs.Within(ctx, func(life context.Context) (*dfs.Writer, error) {
+		return d.c.Create(life, path, dfs.CreateOptions{Overwrite: overwrite, Parents: true})
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +65,7 @@ func (d dfsFS) Create(ctx context.Context, path string, overwrite bool) (FileWri
 }
 
 func (d dfsFS) Append(ctx context.Context, path string) (FileWriter, error) {
-	w, err := d.c.Append(ctx, path)
+	w, err := dfs.Within(ctx, func(life context.Context) (*dfs.Writer, error) { return d.c.Append(life, path) })
 	if err != nil {
 		return nil, err
 	}
@@ -144,6 +147,7 @@ func writeFile(ctx context.Context, f FS, path string, data []byte) error {
 		return err
 	}
 	if err := w.Close(); err != nil {
+		w.Abort()
 		return err
 	}
 	return f.Replace(ctx, tmp, path)
