@@ -172,10 +172,10 @@ func (ns *Namespace) letDeadGo() {
 	ns.deadDirty = 0
 }
 
-// modified sets the modification time of a directory, as an entry came or went. HDFS only raises it: a clock that was ahead
-// once would stop it there.
+// modified raises the modification time of a directory, as an entry came or went. As in HDFS it never falls, so that one
+// that was set into the future, by a user or by a clock that was ahead, stays until somebody sets it again.
 func (ns *Namespace) modified(dir *inode) {
-	if ns.meta.now != dir.mtime {
+	if ns.meta.now > dir.mtime {
 		ns.touch(dir)
 		dir.mtime = ns.meta.now
 	}

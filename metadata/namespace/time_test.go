@@ -36,6 +36,9 @@ func TestClockThatWasWrongOnce(t *testing.T) {
 				t.Errorf("the lease is over: %v, %+v", r.Err, r.Expired)
 			}
 			w.do(super, create("/d/b", "w2"))
+			if name == "ahead" { // the modification time of a directory never falls by itself
+				w.do(super, &logpb.SetTimes{Target: to("/d"), Mtime: int64(w.now), Atime: -1})
+			}
 			for _, path := range []string{"/d", "/d/b"} {
 				if st, err := w.ns.Stat(super, path); err != nil || st.MTime != w.now {
 					t.Errorf("%s was changed at %v, %v; it is %d", path, st, err, w.now)

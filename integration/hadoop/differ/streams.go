@@ -22,10 +22,11 @@ func hold(ctx context.Context, s *Side, o Operation) (string, error) {
 		return "", err
 	}
 	var w *dfs.Writer
+	life := context.WithoutCancel(ctx) // of a writer that outlives its operation
 	if o.flag("append") {
-		w, err = c.Append(ctx, o.text("src"))
+		w, err = c.Append(life, o.text("src"))
 	} else {
-		w, err = c.Create(ctx, o.text("src"), dfs.CreateOptions{Overwrite: true, Replication: 1, BlockSize: o.number("blocksize")})
+		w, err = c.Create(life, o.text("src"), dfs.CreateOptions{Overwrite: true, Replication: 1, BlockSize: o.number("blocksize")})
 	}
 	if err != nil {
 		return "", err
