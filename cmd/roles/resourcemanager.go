@@ -3,6 +3,7 @@ package roles
 import (
 	"path/filepath"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -46,6 +47,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		Minimum: rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum: rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
 		Logs:    server.DFSLogs(b.filesystem), Executable: b.Executable,
+		LogTree: server.DFSLogTree(func() (*dfs.Client, error) { return b.filesystem("") }), LogRetention: own.LogRetention,
 		Environment: server.Environment{
 			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},

@@ -122,7 +122,9 @@ type ResourceManager struct {
 	MinimumAllocation Size `yaml:"minimum_allocation"`
 	// MaximumAllocation is the most that one container may ask for; what is left out is bounded by the nodes alone.
 	MaximumAllocation Allocation `yaml:"maximum_allocation"`
-	Queues            Queues     `yaml:"queues"`
+	// LogRetention is how long the logs of a job are kept in the filesystem after its end. Default 168h, a week.
+	LogRetention time.Duration `yaml:"log_retention"`
+	Queues       Queues        `yaml:"queues"`
 }
 
 // Allocation is an amount of each resource.
@@ -304,6 +306,10 @@ func (f *File) Validate() error {
 		r.Lease = cmp.Or(r.Lease, time.Minute)
 		if r.Lease < time.Second || r.Lease > 24*time.Hour {
 			wrong("resourcemanager.lease: %v is not between 1s and 24h", r.Lease)
+		}
+		r.LogRetention = cmp.Or(r.LogRetention, 7*24*time.Hour)
+		if r.LogRetention < time.Hour {
+			wrong("resourcemanager.log_retention: %v is less than 1h; to keep logs for good say 876000h", r.LogRetention)
 		}
 		r.MinimumAllocation = cmp.Or(r.MinimumAllocation, 128<<20)
 		if r.MinimumAllocation < 1<<20 {

@@ -36,7 +36,7 @@ func TestWholeFile(t *testing.T) {
 	}
 	r := f.ResourceManager
 	if q := r.Queues["root"].Children; !q["default"].Stopped || q["research"].Stopped || q["research"].ACLAdminister[0] != "eve" ||
-		r.MinimumAllocation != 256<<20 || r.MaximumAllocation != (Allocation{Memory: 16 << 30, GPUs: 8}) || r.Lease != time.Minute {
+		r.MinimumAllocation != 256<<20 || r.MaximumAllocation != (Allocation{Memory: 16 << 30, GPUs: 8}) || r.Lease != time.Minute || r.LogRetention != 7*24*time.Hour {
 		t.Errorf("resource manager %+v", r)
 	}
 	p := f.HadoopProperties()
@@ -58,6 +58,7 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"bad size":             {"60GiB", "60XiB", "is not a size"},
 		"hardly any log":       {"2GiB", "2k", "nodemanager.log_limit: 2KiB would end containers"},
 		"lease too short":      {"minimum_allocation: 256MiB", "lease: 10ms", "resourcemanager.lease: 10ms is not between 1s and 24h"},
+		"logs kept too short":  {"minimum_allocation: 256MiB", "log_retention: 1m", "resourcemanager.log_retention: 1m0s is less than 1h"},
 		"no allocation":        {"256MiB", "1k", "minimum_allocation: 1024 bytes are less than 1MiB"},
 		"too little at most":   {"memory: 16GiB", "memory: 1MiB", "maximum_allocation.memory is below"},
 		"bad volume type":      {"type: SSD", "type: TAPE", `"TAPE" is none of DISK`},

@@ -50,6 +50,10 @@ type Config struct {
 	Logs rest.Logs
 	// LogRoot is the directory of the file system under which node managers put logs; default /logs.
 	LogRoot string
+	// LogRetention is how long the logs of an application are kept after its end; default a week. LogTree removes them; nil:
+	// they are kept for ever.
+	LogRetention time.Duration
+	LogTree      LogTree
 	// Executable is the path of the hops program on node managers, for "am" and "controller".
 	Executable string
 	// CommandMaster and ExperimentMaster are what masters get; defaults 256 MiB and 512 MiB with one vcore.
@@ -117,6 +121,9 @@ func (c *Config) check() error {
 	}
 	if c.LogRoot == "" {
 		c.LogRoot = "/logs"
+	}
+	if c.LogRetention <= 0 {
+		c.LogRetention = 7 * 24 * time.Hour
 	}
 	if c.CommandMaster.IsZero() {
 		c.CommandMaster = rm.Resource{Memory: 256 * rm.MiB, VCores: 1}

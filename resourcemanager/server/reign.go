@@ -118,6 +118,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		kick(r.wake)
 		wg.Go(r.schedule)
 		wg.Go(r.watch)
+		wg.Go(r.sweep)
 	})
 	return func() {
 		cancel()

@@ -228,7 +228,7 @@ func (c *controller) run(ctx context.Context) error {
 	c.fleet.epoch = registration.GetEpoch()
 	var containers []string
 	for _, k := range registration.GetContainers() {
-		c.fleet.add(k)
+		c.fleet.add(k, 0)
 		containers = append(containers, k.GetContainerId())
 	}
 	spec, doc, err := c.specification()

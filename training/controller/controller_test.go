@@ -295,6 +295,9 @@ func TestSearchSurvivesKilledExecutorsAndControllers(t *testing.T) {
 	if got := fs.get(t, "/user/ann/.hops/artifacts/"+strings.Repeat("ab", 32)+".zip"); string(got) != "zip" {
 		t.Errorf("uploaded package is %q", got)
 	}
+	if n := rm.asks[0].Count; n != 4 {
+		t.Errorf("the first ask is for %d executors", n)
+	}
 	if l := rm.asks[0].Launch; l.Fencing != rmpb.Fencing_FENCING_STRICT || strings.Join(l.Argv, " ") != "python3 -m hops.executor" || l.Env["PYTHONPATH"] != "hops-sdk.zip" || l.Env["DATA"] != "/d" || l.Env["HOPS_EXPERIMENT_DIR"] != testDir {
 		t.Errorf("launch %v", l)
 	}

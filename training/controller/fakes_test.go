@@ -252,7 +252,6 @@ type fakeRM struct {
 	events   []*rmpb.Event
 	more     chan struct{}
 	running  map[string]*rmpb.Container
-	granted  map[string]int
 	n        int
 	asks     []*rmpb.Ask
 	finished *rmpb.FinishRequest
@@ -261,7 +260,7 @@ type fakeRM struct {
 }
 
 func newFakeRM(nodes int, start func(*fakeRM, *rmpb.Container, *rmpb.Launch)) *fakeRM {
-	return &fakeRM{start: start, nodes: nodes, more: make(chan struct{}), running: map[string]*rmpb.Container{}, granted: map[string]int{}}
+	return &fakeRM{start: start, nodes: nodes, more: make(chan struct{}), running: map[string]*rmpb.Container{}}
 }
 
 func (f *fakeRM) Register(context.Context, *rmpb.RegisterRequest) (*rmpb.RegisterResponse, error) {
@@ -287,28 +286,14 @@ func (f *fakeRM) Allocate(_ context.Context, r *rmpb.AllocateRequest) (*rmpb.All
 	f.mu.Lock()
 	for _, a := range r.Asks {
 		f.asks = append(f.asks, a)
-		if f.granted[a.AskId] > 0 {
-			continue
-		}
-		node := ""
-		for range f.nodes {
-			node = fmt.Sprintf("node%d:8042", f.n%f.nodes+1)
-			if !slices.Contains(a.ExcludedNodes, node) {
-				break
+		count := int(a.Count)
+		for _, e := range f.events {
+			if r.Acknowledged > 0 && e.Sequence > r.Acknowledged && e.GetGranted().GetAskId() == a.AskId {
+				count--
 			}
-			node = ""
-			f.n++
 		}
-		if node == "" {
-			continue
-		}
-		f.n++
-		f.granted[a.AskId]++
-		c := &rmpb.Container{ContainerId: fmt.Sprintf("container_1_0001_01_%06d", f.n), NodeId: node, Host: strings.Split(node, ":")[0], AskId: a.AskId, Token: fmt.Sprintf("token-%d", f.n)}
-		f.running[c.ContainerId] = c
-		f.pushLocked(&rmpb.Event{Event: &rmpb.Event_Granted{Granted: c}})
-		if f.start != nil {
-			go f.start(f, c, a.Launch)
+		for range count {
+			f.grantLocked(a)
 		}
 	}
 	f.mu.Unlock()
@@ -319,6 +304,29 @@ func (f *fakeRM) Allocate(_ context.Context, r *rmpb.AllocateRequest) (*rmpb.All
 		f.complete(id, -100)
 	}
 	return &rmpb.AllocateResponse{Sequence: r.Sequence}, nil
+}
+
+// grantLocked gives one container, if a node may be used.
+func (f *fakeRM) grantLocked(a *rmpb.Ask) {
+	node := ""
+	for range f.nodes {
+		node = fmt.Sprintf("node%d:8042", f.n%f.nodes+1)
+		if !slices.Contains(a.ExcludedNodes, node) {
+			break
+		}
+		node = ""
+		f.n++
+	}
+	if node == "" {
+		return
+	}
+	f.n++
+	c := &rmpb.Container{ContainerId: fmt.Sprintf("container_1_0001_01_%06d", f.n), NodeId: node, Host: strings.Split(node, ":")[0], AskId: a.AskId, Token: fmt.Sprintf("token-%d", f.n)}
+	f.running[c.ContainerId] = c
+	f.pushLocked(&rmpb.Event{Event: &rmpb.Event_Granted{Granted: c}})
+	if f.start != nil {
+		go f.start(f, c, a.Launch)
+	}
 }
 
 // complete ends a container.

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/resourcemanager"
@@ -44,12 +41,13 @@ type fleet struct {
 
 	mu         sync.Mutex
 	containers map[string]*container
-	asks       map[string]*rmpb.Ask // granted ones are taken out
-	news       map[string]bool      // asks to send (again)
-	cancel     []string
-	release    []string
-	asked      int // numbers the asks
-	pending    string
+	// missing is how many containers are asked for beyond those that were granted, on other nodes than excluded; unsaid: the
+	// resource manager does not know that yet.
+	missing  int
+	excluded []string
+	unsaid   bool
+	release  []string
+	pending  string
 	// onlyExcluded: the resource manager says that only excluded nodes could give a container.
 	onlyExcluded bool
 	handled      uint64        // the last event that was taken in
@@ -73,7 +71,7 @@ type container struct {
 
 func (f *fleet) init() {
 	f.changed = make(chan struct{}, 1)
-	f.containers, f.asks, f.news = map[string]*container{}, map[string]*rmpb.Ask{}, map[string]bool{}
+	f.containers = map[string]*container{}
 	f.arrived = make(chan struct{})
 	f.lastGrant = time.Now()
 }
@@ -86,15 +84,26 @@ func (f *fleet) poke() {
 	}
 }
 
-// add takes in a granted container.
-func (f *fleet) add(c *rmpb.Container) {
+// ask is the id of the one ask for all executors.
+func (f *fleet) ask() string { return fmt.Sprintf("%d-executors", f.try) }
+
+// add takes in a granted container; event is the number of the grant, 0: it was there before this attempt.
+//
+// The number of the event and the count of what is missing change together: the resource manager takes the grants that a
+// request does not acknowledge off the count in it. One that is not wanted any more is given back.
+func (f *fleet) add(c *rmpb.Container, event uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.asks, c.GetAskId())
-	delete(f.news, c.GetAskId())
 	f.lastGrant, f.pending, f.onlyExcluded = time.Now(), "", false
+	f.handled = max(f.handled, event)
 	if _, known := f.containers[c.GetContainerId()]; known {
 		return
+	}
+	if c.GetAskId() == f.ask() {
+		if f.missing == 0 {
+			defer func() { f.releaseLocked(f.containers[c.GetContainerId()]) }()
+		}
+		f.missing = max(0, f.missing-1)
 	}
 	f.containers[c.GetContainerId()] = &container{id: c.GetContainerId(), node: c.GetNodeId(), host: c.GetHost(), key: security.NewRequestKey(c.GetToken(), security.ExecutorRequests), granted: time.Now()}
 	close(f.arrived)
@@ -169,8 +178,8 @@ func (f *fleet) releaseLocked(c *container) {
 func (f *fleet) reason() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.asks) > 0 && f.pending != "" {
-		return fmt.Sprintf("waits for %d executors: %s", len(f.asks), f.pending)
+	if f.missing > 0 && f.pending != "" {
+		return fmt.Sprintf("waits for %d executors: %s", f.missing, f.pending)
 	}
 	return ""
 }
@@ -228,25 +237,10 @@ func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 			}
 		}
 	}
-	missing := wanted - usable - starting - len(f.asks)
-	for ; missing > 0; missing-- {
-		f.asked++
-		id := fmt.Sprintf("%d-executor-%d", f.try, f.asked)
-		f.asks[id] = &rmpb.Ask{AskId: id, Priority: 1, Resources: f.resources, Count: 1, ExcludedNodes: excluded, Launch: f.launch}
-		f.news[id] = true
-	}
-	for _, id := range slices.Sorted(maps.Keys(f.asks)) {
-		if missing < 0 {
-			delete(f.asks, id)
-			delete(f.news, id)
-			f.cancel = append(f.cancel, id)
-			missing++
-		} else if !slices.Equal(f.asks[id].ExcludedNodes, excluded) {
-			f.asks[id].ExcludedNodes = excluded
-			f.news[id] = true
-		}
-	}
-	if len(excluded) > 0 && len(f.asks) > 0 && usable+starting == 0 && (f.onlyExcluded || now.Sub(f.lastGrant) > f.times.Amnesty) {
+	missing := max(0, wanted-usable-starting)
+	f.unsaid = f.unsaid || missing != f.missing || missing > 0 && !slices.Equal(f.excluded, excluded)
+	f.missing, f.excluded = missing, excluded
+	if len(excluded) > 0 && f.missing > 0 && usable+starting == 0 && (f.onlyExcluded || now.Sub(f.lastGrant) > f.times.Amnesty) {
 		forgive = excluded[0]
 		f.lastGrant, f.onlyExcluded = now, false
 	}
@@ -304,12 +298,16 @@ func (f *fleet) run(ctx context.Context) error {
 func (f *fleet) request() *rmpb.AllocateRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := &rmpb.AllocateRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch, Cancel: f.cancel, Release: f.release, Acknowledged: f.handled}
-	for _, id := range slices.Sorted(maps.Keys(f.news)) {
-		r.Asks = append(r.Asks, proto.Clone(f.asks[id]).(*rmpb.Ask)) // the original changes when nodes are excluded
+	r := &rmpb.AllocateRequest{ApplicationId: f.app, Attempt: int32(f.try), Epoch: f.epoch, Release: f.release, Acknowledged: f.handled}
+	switch {
+	case f.unsaid && f.missing > 0:
+		r.Asks = []*rmpb.Ask{{
+			AskId: f.ask(), Priority: 1, Resources: f.resources, Count: int32(f.missing), ExcludedNodes: slices.Clone(f.excluded), Launch: f.launch,
+		}}
+	case f.unsaid:
+		r.Cancel = []string{f.ask()}
 	}
-	f.cancel, f.release = nil, nil
-	clear(f.news)
+	f.release, f.unsaid = nil, false
 	return r
 }
 
@@ -326,7 +324,7 @@ func (f *fleet) watch(ctx context.Context) error {
 			}
 			request.Acknowledged = max(request.Acknowledged, e.GetSequence())
 			f.mu.Lock()
-			f.handled = request.Acknowledged
+			f.handled = max(f.handled, request.Acknowledged)
 			f.mu.Unlock()
 			f.poke()
 			return nil
@@ -348,7 +346,7 @@ func (f *fleet) watch(ctx context.Context) error {
 func (f *fleet) handle(ctx context.Context, e *rmpb.Event) error {
 	switch {
 	case e.GetGranted() != nil:
-		f.add(e.GetGranted())
+		f.add(e.GetGranted(), e.GetSequence())
 	case e.GetCompleted() != nil:
 		return f.completed(ctx, e.GetCompleted())
 	case e.GetNodeLost() != nil:
