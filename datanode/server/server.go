@@ -70,7 +70,7 @@ func New(cfg Config) (*Server, error) {
 		recovers: newCrew("recover", recoverWorkers),
 	}
 	s.store, err = blockstore.Open(blockstore.Config{
-		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,
+		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, DiskTimeout: cfg.DiskTimeout, Logger: cfg.Logger,
 		OnChange:       s.changed,
 		OnVolumeFailed: func(datanode.VolumeStatus) { s.volumeFailed() },
 	})
