@@ -74,20 +74,38 @@ func OwnerOf(path string) (string, error) {
 // that is gone: without it an empty directory, where there should be a volume, is a disk that is not mounted.
 const acceptFile = "ACCEPT"
 
-// claim locks a volume and reads its identity. fresh: the directory is not there, or it is empty and nobody has put anything
-// there but, if accepted, acceptFile; it is neither made nor locked then.
-func claim(fsys vfs.FS, path string) (id Identity, lock io.Closer, fresh, accepted bool, err error) {
-	if fresh, accepted, err = isFresh(fsys, path); err != nil || fresh {
-		return Identity{}, nil, fresh, accepted, err
+// claimed is what was found of a volume. fresh: the directory is not there, or it is empty and nobody has put anything there but,
+// if accepted, acceptFile; it is neither made nor locked then.
+type claimed struct {
+	id              Identity
+	lock            io.Closer
+	fresh, accepted bool
+	err             error
+}
+
+// release gives back the lock of a volume that nobody waits for any more.
+func (c claimed) release() {
+	if c.lock != nil {
+		_ = c.lock.Close()
 	}
-	if lock, err = lockVolume(fsys, path); err != nil {
-		return Identity{}, nil, false, false, err
+}
+
+// claim locks a volume and reads its identity.
+func claim(fsys vfs.FS, path string) claimed {
+	fresh, accepted, err := isFresh(fsys, path)
+	if err != nil || fresh {
+		return claimed{fresh: fresh, accepted: accepted, err: err}
 	}
-	if id, err = readIdentity(fsys, path); err != nil {
-		lock.Close()
-		return Identity{}, nil, false, false, err
+	lock, err := lockVolume(fsys, path)
+	if err != nil {
+		return claimed{err: err}
 	}
-	return id, lock, false, false, nil
+	id, err := readIdentity(fsys, path)
+	if err != nil {
+		_ = lock.Close()
+		return claimed{err: err}
+	}
+	return claimed{id: id, lock: lock}
 }
 
 func lockVolume(fsys vfs.FS, path string) (io.Closer, error) {

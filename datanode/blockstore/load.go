@@ -68,6 +68,9 @@ type sumsFile struct {
 
 // loadDir takes in one directory. Unknown names are left alone.
 func (s *Store) loadDir(v *volume, dir string) error {
+	if err := v.err(); err != nil { // given up meanwhile
+		return err
+	}
 	entries, err := v.fs.ReadDir(dir)
 	if err != nil {
 		return err
@@ -148,6 +151,10 @@ func removeFile(fsys vfs.FS, name string) error {
 func (s *Store) admit(r *replica) error {
 	sh := s.shard(r.id)
 	sh.mu.Lock()
+	if err := r.vol.err(); err != nil { // its disk was given up while it was read, and another volume may have the block
+		sh.mu.Unlock()
+		return err
+	}
 	old := sh.replicas[r.id]
 	if old != nil && old.vol.err() != nil {
 		old = nil

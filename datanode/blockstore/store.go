@@ -40,6 +40,8 @@ type Config struct {
 	Reserve int64
 	// Tolerated is how many volumes may have failed when the store is opened; nil is all but one.
 	Tolerated *int
+	// DiskTimeout is how long a call of a disk may take while the store is being opened before its volume has failed; 0 is 30 s.
+	DiskTimeout time.Duration
 	// Keep is how long replicas are kept that Discard removed; 0 is DefaultKeep, negative keeps nothing.
 	Keep time.Duration
 	// Now is the clock of the trash; nil is time.Now.
@@ -52,7 +54,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is a datanode.BlockStore on disk. It starts no goroutines.
+// Store is a datanode.BlockStore on disk. Once it is open it starts no goroutines.
 type Store struct {
 	cfg      Config
 	log      *slog.Logger
@@ -197,7 +199,7 @@ func (s *Store) emit(kind datanode.ChangeKind, r datanode.Replica) {
 }
 
 // Open opens the volumes: locks them, checks whose they are, and recovers what a crash left. Replicas that were being
-// written become RWR, cut to what their checksums cover. A volume that cannot be opened has failed; the others serve.
+// written become RWR, cut to what their checksums cover. A volume that cannot be opened, or whose disk does not answer, has failed; the others serve.
 func Open(cfg Config) (*Store, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.OS
@@ -225,6 +227,10 @@ func Open(cfg Config) (*Store, error) {
 }
 
 func (s *Store) open() error {
+	if err := s.list(); err != nil {
+		return err
+	}
+	defer watchOpening(s.volumes, s.cfg.DiskTimeout)()
 	if err := s.survey(); err != nil {
 		return err
 	}
@@ -237,7 +243,7 @@ func (s *Store) open() error {
 			continue
 		}
 		g.Go(func() error {
-			if err := s.load(v); err != nil {
+			if err := v.ask(func() error { return s.load(v) }); err != nil {
 				v.fail(explain(err))
 			}
 			return nil
@@ -251,9 +257,64 @@ func (s *Store) open() error {
 // is a new volume, unless one of the others knows of a volume that is missing: then it is that one's place, and its disk is
 // not mounted or was replaced.
 func (s *Store) survey() error {
-	seen := map[string]bool{}
 	var fresh []*volume
 	accepted := map[*volume]bool{}
+	found := make([]claimed, len(s.volumes))
+	var g sync.WaitGroup
+	for i, v := range s.volumes {
+		g.Go(func() {
+			var silent error
+			if found[i], silent = answerOf(v, func() claimed { return claim(v.fs, v.path) }, claimed.release); silent != nil {
+				found[i].err = silent
+			}
+		})
+	}
+	g.Wait()
+	for i, v := range s.volumes {
+		f := found[i]
+		v.id, v.lock = f.id, f.lock
+		switch {
+		case errors.Is(f.err, datanode.ErrVolumeInUse):
+			return fmt.Errorf("volume %s: %w", v.path, f.err)
+		case f.err != nil:
+			v.broken = f.err
+		case f.fresh:
+			fresh = append(fresh, v)
+			accepted[v] = f.accepted
+		}
+	}
+	missing := s.missing()
+	for _, v := range fresh {
+		if len(missing) > 0 && !accepted[v] {
+			v.broken = fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
+				strings.Join(missing, " or "), acceptFile, datanode.ErrVolumeVersion)
+			continue
+		}
+		made, silent := answerOf(v, func() claimed {
+			err := mkdirAll(v.fs, v.path)
+			if err != nil {
+				return claimed{err: err}
+			}
+			lock, err := lockVolume(v.fs, v.path)
+			return claimed{lock: lock, err: err}
+		}, claimed.release)
+		v.lock, v.broken = made.lock, errors.Join(made.err, silent)
+		if errors.Is(v.broken, datanode.ErrVolumeInUse) {
+			return fmt.Errorf("volume %s: %w", v.path, v.broken)
+		}
+	}
+	for _, v := range s.volumes {
+		if v.broken == nil {
+			v.broken = s.size(v)
+		}
+	}
+	s.nameBroken(missing)
+	return nil
+}
+
+// list makes the volumes of the configuration, without a look at any disk.
+func (s *Store) list() error {
+	seen := map[string]bool{}
 	for _, c := range s.cfg.Volumes {
 		path, err := filepath.Abs(c.Path)
 		if err != nil || c.Path == "" {
@@ -270,47 +331,24 @@ func (s *Store) survey() error {
 			v.typ = datanode.Disk
 		}
 		s.volumes = append(s.volumes, v)
-		id, lock, empty, ok, err := claim(v.fs, path)
-		v.id, v.lock = id, lock
-		switch {
-		case errors.Is(err, datanode.ErrVolumeInUse):
-			return fmt.Errorf("volume %s: %w", path, err)
-		case err != nil:
-			v.broken = err
-		case empty:
-			fresh = append(fresh, v)
-			accepted[v] = ok
-		}
 	}
-	missing := s.missing()
-	for _, v := range fresh {
-		if len(missing) > 0 && !accepted[v] {
-			v.broken = fmt.Errorf("there is nothing, but volume %s of this datanode is missing: is its disk not mounted? If it was replaced by a new one, put an empty file named %s there: %w",
-				strings.Join(missing, " or "), acceptFile, datanode.ErrVolumeVersion)
-			continue
-		}
-		if v.broken = mkdirAll(v.fs, v.path); v.broken != nil {
-			continue
-		}
-		if v.lock, v.broken = lockVolume(v.fs, v.path); errors.Is(v.broken, datanode.ErrVolumeInUse) {
-			return fmt.Errorf("volume %s: %w", v.path, v.broken)
-		}
-	}
-	for _, v := range s.volumes {
-		if v.broken == nil {
-			v.broken = s.size(v)
-		}
-	}
-	s.nameBroken(missing)
 	return nil
 }
 
 // size finds how much a volume holds.
 func (s *Store) size(v *volume) error {
-	u, err := v.fs.Usage(v.path)
-	if err != nil {
+	type answer struct {
+		u   vfs.Usage
+		err error
+	}
+	a, err := answerOf(v, func() answer {
+		u, err := v.fs.Usage(v.path)
+		return answer{u, err}
+	}, nil)
+	if err = errors.Join(a.err, err); err != nil {
 		return err
 	}
+	u := a.u
 	switch {
 	case s.cfg.Reserve == 0:
 		v.reserve = min(u.Total/20, 1<<30)
@@ -435,10 +473,14 @@ func (s *Store) agree() error {
 		if want == v.id {
 			continue
 		}
-		err := writeIdentity(v.fs, v.path, want)
-		if err == nil && v.id.Datanode == "" {
-			err = removeFile(v.fs, filepath.Join(v.path, acceptFile))
-		}
+		isNew := v.id.Datanode == ""
+		err := v.ask(func() error {
+			err := writeIdentity(v.fs, v.path, want)
+			if err == nil && isNew {
+				err = removeFile(v.fs, filepath.Join(v.path, acceptFile))
+			}
+			return err
+		})
 		v.id = want
 		if err != nil {
 			v.fail(explain(err))

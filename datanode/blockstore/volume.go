@@ -39,6 +39,7 @@ type volume struct {
 	failed   atomic.Pointer[error]
 	calls    *calls
 	gone     chan struct{} // closed when the volume has failed
+	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	broken   error         // why it could not be opened; only while the store is being opened
 
 	trash trash
@@ -67,7 +68,7 @@ type volume struct {
 
 func newVolume(fsys vfs.FS, path string, typ datanode.StorageType, reserve int64, log *slog.Logger) *volume {
 	c := &calls{}
-	v := &volume{fs: watched{fsys, c}, calls: c, gone: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
+	v := &volume{fs: watched{fsys, c}, calls: c, gone: make(chan struct{}), silent: make(chan struct{}), path: path, typ: typ, reserve: reserve, log: log, dirs: map[string]bool{}, lead: make(chan struct{}, 1), packLimit: packLimit, packSize: packSize}
 	v.trash.now, v.usageWait = time.Now, usageWait
 	return v
 }

@@ -21,6 +21,8 @@ const (
 	hangTicks = 30
 	// ringSize is how many ticks can be told apart.
 	ringSize = 64
+	// diskTimeout is how long a call of a disk may take.
+	diskTimeout = 30 * time.Second
 )
 
 // calls counts the calls under way on a volume by the tick in which they began.
@@ -151,7 +153,7 @@ func (w watchedFile) Close() error {
 // Watch gives up volumes whose disk does not answer, until ctx is done. A call may take limit; 0 is 30 s.
 func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 	if limit <= 0 {
-		limit = 30 * time.Second
+		limit = diskTimeout
 	}
 	t := time.NewTicker(limit / hangTicks)
 	defer t.Stop()

@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
 	s.ipc.Store(&cfg.NamenodesIPC)
 	s.store, err = blockstore.Open(blockstore.Config{
-		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,
+		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, DiskTimeout: cfg.DiskTimeout, Logger: cfg.Logger,
 		OnChange:       s.changed,
 		OnVolumeFailed: func(datanode.VolumeStatus) { s.volumeFailed() },
 	})

@@ -183,7 +183,7 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 	id := r.Block.ID
 	o := odd{at: p, state: r.State, generation: r.Block.Generation, length: r.Block.Length}
 	v := m.volumes[p]
-	v.blocks[id] = struct{}{}
+	v.hold(id)
 	b := m.blocks[id]
 	if b == nil {
 		list := m.orphans[id]
@@ -246,14 +246,14 @@ func (m *Manager) apply(p place, r namenode.Replica) {
 // leaveVolume takes a block off the index of the volume it was on, if that is not the one it is on now.
 func (m *Manager) leaveVolume(old, now place, id metadata.BlockID) {
 	if old != now {
-		delete(m.volumes[old].blocks, id)
+		m.volumes[old].leave(id)
 	}
 }
 
 // remove forgets the replica of a block on a volume.
 func (m *Manager) remove(p place, id metadata.BlockID) {
 	v := m.volumes[p]
-	delete(v.blocks, id)
+	v.leave(id)
 	m.pardon(v.node, id)
 	if list, ok := m.orphans[id]; ok {
 		if list = slices.DeleteFunc(list, func(o odd) bool { return o.at == p }); len(list) == 0 {

@@ -25,6 +25,7 @@ type node struct {
 	reported   bool
 	lastReport time.Time
 	report     *report
+	absent     []absence // replicas that the last full report did not name, and that are still to be forgotten; then it counts
 	recent     []arrival
 	// muteSince is since when it lives and has not reported, over registrations. givenUp: for so long that nothing waits for it.
 	muteSince time.Time
@@ -57,11 +58,33 @@ type volume struct {
 	node   *node
 	place  place
 	failed bool
-	blocks map[metadata.BlockID]struct{}
+	// blocks are the replicas believed to be there, with the number of the full report at whose time each was named last; sweep is the number
+	// of the report that is coming in, or came last, and named counts the replicas that have it.
+	blocks map[metadata.BlockID]uint32
+	sweep  uint32
+	named  int
 	// turned: the volume became unusable, or usable again, and its blocks have to be taken off it or counted again, some per
 	// Tick. todo are those left once that has begun.
 	turned bool
 	todo   []metadata.BlockID
+}
+
+// hold notes that a replica is there.
+func (v *volume) hold(id metadata.BlockID) {
+	if at, there := v.blocks[id]; !there || at != v.sweep {
+		v.blocks[id] = v.sweep
+		v.named++
+	}
+}
+
+// leave notes that a replica is not there.
+func (v *volume) leave(id metadata.BlockID) {
+	if at, there := v.blocks[id]; there {
+		delete(v.blocks, id)
+		if at == v.sweep {
+			v.named--
+		}
+	}
 }
 
 func (v *volume) usable() bool { return v.node.alive && !v.failed }
@@ -99,7 +122,7 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		n.verify = nil
 	}
 	n.incarnation = incarnation
-	n.report = nil
+	n.report, n.absent = nil, nil
 	n.renewed = true
 	m.setReported(now, n, n.alive, false)
 	m.revive(now, n)
@@ -196,7 +219,7 @@ func (m *Manager) setVolumes(n *node, volumes []namenode.Volume) {
 func (m *Manager) volume(n *node, id namenode.VolumeID) *volume {
 	v := n.volumes[id]
 	if v == nil {
-		v = &volume{id: id, kind: namenode.Disk, node: n, place: place(len(m.volumes)), blocks: map[metadata.BlockID]struct{}{}}
+		v = &volume{id: id, kind: namenode.Disk, node: n, place: place(len(m.volumes)), blocks: map[metadata.BlockID]uint32{}}
 		m.volumes = append(m.volumes, v)
 		n.volumes[id] = v
 		n.order = append(n.order, v)
@@ -209,7 +232,7 @@ func (m *Manager) bury(n *node) {
 	m.membership++
 	m.setReported(n.lastBeat, n, false, false)
 	n.stale, n.candidate.Dead = true, true
-	n.report, n.recent = nil, nil
+	n.report, n.absent, n.recent = nil, nil, nil
 	n.doomed, n.doomNew, n.doomSent = nil, queue{}, queue{}
 	n.fresh, n.asked, n.verify = false, false, nil
 	m.abortCopies(n)

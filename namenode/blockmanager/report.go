@@ -1,6 +1,7 @@
 package blockmanager
 
 import (
+	"slices"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -11,8 +12,8 @@ import (
 type report struct {
 	id    uint64
 	begun time.Time
-	// unseen are the replicas believed to be there that the report has not named yet, per volume named.
-	unseen map[*volume]map[metadata.BlockID]struct{}
+	// volumes are those that it has named.
+	volumes map[*volume]struct{}
 	// deleted are those whose deletion was told meanwhile: the report may have been made before.
 	deleted map[metadata.BlockID]struct{}
 }
@@ -34,21 +35,17 @@ func (m *Manager) Report(now time.Time, id namenode.NodeID, reportID uint64, vol
 		return false
 	}
 	if n.report == nil || n.report.id != reportID {
-		n.report = &report{id: reportID, begun: now, unseen: map[*volume]map[metadata.BlockID]struct{}{}, deleted: map[metadata.BlockID]struct{}{}}
+		n.report = &report{id: reportID, begun: now, volumes: map[*volume]struct{}{}, deleted: map[metadata.BlockID]struct{}{}}
 	}
 	r := n.report
 	if volumeID != "" {
 		v := m.volume(n, volumeID)
-		unseen, ok := r.unseen[v]
-		if !ok {
-			unseen = make(map[metadata.BlockID]struct{}, len(v.blocks))
-			for b := range v.blocks {
-				unseen[b] = struct{}{}
-			}
-			r.unseen[v] = unseen
+		if _, ok := r.volumes[v]; !ok {
+			r.volumes[v] = struct{}{}
+			v.sweep++
+			v.named = 0
 		}
 		for _, rep := range replicas {
-			delete(unseen, rep.Block.ID)
 			if _, gone := r.deleted[rep.Block.ID]; !gone {
 				m.apply(v.place, rep)
 			}
@@ -69,13 +66,52 @@ func (m *Manager) endReport(now time.Time, n *node) {
 			recent[a.id] = struct{}{}
 		}
 	}
-	for _, v := range n.order { // not over the map: in a replayable order
-		for _, id := range sortedKeys(r.unseen[v]) {
+	n.absent = nil
+	for _, v := range n.order {
+		if _, ok := r.volumes[v]; !ok || v.named == len(v.blocks) {
+			continue
+		}
+		absent := make([]metadata.BlockID, 0, len(v.blocks)-v.named)
+		for id, at := range v.blocks {
+			if at != v.sweep {
+				absent = append(absent, id)
+			}
+		}
+		if len(absent) <= sorted { // in a replayable order
+			slices.Sort(absent)
+		}
+		for _, id := range absent {
 			if _, ok := recent[id]; !ok {
-				m.remove(v.place, id)
+				n.absent = append(n.absent, absence{v, id, v.sweep})
 			}
 		}
 	}
+	m.forgetAbsent(now, n)
+}
+
+// absence is a replica that the full report with a number did not name.
+type absence struct {
+	on    *volume
+	id    metadata.BlockID
+	sweep uint32
+}
+
+// absentPerStep bounds the replicas that are forgotten at a time at the end of a full report.
+const absentPerStep = 3000
+
+// forgetAbsent forgets replicas that the last full report did not name, some at a time; when all are forgotten it counts. What was
+// heard of since stays.
+func (m *Manager) forgetAbsent(now time.Time, n *node) {
+	step := min(len(n.absent), absentPerStep)
+	for _, a := range n.absent[:step] {
+		if at, there := a.on.blocks[a.id]; there && at < a.sweep {
+			m.remove(a.on.place, a.id)
+		}
+	}
+	if n.absent = n.absent[step:]; len(n.absent) > 0 {
+		return
+	}
+	n.absent = nil
 	m.setReported(now, n, n.alive, true)
 	n.lastReport = now
 	if n.asked && n.renewed {

@@ -79,6 +79,9 @@ func (m *Manager) Tick(now time.Time) Events {
 			continue
 		}
 		m.giveUp(now, n)
+		if len(n.absent) > 0 {
+			m.forgetAbsent(now, n)
+		}
 		silent := now.Sub(n.lastBeat)
 		n.stale = silent >= m.config.StaleAfter
 		n.candidate.Stale = n.stale

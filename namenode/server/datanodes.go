@@ -238,6 +238,9 @@ func unknown(id string) error {
 	return pb.Status(metadata.Errorf(metadata.ErrNotExist, "datanode %s is not registered here", id))
 }
 
+// reportStep is how many replicas of a full report are taken in at a time under the mutex: 1-3 ms.
+const reportStep = 1000
+
 // ReportBlocks implements pb.DatanodesServer.
 func (d *datanodes) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb.BlockReportResponse]) error {
 	s := d.server
@@ -261,13 +264,20 @@ func (d *datanodes) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport, pb
 			}
 			replicas = append(replicas, namenode.Replica{Block: fromWire(r.Block), State: state})
 		}
-		s.soft.mu.Lock()
-		known := s.soft.m.Report(time.Now(), namenode.NodeID(chunk.DatanodeUuid), chunk.ReportId, namenode.VolumeID(chunk.VolumeId), replicas, chunk.Last)
-		woken := s.soft.satisfied()
-		s.soft.mu.Unlock()
-		wake(woken)
-		if !known {
-			return unknown(chunk.DatanodeUuid)
+		for rest := replicas; ; {
+			step := rest[:min(len(rest), reportStep)]
+			rest = rest[len(step):]
+			s.soft.mu.Lock()
+			known := s.soft.m.Report(time.Now(), namenode.NodeID(chunk.DatanodeUuid), chunk.ReportId, namenode.VolumeID(chunk.VolumeId), step, chunk.Last && len(rest) == 0)
+			woken := s.soft.satisfied()
+			s.soft.mu.Unlock()
+			wake(woken)
+			if !known {
+				return unknown(chunk.DatanodeUuid)
+			}
+			if len(rest) == 0 {
+				break
+			}
 		}
 		if chunk.Last {
 			s.log.Info("full block report", "node", chunk.DatanodeUuid)

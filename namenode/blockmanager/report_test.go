@@ -1,0 +1,95 @@
+package blockmanager
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// reported makes a node with one volume of n replicas that it has reported in full.
+func reported(n int) (*Manager, time.Time) {
+	m, now := New(Config{}), time.Unix(0, 0)
+	m.Register(now, namenode.Node{ID: "dn"}, []namenode.Volume{{ID: "v"}}, 1)
+	for id := range n {
+		m.Put(now, Block{Block: metadata.Block{ID: metadata.BlockID(1<<30 + id), Generation: 1, Length: 1}, Replication: 1})
+	}
+	fullReport(m, now, 1, 0, n)
+	return m, now
+}
+
+// chunk is how many replicas the server hands over at a time.
+const chunk = 1000
+
+func fullReport(m *Manager, now time.Time, report uint64, from, to int) {
+	var replicas []namenode.Replica
+	for id := from; id < to; id++ {
+		replicas = append(replicas, namenode.Replica{Block: metadata.Block{ID: metadata.BlockID(1<<30 + id), Generation: 1, Length: 1}, State: namenode.Finalized})
+		if len(replicas) == chunk {
+			m.Report(now, "dn", report, "v", replicas, false)
+			replicas = replicas[:0]
+		}
+	}
+	m.Report(now, "dn", report, "v", replicas, true)
+}
+
+// What a full report does not name is forgotten some at a time, and until all of it is, the report does not count: nothing is deleted
+// because of replicas that are not there.
+func TestAReportThatNamesLittleIsTakenInSteps(t *testing.T) {
+	const all, left = 4 * absentPerStep, 10
+	m, now := reported(all)
+	if st := m.Statistics(); st.Missing != 0 || !m.allReported() {
+		t.Fatalf("before: %+v", st)
+	}
+	now = now.Add(time.Hour)
+	m.Register(now, namenode.Node{ID: "dn"}, []namenode.Volume{{ID: "v"}}, 1)
+	fullReport(m, now, 2, 0, left)
+	back := metadata.Block{ID: 1<<30 + all - 1, Generation: 1, Length: 1}
+	m.Changes(now, "dn", []namenode.Change{{Kind: namenode.Received, Volume: "v", Block: back}}) // after the report was made
+	for steps := 1; ; steps++ {
+		gone := int(m.Statistics().Missing)
+		if gone > steps*absentPerStep {
+			t.Fatalf("%d forgotten in %d steps", gone, steps)
+		}
+		if m.allReported() {
+			if gone != all-left-1 {
+				t.Fatalf("the report counts, and %d are forgotten, want %d", gone, all-left-1)
+			}
+			return
+		}
+		if steps > 10 {
+			t.Fatal("the report never counts")
+		}
+		m.Tick(now)
+	}
+}
+
+// BenchmarkFullReport takes in a full report of a million replicas; worst-ms is the longest of its steps, each of which holds the server's mutex.
+func BenchmarkFullReport(b *testing.B) {
+	const n = 1_000_000
+	for name, lost := range map[string]int{"same": 0, "1000 lost": 1000} {
+		b.Run(name, func(b *testing.B) {
+			m, now := reported(n)
+			var chunks [][]namenode.Replica
+			for from := 0; from < n-lost; from += chunk {
+				var replicas []namenode.Replica
+				for id := from; id < min(from+chunk, n-lost); id++ {
+					replicas = append(replicas, namenode.Replica{Block: metadata.Block{ID: metadata.BlockID(1<<30 + id), Generation: 1, Length: 1}, State: namenode.Finalized})
+				}
+				chunks = append(chunks, replicas)
+			}
+			now = now.Add(time.Hour)
+			worst := time.Duration(0)
+			b.ResetTimer()
+			for i := range b.N {
+				for k, c := range chunks {
+					start := time.Now()
+					m.Report(now, "dn", uint64(i+2), "v", c, k == len(chunks)-1)
+					worst = max(worst, time.Since(start))
+				}
+			}
+			b.ReportMetric(float64(worst.Microseconds())/1000, "worst-ms")
+		})
+	}
+}
