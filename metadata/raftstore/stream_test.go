@@ -87,7 +87,7 @@ func TestHostEndsWhenItsListenerDoes(t *testing.T) {
 			t.Fatalf("ended with %v", err)
 		}
 		nd.ended <- nil
-	case <-time.After(5 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the host runs on without a listener")
 	}
 }
