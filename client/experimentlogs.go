@@ -27,8 +27,7 @@ func (e *Experiments) Logs(ctx context.Context, id string, trial training.TrialI
 	for {
 		s, err := e.Status(ctx, id)
 		if err != nil {
-			j, gone := e.c.jobs.Get(ctx, strings.TrimSuffix(id, "_1"))
-			if !follow || gone != nil || j.Ended() {
+			if !follow || !e.runs(ctx, id) {
 				return err
 			}
 			s = &controller.ExperimentStatus{State: controller.ExperimentRunning} // it waits, or its controller has just begun
@@ -77,6 +76,16 @@ func (e *Experiments) Logs(ctx context.Context, id string, trial training.TrialI
 		case <-time.After(trialPause):
 		}
 	}
+}
+
+// runs reports whether the job of an experiment has not ended.
+func (e *Experiments) runs(ctx context.Context, id string) bool {
+	application, err := e.Application(ctx, id)
+	if err != nil {
+		return false
+	}
+	j, err := e.c.jobs.Get(ctx, application)
+	return err == nil && !j.Ended()
 }
 
 // appendFrom copies what a file has from an offset on; one that is not there is empty.

@@ -34,6 +34,9 @@ type Experiments struct{ c *Client }
 // Submit checks a study, stores its program (nil: the entry can be imported on the nodes) and submits it. It returns the
 // job's id.
 func (e *Experiments) Submit(ctx context.Context, study Study, program *code.Artifact) (string, error) {
+	if err := MaySubmit(); err != nil { // before anything is stored
+		return "", err
+	}
 	if program != nil {
 		uri, err := e.store(ctx, program)
 		if err != nil {
@@ -169,7 +172,7 @@ func (e *Experiments) Status(ctx context.Context, id string) (*controller.Experi
 }
 
 // Stop ends an experiment: what its trials found is kept, its result is written, its state is KILLED. It returns at once. One
-// that has no controller, because it waits in its queue, is taken out of it.
+// that has no controller, because it waits in its queue, is taken out of it. *EndedError: it does not run.
 func (e *Experiments) Stop(ctx context.Context, id, reason string) error {
 	application, err := e.Application(ctx, id)
 	if err != nil {
@@ -180,7 +183,7 @@ func (e *Experiments) Stop(ctx context.Context, id, reason string) error {
 		return err
 	}
 	if j.Ended() {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "experiment %s does not run: it is %s", base(id), j.State)
+		return &EndedError{ID: id, Phase: j.Phase}
 	}
 	_, err = e.c.jobs.Raw(ctx, http.MethodPost, "/proxy/"+url.PathEscape(application)+"/v1/experiments/"+e.ID(base(id))+"/stop", controller.StopExperiment{Reason: reason})
 	if err != nil && away(err) {

@@ -119,8 +119,11 @@ type JobRetry struct {
 type Jobs struct{ rest *rest }
 
 // Submit submits a job and returns its id. A key that was used before returns the job of then, so a submission whose
-// answer was lost can be repeated; empty: one is drawn.
+// answer was lost can be repeated; empty: one is drawn. A container submits only if its job says so, see MaySubmit.
 func (j *Jobs) Submit(ctx context.Context, document Job, key string) (string, error) {
+	if err := MaySubmit(); err != nil {
+		return "", err
+	}
 	if key == "" {
 		key = uuid.NewString()
 	}

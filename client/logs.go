@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/gohops/hops/metadata"
-	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // LogOptions say what Logs copies.
@@ -355,14 +354,6 @@ func (k JobContainer) Instance() int {
 		return 0
 	}
 	return *k.Number
-}
-
-// Pending reports whether nothing of the job runs but its master, so that it waits.
-func (s JobStatus) Pending() bool {
-	if s.Ended() {
-		return false
-	}
-	return s.State != rm.StateRunning || s.PendingReason != nil && s.Live <= 1
 }
 
 // ExitStatus is that of the program, when the job failed by one that ended with a status of its own: the first of the

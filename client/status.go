@@ -23,18 +23,29 @@ type JobStatus struct {
 	Finished  int64 `json:"finished"`
 	// LogDir is where the containers' logs lie in the filesystem.
 	LogDir string `json:"log_dir"`
-	// Phase is PENDING while no container of the user's runs, then RUNNING, and at the end SUCCEEDED, FAILED or KILLED.
+	// Phase is PENDING while no container of the user's runs, then RUNNING, and at the end SUCCEEDED, FAILED or KILLED. It is
+	// what people are told; State and FinalStatus are YARN's words.
 	Phase string `json:"phase"`
-	// PendingReason says what the job waits for.
+	// PendingReason says what the job, or a part of it, waits for. A job whose phase is PENDING always has one.
 	PendingReason *rm.Reason `json:"pending_reason,omitempty"`
 	// Command is what its containers run, if the server says; List leaves it out.
 	Command []string `json:"command,omitempty"`
-	// Used is what its live containers have, and Live how many these are, with the master.
+	// Used is what its live containers have, the master's among them.
 	Used Amount `json:"used"`
-	Live int    `json:"live"`
 	// Containers that the job has had, as far as they are remembered. List leaves them out.
 	Containers []JobContainer `json:"containers,omitempty"`
 }
+
+// PhasePending is the phase of a job that waits.
+const PhasePending = "PENDING"
+
+// EndedError is the answer to the wish to end what has ended already.
+type EndedError struct {
+	ID    string // of a job or an experiment
+	Phase string
+}
+
+func (e *EndedError) Error() string { return e.ID + " has ended already: " + e.Phase }
 
 // JobContainer is one container of a job.
 type JobContainer struct {

@@ -30,6 +30,9 @@ type Reader interface {
 	CheckAccess(c metadata.Caller, path string, access metadata.Access, done func(error))
 	// OpenFiles is a page of the files being written below path, by inode from after on. Superusers only.
 	OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]OpenFile, bool, error))
+	// LostFiles is a page of the files at or below path that have a block without a good replica, once for each such block, and the
+	// cookie with which the next page is asked for; an empty page is the last. The first is asked for with an empty cookie. Superusers only.
+	LostFiles(c metadata.Caller, path, cookie string, done func(paths []string, next string, err error))
 	// Sync ends when everything acknowledged before is visible here (msync).
 	Sync(done func(error))
 }

@@ -26,7 +26,8 @@ const window = 80
 //	reopening  a finalized replica (append)    none      a new generation is had → repairing, or it is refused → lost
 //	streaming  a replica that grows            up        end queued → ending; fault → broken; cut short → repairing
 //	ending     all data, or it is in the queue up        end acknowledged → stored; fault → broken; cut short → repairing
-//	broken     as before, one of them failed   none      the one at fault leaves → repairing, or nobody is left → lost
+//	broken     as before, one of them failed   none      the one at fault leaves → repairing, or nobody is left → lost;
+//	                                                     the end is acknowledged all the same → stored
 //	repairing  as before                       none      set up anew → streaming, ending or stored; fault → broken;
 //	                                                     the namenode refuses → lost; cut short → repairing
 //	stored     the finalized block             none      -
@@ -61,7 +62,7 @@ var blockMoves = [blockStates]uint16{
 	blockReopening: 1<<blockRepairing | 1<<blockLost,
 	blockStreaming: 1<<blockEnding | 1<<blockBroken | 1<<blockRepairing | 1<<blockLost,
 	blockEnding:    1<<blockStored | 1<<blockBroken | 1<<blockRepairing | 1<<blockLost,
-	blockBroken:    1<<blockRepairing | 1<<blockLost,
+	blockBroken:    1<<blockRepairing | 1<<blockStored | 1<<blockLost,
 	blockRepairing: 1<<blockStreaming | 1<<blockEnding | 1<<blockStored | 1<<blockBroken | 1<<blockLost,
 }
 
@@ -83,8 +84,8 @@ func (p *outPacket) end() int64 { return p.start + int64(p.Len()) }
 // datanode has it, so that it can be sent again through another pipeline (recovery.go).
 //
 //	filling ──full, flush──▶ queue: [unacknowledged ... ] ──ack──▶ free
-//	                          │ sent when it enters
-//	                          ╰ sent again after recovery
+//	                          │ sent once, in order, through each pipeline (pipeline.sendDue)
+//	                          ╰ after a recovery that is once more
 //
 // The methods are called by whoever has the Writer's turn. mu guards what the goroutines of the pipeline (pipeline.go)
 // share.
@@ -124,7 +125,7 @@ type blockWriter struct {
 	block    *hadooppb.ExtendedBlockProto // NumBytes is what is acknowledged
 	queue    []*outPacket
 	ackedSeq int64
-	// waiting is since when the first packet of the queue is waited for.
+	// waiting is since when the first packet of the queue is waited for, if it has been sent.
 	waiting time.Time
 }
 
@@ -261,12 +262,12 @@ func (b *blockWriter) send(ctx context.Context, sync bool) error {
 	if err := b.await(ctx); err != nil {
 		return err
 	}
-	wire := b.cut(sync)
-	return b.transmit(ctx, wire)
+	b.cut(sync)
+	return b.transmit(ctx)
 }
 
-// cut queues the packet being filled and begins the next one. It returns what has to be sent.
-func (b *blockWriter) cut(sync bool) []byte {
+// cut queues the packet being filled and begins the next one.
+func (b *blockWriter) cut(sync bool) {
 	p := b.filling
 	bytesPer := int64(b.w.sum.BytesPer)
 	var tail []byte
@@ -279,9 +280,8 @@ func (b *blockWriter) cut(sync bool) []byte {
 	if sync {
 		b.synced = b.sent
 	}
-	wire := b.enqueue(p, dtp.Header{Sync: sync})
+	b.enqueue(p, dtp.Header{Sync: sync})
 	b.begin(next, tail)
-	return wire
 }
 
 // await waits for room in the window. A pipeline that breaks makes room: what is queued is sent again anyhow.
@@ -309,30 +309,25 @@ func (b *blockWriter) wakeOn(ctx context.Context) (stop func() bool) {
 }
 
 // enqueue gives a packet its number and puts it into the queue.
-func (b *blockWriter) enqueue(p *outPacket, h dtp.Header) []byte {
+func (b *blockWriter) enqueue(p *outPacket, h dtp.Header) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p.seqno, p.last = b.seqno, h.Last
 	b.seqno++
 	h.Seqno, h.Offset = p.seqno, p.start
-	wire := p.Finish(h)
-	if len(b.queue) == 0 {
-		b.waiting = time.Now()
-	}
+	p.Finish(h)
 	b.queue = append(b.queue, p)
 	if h.Last && b.state == blockStreaming {
 		b.moveLocked(blockEnding)
 	}
-	return wire
 }
 
-// transmit sends packets that have just been queued, or, if the pipeline is broken, all of the queue through another one.
-func (b *blockWriter) transmit(ctx context.Context, wire ...[]byte) error {
+// transmit sends what has been queued, or, if the pipeline is broken, all of the queue through another one.
+func (b *blockWriter) transmit(ctx context.Context) error {
 	b.mu.Lock()
 	pipe := b.pipe
-	up := b.upLocked()
 	b.mu.Unlock()
-	if up && pipe.send(ctx, wire...) {
+	if pipe != nil && pipe.sendDue(ctx) {
 		return nil
 	}
 	return b.recover(ctx)
@@ -375,7 +370,8 @@ func (b *blockWriter) flush(ctx context.Context, sync bool) error {
 		p := b.w.packet()
 		p.start = b.sent
 		b.synced = b.sent
-		if err := b.transmit(ctx, b.enqueue(p, dtp.Header{Sync: true})); err != nil {
+		b.enqueue(p, dtp.Header{Sync: true})
+		if err := b.transmit(ctx); err != nil {
 			return err
 		}
 	}
@@ -411,21 +407,20 @@ func (b *blockWriter) finish(ctx context.Context) error {
 	if b.ended() { // an earlier try was cut short
 		return b.conclude(ctx)
 	}
-	var wire [][]byte
-	if b.filling.Len() > b.prefix {
+	more := b.filling.Len() > b.prefix
+	if more {
 		if err := b.await(ctx); err != nil {
 			return err
 		}
-		wire = append(wire, b.cut(false))
+		b.cut(false)
 	}
 	// The end goes out only when all data is acknowledged: a datanode that has finished its replica cannot take data
 	// again from a new pipeline. If there is but one, its failure is the end anyhow.
 	if len(b.nodes) > 1 && b.seqno > 0 {
-		if len(wire) > 0 {
-			if err := b.transmit(ctx, wire...); err != nil {
+		if more {
+			if err := b.transmit(ctx); err != nil {
 				return err
 			}
-			wire = nil
 		}
 		if err := b.wait(ctx, b.seqno-1); err != nil {
 			return err
@@ -435,8 +430,8 @@ func (b *blockWriter) finish(ctx context.Context) error {
 	b.filling = nil
 	p.Reset()
 	p.start = b.sent
-	wire = append(wire, b.enqueue(p, dtp.Header{Last: true}))
-	if err := b.transmit(ctx, wire...); err != nil {
+	b.enqueue(p, dtp.Header{Last: true})
+	if err := b.transmit(ctx); err != nil {
 		return err
 	}
 	return b.conclude(ctx)
@@ -454,8 +449,10 @@ func (b *blockWriter) conclude(ctx context.Context) error {
 // ended reports whether the end of the block has been queued, at one time or another.
 func (b *blockWriter) ended() bool { return b.filling == nil }
 
-// acknowledge takes the first packet out of the queue, or says which node is at fault.
-func (b *blockWriter) acknowledge(ack *dtp.Ack, nodes int) (finished bool, node int, err error) {
+// acknowledge takes the first packet, which a pipeline of so many nodes acknowledges, out of the queue, or says which node
+// is at fault.
+func (l *pipeline) acknowledge(ack *dtp.Ack) (finished bool, node int, err error) {
+	b, nodes := l.b, len(l.nodes)
 	if node, status := ack.Blame(); node >= 0 {
 		return false, min(node, nodes-1), fmt.Errorf("datanode %d of %d acknowledges packet %d with %v", node+1, nodes, ack.Seqno, status)
 	}
@@ -464,7 +461,7 @@ func (b *blockWriter) acknowledge(ack *dtp.Ack, nodes int) (finished bool, node 
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.queue) == 0 || b.queue[0].seqno != ack.Seqno || len(ack.Replies) != nodes {
+	if len(b.queue) == 0 || b.queue[0].seqno != ack.Seqno || ack.Seqno >= l.due || len(ack.Replies) != nodes {
 		return false, -1, fmt.Errorf("%w: acknowledgement of packet %d by %d datanodes is not expected", dtp.ErrProtocol, ack.Seqno, len(ack.Replies))
 	}
 	p := b.queue[0]
@@ -476,10 +473,12 @@ func (b *blockWriter) acknowledge(ack *dtp.Ack, nodes int) (finished bool, node 
 		b.block.NumBytes = &end
 	}
 	b.waiting = time.Now()
-	if finished = p.last; finished && b.state == blockEnding {
+	if finished = p.last; finished {
 		b.moveLocked(blockStored)
 	}
-	b.c.packets.Put(p)
+	if p.seqno < l.out { // else its bytes are still being sent: nobody else may have them
+		b.c.packets.Put(p)
+	}
 	b.moved.Broadcast()
 	return finished, -1, nil
 }

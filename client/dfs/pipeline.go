@@ -45,6 +45,11 @@ type pipeline struct {
 
 	writing  sync.Mutex // one packet at a time
 	lastSend time.Time  // guarded by writing
+
+	// What the pipeline is sent is the queue from its first packet on, without a gap, whatever a call has left undone.
+	due  int64    // seqno of the first packet that it was not sent; guarded by b.mu
+	out  int64    // of the first one of which the connection has not taken all; guarded by b.mu
+	wire [][]byte // what is being sent
 }
 
 // start makes a pipeline of a connection on which it has been set up. b.mu is not held.
@@ -56,7 +61,8 @@ func (b *blockWriter) start(p *peer) {
 	b.mu.Lock()
 	b.pipe = pipe
 	b.failure = nil
-	b.waiting = time.Now()
+	pipe.due = b.ackedSeq + 1
+	pipe.out = pipe.due
 	if b.ended() {
 		b.moveLocked(blockEnding)
 	} else {
@@ -74,8 +80,45 @@ func (b *blockWriter) patience() time.Duration {
 	return timeout + time.Duration(len(b.nodes))*timeout/nodeShare
 }
 
+// sentTogether is how many packets are sent with one system call where several are due.
+const sentTogether = 4
+
+// sendDue sends the packets of the queue that were not sent through this pipeline; false: it is broken, or ctx has ended.
+func (l *pipeline) sendDue(ctx context.Context) bool {
+	b := l.b
+	for {
+		b.mu.Lock()
+		if b.pipe != l || !b.upLocked() {
+			b.mu.Unlock()
+			return false
+		}
+		l.wire = l.wire[:0]
+		if len(b.queue) > 0 {
+			if l.due == b.queue[0].seqno {
+				b.waiting = time.Now()
+			}
+			first := l.due - b.queue[0].seqno
+			for _, p := range b.queue[first:min(first+sentTogether, int64(len(b.queue)))] {
+				l.wire = append(l.wire, p.Bytes())
+				l.due = p.seqno + 1
+			}
+		}
+		due := l.due
+		b.mu.Unlock()
+		if len(l.wire) == 0 {
+			return true
+		}
+		if !l.send(ctx, l.wire) {
+			return false
+		}
+		b.mu.Lock()
+		l.out = due
+		b.mu.Unlock()
+	}
+}
+
 // send sends packets; false: the pipeline is broken, or ctx has ended.
-func (l *pipeline) send(ctx context.Context, wire ...[]byte) bool {
+func (l *pipeline) send(ctx context.Context, wire [][]byte) bool {
 	if ctx != l.b.w.life { // which breaks the pipeline by itself
 		cut := make(chan struct{})
 		stop := context.AfterFunc(ctx, func() {
@@ -136,7 +179,7 @@ func (l *pipeline) takeAcks() {
 			l.fault(fmt.Errorf("waiting for an acknowledgement: %w", err))
 			return
 		}
-		finished, node, err := l.b.acknowledge(&ack, len(l.nodes))
+		finished, node, err := l.acknowledge(&ack)
 		switch {
 		case err != nil && node >= 0:
 			l.fault(err, node)
@@ -174,7 +217,7 @@ func (l *pipeline) watch() {
 		}
 		b.mu.Lock()
 		silent := time.Duration(0)
-		if len(b.queue) > 0 {
+		if len(b.queue) > 0 && b.queue[0].seqno < l.due {
 			silent = time.Since(b.waiting)
 		}
 		up := b.upLocked()

@@ -65,7 +65,10 @@ func (b *blockWriter) recover(ctx context.Context) error {
 		} else if back {
 			continue
 		}
-		if b.resend(ctx) {
+		b.mu.Lock()
+		pipe := b.pipe
+		b.mu.Unlock()
+		if pipe.sendDue(ctx) {
 			return nil
 		}
 	}
@@ -104,29 +107,6 @@ func (b *blockWriter) reopen(ctx context.Context) error {
 		return b.recover(ctx)
 	}
 	return nil
-}
-
-// resend sends the whole queue; false: this pipeline broke too.
-func (b *blockWriter) resend(ctx context.Context) bool {
-	b.mu.Lock()
-	queue := slices.Clone(b.queue)
-	pipe := b.pipe
-	b.waiting = time.Now()
-	b.mu.Unlock()
-	for _, p := range queue {
-		b.mu.Lock()
-		// Acknowledged meanwhile packets are gone from the queue, and their memory may have been used anew.
-		gone := p.seqno <= b.ackedSeq
-		up := b.upLocked()
-		b.mu.Unlock()
-		if gone {
-			continue
-		}
-		if !up || !pipe.send(ctx, p.Bytes()) {
-			return false
-		}
-	}
-	return true
 }
 
 // dismiss takes the nodes at fault out of the pipeline.
@@ -305,18 +285,19 @@ func (b *blockWriter) takeBack(ctx context.Context) (bool, error) {
 			excluded = append(excluded, node)
 		}
 	}
+	err := b.addNode(ctx, excluded)
+	if err != nil && ctx.Err() != nil { // this pipeline may be too short to go on with: the next call sees to that
+		b.stop()
+		return false, ctx.Err()
+	}
 	for _, node := range back {
 		b.returned = append(b.returned, node.GetId().GetDatanodeUuid())
 	}
-	err := b.addNode(ctx, excluded)
-	if err == nil {
-		b.stop()
-		return true, nil
+	if err != nil {
+		return false, b.without(ctx, err)
 	}
-	if err = b.without(ctx, err); err != nil {
-		b.stop() // it is up, but the queue has not been sent through it: what follows would leave a gap
-	}
-	return false, err
+	b.stop()
+	return true, nil
 }
 
 // without decides what becomes of the block now that no datanode takes the place of a failed one.
@@ -355,13 +336,12 @@ func (b *blockWriter) addNode(ctx context.Context, excluded []*hadooppb.Datanode
 		return fmt.Errorf("the namenode offered %d datanodes, none of them new", len(locs))
 	}
 	added := locs[at]
-	if b.acked() > 0 {
-		if err := b.transfer(ctx, located, at); err != nil {
-			if ctx.Err() == nil && !slices.ContainsFunc(b.failed, func(n *hadooppb.DatanodeInfoProto) bool { return same(n, added) }) {
-				b.failed = append(b.failed, added)
-			}
-			return fmt.Errorf("copy to %s: %w", b.c.transferAddr(added), err)
+	// Even if nothing is acknowledged yet: only who has a replica can go on with it.
+	if err := b.transfer(ctx, located, at); err != nil {
+		if ctx.Err() == nil && !slices.ContainsFunc(b.failed, func(n *hadooppb.DatanodeInfoProto) bool { return same(n, added) }) {
+			b.failed = append(b.failed, added)
 		}
+		return fmt.Errorf("copy to %s: %w", b.c.transferAddr(added), err)
 	}
 	b.c.log.Info("datanode joins the pipeline", "path", b.w.path, "block", b.block.GetBlockId(), "node", b.c.transferAddr(added))
 	b.failed = slices.DeleteFunc(b.failed, func(n *hadooppb.DatanodeInfoProto) bool { return same(n, added) })

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -98,6 +99,22 @@ func isDirectory(p string) error  { return &pathError{path: p, text: "Is a direc
 func notDirectory(p string) error { return &pathError{path: p, text: "Is not a directory"} }
 func failed(p string) error       { return &pathError{path: p, text: "Input/output error"} }
 
+// properties that are read here or by client/dfs, and that people give by hand.
+var ownProperties = []string{
+	"dfs.replication", "dfs.blocksize", "dfs.checksum.combine.mode", "dfs.client.socket-timeout", "dfs.client.use.datanode.hostname",
+	"fs.defaultFS", "fs.permissions.umask-mode", "fs.trash.interval",
+}
+
+// remark says that a property looks mistyped. Others that are not known are ignored, as Hadoop's shell does: they may be for
+// other programs.
+func (s *Shell) remark(properties map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if meant := nearest.Typo(name, ownProperties); meant != "" {
+			fmt.Fprintf(s.Stderr, "note: -D %s is read by nobody here (did you mean %s?)\n", name, meant)
+		}
+	}
+}
+
 // Run executes one command line, without the program's name: generic options, a verb with or without its dash, its
 // options and arguments. It returns the exit status.
 func (s *Shell) Run(ctx context.Context, args []string) int {
@@ -125,6 +142,9 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 			continue
 		}
 		break
+	}
+	if s.Brief {
+		s.remark(properties)
 	}
 	if len(args) == 0 {
 		s.printUsage()

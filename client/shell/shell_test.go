@@ -72,6 +72,20 @@ func TestGenericOptionsReachTheFilesystem(t *testing.T) {
 	}
 }
 
+// Of properties that nobody knows those are remarked on, to people, that look like one that was meant.
+func TestMistypedPropertiesAreRemarkedOn(t *testing.T) {
+	for brief, want := range map[bool]string{true: "note: -D dfs.replicaton is read by nobody here (did you mean dfs.replication?)\n", false: ""} {
+		var stderr bytes.Buffer
+		s := &Shell{Stdout: new(bytes.Buffer), Stderr: &stderr, Brief: brief, Dial: func(string, map[string]string) (*dfs.Client, string, error) {
+			return nil, "", errors.New("no")
+		}}
+		s.Run(t.Context(), strings.Fields("-D dfs.replicaton=1 -D dfs.blocksize=1m -D dfs.client.failover.max.attempts=3 -ls /"))
+		if got, _, _ := strings.Cut(stderr.String(), "ls: "); got != want {
+			t.Errorf("brief %v: %q, want %q", brief, got, want)
+		}
+	}
+}
+
 func TestOptionsEndAtTheFirstOtherWord(t *testing.T) {
 	for _, c := range []struct {
 		verb, args, options, rest string

@@ -25,10 +25,13 @@ type finding struct {
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
-		Name:        "doctor",
-		Usage:       "look at this machine and the cluster; every problem comes with what to do",
-		Description: "Exits with 1 if something that hops needs is missing. Warnings do not count.",
-		Flags:       []cli.Flag{confFlag(), userFlag(), outputFlag()},
+		Name:  "doctor",
+		Usage: "look at this machine and the cluster; every problem comes with what to do",
+		Description: "Looks at the tools, limits and disk of this machine; at every server that is configured or known to another one; at the\n" +
+			"members of the namenodes' group; at dead datanodes, their space and the blocks; at the directories that every user needs;\n" +
+			"writes, reads and deletes a small file; and tells what nodes say of themselves, as GPUs that are held back.\n\n" +
+			"Exits with 1 if something fails. What is only less than it could be is a warning and does not count.",
+		Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()},
 		Action: func(c *cli.Context) error {
 			asJSON, err := wantJSON(c)
 			if err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/size"
 	pages "github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
@@ -142,6 +143,16 @@ func findings(role string, servers []*server) []finding {
 	return found
 }
 
+// namenodePages are the HTTP addresses of the namenodes of a client's configuration.
+func namenodePages(conf *dfs.HadoopConf) (addresses []string) {
+	for _, name := range slices.Sorted(maps.Keys(conf.Properties)) {
+		if strings.HasPrefix(name, "dfs.namenode.http-address") {
+			addresses = append(addresses, conf.Properties[name])
+		}
+	}
+	return addresses
+}
+
 func examineCluster(c *cli.Context) []finding {
 	cl, err := dial(c)
 	if isNoCluster(err) {
@@ -153,10 +164,8 @@ func examineCluster(c *cli.Context) []finding {
 	defer cl.Close()
 	var namenodes, managers []*server
 	if conf, err := hadoopConf(c.String("conf")); err == nil {
-		for _, name := range slices.Sorted(maps.Keys(conf.Properties)) {
-			if strings.HasPrefix(name, "dfs.namenode.http-address") {
-				namenodes = append(namenodes, &server{role: "namenode", address: conf.Properties[name]})
-			}
+		for _, address := range namenodePages(conf) {
+			namenodes = append(namenodes, &server{role: "namenode", address: address})
 		}
 	}
 	for _, address := range cl.ResourceManagers() {
@@ -232,7 +241,31 @@ func examineFiles(ctx context.Context, cl *client.Client) []finding {
 		}
 		found = append(found, f)
 	}
+	found = append(found, examineDirectories(asking, cl))
 	return append(found, probe(ctx, cl))
+}
+
+// examineDirectories looks at the directories that every user needs.
+func examineDirectories(ctx context.Context, cl *client.Client) finding {
+	f := finding{what: "directories"}
+	var wrong []string
+	for _, dir := range config.SystemDirectories {
+		info, err := cl.FS().Stat(ctx, dir)
+		switch {
+		case errors.Is(err, metadata.ErrNotExist):
+			wrong = append(wrong, dir+" is missing")
+			f.remedy = "make it as the superuser, with mode 1777 (/user: 755); namenodes do so for those in fs.protected.directories"
+		case err != nil:
+			wrong = append(wrong, dir+": "+err.Error())
+		case dir != "/user" && info.Mode&0o777 != 0o777:
+			wrong = append(wrong, fmt.Sprintf("%s is for %s alone: mode %o, not 1777", dir, info.Owner, info.Mode&0o1777))
+		}
+	}
+	f.ok, f.detail = len(wrong) == 0, strings.Join(wrong, "; ")
+	if f.ok {
+		f.detail = strings.Join(config.SystemDirectories, ", ") + " are there"
+	}
+	return f
 }
 
 // probe writes, reads and deletes a small file, as the user who asks, where that user may.
@@ -300,31 +333,52 @@ func examineNodes(ctx context.Context, cl *client.Client) []finding {
 	case err != nil:
 		return []finding{{what: "nodes", detail: err.Error(), remedy: "look at the resource manager's log"}}
 	}
-	running, gpus, simulated := 0, 0, 0
-	var found []finding
-	var managers []*server
+	found, running := nodeFindings(nodes)
+	ask(ctx, running)
+	return append(found, findings("nodemanager", running)...)
+}
+
+// nodeFindings says what the resource manager knows of its nodes, and which node managers ought to answer.
+func nodeFindings(nodes []client.Node) (found []finding, running []*server) {
+	gpus, simulated := 0, 0
+	notes := map[string][]string{} // which nodes say so
 	for _, n := range nodes {
 		if n.State != rm.NodeRunning {
-			found = append(found, finding{what: "nodemanager", detail: fmt.Sprintf("%s is %s: %s", n.ID, n.State, n.HealthReport), remedy: "start it (hops server --role nodemanager), or look at its log"})
+			f := finding{what: "nodemanager", detail: fmt.Sprintf("%s is %s: %s", n.ID, n.State, n.HealthReport)}
+			f.remedy = "start it (hops server --role nodemanager), or look at its log"
+			if n.State == rm.NodeUnhealthy {
+				f.remedy = "mend it; it takes work again by itself"
+			}
+			found = append(found, f)
 			continue
 		}
-		running++
+		running = append(running, &server{role: "nodemanager", address: n.HTTP})
 		gpus += len(n.GPUs)
 		for _, g := range n.GPUs {
 			if g.Simulated {
 				simulated++
 			}
 		}
-		managers = append(managers, &server{role: "nodemanager", address: n.HTTP})
+		for note := range strings.SplitSeq(n.HealthReport, "; ") {
+			if note != "" && !strings.HasSuffix(note, " simulated") { // these are counted below
+				notes[note] = append(notes[note], n.ID)
+			}
+		}
 	}
-	ask(ctx, managers)
-	found = append(found, findings("nodemanager", managers)...)
-	f := finding{what: "nodes", ok: running > 0, detail: fmt.Sprintf("%d that take work, with %d GPUs", running, gpus)}
+	for _, note := range slices.Sorted(maps.Keys(notes)) {
+		who := notes[note]
+		names := strings.Join(who[:min(len(who), shownOfRole)], ", ")
+		if more := len(who) - shownOfRole; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		found = append(found, finding{what: "nodemanager", detail: names + ": " + note})
+	}
+	f := finding{what: "nodes", ok: len(running) > 0, detail: fmt.Sprintf("%d that take work, with %d GPUs", len(running), gpus)}
 	if simulated > 0 {
 		f.detail += fmt.Sprintf(" (%d simulated)", simulated)
 	}
 	if !f.ok {
 		f.remedy = "start a node manager: hops server --role nodemanager"
 	}
-	return append(found, f)
+	return append(found, f), running
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +21,7 @@ import (
 func experimentCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "experiment",
-		Usage: "search hyperparameters with a Python function: run, list, show, best, logs, stop",
+		Usage: "search hyperparameters with a Python function: run, list, show, best, logs, stop, resume",
 		Subcommands: []*cli.Command{
 			{
 				Name:      "run",
@@ -60,7 +58,25 @@ func experimentCommand() *cli.Command {
 				},
 				Action: experimentLogs,
 			},
-			{Name: "stop", Usage: "end experiments; what their trials found is kept", ArgsUsage: "ID ...", Flags: []cli.Flag{confFlag(), userFlag()}, Action: stopExperiments},
+			{
+				Name: "stop", Usage: "end experiments; what their trials found is kept", ArgsUsage: "ID ...",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "reason", Usage: "`TEXT` that the result gives as the reason"},
+					confFlag(), userFlag(),
+				},
+				Action: stopExperiments,
+			},
+			{
+				Name: "resume", Usage: "go on with an experiment that failed or was stopped", ArgsUsage: "ID",
+				Description: "Trials that have ended are kept, those that were cut short go on from their checkpoints. The experiment keeps its id;\n" +
+					"another job runs it. Ctrl-C leaves it running.",
+				Flags: []cli.Flag{
+					&cli.StringFlag{Name: "queue", Usage: "`QUEUE` that the job waits in", DefaultText: "default"},
+					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait, print the job's id"},
+					confFlag(), userFlag(), outputFlag(),
+				},
+				Action: resumeExperiment,
+			},
 		},
 	}
 }
@@ -97,6 +113,9 @@ func runExperiment(c *cli.Context) error {
 		}
 		study.Env = env
 	}
+	if err := client.MaySubmit(); err != nil {
+		return &statusError{exitDenied, err}
+	}
 	cl, err := dial(c)
 	if err != nil {
 		return err
@@ -113,7 +132,38 @@ func runExperiment(c *cli.Context) error {
 		return printID(c, id, asJSON)
 	}
 	fmt.Fprintln(c.App.ErrWriter, id)
-	s, job, err := followExperiment(c, cl, id)
+	return awaitExperiment(c, cl, id, id, asJSON)
+}
+
+// resumeExperiment goes on with an experiment in another job.
+func resumeExperiment(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	if c.NArg() != 1 {
+		return fail(exitUsage, "%s: name one experiment", c.Command.FullName())
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	id := c.Args().First()
+	job, err := cl.Experiments().Resume(c.Context, id, c.String("queue"))
+	if err != nil {
+		return explain(err)
+	}
+	if c.Bool("detach") {
+		return printID(c, job, asJSON)
+	}
+	fmt.Fprintf(c.App.ErrWriter, "%s goes on as %s\n", id, job)
+	return awaitExperiment(c, cl, id, job, asJSON)
+}
+
+// awaitExperiment follows an experiment to the end of the job that runs it, and prints what came out.
+func awaitExperiment(c *cli.Context, cl *client.Client, id, job string, asJSON bool) error {
+	s, ended, err := followExperiment(c, cl, id, job)
 	if c.Context.Err() != nil {
 		return &statusError{exitInterrupted, fmt.Errorf("%s goes on; end it with: hops experiment stop %s", id, id)}
 	}
@@ -127,14 +177,17 @@ func runExperiment(c *cli.Context) error {
 	} else if err := printTrials(c, s); err != nil {
 		return err
 	}
-	if !job.Succeeded() {
-		return fail(exitFailed, "%s %s: %s", id, job.FinalStatus, job.Diagnostics)
+	if !ended.Succeeded() {
+		if ended.Diagnostics == s.Reason && !asJSON { // it is said
+			return fail(exitFailed, "%s %s", id, ended.Phase)
+		}
+		return fail(exitFailed, "%s %s: %s", id, ended.Phase, ended.Diagnostics)
 	}
 	return nil
 }
 
-// followExperiment prints a line when something changes, until the job has ended.
-func followExperiment(c *cli.Context, cl *client.Client, id string) (*controller.ExperimentStatus, client.JobStatus, error) {
+// followExperiment prints a line when something changes, until the job that runs the experiment has ended.
+func followExperiment(c *cli.Context, cl *client.Client, id, job string) (*controller.ExperimentStatus, client.JobStatus, error) {
 	last, show := "", func(line string) { fmt.Fprintln(c.App.ErrWriter, line) }
 	if isTerminal(c.App.ErrWriter) { // one line, which changes
 		wide := 0
@@ -144,23 +197,13 @@ func followExperiment(c *cli.Context, cl *client.Client, id string) (*controller
 		}
 		defer fmt.Fprintln(c.App.ErrWriter)
 	}
-	job, err := cl.Jobs().Wait(c.Context, id, func(j client.JobStatus) {
-		line := phase(j)
-		if j.PendingReason != nil && j.Pending() {
-			line += ": " + j.PendingReason.Text
-		}
+	ended, err := cl.Jobs().Wait(c.Context, job, func(j client.JobStatus) {
+		line := progress(j)
 		if !j.Ended() {
 			attempt, cancel := context.WithTimeout(c.Context, 2*time.Second)
 			defer cancel()
-			s := &controller.ExperimentStatus{}
-			if cl.Jobs().Proxy(attempt, id, "/v1/experiments/"+cl.Experiments().ID(id)+"?curves=0", s) == nil {
-				ended := 0
-				for _, t := range s.Trials {
-					if t.State.Final() || t.State == training.Paused {
-						ended++
-					}
-				}
-				line += fmt.Sprintf("  trials %d/%d", ended, s.Planned)
+			if s, err := cl.Experiments().Summary(attempt, id); err == nil {
+				line += fmt.Sprintf("  trials %d/%d", s.Ended, s.Planned)
 				if s.Best != nil {
 					line += fmt.Sprintf("  best %s %.5g (trial %v)", s.Metric, s.Best.Metric, s.Best.Trial)
 				}
@@ -172,10 +215,10 @@ func followExperiment(c *cli.Context, cl *client.Client, id string) (*controller
 		last = line
 	})
 	if err != nil {
-		return nil, job, err
+		return nil, ended, err
 	}
 	s, err := cl.Experiments().Status(c.Context, id)
-	return s, job, err
+	return s, ended, err
 }
 
 func listExperiments(c *cli.Context) error {
@@ -261,34 +304,11 @@ func experimentLogs(c *cli.Context) error {
 	return explain(err)
 }
 
-// stopExperiments asks the controllers to end their searches; one that waits in its queue is taken out of it.
+// stopExperiments ends searches. One that cannot be ended does not keep the others from it.
 func stopExperiments(c *cli.Context) error {
-	if c.NArg() == 0 {
-		return fail(exitUsage, "%s: name the experiments", c.Command.FullName())
-	}
-	cl, err := dial(c)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	for _, id := range c.Args().Slice() {
-		job := strings.TrimSuffix(id, "_1")
-		s, err := cl.Jobs().Get(c.Context, job)
-		if err == nil && s.Ended() {
-			fmt.Fprintf(c.App.ErrWriter, "%s has ended already: %s\n", id, phase(s))
-			continue
-		}
-		if err == nil {
-			_, err = cl.Jobs().Raw(c.Context, http.MethodPost, "/proxy/"+url.PathEscape(job)+"/v1/experiments/"+url.PathEscape(cl.Experiments().ID(job))+"/stop", nil)
-			if answer, ok := errors.AsType[*client.Error](err); ok && (answer.Status == 404 || answer.Status == 502 || answer.Status == 503) {
-				err = cl.Jobs().Stop(c.Context, job)
-			}
-		}
-		if err != nil {
-			return explain(fmt.Errorf("%s: %w", id, err))
-		}
-	}
-	return nil
+	return stopEach(c, "experiments", func(ctx context.Context, cl *client.Client, id string) error {
+		return cl.Experiments().Stop(ctx, id, c.String("reason"))
+	})
 }
 
 func printTrials(c *cli.Context, s *controller.ExperimentStatus) error {

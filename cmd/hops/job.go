@@ -24,6 +24,7 @@ import (
 	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/internal/yaml"
 	rm "github.com/gohops/hops/resourcemanager"
+	rmjob "github.com/gohops/hops/resourcemanager/job"
 )
 
 // explain gives an error of a client its exit status.
@@ -115,8 +116,9 @@ func jobCommand() *cli.Command {
 	}
 }
 
-// readDocument reads a YAML (or JSON) file into a value with json tags. All that is wrong with it is told at once.
-func readDocument(name string, stdin io.Reader, into any) error {
+// readDocument reads a YAML (or JSON) file into values with json tags, all of it into each. All that is wrong with it for the
+// first is told at once.
+func readDocument(name string, stdin io.Reader, into ...any) error {
 	var text []byte
 	var err error
 	if name == "-" { // one byte more than may be read: not half a document
@@ -127,7 +129,12 @@ func readDocument(name string, stdin io.Reader, into any) error {
 	if err != nil {
 		return err
 	}
-	return yaml.UnmarshalJSON(name, text, into)
+	for _, v := range into {
+		if err := yaml.UnmarshalJSON(name, text, v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // logPatience is how long `hops job run` waits for the last of the logs to be in the filesystem.
@@ -137,7 +144,8 @@ const logPatience = 5 * time.Second
 func document(c *cli.Context) (client.Job, error) {
 	var job client.Job
 	if f := c.String("file"); f != "" {
-		if err := readDocument(f, c.App.Reader, &job); err != nil {
+		var kinds rmjob.Spec // has a kind for every key, where client.Job has text
+		if err := readDocument(f, c.App.Reader, &kinds, &job); err != nil {
 			return job, &statusError{exitUsage, err}
 		}
 	}
@@ -195,6 +203,9 @@ func runJob(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := client.MaySubmit(); err != nil {
+		return &statusError{exitDenied, err}
+	}
 	with := c.StringSlice("with")
 	if len(with) > 0 && job.Workdir != "" {
 		return fail(exitUsage, "--with: the job of %s has a workdir already", c.String("file"))
@@ -241,10 +252,7 @@ func runJob(c *cli.Context) error {
 		fmt.Fprintln(stderr, id)
 		last := ""
 		o.Seen = func(s client.JobStatus) {
-			line := phase(s)
-			if s.PendingReason != nil && s.Pending() {
-				line += ": " + s.PendingReason.Text
-			}
+			line := progress(s)
 			if line != last && !s.Ended() {
 				fmt.Fprintln(c.App.ErrWriter, line)
 			}
@@ -282,10 +290,6 @@ func result(s client.JobStatus, verbose bool) error {
 		return nil
 	}
 	code := s.ExitStatus()
-	word := string(s.FinalStatus)
-	if s.State == rm.StateKilled {
-		word = "KILLED"
-	}
 	for _, k := range s.Containers {
 		if !verbose && !k.Master && k.ExitStatus != nil && *k.ExitStatus == code && code > 0 {
 			which := ""
@@ -293,12 +297,12 @@ func result(s client.JobStatus, verbose bool) error {
 				which = fmt.Sprintf("instance %d: ", k.Instance())
 			}
 			if code == exitNotStarted || code == exitNotFound { // nobody else says why
-				return fail(code, "%s %s: %s%s", s.ID, word, which, cmp.Or(k.Diagnostics, rm.ExitStatus(code).String()))
+				return fail(code, "%s %s: %s%s", s.ID, s.Phase, which, cmp.Or(k.Diagnostics, rm.ExitStatus(code).String()))
 			}
-			return fail(code, "%s %s: %s%v; hops job logs %s", s.ID, word, which, rm.ExitStatus(code), s.ID)
+			return fail(code, "%s %s: %s%v; hops job logs %s", s.ID, s.Phase, which, rm.ExitStatus(code), s.ID)
 		}
 	}
-	return fail(code, "%s %s: %s", s.ID, word, s.Diagnostics)
+	return fail(code, "%s %s: %s", s.ID, s.Phase, s.Diagnostics)
 }
 
 // The exit statuses of a command that could not be started, as in a shell.
@@ -307,16 +311,12 @@ const (
 	exitNotFound   = 127
 )
 
-// phase is how far a job is in one word: PENDING as long as nothing of it but its master runs for want of something, then
-// RUNNING, and in the end SUCCEEDED, FAILED or KILLED.
-func phase(s client.JobStatus) string {
-	switch {
-	case s.Pending():
-		return "PENDING"
-	case s.State == rm.StateFinished:
-		return string(s.FinalStatus)
+// progress is a job's phase, and what it waits for.
+func progress(s client.JobStatus) string {
+	if s.Phase == client.PhasePending && s.PendingReason != nil {
+		return s.Phase + ": " + s.PendingReason.Text
 	}
-	return string(s.State)
+	return s.Phase
 }
 
 // hint says that a file of this directory is not where the command runs.
@@ -433,7 +433,7 @@ func listJobs(c *cli.Context) error {
 	jobs := answer.Jobs
 	if len(states) > 0 {
 		jobs = slices.DeleteFunc(jobs, func(j client.JobStatus) bool {
-			return !slices.Contains(states, phase(j))
+			return !slices.Contains(states, j.Phase)
 		})
 	}
 	if n := c.Int("limit"); n > 0 {
@@ -454,7 +454,7 @@ func listJobs(c *cli.Context) error {
 		if j.PendingReason != nil {
 			why = j.PendingReason.Text
 		}
-		t.row(j.ID, j.Name, j.User, j.Queue, j.Kind, phase(j), strconv.Itoa(j.Used.GPUs), clock(j.Submitted), ran(j), shortened(why, 60))
+		t.row(j.ID, j.Name, j.User, j.Queue, j.Kind, j.Phase, strconv.Itoa(j.Used.GPUs), clock(j.Submitted), ran(j), shortened(why, 60))
 	}
 	return t.flush()
 }
@@ -521,7 +521,7 @@ func jobStatus(c *cli.Context) error {
 		}
 		t.row("command", strings.Join(words, " "))
 	}
-	t.row("state", phase(s))
+	t.row("state", s.Phase)
 	if s.PendingReason != nil {
 		t.row("waits", s.PendingReason.Text)
 	}
@@ -611,10 +611,24 @@ func printLogs(c *cli.Context, cl *client.Client, id string) error {
 	return err
 }
 
-// stopJobs ends jobs. One that cannot be ended does not keep the others from it.
 func stopJobs(c *cli.Context) error {
+	return stopEach(c, "jobs", func(ctx context.Context, cl *client.Client, id string) error {
+		s, err := cl.Jobs().Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if s.Ended() {
+			return &client.EndedError{ID: id, Phase: s.Phase}
+		}
+		return cl.Jobs().Stop(ctx, id)
+	})
+}
+
+// stopEach ends what the arguments name. One that cannot be ended does not keep the others from it; one that has ended
+// already is well.
+func stopEach(c *cli.Context, what string, stop func(context.Context, *client.Client, string) error) error {
 	if c.NArg() == 0 {
-		return fail(exitUsage, "%s: name the jobs", c.Command.FullName())
+		return fail(exitUsage, "%s: name the %s", c.Command.FullName(), what)
 	}
 	cl, err := dial(c)
 	if err != nil {
@@ -623,13 +637,10 @@ func stopJobs(c *cli.Context) error {
 	defer cl.Close()
 	var first error
 	for _, id := range c.Args().Slice() {
-		s, err := cl.Jobs().Get(c.Context, id)
-		switch {
-		case err == nil && s.Ended():
-			fmt.Fprintf(c.App.ErrWriter, "%s has ended already: %s\n", id, phase(s))
+		err := stop(c.Context, cl, id)
+		if ended, ok := errors.AsType[*client.EndedError](err); ok {
+			fmt.Fprintln(c.App.ErrWriter, ended)
 			continue
-		case err == nil:
-			err = cl.Jobs().Stop(c.Context, id)
 		}
 		if err != nil && c.NArg() > 1 {
 			fmt.Fprintf(c.App.ErrWriter, "hops: %s: %v\n", id, err)

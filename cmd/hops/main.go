@@ -135,10 +135,13 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:              usageError,
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
-			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), logsCommand(),
+			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {
+			if ours, ok := hadoops[c.Args().First()]; ok {
+				return fail(exitUsage, "there is no command %q here; see %s, and `hops help`", c.Args().First(), ours)
+			}
 			if c.Args().Present() {
 				return unknownCommand(c)
 			}
@@ -219,6 +222,12 @@ func dashes(name string) string {
 		return "-"
 	}
 	return "--"
+}
+
+// hadoops are commands of Hadoop that people try, and what answers here.
+var hadoops = map[string]string{
+	"haadmin": "hops namenode", "dfsadmin": "hops doctor, hops namenode", "fsck": "hops doctor", "hdfs": "hops fs", "hadoop": "hops fs",
+	"yarn": "hops app, hops node, hops logs", "mapred": "hops job", "cluster": "hops doctor, hops namenode",
 }
 
 func unknownCommand(c *cli.Context) error {

@@ -64,6 +64,7 @@ func runServer(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	b.Path = c.String("config")
 	p := program.Program{Logger: logger}
 	names := map[string]struct {
 		configured bool
@@ -88,6 +89,7 @@ func runServer(c *cli.Context) error {
 		}
 		p.Add(parts...)
 	}
+	p.Add(b.Awaited())
 	return p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.Writer, "%s ready in %.1fs\n", strings.Join(roleNames, ", "), time.Since(started).Seconds())
 	})

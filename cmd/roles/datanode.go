@@ -45,5 +45,9 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	return append(audit, program.Part{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}), nil
+	set := func(f *config.File) error {
+		return s.SetNamenodes(namenodes(f, func(n config.NamenodeMember) string { return n.GRPC }), ipc(f))
+	}
+	b.awaited = append(b.awaited, s.Ready())
+	return slices.Concat(audit, []program.Part{{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}}, b.follow(set)), nil
 }

@@ -46,6 +46,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.awaited = append(b.awaited, s.Ready())
 	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
 }
 

@@ -30,6 +30,8 @@ import (
 type Builder struct {
 	// File is the whole configuration.
 	File *config.File
+	// Path is where File was read from; datanodes follow its list of namenodes. Empty: nothing is followed.
+	Path string
 	// Bootstrap makes a new cluster.
 	Bootstrap bool
 	// Executable is the hops program, which containers are started with.
@@ -50,6 +52,7 @@ type Builder struct {
 	hosts   map[string]*raftstore.Host // by address
 	audited bool                       // Door has an audit log
 	volumes []string                   // of the datanodes made so far
+	awaited []<-chan struct{}          // closed when a role that was made is of use
 }
 
 // New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
@@ -67,6 +70,25 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Secret: secret, Logger: logger,
 		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Logger: logger}),
 	}, nil
+}
+
+// Awaited is a part to be the last one, which is ready when every datanode and node manager that was made is of use: when those
+// that it serves know it. Nothing waits for that but who is told that the process is ready: a node manager, say, must speak
+// to its resource manager whether or not there is a namenode.
+func (b *Builder) Awaited() program.Part {
+	ready := make(chan struct{})
+	return program.Part{Name: "registration", Ready: ready, Run: func(ctx context.Context) error {
+		for _, useful := range b.awaited {
+			select {
+			case <-useful:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		close(ready)
+		<-ctx.Done()
+		return nil
+	}}
 }
 
 // Listen opens a TCP listener on loopback. Its errors say what to do.

@@ -24,6 +24,7 @@ type userClient struct {
 	*dfs.Client
 	users int // requests that use it
 	idle  time.Time
+	old   bool // made for another list of namenodes; closed by the last who uses it
 }
 
 const (
@@ -45,7 +46,7 @@ func (p *clients) get(user string) (*dfs.Client, func(), error) {
 		}
 		var zero metadata.Mode // the umask was applied by whoever gave the permission
 		client, err := dfs.New(dfs.Config{
-			Namenodes: p.s.cfg.NamenodesIPC, User: user, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Logger: p.s.log,
+			Namenodes: *p.s.ipc.Load(), User: user, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Logger: p.s.log,
 			Name: namenode.DoorWriter(namenode.NodeID(p.s.id.Uuid), uuid.NewString()),
 		})
 		if err != nil {
@@ -60,6 +61,9 @@ func (p *clients) get(user string) (*dfs.Client, func(), error) {
 		defer p.mu.Unlock()
 		c.users--
 		c.idle = time.Now()
+		if c.old && c.users == 0 {
+			c.Close()
+		}
 	}), nil
 }
 
@@ -74,6 +78,18 @@ func (p *clients) dropLocked(before time.Time) bool {
 		}
 	}
 	return dropped
+}
+
+// renew makes the next requests get new clients. Those that are in use go on.
+func (p *clients) renew() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for user, c := range p.of {
+		if c.old = true; c.users == 0 {
+			c.Close()
+		}
+		delete(p.of, user)
+	}
 }
 
 // run closes idle clients until ctx is done.

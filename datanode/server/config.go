@@ -34,7 +34,7 @@ type Config struct {
 	// AdvertiseIP is the address that clients dial; empty is that of Transfer. AdvertiseHost is the name that WebHDFS
 	// redirects to; empty is AdvertiseIP.
 	AdvertiseIP, AdvertiseHost string
-	// NamenodesGRPC and NamenodesIPC are all namenodes, host:port each.
+	// NamenodesGRPC and NamenodesIPC are all namenodes, host:port each, until SetNamenodes names others.
 	NamenodesGRPC, NamenodesIPC []string
 	// Secret is the cluster's; Door says who calls over IPC and HTTP.
 	Secret security.Secret

@@ -85,7 +85,7 @@ func (s *Server) volumeReport(hrpc.Message) (hrpc.Message, error) {
 
 func (s *Server) triggerReport(m hrpc.Message) (hrpc.Message, error) {
 	if !m.(*hadooppb.TriggerBlockReportRequestProto).GetIncremental() {
-		for _, n := range s.sessions {
+		for _, n := range s.all() {
 			n.reportNow()
 		}
 	}

@@ -276,9 +276,9 @@ func (s *Server) commit(ctx context.Context, request *pb.CommitBlockSynchronizat
 	defer cancel()
 	var last error
 	for {
-		order := s.sessions
+		order := s.all()
 		if n := s.leader(); n != nil {
-			order = append([]*session{n}, s.sessions...)
+			order = append([]*session{n}, order...)
 		}
 		for _, n := range order {
 			call, cancel := context.WithTimeout(ctx, callTime)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,21 +26,26 @@ import (
 
 // Server is a datanode.
 type Server struct {
-	cfg      Config
-	log      *slog.Logger
-	store    *blockstore.Store
-	id       *pb.DatanodeID
-	started  time.Time
-	sessions []*session
-	transfer *transfer.Server
-	trust    *trust
-	scrub    *scrub.Scrubber
-	clients  *clients
-	peers    peers
-	pages    *status.Pages
-	replicas crews // executes replicate orders
-	deletes  crews
-	recovers crew
+	cfg         Config
+	log         *slog.Logger
+	store       *blockstore.Store
+	id          *pb.DatanodeID
+	started     time.Time
+	sessions    atomic.Pointer[[]*session] // see namenodes.go, as for the next four
+	ipc         atomic.Pointer[[]string]   // the namenodes' addresses for clients
+	listMu      sync.Mutex                 // held while the list is replaced
+	listed      chan struct{}              // capacity 1: it was
+	incarnation uint64
+	transfer    *transfer.Server
+	trust       *trust
+	stranger    *security.Stranger
+	scrub       *scrub.Scrubber
+	clients     *clients
+	peers       peers
+	pages       *status.Pages
+	replicas    crews // executes replicate orders
+	deletes     crews
+	recovers    crew
 	// term is the highest Raft term heard of.
 	term atomic.Uint64
 
@@ -66,9 +72,12 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}),
+		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), incarnation: rand.Uint64(),
 		recovers: newCrew("recover", recoverWorkers),
+		stranger: &security.Stranger{Secret: cfg.Secret, Logger: cfg.Logger},
 	}
+	s.sessions.Store(&[]*session{}) // the store has news while it is opened
+	s.ipc.Store(&cfg.NamenodesIPC)
 	s.store, err = blockstore.Open(blockstore.Config{
 		Volumes: volumes, FS: cfg.FS, Reserve: cfg.Reserve, Keep: cfg.TrashKeep, Tolerated: cfg.Tolerated, Logger: cfg.Logger,
 		OnChange:       s.changed,
@@ -95,13 +104,15 @@ func New(cfg Config) (*Server, error) {
 		Logger:       s.log,
 	})
 	s.pages = s.newPages()
-	incarnation := rand.Uint64()
+	var sessions []*session
 	for _, addr := range cfg.NamenodesGRPC {
-		n, err := newSession(s, addr, incarnation)
+		n, err := newSession(s, addr, s.incarnation)
 		if err != nil {
 			return nil, fmt.Errorf("datanode: namenode %s: %w", addr, joinClose(err, s.Close()))
 		}
-		s.sessions = append(s.sessions, n)
+		sessions = append(sessions, n)
+		list := slices.Clone(sessions)
+		s.sessions.Store(&list)
 	}
 	return s, nil
 }
@@ -119,7 +130,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 func (s *Server) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
-		for _, n := range s.sessions {
+		for _, n := range s.all() {
 			n.conn.Close()
 		}
 		s.clients.close()
@@ -149,9 +160,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	g.Go(func() error { s.store.Watch(ctx, s.cfg.DiskTimeout); return nil })
-	for _, n := range s.sessions {
-		g.Go(func() error { return n.run(ctx) })
-	}
+	g.Go(func() error { return s.speak(ctx) })
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
 	err := g.Wait()
 	return joinClose(err, s.Close())
@@ -194,13 +203,13 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 // changed hears every change of a replica from the store.
 func (s *Server) changed(c datanode.Change) {
 	told := wireChange(c)
-	for _, n := range s.sessions {
+	for _, n := range s.all() {
 		n.enqueue(told)
 	}
 }
 
 func (s *Server) volumeFailed() {
-	for _, n := range s.sessions {
+	for _, n := range s.all() {
 		n.beatNow()
 		n.reportNow()
 	}
@@ -208,7 +217,7 @@ func (s *Server) volumeFailed() {
 
 // leader is the session with the namenode that leads, nil if none is known.
 func (s *Server) leader() *session {
-	for _, n := range s.sessions {
+	for _, n := range s.all() {
 		if n.leads() {
 			return n
 		}

@@ -345,6 +345,54 @@ func TestRegistersWithEveryNamenodeAndReports(t *testing.T) {
 	}
 }
 
+// A namenode that comes with a new list gets everything, and may lead; one that leaves the list is left alone; the one that
+// stays notices nothing.
+func TestDatanodeFollowsTheListOfNamenodes(t *testing.T) {
+	secret := security.NewSecret()
+	a, b, c := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	b.leader, c.leader = false, false
+	d, _ := startDatanode(t, secret, t.TempDir(), a, b)
+	waitReady(t, d)
+	put(t, d, 7, 1001, "data")
+	registered := func(n *fakeNamenode) int {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return len(n.registers)
+	}
+	within(t, "both know the datanode", func() bool { return registered(a) == 1 && registered(b) == 1 })
+	for _, wrong := range [][]string{nil, {c.addr, "127.0.0.1:1"}} {
+		if err := d.SetNamenodes(wrong, []string{"127.0.0.1:1"}); !errors.Is(err, metadata.ErrInvalidArgument) {
+			t.Errorf("the list %v: %v", wrong, err)
+		}
+	}
+	ipc := []string{"127.0.0.1:1", "127.0.0.1:1"}
+	check(t, d.SetNamenodes([]string{a.addr, c.addr}, ipc))
+	within(t, "the new one has a full report", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.replicas[d.UUID()][7] != nil
+	})
+	put(t, d, 8, 1002, "more")
+	within(t, "the new one hears of a block", func() bool { return c.heard(d, "RECEIVED 8_1002") })
+	within(t, "the first one hears of it too", func() bool { return a.heard(d, "RECEIVED 8_1002") })
+	if b.heard(d, "RECEIVED 8_1002") {
+		t.Error("a namenode that left the list hears of a block")
+	}
+	if h := d.health(); len(h.Namenodes) != 2 || h.Namenodes[1].Address != c.addr {
+		t.Errorf("health names %v", h.Namenodes)
+	}
+	if n := registered(a); n != 1 {
+		t.Errorf("the one that stayed was registered with %d times", n)
+	}
+
+	other := startNamenode(t, secret, "another") // a mistake in a list must not end all datanodes of a cluster
+	check(t, d.SetNamenodes([]string{a.addr, other.addr}, ipc))
+	within(t, "the mistake is told", func() bool {
+		h := d.health()
+		return strings.Contains(h.Namenodes[1].Problem, "another") && h.Namenodes[0].Registered
+	})
+}
+
 func TestNamenodeThatComesBackLearnsEverything(t *testing.T) {
 	secret := security.NewSecret()
 	l := listen(t)
@@ -580,7 +628,7 @@ func TestWrongSecretIsNotFatalButSaid(t *testing.T) {
 	n := startNamenode(t, security.NewSecret(), "lab")
 	d, _ := startDatanode(t, security.NewSecret(), t.TempDir(), n)
 	within(t, "the problem shows", func() bool {
-		s := d.sessions[0]
+		s := d.all()[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return strings.Contains(s.problem, "secret")

@@ -40,12 +40,14 @@ type session struct {
 	conn        *grpc.ClientConn
 	client      pb.DatanodesClient
 	incarnation uint64
-	beat        chan struct{} // capacity 1: send one now
-	report      chan struct{} // capacity 1: report in full now
-	pending     chan struct{} // capacity 1: queue has changes that are told at once
-	later       chan struct{} // capacity 1: queue has changes that can wait
-	untold      chan struct{} // capacity 1: the namenode has another trust than trusted
-	trusted     atomic.Uint64 // the version of the trust that it told last
+	// late: it came with a list that was set while the datanode worked.
+	late    bool
+	beat    chan struct{} // capacity 1: send one now
+	report  chan struct{} // capacity 1: report in full now
+	pending chan struct{} // capacity 1: queue has changes that are told at once
+	later   chan struct{} // capacity 1: queue has changes that can wait
+	untold  chan struct{} // capacity 1: the namenode has another trust than trusted
+	trusted atomic.Uint64 // the version of the trust that it told last
 
 	mu         sync.Mutex
 	registered bool // changes are collected
@@ -119,7 +121,7 @@ func (n *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, errFatal) {
+		if errors.Is(err, errFatal) && !n.late {
 			return fmt.Errorf("datanode: %w", errors.Unwrap(err))
 		}
 		if time.Since(start) > 10*time.Second {
@@ -181,12 +183,14 @@ func (n *session) register(ctx context.Context) (time.Duration, error) {
 		Volumes: n.volumes(), Incarnation: n.incarnation,
 	})
 	if err != nil {
+		n.stranger.Tried(n.addr, err)
 		back := pb.FromStatus(err)
 		if _, kinded := errors.AsType[*metadata.Error](back); !kinded && status.Code(err) == codes.FailedPrecondition {
 			return 0, fatal{fmt.Errorf("namenode %s refuses this datanode: %s", n.addr, status.Convert(err).Message())}
 		}
 		return 0, fmt.Errorf("register: %w", back)
 	}
+	n.stranger.Tried(n.addr, nil)
 	if err := n.store.Join(answer.ClusterId, answer.BlockPool); err != nil {
 		if errors.Is(err, datanode.ErrVolumeOwner) {
 			return 0, fatal{fmt.Errorf("namenode %s: %w", n.addr, err)}

@@ -79,7 +79,7 @@ func (s *Server) health() health {
 		}
 		h.Volumes = append(h.Volumes, o)
 	}
-	for _, n := range s.sessions {
+	for _, n := range s.all() {
 		leads := n.leads()
 		n.mu.Lock()
 		o := namenodeHealth{Address: n.addr, Registered: n.registered, Leader: leads, Problem: n.problem}

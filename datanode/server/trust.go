@@ -81,6 +81,13 @@ func (t *trust) learn(namenode string, m *pb.Trust, now time.Time) {
 	t.peers = peers
 }
 
+// forget drops what a namenode has said of datanodes, because it is none of the list any more.
+func (t *trust) forget(namenode string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.named, namenode)
+}
+
 // Check implements transfer.Trust.
 func (t *trust) Check(ctx context.Context, tok security.Token, pool string, b metadata.BlockID, mode security.BlockMode) error {
 	err := t.keys.Load().Check(tok, pool, b, mode, time.Now())
@@ -166,7 +173,7 @@ func (s *Server) askTrust(ctx context.Context) {
 		return
 	}
 	var g sync.WaitGroup
-	for _, n := range s.sessions {
+	for _, n := range s.all() {
 		g.Go(func() { _ = n.fetchTrust(ctx) })
 	}
 	g.Wait()

@@ -65,3 +65,18 @@ func TestCopyReplacesNothingThatCounts(t *testing.T) {
 	}
 	nodes[1].wantContent(block(8, 1001, 0), data)
 }
+
+// A datanode joins a pipeline through which nothing has come yet.
+func TestDatanodeJoinsAPipelineWithoutData(t *testing.T) {
+	nodes := start(t, 2)
+	b := block(7, 1001, 0)
+	data := pattern(100_000)
+	c := mustBegin(t, b, setup{stage: stageCreate}, nodes[0])
+	c.Close()
+	check(t, copyBy(t, nodes[0], nodes[1], b))
+	c = mustBegin(t, b, setup{stage: stageStreamingRecovery, gen: 1002, min: 0, max: 64_512}, nodes...)
+	c.writeAll(0, data, "S S")
+	for _, d := range nodes {
+		d.wantContent(block(7, 1002, 0), data)
+	}
+}

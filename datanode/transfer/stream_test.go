@@ -2,6 +2,8 @@ package transfer
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -151,4 +153,42 @@ func TestManyWritersAtOnce(t *testing.T) {
 			t.Fatalf("%d large buffers are in use after all writes", largeInUse.Load())
 		}
 	}
+}
+
+// A client that leaves a packet out after a recovery: what does not join on to what is there is refused by every datanode
+// and changes nothing, and what was acknowledged can be gone on with.
+func TestPacketBehindAHoleIsRefused(t *testing.T) {
+	nodes := start(t, 2)
+	data := pattern(20_000)
+	c := mustBegin(t, block(7, 1001, 0), setup{stage: stageCreate}, nodes...)
+	c.packet(0, data[:5000], false)
+	c.wantAck(0, "S S")
+	c.Close()
+	holed := setup{stage: stageStreamingRecovery, gen: 1002, min: 5000, max: 20_000}
+	c = mustBegin(t, block(7, 1001, 0), holed, nodes...)
+	c.seqno = 2
+	c.packet(8704, data[8704:], false) // 1, from 4608 on, was due
+	c.wantAck(2, "ERROR")
+	if _, err := c.r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection goes on: %v", err)
+	}
+	for i, d := range nodes {
+		if r, _ := d.store.Replica(7); r.Block.Length != 5000 || r.Visible != 5000 {
+			t.Errorf("datanode %d has %v", i, r)
+		}
+	}
+	c = mustBegin(t, block(7, 1002, 0), setup{stage: stageStreamingRecovery, gen: 1003, min: 5000, max: 20_000}, nodes...)
+	c.seqno = 1
+	c.packet(4608, data[4608:9000], false)
+	c.wantAck(1, "S S")
+	c.writeAll(8704, data[8704:], "S S")
+	for _, d := range nodes {
+		d.wantContent(block(7, 1003, 0), data)
+	}
+	// The end behind a hole is no end.
+	c = mustBegin(t, block(8, 1001, 0), setup{stage: stageCreate}, nodes...)
+	c.packet(0, data[:5000], false)
+	c.wantAck(0, "S S")
+	c.last(9000)
+	c.wantAck(1, "ERROR")
 }

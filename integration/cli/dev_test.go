@@ -41,6 +41,20 @@ func TestWhatDevSaysToTryWorks(t *testing.T) {
 	hops.OK("fs", "-test", "-e", ".Trash/Current/tmp/gone")
 }
 
+// The directories that every user needs are looked at: that they are there, and open.
+func TestTheDoctorMissesSystemDirectories(t *testing.T) {
+	hops := process.StartDev(t, process.Dir(t), "-D", "fs.protected.directories=").Hops()
+	if r := hops.Run("doctor"); !strings.Contains(r.Stdout, "ok    directories        /Projects, /logs, /tmp, /user are there\n") {
+		t.Errorf("%+v", r)
+	}
+	hops.OK("fs", "-rm", "-r", "-skipTrash", "/Projects")
+	hops.OK("fs", "-chmod", "755", "/logs")
+	r := hops.Run("doctor")
+	if r.Status != 1 || !regexp.MustCompile(`(?m)^FAIL  directories        /Projects is missing; /logs is for \S+ alone: mode 755, not 1777$`).MatchString(r.Stdout) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // The commands with which the demo ends work on an empty cluster.
 func TestWhatTheDemoSaysToTryWorks(t *testing.T) {
 	root, err := filepath.Abs("../..")

@@ -154,7 +154,10 @@ func TestWhatIsOpen(t *testing.T) {
 		}
 	}
 	slices.Sort(open)
-	want := []string{"controller HTTP GET /healthz", "datanode HTTP OPTIONS /webhdfs/v1/{path}", "resource manager HTTP GET /isActive"}
+	want := []string{
+		"controller HTTP GET /healthz", "datanode HTTP OPTIONS /webhdfs/v1/{path}", "resource manager HTTP GET /isActive",
+		"namenode HTTP GET /api/v1/datanodes", // which are there and what space they have, as /metrics says for all of them
+	}
 	for port, page := range map[string][]string{ // the pages of internal/status, and where Hadoop's users look for them
 		"datanode HTTP":         {"/{$}", "/datanode.html", "/index.html"},
 		"namenode HTTP":         {"/{$}", "/dfshealth.html", "/explorer.html", "/index.html"},

@@ -48,34 +48,53 @@ type worker struct {
 	id, dir string
 }
 
-// held is from when to when its process was there, as it has noted itself, in nanoseconds.
-func (w *worker) held() (from, to int64) {
+// hold is one process of a container as it has noted itself: its devices, and from when to when it was there, in nanoseconds.
+type hold struct {
+	job, pid string
+	gpus     []string
+	from, to int64
+}
+
+func (w *worker) holds() []hold {
+	var all []hold
 	text, _ := os.ReadFile(filepath.Join(w.dir, "held"))
-	for _, line := range strings.Fields(string(text)) {
-		n, _ := strconv.ParseInt(line, 10, 64)
-		if from == 0 {
-			from = n
+	for line := range strings.Lines(string(text)) {
+		pid, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		at, gpus, complete := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(at, 10, 64)
+		if !complete || err != nil {
+			continue // cut short when it was killed
 		}
-		to = max(to, n)
+		i := slices.IndexFunc(all, func(h hold) bool { return h.pid == pid })
+		if i < 0 {
+			i = len(all)
+			all = append(all, hold{job: w.id, pid: pid, from: n})
+			if gpus != "" {
+				all[i].gpus = strings.Split(gpus, ",")
+			}
+		}
+		all[i].to = n
 	}
-	return from, to
+	return all
 }
 
 // noDeviceTwice checks, by what the processes have noted, that none had another's device while that one lived. The resource
 // manager's ledger would not show it: it is made such that its lines are disjoint.
 func noDeviceTwice(t *testing.T, workers ...*worker) {
 	t.Helper()
-	for i, a := range workers {
-		for _, b := range workers[:i] {
-			devices := strings.Split(b.gpus(), ",")
-			shared := slices.ContainsFunc(strings.Split(a.gpus(), ","), func(gpu string) bool { return gpu != "" && slices.Contains(devices, gpu) })
-			aFrom, aTo := a.held()
-			bFrom, bTo := b.held()
-			if aFrom == 0 || bFrom == 0 {
-				t.Errorf("%s or %s has noted nothing", a.id, b.id)
-			}
-			if shared && aFrom < bTo && bFrom < aTo {
-				t.Errorf("%s with %s and %s with %s ran at the same time", a.id, a.gpus(), b.id, b.gpus())
+	var all []hold
+	for _, w := range workers {
+		own := w.holds()
+		if len(own) < len(w.pids()) {
+			t.Errorf("%d processes of %s, %d have noted something", len(w.pids()), w.id, len(own))
+		}
+		all = append(all, own...)
+	}
+	for i, a := range all {
+		for _, b := range all[:i] {
+			shared := slices.ContainsFunc(a.gpus, func(gpu string) bool { return slices.Contains(b.gpus, gpu) })
+			if shared && a.from < b.to && b.from < a.to {
+				t.Errorf("process %s of %s with %v and %s of %s with %v ran at the same time", a.pid, a.job, a.gpus, b.pid, b.job, b.gpus)
 			}
 		}
 	}
@@ -83,13 +102,20 @@ func noDeviceTwice(t *testing.T, workers ...*worker) {
 
 func submitWorker(t *testing.T, c *client.Client, gpus int) *worker {
 	t.Helper()
+	return submitWorkerAs(t, c, client.Job{Resources: client.JobResources{GPUs: gpus}})
+}
+
+// submitWorkerAs completes a job that says what is special about it.
+func submitWorkerAs(t *testing.T, c *client.Client, j client.Job) *worker {
+	t.Helper()
 	w := &worker{t: t, c: c, dir: t.TempDir()}
-	script := fmt.Sprintf(`cd %s; echo "$CUDA_VISIBLE_DEVICES" > gpus; echo $$ >> pids; while [ ! -e end ]; do date +%%s%%N >> held; sleep 0.05; done; exit $(cat end)`, w.dir)
+	script := fmt.Sprintf(`cd %s; echo "$CUDA_VISIBLE_DEVICES" > gpus
+note() { echo "$$ $(date +%%s%%N) $CUDA_VISIBLE_DEVICES" >> held; }
+note; echo $$ >> pids; while [ ! -e end ]; do note; sleep 0.05; done; exit $(cat end)`, w.dir)
+	j.Name, j.Argv = "worker", []string{"sh", "-c", script}
+	j.Resources.Memory, j.Resources.VCores = "64MiB", 1
 	var err error
-	w.id, err = c.Jobs().Submit(Context(t), client.Job{
-		Name: "worker", Argv: []string{"sh", "-c", script}, Resources: client.JobResources{Memory: "64MiB", VCores: 1, GPUs: gpus},
-	}, "")
-	if err != nil {
+	if w.id, err = c.Jobs().Submit(Context(t), j, ""); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -98,14 +124,20 @@ func submitWorker(t *testing.T, c *client.Client, gpus int) *worker {
 func startWorker(t *testing.T, c *client.Client, gpus int) *worker {
 	t.Helper()
 	w := submitWorker(t, c, gpus)
-	Eventually(t, "the container's process", func() error {
+	w.started()
+	return w
+}
+
+// started waits until its first process is there.
+func (w *worker) started() {
+	w.t.Helper()
+	Eventually(w.t, "the container's process", func() error {
 		if len(w.pids()) == 0 {
-			s, err := c.Jobs().Get(Context(t), w.id)
+			s, err := w.c.Jobs().Get(Context(w.t), w.id)
 			return fmt.Errorf("job %s %s %v", s.State, s.Diagnostics, err)
 		}
 		return nil
 	})
-	return w
 }
 
 // pids are the processes that its container has had.
@@ -128,6 +160,22 @@ func (w *worker) alive() {
 	if err != nil {
 		w.t.Fatalf("process %s: %v", pids[0], err)
 	}
+}
+
+// gone waits until the last process that it had is no more.
+func (w *worker) gone() {
+	w.t.Helper()
+	pids := w.pids()
+	pid, err := strconv.Atoi(pids[len(pids)-1])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	Eventually(w.t, "the end of the container's process", func() error {
+		if syscall.Kill(pid, 0) == nil {
+			return errors.New("it runs")
+		}
+		return nil
+	})
 }
 
 // finish lets it end with a status and waits until its job has ended.
@@ -231,13 +279,7 @@ func nodeManagerKilled(t *testing.T, k *Cluster, c *client.Client) {
 	stays, ends := startWorker(t, c, 1), startWorker(t, c, 1)
 	k.must(k.Kill("nm1"))
 	ends.exit("7") // while nobody looks
-	Eventually(t, "the end of the container's process", func() error {
-		pid, _ := strconv.Atoi(ends.pids()[0])
-		if syscall.Kill(pid, 0) == nil {
-			return errors.New("it runs")
-		}
-		return nil
-	})
+	ends.gone()
 	stays.alive()
 	k.must(k.Start("nm1"))
 	if s := ends.wait(); s.Succeeded() || !strings.Contains(s.Diagnostics, "7") {

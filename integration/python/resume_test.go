@@ -74,7 +74,7 @@ func TestAnExperimentIsStoppedAndResumedByTheClient(t *testing.T) {
 	if s, err := x.Status(ctx, id); err != nil || s.State != controller.ExperimentKilled || !strings.Contains(s.Reason, "lunch") || len(s.Trials) != 1 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	if err := x.Stop(ctx, id, ""); err == nil || !strings.Contains(err.Error(), "does not run") {
+	if err := x.Stop(ctx, id, ""); err == nil || !strings.Contains(err.Error(), "has ended already") {
 		t.Errorf("stopped twice: %v", err)
 	}
 	if err := c.FS().WriteFile(ctx, "/go", nil, false); err != nil {

@@ -30,6 +30,8 @@ type Properties struct {
 	Supergroup string
 	// ListLimit is the page size of listings (dfs.ls.limit, 1000).
 	ListLimit int
+	// CorruptFilesReturned is how many files one answer of listCorruptFileBlocks names at most (dfs.corruptfilesreturned.max, 500).
+	CorruptFilesReturned int
 	// LeaseHardLimit is after how many seconds an abandoned file is closed by the namenode
 	// (dfs.namenode.lease-hard-limit-sec, 1200).
 	LeaseHardLimit int
@@ -46,14 +48,15 @@ type Properties struct {
 // DefaultProperties are HDFS's own defaults, and the system directories are protected.
 func DefaultProperties() Properties {
 	return Properties{
-		Replication:         3,
-		BlockSize:           128 << 20,
-		MinBlockSize:        1 << 20,
-		Supergroup:          "supergroup",
-		ListLimit:           1000,
-		LeaseHardLimit:      1200,
-		AccessTimePrecision: 3600 * 1000,
-		Protected:           slices.Clone(SystemDirectories),
+		Replication:          3,
+		BlockSize:            128 << 20,
+		MinBlockSize:         1 << 20,
+		Supergroup:           "supergroup",
+		ListLimit:            1000,
+		CorruptFilesReturned: 500,
+		LeaseHardLimit:       1200,
+		AccessTimePrecision:  3600 * 1000,
+		Protected:            slices.Clone(SystemDirectories),
 	}
 }
 
@@ -86,6 +89,7 @@ var properties = []property{
 		},
 	},
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
+	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
 	number("dfs.namenode.accesstime.precision", 0, 1<<40, func(p *Properties) *int { return &p.AccessTimePrecision }),
 	{

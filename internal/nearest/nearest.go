@@ -1,7 +1,10 @@
 // Package nearest suggests known names in place of mistyped ones.
 package nearest
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Hint suggests the known name nearest to a mistyped one, if any is near.
 func Hint(name string, known []string) string {
@@ -15,6 +18,19 @@ func Hint(name string, known []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// Typo is the known name from which another one differs by two letters at most; "": there is none, or it is known itself.
+func Typo(name string, known []string) string {
+	if slices.Contains(known, name) {
+		return ""
+	}
+	for _, k := range known {
+		if editDistance(name, k) <= 2 {
+			return k
+		}
+	}
+	return ""
 }
 
 // editDistance is Levenshtein's.

@@ -17,14 +17,20 @@ import (
 const secretBytes = 32
 
 // Secret is what the servers of one cluster share. The zero value matches nothing.
-type Secret struct{ key []byte }
+type Secret struct {
+	key  []byte
+	file string // that it was read from
+}
 
 // NewSecret draws a secret.
 func NewSecret() Secret {
 	key := make([]byte, secretBytes)
 	rand.Read(key) // never fails (crypto/rand)
-	return Secret{key}
+	return Secret{key: key}
 }
+
+// File is where the secret was read from; empty when it was not.
+func (s Secret) File() string { return s.file }
 
 // CreateSecret draws a secret and stores it in a new file of mode 0600. fs.ErrExist: there is one already.
 func CreateSecret(path string) (Secret, error) {
@@ -43,6 +49,7 @@ func CreateSecret(path string) (Secret, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return Secret{}, fmt.Errorf("cluster secret: %w", err)
 	}
+	s.file = path
 	return s, nil
 }
 
@@ -63,7 +70,7 @@ func LoadSecret(path string) (Secret, error) {
 	if err != nil || len(key) != secretBytes {
 		return Secret{}, fmt.Errorf("cluster secret %s is not %d bytes in hexadecimal", path, secretBytes)
 	}
-	return Secret{key}, nil
+	return Secret{key, path}, nil
 }
 
 // LoadOrCreateSecret reads a secret's file, which it makes first if create is set and there is none.

@@ -157,9 +157,17 @@ func (c *checker) value(key, place string, v any, t reflect.Type) {
 		if err == nil {
 			err = reflect.New(t).Interface().(json.Unmarshaler).UnmarshalJSON(document)
 		}
-		if err != nil {
-			c.wrong(key, place, "%s%s", label, strings.TrimPrefix(err.Error(), "json: "))
+		if err == nil {
+			return
 		}
+		// Of a struct its members say better than its reader what is wrong, and all of it.
+		if m, ok := v.(map[string]any); ok && t.Kind() == reflect.Struct {
+			before := len(c.found)
+			if c.fields(key, place, m, t); len(c.found) > before {
+				return
+			}
+		}
+		c.wrong(key, place, "%s%s", label, strings.TrimPrefix(err.Error(), "json: "))
 		return
 	}
 	if reflect.PointerTo(t).Implements(textReader) {

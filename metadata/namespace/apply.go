@@ -209,6 +209,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SurveyTree
 	case *logpb.Command_SetSafeMode:
 		return c.SetSafeMode
+	case *logpb.Command_ForgetDatanode:
+		return c.ForgetDatanode
 	}
 	return nil
 }
@@ -369,6 +371,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.surveyTree(t, c.SurveyTree)
 	case *logpb.Command_SetSafeMode:
 		ns.setSafeMode(t, c.SetSafeMode)
+	case *logpb.Command_ForgetDatanode:
+		ns.forgetDatanode(t, c.ForgetDatanode)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

@@ -154,6 +154,7 @@ func (ns *Namespace) settle() {
 	ns.settleLeases()
 	ns.settleRetries()
 	ns.safeMode.Store(ns.meta.safeMode)
+	ns.publishForgotten()
 	m := ns.meta.hash()
 	ns.hash += m - ns.metaHash
 	ns.metaHash = m

@@ -133,7 +133,7 @@ func FuzzCommand(f *testing.F) {
 		&logpb.AbandonBlock{Inode: 16387, ClientName: "writer"}, &logpb.Reclaim{Limit: 7},
 		&logpb.Concat{Target: to("/acl/long"), Sources: []*logpb.Target{to("/acl/other")}},
 		&logpb.RemoveXAttr{Target: to("/acl/long"), Name: "a"}, &logpb.Delete{Target: to("/q"), Recursive: true},
-		&logpb.RollBlockKeys{Seeds: seeds(2, 1), Keep: 5},
+		&logpb.RollBlockKeys{Seeds: seeds(2, 1), Keep: 5}, &logpb.ForgetDatanode{Uuid: "dn1"},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},
 	} {
 		data, err := command(bob, op).MarshalVT()

@@ -352,6 +352,9 @@ func TestGreatestRecordsFitACheckpoint(t *testing.T) {
 	for i := range maxBlockKeys - 2 {
 		must(&logpb.RollBlockKeys{After: int32(i + 2), Seeds: seeds(1), Keep: maxKeep})
 	}
+	for i := range maxForgotten {
+		must(&logpb.ForgetDatanode{Uuid: fmt.Sprintf("%0*d", maxDatanodeID, i)})
+	}
 	// Blocks with the numbers that take the most bytes: ids and generations are never that great.
 	n := w.ns.inodes[opened.Status.ID]
 	w.ns.touch(n)

@@ -37,6 +37,7 @@ func (ns *Namespace) load() error {
 	}
 	ns.applied, ns.meta = marker.Index, metaOf(marker)
 	ns.safeMode.Store(ns.meta.safeMode)
+	ns.publishForgotten()
 	ns.hash, ns.published, ns.metaHash = marker.Hash, marker.Hash, ns.meta.hash()
 	ns.openView(marker.Index)
 	ns.cfg.Store.Discard(marker.Index)
@@ -80,6 +81,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	}
 	if !soundKeys(m.BlockKeys) {
 		return nil, fmt.Errorf("marker with damaged block keys: %w", metadata.ErrCorrupt)
+	}
+	if !soundForgotten(m.Forgotten) {
+		return nil, fmt.Errorf("marker with damaged ids of datanodes: %w", metadata.ErrCorrupt)
 	}
 	return m, nil
 }

@@ -76,6 +76,8 @@ type Namespace struct {
 	near atomic.Pointer[near]
 	// safeMode is meta's, for those who ask all the time.
 	safeMode atomic.Bool
+	// forgotten is meta's as well.
+	forgotten atomic.Pointer[[]string]
 
 	mu sync.RWMutex // guards what follows
 
@@ -143,6 +145,7 @@ type meta struct {
 	surveys        []*logpb.Survey   // by id; nobody changes what is in it
 	lastSurvey     uint64            // the last one given
 	safeMode       bool
+	forgotten      []string // datanodes that were given up; nobody changes what is in it
 }
 
 const (
@@ -244,6 +247,7 @@ func (m *meta) marker() logpb.Marker {
 		Surveys:        m.surveys,
 		LastSurvey:     m.lastSurvey,
 		SafeMode:       m.safeMode,
+		Forgotten:      m.forgotten,
 	}
 }
 
@@ -267,6 +271,7 @@ func metaOf(r *logpb.Marker) meta {
 		surveys:        r.Surveys,
 		lastSurvey:     r.LastSurvey,
 		safeMode:       r.SafeMode,
+		forgotten:      r.Forgotten,
 	}
 }
 

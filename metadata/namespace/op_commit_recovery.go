@@ -10,7 +10,7 @@ import (
 // repetition finds the file closed and does nothing.
 //
 // Errors: ErrIO for an unknown block or another recovery than the current one, and when a block that has bytes, known or
-// synced, is to go; ErrNotExist when the file was deleted.
+// synced, is to go and its loss is not accepted; ErrNotExist when the file was deleted.
 func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 	block := blockOf(op.Block)
 	n, err := ns.byBlock(block.ID, true)
@@ -45,11 +45,11 @@ func (ns *Namespace) commitRecovery(t *txn, op *logpb.CommitRecovery) {
 		t.failf(metadata.ErrInvalidArgument, "Length of block %s: %d", blockName(block), op.Length)
 		return
 	}
-	if cut := f.open.truncate; cut > 0 && (op.DeleteBlock || op.Length != cut-1) {
+	if cut := f.open.truncate; cut > 0 && (op.DeleteBlock && !op.AcceptLoss || !op.DeleteBlock && op.Length != cut-1) {
 		t.failf(metadata.ErrIO, "Block %s is being truncated to %d bytes, its recovery ended with %d", blockName(block), cut-1, op.Length)
 		return
 	}
-	if op.DeleteBlock && (last.Length > 0 || f.open.synced) {
+	if op.DeleteBlock && !op.AcceptLoss && (last.Length > 0 || f.open.synced) {
 		t.failf(metadata.ErrIO, "Block %s has bytes that were promised to be kept: it is not dropped while replicas are missing", blockName(*last))
 		return
 	}

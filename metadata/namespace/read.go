@@ -437,6 +437,20 @@ func (ns *Namespace) BlockOwner(id metadata.BlockID) (BlockOwner, bool) {
 	return owner, err == nil && found
 }
 
+// FileOfBlock returns the path of the file that a block belongs to, for the namenode itself: no rights are checked. False when there
+// is none, or it was deleted.
+func (ns *Namespace) FileOfBlock(id metadata.BlockID) (string, bool) {
+	var path string
+	err := ns.read(func(load bool) error {
+		n, err := ns.byBlock(id, load)
+		if err == nil && n != nil && n.attached() {
+			path = n.path()
+		}
+		return err
+	})
+	return path, err == nil && path != ""
+}
+
 // CheckPipeline says whether holder may get a new generation for a block that it writes
 // (ClientProtocol.updateBlockForPipeline, which changes nothing). Errors: those of updatePipeline.
 func (ns *Namespace) CheckPipeline(c metadata.Caller, b metadata.Block, holder string) error {

@@ -259,8 +259,6 @@ func (g *Group) establish() error {
 	if err := g.setJoining(false); err != nil {
 		return err
 	}
-	g.wire.establish(true)
-	defer g.wire.establish(false)
 	if err := g.settle(g.raft.BootstrapCluster(g.cfg.configuration())); err != nil {
 		return errors.Join(err, g.setJoining(true)) // a leader was here first
 	}

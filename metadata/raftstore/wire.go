@@ -32,10 +32,9 @@ type wire struct {
 	// up from being heard until raft has made it a follower.
 	cut, silent atomic.Bool
 
-	// aside is held while a heartbeat is handled beside raft's main loop, which must not be while raft is establishing the
-	// group: making its first entry.
-	aside        sync.RWMutex
-	establishing bool
+	// aside is held while a heartbeat is handled beside raft's main loop. The main loop waits for it before it goes on to a
+	// new term.
+	aside sync.RWMutex
 
 	mu    sync.Mutex
 	peers map[raft.ServerID]peer
@@ -234,32 +233,29 @@ func (w *wire) electNow() {
 	}
 }
 
-// establish says whether raft is making the group's first entry.
-func (w *wire) establish(now bool) {
-	w.aside.Lock()
-	defer w.aside.Unlock()
-	w.establishing = now
-}
-
 // SetHeartbeatHandler implements raft.Transport.
 func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
-	w.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) {
-		if w.cut.Load() {
-			rpc.Respond(nil, errCut)
-			return
-		}
-		w.listen(rpc)
-		// Beside its main loop raft could set an old term again while it stands for a new one, and a new one while it makes a
-		// group, which is in term 1 and would fall back to that.
-		w.aside.RLock()
-		if w.group.raft.State() != raft.Follower || w.establishing {
-			w.aside.RUnlock()
-			w.pass(rpc)
-			return
-		}
-		handle(rpc)
+	w.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) { w.heartbeat(rpc, handle) })
+}
+
+// heartbeat has a heartbeat handled beside raft's main loop, which may be waiting for a disk, where that changes no term:
+// in a follower that is in the leader's. What raft does there is not safe beside its main loop otherwise: it would set a
+// term again after the main loop has gone on to the next one, or a new one while the main loop makes a group in term 1.
+func (w *wire) heartbeat(rpc raft.RPC, handle func(raft.RPC)) {
+	if w.cut.Load() {
+		rpc.Respond(nil, errCut)
+		return
+	}
+	w.listen(rpc)
+	w.aside.RLock()
+	request, ok := rpc.Command.(*raft.AppendEntriesRequest)
+	if !ok || w.group.raft.State() != raft.Follower || request.Term != w.group.raft.CurrentTerm() {
 		w.aside.RUnlock()
-	})
+		w.pass(rpc)
+		return
+	}
+	defer w.aside.RUnlock()
+	handle(rpc)
 }
 
 // AppendEntries implements raft.Transport. What raft replicates, other than its heartbeats, it backs off from for up to
@@ -475,15 +471,22 @@ func newBallots(store raft.StableStore, g *Group) (ballots, error) {
 
 // raft's keys.
 const (
+	keyTerm      = "CurrentTerm"
 	keyVoteTerm  = "LastVoteTerm"
 	keyCandidate = "LastVoteCand"
 )
 
 // SetUint64 implements raft.StableStore. A vote counts as given from here on: sooner than it is stored, and sooner than
-// anybody learns of it.
+// anybody learns of it. A term begins when no heartbeat of the former one is being handled.
 func (b ballots) SetUint64(key []byte, v uint64) error {
-	if string(key) == keyVoteTerm {
+	switch string(key) {
+	case keyVoteTerm:
 		b.group.voted.Store(max(v, b.group.voted.Load()))
+	case keyTerm:
+		if now, err := b.GetUint64(key); err == nil && v > now { // a heartbeat sets no new one
+			b.group.wire.aside.Lock()
+			defer b.group.wire.aside.Unlock()
+		}
 	}
 	return b.StableStore.SetUint64(key, v)
 }

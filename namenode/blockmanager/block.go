@@ -157,7 +157,7 @@ func (m *Manager) Remove(id metadata.BlockID) {
 	if !b.open {
 		m.counts.complete--
 	}
-	m.setHealth(b, healthy, -1)
+	m.setHealth(id, b, healthy, -1)
 	m.dropCopies(b)
 	m.settle(b)
 	m.toOrphans(id, b)
@@ -304,7 +304,7 @@ type counts struct {
 	critical int64 // in the most urgent queue
 }
 
-func (m *Manager) setHealth(b *block, h health, priority int8) {
+func (m *Manager) setHealth(id metadata.BlockID, b *block, h health, priority int8) {
 	tally := func(d int64) {
 		m.counts.by[b.health] += d
 		if b.health >= missing && b.want == 1 {
@@ -315,6 +315,11 @@ func (m *Manager) setHealth(b *block, h health, priority int8) {
 		}
 	}
 	tally(-1)
+	if was, is := b.health >= missing, h >= missing; is && !was {
+		m.lost.add(id)
+	} else if was && !is {
+		m.lost.drop(id)
+	}
 	b.health, b.priority = h, priority
 	tally(1)
 }
@@ -354,7 +359,7 @@ func (m *Manager) pending(b *block) int {
 // update recounts a block after anything about it changed and puts it into the queues it now belongs to.
 func (m *Manager) update(id metadata.BlockID, b *block) {
 	if b.open {
-		m.setHealth(b, healthy, -1)
+		m.setHealth(id, b, healthy, -1)
 		return
 	}
 	live := m.live(id, b)
@@ -375,7 +380,7 @@ func (m *Manager) update(id metadata.BlockID, b *block) {
 	if live > 0 && live+pending < want {
 		priority = urgency(live, want)
 	}
-	m.setHealth(b, h, priority)
+	m.setHealth(id, b, h, priority)
 	// Followers fill the queues too, so that a new leader need not look at every block; Tick sweeps them.
 	if priority >= 0 {
 		m.needs[priority].push(id)

@@ -75,7 +75,8 @@ type Manager struct {
 	orphans map[metadata.BlockID][]odd
 
 	nodes      map[namenode.NodeID]*node
-	order      []*node // by registration, for replayable walks
+	forgotten  map[namenode.NodeID]struct{} // given up for good by an operator
+	order      []*node                      // by registration, for replayable walks
 	candidates []*placement.Candidate
 	volumes    []*volume // indexed by place
 	unreported int       // live nodes that have not reported in full and are waited for
@@ -85,6 +86,7 @@ type Manager struct {
 	membership uint64 // counts changes of which nodes live where
 
 	counts counts
+	lost   lostSet // complete blocks that are missing or corrupt
 	needs  [priorities]queue
 	tidy   queue // blocks with surplus or odd replicas
 	stray  queue // orphans, on the leader
@@ -183,7 +185,7 @@ func (m *Manager) Reset() {
 		m.toOrphans(id, b)
 	}
 	m.blocks = map[metadata.BlockID]*block{}
-	m.counts = counts{}
+	m.counts, m.lost = counts{}, lostSet{}
 	m.needs = [priorities]queue{}
 	m.tidy = queue{}
 	m.graces, m.copies, m.recovering = nil, nil, nil

@@ -19,6 +19,7 @@ type node struct {
 	lastBeat    time.Time
 	alive       bool
 	stale       bool
+	forgotten   bool // dead, and not in the manager's lists any more
 
 	// reported: a full report has ended since the last registration.
 	reported   bool
@@ -215,6 +216,41 @@ func (m *Manager) bury(n *node) {
 	for _, v := range n.order {
 		m.turn(v)
 	}
+}
+
+// Forget tells which datanodes an operator has given up for good. Those that are dead leave the lists, and nothing waits for what
+// they may have. One that lives counts as before: it has come back, which the server has to say.
+func (m *Manager) Forget(ids []namenode.NodeID) {
+	m.forgotten = map[namenode.NodeID]struct{}{}
+	for _, id := range ids {
+		m.forgotten[id] = struct{}{}
+	}
+	m.dropForgotten()
+}
+
+// dropForgotten takes the dead nodes that are forgotten off the lists. Their volumes are emptied as those of other dead nodes.
+func (m *Manager) dropForgotten() {
+	m.order = slices.DeleteFunc(m.order, func(n *node) bool {
+		if _, given := m.forgotten[n.info.ID]; !given || n.alive {
+			return false
+		}
+		n.forgotten = true
+		m.membership++
+		delete(m.nodes, n.info.ID)
+		m.candidates = slices.DeleteFunc(m.candidates, func(c *placement.Candidate) bool { return c == n.candidate })
+		return true
+	})
+}
+
+// Returned are the nodes that were forgotten and live.
+func (m *Manager) Returned() (ids []namenode.NodeID) {
+	for id := range m.forgotten {
+		if n := m.nodes[id]; n != nil && n.alive {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // turn notes that a volume became unusable, or usable again.

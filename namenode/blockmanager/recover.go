@@ -39,7 +39,7 @@ func (m *Manager) Expect(id metadata.BlockID, targets []namenode.Location) {
 func (m *Manager) holders(b *block) []*node {
 	var out []*node
 	add := func(p place) {
-		if n := m.volumes[p].node; !slices.Contains(out, n) {
+		if n := m.volumes[p].node; !n.forgotten && !slices.Contains(out, n) {
 			out = append(out, n)
 		}
 	}
@@ -111,14 +111,27 @@ func (m *Manager) heardOf(pipeline []string) bool {
 	return len(m.order) > 0 && m.allReported() && len(m.Late(pipeline)) == 0
 }
 
-// Late are the nodes of a pipeline that are not known, or dead, or have not reported in full since they registered.
+// Late are the nodes of a pipeline that are not known, or dead, or have not reported in full since they registered; without those
+// that were forgotten.
 func (m *Manager) Late(pipeline []string) (late []string) {
 	for _, id := range pipeline {
-		if n := m.nodes[namenode.NodeID(id)]; n == nil || !n.alive || !n.reported {
+		n := m.nodes[namenode.NodeID(id)]
+		if _, given := m.forgotten[namenode.NodeID(id)]; given && (n == nil || !n.alive) {
+			continue
+		}
+		if n == nil || !n.alive || !n.reported {
 			late = append(late, id)
 		}
 	}
 	return late
+}
+
+// GivenUp reports whether a node of a pipeline was forgotten: the loss of what it alone had was accepted.
+func (m *Manager) GivenUp(pipeline []string) bool {
+	return slices.ContainsFunc(pipeline, func(id string) bool {
+		_, given := m.forgotten[namenode.NodeID(id)]
+		return given
+	})
 }
 
 // Recover begins the recovery of an open block under a recovery id that the namespace has recorded. It replaces an

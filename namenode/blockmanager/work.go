@@ -90,6 +90,9 @@ func (m *Manager) Tick(now time.Time) Events {
 			m.awake++
 		}
 	}
+	if len(ev.Died) > 0 && len(m.forgotten) > 0 {
+		m.dropForgotten()
+	}
 	m.turnBlocks()
 	m.endGraces(now)
 	m.lookAtDoubts(now)

@@ -148,6 +148,7 @@ func (s *Server) health() health {
 func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	pages := s.pages()
 	members := http.NewServeMux()
+	members.HandleFunc(reportRoute, s.reportDatanodes)
 	for _, m := range memberRoutes {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
 	}
@@ -182,6 +183,7 @@ func Routes() []security.Route {
 	out := ipc.Routes("namenode IPC")
 	out = append(out, webhdfs.Routes("namenode HTTP")...)
 	out = append(out, (*Server)(nil).pages().Routes()...)
+	out = append(out, security.Route{Port: "namenode HTTP", Name: reportRoute, Right: security.Open})
 	for _, m := range memberRoutes {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
 	}

@@ -310,8 +310,10 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 		return nil, pb.Status(metadata.Errorf(metadata.ErrInvalidArgument, "the request names no block"))
 	}
 	b := fromWire(r.Block)
+	lost := false
 	if r.DeleteBlock {
-		if err := s.mayDrop(b.ID); err != nil {
+		var err error
+		if lost, err = s.mayDrop(b.ID); err != nil {
 			return nil, pb.Status(err)
 		}
 	}
@@ -328,7 +330,7 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 	s.soft.mu.Unlock()
 	done := make(chan error, 1)
 	s.send(&logpb.Command{Op: &logpb.Command_CommitRecovery{CommitRecovery: &logpb.CommitRecovery{
-		Block: blockOf(b), RecoveryId: r.RecoveryId, Length: r.Length, Close: r.Close, DeleteBlock: r.DeleteBlock,
+		Block: blockOf(b), RecoveryId: r.RecoveryId, Length: r.Length, Close: r.Close, DeleteBlock: r.DeleteBlock, AcceptLoss: lost,
 	}}}, func(_ *namespace.Result, err error) { done <- err })
 	select {
 	case err := <-done:
@@ -343,22 +345,22 @@ func (d *datanodes) CommitBlockSynchronization(ctx context.Context, r *pb.Commit
 }
 
 // mayDrop refuses to drop a block because the primary of its recovery found no replica, while other datanodes may have
-// one. The namespace refuses for a block of which bytes were promised.
-func (s *Server) mayDrop(id metadata.BlockID) error {
+// one. The namespace refuses for a block of which bytes were promised, unless lost: an operator gave up a datanode that had it.
+func (s *Server) mayDrop(id metadata.BlockID) (lost bool, err error) {
 	o, ok := s.ns.BlockOwner(id)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	f, ok := s.ns.FileByID(o.INode)
 	if !ok || !f.UnderConstruction {
-		return nil
+		return false, nil
 	}
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
 	if s.soft.m.Unwritten(id, f.Nodes) {
-		return nil
+		return s.soft.m.GivenUp(f.Nodes), nil
 	}
-	return metadata.Errorf(metadata.ErrRetriable, "block %v of %s is not dropped: datanodes %v may have it", o.Block, f.Path, s.soft.m.Late(f.Nodes))
+	return false, metadata.Errorf(metadata.ErrRetriable, "block %v of %s is not dropped: datanodes %v may have it", o.Block, f.Path, s.soft.m.Late(f.Nodes))
 }
 
 func nodeOf(d *pb.DatanodeID) (namenode.Node, error) {

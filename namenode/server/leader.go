@@ -22,6 +22,8 @@ type reign struct {
 	// trashAt is when the trash was emptied last, or the reign began; only the duties look. emptying: it is being done.
 	trashAt  time.Time
 	emptying atomic.Bool
+	// recalling: a datanode that was given up and has come back is being recalled.
+	recalling atomic.Bool
 	// evicted is how many answers kept for repetition had gone before their time when it was last said; warned is when.
 	evicted int64
 	warned  time.Time
@@ -167,7 +169,8 @@ func (s *Server) stepDown() {
 // pass lets time pass for the block manager and acts on what it noticed.
 func (s *Server) pass(now time.Time) {
 	s.clock.tick(now)
-	s.pause() // safe mode may have been set, or ended, by the log
+	s.pause()     // safe mode may have been set, or ended, by the log
+	s.forgotten() // so may datanodes have been given up
 	s.soft.mu.Lock()
 	ev := s.soft.m.Tick(now)
 	woken := s.soft.satisfied()
@@ -190,6 +193,7 @@ func (s *Server) pass(now time.Time) {
 	}
 	s.reclaim(r)
 	s.checkBlockKeys(r, now)
+	s.recall(r)
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)
 	}

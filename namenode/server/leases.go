@@ -214,11 +214,12 @@ func promised(f *namespace.FileInfo) bool {
 
 // recoverBlock has datanodes agree on the last block of a file under recovery, or drops the block if nothing in it was
 // promised and no datanode ever had it, which those of its pipeline have to say: one that is late may have bytes that
-// were flushed.
+// were flushed. What was promised is dropped as well if an operator gave up a datanode that had it.
 func (s *Server) recoverBlock(r *reign, f *namespace.FileInfo, done func(bool, error)) {
 	last := f.Blocks[len(f.Blocks)-1]
 	s.soft.mu.Lock()
-	drop := !promised(f) && s.soft.m.Nowhere(last.ID, f.Nodes)
+	lost := promised(f) && s.soft.m.GivenUp(f.Nodes)
+	drop := (lost || !promised(f)) && s.soft.m.Nowhere(last.ID, f.Nodes)
 	var late []string
 	if !drop {
 		s.soft.m.Recover(time.Now(), last.ID, f.RecoveryID)
@@ -234,8 +235,11 @@ func (s *Server) recoverBlock(r *reign, f *namespace.FileInfo, done func(bool, e
 		done(false, nil)
 		return
 	}
+	if lost {
+		s.log.Error("the last block of a file is lost: an operator gave up the datanodes that had it", "file", f.Path, "block", last, "datanodes", f.Nodes)
+	}
 	s.send(&logpb.Command{Op: &logpb.Command_CommitRecovery{CommitRecovery: &logpb.CommitRecovery{
-		Block: blockOf(last), RecoveryId: uint64(f.RecoveryID), Close: true, DeleteBlock: true,
+		Block: blockOf(last), RecoveryId: uint64(f.RecoveryID), Close: true, DeleteBlock: true, AcceptLoss: lost,
 	}}}, func(result *namespace.Result, err error) { done(err == nil && result.OK, err) })
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/gohops/hops/metadata/raftstore"
 )
 
-// The operator's door: who is a member of the namenodes' group, and who of them leads. Superusers only, every request is
+// The operator's door: who is a member of the namenodes' group, who of them leads, and which datanodes are given up. Superusers only, every request is
 // in the audit log, and the leader alone carries it out. `hops namenode` calls it.
 
 const (
@@ -32,6 +32,7 @@ var memberRoutes = []struct {
 	{"PUT /api/v1/namenodes/{id}", "addNamenode", (*Server).addMember},
 	{"DELETE /api/v1/namenodes/{id}", "removeNamenode", (*Server).removeMember},
 	{"POST /api/v1/leader", "transferLeadership", (*Server).transfer},
+	{"DELETE /api/v1/datanodes/{id}", "forgetDatanode", (*Server).forgetDatanode},
 }
 
 // administer serves one of memberRoutes.
@@ -52,7 +53,7 @@ func (s *Server) administer(w http.ResponseWriter, r *http.Request, command stri
 	s.config.Door.Record(d)
 	w.Header().Set("Content-Type", "application/json")
 	if err == nil {
-		s.log.Info("changed by an operator", "command", command, "namenode_changed", d.Source, "by", caller.User)
+		s.log.Info("changed by an operator", "command", command, "of", d.Source, "by", caller.User)
 		_, _ = w.Write([]byte("{}\n"))
 		return
 	}

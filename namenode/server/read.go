@@ -2,6 +2,8 @@ package server
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/gohops/hops/metadata"
@@ -217,6 +219,60 @@ func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path strin
 			out = append(out, namenode.OpenFile{INode: id, Path: f.Path, Client: f.Holder, Host: f.ClientHost})
 		}
 		done(out, false, nil)
+	})
+}
+
+// lostStep is how many blocks without a good replica are taken from the block manager at a time.
+const lostStep = 1000
+
+// LostFiles implements namenode.Reader (FSNamesystem.listCorruptFileBlocks). The cookie is the id of the last block that was looked
+// at, where HDFS counts blocks, so that what is mended or lost meanwhile moves nothing.
+func (s *Server) LostFiles(c metadata.Caller, path, cookie string, done func([]string, string, error)) {
+	s.readLong(func(err error) {
+		var after metadata.BlockID
+		if err == nil && !c.Superuser {
+			err = metadata.NeedsSuperuser(c.User, "listCorruptFileBlocks")
+		}
+		if err == nil && cookie != "" {
+			id, bad := strconv.ParseInt(cookie, 10, 64)
+			if bad != nil {
+				err = metadata.Errorf(metadata.ErrInvalidArgument, "cookie %q: want that of the answer before, or none to begin", cookie)
+			}
+			after = metadata.BlockID(id)
+		}
+		if err == nil && !strings.HasPrefix(path, "/") {
+			err = metadata.Errorf(metadata.ErrInvalidArgument, "path %q is not absolute", path)
+		}
+		if err == nil && !s.safe.started.Load() {
+			err = metadata.Errorf(metadata.ErrSafeMode, "Cannot run listCorruptFileBlocks because the replicas have not all been reported yet. %s", s.waiting())
+		}
+		if err != nil {
+			done(nil, "", err)
+			return
+		}
+		files := []string{}
+		for {
+			s.soft.mu.Lock()
+			lost := s.soft.m.Lost(after, lostStep)
+			s.soft.mu.Unlock()
+			for _, id := range lost {
+				after = id
+				if f, ok := s.ns.FileOfBlock(id); ok && below(f, path) {
+					if files = append(files, f); len(files) == s.config.Properties.CorruptFilesReturned {
+						done(files, strconv.FormatInt(int64(after), 10), nil)
+						return
+					}
+				}
+			}
+			switch {
+			case s.reign.Load() == nil:
+				done(nil, "", namenode.ErrStandbyRead)
+				return
+			case len(lost) < lostStep:
+				done(files, strconv.FormatInt(int64(after), 10), nil)
+				return
+			}
+		}
 	})
 }
 

@@ -17,6 +17,7 @@ type soft struct {
 	mu      sync.Mutex
 	m       *blockmanager.Manager
 	waiting map[metadata.BlockID][]*waiter
+	given   []string // the datanodes that m knows to be given up
 }
 
 // waiter waits for blocks to become durable enough.

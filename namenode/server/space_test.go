@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,12 +12,13 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
 )
 
 // page fetches one of the pages about health.
-func (m *member) page(t *testing.T, name string) (status int, h health) {
+func (m *member) page(t *testing.T, name string) (code int, h health) {
 	t.Helper()
 	answer, err := http.Get("http://" + m.http + "/" + name)
 	if err != nil {
@@ -24,9 +26,12 @@ func (m *member) page(t *testing.T, name string) (status int, h health) {
 	}
 	defer answer.Body.Close()
 	if name == "health" {
-		if err := json.NewDecoder(answer.Body).Decode(&h); err != nil {
+		var head status.Health
+		body, err := io.ReadAll(answer.Body)
+		if err = errors.Join(err, json.Unmarshal(body, &h), json.Unmarshal(body, &head)); err != nil {
 			t.Fatal(err)
 		}
+		h.ID, h.State = head.ID, head.State
 	}
 	return answer.StatusCode, h
 }

@@ -102,6 +102,10 @@ func (s *Server) liveLog(w http.ResponseWriter, r *http.Request) {
 	defer t.close()
 	ended := t.look()
 	size := t.size()
+	if t.removed() {
+		problem(w, http.StatusNotFound, "the log of "+string(id)+" is in the filesystem")
+		return
+	}
 	if offset < 0 {
 		offset = max(0, size+offset)
 	}
@@ -155,6 +159,9 @@ func (s *Server) liveLog(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
 			panic(http.ErrAbortHandler) // this node manager stops, the container does not
 		}
+		if t.removed() {
+			panic(http.ErrAbortHandler) // what this reader lacks is in the filesystem
+		}
 		if size := t.size(); size < offset {
 			offset = 0 // the container has cut its log, as tail says: begin anew
 		}
@@ -199,6 +206,16 @@ func (t *tail) wait(r *http.Request) (ended bool) {
 	case <-timer.C:
 	}
 	return t.look()
+}
+
+// removed reports whether the file is not there because the container's directory is being removed, rather than not yet. To be
+// asked after a look.
+func (t *tail) removed() bool {
+	if t.file != nil {
+		return false
+	}
+	r, _, _ := t.c.view()
+	return r.Forgotten
 }
 
 func (t *tail) size() int64 {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/state"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -81,6 +83,29 @@ func TestAnOutputThatIsNotCompleteBreaksOff(t *testing.T) {
 	again.NodeID = c.NodeID
 	run(t, again) // ends the container
 	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
+}
+
+// Between the removal of its files and that of its name a container would have an empty log, which a reader took for all.
+func TestAnOutputThatIsBeingRemovedIsNotEmpty(t *testing.T) {
+	m := newManager(t, "")
+	n := run(t, baseConfig(t, t.TempDir(), m.address))
+	c := &container{server: n.Server, dir: t.TempDir(), gone: make(chan struct{}), record: &state.Record{
+		Spec: nodemanager.Spec{ID: "container_1_0001_01_000007", User: nodemanager.User(me())}, State: nodemanager.Complete, Forgotten: true,
+	}}
+	close(c.gone)
+	n.Server.mu.Lock()
+	n.Server.containers[c.record.Spec.ID] = c
+	n.Server.mu.Unlock()
+	defer func() {
+		n.Server.mu.Lock()
+		delete(n.Server.containers, c.record.Spec.ID)
+		n.Server.mu.Unlock()
+	}()
+	for _, follow := range []string{"true", "false"} {
+		if got := get(t, n.url+"/api/v1/containers/container_1_0001_01_000007/logs/stdout?follow="+follow+"&user.name="+me()); got.StatusCode != http.StatusNotFound {
+			t.Errorf("follow=%s: %s", follow, got.Status)
+		}
+	}
 }
 
 func TestEveryLogReaderHasAPlaceOfALimitedNumber(t *testing.T) {

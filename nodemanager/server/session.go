@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager/supervisor"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -72,6 +73,7 @@ func (s *Server) speak(ctx, work context.Context) {
 		defer conn.Close()
 	}
 	at, failures, complained := 0, 0, ""
+	stranger := &security.Stranger{Secret: s.config.Secret, Logger: s.log}
 	for ctx.Err() == nil {
 		if conns[at] == nil {
 			at = (at + 1) % len(conns)
@@ -83,11 +85,15 @@ func (s *Server) speak(ctx, work context.Context) {
 			return
 		}
 		if acknowledged {
+			stranger.Tried("", nil)
 			s.log.Warn("session with the resource manager ended", "address", s.config.ResourceManagers[at], "error", err)
 			failures, complained = 0, ""
 		} else if text := fmt.Sprint(err); text != complained && status.Code(err) != codes.FailedPrecondition {
 			s.log.Warn("resource manager does not take reports", "address", s.config.ResourceManagers[at], "error", err)
 			complained = text
+		}
+		if !acknowledged && err != nil {
+			stranger.Tried(s.config.ResourceManagers[at], err)
 		}
 		failures++
 		at = s.nextManager(at, err)

@@ -139,6 +139,14 @@ func (s *Server) Waiting(id rm.ApplicationID) []rest.Waiting {
 	for _, w := range r.waitingFor(id) {
 		out = append(out, rest.Waiting{Ask: w.Ask, Reason: w.Reason})
 	}
+	for _, c := range s.state.View().Containers(id) {
+		if !c.Live() || c.Started > 0 {
+			continue
+		}
+		if text := r.waitsFor(c); text != "" {
+			out = append(out, rest.Waiting{Ask: c.Ask, Reason: rm.Reason{Code: rm.ReasonStarting, Text: fmt.Sprintf("%v on %s %s", c.ID, c.Node, text)}})
+		}
+	}
 	return out
 }
 

@@ -248,6 +248,9 @@ const (
 	maxDiagnostics   = 4 << 10
 )
 
+// maxWaits bounds the text of what a container waits for.
+const maxWaits = 500
+
 // statuses commits what is news in the statuses, and finds containers that run there although they should not.
 func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, error) {
 	x.r.s.logs.report(x.node, report.Logs, time.Now()) // before a status may end the application
@@ -320,10 +323,14 @@ func (x *session) publish(report *pb.NodeReport) {
 			taken = taken.Add(c.Resource)
 		}
 	}
-	n.memory = map[rm.ContainerID]int64{}
+	n.memory, n.waits = map[rm.ContainerID]int64{}, map[rm.ContainerID]string{}
 	for _, st := range report.Containers {
-		if id, err := rm.ParseContainerID(st.ContainerId); err == nil && st.MemoryUsed > 0 {
+		id, err := rm.ParseContainerID(st.ContainerId)
+		if err == nil && st.MemoryUsed > 0 {
 			n.memory[id] = st.MemoryUsed
+		}
+		if err == nil && st.State == pb.ContainerStatus_LOCALIZING && st.Diagnostics != "" {
+			n.waits[id] = cut(st.Diagnostics, maxWaits)
 		}
 	}
 	if !n.open || n.healthy != report.Healthy || !reflect.DeepEqual(n.busy, busy) || n.taken != taken || n.strangers != len(x.strangers) {

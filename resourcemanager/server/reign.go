@@ -59,6 +59,8 @@ type softNode struct {
 	strangers int
 	// memory used by each container, as reported.
 	memory map[rm.ContainerID]int64
+	// waits says what containers that are to start wait for, as reported.
+	waits map[rm.ContainerID]string
 }
 
 // softMaster is what the leader knows of a master without having it replicated.
@@ -319,6 +321,16 @@ func (r *reign) explain(waiting []scheduler.Waiting) {
 		}
 	}
 	r.reasons = reasons
+}
+
+// waitsFor is what the node manager says that a container waits for before it starts; empty: nothing.
+func (r *reign) waitsFor(c *rm.Container) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.nodes[c.Node]; n != nil {
+		return n.waits[c.ID]
+	}
+	return ""
 }
 
 // waitingFor lists the reasons of an application's asks, by ask.

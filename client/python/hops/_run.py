@@ -36,14 +36,14 @@ importing = reached = False
 
 
 def submitting(call):
-    """To be called before anything is submitted. Ends the import of a script by an executor; RuntimeError inside a trial."""
+    """To be called before anything is submitted. Ends the import of a script by an executor; RuntimeError inside a container."""
     global reached
     if importing:
         reached = True
         raise SubmissionReached(call)
-    if os.environ.get("HOPS_CONTROLLER") and os.environ.get("HOPS_MAY_SUBMIT") != "1":
-        raise RuntimeError("%s was called by a trial, which may not submit experiments of its own; if it is to, set HOPS_MAY_SUBMIT=1 in "
-                           "the env of the experiment" % call)
+    if os.environ.get("HOPS_CONTAINER_ID") and os.environ.get("HOPS_MAY_SUBMIT") != "1":
+        who, whose = ("a trial", "experiment") if os.environ.get("HOPS_CONTROLLER") else ("a job's container", "job")
+        raise RuntimeError("%s was called by %s, which may not submit anything; if it is to, set HOPS_MAY_SUBMIT=1 in the env of the %s" % (call, who, whose))
 
 
 class Channel:

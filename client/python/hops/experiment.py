@@ -260,7 +260,7 @@ class _Following:
                 job = self.jobs.get(self.id)
                 state = job.get("state")
                 live = None if state in _jobs.FINAL else self.jobs.proxy(self.id, "/v1/experiments/%s/summary" % self.experiment)
-                shown = self._show(state, live, shown)
+                shown = self._show(job, live, shown)
                 if state in _jobs.FINAL:
                     break
                 time.sleep(delay)
@@ -280,18 +280,20 @@ class _Following:
                 result = json.loads(self.fs.read(directory + "/result.json").decode("utf-8"))
             except FileNotFoundError:
                 pass
-        if job.get("state") != "FINISHED" or job.get("final_status", "SUCCEEDED") != "SUCCEEDED":
+        if job["phase"] != "SUCCEEDED":
             raise ExperimentError("%s %s: %s (directory: %s)" % (
-                self.id, job.get("final_status") if job.get("state") == "FINISHED" else job.get("state"), result.get("reason") or job.get("diagnostics") or "no reason given", directory))
+                self.id, job["phase"], result.get("reason") or job.get("diagnostics") or "no reason given", directory))
         if not result:
             raise ExperimentError("%s has ended, but %s/result.json is not there" % (self.id, directory))
         result["directory"] = directory
         return result
 
-    def _show(self, state, live, shown):
+    def _show(self, job, live, shown):
         if self.quiet:
             return shown
-        line = "%s %s" % (self.id, state)
+        line = "%s %s" % (self.id, job["phase"])
+        if job["phase"] == "PENDING" and job.get("pending_reason"):
+            line += ": %s" % job["pending_reason"]["text"]
         if live:
             best = live.get("best")
             line += "  trials %d/%d" % (live["ended"], live["planned"])

@@ -175,7 +175,7 @@ class FakeSubmissions(Fake):
             if h.command == "POST":
                 self.jobs.append(json.loads(body))
                 return h.answer(201, {"id": "application_1_%04d" % len(self.jobs)})
-        h.answer(200, {"state": "FINISHED", "final_status": "SUCCEEDED"})
+        h.answer(200, {"state": "FINISHED", "final_status": "SUCCEEDED", "phase": "SUCCEEDED"})
 
 
 class FakeController(Fake):

@@ -8,11 +8,12 @@ import sys
 import tempfile
 import unittest
 import zipfile
+from unittest import mock
 
 import harness
 from harness import ROOT
 import fakes
-from hops import _code
+from hops import _code, _run, experiment
 
 
 class Scripts(harness.ExecutorCase):
@@ -80,6 +81,13 @@ def again(lr):
         self.assertIn("HOPS_MAY_SUBMIT", c.finals[0][1]["error"]["message"])
         self.run_executor("again", env={"HOPS_RM": manager.url, "HOPS_MAY_SUBMIT": "1"})
         self.assertEqual(len(manager.jobs), 1)
+
+    def test_nor_does_the_container_of_a_job(self):
+        with mock.patch.dict(os.environ, {"HOPS_CONTAINER_ID": "container_1_0001_01_000002"}):
+            with self.assertRaisesRegex(RuntimeError, "called by a job's container.*HOPS_MAY_SUBMIT=1 in the env of the job"):
+                experiment.launch(len)
+            os.environ["HOPS_MAY_SUBMIT"] = "1"
+            _run.submitting("a search")  # raises nothing
 
 
 PROMPT = """

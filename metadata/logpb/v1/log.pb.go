@@ -235,6 +235,7 @@ type Command struct {
 	//	*Command_RollBlockKeys
 	//	*Command_SurveyTree
 	//	*Command_SetSafeMode
+	//	*Command_ForgetDatanode
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -573,6 +574,15 @@ func (x *Command) GetSetSafeMode() *SetSafeMode {
 	return nil
 }
 
+func (x *Command) GetForgetDatanode() *ForgetDatanode {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ForgetDatanode); ok {
+			return x.ForgetDatanode
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -693,6 +703,10 @@ type Command_SetSafeMode struct {
 	SetSafeMode *SetSafeMode `protobuf:"bytes,38,opt,name=set_safe_mode,json=setSafeMode,proto3,oneof"`
 }
 
+type Command_ForgetDatanode struct {
+	ForgetDatanode *ForgetDatanode `protobuf:"bytes,39,opt,name=forget_datanode,json=forgetDatanode,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -750,6 +764,8 @@ func (*Command_RollBlockKeys) isCommand_Op() {}
 func (*Command_SurveyTree) isCommand_Op() {}
 
 func (*Command_SetSafeMode) isCommand_Op() {}
+
+func (*Command_ForgetDatanode) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -2192,12 +2208,14 @@ func (x *StartRecovery) GetHolder() string {
 
 // CommitRecovery is CommitBlockSynchronization: the replicas agreed on a length, or the block has none.
 type CommitRecovery struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Block         *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
-	RecoveryId    uint64                 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
-	Length        int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
-	Close         bool                   `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
-	DeleteBlock   bool                   `protobuf:"varint,5,opt,name=delete_block,json=deleteBlock,proto3" json:"delete_block,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Block       *Block                 `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	RecoveryId  uint64                 `protobuf:"varint,2,opt,name=recovery_id,json=recoveryId,proto3" json:"recovery_id,omitempty"`
+	Length      int64                  `protobuf:"varint,3,opt,name=length,proto3" json:"length,omitempty"`
+	Close       bool                   `protobuf:"varint,4,opt,name=close,proto3" json:"close,omitempty"`
+	DeleteBlock bool                   `protobuf:"varint,5,opt,name=delete_block,json=deleteBlock,proto3" json:"delete_block,omitempty"`
+	// An operator has given up a datanode that may have the block: it may go although it has bytes that were promised.
+	AcceptLoss    bool `protobuf:"varint,6,opt,name=accept_loss,json=acceptLoss,proto3" json:"accept_loss,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2263,6 +2281,13 @@ func (x *CommitRecovery) GetClose() bool {
 func (x *CommitRecovery) GetDeleteBlock() bool {
 	if x != nil {
 		return x.DeleteBlock
+	}
+	return false
+}
+
+func (x *CommitRecovery) GetAcceptLoss() bool {
+	if x != nil {
+		return x.AcceptLoss
 	}
 	return false
 }
@@ -2982,11 +3007,64 @@ func (x *SetSafeMode) GetOn() bool {
 	return false
 }
 
+// ForgetDatanode says that a datanode never comes back: nothing waits for what it has any more. It came back if recalled is set.
+type ForgetDatanode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Recalled      bool                   `protobuf:"varint,2,opt,name=recalled,proto3" json:"recalled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetDatanode) Reset() {
+	*x = ForgetDatanode{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetDatanode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetDatanode) ProtoMessage() {}
+
+func (x *ForgetDatanode) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetDatanode.ProtoReflect.Descriptor instead.
+func (*ForgetDatanode) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ForgetDatanode) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *ForgetDatanode) GetRecalled() bool {
+	if x != nil {
+		return x.Recalled
+	}
+	return false
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xb9\x10\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\x8a\x11\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -3025,7 +3103,8 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x0froll_block_keys\x18$ \x01(\v2#.hops.metadata.log.v1.RollBlockKeysH\x00R\rrollBlockKeys\x12C\n" +
 	"\vsurvey_tree\x18% \x01(\v2 .hops.metadata.log.v1.SurveyTreeH\x00R\n" +
 	"surveyTree\x12G\n" +
-	"\rset_safe_mode\x18& \x01(\v2!.hops.metadata.log.v1.SetSafeModeH\x00R\vsetSafeModeB\x04\n" +
+	"\rset_safe_mode\x18& \x01(\v2!.hops.metadata.log.v1.SetSafeModeH\x00R\vsetSafeMode\x12O\n" +
+	"\x0fforget_datanode\x18' \x01(\v2$.hops.metadata.log.v1.ForgetDatanodeH\x00R\x0eforgetDatanodeB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3149,14 +3228,16 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05inode\x18\x01 \x01(\x04R\x05inode\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
 	"recoveryId\x12\x16\n" +
-	"\x06holder\x18\x03 \x01(\tR\x06holder\"\xb5\x01\n" +
+	"\x06holder\x18\x03 \x01(\tR\x06holder\"\xd6\x01\n" +
 	"\x0eCommitRecovery\x121\n" +
 	"\x05block\x18\x01 \x01(\v2\x1b.hops.metadata.log.v1.BlockR\x05block\x12\x1f\n" +
 	"\vrecovery_id\x18\x02 \x01(\x04R\n" +
 	"recoveryId\x12\x16\n" +
 	"\x06length\x18\x03 \x01(\x03R\x06length\x12\x14\n" +
 	"\x05close\x18\x04 \x01(\bR\x05close\x12!\n" +
-	"\fdelete_block\x18\x05 \x01(\bR\vdeleteBlock\"\x1f\n" +
+	"\fdelete_block\x18\x05 \x01(\bR\vdeleteBlock\x12\x1f\n" +
+	"\vaccept_loss\x18\x06 \x01(\bR\n" +
+	"acceptLoss\"\x1f\n" +
 	"\aReclaim\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\"\xbd\x01\n" +
 	"\x05XAttr\x12C\n" +
@@ -3223,7 +3304,10 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x05seeds\x18\x02 \x03(\fB\x03\x80\x01\x01R\x05seeds\x12\x12\n" +
 	"\x04keep\x18\x03 \x01(\x03R\x04keep\"\x1d\n" +
 	"\vSetSafeMode\x12\x0e\n" +
-	"\x02on\x18\x01 \x01(\bR\x02onB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\x02on\x18\x01 \x01(\bR\x02on\"@\n" +
+	"\x0eForgetDatanode\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1a\n" +
+	"\brecalled\x18\x02 \x01(\bR\brecalledB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -3238,7 +3322,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -3278,6 +3362,7 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*SetStoragePolicy)(nil), // 35: hops.metadata.log.v1.SetStoragePolicy
 	(*RollBlockKeys)(nil),    // 36: hops.metadata.log.v1.RollBlockKeys
 	(*SetSafeMode)(nil),      // 37: hops.metadata.log.v1.SetSafeMode
+	(*ForgetDatanode)(nil),   // 38: hops.metadata.log.v1.ForgetDatanode
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -3310,43 +3395,44 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	36, // 27: hops.metadata.log.v1.Command.roll_block_keys:type_name -> hops.metadata.log.v1.RollBlockKeys
 	17, // 28: hops.metadata.log.v1.Command.survey_tree:type_name -> hops.metadata.log.v1.SurveyTree
 	37, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
-	5,  // 30: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 31: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 32: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 33: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 34: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 35: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 36: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 37: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 38: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 39: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 40: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 41: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 42: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 43: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 44: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 45: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 46: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 47: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 48: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 49: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	27, // 50: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 51: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 52: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 53: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 54: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 55: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	30, // 56: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 57: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 58: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 59: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 60: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	5,  // 61: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	38, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
+	5,  // 31: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 32: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 33: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 34: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 35: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 36: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 37: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 38: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 39: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 40: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 41: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 42: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 43: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 44: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 45: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 46: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 47: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 48: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 49: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 50: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	27, // 51: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 52: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 53: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 54: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 55: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 56: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	30, // 57: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 58: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 59: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 60: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 61: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	5,  // 62: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -3384,6 +3470,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_RollBlockKeys)(nil),
 		(*Command_SurveyTree)(nil),
 		(*Command_SetSafeMode)(nil),
+		(*Command_ForgetDatanode)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -3393,7 +3480,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

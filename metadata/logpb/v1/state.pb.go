@@ -623,7 +623,9 @@ type Marker struct {
 	Surveys    []*Survey `protobuf:"bytes,19,rep,name=surveys,proto3" json:"surveys,omitempty"`
 	LastSurvey uint64    `protobuf:"varint,20,opt,name=last_survey,json=lastSurvey,proto3" json:"last_survey,omitempty"`
 	// An administrator wants nothing to be changed.
-	SafeMode      bool `protobuf:"varint,21,opt,name=safe_mode,json=safeMode,proto3" json:"safe_mode,omitempty"`
+	SafeMode bool `protobuf:"varint,21,opt,name=safe_mode,json=safeMode,proto3" json:"safe_mode,omitempty"`
+	// The uuids of datanodes that an operator gave up, the last one at the end.
+	Forgotten     []string `protobuf:"bytes,22,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -803,6 +805,13 @@ func (x *Marker) GetSafeMode() bool {
 		return x.SafeMode
 	}
 	return false
+}
+
+func (x *Marker) GetForgotten() []string {
+	if x != nil {
+		return x.Forgotten
+	}
+	return nil
 }
 
 // Survey is the claim that a caller may delete all of a tree, as far as it is known that it may not.
@@ -1005,7 +1014,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\x99\x05\n" +
+	"clientNode\"\xb7\x05\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1035,7 +1044,8 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\asurveys\x18\x13 \x03(\v2\x1c.hops.metadata.log.v1.SurveyR\asurveys\x12\x1f\n" +
 	"\vlast_survey\x18\x14 \x01(\x04R\n" +
 	"lastSurvey\x12\x1b\n" +
-	"\tsafe_mode\x18\x15 \x01(\bR\bsafeMode\"\x9a\x01\n" +
+	"\tsafe_mode\x18\x15 \x01(\bR\bsafeMode\x12\x1c\n" +
+	"\tforgotten\x18\x16 \x03(\tR\tforgotten\"\x9a\x01\n" +
 	"\x06Survey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x124\n" +

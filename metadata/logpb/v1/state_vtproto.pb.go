@@ -521,6 +521,17 @@ func (m *Marker) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Forgotten) > 0 {
+		for iNdEx := len(m.Forgotten) - 1; iNdEx >= 0; iNdEx-- {
+			i -= len(m.Forgotten[iNdEx])
+			copy(dAtA[i:], m.Forgotten[iNdEx])
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.Forgotten[iNdEx])))
+			i--
+			dAtA[i] = 0x1
+			i--
+			dAtA[i] = 0xb2
+		}
+	}
 	if m.SafeMode {
 		i--
 		if m.SafeMode {
@@ -1055,6 +1066,12 @@ func (m *Marker) SizeVT() (n int) {
 	}
 	if m.SafeMode {
 		n += 3
+	}
+	if len(m.Forgotten) > 0 {
+		for _, s := range m.Forgotten {
+			l = len(s)
+			n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
 	}
 	n += len(m.unknownFields)
 	return n
@@ -2896,6 +2913,38 @@ func (m *Marker) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.SafeMode = bool(v != 0)
+		case 22:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Forgotten", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.Forgotten = append(m.Forgotten, string(dAtA[iNdEx:postIndex]))
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -85,6 +85,7 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getHAServiceState", anyone, p.getHAServiceState),
 		on("msync", anyone, p.msync),
 		large(on("listOpenFiles", superuser, p.listOpenFiles)),
+		large(on("listCorruptFileBlocks", superuser, p.listCorruptFileBlocks)),
 
 		// Without security, encryption, erasure coding and snapshots these are complete answers.
 		answer[pb.GetDelegationTokenRequestProto]("getDelegationToken", &pb.GetDelegationTokenResponseProto{}),
@@ -127,7 +128,6 @@ func (p *protocol) methods() []hrpc.Method {
 		unsupported("refreshNodes", superuser, "host lists are"),
 		unsupported("finalizeUpgrade", superuser, "upgrades by this call are"),
 		called("queryRollingUpgrade", unsupported("rollingUpgrade", superuser, "upgrades by this call are")),
-		unsupported("listCorruptFileBlocks", superuser, "listing the files of corrupt blocks is"),
 		unsupported("metaSave", superuser, "dumping the block manager to a file is"),
 		unsupported("setBalancerBandwidth", superuser, "the balancer is"),
 		unsupported("getCurrentEditLogTxid", superuser, "the edit log's event stream is"),

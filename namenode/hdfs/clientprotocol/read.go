@@ -176,3 +176,13 @@ func (p *protocol) listOpenFiles(c *hrpc.Call, r *pb.ListOpenFilesRequestProto) 
 		c.Reply(m)
 	})
 }
+
+func (p *protocol) listCorruptFileBlocks(c *hrpc.Call, r *pb.ListCorruptFileBlocksRequestProto) {
+	p.service.LostFiles(c.Caller, r.GetPath(), r.GetCookie(), func(paths []string, next string, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		c.Reply(&pb.ListCorruptFileBlocksResponseProto{Corrupt: &pb.CorruptFileBlocksProto{Files: paths, Cookie: &next}})
+	})
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/internal/size"
+)
+
+func datanodeCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "datanode",
+		Usage:       "the datanodes: list, forget",
+		Description: "docs/how-to/datanodes.md shows how a datanode is added, stopped for a while, and removed.",
+		Subcommands: []*cli.Command{{
+			Name: "list", Aliases: []string{"ls"}, Usage: "which are live, stale or dead, their volumes, space and blocks",
+			Flags: []cli.Flag{confFlag(), outputFlag()}, Action: listDatanodes,
+		}, datanodeForgetCommand()},
+	}
+}
+
+// datanodeRow is a datanode as the leading namenode reports it (GET /api/v1/datanodes); sizes are in bytes.
+type datanodeRow struct {
+	UUID      string           `json:"uuid"`
+	Transfer  string           `json:"transfer"`
+	HTTP      string           `json:"http"`
+	State     string           `json:"state"`
+	Silent    float64          `json:"silent_s"`
+	Reported  float64          `json:"reported_s"`
+	Blocks    int              `json:"blocks"`
+	Transfers int              `json:"transfers"`
+	Volumes   []datanodeVolume `json:"volumes"`
+	// Remarks are what the datanode's own /health complains of, or why it does not answer.
+	Remarks []string `json:"remarks,omitempty"`
+}
+
+type datanodeVolume struct {
+	ID        string `json:"id"`
+	Type      string `json:"type"`
+	Capacity  int64  `json:"capacity"`
+	Used      int64  `json:"used"`
+	Remaining int64  `json:"remaining"`
+	Failed    bool   `json:"failed"`
+}
+
+func listDatanodes(c *cli.Context) error {
+	if c.Args().Present() {
+		return fail(exitUsage, "datanode list takes no argument: %q", c.Args().First())
+	}
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	conf, err := hadoopConf(c.String("conf"))
+	if err != nil {
+		return err
+	}
+	addresses := namenodePages(conf)
+	if len(addresses) == 0 {
+		return noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
+	}
+	rows, err := reportedDatanodes(c.Context, addresses)
+	if err != nil {
+		return fail(exitUnreachable, "%w", err)
+	}
+	remark(c.Context, rows)
+	slices.SortFunc(rows, func(a, b *datanodeRow) int { return cmp.Compare(a.Transfer, b.Transfer) })
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(rows)
+	}
+	t := newTable(c.App.Writer, "DATANODE", "STATE", "SILENT", "BLOCKS", "USED", "FREE", "CAPACITY", "VOLUMES", "REMARKS")
+	for _, r := range rows {
+		var used, free, capacity int64
+		failed := 0
+		for _, v := range r.Volumes {
+			if v.Failed {
+				failed++
+				continue
+			}
+			used, free, capacity = used+v.Used, free+v.Remaining, capacity+v.Capacity
+		}
+		volumes := fmt.Sprint(len(r.Volumes))
+		if failed > 0 {
+			volumes += fmt.Sprintf(", %d failed", failed)
+		}
+		silent := time.Duration(r.Silent * float64(time.Second)).Round(time.Second)
+		t.row(r.Transfer, r.State, silent.String(), fmt.Sprint(r.Blocks), size.About(used), size.About(free), size.About(capacity), volumes, strings.Join(r.Remarks, "; "))
+	}
+	return t.flush()
+}
+
+// reportedDatanodes asks the namenodes for their datanodes. Those that the leader knows count.
+func reportedDatanodes(ctx context.Context, addresses []string) ([]*datanodeRow, error) {
+	type answer struct {
+		Leader    bool
+		Datanodes []*datanodeRow
+	}
+	answers, errs := make([]answer, len(addresses)), make([]error, len(addresses))
+	done := make(chan struct{})
+	for i, address := range addresses {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			errs[i] = getJSON(ctx, "http://"+address+"/api/v1/datanodes", &answers[i])
+		}()
+	}
+	for range addresses {
+		<-done
+	}
+	for i, a := range answers {
+		switch {
+		case errs[i] == nil && a.Leader:
+			return a.Datanodes, nil
+		case errs[i] == nil:
+			errs[i] = fmt.Errorf("%s does not lead", addresses[i])
+		}
+	}
+	return nil, fmt.Errorf("no namenode leads: %w", errors.Join(errs...))
+}
+
+// remark asks the datanodes that are not dead what they complain of.
+func remark(ctx context.Context, rows []*datanodeRow) {
+	var servers []*server
+	var of []*datanodeRow
+	for _, r := range rows {
+		if r.State != "dead" {
+			servers, of = append(servers, &server{role: "datanode", address: r.HTTP}), append(of, r)
+		}
+	}
+	ask(ctx, servers)
+	for i, s := range servers {
+		switch {
+		case s.err != nil:
+			of[i].Remarks = []string{s.err.Error()}
+		case s.health.Problem != "":
+			of[i].Remarks = append([]string{s.health.Problem}, s.health.Warnings...)
+		default:
+			of[i].Remarks = s.health.Warnings
+		}
+	}
+}
+
+// getJSON fetches what one server says.
+func getJSON(ctx context.Context, url string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, answer.Status)
+	}
+	return json.NewDecoder(io.LimitReader(answer.Body, 64<<20)).Decode(into)
+}

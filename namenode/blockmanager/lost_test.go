@@ -1,0 +1,107 @@
+package blockmanager
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+func TestLostSetIsASortedSet(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var s lostSet
+	want := map[metadata.BlockID]struct{}{}
+	for step := range 20_000 {
+		id := metadata.BlockID(1<<30 + r.Int64N(30_000))
+		if r.IntN(50) == 0 {
+			id = -id // HDFS's ids of block groups
+		}
+		if r.IntN(2) == 0 {
+			s.add(id)
+			want[id] = struct{}{}
+		} else {
+			s.drop(id)
+			delete(want, id)
+		}
+		if step%500 != 0 {
+			continue
+		}
+		var got []metadata.BlockID
+		for after := metadata.BlockID(-1 << 62); ; {
+			page := s.after(after, nil, 700)
+			got = append(got, page...)
+			if len(page) < 700 {
+				break
+			}
+			after = page[len(page)-1]
+		}
+		if !slices.Equal(got, sortedKeys(want)) {
+			t.Fatalf("step %d: %d ids, want %d", step, len(got), len(want))
+		}
+	}
+	for id := range want {
+		s.drop(id)
+	}
+	if len(s.pages) != 0 || len(s.order) != 0 {
+		t.Fatalf("%d pages are left of an empty set", len(s.pages))
+	}
+}
+
+// Lost agrees with what Statistics counts as missing, whatever happens to the blocks.
+func TestLostAreTheMissing(t *testing.T) {
+	m := New(Config{})
+	now := time.Unix(0, 0)
+	for i := range 3 {
+		id := namenode.NodeID(fmt.Sprint("dn", i))
+		m.Register(now, namenode.Node{ID: id, IP: fmt.Sprint("10.0.0.", i)}, []namenode.Volume{{ID: namenode.VolumeID("v" + id)}}, 1)
+		m.Report(now, id, 1, "", nil, true)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	seen := 0
+	for step := range 5000 {
+		now = now.Add(10 * time.Millisecond)
+		b := metadata.Block{ID: metadata.BlockID(1<<30 + r.Int64N(40)), Generation: metadata.Generation(1 + r.IntN(2)), Length: 5}
+		node := namenode.NodeID(fmt.Sprint("dn", r.IntN(3)))
+		change := namenode.Change{Volume: namenode.VolumeID("v" + node), Block: b}
+		switch r.IntN(8) {
+		case 0, 1:
+			m.Put(now, Block{Block: b, Replication: 1 + r.IntN(2), Open: r.IntN(3) == 0})
+		case 2:
+			m.Remove(b.ID)
+		case 3, 4:
+			change.Kind = namenode.Received
+			m.Changes(now, node, []namenode.Change{change})
+		case 5:
+			change.Kind = namenode.Deleted
+			m.Changes(now, node, []namenode.Change{change})
+		case 6:
+			change.Kind = namenode.Corrupt
+			m.Changes(now, node, []namenode.Change{change})
+		case 7:
+			if r.IntN(200) == 0 {
+				m.Reset()
+			}
+			for i := range 3 {
+				m.Beat(now, namenode.NodeID(fmt.Sprint("dn", i)), nil, 0)
+			}
+			m.Tick(now)
+		}
+		var want []metadata.BlockID
+		for _, id := range sortedKeys(m.blocks) {
+			if m.blocks[id].health >= missing {
+				want = append(want, id)
+			}
+		}
+		if got := m.Lost(0, 1000); !slices.Equal(got, want) || int64(len(got)) != m.Statistics().Missing {
+			t.Fatalf("step %d: lost %v, want %v; %d are counted", step, got, want, m.Statistics().Missing)
+		}
+		seen += len(want)
+	}
+	if seen < 5000 {
+		t.Fatalf("only %d blocks were missing in all steps together", seen)
+	}
+}
