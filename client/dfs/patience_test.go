@@ -14,7 +14,7 @@ import (
 )
 
 // limit is how long a test waits for what has to happen soon.
-const limit = 30 * time.Second
+const limit = time.Minute
 
 // within fails the test if f takes longer than limit.
 func within(t *testing.T, what string, f func()) {

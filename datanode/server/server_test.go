@@ -45,7 +45,7 @@ func listen(t testing.TB) net.Listener {
 // within polls until ok, for what other goroutines bring about.
 func within(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -282,7 +282,7 @@ func waitReady(t testing.TB, nodes ...*Server) {
 	for _, d := range nodes {
 		select {
 		case <-d.Ready():
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("datanode is not ready")
 		}
 	}

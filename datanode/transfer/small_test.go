@@ -130,7 +130,7 @@ func TestKeptConnectionThatWasClosedIsReplaced(t *testing.T) {
 	data := pattern(4096)
 	stale := func() {
 		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); nodes[1].srv.Active()+nodes[2].srv.Active() > 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); nodes[1].srv.Active()+nodes[2].srv.Active() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("an idle connection stays open")
 			}

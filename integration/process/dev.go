@@ -122,16 +122,16 @@ func (d *Dev) Kill() {
 	<-d.done
 }
 
-// Stop sends a signal that ends it well, and returns how long that took. More than a time, or a status other than 0, fails
-// the test, and so does a process that is left.
-func (d *Dev) Stop(s syscall.Signal, within time.Duration) time.Duration {
+// Stop sends a signal that ends it well, and returns how long that took. One that does not end, or with a status other than
+// 0, fails the test, and so does a process that is left.
+func (d *Dev) Stop(s syscall.Signal) time.Duration {
 	d.T.Helper()
 	started := time.Now()
 	d.Signal(s)
 	select {
 	case <-d.done:
-	case <-time.After(within):
-		d.T.Fatalf("hops dev did not end within %v of %v", within, s)
+	case <-time.After(Patience):
+		d.T.Fatalf("hops dev did not end within %v of %v", Patience, s)
 	}
 	took := time.Since(started)
 	if d.err != nil {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/cmd/processes"
 )
@@ -27,7 +26,7 @@ func TestDevKilledWhileFilesArePutKeepsEveryAcknowledgedFile(t *testing.T) {
 		dev = StartDev(t, data)
 	}
 	h.verify(dev.Client().FS())
-	dev.Stop(syscall.SIGTERM, 5*time.Second)
+	dev.Stop(syscall.SIGTERM)
 }
 
 // stubborn is a job that ignores polite requests to end and leaves a process of its own session behind.
@@ -55,7 +54,7 @@ func TestDevStopsWithinSecondsAndLeavesNoProcess(t *testing.T) {
 					return nil
 				})
 			}
-			t.Logf("took %v", dev.Stop(c.signal, 5*time.Second))
+			t.Logf("took %v", dev.Stop(c.signal))
 		})
 	}
 }
@@ -106,5 +105,5 @@ func TestDevKilledTakesItsContainersUpAgain(t *testing.T) {
 	if s := w.finish("0"); !s.Succeeded() {
 		t.Errorf("%s %s: %s", s.State, s.FinalStatus, s.Diagnostics)
 	}
-	dev.Stop(syscall.SIGTERM, 5*time.Second)
+	dev.Stop(syscall.SIGTERM)
 }

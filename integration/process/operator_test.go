@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/config"
@@ -174,7 +173,7 @@ func (k *Cluster) ask(name string) (h operatorHealth, err error) {
 		if n.ID != name {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/health", nil)
 		if err != nil {

@@ -23,7 +23,7 @@ import (
 // process.
 func TestDevThatCannotStartSaysWhy(t *testing.T) {
 	used := Dir(t)
-	StartDev(t, used).Stop(syscall.SIGTERM, Patience)
+	StartDev(t, used).Stop(syscall.SIGTERM)
 
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestDevThatCannotStartSaysWhy(t *testing.T) {
 		})
 	}
 	t.Run("the directory is as good as before", func(t *testing.T) {
-		StartDev(t, used).Stop(syscall.SIGTERM, Patience)
+		StartDev(t, used).Stop(syscall.SIGTERM)
 	})
 	t.Run("a directory without rights", func(t *testing.T) {
 		dir := Dir(t)

@@ -178,7 +178,7 @@ func TestAnExperimentWhoseControllerIsKilledForGoodHasFailed(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].State != controller.ExperimentFailed {
 		t.Errorf("%+v, %v", list, err)
 	}
-	dev.Stop(syscall.SIGTERM, process.Patience)
+	dev.Stop(syscall.SIGTERM)
 }
 
 // writeStudy writes a study of one trial, and its program.
@@ -216,5 +216,5 @@ func TestAnExperimentOnANodeWithoutPython(t *testing.T) {
 	t.Run("and the demo", func(t *testing.T) {
 		process.Hops{T: t}.Fails(1, []string{"python3 is not installed", "install Python 3.9 or newer"}, "demo")
 	})
-	dev.Stop(syscall.SIGTERM, process.Patience)
+	dev.Stop(syscall.SIGTERM)
 }

@@ -159,7 +159,6 @@ func TestOtherErrorsAreReturnedAtOnce(t *testing.T) {
 
 func TestUnreachableServersAreAllNamed(t *testing.T) {
 	f := newFailover(t, FailoverConfig{Unreachable: 30 * time.Millisecond}, "127.0.0.1:1", "127.0.0.1:2")
-	start := time.Now()
 	_, err := ask(t.Context(), f)
 	if _, ok := errors.AsType[*UnreachableError](err); !ok {
 		t.Fatalf("got %v", err)
@@ -168,9 +167,6 @@ func TestUnreachableServersAreAllNamed(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not name %s", err, want)
 		}
-	}
-	if took := time.Since(start); took > 2*time.Second {
-		t.Errorf("it took %v", took)
 	}
 }
 

@@ -66,7 +66,7 @@ func (c *crowd) come() (client, server net.Conn) {
 	c.t.Cleanup(func() { client.Close() })
 	select {
 	case server = <-c.accepted:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		c.t.Fatal("the connection was not accepted")
 	}
 	c.t.Cleanup(func() { server.Close() })
@@ -81,7 +81,7 @@ func (c *crowd) refused() {
 		c.t.Fatal(err)
 	}
 	defer client.Close()
-	client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	client.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("the connection was let in: %v", err)
 	}
@@ -92,7 +92,7 @@ func open(server, client net.Conn) bool {
 	if _, err := server.Write([]byte{1}); err != nil {
 		return false
 	}
-	client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	client.SetReadDeadline(time.Now().Add(time.Minute))
 	_, err := client.Read(make([]byte, 1))
 	return err == nil
 }

@@ -14,7 +14,7 @@ import (
 // asked sends one question on a connection and returns the answer's term.
 func asked(t *testing.T, conn net.Conn, term, round uint64) (uint64, error) {
 	t.Helper()
-	if err := conn.SetDeadline(time.Now().Add(15 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
 	}
 	var b [questionBytes]byte

@@ -25,8 +25,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
 
-// fast are timers for tests on a busy machine.
-var fast = Timers{Heartbeat: 200 * time.Millisecond, Commit: 10 * time.Millisecond}
+// fast are timers with which a failover takes a second, and a machine on which others work loses no leader: what a leader
+// sends may be half a second late.
+var fast = Timers{Heartbeat: 500 * time.Millisecond, Lease: 500 * time.Millisecond, Commit: 10 * time.Millisecond}
+
+// patience is how long a test waits for what takes moments on an idle machine.
+const patience = time.Minute
 
 // cluster is a number of hosts on loopback with real disks, and groups on them.
 type cluster struct {
@@ -143,13 +147,19 @@ func (c *cluster) open(id, group string, bootstrap bool, m *machine) *Group {
 	return g
 }
 
-// start starts all listed members with the groups, bootstrapped.
+// start starts all listed members with the groups, bootstrapped, and waits until all of them vote: a member that began empty
+// does not before it has heard from a leader, and a test that takes that leader away could leave nobody who may be elected.
 func (c *cluster) start(groups ...string) {
 	c.t.Helper()
 	for _, m := range c.members {
 		c.host(m.ID)
 		for _, g := range groups {
 			c.open(m.ID, g, true, nil)
+		}
+	}
+	for _, m := range c.members {
+		for _, g := range groups {
+			eventually(c.t, m.ID+" votes in "+g, func() bool { return !c.nodes[m.ID].groups[g].Status().Joining })
 		}
 	}
 }
@@ -171,7 +181,7 @@ func (c *cluster) stop(id string) {
 // leader waits for a ready leader of a group among the nodes that are not excluded.
 func (c *cluster) leader(group string, except ...string) *Group {
 	c.t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 	nodes:
 		for id, nd := range c.nodes {
@@ -198,7 +208,7 @@ func (c *cluster) leader(group string, except ...string) *Group {
 // propose proposes on whoever leads until it is acknowledged. The command must be idempotent.
 func (c *cluster) propose(group string, command []byte, except ...string) any {
 	c.t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
 		g := c.leader(group, except...)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -215,7 +225,7 @@ func (c *cluster) propose(group string, command []byte, except ...string) any {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
@@ -225,7 +235,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 func ctx(t testing.TB) context.Context {
-	c, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	c, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	return c
 }

@@ -536,9 +536,11 @@ func (g *Group) close() error {
 	}
 	g.batches.close(g.notLeader, patience)
 	g.die()
-	g.host.mu.Lock()
-	delete(g.host.groups, g.name)
-	g.host.mu.Unlock()
+	defer func() { // at the end: a host that stops waits for the groups that it still has
+		g.host.mu.Lock()
+		delete(g.host.groups, g.name)
+		g.host.mu.Unlock()
+	}()
 
 	stopped := make(chan struct{})
 	go func() {

@@ -59,6 +59,8 @@ type Host struct {
 	listener net.Listener
 	space    *space
 	fatal    chan error // capacity 1: the first one
+	// headerTimeout is for a peer that connects and says nothing; only tests change it.
+	headerTimeout time.Duration
 
 	mu     sync.Mutex
 	groups map[string]*Group
@@ -91,10 +93,11 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: cfg.Logger.With("member", cfg.ID),
-		listener: security.Keyring{Secret: cfg.Secret}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true})),
-		space:    newSpace(cfg.Dir, cfg.Reserve),
-		fatal:    make(chan error, 1),
-		groups:   make(map[string]*Group),
+		listener:      security.Keyring{Secret: cfg.Secret}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true})),
+		space:         newSpace(cfg.Dir, cfg.Reserve),
+		fatal:         make(chan error, 1),
+		groups:        make(map[string]*Group),
+		headerTimeout: headerTimeout,
 	}
 	if cfg.DiskSpace != nil {
 		h.space.lookup = cfg.DiskSpace

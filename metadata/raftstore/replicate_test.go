@@ -437,7 +437,9 @@ func TestCorruptMemberRefusesAndIsReinstalled(t *testing.T) {
 	c.stop(bad)
 	segments, _ := filepath.Glob(filepath.Join(c.nodes[bad].dir, "a", "log", "*.wal"))
 	raw, _ := os.ReadFile(segments[0])
-	raw[2000] ^= 1
+	for i := range 64 { // more than the padding between two entries
+		raw[1000+i] ^= 1
+	}
 	os.WriteFile(segments[0], raw, 0o600)
 	nd := c.host(bad)
 	_, err := nd.host.Open(c.config("a", false), newMachine())

@@ -110,7 +110,7 @@ func (h *Host) accept(ctx context.Context) error {
 
 // route reads the header of a new connection and passes the connection on.
 func (h *Host) route(conn net.Conn) error {
-	if err := conn.SetDeadline(time.Now().Add(headerTimeout)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(h.headerTimeout)); err != nil {
 		return err
 	}
 	kind, name, cluster, err := readHeader(conn)

@@ -147,8 +147,8 @@ func (c *cluster) await(i int) {
 	c.t.Helper()
 	select {
 	case <-c.nodes[i].Ready():
-	case <-time.After(20 * time.Second):
-		c.t.Fatalf("%s is not ready after 20 s", c.members[i].ID)
+	case <-time.After(time.Minute):
+		c.t.Fatalf("%s is not ready after a minute", c.members[i].ID)
 	}
 }
 
@@ -204,10 +204,10 @@ func (m *member) caller() metadata.Caller {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(45 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 45 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -17,7 +17,9 @@ type soft struct {
 	mu      sync.Mutex
 	m       *blockmanager.Manager
 	waiting map[metadata.BlockID][]*waiter
-	given   []string // the datanodes that m knows to be given up
+	// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
+	patience time.Duration
+	given    []string // the datanodes that m knows to be given up
 }
 
 // waiter waits for blocks to become durable enough.
@@ -28,13 +30,11 @@ type waiter struct {
 	over   bool
 }
 
-// patience is how long a call waits for replicas to be reported before it tells the client to ask again.
-const patience = time.Second
-
 func (f *soft) init(c blockmanager.Config) {
 	f.m = blockmanager.New(c)
 	f.m.Pause(true)
 	f.waiting = map[metadata.BlockID][]*waiter{}
+	f.patience = time.Second
 }
 
 // await calls done(true) when all blocks have the minimum of replicas, done(false) after patience.
@@ -50,7 +50,7 @@ func (f *soft) await(blocks []metadata.Block, done func(bool)) {
 		f.waiting[b.ID] = append(f.waiting[b.ID], w)
 		f.m.Watch(b.ID)
 	}
-	w.timer = time.AfterFunc(patience, func() { f.end(w) })
+	w.timer = time.AfterFunc(f.patience, func() { f.end(w) })
 	f.mu.Unlock()
 }
 

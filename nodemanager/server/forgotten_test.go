@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/gpu/fake"
+	"github.com/gohops/hops/nodemanager/supervisor"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -56,6 +58,10 @@ func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
 	})
 	start(t.TempDir())
 	m.until("a new incarnation", func(r *rmpb.NodeReport) bool { return r.Incarnation != old })
+	eventually(t, "the container's supervisor has written the end down", func() bool {
+		alive, _ := supervisor.Alive(filepath.Join(work, "containers", containerName(2)))
+		return !alive
+	})
 }
 
 // drivenGPUs are devices of a driver that says who computes on them.

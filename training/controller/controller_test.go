@@ -491,7 +491,7 @@ func TestAContainerThatEndsIsReplacedAtOnce(t *testing.T) {
 	a := c[0].next("0").Trial
 	rm.complete(c[0].container, 137)
 	var second *client
-	for deadline := time.Now().Add(5 * time.Second); second == nil; {
+	for deadline := time.Now().Add(time.Minute); second == nil; {
 		rm.mu.Lock()
 		for id, k := range rm.running {
 			second = newClient(t, where(fs), id, k.Token)

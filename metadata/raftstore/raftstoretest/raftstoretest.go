@@ -66,7 +66,7 @@ func AwaitLeader(t testing.TB, g *raftstore.Group) {
 	})
 	select {
 	case <-ready:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("no leader after 10 s: %+v", g.Status())
+	case <-time.After(time.Minute):
+		t.Fatalf("no leader after a minute: %+v", g.Status())
 	}
 }
