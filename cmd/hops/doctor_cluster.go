@@ -128,7 +128,7 @@ func findings(role string, servers []*server) []finding {
 		case !s.health.Ready:
 			found = append(found, finding{what: role, detail: s.address + " is not ready: " + s.health.Problem, remedy: "look at its log"})
 		case s.health.Joining:
-			found = append(found, finding{what: role, detail: s.address + " joins the group and has no vote yet", remedy: "wait until it has caught up; if it does not, see docs/how-to/troubleshooting.md"})
+			found = append(found, finding{what: role, detail: s.address + " joins the group and has no vote yet", remedy: "wait until it has caught up; if it does not, see docs/how-to/namenodes.md"})
 		case len(s.health.Warnings) > 0 && role != "namenode": // a namenode's warnings are about the rest of the cluster
 			found = append(found, finding{what: role, detail: s.address + ": " + strings.Join(s.health.Warnings, "; "), remedy: "see http://" + s.address + "/"})
 		default:

@@ -107,11 +107,12 @@ func runExperiment(c *cli.Context) error {
 		}
 	}
 	if p := c.String("python"); p != "" {
-		env, _, err := python(p, study.Env)
-		if err != nil {
+		if _, _, err := python(p, nil); err != nil {
 			return err
 		}
-		study.Env = env
+		if study.Python, err = filepath.Abs(p); err != nil {
+			return err
+		}
 	}
 	if err := client.MaySubmit(); err != nil {
 		return &statusError{exitDenied, err}

@@ -226,7 +226,7 @@ func dashes(name string) string {
 
 // hadoops are commands of Hadoop that people try, and what answers here.
 var hadoops = map[string]string{
-	"haadmin": "hops namenode", "dfsadmin": "hops doctor, hops namenode", "fsck": "hops doctor", "hdfs": "hops fs", "hadoop": "hops fs",
+	"haadmin": "hops namenode", "dfsadmin": "hops doctor, hops namenode, hops datanode", "fsck": "hops doctor", "hdfs": "hops fs", "hadoop": "hops fs",
 	"yarn": "hops app, hops node, hops logs", "mapred": "hops job", "cluster": "hops doctor, hops namenode",
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -209,4 +211,25 @@ func fill(t *testing.T, dir, name string, leave int64) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// The filesystem does not take what a job writes: it is shown all the same, and it is said that it is not kept. When there
+// is space again, it is.
+func TestAJobWhoseOutputIsNotKeptSaysSo(t *testing.T) {
+	k := Start(t, processes.Config{Namenodes: 1, Datanodes: 1, NodeManagers: 1, Properties: map[string]string{"dfs.replication": "1"}})
+	h := k.Hops()
+	output := strings.Repeat("x", 3<<20)
+	limitFiles(t, k.Pid("dn1"), 1<<20)
+	r := h.Run("job", "run", "--", "sh", "-c", "head -c 3145728 /dev/zero | tr '\\0' x")
+	if r.Status != 0 || r.Stdout != output || !strings.Contains(r.Stderr, "warning: what it wrote is not kept: it could not be written to /logs/") {
+		t.Fatalf("status %d, %d bytes, %s", r.Status, len(r.Stdout), r.Stderr)
+	}
+	limitFiles(t, k.Pid("dn1"), -1)
+	id := strings.TrimSpace(h.OK("job", "list", "-q"))
+	k.Await("the log in the filesystem", func() error {
+		if r := h.Run("logs", "-applicationId", id); r.Status != 0 || !strings.Contains(r.Stdout, output) {
+			return fmt.Errorf("status %d, %d bytes, %s", r.Status, len(r.Stdout), r.Stderr)
+		}
+		return nil
+	})
 }

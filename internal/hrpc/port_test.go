@@ -66,6 +66,11 @@ func TestOtherKindsOfPortsAreNamedAtOnce(t *testing.T) {
 				_, _ = io.WriteString(conn, "SSH-2.0-x\r\n")
 			}
 		}),
+		"what servers of hops speak among themselves": listen(t, func(l net.Listener) {
+			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+				_, _ = io.WriteString(conn, "HOPS\x02"+strings.Repeat("n", 32))
+			}
+		}),
 		"": listen(t, func(l net.Listener) { // as a datanode's data port
 			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 				_, _ = io.ReadFull(conn, make([]byte, 2))
