@@ -74,10 +74,10 @@ func (b *blockWriter) start(p *peer) {
 	b.w.breakWith(func() { pipe.cut(context.Canceled) })
 }
 
-// patience is how long a pipeline may acknowledge nothing of what it was sent.
-func (b *blockWriter) patience() time.Duration {
-	timeout := b.c.config.DatanodeTimeout
-	return timeout + time.Duration(len(b.nodes))*timeout/nodeShare
+// patience is how long a pipeline of so many datanodes may acknowledge nothing of what it was sent.
+func (c *Client) patience(nodes int) time.Duration {
+	timeout := c.config.DatanodeTimeout
+	return timeout + time.Duration(nodes)*timeout/nodeShare
 }
 
 // sentTogether is how many packets are sent with one system call where several are due.
@@ -202,7 +202,7 @@ func (l *pipeline) takeAcks() {
 func (l *pipeline) watch() {
 	b := l.b
 	t := b.c.times
-	patience := b.patience()
+	patience := b.c.patience(len(l.nodes))
 	stall := min(t.stall, patience)
 	asked := time.Time{}
 	pause := time.NewTimer(min(t.heartbeat, stall/2))
@@ -354,7 +354,7 @@ func (b *blockWriter) request(ctx context.Context, request *hadooppb.OpWriteBloc
 		if err != nil {
 			return nil, err
 		}
-		p.timeout = b.patience()
+		p.timeout = b.c.patience(len(b.nodes))
 		over := b.watchSetup(p, s)
 		answer, err := p.exchange(ctx, dtp.OpWriteBlock, request)
 		over()

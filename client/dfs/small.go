@@ -89,7 +89,7 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 		if err != nil {
 			return &pipelineError{nil, err}
 		}
-		p.timeout = b.patience()
+		p.timeout = b.c.patience(len(b.nodes))
 		over := b.watchSetup(p, stageCreate)
 		stop := p.during(ctx)
 		answered, err := b.exchangeWhole(p, head, data, end)

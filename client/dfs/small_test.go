@@ -12,11 +12,13 @@ func keeping(t *testing.T, datanodes int) (*cluster, *Client) {
 	for _, n := range c.nodes {
 		n.set(func() { n.keeps = true })
 	}
-	for range 2 {
+	// The second write finds the connection of the first, unless that was too long ago.
+	eventually(t, "a datanode that is known to keep connections", func() bool {
 		if err := client.WriteFile(t.Context(), "/before", pattern(100), true); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return client.peers.keeps(c.nodes[0].addr)
+	})
 	return c, client
 }
 

@@ -42,8 +42,10 @@ func TestAPersonIsToldWhatACommandWaitsFor(t *testing.T) {
 	for name, properties := range map[string][][2]string{
 		"core-site.xml": {{"fs.defaultFS", "hdfs://lab"}},
 		"hdfs-site.xml": {
-			{"dfs.nameservices", "lab"}, {"dfs.ha.namenodes.lab", "a,b"},
-			{"dfs.namenode.rpc-address.lab.a", "127.0.0.1:1"}, {"dfs.namenode.rpc-address.lab.b", "127.0.0.1:2"},
+			{"dfs.nameservices", "lab"},
+			{"dfs.ha.namenodes.lab", "a,b"},
+			{"dfs.namenode.rpc-address.lab.a", "127.0.0.1:1"},
+			{"dfs.namenode.rpc-address.lab.b", "127.0.0.1:2"},
 		},
 	} {
 		text := "<configuration>"

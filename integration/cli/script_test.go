@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/integration/cluster"
 	"github.com/gohops/hops/integration/process"
 )
@@ -26,6 +28,11 @@ func TestScripts(t *testing.T) {
 	}
 	k := cluster.Start(t, cluster.Config{NodeManager: true, GPUs: "sim:2", Executable: binary})
 	fs := k.Client("").FS()
+	live, err := fs.Datanodes(t.Context(), dfs.LiveDatanodes)
+	if err != nil || len(live) == 0 {
+		t.Fatalf("%d datanodes: %v", len(live), err)
+	}
+	datanode := live[0]
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -36,6 +43,10 @@ func TestScripts(t *testing.T) {
 			e.Setenv("CONF", k.Conf())
 			e.Setenv("BINARY", binary)
 			e.Setenv("FS", "hdfs://"+k.File().Namenodes[0].IPC)
+			e.Setenv("NAMENODE_HTTP", k.File().Namenodes[0].HTTP)
+			e.Setenv("NAMENODE_GRPC", k.File().Namenodes[0].GRPC)
+			e.Setenv("DATANODE_HTTP", net.JoinHostPort(datanode.IP, strconv.Itoa(datanode.HTTPPort)))
+			e.Setenv("DATANODE_TRANSFER", net.JoinHostPort(datanode.IP, strconv.Itoa(datanode.TransferPort)))
 			e.Setenv("REMOTE", remote)
 			e.Setenv("ME", me.Username)
 			e.Setenv("HOME", os.Getenv("HOME"))

@@ -356,7 +356,9 @@ func (c *Client) read() {
 	known := false // a frame of an answer has come
 	for {
 		frame, ok, err := f.next()
-		if err == nil && !ok {
+		if err != nil && !known {
+			err = &WrongPortError{Addr: c.addr, Speaks: "something else"}
+		} else if err == nil && !ok {
 			err = f.fill()
 			c.lastRead.Store(int64(time.Since(c.started)))
 			if !known {

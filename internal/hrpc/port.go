@@ -13,9 +13,8 @@ var ErrMute = errors.New("it hung up without a word")
 // WrongPortError: what listens there does not speak Hadoop IPC, and never will.
 type WrongPortError struct {
 	Addr string
-	// Speaks is what it does speak, as far as its first bytes tell: "HTTP", "TLS", "HTTP/2 (gRPC)", "SSH", or the handshake of servers of
-	// hops; empty: it hangs
-	// up without a word, as ports for data transfer and for TLS do.
+	// Speaks is what it does speak, as far as its first bytes tell: "HTTP", "TLS", "HTTP/2 (gRPC)", "SSH", the handshake of
+	// our own servers, or something else; empty: it hangs up without a word, as ports for data transfer and for TLS do.
 	Speaks string
 }
 
@@ -31,10 +30,10 @@ func spoken(first []byte) string {
 	switch {
 	case bytes.HasPrefix(first, []byte("HTTP/")):
 		return "HTTP"
-	case bytes.HasPrefix(first, []byte("HOPS")): // internal/security's greeting
-		return "what servers of hops speak among themselves"
 	case bytes.HasPrefix(first, []byte("SSH-")):
 		return "SSH"
+	case bytes.HasPrefix(first, []byte("HOPS")): // internal/security; 1.2 GB, as the length of an answer
+		return "what the servers of a cluster speak among themselves"
 	case len(first) >= 3 && (first[0] == 0x15 || first[0] == 0x16) && first[1] == 3 && first[2] <= 4: // an alert or a handshake
 		return "TLS"
 	// A SETTINGS frame: its length, which is a multiple of six, its type, no flags, stream 0. As an answer of Hadoop IPC it

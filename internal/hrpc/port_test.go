@@ -47,6 +47,16 @@ func listen(t *testing.T, serve func(net.Listener)) string {
 	return l.Addr().String()
 }
 
+// greets serves connections with a few words.
+func greets(t *testing.T, words string) string {
+	t.Helper()
+	return listen(t, func(l net.Listener) {
+		for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+			_, _ = io.WriteString(conn, words)
+		}
+	})
+}
+
 func TestOtherKindsOfPortsAreNamedAtOnce(t *testing.T) {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	web := httptest.NewServer(hello)
@@ -61,16 +71,9 @@ func TestOtherKindsOfPortsAreNamedAtOnce(t *testing.T) {
 			}
 		}),
 		"HTTP/2 (gRPC)": listen(t, func(l net.Listener) { _ = server.Serve(l) }),
-		"SSH": listen(t, func(l net.Listener) {
-			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-				_, _ = io.WriteString(conn, "SSH-2.0-x\r\n")
-			}
-		}),
-		"what servers of hops speak among themselves": listen(t, func(l net.Listener) {
-			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-				_, _ = io.WriteString(conn, "HOPS\x02"+strings.Repeat("n", 32))
-			}
-		}),
+		"SSH":           greets(t, "SSH-2.0-x\r\n"),
+		"what the servers of a cluster speak among themselves": greets(t, "HOPS\x02"+strings.Repeat("n", 32)),
+		"something else": greets(t, "220 mail.example ESMTP\r\n"),
 		"": listen(t, func(l net.Listener) { // as a datanode's data port
 			for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
 				_, _ = io.ReadFull(conn, make([]byte, 2))
