@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -71,6 +72,7 @@ func dialShell(uri string, properties map[string]string) (*dfs.Client, string, e
 		return nil, "", err
 	}
 	location.Config.Logger = clientLogger(os.Stderr)
+	location.Config.Leaderless = leaderless
 	client, err := dfs.New(location.Config)
 	authority := location.Authority
 	if authority == "" {
@@ -78,6 +80,9 @@ func dialShell(uri string, properties map[string]string) (*dfs.Client, string, e
 	}
 	return client, "hdfs://" + authority, err
 }
+
+// leaderless is how long the shell waits for an election, which takes a second; more says that no majority runs.
+const leaderless = 10 * time.Second
 
 // clientLogger is for what the client does beside answering: a datanode that is left for another one. Hadoop's variable
 // HADOOP_ROOT_LOGGER turns it on, as DEBUG,console.

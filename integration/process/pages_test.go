@@ -102,11 +102,19 @@ func TestPageOnDatanodesDoesWhatItSays(t *testing.T) {
 	if said := o.Hops().OK("fs", "-cat", "/kept"); said != "kept" {
 		t.Errorf("the file is %q", said)
 	}
-	if said := o.Hops().OK("datanode", "list", "-o", "json"); !strings.Contains(said, `"state":"dead"`) || !strings.Contains(said, `"blocks":1`) || !strings.Contains(said, `"type":"DISK"`) {
+	if said := o.Hops().OK("datanode", "list", "-o", "json"); !strings.Contains(said, `"state":"dead"`) || !strings.Contains(said, `"state":"live"`) || !strings.Contains(said, `"type":"DISK"`) {
 		t.Error(said)
 	}
 	Hops{T: t, Conf: o.Conf()}.Fails(2, []string{"takes no argument"}, "datanode", "list", "dn1")
-	o.stop("nn1", "nn2", "nn3")
+	trouble := &operator{Cluster: o.Cluster, blocks: pageBlocks(t, "../../docs/how-to/troubleshooting.md"), replace: o.replace}
+	if len(trouble.blocks[""]) != 2 {
+		t.Errorf("the page on troubles begins with %q", trouble.blocks[""])
+	}
+	o.must(o.Kill("nn2", "nn3"))
+	o.Hops().Fails(1, []string{
+		"no server leads, a majority of them must run", o.File().Namenodes[0].IPC + ": it is a standby", o.File().Namenodes[1].IPC, "connection refused",
+	}, "fs", "-ls", "/")
+	o.must(o.Kill("nn1"))
 	Hops{T: t, Conf: o.Conf()}.Fails(3, []string{"no namenode leads"}, "datanode", "list")
 }
 
