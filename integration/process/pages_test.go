@@ -20,6 +20,7 @@ func pages(t *testing.T, datanodes int, page string, without ...string) *operato
 	if testing.Short() {
 		t.Skip("many processes")
 	}
+	t.Parallel() // they wait most of the time
 	dir := Dir(t)
 	binary := filepath.Join(dir, "hops")
 	text, err := os.ReadFile(Binary(t))
