@@ -53,6 +53,8 @@ type Config struct {
 	// Unreachable is how long an operation tries when no namenode accepts a connection. Default 10 s; 1 s for a single
 	// namenode that has never answered this client.
 	Unreachable time.Duration
+	// Leaderless is how long an operation tries while namenodes answer of which none leads; 0 is as long as the operation may take.
+	Leaderless time.Duration
 	// Waiting, if not nil, is called when an operation has been waiting for a namenode for a second and goes on waiting, with
 	// the reason: that none answers, or that none leads. It must not block.
 	Waiting func(why error)
@@ -134,6 +136,7 @@ func New(config Config) (*Client, error) {
 		DialConfig:  hrpc.DialConfig{Protocol: clientProtocol, User: config.User, RealUser: config.RealUser},
 		Addresses:   config.Namenodes,
 		Unreachable: config.Unreachable,
+		Leaderless:  config.Leaderless,
 		Waiting:     config.Waiting,
 		Logger:      c.log,
 	})

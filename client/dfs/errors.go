@@ -86,6 +86,9 @@ func wrap(op, name string, err error) error {
 		text := remote.Text()
 		// Java prefixes the text of a wrapped exception with its class.
 		text = strings.TrimPrefix(text, remote.Class+": ")
+		if nobody, ok := errors.AsType[*hrpc.UnreachableError](err); ok { // what one of the standbys says is not the reason
+			text = nobody.Error()
+		}
 		return &Error{Op: op, Path: name, Kind: kind, Class: remote.Class, Message: text}
 	}
 	if name == "" {

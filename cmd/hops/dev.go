@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -107,7 +108,8 @@ func runDev(c *cli.Context) error {
 			return err
 		}
 		close(ready)
-		<-ctx.Done()
+		<-ctx.Done() // the last part is the first to stop: everything else still works
+		tellRunning(c.App.ErrWriter, filepath.Join(dir, "conf"))
 		return nil
 	}})
 	return p.Run(c.Context, func() {
@@ -116,6 +118,26 @@ func runDev(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "ready in %.1fs  fs=%s  http=http://%s  rm=http://%s\n",
 			time.Since(started).Seconds(), roles.FSURI(file), file.Namenodes[0].HTTP, file.ResourceManagers[0].HTTP)
 	})
+}
+
+// tellRunning says which jobs run while the cluster is about to stop.
+func tellRunning(w io.Writer, conf string) {
+	c, err := client.New(client.Config{ConfDir: conf})
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	jobs, err := c.Jobs().List(ctx)
+	if err != nil {
+		return // it ends all the same
+	}
+	for _, j := range jobs {
+		if !j.Ended() {
+			fmt.Fprintf(w, "stopping with %s (%s) unfinished: its processes end\n", j.ID, j.Name)
+		}
+	}
 }
 
 // devHints are lines to paste. The default cluster is found by hops without them.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -76,6 +77,7 @@ func dialShell(uri string, properties map[string]string, stderr io.Writer) (*dfs
 	}
 	location.Config.Logger = clientLogger(stderr)
 	location.Config.Waiting = waiting(stderr)
+	location.Config.Leaderless = leaderless
 	client, err := dfs.New(location.Config)
 	authority := location.Authority
 	if authority == "" {
@@ -97,6 +99,9 @@ func waiting(stderr io.Writer) func(why error) {
 		})
 	}
 }
+
+// leaderless is how long the shell waits for an election, which takes a second; more says that no majority runs.
+const leaderless = 10 * time.Second
 
 // clientLogger is for what the client does beside answering: a datanode that is left for another one. Hadoop's variable
 // HADOOP_ROOT_LOGGER turns it on, as DEBUG,console.

@@ -302,7 +302,7 @@ func result(s client.JobStatus, verbose bool) error {
 			return fail(code, "%s %s: %s%v; hops job logs %s", s.ID, s.Phase, which, rm.ExitStatus(code), s.ID)
 		}
 		if !verbose && !k.Master && k.ExitStatus != nil && *k.ExitStatus == int(rm.ExitUnknown) && code == 1 && k.Diagnostics != "" {
-			return fail(code, "%s %s: %s", s.ID, word, k.Diagnostics) // it was not started, and has no log
+			return fail(code, "%s %s: %s", s.ID, s.Phase, k.Diagnostics) // it was not started, and has no log
 		}
 	}
 	return fail(code, "%s %s: %s", s.ID, s.Phase, s.Diagnostics)

@@ -34,7 +34,9 @@ func Start(t testing.TB, c processes.Config) *Cluster {
 // Lay is Start without starting anything.
 func Lay(t testing.TB, c processes.Config) *Cluster {
 	t.Helper()
-	c.Binary = Binary(t)
+	if c.Binary == "" {
+		c.Binary = Binary(t)
+	}
 	if c.Dir == "" {
 		c.Dir = Dir(t)
 	}

@@ -55,6 +55,9 @@ func TestDevStopsWithinSecondsAndLeavesNoProcess(t *testing.T) {
 				})
 			}
 			t.Logf("took %v", dev.Stop(c.signal))
+			if c.job && !strings.Contains(dev.Output(), "stopping with application_") {
+				t.Errorf("it does not say that a job ends with it:\n%s", dev.Output())
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,16 +123,25 @@ func (o *operator) run(heading string) string {
 	said := ""
 	for _, line := range o.blocks[heading] {
 		words := strings.Fields(o.replace.Replace(line))
-		i := slices.Index(words, "-c")
-		if words[0] != "hops" || i < 0 {
+		if words[0] == "cp" {
+			if out, err := exec.Command("cp", words[1:]...).CombinedOutput(); err != nil {
+				o.T.Fatalf("%s: %v\n%s", line, err, out)
+			}
+			continue
+		}
+		if words[0] != "hops" {
 			o.T.Fatalf("%q is no command of the kind that this test runs", line)
 		}
-		name := strings.TrimSuffix(words[i+1], ".yaml")
-		words[i+1] = o.file(name)
-		if words[1] == "server" {
-			o.must(o.Start(name))
-			o.Await(name+" answers", func() error { _, err := o.ask(name); return err })
-			continue
+		if i := slices.Index(words, "-c"); i > 0 {
+			name := strings.TrimSuffix(words[i+1], ".yaml")
+			words[i+1] = o.file(name)
+			if words[1] == "server" {
+				o.must(o.Start(name))
+				if strings.HasPrefix(name, "nn") {
+					o.Await(name+" answers", func() error { _, err := o.ask(name); return err })
+				}
+				continue
+			}
 		}
 		o.Await(line, func() error { // a leader may be about to be elected
 			r := o.Hops().Run(words[1:]...)

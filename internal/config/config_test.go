@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -126,5 +127,34 @@ func TestMistakesOfAllKindsAreToldTogether(t *testing.T) {
 	_, err = Parse("hops.yaml", []byte("namenode: {dead_after: 10}\n"))
 	if err == nil || !strings.Contains(err.Error(), "line 1: namenode.dead_after: 10 is not a duration") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// The example of a cluster with three of each, as the page has it.
+func TestExampleOfTheClusterPageIsValid(t *testing.T) {
+	page, err := os.ReadFile("../../docs/how-to/cluster.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	example, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("the page has no example")
+	}
+	f, err := Parse("cluster.md", []byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(f.Namenodes) != 3 || len(f.ResourceManagers) != 3 || f.Namenode == nil || f.ResourceManager == nil {
+		t.Errorf("%d namenodes, %d resource managers", len(f.Namenodes), len(f.ResourceManagers))
+	}
+	taken := map[string]bool{}
+	for _, n := range f.Namenodes {
+		for _, address := range []string{n.IPC, n.HTTP, n.GRPC, n.Raft} {
+			if taken[address] {
+				t.Errorf("%s stands twice", address)
+			}
+			taken[address] = true
+		}
 	}
 }

@@ -33,6 +33,8 @@ type FailoverConfig struct {
 	// Unreachable is how long a call tries while no server can be connected to at all. Default 10 s, but 1 s for a single
 	// server that has never answered: there is nobody to move to, and nothing says that it is coming.
 	Unreachable time.Duration
+	// Leaderless is how long a call tries while some server stands by and no other one accepts a connection; 0: to its end.
+	Leaderless time.Duration
 	// Waiting, if not nil, is called when a call has been tried for a second and goes on being tried, once for each call,
 	// with what keeps it waiting. It must not block.
 	Waiting func(why error)
@@ -102,12 +104,13 @@ func (e *UnreachableError) Error() string {
 		}
 	}
 	var parts []string
+	standby := false
 	for i, addr := range e.Addresses {
 		text := "not tried"
 		if e.Errors[i] != nil {
 			text = e.Errors[i].Error()
 			if remote, ok := errors.AsType[*RemoteError](e.Errors[i]); ok && remote.Standby() {
-				text = "it is a standby, it does not lead"
+				text, standby = "it is a standby, it does not lead", true
 			}
 		}
 		if strings.Contains(text, addr) {
@@ -115,6 +118,9 @@ func (e *UnreachableError) Error() string {
 		} else {
 			parts = append(parts, addr+": "+text)
 		}
+	}
+	if standby {
+		return "no server leads, a majority of them must run: " + strings.Join(parts, "; ")
 	}
 	return "no server answers: " + strings.Join(parts, "; ")
 }
@@ -234,6 +240,9 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 			if !reached && time.Since(started) > f.unreachable() {
 				return &UnreachableError{Addresses: f.config.Addresses, Errors: causes}
 			}
+			if limit := f.config.Leaderless; limit > 0 && time.Since(started) > limit && leaderless(causes) {
+				return &UnreachableError{Addresses: f.config.Addresses, Errors: causes}
+			}
 			// Between half of the pause and all of it, so that many clients do not come back at once.
 			wait := time.NewTimer(pause/2 + rand.N(pause/2))
 			select {
@@ -261,6 +270,17 @@ func (f *Failover) persist(ctx context.Context, at int32, err error, id int32, p
 			return fmt.Errorf("%s: %w: %w", method, context.Cause(ctx), &UnreachableError{Addresses: f.config.Addresses, Errors: causes})
 		}
 	}
+}
+
+// leaderless reports whether every server stands by or has no connection.
+func leaderless(causes []error) bool {
+	return !slices.ContainsFunc(causes, func(err error) bool {
+		if remote, ok := errors.AsType[*RemoteError](err); ok {
+			return !remote.Standby()
+		}
+		_, broken := errors.AsType[*ConnError](err)
+		return !broken
+	})
 }
 
 // leave moves away from a server, unless somebody has done so already, and returns whom to ask now.

@@ -22,11 +22,18 @@ func TestStrangerIsSaidOnce(t *testing.T) {
 		err  error
 		said int
 	}{
-		{refused, 0}, {errors.New("refused"), 0}, {refused, 0}, // the peer may be about to end
+		{refused, 0},
+		{errors.New("refused"), 0},
+		{refused, 0}, // the peer may be about to end
 		{nil, 0},
-		{refused, 0}, {refused, 0}, {refused, 1}, {refused, 1}, {refused, 1},
+		{refused, 0},
+		{refused, 0},
+		{refused, 1},
+		{refused, 1},
 		{nil, 1},
-		{refused, 1}, {refused, 1}, {refused, 2},
+		{refused, 1},
+		{refused, 1},
+		{refused, 2},
 	} {
 		s.Tried("nn1", c.err)
 		if n := strings.Count(log.String(), "level=ERROR"); n != c.said {
