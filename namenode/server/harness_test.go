@@ -102,7 +102,7 @@ func (c *cluster) start(i int) {
 	properties.MinBlockSize = 0
 	conf := Config{
 		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Host: host, Members: c.members, Bootstrap: true,
-		Timers: raftstore.Timers{Heartbeat: 150 * time.Millisecond}, Secret: c.secret,
+		Timers: raftstore.Timers{Heartbeat: 500 * time.Millisecond, Lease: 500 * time.Millisecond}, Secret: c.secret,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
 		Properties: properties, Logger: log,
 	}
