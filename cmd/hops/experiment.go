@@ -179,9 +179,6 @@ func awaitExperiment(c *cli.Context, cl *client.Client, id, job string, asJSON b
 		return err
 	}
 	if !ended.Succeeded() {
-		if ended.Diagnostics == s.Reason && !asJSON { // it is said
-			return fail(exitFailed, "%s %s", id, ended.Phase)
-		}
 		return fail(exitFailed, "%s %s: %s", id, ended.Phase, ended.Diagnostics)
 	}
 	return nil
