@@ -113,7 +113,11 @@ func (l *pipeline) sendDue(ctx context.Context) bool {
 		}
 		b.mu.Lock()
 		l.out = due
+		done := len(b.queue) == 0 || b.queue[len(b.queue)-1].seqno < due
 		b.mu.Unlock()
+		if done { // the end may be acknowledged by now, and the pipeline up no more
+			return true
+		}
 	}
 }
 
