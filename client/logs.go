@@ -37,7 +37,7 @@ type LogOptions struct {
 // stderr. An error in reading a log does not end it before the job's end. What was followed is never nil.
 func (c *Client) Follow(ctx context.Context, id string, o LogOptions, stdout, stderr io.Writer) (*Followed, error) {
 	out := &sinks{}
-	f := follower{c: c, o: o, stdout: &sink{all: out, w: stdout}, stderr: &sink{all: out, w: stderr}, began: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}}
+	f := follower{c: c, o: o, stdout: &sink{all: out, w: stdout}, stderr: &sink{all: out, w: stderr}, began: map[string]context.CancelFunc{}, ended: map[string]chan struct{}{}, written: map[string]int64{}}
 	s, err := c.jobs.Get(ctx, id)
 	if err == nil && !o.Follow {
 		if o.Seen != nil {
@@ -63,8 +63,8 @@ func (c *Client) Follow(ctx context.Context, id string, o LogOptions, stdout, st
 type Followed struct {
 	// Job is its last status.
 	Job JobStatus
-	// Written are the log files that are not empty, as paths of the filesystem.
-	Written []string
+	// Written are the log files that are not empty: paths of the filesystem, and how many bytes were seen of each.
+	Written map[string]int64
 }
 
 // follower copies the logs of a job's containers.
@@ -78,7 +78,7 @@ type follower struct {
 
 	mu      sync.Mutex
 	errs    []error
-	written []string
+	written map[string]int64
 }
 
 // see begins to copy what new containers write.
@@ -116,7 +116,7 @@ func (f *follower) see(ctx context.Context, s JobStatus) {
 						f.errs = append(f.errs, err)
 					}
 					if l.offset > 0 {
-						f.written = append(f.written, path.Join(k.LogDir, file))
+						f.written[path.Join(k.LogDir, file)] = l.offset
 					}
 				})
 			}
@@ -307,37 +307,28 @@ func (w *lineWriter) flush() {
 	}
 }
 
-// AwaitLogs waits until everything that the containers of an ended job have written is in the filesystem. It gives up when
-// ctx ends, or when it may not look.
-func (c *Client) AwaitLogs(ctx context.Context, id string) error {
-	job, err := c.jobs.Get(ctx, id)
-	if err != nil {
-		return err
-	}
-	var names []string
-	for _, k := range job.Containers {
-		if k.Started > 0 {
-			names = append(names, path.Join(k.LogDir, "stdout"), path.Join(k.LogDir, "stderr"))
-		}
-	}
-	return c.AwaitKept(ctx, &Followed{job, names})
-}
-
 // AwaitKept waits until all that was followed is in the filesystem: node managers copy logs while containers run, and the
 // last of them a moment after they have ended. It gives up when ctx ends, or when it may not look.
 func (c *Client) AwaitKept(ctx context.Context, f *Followed) error {
-	for _, name := range f.Written {
-		if err := c.awaitClosed(ctx, name); err != nil {
+	for name, seen := range f.Written {
+		if err := c.awaitKept(ctx, name, seen); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Client) awaitClosed(ctx context.Context, name string) error {
+// awaitKept waits until a log file is closed and has as many bytes as were seen: one that could not be written is shorter.
+func (c *Client) awaitKept(ctx context.Context, name string, seen int64) error {
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		closed, err := c.fs.IsFileClosed(ctx, name)
-		if closed || err != nil && !errors.Is(err, metadata.ErrNotExist) {
+		if err == nil && closed {
+			var st metadata.FileStatus
+			if st, err = c.fs.Stat(ctx, name); err == nil && st.Length >= seen {
+				return nil
+			}
+		}
+		if err != nil && !errors.Is(err, metadata.ErrNotExist) {
 			return err
 		}
 		select {
