@@ -217,7 +217,7 @@ func examineFiles(ctx context.Context, cl *client.Client) []finding {
 		for _, n := range dead {
 			found = append(found, finding{
 				what: "datanode", detail: fmt.Sprintf("%s:%d is dead: last heard %s", n.IP, n.TransferPort, n.LastContact.Time().Format(time.DateTime)),
-				remedy: "start it; its blocks are copied elsewhere meanwhile",
+				remedy: "start it, or give it up: hops datanode forget " + fmt.Sprintf("%s:%d", n.IP, n.TransferPort) + "; its blocks are copied elsewhere meanwhile",
 			})
 		}
 	}

@@ -51,8 +51,15 @@ func pages(t *testing.T, datanodes int, page string, without ...string) *operato
 	}
 	o.replace = strings.NewReplacer(
 		"NN1-RAFT-ADDRESS", k.File().Namenodes[0].Raft, "CLUSTER-ID", o.health("nn1").Cluster,
-		"NN3-DATA", filepath.Join(dir, "nn3"), "BACKUP", filepath.Join(dir, "backup"))
+		"DN1-ADDRESS", k.transfer("dn1"), "NN3-DATA", filepath.Join(dir, "nn3"), "BACKUP", filepath.Join(dir, "backup"))
 	return o
+}
+
+// transfer is the address of a datanode's data transfer.
+func (k *Cluster) transfer(name string) string {
+	f, err := k.Server(name)
+	k.must(err)
+	return f.Datanode.Transfer
 }
 
 // listed waits until `hops datanode list` shows so many in a state.
@@ -97,13 +104,14 @@ func TestPageOnDatanodesDoesWhatItSays(t *testing.T) {
 	o.stop("dn1")
 	o.listed("dead", 1)
 	o.well()
-	if said := o.run("Remove one"); !strings.Contains(said, "/kept") {
+	if said := o.run("Remove one"); !strings.Contains(said, "is given up") {
 		t.Error(said)
 	}
 	if said := o.Hops().OK("fs", "-cat", "/kept"); said != "kept" {
 		t.Errorf("the file is %q", said)
 	}
-	if said := o.Hops().OK("datanode", "list", "-o", "json"); !strings.Contains(said, `"state":"dead"`) || !strings.Contains(said, `"state":"live"`) || !strings.Contains(said, `"type":"DISK"`) {
+	o.listed("dead", 0)
+	if said := o.Hops().OK("datanode", "list", "-o", "json"); !strings.Contains(said, `"state":"live"`) || !strings.Contains(said, `"type":"DISK"`) {
 		t.Error(said)
 	}
 	Hops{T: t, Conf: o.Conf()}.Fails(2, []string{"takes no argument"}, "datanode", "list", "dn1")
