@@ -131,7 +131,13 @@ func (d *Dev) Stop(s syscall.Signal) time.Duration {
 	select {
 	case <-d.done:
 	case <-time.After(Patience):
-		d.T.Fatalf("hops dev did not end within %v of %v", Patience, s)
+		left := ""
+		for _, pid := range d.Processes() {
+			left += fmt.Sprintf("\n%d: %s", pid, processes.Command(pid))
+		}
+		_ = d.cmd.Process.Signal(syscall.SIGQUIT) // the runtime says where it hangs
+		time.Sleep(time.Second)
+		d.T.Fatalf("hops dev did not end within %v of %v; of its processes there are:%s\n%s", Patience, s, left, d.Output())
 	}
 	took := time.Since(started)
 	if d.err != nil {
