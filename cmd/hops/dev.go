@@ -22,6 +22,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/metadata/raftstore"
+	nmserver "github.com/gohops/hops/nodemanager/server"
 )
 
 func devCommand() *cli.Command {
@@ -89,7 +90,8 @@ func runDev(c *cli.Context) error {
 	b.Alone = true
 	b.Listen = open.take
 	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
-	p := program.Program{Logger: logger, StopTimeout: 2 * time.Second}
+	// Everything stops at once but containers that do not want to: they must not outlive the cluster, however busy the machine.
+	p := program.Program{Logger: logger, StopTimeout: nmserver.StopPatience + 2*time.Second}
 	makers := []func() ([]program.Part, error){b.Namenode}
 	for i := range c.Int("datanodes") {
 		makers = append(makers, func() ([]program.Part, error) { return b.DatanodeAt(devDatanode(file, dir, i, open)) })

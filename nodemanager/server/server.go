@@ -140,9 +140,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// stopAll ends every container and waits for it, 4 s at most.
+// StopPatience is how long a node manager that ends its containers waits for them when it stops.
+const StopPatience = 10 * time.Second
+
+// stopAll ends every container and waits for it, StopPatience at most.
 func (s *Server) stopAll() {
-	deadline := time.After(4 * time.Second)
+	deadline := time.After(StopPatience)
 	all := s.list()
 	for _, c := range all {
 		c.order(&state.StopOrder{Status: nodemanager.Aborted, Reason: "the node manager was stopped"}, time.Second)
