@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,7 +53,8 @@ type Sample interface {
 	Counter(name, help string, value float64, labels ...string)
 }
 
-// Config describes the pages of one server. Both functions are called at requests, at the same time too, and must not wait.
+// Config describes the pages of one server. Both functions are called at requests and must not wait: Report one call at a time,
+// and ten times a second at most; Figures at every scrape, a few at the same time.
 type Config struct {
 	// Role is what the server is, for example "namenode".
 	Role string
@@ -72,6 +74,23 @@ type Pages struct {
 	config  Config
 	started time.Time
 	mux     *http.ServeMux
+	// fresh is how long a report is good. Anybody may ask at any rate, and making one walks what the server has under its
+	// locks, so that it is made ten times a second at most.
+	fresh time.Duration
+
+	mu     sync.Mutex
+	latest Report
+	made   time.Time
+}
+
+// report is how the server is, or was less than p.fresh ago.
+func (p *Pages) report() Report {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.made.IsZero() || time.Since(p.made) >= p.fresh {
+		p.latest, p.made = p.config.Report(), time.Now()
+	}
+	return p.latest
 }
 
 // New makes the pages of a server.
@@ -79,7 +98,7 @@ func New(c Config) *Pages {
 	if c.Page == "" {
 		c.Page = "/"
 	}
-	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux()}
+	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux(), fresh: 100 * time.Millisecond}
 	for _, r := range p.routes() {
 		p.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			h := w.Header()
@@ -152,7 +171,7 @@ func (r *Report) code() int {
 
 // ready answers in Kubernetes' form: a line for what was looked at, and 503 while the server is of no use.
 func (p *Pages) ready(w http.ResponseWriter, _ *http.Request) {
-	r := p.config.Report()
+	r := p.report()
 	if r.Problem != "" {
 		text(w, r.code(), fmt.Sprintf("[-]%s %s\nnot ready\n", r.State, r.Problem))
 		return
@@ -178,7 +197,7 @@ type Health struct {
 }
 
 func (p *Pages) health(w http.ResponseWriter, _ *http.Request) {
-	r := p.config.Report()
+	r := p.report()
 	body, err := json.Marshal(Health{
 		Role: p.config.Role, ID: r.ID, Version: Version, State: r.State, Ready: r.Problem == "", Problem: r.Problem, Warnings: r.Warnings,
 	})
@@ -215,7 +234,7 @@ func (figures) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (f figures) Collect(to chan<- prometheus.Metric) {
 	s := sample{to}
-	r := f.config.Report()
+	r := f.report()
 	s.Gauge("hops_build_info", "The program's version; always 1.", 1, "version", Version, "role", f.config.Role)
 	s.Gauge("hops_ready", "1 while the server is ready, as /readyz says.", Bool(r.Problem == ""), "role", f.config.Role)
 	if f.config.Figures != nil {
@@ -293,7 +312,7 @@ var probes = []Link{
 }
 
 func (p *Pages) page(w http.ResponseWriter, r *http.Request) {
-	report := p.config.Report()
+	report := p.report()
 	facts := append([]Fact{{"version", Version}, {"up since", p.started.UTC().Format("2006-01-02 15:04:05 UTC")}}, report.Facts...)
 	links := append(append([]Link{}, report.Links...), probes...)
 	if !strings.Contains(r.Header.Get("Accept"), "text/html") { // curl

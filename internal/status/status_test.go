@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -25,6 +26,7 @@ func server(t *testing.T, report *Report) (*Pages, *httptest.Server) {
 			s.Counter("hops_namenode_elections_total", "Elections that this namenode stood for.", 1)
 		},
 	})
+	p.fresh = 0
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return p, s
@@ -133,5 +135,18 @@ func TestEveryPageIsAmongTheRights(t *testing.T) {
 	}
 	if p.Serves(httptest.NewRequest(http.MethodGet, "/webhdfs/v1/", nil)) {
 		t.Error("it serves what is not its own")
+	}
+}
+
+// TestWhoAsksOftenCostsOneReport: anybody may ask at any rate, which must not cost the server what a report costs.
+func TestWhoAsksOftenCostsOneReport(t *testing.T) {
+	made := 0
+	p := New(Config{Role: "namenode", Report: func() Report { made++; return Report{State: "active"} }})
+	p.fresh = time.Hour
+	for _, path := range []string{"/", "/readyz", "/health", "/metrics", "/health"} {
+		p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil))
+	}
+	if made != 1 {
+		t.Errorf("%d reports were made", made)
 	}
 }
