@@ -278,27 +278,21 @@ func probe(ctx context.Context, cl *client.Client) finding {
 	for _, dir := range []string{"/tmp", "/user/" + cl.User(), "/"} {
 		name := fmt.Sprintf("%s/.hops-doctor-%016x", strings.TrimSuffix(dir, "/"), rand.Uint64())
 		start := time.Now()
-		err := func() error {
-			w, err := fs.Create(ctx, name, dfs.CreateOptions{})
-			if err != nil {
-				return err
-			}
-			stop := context.AfterFunc(ctx, w.Abort)
-			defer stop()
-			_, err = w.Write(content)
-			if err = errors.Join(err, w.Close()); err != nil {
-				return err
-			}
-			got, err := fs.ReadFile(ctx, name)
-			if err == nil && !bytes.Equal(got, content) {
-				err = fmt.Errorf("%s reads as %q", name, got)
-			}
-			return err
-		}()
+		w, err := fs.Create(ctx, name, dfs.CreateOptions{}) // ends with ctx
 		kind := metadata.KindOf(err)
 		if err != nil && (kind == metadata.ErrPermission || kind == metadata.ErrNotExist) {
 			refused = err
 			continue
+		}
+		if err == nil {
+			_, err = w.Write(content)
+			if err = errors.Join(err, w.Close()); err == nil {
+				var got []byte
+				if got, err = fs.ReadFile(ctx, name); err == nil && !bytes.Equal(got, content) {
+					err = fmt.Errorf("%s reads as %q", name, got)
+				}
+			}
+			kind = metadata.KindOf(err)
 		}
 		took := time.Since(start).Round(time.Millisecond)
 		clean, done := context.WithTimeout(context.WithoutCancel(ctx), serverPatience)
