@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,21 +73,25 @@ type Pages struct {
 	config  Config
 	started time.Time
 	mux     *http.ServeMux
-	// fresh is how long a report is good. Anybody may ask at any rate, and making one walks what the server has under its
-	// locks, so that it is made ten times a second at most.
-	fresh time.Duration
+	// pause lies between the beginnings of two reports. Anybody may ask at any rate, and making one walks what the server has
+	// under its locks.
+	pause time.Duration
 
-	mu     sync.Mutex
+	turn   chan struct{} // held by whoever uses the next two: a lock that a test's clock goes on over
 	latest Report
-	made   time.Time
+	begun  time.Time // when latest was begun
 }
 
-// report is how the server is, or was less than p.fresh ago.
+// report is how the server is. What happened before the call is in it: an operator who asks after a change sees the change.
+// So who asks too soon waits for the next report, together with all the others who do.
 func (p *Pages) report() Report {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.made.IsZero() || time.Since(p.made) >= p.fresh {
-		p.latest, p.made = p.config.Report(), time.Now()
+	asked := time.Now()
+	p.turn <- struct{}{}
+	defer func() { <-p.turn }()
+	if !p.begun.After(asked) {
+		time.Sleep(time.Until(p.begun.Add(p.pause)))
+		p.begun = time.Now()
+		p.latest = p.config.Report()
 	}
 	return p.latest
 }
@@ -98,7 +101,7 @@ func New(c Config) *Pages {
 	if c.Page == "" {
 		c.Page = "/"
 	}
-	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux(), fresh: 100 * time.Millisecond}
+	p := &Pages{config: c, started: time.Now(), mux: http.NewServeMux(), pause: 100 * time.Millisecond, turn: make(chan struct{}, 1)}
 	for _, r := range p.routes() {
 		p.mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
 			h := w.Header()
