@@ -1,0 +1,278 @@
+package authority
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// handshakeTime is how long a peer may take to show who it is.
+const handshakeTime = 5 * time.Second
+
+// Config of a member.
+type Config struct {
+	// Key and Certificate are the member's own; the certificate is in DER.
+	Key         crypto.Signer
+	Certificate []byte
+	Trust       *Trust
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Member is this machine, or user, as the others meet it: it makes connections on which both ends show who they are. Its
+// certificate and what it trusts are replaced while it runs. It is safe for concurrent use.
+type Member struct {
+	now func() time.Time
+	key crypto.Signer
+
+	mu    sync.Mutex
+	own   *tls.Certificate
+	self  *Name
+	trust *Trust
+	open  map[*Conn]struct{}
+}
+
+// NewMember checks that key, certificate and trust fit each other.
+func NewMember(c Config) (*Member, error) {
+	m := &Member{now: c.Now, key: c.Key, open: map[*Conn]struct{}{}, trust: c.Trust}
+	if err := m.Renewed(c.Certificate); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Self is who this member is.
+func (m *Member) Self() *Name {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.self
+}
+
+// Renewed takes a newer certificate for the same key. Connections that are open stay so.
+func (m *Member) Renewed(der []byte) error {
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fmt.Errorf("this member's certificate: %w", err)
+	}
+	public, ok := m.key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !public.Equal(leaf.PublicKey) {
+		return errors.New("this member's certificate is for another key")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	self, err := m.trust.Verify(leaf, m.now())
+	if err != nil {
+		return fmt.Errorf("this member's own certificate: %w", err)
+	}
+	own := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: m.key, Leaf: leaf}
+	for _, r := range m.trust.Roots { // who joins knows the root alone, by its fingerprint
+		if leaf.CheckSignatureFrom(r) == nil {
+			own.Certificate = append(own.Certificate, r.Raw)
+		}
+	}
+	m.own, m.self = own, self
+	return nil
+}
+
+// RenewAt is when the certificate should be replaced: after two thirds of its life.
+func (m *Member) RenewAt() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	begin := m.own.Leaf.NotBefore.Add(backdated)
+	return begin.Add(m.own.Leaf.NotAfter.Sub(begin) * 2 / 3)
+}
+
+// Believe takes a newer trust, and closes connections to those who have lost it.
+func (m *Member) Believe(t *Trust) {
+	m.mu.Lock()
+	m.trust = t
+	now := m.now()
+	var lost []*Conn
+	for c := range m.open {
+		if _, err := t.Verify(c.leaf, now); err != nil && !errors.Is(err, ErrTime) { // what was shown in time stays good
+			lost = append(lost, c)
+		}
+	}
+	m.mu.Unlock()
+	for _, c := range lost {
+		c.Close()
+	}
+}
+
+// Conn is a connection whose other end has shown who it is, or is a client without a certificate.
+type Conn struct {
+	*tls.Conn
+	peer    *Name
+	leaf    *x509.Certificate
+	refused error
+	member  *Member
+}
+
+// Peer is who the other end is; nil for a client without a good certificate.
+func (c *Conn) Peer() *Name { return c.peer }
+
+// Refused says why a client's certificate is not good; nil when it is, or when there is none.
+func (c *Conn) Refused() error { return c.refused }
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	c.member.mu.Lock()
+	delete(c.member.open, c)
+	c.member.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (m *Member) certificate() *tls.Certificate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.own
+}
+
+// config is what both sides have in common. Sessions are not resumed: who was removed must show a certificate each time.
+func (m *Member) config(protocols []string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: protocols, Time: m.now,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return m.certificate(), nil },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate(), nil },
+	}
+}
+
+// Door says whom a side of a connection lets in.
+type Door struct {
+	// Roles of which the peer needs one; none: any member of the cluster.
+	Roles []Role
+	// Strangers may come without a certificate, or with one that is not good: clients, which show who they are in another way
+	// and are answered in the protocol that follows. There is no verdict then.
+	Strangers bool
+	// Protocols are those of ALPN, such as h2.
+	Protocols []string
+}
+
+// Between members the acceptor says its verdict first, since an alert of TLS tells nobody what to do:
+//
+//	acceptor → dialer    length of the reason [2] | reason; no reason: come in
+const maxVerdict = 1 << 10
+
+// Accept runs the server's side of a connection. It ends with ctx, and after 5 s. When it fails, c is closed.
+func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	config := m.config(d.Protocols)
+	if config.ClientAuth = tls.RequireAnyClientCert; d.Strangers {
+		config.ClientAuth = tls.RequestClientCert
+	}
+	t := tls.Server(c, config)
+	out, err := m.handshake(ctx, t, d)
+	if out == nil { // not even a certificate
+		c.Close()
+		return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
+	}
+	if d.Strangers {
+		out.refused, err = err, nil
+	} else {
+		err = errors.Join(err, within(ctx, t, func() error { return writeVerdict(t, err) }))
+	}
+	if err != nil {
+		out.Close()
+		return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
+	}
+	return out, nil
+}
+
+// Connect runs the dialer's side, to a peer with one of the door's roles. It ends with ctx, and after 5 s. When it fails, c is
+// closed.
+func (m *Member) Connect(ctx context.Context, c net.Conn, d Door) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	config := m.config(d.Protocols)
+	// A member is who its certificate says, wherever it answers: handshake looks at that before anything is sent.
+	config.InsecureSkipVerify = true
+	t := tls.Client(c, config)
+	out, err := m.handshake(ctx, t, d)
+	if err == nil && !d.Strangers {
+		err = within(ctx, t, func() error { return readVerdict(t) })
+	}
+	if err != nil {
+		c.Close()
+		if out != nil {
+			out.Close()
+		}
+		return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
+	}
+	return out, nil
+}
+
+// handshake returns a connection when the peer has shown a certificate, or may come without one, and an error when it is not let
+// in.
+func (m *Member) handshake(ctx context.Context, c *tls.Conn, d Door) (*Conn, error) {
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	out := &Conn{Conn: c, member: m}
+	shown := c.ConnectionState().PeerCertificates
+	if len(shown) == 0 {
+		return out, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.trust.Verify(shown[0], m.now())
+	if err == nil && len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles, n.Has) {
+		err = fmt.Errorf("%w: %s is not %s", ErrRole, n, join(d.Roles))
+	}
+	if err == nil {
+		out.peer, out.leaf = n, shown[0]
+		m.open[out] = struct{}{}
+	}
+	return out, err
+}
+
+// within runs what reads or writes, until ctx ends.
+func within(ctx context.Context, c net.Conn, do func() error) error {
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	err := do()
+	if !stop() {
+		return ctx.Err()
+	}
+	return err
+}
+
+func writeVerdict(w io.Writer, refused error) error {
+	var text string
+	if refused != nil {
+		text = refused.Error()
+	}
+	text = text[:min(len(text), maxVerdict)]
+	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
+	return err
+}
+
+// ErrRefused: the peer does not let this member in.
+var ErrRefused = errors.New("it refuses this member")
+
+func readVerdict(r io.Reader) error {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return fmt.Errorf("no verdict: %w", err)
+	}
+	n := binary.BigEndian.Uint16(length[:])
+	if n == 0 {
+		return nil
+	}
+	if n > maxVerdict {
+		return fmt.Errorf("a verdict of %d bytes, %d are allowed", n, maxVerdict)
+	}
+	text := make([]byte, n)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return fmt.Errorf("half a verdict: %w", err)
+	}
+	return fmt.Errorf("%w: %q", ErrRefused, text)
+}
