@@ -211,6 +211,8 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.SetSafeMode
 	case *logpb.Command_ForgetDatanode:
 		return c.ForgetDatanode
+	case *logpb.Command_ChangeRegister:
+		return c.ChangeRegister
 	}
 	return nil
 }
@@ -373,6 +375,8 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.setSafeMode(t, c.SetSafeMode)
 	case *logpb.Command_ForgetDatanode:
 		ns.forgetDatanode(t, c.ForgetDatanode)
+	case *logpb.Command_ChangeRegister:
+		ns.changeRegister(t, c.ChangeRegister)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

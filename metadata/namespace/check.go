@@ -37,6 +37,7 @@ func (ns *Namespace) Check() []error {
 	c.quotaUsage()
 	c.open()
 	c.retries()
+	c.register()
 	c.derived()
 	c.totals()
 	return c.findings
@@ -252,6 +253,31 @@ func (c *checker) open() {
 	}
 	if held != opened || held != c.ns.openFiles {
 		c.report("%d files are open, leases are for %d, %d are counted", opened, held, c.ns.openFiles)
+	}
+}
+
+func (c *checker) register() {
+	bytes := 0
+	for name, it := range c.ns.items {
+		key := itemKey(name)
+		value, err := c.ns.get(key)
+		if err != nil {
+			c.report("item %s of the register: %w", name, err)
+			continue
+		}
+		var r logpb.Item
+		if err := r.UnmarshalVT(value); err != nil || r.Version != it.version || !slices.Equal(r.Value, it.value) || r.Version > c.ns.meta.itemVersion {
+			c.report("item %s of the register is not that of its record (%v)", name, err)
+		}
+		h := hashRecord([]byte(key), value)
+		if h != it.hash {
+			c.report("item %s of the register changed", name)
+		}
+		c.hash += h
+		bytes += itemSize(name, it.value)
+	}
+	if bytes != c.ns.itemBytes {
+		c.report("the register has %d bytes, %d are counted", bytes, c.ns.itemBytes)
 	}
 }
 

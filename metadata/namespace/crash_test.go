@@ -34,7 +34,11 @@ func scribble(w *world, r *rand.Rand, n int) {
 		w.now += 1000
 		call++
 		var op any
-		switch r.IntN(11) {
+		switch r.IntN(12) {
+		case 11:
+			name := string(rune('a' + r.IntN(6)))
+			_, version := w.ns.Item(name)
+			op = &logpb.ChangeRegister{Changes: []*logpb.ItemChange{{Name: name, Value: fmt.Append(nil, r.Uint64()), Remove: r.IntN(3) == 0, Version: version}}}
 		case 10:
 			op = &logpb.RollBlockKeys{After: w.ns.NewestBlockKey(), Seeds: seeds(1, r.Uint32()), Keep: 3000}
 		case 0, 1:

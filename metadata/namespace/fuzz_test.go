@@ -134,6 +134,7 @@ func FuzzCommand(f *testing.F) {
 		&logpb.Concat{Target: to("/acl/long"), Sources: []*logpb.Target{to("/acl/other")}},
 		&logpb.RemoveXAttr{Target: to("/acl/long"), Name: "a"}, &logpb.Delete{Target: to("/q"), Recursive: true},
 		&logpb.RollBlockKeys{Seeds: seeds(2, 1), Keep: 5}, &logpb.ForgetDatanode{Uuid: "dn1"},
+		&logpb.ChangeRegister{Changes: []*logpb.ItemChange{{Name: "a", Value: []byte("1")}, {Name: "b", Remove: true}}},
 		&logpb.Rename{Source: to("/.reserved/.inodes/16387"), Target: to("/z")},
 	} {
 		data, err := command(bob, op).MarshalVT()

@@ -15,6 +15,7 @@ const (
 	classLease  = 'l' // holder: lease
 	classOpen   = 'o' // inode: holder (derived)
 	classRetry  = 'r' // sequence: retry
+	classItem   = 'k' // name: item of the register
 	classMarker = 'm'
 )
 
@@ -23,7 +24,7 @@ var markerKey = []byte{classMarker}
 // classKnown reports whether records of a class are part of a snapshot's stream.
 func classKnown(class byte) bool {
 	switch class {
-	case classEntry, classINode, classBlock, classLease, classOpen, classRetry:
+	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem:
 		return true
 	}
 	return false

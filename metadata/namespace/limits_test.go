@@ -352,6 +352,7 @@ func TestGreatestRecordsFitACheckpoint(t *testing.T) {
 	for i := range maxBlockKeys - 2 {
 		must(&logpb.RollBlockKeys{After: int32(i + 2), Seeds: seeds(1), Keep: maxKeep})
 	}
+	must(&logpb.ChangeRegister{Changes: []*logpb.ItemChange{{Name: strings.Repeat("n", MaxItemName), Value: make([]byte, MaxItem)}}})
 	for i := range maxForgotten {
 		must(&logpb.ForgetDatanode{Uuid: fmt.Sprintf("%0*d", maxDatanodeID, i)})
 	}

@@ -58,6 +58,9 @@ func (ns *Namespace) load() error {
 	if err := ns.loadLeases(); err != nil {
 		return err
 	}
+	if err := ns.loadItems(); err != nil {
+		return err
+	}
 	return ns.loadRetries()
 }
 

@@ -98,6 +98,8 @@ type Namespace struct {
 	// openFiles is how many files all leases have.
 	openFiles int
 	retries   *retryCache
+	items     map[string]*item // of the register
+	itemBytes int              // of all of them
 
 	view   kv.View // the last complete checkpoint
 	viewAt uint64  // its index; 0: there is none
@@ -146,6 +148,7 @@ type meta struct {
 	lastSurvey     uint64            // the last one given
 	safeMode       bool
 	forgotten      []string // datanodes that were given up; nobody changes what is in it
+	itemVersion    uint64   // that an item of the register got last
 }
 
 const (
@@ -191,6 +194,7 @@ func (ns *Namespace) clear() {
 	ns.blocks = map[metadata.BlockID]*inode{}
 	ns.leases, ns.openFiles = map[string]*lease{}, 0
 	ns.retries = newRetryCache()
+	ns.items, ns.itemBytes = map[string]*item{}, 0
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
@@ -248,6 +252,8 @@ func (m *meta) marker() logpb.Marker {
 		LastSurvey:     m.lastSurvey,
 		SafeMode:       m.safeMode,
 		Forgotten:      m.forgotten,
+
+		RegisterVersion: m.itemVersion,
 	}
 }
 
@@ -272,6 +278,7 @@ func metaOf(r *logpb.Marker) meta {
 		lastSurvey:     r.LastSurvey,
 		safeMode:       r.SafeMode,
 		forgotten:      r.Forgotten,
+		itemVersion:    r.RegisterVersion,
 	}
 }
 

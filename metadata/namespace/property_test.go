@@ -20,6 +20,7 @@ type machine struct {
 	cold  *Namespace
 	store *mem.Store
 	keys  modelKeys
+	items modelRegister
 	next  int64 // next free block
 	end   int64
 }
@@ -242,6 +243,7 @@ func runMachine(t *rapid.T) {
 			}
 		},
 		"roll the block keys": func(t *rapid.T) { s.rollKeys(t) },
+		"change the register": func(t *rapid.T) { s.changeRegister(t) },
 		"stop and start the other one": func(t *rapid.T) {
 			if s.cold.AppliedIndex() > 0 {
 				takeSnapshot(t, s.cold, new(bytes.Buffer))
@@ -280,6 +282,7 @@ func runMachine(t *rapid.T) {
 			t.Fatalf("%s:\n%s\nthe model:\n%s", name, got, want)
 		}
 		s.keys.compare(t, name, ns)
+		s.items.compare(t, name, ns)
 	}
 	sum, err := s.w.ns.ContentSummary(super, "/")
 	if err != nil {

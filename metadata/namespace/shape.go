@@ -66,6 +66,10 @@ func parts(op protoreflect.ProtoMessage, visit func(name string, part protorefle
 		visit("block", op.Block, true)
 	case *logpb.SetXAttr:
 		visit("attribute", op.Attribute, true)
+	case *logpb.ChangeRegister:
+		for _, change := range op.Changes {
+			visit("changes", change, true)
+		}
 	case *logpb.SetACL:
 		for _, entry := range op.Entries {
 			visit("entries", entry, true)

@@ -136,6 +136,8 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_SetStoragePolicy{SetStoragePolicy: op}
 	case *logpb.ForgetDatanode:
 		cmd.Op = &logpb.Command_ForgetDatanode{ForgetDatanode: op}
+	case *logpb.ChangeRegister:
+		cmd.Op = &logpb.Command_ChangeRegister{ChangeRegister: op}
 	case *logpb.SetSafeMode:
 		cmd.Op = &logpb.Command_SetSafeMode{SetSafeMode: op}
 	case *logpb.SurveyTree:

@@ -625,9 +625,11 @@ type Marker struct {
 	// An administrator wants nothing to be changed.
 	SafeMode bool `protobuf:"varint,21,opt,name=safe_mode,json=safeMode,proto3" json:"safe_mode,omitempty"`
 	// The uuids of datanodes that an operator gave up, the last one at the end.
-	Forgotten     []string `protobuf:"bytes,22,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Forgotten []string `protobuf:"bytes,22,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
+	// The version that an item of the register got last.
+	RegisterVersion uint64 `protobuf:"varint,23,opt,name=register_version,json=registerVersion,proto3" json:"register_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
@@ -814,6 +816,67 @@ func (x *Marker) GetForgotten() []string {
 	return nil
 }
 
+func (x *Marker) GetRegisterVersion() uint64 {
+	if x != nil {
+		return x.RegisterVersion
+	}
+	return 0
+}
+
+// Item is what the cluster's register has under a name.
+type Item struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// No two values that any item ever had have the same.
+	Version       uint64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Value         []byte `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Item) Reset() {
+	*x = Item{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Item) ProtoMessage() {}
+
+func (x *Item) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Item.ProtoReflect.Descriptor instead.
+func (*Item) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Item) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Item) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 // Survey is the claim that a caller may delete all of a tree, as far as it is known that it may not.
 type Survey struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -830,7 +893,7 @@ type Survey struct {
 
 func (x *Survey) Reset() {
 	*x = Survey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +905,7 @@ func (x *Survey) String() string {
 func (*Survey) ProtoMessage() {}
 
 func (x *Survey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[7]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +918,7 @@ func (x *Survey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Survey.ProtoReflect.Descriptor instead.
 func (*Survey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{7}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Survey) GetId() uint64 {
@@ -908,7 +971,7 @@ type BlockKey struct {
 
 func (x *BlockKey) Reset() {
 	*x = BlockKey{}
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +983,7 @@ func (x *BlockKey) String() string {
 func (*BlockKey) ProtoMessage() {}
 
 func (x *BlockKey) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_logpb_v1_state_proto_msgTypes[8]
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +996,7 @@ func (x *BlockKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockKey.ProtoReflect.Descriptor instead.
 func (*BlockKey) Descriptor() ([]byte, []int) {
-	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{8}
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BlockKey) GetId() int32 {
@@ -1014,7 +1077,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xb7\x05\n" +
+	"clientNode\"\xe2\x05\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1045,7 +1108,11 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\vlast_survey\x18\x14 \x01(\x04R\n" +
 	"lastSurvey\x12\x1b\n" +
 	"\tsafe_mode\x18\x15 \x01(\bR\bsafeMode\x12\x1c\n" +
-	"\tforgotten\x18\x16 \x03(\tR\tforgotten\"\x9a\x01\n" +
+	"\tforgotten\x18\x16 \x03(\tR\tforgotten\x12)\n" +
+	"\x10register_version\x18\x17 \x01(\x04R\x0fregisterVersion\";\n" +
+	"\x04Item\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
+	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +
 	"\x06Survey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
 	"\x05inode\x18\x02 \x01(\x04R\x05inode\x124\n" +
@@ -1070,7 +1137,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -1080,23 +1147,24 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*Construction)(nil),        // 5: hops.metadata.log.v1.Construction
 	(*Lease)(nil),               // 6: hops.metadata.log.v1.Lease
 	(*Marker)(nil),              // 7: hops.metadata.log.v1.Marker
-	(*Survey)(nil),              // 8: hops.metadata.log.v1.Survey
-	(*BlockKey)(nil),            // 9: hops.metadata.log.v1.BlockKey
-	(*XAttr)(nil),               // 10: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 11: hops.metadata.log.v1.ACLEntry
-	(*Caller)(nil),              // 12: hops.metadata.log.v1.Caller
+	(*Item)(nil),                // 8: hops.metadata.log.v1.Item
+	(*Survey)(nil),              // 9: hops.metadata.log.v1.Survey
+	(*BlockKey)(nil),            // 10: hops.metadata.log.v1.BlockKey
+	(*XAttr)(nil),               // 11: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 12: hops.metadata.log.v1.ACLEntry
+	(*Caller)(nil),              // 13: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	10, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	11, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	11, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	12, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
-	9,  // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
-	8,  // 8: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	12, // 9: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	10, // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
+	9,  // 8: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
+	13, // 9: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
 	10, // [10:10] is the sub-list for method output_type
 	10, // [10:10] is the sub-list for method input_type
 	10, // [10:10] is the sub-list for extension type_name
@@ -1116,7 +1184,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
