@@ -1,0 +1,459 @@
+// Package roster is who has joined the cluster: the authority, the tokens to join with, and the machines with what they may
+// be. It is kept in the namespace's register, so that every namenode knows the same and any of them that leads can take a
+// machine in; each decision is one change of the register, which is done if nobody else has decided meanwhile.
+package roster
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/authority"
+)
+
+// Change of an item of the register; Value nil removes it.
+type Change struct {
+	Name    string
+	Value   []byte
+	Version uint64
+}
+
+// Register is the namespace's.
+type Register interface {
+	Item(name string) (value []byte, version uint64)
+	Items(prefix string) iter.Seq2[string, []byte]
+	RegisterVersion() uint64
+	// Change does all of the changes, or none if one of the items has another version: false.
+	Change(ctx context.Context, changes ...Change) (bool, error)
+}
+
+// Config of a roster.
+type Config struct {
+	Register Register
+	// Seal is 32 bytes that the namenodes know and the register does not have: without it the authority in the log, in snapshots
+	// and in backups signs nothing.
+	Seal []byte
+	Now  func() time.Time
+}
+
+// Roster is safe for concurrent use.
+type Roster struct {
+	register Register
+	seal     cipher.AEAD
+	now      func() time.Time
+
+	mu    sync.Mutex
+	trust *authority.Trust
+	at    uint64 // version of the register that trust is of
+}
+
+// New makes a roster. It reads nothing yet.
+func New(c Config) (*Roster, error) {
+	block, err := aes.NewCipher(c.Seal)
+	if err != nil {
+		return nil, fmt.Errorf("the seal of the authority: %w", err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	return &Roster{register: c.Register, seal: aead, now: c.Now}, nil
+}
+
+// The items.
+const (
+	authorityItem = "authority"
+	machines      = "machine/"
+	invitations   = "invitation/"
+)
+
+// kept is the item of the authorities.
+type kept struct {
+	Cluster string `json:"cluster"`
+	// Sealed is the authority that issues, with its key.
+	Sealed []byte `json:"sealed"`
+	// Roots are the certificates of all that members trust, in PEM: its own, and while one follows another that of the other.
+	Roots []byte `json:"roots"`
+}
+
+// Machine is a machine that joined.
+type Machine struct {
+	Name       string           `json:"-"`
+	Generation uint64           `json:"generation"`
+	Roles      []authority.Role `json:"roles"`
+	// Addresses are those that its certificate is good for.
+	Addresses []string  `json:"addresses,omitempty"`
+	Joined    time.Time `json:"joined"`
+	// Expires is when its newest certificate ends.
+	Expires time.Time `json:"expires"`
+	// Removed is when it was removed; zero: it is a member.
+	Removed time.Time `json:"removed,omitzero"`
+	// By is the id of the token that it joined with, or who else took it in.
+	By string `json:"by"`
+}
+
+// Errors that callers tell apart; authority.ErrToken is another.
+var (
+	// ErrNone: the cluster has no authority yet.
+	ErrNone = errors.New("this cluster has no certificate authority yet")
+	// ErrMember: a machine of that name is a member.
+	ErrMember = errors.New("a machine of that name is a member")
+	// ErrUnknown: no such machine or token.
+	ErrUnknown = errors.New("not known")
+	// ErrTooMany: a limit would be exceeded.
+	ErrTooMany = errors.New("too many")
+	// errRaced: others changed the same items again and again.
+	errRaced = errors.New("others changed the same at the same time: try again")
+)
+
+// Limits.
+const (
+	maxMachines    = 20000
+	maxInvitations = 1000
+	// MaxUses and MaxInvitation bound a token.
+	MaxUses       = 10000
+	MaxInvitation = 30 * 24 * time.Hour
+	// attempts that a decision makes when others decide at the same time.
+	attempts = 10
+)
+
+// decide runs a decision until its changes are done: who decides on what others have changed since decides again.
+func (r *Roster) decide(ctx context.Context, decision func() ([]Change, error)) error {
+	for range attempts {
+		changes, err := decision()
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		done, err := r.register.Change(ctx, changes...)
+		if err != nil || done {
+			return err
+		}
+	}
+	return errRaced
+}
+
+func item[T any](r *Roster, name string) (*T, uint64, error) {
+	value, version := r.register.Item(name)
+	if value == nil {
+		return nil, version, nil
+	}
+	out := new(T)
+	if err := json.Unmarshal(value, out); err != nil {
+		return nil, 0, fmt.Errorf("item %s of the register: %w", name, err)
+	}
+	return out, version, nil
+}
+
+func change(name string, value any, version uint64) Change {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // of our own types
+	}
+	return Change{Name: name, Value: text, Version: version}
+}
+
+// Found makes the authority of a cluster that has none. It is no error when there is one.
+func (r *Roster) Found(ctx context.Context, cluster string) error {
+	return r.decide(ctx, func() ([]Change, error) {
+		k, version, err := item[kept](r, authorityItem)
+		if err != nil || k != nil {
+			return nil, err
+		}
+		a, err := authority.New(cluster, r.now())
+		if err != nil {
+			return nil, err
+		}
+		sealed, err := r.sealed(a)
+		if err != nil {
+			return nil, err
+		}
+		return []Change{change(authorityItem, kept{cluster, sealed, authority.MarshalRoots([]*x509.Certificate{a.Root()})}, version)}, nil
+	})
+}
+
+func (r *Roster) sealed(a *authority.Authority) ([]byte, error) {
+	text, err := a.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, r.seal.NonceSize())
+	rand.Read(nonce) // never fails (crypto/rand)
+	return r.seal.Seal(nonce, nonce, text, []byte(authorityItem)), nil
+}
+
+// opened is the authority that issues.
+func (r *Roster) opened() (*authority.Authority, error) {
+	k, _, err := item[kept](r, authorityItem)
+	if err != nil {
+		return nil, err
+	}
+	if k == nil {
+		return nil, ErrNone
+	}
+	if len(k.Sealed) < r.seal.NonceSize() {
+		return nil, errors.New("the authority in the register is cut off")
+	}
+	text, err := r.seal.Open(nil, k.Sealed[:r.seal.NonceSize()], k.Sealed[r.seal.NonceSize():], []byte(authorityItem))
+	if err != nil {
+		return nil, errors.New("this namenode's cluster secret does not open the cluster's authority: the secret file is of another cluster")
+	}
+	return authority.Parse(text)
+}
+
+// Trust is what members are to trust, as of now; nil while there is no authority.
+func (r *Roster) Trust() (*authority.Trust, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	version := r.register.RegisterVersion() // before it is read: a change in between is seen the next time
+	if r.trust != nil && r.at == version {
+		return r.trust, nil
+	}
+	k, _, err := item[kept](r, authorityItem)
+	if err != nil || k == nil {
+		return nil, err
+	}
+	t := &authority.Trust{Cluster: k.Cluster, Removed: map[string]uint64{}}
+	if t.Roots, err = authority.ParseRoots(k.Roots); err != nil {
+		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
+	}
+	all, err := r.Machines()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if !m.Removed.IsZero() {
+			t.Removed[m.Name] = m.Generation
+		} else if m.Generation > 1 {
+			t.Removed[m.Name] = m.Generation - 1
+		}
+	}
+	r.trust, r.at = t, version
+	return t, nil
+}
+
+// Machines are all machines that ever joined, by name.
+func (r *Roster) Machines() ([]Machine, error) {
+	var out []Machine
+	for name, value := range r.register.Items(machines) {
+		var m Machine
+		if err := json.Unmarshal(value, &m); err != nil {
+			return nil, fmt.Errorf("item %s of the register: %w", name, err)
+		}
+		m.Name = strings.TrimPrefix(name, machines)
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// Invitations are the tokens that may still be used, without their secrets.
+func (r *Roster) Invitations() ([]authority.Invitation, error) {
+	var out []authority.Invitation
+	for name, value := range r.register.Items(invitations) {
+		var i authority.Invitation
+		if err := json.Unmarshal(value, &i); err != nil {
+			return nil, fmt.Errorf("item %s of the register: %w", name, err)
+		}
+		if i.Uses > 0 && r.now().Before(i.Expires) {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// Invite makes a token for machines with some of the roles, good for a time and a number of uses. Tokens that are over go.
+func (r *Roster) Invite(ctx context.Context, roles []authority.Role, life time.Duration, uses int) (authority.Token, error) {
+	var token authority.Token
+	if len(roles) == 0 || life <= 0 || life > MaxInvitation || uses < 1 || uses > MaxUses {
+		return token, fmt.Errorf("a token is for at least one role, for up to %v and for 1 to %d uses; asked for were %d roles, %v and %d uses",
+			MaxInvitation, MaxUses, len(roles), life, uses)
+	}
+	err := r.decide(ctx, func() ([]Change, error) {
+		a, err := r.opened()
+		if err != nil {
+			return nil, err
+		}
+		now, alive := r.now(), 0
+		var changes []Change
+		for name, value := range r.register.Items(invitations) {
+			var i authority.Invitation
+			if json.Unmarshal(value, &i) == nil && i.Uses > 0 && now.Before(i.Expires) {
+				alive++
+				continue
+			}
+			if _, version := r.register.Item(name); len(changes) < 32 {
+				changes = append(changes, Change{Name: name, Version: version})
+			}
+		}
+		if alive >= maxInvitations {
+			return nil, fmt.Errorf("%w: %d tokens can be used: withdraw some", ErrTooMany, alive)
+		}
+		var kept authority.Invitation
+		token, kept = authority.NewInvitation(authority.FingerprintOf(a.Root()), roles, now.Add(life), uses)
+		return append(changes, change(invitations+kept.ID, kept, 0)), nil
+	})
+	return token, err
+}
+
+// Withdraw makes a token useless.
+func (r *Roster) Withdraw(ctx context.Context, id string) error {
+	return r.decide(ctx, func() ([]Change, error) {
+		value, version := r.register.Item(invitations + id)
+		if value == nil {
+			return nil, fmt.Errorf("token %s: %w", id, ErrUnknown)
+		}
+		return []Change{{Name: invitations + id, Version: version}}, nil
+	})
+}
+
+// Joining is what a machine asks for.
+type Joining struct {
+	Token   string           // its id
+	Secret  [16]byte         // of the token
+	Machine string           // its name
+	Roles   []authority.Role // sorted
+	// Addresses at which it answers: names or IP addresses.
+	Addresses []string
+	// Request for a certificate, in DER.
+	Request []byte
+}
+
+// Admit takes a machine in and returns its certificate in DER. One use of the token is gone then.
+//
+// Errors: authority.ErrToken, ErrMember, ErrTooMany, and what is wrong with the request.
+func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err error) {
+	err = r.decide(ctx, func() ([]Change, error) {
+		a, err := r.opened()
+		if err != nil {
+			return nil, err
+		}
+		i, invited, err := item[authority.Invitation](r, invitations+j.Token)
+		if err != nil {
+			return nil, err
+		}
+		if i == nil {
+			i = &authority.Invitation{} // nobody knows its secret
+		}
+		now := r.now()
+		if err := i.Admit(j.Secret, j.Roles, now); err != nil {
+			return nil, err
+		}
+		m, joined, err := item[Machine](r, machines+j.Machine)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil:
+			m = &Machine{}
+			if r.count() >= maxMachines {
+				return nil, fmt.Errorf("%w: %d machines have joined", ErrTooMany, maxMachines)
+			}
+		case m.Removed.IsZero():
+			return nil, fmt.Errorf("%w: %s joined at %s; give this machine another name, or remove that one first (`hops cluster remove %s`)",
+				ErrMember, j.Machine, m.Joined.UTC().Format(time.RFC3339), j.Machine)
+		}
+		*m = Machine{Generation: m.Generation + 1, Roles: slices.Clone(j.Roles), Addresses: slices.Clone(j.Addresses), Joined: now, By: j.Token}
+		if certificate, err = r.issue(a, j.Machine, m, j.Request, now); err != nil {
+			return nil, err
+		}
+		i.Uses--
+		return []Change{change(invitations+j.Token, i, invited), change(machines+j.Machine, m, joined)}, nil
+	})
+	return certificate, err
+}
+
+func (r *Roster) count() (n int) {
+	for range r.register.Items(machines) {
+		n++
+	}
+	return n
+}
+
+// issue certifies a machine and notes until when.
+func (r *Roster) issue(a *authority.Authority, name string, m *Machine, request []byte, now time.Time) ([]byte, error) {
+	der, err := a.Issue(request, authority.Name{Machine: name, Generation: m.Generation, Roles: m.Roles}, m.Addresses, now, authority.MachineLife)
+	if err != nil {
+		return nil, err
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	m.Expires = c.NotAfter
+	return der, nil
+}
+
+// Enroll takes in the machine that founds the cluster: there is nobody yet who could give it a token.
+func (r *Roster) Enroll(ctx context.Context, name string, roles []authority.Role, addresses []string, request []byte, by string) (certificate []byte, err error) {
+	err = r.decide(ctx, func() ([]Change, error) {
+		a, err := r.opened()
+		if err != nil {
+			return nil, err
+		}
+		m, version, err := item[Machine](r, machines+name)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil && m.Removed.IsZero() {
+			return nil, fmt.Errorf("%w: %s", ErrMember, name)
+		}
+		if m == nil {
+			m = &Machine{}
+		}
+		now := r.now()
+		*m = Machine{Generation: m.Generation + 1, Roles: slices.Clone(roles), Addresses: slices.Clone(addresses), Joined: now, By: by}
+		if certificate, err = r.issue(a, name, m, request, now); err != nil {
+			return nil, err
+		}
+		return []Change{change(machines+name, m, version)}, nil
+	})
+	return certificate, err
+}
+
+// Renew gives a machine that has shown that it is n a new certificate, with the roles and addresses that it joined with.
+func (r *Roster) Renew(ctx context.Context, n *authority.Name, request []byte) (certificate []byte, err error) {
+	err = r.decide(ctx, func() ([]Change, error) {
+		a, err := r.opened()
+		if err != nil {
+			return nil, err
+		}
+		m, version, err := item[Machine](r, machines+n.Machine)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil || !m.Removed.IsZero() || m.Generation != n.Generation {
+			return nil, fmt.Errorf("%w: %s", authority.ErrRevoked, n)
+		}
+		if certificate, err = r.issue(a, n.Machine, m, request, r.now()); err != nil {
+			return nil, err
+		}
+		return []Change{change(machines+n.Machine, m, version)}, nil
+	})
+	return certificate, err
+}
+
+// Remove takes a machine out: its certificates are void from now on. Its name may join again, by a new token.
+func (r *Roster) Remove(ctx context.Context, name string) error {
+	return r.decide(ctx, func() ([]Change, error) {
+		m, version, err := item[Machine](r, machines+name)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil {
+			return nil, fmt.Errorf("machine %s: %w: `hops cluster nodes` lists those that joined", name, ErrUnknown)
+		}
+		if !m.Removed.IsZero() {
+			return nil, nil
+		}
+		m.Removed = r.now()
+		return []Change{change(machines+name, m, version)}, nil
+	})
+}
