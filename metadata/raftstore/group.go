@@ -576,9 +576,9 @@ func (g *Group) handOver() {
 	if r == nil {
 		return
 	}
-	to, ok := g.successor(r, g.host.space.low())
+	to, ok := g.successor(r.term, g.host.space.low())
 	if !ok {
-		to, ok = g.successor(r, false)
+		to, ok = g.successor(r.term, false)
 	}
 	if !ok {
 		g.log.Debug("nobody to hand over to")

@@ -190,7 +190,7 @@ func (g *Group) watchSpace() {
 		if r == nil || !g.host.space.low() {
 			continue
 		}
-		to, ok := g.successor(r, true)
+		to, ok := g.successor(r.term, true)
 		if !ok {
 			continue
 		}
@@ -209,8 +209,9 @@ func (g *Group) yield(to raft.Server) error {
 	return g.settle(g.raft.LeadershipTransferToServer(to.ID, to.Address))
 }
 
-// successor is the voter that would lead best: it has answered lately, has most of the log and, if that matters, space.
-func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bool) {
+// successor is the voter that would lead best after this member, the leader of a term: it has answered lately, has most of
+// the log and, if that matters, space.
+func (g *Group) successor(term uint64, needsSpace bool) (best raft.Server, found bool) {
 	roomy := func(raft.ServerID) bool { return true }
 	others := g.raft.GetConfiguration().Configuration().Servers
 	if needsSpace {
@@ -224,7 +225,7 @@ func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bo
 	var match uint64
 	for _, s := range others {
 		p := g.wire.peer(s.ID)
-		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != r.term ||
+		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != term ||
 			time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat || p.match < match || !roomy(s.ID) {
 			continue
 		}
