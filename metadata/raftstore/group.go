@@ -413,6 +413,22 @@ func (g *Group) start() error {
 	return nil
 }
 
+// every calls fn at an interval until it returns false or the group ends.
+func (g *Group) every(interval time.Duration, fn func() (goOn bool)) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-g.dying:
+			return
+		case <-t.C:
+		}
+		if !fn() {
+			return
+		}
+	}
+}
+
 // identity is what the directory says of this member.
 func (g *Group) identity() identity {
 	g.dirMu.Lock()

@@ -169,15 +169,8 @@ const spaceLook = 250 * time.Millisecond
 // watchSpace tells the host what the group takes, and hands leadership over when this member's disk is nearly full and
 // another voter's is not. With all disks full the leader stays, for reads.
 func (g *Group) watchSpace() {
-	t := time.NewTicker(spaceLook)
-	defer t.Stop()
 	var said time.Time
-	for {
-		select {
-		case <-g.dying:
-			return
-		case <-t.C:
-		}
+	g.every(spaceLook, func() (goOn bool) {
 		d := demand{}
 		if list := g.snapshots.all(); len(list) > 0 {
 			d.snapshot = list[0].size + list[0].size/4
@@ -188,11 +181,11 @@ func (g *Group) watchSpace() {
 		g.host.space.want(g.name, d)
 		r := g.reign.Load()
 		if r == nil || !g.host.space.low() {
-			continue
+			return true
 		}
 		to, ok := g.successor(r.term, true)
 		if !ok {
-			continue
+			return true
 		}
 		if time.Since(said) > foundSays {
 			said = time.Now()
@@ -201,7 +194,8 @@ func (g *Group) watchSpace() {
 		if err := g.yield(to); err != nil {
 			g.log.Debug("the handover failed", "to", to.ID, "err", err)
 		}
-	}
+		return true
+	})
 }
 
 // yield hands leadership to a voter. raft ends a handover after an election timeout.
