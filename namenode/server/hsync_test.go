@@ -16,14 +16,17 @@ func TestSyncedBytesOutliveAPowerCut(t *testing.T) {
 	none := func(*testing.T, *cluster) {}
 	for name, test := range map[string]struct {
 		synced bool // or only flushed, of which the namenode hears nothing
-		hard   int  // hard limit in seconds
 		before func(*testing.T, *cluster)
 		take   func(*testing.T, *cluster)
 	}{
-		"hsync, recoverLease":  {true, 0, none, recoverLease},
-		"hflush, recoverLease": {false, 0, none, recoverLease},
-		"hsync, hard limit":    {true, 1, none, func(*testing.T, *cluster) {}},
-		"hsync, another writer": {true, 0, none, func(t *testing.T, c *cluster) {
+		"hsync, recoverLease":  {true, none, recoverLease},
+		"hflush, recoverLease": {false, none, recoverLease},
+		"hsync, hard limit":    {true, none, func(_ *testing.T, c *cluster) {
+			m := c.leader()
+			m.clock.pass(beyondHardLimit)
+			m.checkLeases(m.reign.Load())
+		}},
+		"hsync, another writer": {true, none, func(t *testing.T, c *cluster) {
 			m := c.leader()
 			m.clock.pass(2 * namespace.SoftLimit)
 			got := make(chan error, 1)
@@ -33,14 +36,10 @@ func TestSyncedBytesOutliveAPowerCut(t *testing.T) {
 			}
 		}},
 		// The recovery had begun before the power cut; the next leader takes it up.
-		"hsync, a leader's takeover": {true, 0, recoverLease, func(*testing.T, *cluster) {}},
+		"hsync, a leader's takeover": {true, recoverLease, func(*testing.T, *cluster) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 1, func(conf *Config) {
-				if test.hard > 0 {
-					conf.Properties.LeaseHardLimit = test.hard
-				}
-			})
+			c := newCluster(t, 1, nil)
 			dn1 := c.datanode("dn1")
 			w := c.leader().begin(t, "/wal", "writer", 1)
 			if _, err := w.addBlock(); err != nil {
