@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -122,6 +123,41 @@ func TestAGangStartsAgainAsAWhole(t *testing.T) {
 				t.Errorf("instance %d did not run in try %s: %v", i, try, tries)
 			}
 		}
+	}
+	c.check()
+}
+
+// A member of a gang that succeeds in the moment in which it is released, because another one has failed, has succeeded. The
+// other one is asked for again all the same.
+func TestAGangGoesOnWhenTheLastOfItSucceedsWhileItIsReleased(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	b := newBarrier()
+	var n *fakeNode
+	n = c.node("127.0.0.1:1001", 2, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+		if spec.Env["HOPS_TRY"] != "1" {
+			return 0
+		}
+		if !b.await(ctx, spec) {
+			return 143
+		}
+		if spec.Env["HOPS_INSTANCE"] == "1" {
+			n.set(func() { n.deaf = true })
+			return 9
+		}
+		id, err := rm.ParseContainerID(spec.ContainerId)
+		if err != nil {
+			t.Error(err)
+		}
+		eventually(t, "the release", func() bool { return c.leader().View().Container(id).StopStatus != 0 })
+		return 0
+	}))
+	id := c.submit("ann", `{"argv":["train"],"instances":2,"gang":true,"retry":{"max":1},"resources":{"gpus":1,"memory":"128MiB"}}`)
+	eventually(t, "the success", func() bool {
+		return slices.ContainsFunc(c.leader().View().Containers(id), func(k *rm.Container) bool { return !k.Master && !k.Live() && k.Exit == rm.ExitSuccess })
+	})
+	n.set(func() { n.deaf = false })
+	if j := c.await(id, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Fatalf("%+v", j)
 	}
 	c.check()
 }
