@@ -235,7 +235,7 @@ class Executor(harness.ExecutorCase):
     def test_what_a_stranger_answers_does_not_count(self):
         c, _, _ = self.run_executor("train", strangers=3)
         self.assertEqual([m["status"] for _, m in c.finals], ["COMPLETED"])
-        self.run_executor("train", status=1, patience=0.5, strangers=1 << 30)
+        self.run_executor("train", status=1, constants={"PATIENCE": 0.5}, strangers=1 << 30)
         self.assertIn("has not shown to be the controller", self.said)
 
     def test_signatures_are_those_of_the_other_side(self):
@@ -249,7 +249,7 @@ class Executor(harness.ExecutorCase):
             self.assertFalse(_signature.proven(key, v["number"], a["status"], a["body"].encode(), proof))
 
     def test_an_executor_whose_controller_is_gone_ends_while_its_trial_runs(self):
-        self.run_executor("endless", status=1, patience=0.5, gone=True)
+        self.run_executor("endless", status=1, constants={"PATIENCE": 0.5}, gone=True)
         self.assertIn("no controller answered", self.said)
 
     def test_a_stop_is_obeyed(self):
