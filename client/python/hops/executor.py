@@ -472,8 +472,11 @@ class Writer:
 
     def close(self):
         """Returns when all is written, or could not be."""
-        self._trials.put(None)
-        self._thread.join()
+        self.add(None)
+        self._thread.join(self._seconds)
+        while self._thread.is_alive():
+            self._alive()
+            self._thread.join(self._seconds)
 
     def _write(self):
         while True:

@@ -121,6 +121,13 @@ def asks(lr, reporter):
         for n in range(7, 11):
             self.assertIn(b"spoke", hdfs.files["/e/%04d/output.log" % n])
 
+    def test_an_executor_that_drains_lives_until_its_files_are_written(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        hdfs.hold = threading.Event()
+        self.run_executor("speaks", hdfs=hdfs, on_register=lambda n: n == 3 and hdfs.hold.set())
+        self.assertIn(b"spoke", hdfs.files["/e/0007/output.log"])
+
     def test_a_report_that_is_refused_ends_the_trial_not_the_executor(self):
         c, _, _ = self.run_executor("reports", orders=2, refuse_at=2)
         self.assertEqual([(m["status"], m["error"]["type"], m["error"]["message"]) for _, m in c.finals], [("FAILED", "BAD_REQUEST", "not like this")] * 2)
