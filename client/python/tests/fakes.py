@@ -67,7 +67,7 @@ class FakeHDFS(Fake):
         data = h.body()
         if self.hold is not None and path.endswith(".log"):
             self.files["/held"] = b""
-            self.hold.wait(60)
+            self.hold.wait(240)
         with self.lock:
             try:
                 self._serve(h, path, q, data)

@@ -55,7 +55,7 @@ class ExecutorCase(unittest.TestCase):
         environment = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
                            HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1", **(env or {}))
         program = "from hops import executor; vars(executor).update(%r); executor.main()" % (constants or {})
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.said, self.printed = done.stderr, done.stdout
         facts = []

@@ -65,7 +65,7 @@ def reports(lr, reporter):
 def asks(lr, reporter):
     from hops import checkpoint
     assert not checkpoint.requested()
-    for step in range(1, 2000):
+    for step in range(1, 10 ** 6):
         reporter.broadcast(1.0, step)
         if checkpoint.requested():
             checkpoint.save({"step": step}, step)
@@ -172,7 +172,7 @@ class Logs(unittest.TestCase):
     def setUp(self):
         self.hdfs = fakes.FakeHDFS()
         self.addCleanup(self.hdfs.close)
-        self.fs = _webhdfs.WebHDFS([self.hdfs.url], timeout=5)
+        self.fs = _webhdfs.WebHDFS([self.hdfs.url])
 
     def test_the_end_of_a_long_log_is_kept(self):
         log = _webhdfs.Appender(self.fs, "/log", limit=1000)
