@@ -68,6 +68,7 @@ type fakeNamenode struct {
 	standby   bool // refuses commits
 	registers []*pb.RegisterRequest
 	replicas  map[string]map[int64]*pb.Replica // datanode, block
+	named     map[int64]bool                   // blocks of full reports, also of those that have not ended
 	changes   []string                         // "uuid KIND blk"
 	commits   []*pb.CommitBlockSynchronizationRequest
 	full      int
@@ -86,7 +87,7 @@ func startNamenodeOn(t testing.TB, secret security.Secret, cluster string, l net
 	t.Helper()
 	n := &fakeNamenode{
 		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true, lastKey: 2,
-		replicas: map[string]map[int64]*pb.Replica{}, streams: map[string]chan *pb.Orders{},
+		replicas: map[string]map[int64]*pb.Replica{}, named: map[int64]bool{}, streams: map[string]chan *pb.Orders{},
 	}
 	keys := security.Keyring{Secret: secret}
 	srv := grpc.NewServer(grpc.Creds(keys.Credentials()))
@@ -203,9 +204,12 @@ func (n *fakeNamenode) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport,
 		if err != nil {
 			return err
 		}
+		n.mu.Lock()
 		for _, r := range m.Replicas {
 			got[r.Block.Id] = r
+			n.named[r.Block.Id] = true
 		}
+		n.mu.Unlock()
 		if m.Last {
 			n.mu.Lock()
 			n.replicas[m.DatanodeUuid] = got

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -294,6 +295,60 @@ func (n *session) reports(ctx context.Context) error {
 	}
 }
 
+// chunks are the pieces of a full report. The volumes are listed side by side: one whose disk does not answer keeps back what is
+// on it, until it answers or is given up, and nothing of the others. They end early with ctx.
+func (n *session) chunks(ctx context.Context) iter.Seq[*pb.BlockReport] {
+	return func(yield func(*pb.BlockReport) bool) {
+		ctx, cancel := context.WithCancel(ctx) // also when the consumer wants no more
+		defer cancel()
+		made := make(chan *pb.BlockReport)
+		var listing sync.WaitGroup // not waited for when ctx is done: it may be as long as a disk takes
+		for _, v := range n.store.Volumes() {
+			listing.Go(func() { n.list(ctx, v.ID, made) })
+		}
+		go func() {
+			listing.Wait()
+			close(made)
+		}()
+		for {
+			select {
+			case chunk, more := <-made:
+				if !more || !yield(chunk) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// list makes the chunks of one volume, at least one.
+func (n *session) list(ctx context.Context, volume string, to chan<- *pb.BlockReport) {
+	chunk := &pb.BlockReport{VolumeId: volume}
+	send := func() bool {
+		select {
+		case to <- chunk:
+			chunk = &pb.BlockReport{VolumeId: volume}
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	n.store.Each(volume, func(r datanode.Replica) bool {
+		state := wireState(r.State)
+		if state == pb.ReplicaState_REPLICA_STATE_UNSPECIFIED {
+			return ctx.Err() == nil
+		}
+		if len(chunk.Replicas) == chunkReplicas && !send() {
+			return false
+		}
+		chunk.Replicas = append(chunk.Replicas, &pb.Replica{Block: wireBlock(r.Block), State: state})
+		return true
+	})
+	send()
+}
+
 // reportAll sends one full report, and again what is known to be corrupt.
 func (n *session) reportAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
@@ -303,29 +358,18 @@ func (n *session) reportAll(ctx context.Context) error {
 		return err
 	}
 	id := rand.Uint64()
-	volumes := n.store.Volumes()
-	for i, v := range volumes {
-		chunk := &pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, VolumeId: v.ID}
-		var sendErr error
-		n.store.Each(v.ID, func(r datanode.Replica) bool {
-			state := wireState(r.State)
-			if state == pb.ReplicaState_REPLICA_STATE_UNSPECIFIED {
-				return true
-			}
-			if len(chunk.Replicas) == chunkReplicas {
-				sendErr = stream.Send(chunk)
-				chunk = &pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, VolumeId: v.ID}
-			}
-			chunk.Replicas = append(chunk.Replicas, &pb.Replica{Block: wireBlock(r.Block), State: state})
-			return sendErr == nil
-		})
-		chunk.Last = i == len(volumes)-1
-		if sendErr == nil {
-			sendErr = stream.Send(chunk)
-		}
-		if sendErr != nil {
+	var sendErr error
+	for chunk := range n.chunks(ctx) {
+		chunk.DatanodeUuid, chunk.ReportId = n.id.Uuid, id
+		if sendErr = stream.Send(chunk); sendErr != nil {
 			break // CloseAndRecv tells why
 		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if sendErr == nil {
+		_ = stream.Send(&pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, Last: true})
 	}
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return err
