@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,9 @@ type session struct {
 	client      pb.DatanodesClient
 	incarnation uint64
 	// late: it came with a list that was set while the datanode worked.
-	late    bool
+	late bool
+	// refused: the namenode is of another cluster, by its last word.
+	refused atomic.Bool
 	beat    chan struct{} // capacity 1: send one now
 	report  chan struct{} // capacity 1: report in full now
 	pending chan struct{} // capacity 1: queue has changes that are told at once
@@ -109,7 +112,7 @@ func (n *session) checkReady() {
 	}
 }
 
-// errFatal ends the datanode.
+// errFatal is the refusal by a namenode of another cluster. It ends the datanode when all refuse it.
 var errFatal = errors.New("fatal")
 
 // run keeps the session up until ctx is done.
@@ -122,8 +125,11 @@ func (n *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, errFatal) && !n.late {
-			return fmt.Errorf("datanode: %w", errors.Unwrap(err))
+		if errors.Is(err, errFatal) {
+			n.refused.Store(true)
+			if n.refusedByAll() {
+				return fmt.Errorf("datanode: %w", errors.Unwrap(err))
+			}
 		}
 		if time.Since(start) > 10*time.Second {
 			wait = minBackoff
@@ -135,6 +141,11 @@ func (n *session) run(ctx context.Context) error {
 		wait = min(2*wait, maxBackoff)
 	}
 	return nil
+}
+
+// refusedByAll: no namenode of the configuration takes this datanode. One that does, or does not answer, may be right.
+func (s *Server) refusedByAll() bool {
+	return !slices.ContainsFunc(s.all(), func(n *session) bool { return n.late || !n.refused.Load() })
 }
 
 // down forgets what only a registered datanode needs.
@@ -192,6 +203,7 @@ func (n *session) register(ctx context.Context) (time.Duration, error) {
 		return 0, fmt.Errorf("register: %w", back)
 	}
 	n.stranger.Tried(n.addr, nil)
+	n.refused.Store(false)
 	if err := n.store.Join(answer.ClusterId, answer.BlockPool); err != nil {
 		if errors.Is(err, datanode.ErrVolumeOwner) {
 			return 0, fatal{fmt.Errorf("namenode %s: %w", n.addr, err)}
