@@ -305,9 +305,10 @@ func (s *Store) survey() error {
 	}
 	for _, v := range s.volumes {
 		if v.broken == nil {
-			v.broken = s.size(v)
+			g.Go(func() { v.broken = s.size(v) })
 		}
 	}
+	g.Wait()
 	s.nameBroken(missing)
 	return nil
 }
