@@ -108,6 +108,15 @@ func (m *Member) Believe(t *Trust) {
 	}
 }
 
+// trustRoots takes other authorities, which the cluster has named.
+func (m *Member) trustRoots(roots []*x509.Certificate) {
+	m.mu.Lock()
+	t := *m.trust
+	m.mu.Unlock()
+	t.Roots = roots
+	m.Believe(&t)
+}
+
 // Conn is a connection whose other end has shown who it is, or is a client without a certificate.
 type Conn struct {
 	*tls.Conn

@@ -1,0 +1,153 @@
+package authority
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newIdentity(t *testing.T, a *Authority, now time.Time) *Identity {
+	t.Helper()
+	key := newKey(t)
+	return &Identity{
+		Certificate: issue(t, a, key, Name{Machine: "m1", Generation: 1, Roles: []Role{Datanode}}, now), Key: key, Roots: []*x509.Certificate{a.Root()},
+	}
+}
+
+func TestIdentityIsOneFile(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, cluster)
+	i := newIdentity(t, a, start)
+	path := filepath.Join(t.TempDir(), "etc", "identity.pem")
+	if _, err := LoadIdentity(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is none: %v", err)
+	}
+	if err := i.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := LoadIdentity(path)
+	if err != nil || !slices.Equal(got.Certificate, i.Certificate) || len(got.Roots) != 1 || !got.Roots[0].Equal(a.Root()) {
+		t.Fatalf("%+v %v", got, err)
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("%v %v", left, err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := strings.TrimSpace(string(text))
+	for n := 0; n < len(whole); n += 11 { // as a full disk, or a hand, may leave it
+		if _, err := parseIdentity([]byte(whole[:n])); err == nil {
+			t.Fatalf("the first %d of %d bytes are taken", n, len(whole))
+		}
+	}
+	other := newIdentity(t, a, start)
+	other.Certificate = i.Certificate
+	if err := other.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadIdentity(path); err == nil || !strings.Contains(err.Error(), "let the machine join again") {
+		t.Errorf("a key of another certificate: %v", err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadIdentity(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("others may read it: %v", err)
+	}
+	if err := i.Write(filepath.Join(path, "below-a-file")); err == nil {
+		t.Error("written below a file")
+	}
+}
+
+// TestCertificatesAreRenewedInTime runs two processes of one machine for a year in which the cluster is away now and then, and
+// rotates its authority.
+func TestCertificatesAreRenewedInTime(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		day := 24 * time.Hour
+		old, err := New(cluster, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		issuer, roots := old, []*x509.Certificate{old.Root()}
+		i := newIdentity(t, old, time.Now())
+		path := filepath.Join(dir, "identity.pem")
+		if err := i.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		renewals, away := 0, true
+		renew := func(_ context.Context, request []byte) ([]byte, []*x509.Certificate, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if away {
+				return nil, nil, errors.New("nobody answers")
+			}
+			renewals++
+			der, err := issuer.Issue(request, Name{Machine: "m1", Generation: 1, Roles: []Role{Datanode}}, nil, time.Now(), MachineLife)
+			return der, roots, err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []*Keeper
+		done := make(chan error)
+		for range 2 {
+			k, err := NewKeeper(KeeperConfig{Path: path, Renew: renew, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, k)
+			go func() { done <- k.Run(ctx) }()
+		}
+		begin := time.Now()
+		for time.Since(begin) < 365*day {
+			time.Sleep(day)
+			mu.Lock()
+			switch passed := time.Since(begin); {
+			case passed == 66*day:
+				away = false
+			case passed == 100*day: // both are trusted, and the next one issues
+				next, err := New(cluster, time.Now())
+				if err != nil {
+					t.Fatal(err)
+				}
+				issuer, roots = next, []*x509.Certificate{old.Root(), next.Root()}
+			case passed == 250*day: // the old one is gone
+				roots = roots[1:]
+			}
+			mu.Unlock()
+			for n, k := range all {
+				k.Member.mu.Lock()
+				_, err := k.Member.trust.Verify(k.Member.own.Leaf, time.Now())
+				k.Member.mu.Unlock()
+				if err != nil {
+					t.Fatalf("process %d after %v: %v", n, time.Since(begin), err)
+				}
+			}
+		}
+		if renewals < 5 || renewals > 7 {
+			t.Errorf("%d renewals of one machine in a year", renewals)
+		}
+		cancel()
+		for range all {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if i, err := LoadIdentity(path); err != nil || len(i.Roots) != 1 || i.Roots[0].Equal(old.Root()) {
+			t.Errorf("%v", err)
+		}
+	})
+}
