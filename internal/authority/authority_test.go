@@ -333,7 +333,7 @@ func TestAMachineJoinsByToken(t *testing.T) {
 	}
 	join := func(server *Member, token Token) (root *x509.Certificate, err error) {
 		_, _, _, err = meet(t, accept(t, server, Door{Strangers: true}), func(c net.Conn) (*Conn, error) {
-			conn, r, err := ConnectByToken(t.Context(), c, token, nil, at(start))
+			conn, r, err := (&Visitor{Authority: token.Authority, Now: at(start)}).Connect(t.Context(), c, Door{Roles: []Role{Namenode}}, nil)
 			root = r
 			if err == nil {
 				conn.Close()

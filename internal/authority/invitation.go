@@ -1,17 +1,13 @@
 package authority
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -90,42 +86,4 @@ func (i *Invitation) Admit(secret [16]byte, roles []Role, now time.Time) error {
 		}
 	}
 	return nil
-}
-
-// ConnectByToken connects a machine that has no certificate yet to a namenode of the cluster that the token is of, and returns
-// the authority that the token names. When it fails, c is closed.
-func ConnectByToken(ctx context.Context, c net.Conn, t Token, protocols []string, now func() time.Time) (*tls.Conn, *x509.Certificate, error) {
-	var root *x509.Certificate
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: protocols, Time: now,
-		// The authority's fingerprint is what is known of the other end; VerifyConnection looks at it.
-		InsecureSkipVerify: true,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			for _, shown := range s.PeerCertificates[1:] {
-				if FingerprintOf(shown) == t.Authority {
-					root = shown
-				}
-			}
-			if root == nil {
-				return fmt.Errorf("%w: the other end does not show the authority that the token names: either the address is of another cluster, or somebody stands in between", ErrForeign)
-			}
-			cluster, err := clusterOf(root)
-			if err != nil {
-				return err
-			}
-			n, err := (&Trust{Cluster: cluster, Roots: []*x509.Certificate{root}}).Verify(s.PeerCertificates[0], now())
-			if err == nil && !n.Has(Namenode) {
-				err = fmt.Errorf("%w: %s is no namenode", ErrRole, n)
-			}
-			return err
-		},
-	}
-	out := tls.Client(c, config)
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
-	defer cancel()
-	if err := out.HandshakeContext(ctx); err != nil {
-		c.Close()
-		return nil, nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
-	}
-	return out, root, nil
 }

@@ -162,8 +162,19 @@ type Door struct {
 	// Strangers may come without a certificate, or with one that is not good: clients, which show who they are in another way
 	// and are answered in the protocol that follows. There is no verdict then.
 	Strangers bool
+	// Guest says, before the verdict, whether an acceptor lets in who comes without a certificate and shows in another way who it
+	// is; nil: nobody comes without one. It ends with the connection's deadline.
+	Guest func(c *Conn) error
 	// Protocols are those of ALPN, such as h2.
 	Protocols []string
+}
+
+// allows says whether a peer has one of the roles.
+func (d *Door) allows(n *Name) error {
+	if len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles, n.Has) {
+		return fmt.Errorf("%w: %s is not %s", ErrRole, n, join(d.Roles))
+	}
+	return nil
 }
 
 // Between members the acceptor says its verdict first, since an alert of TLS tells nobody what to do:
@@ -176,7 +187,7 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	config := m.config(d.Protocols)
-	if config.ClientAuth = tls.RequireAnyClientCert; d.Strangers {
+	if config.ClientAuth = tls.RequireAnyClientCert; d.Strangers || d.Guest != nil {
 		config.ClientAuth = tls.RequestClientCert
 	}
 	t := tls.Server(c, config)
@@ -188,7 +199,12 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 	if d.Strangers {
 		out.refused, err = err, nil
 	} else {
-		err = errors.Join(err, within(ctx, t, func() error { return writeVerdict(t, err) }))
+		err = within(ctx, t, func() error {
+			if err == nil && out.peer == nil {
+				err = d.Guest(out)
+			}
+			return errors.Join(err, writeVerdict(t, err))
+		})
 	}
 	if err != nil {
 		out.Close()
@@ -234,8 +250,8 @@ func (m *Member) handshake(ctx context.Context, c *tls.Conn, d Door) (*Conn, err
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, err := m.trust.Verify(shown[0], m.now())
-	if err == nil && len(d.Roles) > 0 && !slices.ContainsFunc(d.Roles, n.Has) {
-		err = fmt.Errorf("%w: %s is not %s", ErrRole, n, join(d.Roles))
+	if err == nil {
+		err = d.allows(n)
 	}
 	if err == nil {
 		out.peer, out.leaf = n, shown[0]

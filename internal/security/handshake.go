@@ -4,9 +4,8 @@ import (
 	"container/list"
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,44 +14,47 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/gohops/hops/internal/authority"
 )
 
-// Both ends of a connection between servers, or between an application's master and a resource manager, prove that they
-// know a key before anything else is said, and neither shows it:
+// A connection between servers is TLS 1.3, on which both ends show a certificate of the cluster's authority. An application's
+// master has none. It makes sure of the other end's, and then proves the token of its container, which it does not show:
 //
-//	acceptor → dialer    "HOPS" | version 2 | nonce S [32]
-//	dialer → acceptor    length of the key's id | id | nonce C [32] | HMAC(key, "dialer" ends S C)
-//	acceptor → dialer    HMAC(key, "acceptor" ends S C)
+//	dialer → acceptor    length of the container's id | id | HMAC(token, "hops container" id K)
 //
-// The key without an id is the cluster's secret; others are tokens of containers, by the container's id. ends are the id
-// and the acceptor's address as each side sees it: what a stranger at one address passes on to a server at another one
-// does not fit.
+// K is keying material of the connection (RFC 9266): what a stranger passes on to another server does not fit there.
 const (
-	handshakeMagic = "HOPS\x02"
-	nonceBytes     = 32
-	maxKeyID       = 128
-	// proofTime is how long a peer may take to prove its key.
+	maxKeyID = 128
+	// proofTime is how long a peer may take to prove who it is.
 	proofTime = 5 * time.Second
 	// maxStrangers is how many connections of a listener may be without proof; one more, and the oldest is closed.
 	maxStrangers = 256
 )
 
-// Key is what a dialer proves.
+// Key is what a dialer proves, and to whom.
 type Key struct {
-	id  string
-	key []byte
+	member  *authority.Member // a server
+	visitor authority.Visitor // a container
+	id      string            // of the container
+	token   []byte
+	roles   []authority.Role
 }
 
-// Key is the cluster's secret as the key of a server.
-func (s Secret) Key() Key { return Key{key: s.key} }
+// ServerKey is the key of a server for connections to servers with one of the roles.
+func ServerKey(m *authority.Member, roles ...authority.Role) Key { return Key{member: m, roles: roles} }
 
-// TokenKey is the key of a container that has a token.
-func TokenKey(container, token string) Key { return Key{container, []byte(token)} }
+// TokenKey is the key of a container that has a token, for connections to servers with one of the roles.
+func TokenKey(trust *authority.Trust, container, token string, roles ...authority.Role) Key {
+	return Key{visitor: authority.Visitor{Trust: trust, Now: time.Now}, id: container, token: []byte(token), roles: roles}
+}
 
 // Principal is who has proved a key.
 type Principal struct {
 	// Container is the id of the container whose token was proved; empty: a server of the cluster.
 	Container string
+	// Server is the server; nil: a container.
+	Server *authority.Name
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -60,20 +62,17 @@ func (Principal) AuthType() string { return "hops" }
 
 // Keyring knows the keys that an acceptor takes.
 type Keyring struct {
-	Secret Secret
+	Member *authority.Member
+	// Roles of which a server that dials needs one; none: any server is let in.
+	Roles []authority.Role
 	// Token finds the token of a container; nil: only servers are let in.
 	Token func(container string) (token string, ok bool)
 }
 
-// find returns the key of an id. An unknown one has a key that nobody knows, so that it is refused like a wrong proof.
+// find returns the token of a container. An unknown one has a token that nobody knows, so that it is refused like a wrong proof.
 func (k Keyring) find(id string) []byte {
-	if id == "" && len(k.Secret.key) > 0 {
-		return k.Secret.key
-	}
-	if id != "" && k.Token != nil {
-		if token, ok := k.Token(id); ok && token != "" {
-			return []byte(token)
-		}
+	if token, ok := k.Token(id); ok && token != "" {
+		return []byte(token)
 	}
 	return NewSecret().key
 }
@@ -97,7 +96,7 @@ func (l *provingListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &provenConn{Conn: c}
+	p := &provenConn{Conn: c, listener: l}
 	var oldest *provenConn
 	l.mu.Lock()
 	if l.strangers.Len() >= maxStrangers {
@@ -109,13 +108,6 @@ func (l *provingListener) Accept() (net.Conn, error) {
 	if oldest != nil {
 		oldest.Conn.Close()
 	}
-	p.prove = func() error {
-		defer l.known(p)
-		var err error
-		p.who, err = l.keys.challenge(c)
-		return err
-	}
-	p.closed = func() { l.known(p) }
 	return p, nil
 }
 
@@ -135,35 +127,60 @@ func (k Key) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.prove(ctx, c); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("%s: %w", addr, err)
+	out, err := k.prove(ctx, c)
+	if err != nil {
+		return nil, err // nil, and no Conn that is nil
 	}
-	return c, nil
+	return out, nil
 }
 
-// prove runs the dialer's side, within the proof's time and ctx.
-func (k Key) prove(ctx context.Context, c net.Conn) error {
-	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	c.SetDeadline(time.Now().Add(proofTime))
-	if err := k.respond(c); err != nil {
+// prove runs the dialer's side, within the proof's time and ctx. When it fails, c is closed.
+func (k Key) prove(ctx context.Context, c net.Conn) (net.Conn, error) {
+	door := authority.Door{Roles: k.roles, Protocols: protocols}
+	if k.member != nil {
+		out, err := k.member.Connect(ctx, c, door)
+		if err != nil {
+			return nil, proofError(err)
+		}
+		return out, nil
+	}
+	out, _, err := k.visitor.Connect(ctx, c, door, func(c *tls.Conn) error {
+		proof, err := proofOf(c, k.id, k.token)
+		if err != nil {
+			return err
+		}
+		_, err = c.Write(append(append([]byte{byte(len(k.id))}, k.id...), proof...))
 		return err
+	})
+	if err != nil {
+		return nil, proofError(err)
 	}
-	if !stop() {
-		return ctx.Err()
+	return out, nil
+}
+
+// protocols of ALPN: gRPC wants to see its own.
+var protocols = []string{"h2"}
+
+// proofError marks errors that say that one of the two is not who it should be; others are of the network.
+func proofError(err error) error {
+	for _, e := range []error{
+		authority.ErrForeign, authority.ErrTime, authority.ErrRevoked, authority.ErrRole, authority.ErrRefused,
+	} {
+		if errors.Is(err, e) {
+			return fmt.Errorf("%w: %w", ErrProof, err)
+		}
 	}
-	return c.SetDeadline(time.Time{})
+	return err
 }
 
 // provenConn is an accepted connection that proves its key with its first read or write.
 type provenConn struct {
-	net.Conn
-	prove  func() error
-	closed func()
-	once   sync.Once
-	who    Principal
-	err    error
+	net.Conn // as it was accepted
+	listener *provingListener
+	once     sync.Once
+	secure   *authority.Conn
+	who      Principal
+	err      error
 
 	stranger *list.Element // under the listener's lock; nil once the connection is no stranger
 }
@@ -173,12 +190,8 @@ func (c *provenConn) NetConn() net.Conn { return c.Conn }
 
 func (c *provenConn) handshake() error {
 	c.once.Do(func() {
-		c.Conn.SetDeadline(time.Now().Add(proofTime))
-		if c.err = c.prove(); c.err != nil {
-			c.Conn.Close()
-			return
-		}
-		c.err = c.Conn.SetDeadline(time.Time{})
+		defer c.listener.known(c)
+		c.secure, c.who, c.err = c.listener.keys.challenge(c.Conn)
 	})
 	return c.err
 }
@@ -187,90 +200,88 @@ func (c *provenConn) Read(p []byte) (int, error) {
 	if err := c.handshake(); err != nil {
 		return 0, err
 	}
-	return c.Conn.Read(p)
+	return c.secure.Read(p)
 }
 
 func (c *provenConn) Write(p []byte) (int, error) {
 	if err := c.handshake(); err != nil {
 		return 0, err
 	}
-	return c.Conn.Write(p)
+	return c.secure.Write(p)
 }
 
 func (c *provenConn) Close() error {
-	c.closed()
-	return c.Conn.Close()
+	c.listener.known(c)
+	err := c.Conn.Close() // ends a handshake, too
+	if c.handshake() == nil {
+		c.secure.Close()
+	}
+	return err
 }
 
-// ErrProof: the peer does not know the key that a connection needs.
-var ErrProof = errors.New("the peer does not know this cluster's secret, or the container's token")
+// ErrProof: one end of a connection is not who the other one takes it for.
+var ErrProof = errors.New("not let in")
 
 // challenge runs the acceptor's side.
-func (k Keyring) challenge(c net.Conn) (Principal, error) {
-	hello := make([]byte, len(handshakeMagic)+nonceBytes)
-	copy(hello, handshakeMagic)
-	theirs := hello[len(handshakeMagic):]
-	rand.Read(theirs)
-	if _, err := c.Write(hello); err != nil {
-		return Principal{}, err
+func (k Keyring) challenge(c net.Conn) (*authority.Conn, Principal, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), proofTime)
+	defer cancel()
+	door := authority.Door{Roles: k.Roles, Protocols: protocols}
+	var who Principal
+	if k.Token != nil {
+		door.Guest = func(c *authority.Conn) (err error) {
+			who.Container, err = k.checkProof(c.Conn)
+			return err
+		}
 	}
-	answer := make([]byte, maxKeyID+nonceBytes+sha256.Size)
+	out, err := k.Member.Accept(ctx, c, door)
+	if err != nil {
+		return nil, Principal{}, proofError(err)
+	}
+	who.Server = out.Peer()
+	return out, who, nil
+}
+
+// errToken says nothing of which of the two is wrong.
+var errToken = fmt.Errorf("%w: the container or its token is not known", ErrProof)
+
+// checkProof is whose token the other end of a connection knows.
+func (k Keyring) checkProof(c *tls.Conn) (container string, err error) {
+	answer := make([]byte, maxKeyID+sha256.Size)
 	if _, err := io.ReadFull(c, answer[:1]); err != nil {
-		return Principal{}, err
+		return "", err
 	}
 	n := int(answer[0])
-	if n > maxKeyID {
-		return Principal{}, fmt.Errorf("the peer's key has an id of %d bytes, %d are allowed", n, maxKeyID)
+	if n == 0 || n > maxKeyID {
+		return "", fmt.Errorf("the peer's container has an id of %d bytes, want 1 to %d", n, maxKeyID)
 	}
-	answer = answer[:n+nonceBytes+sha256.Size]
+	answer = answer[:n+sha256.Size]
 	if _, err := io.ReadFull(c, answer); err != nil {
-		return Principal{}, err
+		return "", err
 	}
-	id, nonce, shown := string(answer[:n]), answer[n:n+nonceBytes], answer[n+nonceBytes:]
-	key, at := k.find(id), c.LocalAddr().String()
-	if !hmac.Equal(shown, proofOf(key, "dialer", id, at, theirs, nonce)) {
-		return Principal{}, ErrProof
+	id := string(answer[:n])
+	want, err := proofOf(c, id, k.find(id))
+	if err != nil {
+		return "", err
 	}
-	_, err := c.Write(proofOf(key, "acceptor", id, at, theirs, nonce))
-	return Principal{id}, err
+	if !hmac.Equal(answer[n:], want) {
+		return "", errToken
+	}
+	return id, nil
 }
 
-// respond runs the dialer's side.
-func (k Key) respond(c net.Conn) error {
-	hello := make([]byte, len(handshakeMagic)+nonceBytes)
-	if _, err := io.ReadFull(c, hello); err != nil {
-		return fmt.Errorf("%w (it does not begin as one that does: %w)", ErrProof, err)
+// proofOf shows knowledge of a container's token on one connection.
+func proofOf(c *tls.Conn, id string, token []byte) ([]byte, error) {
+	state := c.ConnectionState()
+	material, err := state.ExportKeyingMaterial("EXPORTER-hops-container", nil, sha256.Size)
+	if err != nil {
+		return nil, err
 	}
-	if string(hello[:len(handshakeMagic)]) != handshakeMagic {
-		return fmt.Errorf("%w: what listens there is something else, or of another version", ErrProof)
-	}
-	theirs := hello[len(handshakeMagic):]
-	nonce := make([]byte, nonceBytes)
-	rand.Read(nonce)
-	at := c.RemoteAddr().String()
-	b := append([]byte{byte(len(k.id))}, k.id...)
-	b = append(append(b, nonce...), proofOf(k.key, "dialer", k.id, at, theirs, nonce)...)
-	if _, err := c.Write(b); err != nil {
-		return err
-	}
-	shown := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(c, shown); err != nil {
-		return fmt.Errorf("%w (%w)", ErrProof, err)
-	}
-	if !hmac.Equal(shown, proofOf(k.key, "acceptor", k.id, at, theirs, nonce)) {
-		return ErrProof
-	}
-	return nil
-}
-
-// proofOf shows knowledge of a key for one side of one connection.
-func proofOf(key []byte, side, id, at string, theirs, nonce []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	for _, part := range [][]byte{[]byte("hops connection"), []byte(side), []byte(id), []byte(at), theirs, nonce} {
-		h.Write(binary.BigEndian.AppendUint16(nil, uint16(len(part))))
-		h.Write(part)
-	}
-	return h.Sum(nil)
+	h := hmac.New(sha256.New, token)
+	io.WriteString(h, "hops container")
+	io.WriteString(h, id)
+	h.Write(material)
+	return h.Sum(nil), nil
 }
 
 // Credentials are those of a gRPC client with this key.
@@ -284,7 +295,8 @@ func (k Keyring) Credentials() credentials.TransportCredentials { return provenC
 type provenCredentials struct{ key Key }
 
 func (p provenCredentials) ClientHandshake(ctx context.Context, _ string, c net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return c, Principal{}, p.key.prove(ctx, c)
+	out, err := p.key.prove(ctx, c)
+	return out, Principal{}, err
 }
 
 func (provenCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -299,7 +311,7 @@ func (provenCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.Auth
 }
 
 func (provenCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "hops"}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 func (p provenCredentials) Clone() credentials.TransportCredentials { return p }
