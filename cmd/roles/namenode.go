@@ -3,6 +3,7 @@ package roles
 import (
 	"path/filepath"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -22,7 +23,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		members = append(members, raftstore.Member{ID: n.ID, Address: n.Raft})
 		peers = append(peers, server.Peer{ID: n.ID, IPC: n.IPC, HTTP: n.HTTP})
 	}
-	host, parts, err := b.host(own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	host, parts, err := b.host(authority.Namenode, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +38,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	}
 	s, err := server.New(server.Config{
 		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
-		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Secret: b.Secret, Door: b.Door,
+		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door,
 		Properties: f.HadoopProperties(), Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience,
 		Peers: peers, Logger: b.Logger,
 	})

@@ -30,7 +30,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	s, err := server.New(server.Config{
 		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, GPUs: gpus, HTTP: l[0],
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
-		Secret:           b.Secret, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
+		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS: server.OverDFS(b.filesystem),
 		Cluster: server.Cluster{
 			FS: FSURI(f), Namenodes: ipc(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }),
@@ -69,7 +69,7 @@ func (b *Builder) neighbour() string {
 // serverFiles are the files of this machine's servers that containers must not see, and those that they must.
 func (b *Builder) serverFiles() (hidden, shown []string, err error) {
 	f := b.File
-	hidden = []string{f.Cluster.SecretFile}
+	hidden = []string{f.Cluster.SecretFile, f.Cluster.Identity, filepath.Join(filepath.Dir(f.Cluster.Identity), authorityFile)}
 	if f.Namenode != nil {
 		hidden = append(hidden, f.Namenode.Data)
 	}

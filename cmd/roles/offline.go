@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode/server"
@@ -47,7 +48,7 @@ func (b *Builder) offline(do func(*raftstore.Host, raftstore.GroupConfig) error)
 		return err
 	}
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: own.ID, Listener: l, Advertise: self.Raft, Dir: filepath.Join(own.Data, "raft"), Secret: b.Secret, Door: b.Door, Logger: b.Logger, Reserve: -1,
+		ID: own.ID, Listener: l, Advertise: self.Raft, Dir: filepath.Join(own.Data, "raft"), Credentials: b.Credentials, Role: authority.Namenode, Door: b.Door, Logger: b.Logger, Reserve: -1,
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())

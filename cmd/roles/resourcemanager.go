@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -28,7 +29,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, parts, err := b.host(own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	}
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
-		Secret: b.Secret, Door: b.Door, Queues: queues, NodeLease: own.Lease,
+		Credentials: b.Credentials, Door: b.Door, Queues: queues, NodeLease: own.Lease,
 		Minimum: rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum: rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
 		Logs:    server.DFSLogs(b.filesystem), Executable: b.Executable,

@@ -16,7 +16,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
@@ -38,9 +41,9 @@ type Builder struct {
 	Executable string
 	// Version is shown to users.
 	Version string
-	// Secret and Door are the process's.
-	Secret security.Secret
-	Door   *security.Door
+	// Credentials and Door are the process's.
+	Credentials security.Credentials
+	Door        *security.Door
 	// Timers of the Raft groups; zero: raftstore's defaults.
 	Timers raftstore.Timers
 	// Listen opens a listener for a configured address; nil: Listen.
@@ -65,12 +68,73 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		}
 		return nil, err
 	}
+	member, err := identity(file.Cluster.Identity, bootstrap)
+	if err != nil {
+		return nil, err
+	}
 	properties := file.HadoopProperties()
 	return &Builder{
-		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Secret: secret, Logger: logger,
+		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
 		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Logger: logger}),
 	}, nil
 }
+
+// identity is this machine's, of which create makes a new cluster's first one if there is none.
+func identity(path string, create bool) (*authority.Member, error) {
+	i, err := authority.LoadIdentity(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if !create {
+			return nil, fmt.Errorf("%w; start the first server of the cluster with --bootstrap", err)
+		}
+		i, err = found(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := i.Member(time.Now)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// found makes the authority of a new cluster, and the identity of this machine, which is the first one and may be everything.
+// Several servers may do so at the same time.
+func found(path string) (*authority.Identity, error) {
+	file := filepath.Join(filepath.Dir(path), authorityFile)
+	a, err := authority.New("CID-"+uuid.NewString(), time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Create(file); errors.Is(err, os.ErrExist) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if a, err = authority.Parse(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, err
+	}
+	i, err := a.Self(host, authority.Roles, []string{"localhost", "127.0.0.1", "::1"}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if err := i.Create(path); errors.Is(err, os.ErrExist) {
+		return authority.LoadIdentity(path)
+	} else if err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// authorityFile is beside the identity of the first machine.
+const authorityFile = "authority.pem"
 
 // Awaited is a part to be the last one, which is ready when every datanode and node manager that was made is of use: when those
 // that it serves know it. Nothing waits for that but who is told that the process is ready: a node manager, say, must speak
@@ -124,7 +188,7 @@ func (b *Builder) listeners(addrs ...string) ([]net.Listener, error) {
 }
 
 // host is the Raft host at an address; groups of the process at one address share it.
-func (b *Builder) host(id, addr, dir string, reserve int64) (*raftstore.Host, []program.Part, error) {
+func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64) (*raftstore.Host, []program.Part, error) {
 	if h := b.hosts[addr]; h != nil {
 		return h, nil, nil
 	}
@@ -132,7 +196,7 @@ func (b *Builder) host(id, addr, dir string, reserve int64) (*raftstore.Host, []
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Dir: dir, Secret: b.Secret, Door: b.Door, Logger: b.Logger, Reserve: reserve})
+	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve})
 	if err != nil {
 		l[0].Close()
 		return nil, nil, err

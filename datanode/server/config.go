@@ -36,9 +36,9 @@ type Config struct {
 	AdvertiseIP, AdvertiseHost string
 	// NamenodesGRPC and NamenodesIPC are all namenodes, host:port each, until SetNamenodes names others.
 	NamenodesGRPC, NamenodesIPC []string
-	// Secret is the cluster's; Door says who calls over IPC and HTTP.
-	Secret security.Secret
-	Door   *security.Door
+	// Credentials are the server's; Door says who calls over IPC and HTTP.
+	Credentials security.Credentials
+	Door        *security.Door
 	// Heartbeat is the time between beats; 0 is what each namenode asks for.
 	Heartbeat time.Duration
 	// FullReport is the time between full block reports; 0 is 6 h.

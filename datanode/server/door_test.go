@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -198,13 +199,13 @@ func (f *fakeNamespace) register(s *hrpc.Server) {
 // doorCluster is a datanode with a door, and the fake namespace behind it.
 func doorCluster(t *testing.T) (*Server, *fakeNamespace) {
 	t.Helper()
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
 	ns := &fakeNamespace{pool: "BP-lab", files: map[string]*fakeFile{}, holders: map[string]bool{}, users: map[string]bool{}}
 	addr := ns.serve(t)
 	d, _ := runDatanode(t, Config{
 		Volumes: []Volume{{Path: t.TempDir()}}, Reserve: -1, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
-		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{addr}, Secret: secret, Door: security.NewDoor(security.Config{}),
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{addr}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	waitReady(t, d)
@@ -443,11 +444,11 @@ func TestClientDatanodeProtocol(t *testing.T) {
 
 // Hadoop's clients call themselves by the block when they ask for its length, whoever runs them.
 func TestTheNameOfABlockIsNoUser(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
 	d, _ := runDatanode(t, Config{
 		Volumes: []Volume{{Path: t.TempDir()}}, Reserve: -1, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
-		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{"127.0.0.1:1"}, Secret: secret, Logger: slog.New(slog.DiscardHandler),
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{"127.0.0.1:1"}, Credentials: credentials, Logger: slog.New(slog.DiscardHandler),
 		Door: security.NewDoor(security.Config{Owner: func(security.ConnAddrs) (uint32, error) { return 4294000000, nil }}),
 	})
 	waitReady(t, d)

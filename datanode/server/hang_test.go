@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -37,15 +38,15 @@ func (s *stuckFS) Remove(name string) error {
 
 // What is on one disk is reported although another does not answer, and has not been given up.
 func TestAHungDiskHoldsUpNobodyElsesReport(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
 	dir := t.TempDir()
 	disk := &stuckFS{FS: vfs.OS, stuck: make(chan struct{}, 1), freed: make(chan struct{})}
 	disk.under = filepath.Join(dir, "a")
 	d, _ := runDatanode(t, Config{
 		Volumes: []Volume{{Path: filepath.Join(dir, "a")}, {Path: filepath.Join(dir, "b"), Type: "SSD"}}, Reserve: -1, FS: disk,
 		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t), DiskTimeout: time.Hour,
-		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Secret: secret, Door: security.NewDoor(security.Config{}),
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	var lost sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	datanodepb "github.com/gohops/hops/datanode/api/v1"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -324,9 +325,9 @@ func (r *replicasService) UpdateReplica(_ context.Context, m *datanodepb.UpdateR
 
 // peers are the connections to other datanodes' gRPC.
 type peers struct {
-	secret security.Secret
-	mu     sync.Mutex
-	conns  map[string]*grpc.ClientConn
+	credentials security.Credentials
+	mu          sync.Mutex
+	conns       map[string]*grpc.ClientConn
 }
 
 // maxPeers is how many connections are kept; recoveries are rare.
@@ -346,7 +347,7 @@ func (p *peers) get(d *pb.DatanodeID) (datanodepb.ReplicasClient, error) {
 			}
 		}
 		var err error
-		if conn, err = grpc.NewClient("passthrough:///"+addr, dialOptions(p.secret)...); err != nil {
+		if conn, err = grpc.NewClient("passthrough:///"+addr, dialOptions(p.credentials.Key(authority.Datanode))...); err != nil {
 			return nil, err
 		}
 		if p.conns == nil {

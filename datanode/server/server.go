@@ -19,6 +19,7 @@ import (
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/datanode/transfer"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/status"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -74,7 +75,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, started: time.Now(), ready: make(chan struct{}), listed: make(chan struct{}, 1), incarnation: rand.Uint64(),
 		recovers: newCrew("recover", recoverWorkers),
-		stranger: &security.Stranger{Secret: cfg.Secret, Logger: cfg.Logger},
+		stranger: &security.Stranger{Logger: cfg.Logger},
 	}
 	s.sessions.Store(&[]*session{}) // the store has news while it is opened
 	s.ipc.Store(&cfg.NamenodesIPC)
@@ -90,8 +91,8 @@ func New(cfg Config) (*Server, error) {
 	s.id = cfg.id(s.store.Identity().Datanode)
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
 	s.clients = newClients(s)
-	s.peers = peers{secret: cfg.Secret}
-	s.trust = newTrust(cfg.Secret, cfg.Door.Daemon(), s.askTrust)
+	s.peers = peers{credentials: cfg.Credentials}
+	s.trust = newTrust(cfg.Credentials.Secret, cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
 		Share:        func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
 		Store:        s.store,
@@ -187,7 +188,7 @@ func services(r *replicasService) []security.Service {
 
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.cfg.Door.ServeGRPC(ctx, s.cfg.GRPC, security.GRPC{
-		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Secret: s.cfg.Secret},
+		Doorway: security.Doorway{Name: "datanode gRPC", Servers: true}, Keys: security.Keyring{Member: s.cfg.Credentials.Member, Roles: []authority.Role{authority.Datanode}},
 		Services: services(&replicasService{store: s.store}),
 	})
 }

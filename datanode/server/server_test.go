@@ -21,6 +21,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -79,17 +80,17 @@ type fakeNamenode struct {
 	asked     int    // about its trust
 }
 
-func startNamenode(t testing.TB, secret security.Secret, cluster string) *fakeNamenode {
-	return startNamenodeOn(t, secret, cluster, listen(t))
+func startNamenode(t testing.TB, credentials security.Credentials, cluster string) *fakeNamenode {
+	return startNamenodeOn(t, credentials, cluster, listen(t))
 }
 
-func startNamenodeOn(t testing.TB, secret security.Secret, cluster string, l net.Listener) *fakeNamenode {
+func startNamenodeOn(t testing.TB, credentials security.Credentials, cluster string, l net.Listener) *fakeNamenode {
 	t.Helper()
 	n := &fakeNamenode{
 		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true, lastKey: 2,
 		replicas: map[string]map[int64]*pb.Replica{}, named: map[int64]bool{}, streams: map[string]chan *pb.Orders{},
 	}
-	keys := security.Keyring{Secret: secret}
+	keys := security.Keyring{Member: credentials.Member}
 	srv := grpc.NewServer(grpc.Creds(keys.Credentials()))
 	pb.RegisterDatanodesServer(srv, n)
 	done := make(chan struct{})
@@ -251,17 +252,17 @@ func (n *fakeNamenode) heard(d *Server, change string) bool {
 }
 
 // startDatanode runs a datanode until the test ends or the function returned is called.
-func startDatanode(t testing.TB, secret security.Secret, dir string, namenodes ...*fakeNamenode) (*Server, func() error) {
+func startDatanode(t testing.TB, credentials security.Credentials, dir string, namenodes ...*fakeNamenode) (*Server, func() error) {
 	t.Helper()
-	return runDatanode(t, configOf(t, secret, dir, namenodes...))
+	return runDatanode(t, configOf(t, credentials, dir, namenodes...))
 }
 
-func configOf(t testing.TB, secret security.Secret, dir string, namenodes ...*fakeNamenode) Config {
+func configOf(t testing.TB, credentials security.Credentials, dir string, namenodes ...*fakeNamenode) Config {
 	t.Helper()
 	cfg := Config{
 		Volumes: []Volume{{Path: filepath.Join(dir, "a")}, {Path: filepath.Join(dir, "b"), Type: "SSD"}}, Reserve: -1,
 		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
-		NamenodesIPC: []string{"127.0.0.1:1"}, Secret: secret, Door: security.NewDoor(security.Config{}),
+		NamenodesIPC: []string{"127.0.0.1:1"}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for _, n := range namenodes {
@@ -319,11 +320,11 @@ func putOpen(t testing.TB, d *Server, id, gen int64, data string) {
 }
 
 func TestRegistersWithEveryNamenodeAndReports(t *testing.T) {
-	secret := security.NewSecret()
-	a, b := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	a, b := startNamenode(t, credentials, "lab"), startNamenode(t, credentials, "lab")
 	b.leader = false
 	dir := t.TempDir()
-	d, stop := startDatanode(t, secret, dir, a, b)
+	d, stop := startDatanode(t, credentials, dir, a, b)
 	waitReady(t, d)
 	within(t, "both have a full report", func() bool {
 		a.mu.Lock()
@@ -341,7 +342,7 @@ func TestRegistersWithEveryNamenodeAndReports(t *testing.T) {
 	within(t, "the other hears it too", func() bool { return b.heard(d, "RECEIVED 7_1001") })
 	check(t, stop())
 
-	d, _ = startDatanode(t, secret, dir, a, b)
+	d, _ = startDatanode(t, credentials, dir, a, b)
 	waitReady(t, d)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -357,10 +358,10 @@ func TestRegistersWithEveryNamenodeAndReports(t *testing.T) {
 // A namenode that comes with a new list gets everything, and may lead; one that leaves the list is left alone; the one that
 // stays notices nothing.
 func TestDatanodeFollowsTheListOfNamenodes(t *testing.T) {
-	secret := security.NewSecret()
-	a, b, c := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	a, b, c := startNamenode(t, credentials, "lab"), startNamenode(t, credentials, "lab"), startNamenode(t, credentials, "lab")
 	b.leader, c.leader = false, false
-	d, _ := startDatanode(t, secret, t.TempDir(), a, b)
+	d, _ := startDatanode(t, credentials, t.TempDir(), a, b)
 	waitReady(t, d)
 	put(t, d, 7, 1001, "data")
 	registered := func(n *fakeNamenode) int {
@@ -394,7 +395,7 @@ func TestDatanodeFollowsTheListOfNamenodes(t *testing.T) {
 		t.Errorf("the one that stayed was registered with %d times", n)
 	}
 
-	other := startNamenode(t, secret, "another") // a mistake in a list must not end all datanodes of a cluster
+	other := startNamenode(t, credentials, "another") // a mistake in a list must not end all datanodes of a cluster
 	check(t, d.SetNamenodes([]string{a.addr, other.addr}, ipc))
 	within(t, "the mistake is told", func() bool {
 		h := d.health()
@@ -403,16 +404,16 @@ func TestDatanodeFollowsTheListOfNamenodes(t *testing.T) {
 }
 
 func TestNamenodeThatComesBackLearnsEverything(t *testing.T) {
-	secret := security.NewSecret()
+	credentials := securitytest.Credentials(t)
 	l := listen(t)
-	n := startNamenodeOn(t, secret, "lab", l)
-	d, _ := startDatanode(t, secret, t.TempDir(), n)
+	n := startNamenodeOn(t, credentials, "lab", l)
+	d, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, d)
 	n.stop()
 	put(t, d, 7, 1001, "data")
 	again, err := net.Listen("tcp", l.Addr().String())
 	check(t, err)
-	n = startNamenodeOn(t, secret, "lab", again)
+	n = startNamenodeOn(t, credentials, "lab", again)
 	within(t, "a full report with the new block", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -430,10 +431,10 @@ func TestNamenodeThatComesBackLearnsEverything(t *testing.T) {
 }
 
 func TestOrdersOfDeposedLeadersAreRefused(t *testing.T) {
-	secret := security.NewSecret()
-	old, now := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	old, now := startNamenode(t, credentials, "lab"), startNamenode(t, credentials, "lab")
 	now.leader = false
-	d, _ := startDatanode(t, secret, t.TempDir(), old, now)
+	d, _ := startDatanode(t, credentials, t.TempDir(), old, now)
 	waitReady(t, d)
 	b := put(t, d, 7, 1001, "data")
 	now.mu.Lock()
@@ -454,11 +455,11 @@ func TestOrdersOfDeposedLeadersAreRefused(t *testing.T) {
 }
 
 func TestReplicateOrder(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
-	a, _ := startDatanode(t, secret, t.TempDir(), n)
-	b, _ := startDatanode(t, secret, t.TempDir(), n)
-	c, _ := startDatanode(t, secret, t.TempDir(), n)
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	a, _ := startDatanode(t, credentials, t.TempDir(), n)
+	b, _ := startDatanode(t, credentials, t.TempDir(), n)
+	c, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, a, b, c)
 	blk := put(t, a, 7, 1001, strings.Repeat("data", 50_000))
 	n.order(a, &pb.Orders{Replicate: []*pb.Replicate{{Block: wireBlock(blk), Targets: []*pb.DatanodeID{b.id, c.id}}}})
@@ -471,13 +472,13 @@ func TestReplicateOrder(t *testing.T) {
 }
 
 func TestBlockRecoveryThroughThePrimary(t *testing.T) {
-	secret := security.NewSecret()
-	standby, n := startNamenode(t, secret, "lab"), startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	standby, n := startNamenode(t, credentials, "lab"), startNamenode(t, credentials, "lab")
 	standby.leader, standby.standby = false, true
 	var nodes []*Server
 	var ids []*pb.DatanodeID
 	for range 3 {
-		d, _ := startDatanode(t, secret, t.TempDir(), standby, n)
+		d, _ := startDatanode(t, credentials, t.TempDir(), standby, n)
 		nodes = append(nodes, d)
 		ids = append(ids, d.id)
 	}
@@ -571,15 +572,15 @@ func TestWhoTakesPartInARecovery(t *testing.T) {
 // A recovery does not settle on what those have who lost the end of their replicas, while others may come back with it. When
 // they have been waited for long enough it does.
 func TestRecoveryWaitsForWhoMayHaveMore(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
 	dir := t.TempDir()
-	d, stop := startDatanode(t, secret, dir, n)
+	d, stop := startDatanode(t, credentials, dir, n)
 	waitReady(t, d)
 	putOpen(t, d, 7, 1001, strings.Repeat("x", 1000))
 	putOpen(t, d, 8, 1001, strings.Repeat("x", 1000))
 	check(t, stop())
-	d, _ = startDatanode(t, secret, dir, n) // its replicas wait for recovery now
+	d, _ = startDatanode(t, credentials, dir, n) // its replicas wait for recovery now
 	waitReady(t, d)
 	putOpen(t, d, 9, 1001, strings.Repeat("x", 1000))
 	silent := &pb.DatanodeID{Uuid: "silent", Ip: "127.0.0.1", GrpcPort: 1}
@@ -614,12 +615,12 @@ func TestRecoveryWaitsForWhoMayHaveMore(t *testing.T) {
 }
 
 func TestOtherClusterEndsTheDatanode(t *testing.T) {
-	secret := security.NewSecret()
+	credentials := securitytest.Credentials(t)
 	dir := t.TempDir()
-	d, stop := startDatanode(t, secret, dir, startNamenode(t, secret, "lab"))
+	d, stop := startDatanode(t, credentials, dir, startNamenode(t, credentials, "lab"))
 	waitReady(t, d)
 	check(t, stop())
-	d, err := New(configOf(t, secret, dir, startNamenode(t, secret, "other"), startNamenode(t, secret, "third")))
+	d, err := New(configOf(t, credentials, dir, startNamenode(t, credentials, "other"), startNamenode(t, credentials, "third")))
 	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -630,13 +631,13 @@ func TestOtherClusterEndsTheDatanode(t *testing.T) {
 
 // One namenode that was made anew, as another cluster, does not end the datanodes of all.
 func TestOneNamenodeOfAnotherClusterEndsNothing(t *testing.T) {
-	secret := security.NewSecret()
+	credentials := securitytest.Credentials(t)
 	dir := t.TempDir()
-	good := startNamenode(t, secret, "lab")
-	d, stop := startDatanode(t, secret, dir, good)
+	good := startNamenode(t, credentials, "lab")
+	d, stop := startDatanode(t, credentials, dir, good)
 	waitReady(t, d)
 	check(t, stop())
-	d, stop = startDatanode(t, secret, dir, startNamenode(t, secret, "other"), good)
+	d, stop = startDatanode(t, credentials, dir, startNamenode(t, credentials, "other"), good)
 	within(t, "the refusal shows", func() bool {
 		return strings.Contains(d.health().Namenodes[0].Problem, "belongs to cluster lab, this is cluster other")
 	})
@@ -649,24 +650,24 @@ func TestOneNamenodeOfAnotherClusterEndsNothing(t *testing.T) {
 }
 
 func TestWrongSecretIsNotFatalButSaid(t *testing.T) {
-	n := startNamenode(t, security.NewSecret(), "lab")
-	d, _ := startDatanode(t, security.NewSecret(), t.TempDir(), n)
+	n := startNamenode(t, securitytest.Credentials(t), "lab")
+	d, _ := startDatanode(t, securitytest.Credentials(t), t.TempDir(), n)
 	within(t, "the problem shows", func() bool {
 		s := d.all()[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return strings.Contains(s.problem, "secret")
+		return strings.Contains(s.problem, "credentials")
 	})
 }
 
 func TestStartErrors(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
 	dir := t.TempDir()
 	cfg := func() Config {
 		return Config{
 			Volumes: []Volume{{Path: dir}}, Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
-			NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Secret: secret, Door: security.NewDoor(security.Config{}),
+			NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 			Logger: slog.New(slog.DiscardHandler),
 		}
 	}
@@ -699,9 +700,9 @@ func TestStartErrors(t *testing.T) {
 }
 
 func TestFailedVolumeIsReported(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
-	d, _ := startDatanode(t, secret, t.TempDir(), n)
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	d, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, d)
 	put(t, d, 1, 1, "x")
 	w, err := d.store.Create(metadata.Block{ID: 2, Generation: 1}, datanode.CreateOptions{Type: datanode.SSD})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -66,7 +67,7 @@ type session struct {
 }
 
 func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(s.cfg.Secret)...)
+	conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(s.cfg.Credentials.Key(authority.Namenode))...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +81,9 @@ func newSession(s *Server, addr string, incarnation uint64) (*session, error) {
 }
 
 // dialOptions are those of all connections: a peer that comes back is found within seconds.
-func dialOptions(secret security.Secret) []grpc.DialOption {
+func dialOptions(key security.Key) []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(secret.Key().Credentials()),
+		grpc.WithTransportCredentials(key.Credentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(32 << 20)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: minBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/datanode"
-	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -14,7 +14,7 @@ import (
 // A replica that was received before anybody heard that it was being received is announced once; the order of a block's
 // other changes stays. Only what a leader has to know is urgent.
 func TestChangesOfAReplicaAreToldOnceAndInOrder(t *testing.T) {
-	n, err := newSession(&Server{cfg: Config{Secret: security.NewSecret()}}, "127.0.0.1:1", 1)
+	n, err := newSession(&Server{cfg: Config{Credentials: securitytest.Credentials(t)}}, "127.0.0.1:1", 1)
 	check(t, err)
 	defer n.conn.Close()
 	change := func(kind datanode.ChangeKind, id int, volume string) {

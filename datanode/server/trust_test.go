@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -17,12 +18,12 @@ import (
 const testPool = "BP-lab"
 
 // tokenOfKey is what a namenode signs whose newest key is id + 1.
-func tokenOfKey(secret security.Secret, id int32, expires time.Time) security.Token {
+func tokenOfKey(credentials security.Credentials, id int32, expires time.Time) security.Token {
 	var keys []metadata.BlockKey
 	for i := id; i <= id+1; i++ {
 		keys = append(keys, metadata.BlockKey{ID: i, Seed: metadata.KeySeed(strings.Repeat("0", 32-len(strconv.Itoa(int(i)))) + strconv.Itoa(int(i)))})
 	}
-	return secret.BlockKeys(keys).Sign(security.BlockGrant{User: "ann", Pool: testPool, Block: 7, Modes: security.ReadBlock}, expires)
+	return credentials.BlockKeys(keys).Sign(security.BlockGrant{User: "ann", Pool: testPool, Block: 7, Modes: security.ReadBlock}, expires)
 }
 
 func (s *Server) transferAddr() string {
@@ -32,21 +33,21 @@ func (s *Server) transferAddr() string {
 // A token of a key that the datanode was not told of yet is good: it asks. One that nobody knows is refused, and many of
 // them do not make the datanode ask all the time.
 func TestUnknownKeysAreAskedFor(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
-	d, _ := startDatanode(t, secret, t.TempDir(), n)
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	d, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, d)
 	good := func(tok security.Token) error {
 		return d.trust.Check(t.Context(), tok, testPool, 7, security.ReadBlock)
 	}
-	check(t, good(tokenOfKey(secret, 1, time.Now().Add(time.Minute))))
+	check(t, good(tokenOfKey(credentials, 1, time.Now().Add(time.Minute))))
 	n.mu.Lock()
 	n.silent, n.lastKey = true, 5 // it does not tell by itself
 	n.mu.Unlock()
-	check(t, good(tokenOfKey(secret, 4, time.Now().Add(time.Minute))))
-	check(t, good(tokenOfKey(secret, 3, time.Now().Add(time.Minute)))) // one that was rolled meanwhile
+	check(t, good(tokenOfKey(credentials, 4, time.Now().Add(time.Minute))))
+	check(t, good(tokenOfKey(credentials, 3, time.Now().Add(time.Minute)))) // one that was rolled meanwhile
 
-	if err := good(tokenOfKey(secret, 1, time.Now().Add(time.Minute))); !errors.Is(err, security.ErrBlockToken) {
+	if err := good(tokenOfKey(credentials, 1, time.Now().Add(time.Minute))); !errors.Is(err, security.ErrBlockToken) {
 		t.Errorf("a key that is gone: %v", err)
 	}
 	n.mu.Lock()
@@ -55,7 +56,7 @@ func TestUnknownKeysAreAskedFor(t *testing.T) {
 	const many = 200
 	errs := make(chan error, many)
 	for range many {
-		go func() { errs <- good(tokenOfKey(secret, 900, time.Now().Add(time.Minute))) }()
+		go func() { errs <- good(tokenOfKey(credentials, 900, time.Now().Add(time.Minute))) }()
 	}
 	for range many {
 		if err := <-errs; !errors.Is(err, security.ErrBlockKey) {
@@ -71,11 +72,11 @@ func TestUnknownKeysAreAskedFor(t *testing.T) {
 
 // A datanode that has just registered is known by the time it is needed; a stranger is never.
 func TestDatanodesOfTheClusterAreKnown(t *testing.T) {
-	secret := security.NewSecret()
-	n := startNamenode(t, secret, "lab")
-	a, _ := startDatanode(t, secret, t.TempDir(), n)
+	credentials := securitytest.Credentials(t)
+	n := startNamenode(t, credentials, "lab")
+	a, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, a)
-	b, _ := startDatanode(t, secret, t.TempDir(), n)
+	b, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, b)
 	check(t, a.trust.Datanode(t.Context(), b.transferAddr())) // by asking, or because it was told
 	within(t, "the change is told", func() bool { return a.trust.isPeer(b.transferAddr()) && b.trust.isPeer(a.transferAddr()) })

@@ -11,8 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 )
 
 // Identity is what a machine keeps of itself, in one file, so that no half of it is ever without the other: its certificate,
@@ -101,15 +104,45 @@ func (i *Identity) Trust() (*Trust, error) {
 }
 
 // Write replaces the file of an identity, wholly or not at all, and returns when that is on the disk.
-func (i *Identity) Write(path string) (err error) {
-	key, err := x509.MarshalPKCS8PrivateKey(i.Key)
+func (i *Identity) Write(path string) error {
+	text, err := i.marshal()
 	if err != nil {
 		return err
 	}
+	return writeFile(path, text, os.Rename)
+}
+
+// Create makes the file of an identity. fs.ErrExist: there is one.
+func (i *Identity) Create(path string) error {
+	text, err := i.marshal()
+	if err != nil {
+		return err
+	}
+	return writeFile(path, text, os.Link)
+}
+
+func (i *Identity) marshal() ([]byte, error) {
+	key, err := x509.MarshalPKCS8PrivateKey(i.Key)
+	if err != nil {
+		return nil, err
+	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate})
 	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
-	text = append(text, MarshalRoots(i.Roots)...)
+	return append(text, MarshalRoots(i.Roots)...), nil
+}
 
+// Create keeps the authority with its key in a new file of mode 0600. fs.ErrExist: there is one.
+func (a *Authority) Create(path string) error {
+	text, err := a.Marshal()
+	if err != nil {
+		return err
+	}
+	return writeFile(path, text, os.Link)
+}
+
+// writeFile writes a file of mode 0600 beside path, makes it durable and gives it its name by place: os.Rename, or os.Link where
+// there must be none.
+func writeFile(path string, text []byte, place func(old, path string) error) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -118,25 +151,49 @@ func (i *Identity) Write(path string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
 	_, err = f.Write(text)
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = place(f.Name(), path)
 	}
-	if err = os.Rename(f.Name(), path); err != nil {
+	if gone := os.Remove(f.Name()); err == nil && gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+		err = gone
+	}
+	if err != nil {
 		return err
 	}
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil //nolint:nilerr // the file is there; only whether it outlives a power cut is not known
+		return err
 	}
-	syncErr := d.Sync()
-	return errors.Join(syncErr, d.Close())
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// Self is the identity of the machine on which the authority itself is: its first generation.
+func (a *Authority) Self(machine string, roles []Role, addresses []string, now time.Time) (*Identity, error) {
+	key, err := NewKey()
+	if err != nil {
+		return nil, err
+	}
+	request, err := Request(key)
+	if err != nil {
+		return nil, err
+	}
+	roles = slices.Sorted(slices.Values(roles))
+	der, err := a.Issue(request, Name{Machine: machine, Generation: 1, Roles: roles}, addresses, now, MachineLife)
+	if err != nil {
+		return nil, err
+	}
+	return &Identity{Certificate: der, Key: key, Roots: []*x509.Certificate{a.root}}, nil
+}
+
+// Member is the machine as others meet it.
+func (i *Identity) Member(now func() time.Time) (*Member, error) {
+	trust, err := i.Trust()
+	if err != nil {
+		return nil, err
+	}
+	return NewMember(Config{Key: i.Key, Certificate: i.Certificate, Trust: trust, Now: now})
 }

@@ -39,11 +39,7 @@ func NewKeeper(c KeeperConfig) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	trust, err := i.Trust()
-	if err != nil {
-		return nil, err
-	}
-	m, err := NewMember(Config{Key: i.Key, Certificate: i.Certificate, Trust: trust, Now: c.Now})
+	m, err := i.Member(c.Now)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Path, err)
 	}

@@ -83,6 +83,13 @@ func (m *Member) Renewed(der []byte) error {
 	return nil
 }
 
+// Roots are the authorities that it trusts.
+func (m *Member) Roots() []*x509.Certificate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.trust.Roots
+}
+
 // RenewAt is when the certificate should be replaced: after two thirds of its life.
 func (m *Member) RenewAt() time.Time {
 	m.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -70,6 +71,19 @@ func ParseRoots(text []byte) ([]*x509.Certificate, error) {
 		return nil, errors.New("the authorities' certificates are cut off, or something else stands behind them")
 	}
 	return out, nil
+}
+
+// TrustFile reads what a container is told of its cluster: the authorities' certificates.
+func TrustFile(path string) (*Trust, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	roots, err := ParseRoots(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return (&Identity{Roots: roots}).Trust()
 }
 
 // Verify says who a certificate speaks of: one of the cluster's authorities signed it, it is valid now, and its machine was not

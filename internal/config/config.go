@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,9 @@ type Cluster struct {
 	Name string `yaml:"name"`
 	// SecretFile is shared by all servers, mode 0600; the first server started with --bootstrap makes it.
 	SecretFile string `yaml:"secret_file"`
+	// Identity is this machine's certificate and key, mode 0600, which all of its servers show; default: identity.pem beside the
+	// secret.
+	Identity string `yaml:"identity"`
 	// Conf, when set, is a directory into which a starting namenode writes core-site.xml, hdfs-site.xml and yarn-site.xml.
 	Conf string `yaml:"conf"`
 }
@@ -223,6 +227,7 @@ func (f *File) Validate() error {
 	}
 	need("cluster.name", f.Cluster.Name)
 	need("cluster.secret_file", f.Cluster.SecretFile)
+	f.Cluster.Identity = cmp.Or(f.Cluster.Identity, filepath.Join(filepath.Dir(f.Cluster.SecretFile), "identity.pem"))
 	ids := map[string]bool{}
 	for i, n := range f.Namenodes {
 		where := fmt.Sprintf("namenodes[%d]", i)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/internal/authority"
 )
 
 // The kernel's answer names a user only when it is one, of a socket that somebody has.
@@ -37,19 +39,15 @@ func FuzzDiag(f *testing.F) {
 
 // Whoever knows no key gets past neither end of a handshake, whatever it sends, and holds nobody up when it stops.
 func FuzzHandshake(f *testing.F) {
-	secret := NewSecret()
-	keys := Keyring{Secret: secret, Token: func(id string) (string, bool) { return "sesame", id == "container_1" }}
-	nonce := make([]byte, nonceBytes)
+	server := joined(f, founded(f), authority.Namenode)
+	keys := Keyring{Member: server.Member, Token: func(id string) (string, bool) { return "sesame", id == "container_1" }}
 	f.Add([]byte{})
-	f.Add(make([]byte, 1+nonceBytes+32))
-	f.Add(append([]byte("\x0bcontainer_1"), make([]byte, nonceBytes+32)...))
+	f.Add([]byte("\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03"))
 	f.Add(bytes.Repeat([]byte{0xff}, 300))
-	f.Add(append([]byte(handshakeMagic), make([]byte, nonceBytes+32)...))
-	f.Add(append(append([]byte{0}, nonce...), proofOf(secret.key, "dialer", "", "pipe", nonce, nonce)...)) // of another nonce
 	f.Fuzz(func(t *testing.T, hostile []byte) {
 		for side, handshake := range map[string]func(net.Conn) error{
-			"acceptor": func(c net.Conn) error { _, err := keys.challenge(c); return err },
-			"dialer":   secret.Key().respond,
+			"acceptor": func(c net.Conn) error { _, _, err := keys.challenge(c); return err },
+			"dialer":   func(c net.Conn) error { _, err := server.Key().prove(t.Context(), c); return err },
 		} {
 			ours, theirs := net.Pipe()
 			done := make(chan struct{})

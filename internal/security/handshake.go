@@ -41,8 +41,14 @@ type Key struct {
 	roles   []authority.Role
 }
 
-// ServerKey is the key of a server for connections to servers with one of the roles.
-func ServerKey(m *authority.Member, roles ...authority.Role) Key { return Key{member: m, roles: roles} }
+// Credentials are what a server proves who it is with: its machine's identity, and what all servers that sign something share.
+type Credentials struct {
+	Secret
+	Member *authority.Member
+}
+
+// Key is for connections to servers with one of the roles.
+func (c Credentials) Key(roles ...authority.Role) Key { return Key{member: c.Member, roles: roles} }
 
 // TokenKey is the key of a container that has a token, for connections to servers with one of the roles.
 func TokenKey(trust *authority.Trust, container, token string, roles ...authority.Role) Key {

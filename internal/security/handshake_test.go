@@ -3,6 +3,7 @@ package security
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/gohops/hops/internal/authority"
 )
 
 // echo serves what connections send back to them, at an address that is returned.
@@ -37,10 +40,45 @@ func echo(t *testing.T, keys Keyring) string {
 	return raw.Addr().String()
 }
 
+// joined is a server of a cluster, with the roles.
+func joined(t testing.TB, a *authority.Authority, roles ...authority.Role) Credentials {
+	t.Helper()
+	i, err := a.Self("m1", roles, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := i.Member(time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Credentials{Secret: NewSecret(), Member: m}
+}
+
+func founded(t testing.TB) *authority.Authority {
+	t.Helper()
+	a, err := authority.New("CID-test", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func trustOf(a *authority.Authority) *authority.Trust {
+	return &authority.Trust{Cluster: a.Cluster(), Roots: []*x509.Certificate{a.Root()}}
+}
+
 func TestKeysGuardConnections(t *testing.T) {
-	secret := NewSecret()
-	addr := echo(t, Keyring{Secret: secret, Token: func(id string) (string, bool) { return "sesame", id == "container_1" }})
-	for name, key := range map[string]Key{"secret": secret.Key(), "token": TokenKey("container_1", "sesame")} {
+	a := founded(t)
+	rm, nm, dn := joined(t, a, authority.ResourceManager), joined(t, a, authority.NodeManager), joined(t, a, authority.Datanode)
+	other := founded(t)
+	trust := trustOf(a)
+	addr := echo(t, Keyring{
+		Member: rm.Member, Roles: []authority.Role{authority.NodeManager},
+		Token: func(id string) (string, bool) { return "sesame", id == "container_1" },
+	})
+	for name, key := range map[string]Key{
+		"server": nm.Key(authority.ResourceManager), "token": TokenKey(trust, "container_1", "sesame", authority.ResourceManager),
+	} {
 		c, err := key.Dial(t.Context(), "tcp", addr)
 		if err != nil {
 			t.Fatal(name, err)
@@ -53,71 +91,87 @@ func TestKeysGuardConnections(t *testing.T) {
 		}
 	}
 	for name, key := range map[string]Key{
-		"another secret": NewSecret().Key(), "no secret": {}, "another token": TokenKey("container_1", "sesam"),
-		"another container": TokenKey("container_2", "sesame"), "an empty token": TokenKey("container_2", ""),
-		"the token as the secret": {key: []byte("sesame")}, "the secret as a token": {"container_1", secret.key},
+		"another cluster":                       joined(t, other, authority.NodeManager).Key(),
+		"another role":                          dn.Key(authority.ResourceManager),
+		"not whom it looks for":                 nm.Key(authority.Namenode),
+		"another token":                         TokenKey(trust, "container_1", "sesam"),
+		"another container":                     TokenKey(trust, "container_2", "sesame"),
+		"an empty token":                        TokenKey(trust, "container_2", ""),
+		"a container of another cluster":        TokenKey(trustOf(other), "container_1", "sesame"),
+		"a container that looks for a namenode": TokenKey(trust, "container_1", "sesame", authority.Namenode),
 	} {
 		if c, err := key.Dial(t.Context(), "tcp", addr); !errors.Is(err, ErrProof) {
 			t.Errorf("%s: %v, %v", name, c, err)
 		}
 	}
-	if _, err := secret.Key().Dial(t.Context(), "tcp", echo(t, Keyring{})); err == nil {
-		t.Error("a server without a secret let somebody in")
+	if _, err := TokenKey(trust, "container_1", "sesame").Dial(t.Context(), "tcp", echo(t, Keyring{Member: rm.Member})); err == nil {
+		t.Error("a container is let in where servers alone are")
 	}
 }
 
 // What a stranger who has taken the port of a server passes on to another server does not fit there: neither side
 // believes the other one, and the stranger learns nothing that could be used later.
 func TestAHandshakeCannotBeRelayed(t *testing.T) {
-	secret := NewSecret()
-	real := echo(t, Keyring{Secret: secret})
+	a := founded(t)
+	rm := joined(t, a, authority.ResourceManager)
+	real := echo(t, Keyring{Member: rm.Member, Token: func(string) (string, bool) { return "sesame", true }})
 	squatter, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer squatter.Close()
-	var seen bytes.Buffer
-	done := make(chan struct{})
+	// It ends the dialer's TLS with a certificate of its own, and proves what it hears to the real server.
+	seen := make(chan []byte, 1)
 	go func() {
-		defer close(done)
-		victim, err := squatter.Accept()
+		defer close(seen)
+		raw, err := squatter.Accept()
 		if err != nil {
 			return
 		}
-		defer victim.Close()
-		server, err := net.Dial("tcp", real)
+		defer raw.Close()
+		stranger := joined(t, founded(t), authority.ResourceManager)
+		c, err := stranger.Member.Accept(t.Context(), raw, authority.Door{Strangers: true})
 		if err != nil {
 			return
 		}
-		defer server.Close()
-		go func() { defer victim.Close(); io.Copy(victim, server) }()
-		io.Copy(io.MultiWriter(server, &seen), victim)
+		b := make([]byte, 64)
+		n, _ := c.Read(b)
+		seen <- b[:n]
 	}()
-	if c, err := secret.Key().Dial(t.Context(), "tcp", squatter.Addr().String()); err == nil {
+	if c, err := TokenKey(trustOf(a), "container_1", "sesame").Dial(t.Context(), "tcp", squatter.Addr().String()); err == nil {
 		c.Close()
 		t.Fatal("a dialer believed a stranger who relays")
 	}
-	<-done
-	if bytes.Contains(seen.Bytes(), secret.key) {
-		t.Fatal("the secret was shown")
+	squatter.Close()
+	if b := <-seen; len(b) > 0 {
+		t.Errorf("the stranger was told %d bytes", len(b))
 	}
-	// Played again, it is worth nothing: the nonce is another one.
-	c, err := net.Dial("tcp", real)
-	if err != nil {
-		t.Fatal(err)
+	// A proof of one connection is worth nothing on another one.
+	proof := func() (out []byte) {
+		v := authority.Visitor{Trust: trustOf(a), Now: time.Now}
+		raw, err := net.Dial("tcp", real)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _, err := v.Connect(t.Context(), raw, authority.Door{Protocols: protocols}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if out, err = proofOf(c, "container_1", []byte("sesame")); err != nil {
+			t.Fatal(err)
+		}
+		return out
 	}
-	defer c.Close()
-	c.Write(append(seen.Bytes(), "hello"...))
-	c.SetReadDeadline(time.Now().Add(time.Minute))
-	if b, _ := io.ReadAll(c); len(b) > len(handshakeMagic)+nonceBytes {
-		t.Fatalf("a replayed proof was answered: %d bytes", len(b))
+	if bytes.Equal(proof(), proof()) {
+		t.Error("two connections have the same proof")
 	}
 }
 
 func TestTheNewestStrangerIsHeard(t *testing.T) {
-	secret := NewSecret()
-	addr := echo(t, Keyring{Secret: secret})
-	known, err := secret.Key().Dial(t.Context(), "tcp", addr)
+	server := joined(t, founded(t), authority.Namenode)
+	addr := echo(t, Keyring{Member: server.Member})
+	known, err := server.Key().Dial(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +183,7 @@ func TestTheNewestStrangerIsHeard(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	c, err := secret.Key().Dial(t.Context(), "tcp", addr)
+	c, err := server.Key().Dial(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatalf("behind %d strangers: %v", 2*maxStrangers, err)
 	}
@@ -149,7 +203,7 @@ func TestADialerWaitsNoLongerThanItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancelled := time.AfterFunc(20*time.Millisecond, cancel)
 	defer cancelled.Stop()
-	if _, err := NewSecret().Key().Dial(ctx, "tcp", silent.Addr().String()); err == nil {
+	if _, err := joined(t, founded(t), authority.Namenode).Key().Dial(ctx, "tcp", silent.Addr().String()); err == nil {
 		t.Fatal("nobody has answered")
 	}
 	if ctx.Err() == nil {
@@ -193,11 +247,12 @@ func call(t *testing.T, addr, service string, creds grpc.DialOption) error {
 }
 
 func TestGRPCAsksWhoCalls(t *testing.T) {
-	secret := NewSecret()
-	keys := Keyring{Secret: secret, Token: func(id string) (string, bool) { return "sesame", id == "container_1" }}
+	a := founded(t)
+	cluster := joined(t, a, authority.Namenode)
+	keys := Keyring{Member: cluster.Member, Token: func(id string) (string, bool) { return "sesame", id == "container_1" }}
 	addr, _ := serveGRPC(t, keys, map[string]Right{"test.Servers": ServersOnly, "test.Containers": ContainersOnly})
-	server := grpc.WithTransportCredentials(secret.Key().Credentials())
-	container := grpc.WithTransportCredentials(TokenKey("container_1", "sesame").Credentials())
+	server := grpc.WithTransportCredentials(cluster.Key().Credentials())
+	container := grpc.WithTransportCredentials(TokenKey(trustOf(a), "container_1", "sesame").Credentials())
 	for _, c := range []struct {
 		who     string
 		creds   grpc.DialOption
@@ -209,8 +264,8 @@ func TestGRPCAsksWhoCalls(t *testing.T) {
 		{"a container", container, "test.Containers", codes.OK},
 		{"a container", container, "test.Servers", codes.PermissionDenied},
 		{"a server", server, "test.Unknown", codes.Unimplemented},
-		{"another cluster", grpc.WithTransportCredentials(NewSecret().Key().Credentials()), "test.Servers", codes.Unavailable},
-		{"another container", grpc.WithTransportCredentials(TokenKey("container_2", "sesame").Credentials()), "test.Containers", codes.Unavailable},
+		{"another cluster", grpc.WithTransportCredentials(joined(t, founded(t), authority.Namenode).Key().Credentials()), "test.Servers", codes.Unavailable},
+		{"another container", grpc.WithTransportCredentials(TokenKey(trustOf(a), "container_2", "sesame").Credentials()), "test.Containers", codes.Unavailable},
 	} {
 		if err := call(t, addr, c.service, c.creds); status.Code(err) != c.code {
 			t.Errorf("%s calls %s: %v, want %v", c.who, c.service, err, c.code)
@@ -219,7 +274,7 @@ func TestGRPCAsksWhoCalls(t *testing.T) {
 }
 
 func TestAServiceWithoutARightIsNotServed(t *testing.T) {
-	_, failed := serveGRPC(t, Keyring{Secret: NewSecret()}, map[string]Right{"test.Containers": Superuser})
+	_, failed := serveGRPC(t, Keyring{Member: joined(t, founded(t), authority.Namenode).Member}, map[string]Right{"test.Containers": Superuser})
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "has no right") {
 		t.Fatalf("served: %v", err)
 	}

@@ -6,14 +6,13 @@ import (
 	"sync"
 )
 
-// sureStranger is after how many refusals in a row a server says that its secret is wrong: a peer that ends in the middle of a
+// sureStranger is after how many refusals in a row a server says that it is not let in: a peer that ends in the middle of a
 // handshake looks like one that refuses.
 const sureStranger = 3
 
-// Stranger watches the calls of a server to those that it needs, and says once, as an error, that they do not know its
-// secret. It is safe for concurrent use.
+// Stranger watches the calls of a server to those that it needs, and says once, as an error, that they do not let it in, or it
+// not them. It is safe for concurrent use.
 type Stranger struct {
-	Secret Secret
 	Logger *slog.Logger
 
 	mu       sync.Mutex
@@ -29,8 +28,7 @@ func (s *Stranger) Tried(peer string, err error) {
 		s.refusals = 0
 	case strings.Contains(err.Error(), ErrProof.Error()): // gRPC keeps no more than the text
 		if s.refusals++; s.refusals == sureStranger {
-			s.Logger.Error("this server's secret is not that of the cluster, nobody speaks to it: copy the file from a server that works, then restart this one",
-				"secret_file", s.Secret.File(), "peer", peer)
+			s.Logger.Error("this server is not one of the cluster's: nobody speaks to it", "peer", peer, "error", err)
 		}
 	}
 }

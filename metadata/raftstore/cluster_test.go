@@ -13,7 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 )
 
 func TestMain(m *testing.M) {
@@ -34,8 +36,8 @@ const patience = time.Minute
 
 // cluster is a number of hosts on loopback with real disks, and groups on them.
 type cluster struct {
-	t      testing.TB
-	secret security.Secret
+	t           testing.TB
+	credentials security.Credentials
 	// configure may change a host's configuration before it is made.
 	configure func(*HostConfig)
 	// prepare may change a host before it runs.
@@ -61,7 +63,7 @@ type node struct {
 
 // newCluster reserves addresses for n members; start starts them.
 func newCluster(t testing.TB, n int) *cluster {
-	c := &cluster{t: t, secret: security.NewSecret(), nodes: make(map[string]*node)}
+	c := &cluster{t: t, credentials: securitytest.Credentials(t), nodes: make(map[string]*node)}
 	t.Cleanup(func() { c.ports.Close() })
 	for i := range n {
 		c.add(fmt.Sprintf("m%d", i+1), true)
@@ -98,7 +100,7 @@ func (c *cluster) host(id string) *node {
 		c.t.Fatal(err)
 	}
 	cfg := HostConfig{
-		ID: id, Listener: l, Dir: nd.dir, Door: security.NewDoor(security.Config{}), Secret: c.secret, Reserve: -1,
+		ID: id, Listener: l, Dir: nd.dir, Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.Namenode, Reserve: -1,
 		Logger: slog.New(slog.DiscardHandler),
 		OnFatal: func(err error) {
 			nd.mu.Lock()

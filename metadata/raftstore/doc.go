@@ -2,7 +2,7 @@
 // process's member of one of them: it proposes commands in batches, serves linearizable reads, keeps log and snapshots,
 // and stops the process rather than trust a disk that failed.
 //
-//	host, err := raftstore.NewHost(raftstore.HostConfig{ID: "nn1", Listener: l, Dir: dir, Secret: secret, Door: door})
+//	host, err := raftstore.NewHost(raftstore.HostConfig{ID: "nn1", Listener: l, Dir: dir, Credentials: credentials, Role: authority.Namenode, Door: door})
 //	go host.Run(ctx)
 //	group, err := host.Open(raftstore.GroupConfig{Name: "namespace", Members: members, Bootstrap: first}, machine)
 //	result, err := group.Propose(ctx, command)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
@@ -27,10 +28,11 @@ type HostConfig struct {
 	Advertise string
 	// Dir holds a directory per group. It is made if missing.
 	Dir string
-	// Secret is the cluster's; every connection proves it in both directions. Door keeps other users away.
-	Secret security.Secret
-	Door   *security.Door
-	Logger *slog.Logger
+	// Credentials are the server's, and Role is that of all members: both ends of a connection show it. Door keeps other users away.
+	Credentials security.Credentials
+	Role        authority.Role
+	Door        *security.Door
+	Logger      *slog.Logger
 	// Reserve is how many bytes of Dir's disk stay free: below, Propose returns metadata.ErrNoSpace while reads go on, and a
 	// leader hands over to a member with space. It grows to what the next snapshot takes.
 	// 0: 5 % of the disk, 1 GiB at most; negative: no reserve.
@@ -93,7 +95,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: cfg.Logger.With("member", cfg.ID),
-		listener:      security.Keyring{Secret: cfg.Secret}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true})),
+		listener:      security.Keyring{Member: cfg.Credentials.Member, Roles: []authority.Role{cfg.Role}}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true})),
 		space:         newSpace(cfg.Dir, cfg.Reserve),
 		fatal:         make(chan error, 1),
 		groups:        make(map[string]*Group),

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 )
 
 // writerDir makes the test binary a process that writes to a group in that directory until it is killed.
@@ -30,8 +32,10 @@ func runWriter(dir string) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	fatal(err)
+	credentials, _, err := securitytest.Make(security.NewSecret())
+	fatal(err)
 	h, err := NewHost(HostConfig{
-		ID: "m1", Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Secret: security.NewSecret(), Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+		ID: "m1", Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Credentials: credentials, Role: authority.Namenode, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
 	})
 	fatal(err)
 	m := newMachine()

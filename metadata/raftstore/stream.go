@@ -221,7 +221,7 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 func (s *streams) dial(ctx context.Context, kind string, address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	conn, err := s.host.cfg.Secret.Key().Dial(ctx, "tcp", string(address))
+	conn, err := s.host.cfg.Credentials.Key(s.host.cfg.Role).Dial(ctx, "tcp", string(address))
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 )
 
 func TestStrangersAreRefusedWithAReason(t *testing.T) {
@@ -21,21 +23,21 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
 	c.start("a")
 	addr := c.nodes["m1"].addr
-	greet := func(secret security.Secret, group, cluster string) error {
-		s := &streams{host: &Host{cfg: HostConfig{Secret: secret}}, group: group, lineage: func() string { return cluster }, open: map[net.Conn]struct{}{}}
+	greet := func(credentials security.Credentials, group, cluster string) error {
+		s := &streams{host: &Host{cfg: HostConfig{Credentials: credentials, Role: authority.Namenode}}, group: group, lineage: func() string { return cluster }, open: map[net.Conn]struct{}{}}
 		conn, err := s.Dial(raft.ServerAddress(addr), time.Second)
 		if err == nil {
 			conn.Close()
 		}
 		return err
 	}
-	if err := greet(c.secret, "a", "c1"); err != nil {
+	if err := greet(c.credentials, "a", "c1"); err != nil {
 		t.Fatal(err)
 	}
 	for want, err := range map[string]error{
-		"does not carry group":       greet(c.secret, "b", ""),
-		"belongs to cluster c1":      greet(c.secret, "a", "c2"),
-		"does not know this cluster": greet(security.NewSecret(), "a", "c1"),
+		"does not carry group":       greet(c.credentials, "b", ""),
+		"belongs to cluster c1":      greet(c.credentials, "a", "c2"),
+		"does not know this cluster": greet(securitytest.Credentials(t), "a", "c1"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
@@ -43,7 +45,7 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 	}
 	// Somebody with the secret and no manners.
 	for _, first := range []string{"GET / HTTP/1.1\r\n\r\n", streamMagic + "\x02\x01a\x00", streamMagic + "\x01\xff"} {
-		conn, err := c.secret.Key().Dial(ctx(t), "tcp", addr)
+		conn, err := c.credentials.Key().Dial(ctx(t), "tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,9 +17,11 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode"
@@ -29,14 +31,14 @@ import (
 
 // cluster is a number of namenodes in this process, with real sockets and disks.
 type cluster struct {
-	t       testing.TB
-	dir     string
-	secret  security.Secret
-	members []raftstore.Member
-	nodes   []*member
-	change  func(*Config)
-	ports   processes.Ports // that nobody takes while a namenode is down
-	reserve int64
+	t           testing.TB
+	dir         string
+	credentials security.Credentials
+	members     []raftstore.Member
+	nodes       []*member
+	change      func(*Config)
+	ports       processes.Ports // that nobody takes while a namenode is down
+	reserve     int64
 	// disk is what the members take for the free and all bytes of their disks; nil: the kernel is asked.
 	disk func(dir string) (free, total int64, err error)
 }
@@ -51,7 +53,7 @@ type member struct {
 // for each election: their tests are parallel.
 func newCluster(t testing.TB, n int, change func(*Config)) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), secret: security.NewSecret(), change: change, reserve: -1}
+	c := &cluster{t: t, dir: t.TempDir(), credentials: securitytest.Credentials(t), change: change, reserve: -1}
 	t.Cleanup(func() { c.ports.Close() })
 	for i := range n {
 		addr, err := c.ports.Take(1)
@@ -105,7 +107,7 @@ func (c *cluster) start(i int) {
 	conf := Config{
 		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Host: host, Members: c.members, Bootstrap: true,
 		// Long enough that nobody loses leadership because the machine is busy.
-		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Secret: c.secret,
+		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Credentials: c.credentials,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
 		Properties: properties, Logger: log,
 	}
@@ -137,7 +139,7 @@ func (c *cluster) start(i int) {
 func (c *cluster) host(id string, raft net.Listener, log *slog.Logger) *raftstore.Host {
 	c.t.Helper()
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Secret: c.secret, Reserve: c.reserve, DiskSpace: c.disk, Logger: log,
+		ID: id, Listener: raft, Dir: filepath.Join(c.dir, id, "raft"), Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.Namenode, Reserve: c.reserve, DiskSpace: c.disk, Logger: log,
 		OnFatal: func(err error) { c.t.Errorf("%s: the Raft store failed: %v", id, err) },
 	})
 	if err != nil {
@@ -249,7 +251,7 @@ func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 		d.replicas[r.Block.Id] = r
 	}
 	for _, m := range c.nodes {
-		d.connect(m.grpc, c.secret)
+		d.connect(m.grpc, c.credentials)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = func() { cancel(); d.wg.Wait() }
@@ -280,8 +282,8 @@ func (d *datanode) die() {
 	}
 }
 
-func (d *datanode) connect(addr string, secret security.Secret) {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(secret.Key().Credentials()))
+func (d *datanode) connect(addr string, credentials security.Credentials) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.Key(authority.Namenode).Credentials()))
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -21,9 +21,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
@@ -44,7 +44,7 @@ const Group = "namespace"
 // Peer is another namenode, for messages and pages.
 type Peer struct{ ID, IPC, HTTP string }
 
-// Config describes a namenode. ID, Dir, the listeners, Host, Secret and Door are required.
+// Config describes a namenode. ID, Dir, the listeners, Host, Credentials and Door are required.
 type Config struct {
 	// ID is the member's name in the Raft group.
 	ID string
@@ -61,9 +61,9 @@ type Config struct {
 	Members   []raftstore.Member
 	Bootstrap bool
 	// Timers of the group; zero: its defaults.
-	Timers raftstore.Timers
-	Secret security.Secret
-	Door   *security.Door
+	Timers      raftstore.Timers
+	Credentials security.Credentials
+	Door        *security.Door
 	// Properties are Hadoop's settings; zero: Hadoop's defaults.
 	Properties config.Properties
 	// Heartbeat is how often datanodes are told to beat. Default 3 s.
@@ -285,9 +285,6 @@ func seedOf(id string) uint64 {
 	return binary.BigEndian.Uint64(sum[:]) ^ uint64(time.Now().UnixNano())
 }
 
-// newClusterID makes up a name in Hadoop's shape.
-func newClusterID() string { return "CID-" + uuid.NewString() }
-
 // Ready is closed when the namenode serves and a leader is known.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
@@ -346,7 +343,7 @@ func services(d *datanodes) []security.Service {
 
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
-		Doorway: security.Doorway{Name: "namenode gRPC", Servers: true}, Keys: security.Keyring{Secret: s.config.Secret}, MaxMessage: maxMessage,
+		Doorway: security.Doorway{Name: "namenode gRPC", Servers: true}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.Datanode}}, MaxMessage: maxMessage,
 		Services: services(s.datanodes),
 	})
 }

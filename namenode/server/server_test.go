@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -476,7 +478,7 @@ func TestFullDiskIsReadOnly(t *testing.T) {
 
 func TestDatanodeOfAnotherClusterIsRefused(t *testing.T) {
 	c := newCluster(t, 1, func(c *Config) { c.ClusterID = "CID-lab" })
-	client := c.dialGRPC(c.secret)
+	client := c.dialGRPC(c.credentials)
 	_, err := client.Register(t.Context(), &pb.RegisterRequest{
 		Datanode: &pb.DatanodeID{Uuid: "dn1", Ip: "127.0.0.1", TransferPort: 1}, ClusterId: "CID-other",
 	})
@@ -497,13 +499,13 @@ func TestDatanodeOfAnotherClusterIsRefused(t *testing.T) {
 	if _, err := client.BlocksChanged(t.Context(), &pb.BlocksChangedRequest{DatanodeUuid: "stranger"}); !errors.Is(pb.FromStatus(err), metadata.ErrNotExist) {
 		t.Errorf("changes of an unknown datanode: %v", err)
 	}
-	if _, err := c.dialGRPC(security.NewSecret()).Register(t.Context(), &pb.RegisterRequest{}); err == nil {
+	if _, err := c.dialGRPC(securitytest.Credentials(c.t)).Register(t.Context(), &pb.RegisterRequest{}); err == nil {
 		t.Error("a peer without the secret was let in")
 	}
 }
 
-func (c *cluster) dialGRPC(secret security.Secret) pb.DatanodesClient {
-	conn, err := grpc.NewClient(c.nodes[0].grpc, grpc.WithTransportCredentials(secret.Key().Credentials()))
+func (c *cluster) dialGRPC(credentials security.Credentials) pb.DatanodesClient {
+	conn, err := grpc.NewClient(c.nodes[0].grpc, grpc.WithTransportCredentials(credentials.Key(authority.Namenode).Credentials()))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -611,7 +613,7 @@ func TestThreeNamenodes(t *testing.T) {
 }
 
 func (m *member) datanodesClient(t *testing.T, c *cluster) pb.DatanodesClient {
-	conn, err := grpc.NewClient(m.grpc, grpc.WithTransportCredentials(c.secret.Key().Credentials()))
+	conn, err := grpc.NewClient(m.grpc, grpc.WithTransportCredentials(c.credentials.Key().Credentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (c *cluster) realDatanode(name string) (stop func()) {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
 	conf := dnserver.Config{
-		Volumes: []dnserver.Volume{{Path: filepath.Join(c.dir, name)}}, Reserve: -1, Secret: c.secret, Logger: log,
+		Volumes: []dnserver.Volume{{Path: filepath.Join(c.dir, name)}}, Reserve: -1, Credentials: c.credentials, Logger: log,
 		Transfer: listen(c.t), HTTP: listen(c.t), IPC: listen(c.t), GRPC: listen(c.t),
 		Door: security.NewDoor(security.Config{Supergroup: "supergroup"}), Heartbeat: 50 * time.Millisecond,
 	}

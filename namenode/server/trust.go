@@ -40,7 +40,7 @@ func (s *Server) currentTrust() *trust {
 	s.soft.mu.Unlock()
 
 	keys, _ := s.ns.BlockKeys()
-	t := &trust{newest: newest, membership: membership, keys: s.config.Secret.BlockKeys(keys), message: &pb.Trust{}}
+	t := &trust{newest: newest, membership: membership, keys: s.config.Credentials.BlockKeys(keys), message: &pb.Trust{}}
 	sum := sha256.New()
 	for _, k := range keys {
 		t.message.Keys = append(t.message.Keys, &pb.BlockKey{Id: k.ID, Seed: []byte(string(k.Seed))})

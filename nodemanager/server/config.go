@@ -78,7 +78,7 @@ type Config struct {
 	HTTP net.Listener
 	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them.
 	ResourceManagers []string
-	Secret           security.Secret
+	Credentials      security.Credentials
 	// Door decides who may read logs.
 	Door *security.Door
 	// Supervisor is the argv prefix that starts a supervisor: {hops binary, "supervisor"}.

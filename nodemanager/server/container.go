@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
@@ -363,6 +364,10 @@ func (c *container) isStopped() bool {
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
 	if spec.Token != "" {
 		if err := durable.ReplaceFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
+			return err
+		}
+		roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
+		if err := durable.ReplaceFile(filepath.Join(c.dir, "authority.pem"), roots, 0o600); err != nil {
 			return err
 		}
 	}

@@ -72,6 +72,7 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool)
 	}
 	if spec.Token != "" {
 		set["HOPS_TOKEN"] = filepath.Join(dir, "token")
+		set["HOPS_AUTHORITY"] = filepath.Join(dir, "authority.pem")
 	}
 	if simulated {
 		set["HOPS_GPUS_SIMULATED"] = "1"

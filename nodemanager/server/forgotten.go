@@ -20,7 +20,7 @@ const sweepPatience = 10 * time.Second
 
 // cluster identifies the cluster in the environment of its containers. It tells nothing of the secret that it is made from.
 func (s *Server) cluster() string {
-	return hex.EncodeToString(s.config.Secret.MAC("name of the cluster in containers")[:8])
+	return hex.EncodeToString(s.config.Credentials.MAC("name of the cluster in containers")[:8])
 }
 
 // forgottenProcesses tells two kinds of strangers apart. forgotten are the processes of containers that were started under this node's name in this cluster and are not in the work

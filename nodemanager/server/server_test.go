@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
@@ -111,6 +112,14 @@ var secret = func() security.Secret {
 	return s
 }()
 
+var credentials = func() security.Credentials {
+	c, _, err := securitytest.Make(secret)
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
+
 // manager is a resource manager that does what the test says.
 type manager struct {
 	rmpb.UnimplementedNodeManagersServer
@@ -140,7 +149,7 @@ func newManager(t testing.TB, address string) *manager {
 		t.Fatal(err)
 	}
 	m := &manager{t: t, address: l.Addr().String(), term: 1, lease: 10 * time.Second, changed: make(chan struct{})}
-	keys := security.Keyring{Secret: secret}
+	keys := security.Keyring{Member: credentials.Member}
 	m.server = grpc.NewServer(grpc.Creds(keys.Credentials()))
 	rmpb.RegisterNodeManagersServer(m.server, m)
 	go m.server.Serve(keys.Listen(l))
@@ -373,7 +382,7 @@ func baseConfig(t testing.TB, work string, managers ...string) Config {
 	}
 	none := cgroup.None("the test does not use them")
 	return Config{
-		Work: work, Memory: 1 << 30, VCores: 4, HTTP: l, ResourceManagers: managers, Secret: secret, Door: security.NewDoor(security.Config{}),
+		Work: work, Memory: 1 << 30, VCores: 4, HTTP: l, ResourceManagers: managers, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 		Supervisor: []string{self(t), "supervisor"}, Heartbeat: 40 * time.Millisecond, LogInterval: 50 * time.Millisecond, Poll: 50 * time.Millisecond,
 		Groups: &none, Version: "test", Reserve: 1, Logger: slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 		Cluster: Cluster{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"http://127.0.0.1:9870"}, ResourceManagers: []string{"http://127.0.0.1:8088"}, HadoopConfDir: "/conf"},

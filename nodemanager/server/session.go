@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager/supervisor"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -59,7 +60,7 @@ func (s *Server) speak(ctx, work context.Context) {
 	conns := make([]*grpc.ClientConn, len(s.config.ResourceManagers))
 	for i, address := range s.config.ResourceManagers {
 		conn, err := grpc.NewClient("passthrough:///"+address,
-			grpc.WithTransportCredentials(s.config.Secret.Key().Credentials()),
+			grpc.WithTransportCredentials(s.config.Credentials.Key(authority.ResourceManager).Credentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOrders)),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
@@ -73,7 +74,7 @@ func (s *Server) speak(ctx, work context.Context) {
 		defer conn.Close()
 	}
 	at, failures, complained := 0, 0, ""
-	stranger := &security.Stranger{Secret: s.config.Secret, Logger: s.log}
+	stranger := &security.Stranger{Logger: s.log}
 	for ctx.Err() == nil {
 		if conns[at] == nil {
 			at = (at + 1) % len(conns)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -30,6 +31,7 @@ type Env struct {
 	Attempt          int              // HOPS_ATTEMPT
 	Container        string           // HOPS_CONTAINER_ID
 	Token            string           // the content of the file HOPS_TOKEN
+	Trust            *authority.Trust // of the file HOPS_AUTHORITY
 	// WorkDir holds job.json (HOPS_WORK_DIR; default: the current directory).
 	WorkDir string
 	Logger  *slog.Logger
@@ -64,6 +66,9 @@ func EnvFrom(getenv func(string) string) (Env, error) {
 	} else {
 		e.Token = strings.TrimSpace(string(token))
 	}
+	if e.Trust, err = authority.TrustFile(getenv("HOPS_AUTHORITY")); err != nil {
+		errs = append(errs, fmt.Errorf("HOPS_AUTHORITY: %w", err))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return e, fmt.Errorf("not in the container of a master: %w", err)
 	}
@@ -96,7 +101,7 @@ func Run(ctx context.Context, e Env) error {
 	if err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
-	session, err := Dial(SessionConfig{ResourceManagers: e.ResourceManagers, Application: e.Application, Attempt: e.Attempt, Container: e.Container, Token: e.Token, Logger: log})
+	session, err := Dial(SessionConfig{ResourceManagers: e.ResourceManagers, Application: e.Application, Attempt: e.Attempt, Container: e.Container, Token: e.Token, Trust: e.Trust, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -17,12 +17,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
-// SessionConfig says whom a master talks to and as whom. ResourceManagers, Application, Attempt and Token are required.
+// SessionConfig says whom a master talks to and as whom. ResourceManagers, Application, Attempt, Token and Trust are required.
 type SessionConfig struct {
 	// ResourceManagers are the gRPC addresses of all of them; the session finds the leader.
 	ResourceManagers []string
@@ -30,7 +31,9 @@ type SessionConfig struct {
 	Attempt          int
 	// Container is the master's own, and Token is its token, which connections prove without showing it.
 	Container, Token string
-	Logger           *slog.Logger
+	// Trust is by whom it knows the resource managers.
+	Trust  *authority.Trust
+	Logger *slog.Logger
 }
 
 // Session is a master's connection to the resource managers. Calls go to the leader, wherever it is, and are repeated
@@ -52,7 +55,7 @@ type Session struct {
 
 // Dial checks the configuration. Connections are made by the first call.
 func Dial(c SessionConfig) (*Session, error) {
-	if len(c.ResourceManagers) == 0 || c.Container == "" || c.Token == "" || c.Application.IsZero() || c.Attempt < 1 {
+	if len(c.ResourceManagers) == 0 || c.Container == "" || c.Token == "" || c.Trust == nil || c.Application.IsZero() || c.Attempt < 1 {
 		return nil, errors.New("a master's session needs the resource managers' addresses, its application, its attempt, its container and the token of that")
 	}
 	if c.Logger == nil {
@@ -84,7 +87,7 @@ func (s *Session) client() (pb.ApplicationMastersClient, string, error) {
 	c := s.conns[address]
 	if c == nil {
 		var err error
-		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(security.TokenKey(s.config.Container, s.config.Token).Credentials()),
+		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(security.TokenKey(s.config.Trust, s.config.Container, s.config.Token, authority.ResourceManager).Credentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},

@@ -20,22 +20,22 @@ import (
 )
 
 // asking is a master that wants something and then waits for its end. Other containers run until they are stopped.
-func asking(t *testing.T, wants func(*pb.ContainerSpec) []*pb.Ask) func(context.Context, *pb.ContainerSpec) int {
+func asking(c *testCluster, wants func(*pb.ContainerSpec) []*pb.Ask) func(context.Context, *pb.ContainerSpec) int {
 	return func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if !spec.ApplicationMaster {
 			return untilStopped(ctx, spec)
 		}
 		id, err := rm.ParseApplicationID(spec.ApplicationId)
 		if err != nil {
-			t.Error(err)
+			c.t.Error(err)
 			return 1
 		}
 		s, err := am.Dial(am.SessionConfig{
 			ResourceManagers: strings.Split(spec.Env["HOPS_RM_GRPC"], ","), Application: id, Attempt: int(spec.Attempt), Container: spec.ContainerId,
-			Token: spec.Token, Logger: slog.New(slog.DiscardHandler),
+			Token: spec.Token, Trust: trustOf(c), Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
-			t.Error(err)
+			c.t.Error(err)
 			return 1
 		}
 		defer s.Close()
@@ -44,7 +44,7 @@ func asking(t *testing.T, wants func(*pb.ContainerSpec) []*pb.Ask) func(context.
 				err = s.Allocate(ctx, am.Request{Asks: asks})
 			}
 			if err != nil && ctx.Err() == nil {
-				t.Errorf("%s: %v", spec.User, err)
+				c.t.Errorf("%s: %v", spec.User, err)
 			}
 		}
 		return untilStopped(ctx, spec)
@@ -60,7 +60,7 @@ func TestALargePlanIsGrantedAndAGangThatIsTooLargeStopsNobody(t *testing.T) {
 	small := &pb.Resources{Memory: 1, Vcores: 1}
 	const gangs, members = 20, 10
 	ask := make(chan struct{})
-	n := c.node("127.0.0.1:1001", 0, asking(t, func(spec *pb.ContainerSpec) (asks []*pb.Ask) {
+	n := c.node("127.0.0.1:1001", 0, asking(c, func(spec *pb.ContainerSpec) (asks []*pb.Ask) {
 		<-ask
 		switch spec.User {
 		case "ann":
@@ -145,7 +145,7 @@ func TestNoPartOfAPlanIsTooLargeForOneCommand(t *testing.T) {
 // can report of would be lost with everybody's work.
 func TestManySmallContainersDoNotKillTheirNode(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 0, asking(t, func(spec *pb.ContainerSpec) []*pb.Ask {
+	n := c.node("127.0.0.1:1001", 0, asking(c, func(spec *pb.ContainerSpec) []*pb.Ask {
 		if spec.User != "ann" {
 			return nil
 		}

@@ -27,9 +27,9 @@ type Config struct {
 	Bootstrap bool
 	Timers    raftstore.Timers
 	// Peers are all resource managers, this one included, so that a follower can name the leader.
-	Peers  []Peer
-	Secret security.Secret
-	Door   *security.Door
+	Peers       []Peer
+	Credentials security.Credentials
+	Door        *security.Door
 	// Queues is the configuration of the queue "root"; the zero value has one leaf, "default".
 	Queues rm.QueueConfig
 	// NodeLease is how long a node manager may be silent before it counts as lost, and its containers as ended; processes of

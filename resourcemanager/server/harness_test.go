@@ -23,7 +23,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/am"
@@ -35,16 +37,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testCluster is a set of resource managers in this process on loopback.
 type testCluster struct {
-	t      testing.TB
-	secret security.Secret
-	door   *security.Door
-	lease  time.Duration
-	queues rm.QueueConfig
-	tune   func(*Config)
-	peers  []Peer
-	raft   []raftstore.Member
-	dirs   []string
-	live   []*member
+	t           testing.TB
+	credentials security.Credentials
+	door        *security.Door
+	lease       time.Duration
+	queues      rm.QueueConfig
+	tune        func(*Config)
+	peers       []Peer
+	raft        []raftstore.Member
+	dirs        []string
+	live        []*member
 }
 
 // member is one running resource manager.
@@ -55,7 +57,7 @@ type member struct {
 
 func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster {
 	c := &testCluster{
-		t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: time.Minute, tune: tune,
+		t: t, credentials: securitytest.Credentials(t), door: security.NewDoor(security.Config{}), lease: time.Minute, tune: tune,
 		live: make([]*member, members),
 	}
 	var ports processes.Ports // that nobody takes while a member is down
@@ -100,7 +102,7 @@ func (c *testCluster) start(i int) *member {
 	log := testLog(c.t)
 	quiet := slog.New(slog.DiscardHandler)
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Door: security.NewDoor(security.Config{}), Secret: c.secret,
+		ID: c.peers[i].ID, Listener: listen(c.t, c.raft[i].Address), Dir: c.dirs[i], Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.ResourceManager,
 		Reserve: -1, Logger: quiet, OnFatal: func(err error) { c.t.Errorf("raft: %v", err) },
 	})
 	if err != nil {
@@ -112,7 +114,7 @@ func (c *testCluster) start(i int) *member {
 	}
 	config := Config{
 		ID: c.peers[i].ID, HTTP: listen(c.t, c.peers[i].HTTP), GRPC: listen(c.t, c.peers[i].GRPC), Host: host, Members: c.raft,
-		Bootstrap: true, Peers: c.peers, Secret: c.secret, Door: c.door, Queues: c.queues, NodeLease: c.lease, Executable: "/opt/hops/bin/hops",
+		Bootstrap: true, Peers: c.peers, Credentials: c.credentials, Door: c.door, Queues: c.queues, NodeLease: c.lease, Executable: "/opt/hops/bin/hops",
 		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log, Timers: timers,
 	}
 	if c.tune != nil {
@@ -386,7 +388,7 @@ func (n *fakeNode) speak(ctx context.Context) {
 }
 
 func (n *fakeNode) session(ctx context.Context, address string) {
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(n.cluster.secret.Key().Credentials()))
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(n.cluster.credentials.Key(authority.ResourceManager).Credentials()))
 	if err != nil {
 		n.t.Error(err)
 		return
@@ -651,7 +653,7 @@ func mastersAt(t *testing.T, address string, key security.Key) pb.ApplicationMas
 
 // dialNodes connects as a node manager would.
 func (c *testCluster) dialNodes() *grpc.ClientConn {
-	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(c.secret.Key().Credentials()))
+	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(c.credentials.Key().Credentials()))
 	if err != nil {
 		c.t.Fatal(err)
 	}

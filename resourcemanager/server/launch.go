@@ -26,7 +26,7 @@ func newSalt() []byte {
 }
 
 func (s *Server) token(salt []byte) string {
-	return base64.RawURLEncoding.EncodeToString(s.config.Secret.MAC("container token", salt))
+	return base64.RawURLEncoding.EncodeToString(s.config.Credentials.MAC("container token", salt))
 }
 
 // logDir is where a container's log files go in the file system.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -87,7 +88,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
-			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Secret: s.config.Secret, Token: s.tokenOf}, MaxMessage: 8 << 20,
+			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
 			Services: s.services(),
 		})
 	})

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -473,7 +475,7 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 		t.Errorf("job.json %s", spec.Artifacts[0].Content)
 	}
 	as := func(key security.Key) pb.ApplicationMastersClient { return mastersAt(t, c.peers[0].GRPC, key) }
-	m := as(security.TokenKey(spec.ContainerId, spec.Token))
+	m := as(tokenKey(c, spec.ContainerId, spec.Token))
 	register := func(m pb.ApplicationMastersClient, attempt int32, address string) (*pb.RegisterResponse, codes.Code) {
 		r, err := m.Register(t.Context(), &pb.RegisterRequest{ApplicationId: id.String(), Attempt: attempt, HttpAddress: address})
 		return r, status.Code(err)
@@ -484,9 +486,9 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 		address string
 		want    codes.Code
 	}{
-		"wrong token":             {as(security.TokenKey(spec.ContainerId, "x")), 1, "", codes.Unavailable},
-		"no container":            {as(security.TokenKey("container_1_0001_01_000009", spec.Token)), 1, "", codes.Unavailable},
-		"a server's secret":       {as(c.secret.Key()), 1, "", codes.PermissionDenied},
+		"wrong token":             {as(tokenKey(c, spec.ContainerId, "x")), 1, "", codes.Unavailable},
+		"no container":            {as(tokenKey(c, "container_1_0001_01_000009", spec.Token)), 1, "", codes.Unavailable},
+		"a server's secret":       {as(c.credentials.Key(authority.ResourceManager)), 1, "", codes.PermissionDenied},
 		"attempt that is not yet": {m, 2, "", codes.Unauthenticated},
 		"attempt 0":               {m, 0, "", codes.Unauthenticated},
 		"another host":            {m, 1, "192.0.2.1:80", codes.InvalidArgument},
@@ -542,7 +544,7 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 func TestNodesNeedTheSecret(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	c.leader()
-	other := &testCluster{t: t, peers: c.peers, secret: security.NewSecret()}
+	other := &testCluster{t: t, peers: c.peers, credentials: securitytest.Credentials(t)}
 	n := other.node("127.0.0.1:1001", 0, untilStopped)
 	time.Sleep(100 * time.Millisecond)
 	if c.leader().View().Node(rm.NodeID(n.id)) != nil {
@@ -647,4 +649,14 @@ func TestThreeResourceManagersSurviveTheirLeader(t *testing.T) {
 		return hashes[0] == hashes[1]
 	})
 	c.check()
+}
+
+// tokenKey is the key of a container of the cluster.
+func tokenKey(c *testCluster, container, token string) security.Key {
+	return security.TokenKey(trustOf(c), container, token, authority.ResourceManager)
+}
+
+// trustOf is what containers of the cluster are told.
+func trustOf(c *testCluster) *authority.Trust {
+	return &authority.Trust{Cluster: c.credentials.Member.Self().Cluster, Roots: c.credentials.Member.Roots()}
 }

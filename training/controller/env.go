@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 )
@@ -38,7 +39,7 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 		return v
 	}
 	env := Env{Application: need("HOPS_APPLICATION_ID"), User: need("HOPS_USER"), FS: DFS(files), SDK: sdk, Logger: log}
-	attempt, work, managers, container, tokenFile := need("HOPS_ATTEMPT"), need("HOPS_WORK_DIR"), need("HOPS_RM_GRPC"), need("HOPS_CONTAINER_ID"), need("HOPS_TOKEN")
+	attempt, work, managers, container, tokenFile, authorityFile := need("HOPS_ATTEMPT"), need("HOPS_WORK_DIR"), need("HOPS_RM_GRPC"), need("HOPS_CONTAINER_ID"), need("HOPS_TOKEN"), need("HOPS_AUTHORITY")
 	if len(lacking) > 0 {
 		return Env{}, nil, fmt.Errorf("not in the container of an application master: %s is not set", strings.Join(lacking, ", "))
 	}
@@ -62,6 +63,10 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 		return Env{}, nil, fmt.Errorf("token: %w", err)
 	}
 	token := strings.TrimSpace(string(secret))
+	trust, err := authority.TrustFile(authorityFile)
+	if err != nil {
+		return Env{}, nil, fmt.Errorf("HOPS_AUTHORITY: %w", err)
+	}
 	if managers := getenv("HOPS_RM"); managers != "" {
 		env.Ended = applicationEnded(strings.Split(managers, ","), env.Application, env.User)
 	}
@@ -70,7 +75,7 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	}
 	env.Door = security.NewDoor(security.Config{Logger: log})
 	env.Caller = proxied(env.Door, token, env.Listener.Addr().String())
-	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), container, token)
+	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), trust, container, token)
 	if err != nil {
 		return Env{}, nil, errors.Join(err, env.Listener.Close())
 	}

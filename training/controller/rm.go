@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -32,13 +33,13 @@ type ResourceManager interface {
 
 // DialResourceManagers makes a client of the resource managers at addresses (gRPC host:port each), of which one leads,
 // for the application master in a container, whose token connections prove without showing it. It connects when it is used.
-func DialResourceManagers(addresses []string, container, token string) (ResourceManager, io.Closer, error) {
+func DialResourceManagers(addresses []string, trust *authority.Trust, container, token string) (ResourceManager, io.Closer, error) {
 	if len(addresses) == 0 {
 		return nil, nil, errors.New("no resource manager address is given")
 	}
 	c := &rmClient{}
 	for _, a := range addresses {
-		conn, err := grpc.NewClient("passthrough:///"+a, grpc.WithTransportCredentials(security.TokenKey(container, token).Credentials()))
+		conn, err := grpc.NewClient("passthrough:///"+a, grpc.WithTransportCredentials(security.TokenKey(trust, container, token, authority.ResourceManager).Credentials()))
 		if err != nil {
 			c.Close()
 			return nil, nil, fmt.Errorf("resource manager %s: %w", a, err)

@@ -12,7 +12,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -61,7 +63,8 @@ func (m *member) Events(r *rmpb.EventsRequest, s rmpb.ApplicationMasters_EventsS
 // group serves members and returns a client of them all, and of the addresses before them.
 func group(t *testing.T, addresses []string, members ...*member) ResourceManager {
 	t.Helper()
-	keys := security.Keyring{Token: func(container string) (string, bool) { return "secret", container == "container_1" }}
+	credentials := securitytest.Credentials(t)
+	keys := security.Keyring{Member: credentials.Member, Token: func(container string) (string, bool) { return "secret", container == "container_1" }}
 	for _, m := range members {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -73,7 +76,7 @@ func group(t *testing.T, addresses []string, members ...*member) ResourceManager
 		t.Cleanup(s.Stop)
 		addresses = append(addresses, l.Addr().String())
 	}
-	rm, closer, err := DialResourceManagers(addresses, "container_1", "secret")
+	rm, closer, err := DialResourceManagers(addresses, &authority.Trust{Cluster: credentials.Member.Self().Cluster, Roots: credentials.Member.Roots()}, "container_1", "secret")
 	if err != nil {
 		t.Fatal(err)
 	}

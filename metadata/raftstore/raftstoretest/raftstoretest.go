@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata/raftstore"
 )
 
@@ -38,7 +40,7 @@ func Host(t testing.TB, id, dir string) *raftstore.Host {
 		t.Fatal(err)
 	}
 	host, err := raftstore.NewHost(raftstore.HostConfig{
-		ID: id, Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Secret: security.NewSecret(), Reserve: -1,
+		ID: id, Listener: l, Dir: dir, Door: security.NewDoor(security.Config{}), Credentials: securitytest.Credentials(t), Role: authority.Namenode, Reserve: -1,
 		OnFatal: func(err error) { t.Errorf("the Raft store failed: %v", err) },
 	})
 	if err != nil {
