@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -216,4 +217,19 @@ func TestMemberWithAFullDiskDoesNotStandWhileOthersMay(t *testing.T) {
 		}
 	}
 	eventually(t, "it stands when nobody else does", func() bool { return !f.holdsBack() })
+}
+
+// A snapshot in place of one that was damaged is taken when there is space for it again, not only when the log has grown.
+func TestWantedSnapshotWaitsForSpace(t *testing.T) {
+	c := newCluster(t, 1)
+	free := disks(c, 10<<20)["m1"]
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	free.Store(1 << 20)
+	g.snapshots.lost()
+	eventually(t, "it is not begun", func() bool { return len(g.snapNow) == 0 && g.host.space.room(0) != nil })
+	time.Sleep(10 * time.Millisecond) // what has taken the order looks at the disk
+	free.Store(100 << 20)
+	eventually(t, "it is taken", func() bool { return g.Status().Snapshot > 0 })
 }
