@@ -14,7 +14,8 @@ func (s *Server) checkProtected(path string) error {
 	if len(list) == 0 {
 		return nil
 	}
-	path = "/" + strings.Join(strings.FieldsFunc(path, func(c rune) bool { return c == '/' }), "/") // as namespace.TargetOf takes it
+	// As namespace.TargetOf takes it.
+	path = "/" + strings.Join(strings.FieldsFunc(path, func(c rune) bool { return c == '/' }), "/")
 	if path == "/" { // the root has a refusal of its own
 		return nil
 	}
