@@ -192,7 +192,7 @@ func (s *Server) remove(c metadata.Caller, t *logpb.Target, right bool, propose 
 				return
 			}
 			left--
-			s.aside(nil, 0, func(err error) {
+			s.aside(c.User, nil, 0, func(err error) {
 				var survey uint64
 				var u namespace.Usage
 				if err == nil {
