@@ -136,7 +136,7 @@ func (s *Server) SetStoragePolicy(c metadata.Caller, path string, policy uint8, 
 
 // QuotaUsage implements namenode.Attributes.
 func (s *Server) QuotaUsage(c metadata.Caller, path string, done func(*metadata.QuotaUsage, error)) {
-	s.readLong(func(err error) {
+	s.readLong(c.User, func(err error) {
 		if err != nil {
 			done(nil, err)
 			return

@@ -192,7 +192,7 @@ func (s *Server) surveyed(c metadata.Caller, t *logpb.Target, right bool, propos
 				return
 			}
 			left--
-			s.aside(nil, 0, func(err error) {
+			s.aside(c.User, nil, 0, func(err error) {
 				var survey uint64
 				var u namespace.Usage
 				if err == nil {
