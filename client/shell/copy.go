@@ -76,11 +76,12 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
+				before := 0
 				if done != nil {
 					t.settle()
+					before = s.errors // nobody reports now
 				}
 				t.claim(filepath.Base(source))
-				before := s.errors
 				err := s.putSource(ctx, t, source, dst, last)
 				var wrong usageError
 				if errors.As(err, &wrong) {
@@ -602,7 +603,7 @@ func runAppend(ctx context.Context, s *Shell, args []string) error {
 			files = append(files, s.Stdin)
 			continue
 		}
-		source = strings.TrimPrefix(source, "file://")
+		source = localName(source)
 		f, err := os.Open(source)
 		if errors.Is(err, fs.ErrNotExist) {
 			return errors.New(source)

@@ -3,6 +3,7 @@ package shell
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -343,5 +344,18 @@ func TestPeopleGetShortErrorsOfUsage(t *testing.T) {
 		if status := s.Run(t.Context(), strings.Fields(args)); status != ExitUsage || stderr.String() != want {
 			t.Errorf("%s: %d %q, want %q", args, status, stderr.String(), want)
 		}
+	}
+}
+
+// Sources that cannot be read are told one by one, while others are copied.
+func TestEveryMissingSourceIsTold(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-put"}
+	for i := range 50 {
+		args = append(args, fmt.Sprintf("%s/missing%d", dir, i))
+	}
+	status, _, stderr := run(t, append(args, "file://"+dir)...)
+	if n := strings.Count(stderr, "No such file or directory"); status != ExitError || n != 50 {
+		t.Errorf("status %d, %d are told: %s", status, n, stderr)
 	}
 }
