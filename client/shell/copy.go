@@ -60,7 +60,7 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 			if err != nil {
 				return err
 			}
-			return s.putStream(ctx, s.Stdin, &s.place, target, 0o666)
+			return s.putStream(ctx, newInput(ctx, s.Stdin), &s.place, target, 0o666)
 		}
 		found := make([]string, len(sources)) // local names have no wildcards: the shell around this one has seen to them
 		for i, source := range sources {
@@ -600,7 +600,7 @@ func runAppend(ctx context.Context, s *Shell, args []string) error {
 	var files []io.Reader
 	for _, source := range sources {
 		if source == "-" {
-			files = append(files, s.Stdin)
+			files = append(files, newInput(ctx, s.Stdin))
 			continue
 		}
 		source = localName(source)
