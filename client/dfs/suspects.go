@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -172,6 +173,9 @@ func (c *Client) suspect(node *hadooppb.DatanodeInfoProto, b *hadooppb.ExtendedB
 // probe asks a datanode for no byte of a block. Any answer, a refusal too, is a sign of life: nil. It takes the way that
 // data takes, so a datanode that only answers elsewhere is no better for it, and works with Hadoop's as with ours.
 func (c *Client) probe(ctx context.Context, node *hadooppb.DatanodeInfoProto, b *hadooppb.ExtendedBlockProto, token *hadooppb.TokenProto) error {
+	if c.mute != nil && c.mute(node) {
+		return os.ErrDeadlineExceeded
+	}
 	s, err := c.openStream(ctx, &located{block: b, token: tokenOf(token)}, node.GetId(), 0, 0)
 	if err != nil {
 		if _, answered := errors.AsType[*dtp.ResponseError](err); answered {
