@@ -70,15 +70,13 @@ func TestADiskThatHangsKeepsNobodyElsesLease(t *testing.T) {
 		t.Errorf("another's container is %v", got)
 	}
 	m.order(&rmpb.NodeOrders{Stop: []*rmpb.Stop{{ContainerId: late.ContainerId, ExitStatus: -100, Reason: "released"}}})
-	if got := find(m.more(3), late.ContainerId); got.GetState() != rmpb.ContainerStatus_STOPPING {
-		t.Errorf("the order to stop did not arrive: %v", got)
-	}
+	m.untilState(late.ContainerId, rmpb.ContainerStatus_STOPPING)
 }
 
 func TestANewTermIsObeyedThoughItCannotBeWritten(t *testing.T) {
 	m, work := newManager(t, ""), t.TempDir()
 	n := run(t, baseConfig(t, work, m.address))
-	<-n.Ready()
+	eventually(t, "the first term is written", func() bool { return n.store.RecordedTerm() == 1 })
 	obstacle := filepath.Join(work, "node.json.tmp")
 	if err := os.Mkdir(obstacle, 0o700); err != nil {
 		t.Fatal(err)
