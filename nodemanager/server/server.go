@@ -109,6 +109,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer func() { s.closeFilesystems(time.Now()) }()
 	s.log.Info("node manager starts", "incarnation", s.store.Incarnation(), "memory", s.config.Memory, "vcores", s.config.VCores,
 		"groups", s.groups.Report().String())
+	s.recallGPUs()
 	if err := s.readDevices(ctx); err != nil {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)

@@ -214,6 +214,28 @@ func (s *Store) RecordedTerm() uint64 {
 	return s.recorded
 }
 
+// gpuRecords is gpus.json.
+type gpuRecords struct {
+	// Boot is the run of the machine's kernel in which it happened: a restart of the machine resets its devices.
+	Boot string                  `json:"boot"`
+	GPUs []nodemanager.GPURecord `json:"gpus"`
+}
+
+// GPUs reads what happened to devices since the machine was started.
+func (s *Store) GPUs() ([]nodemanager.GPURecord, error) {
+	var r gpuRecords
+	err := durable.ReadJSON(filepath.Join(s.dir, "gpus.json"), &r)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && r.Boot != BootID() {
+		return nil, nil
+	}
+	return r.GPUs, err
+}
+
+// PutGPUs writes down what happened to devices, for one caller at a time. Durable when it returns nil.
+func (s *Store) PutGPUs(records []nodemanager.GPURecord) error {
+	return durable.WriteJSON(filepath.Join(s.dir, "gpus.json"), gpuRecords{BootID(), records}, 0o600)
+}
+
 // ContainerDir is the directory of a container, whether it exists or not.
 func (s *Store) ContainerDir(id nodemanager.ContainerID) string {
 	return filepath.Join(s.dir, "containers", string(id))
