@@ -109,7 +109,7 @@ type Config struct {
 	// ends the same way. Default 4 MiB.
 	LogRate int64
 	// DiskLimit bounds what a container has on the work directory's disk besides its logs, in bytes; beyond it the container
-	// ends with -109. Default: four fifths of what is free, less Reserve, when the node manager starts.
+	// ends with -109. Default: four fifths of what is free, less Reserve, when the container starts.
 	DiskLimit int64
 	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
 	Reserve int64

@@ -88,9 +88,6 @@ func New(config Config) (*Server, error) {
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
-	if s.config.DiskLimit == 0 {
-		s.config.DiskLimit = s.freeSpace() / 5 * 4
-	}
 	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil

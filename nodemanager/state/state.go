@@ -3,6 +3,7 @@
 //
 //	<work>/lock                    flocked while a node manager runs
 //	<work>/node.json               layout version, incarnation, highest term obeyed (Node)
+//	<work>/gpus.json               what happened to the devices since the machine was started
 //	<work>/cache/                  downloaded artifacts (package localizer)
 //	<work>/containers/<id>/        0700; see package supervisor for its own files in here
 //	        record.json            Record
@@ -11,7 +12,7 @@
 //	        logs/                  stdout, stderr and what the container puts beside them
 //	        tmp/                   the container's TMPDIR
 //
-// Every file is replaced as a whole (package durable). node.json is fsynced. A record is not: it outlives every end of the
+// Every file is replaced as a whole (package durable). node.json and gpus.json are fsynced. A record is not: it outlives every end of the
 // processes here, and what a power cut may take of it, the power cut has made untrue, because it ended the container.
 package state
 
