@@ -112,8 +112,12 @@ func TestTheHashOfQueuesTellsWhatMatters(t *testing.T) {
 	}
 	seen := map[string]QueueConfig{base: {}}
 	for _, c := range []QueueConfig{
-		{Capacity: 40}, {Capacity: 40, Max: 90, Submit: []string{"ann", "bob"}}, {Capacity: 40, Submit: []string{"ann"}}, {Capacity: 40, Submit: []string{"ann bob"}},
-		{Capacity: 40, Submit: []string{"ann", "bob"}, Administer: []string{"eve"}}, {Capacity: 40, Submit: []string{"ann", "bob"}, Stopped: true},
+		{Capacity: 40},
+		{Capacity: 40, Max: 90, Submit: []string{"ann", "bob"}},
+		{Capacity: 40, Submit: []string{"ann"}},
+		{Capacity: 40, Submit: []string{"ann bob"}},
+		{Capacity: 40, Submit: []string{"ann", "bob"}, Administer: []string{"eve"}},
+		{Capacity: 40, Submit: []string{"ann", "bob"}, Stopped: true},
 		{Capacity: 40, Submit: []string{"ann", "bob"}, Children: map[string]QueueConfig{"c": {Capacity: 100}}},
 	} {
 		if other, ok := seen[hash(c)]; ok {
