@@ -119,8 +119,8 @@ type Config struct {
 	Poll time.Duration
 	// Groups is what control groups are used; nil: what cgroup.Detect finds.
 	Groups *cgroup.Report
-	// StopContainers ends all containers when Run ends, within 4 s. Otherwise they go on and the next node manager of the
-	// directory adopts them, if it comes before their lease ends.
+	// StopContainers ends all containers when Run ends, within StopPatience. Otherwise they go on and the next node manager of
+	// the directory adopts them; fenced ones if it comes before their lease ends.
 	StopContainers bool
 	// Isolation says what becomes of containers that could read the servers' files; default IsolationAuto.
 	Isolation Isolation

@@ -50,7 +50,8 @@ func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
 		m.seen = func(r *rmpb.NodeReport) {
 			if r.Incarnation != old {
 				once.Do(func() {
-					if lives(main) || lives(orphan) {
+					// A machine may take longer to end them than the node manager waits. Then it offers none of what they have.
+					if len(r.OccupiedGpus) < len(r.Gpus) && (lives(main) || lives(orphan)) {
 						t.Errorf("the first report of the new incarnation offers %d devices, and processes %d and %d still have them: %v, %v; held back: %v",
 							len(r.Gpus), main, orphan, lives(main), lives(orphan), r.OccupiedGpus)
 					}
@@ -60,6 +61,7 @@ func TestNoDeviceIsOfferedWhileAForgottenProcessHasIt(t *testing.T) {
 	})
 	start(t.TempDir())
 	m.until("a new incarnation", func(r *rmpb.NodeReport) bool { return r.Incarnation != old })
+	eventually(t, "the forgotten processes end", func() bool { return !lives(main) && !lives(orphan) })
 	eventually(t, "the container's supervisor has written the end down", func() bool {
 		alive, _ := supervisor.Alive(filepath.Join(work, "containers", containerName(2)))
 		return !alive
