@@ -83,7 +83,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	wg.Go(func() {
 		for {
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
-				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(),
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.queues.Hash(),
 			}}})
 			if err == nil {
 				r.epoch = result.Epoch

@@ -591,6 +591,39 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 	}
 }
 
+// Every member has its own configuration file. Those of the leader rule, and who has others says so.
+func TestMembersWithOtherQueuesThanTheLeaderSaySo(t *testing.T) {
+	c := newTestCluster(t, 2, func(c *Config) {
+		if c.ID == "rm2" {
+			c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}
+		}
+	})
+	type health struct {
+		Ready      bool
+		QueuesHash string `json:"queues_hash"`
+		Warnings   []string
+	}
+	of := func(i int) (h health) {
+		request, err := http.NewRequest(http.MethodGet, "http://"+c.peers[i].HTTP+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body string
+		if c.do(request, &body); json.Unmarshal([]byte(body), &h) != nil {
+			t.Fatal(body)
+		}
+		return h
+	}
+	eventually(t, "the follower to warn, and the leader not", func() bool {
+		leader := slices.Index(c.live, c.leader())
+		follows, leads := of(1-leader), of(leader)
+		warns := func(h health) bool {
+			return slices.ContainsFunc(h.Warnings, func(w string) bool { return strings.Contains(w, "not those of the leader "+c.peers[leader].ID) })
+		}
+		return follows.Ready && leads.Ready && warns(follows) && !warns(leads) && follows.QueuesHash != leads.QueuesHash && leads.QueuesHash != ""
+	})
+}
+
 func TestThreeResourceManagersSurviveTheirLeader(t *testing.T) {
 	c := newTestCluster(t, 3, nil)
 	done := make(chan struct{})

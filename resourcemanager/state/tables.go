@@ -20,6 +20,8 @@ type tables struct {
 	epoch   uint64
 	// lease is the longest that a node may still hold: this leader's, or that of one before it.
 	lease time.Duration
+	// leader is who began the epoch, and queuesHash says by which queues it grants.
+	leader, queuesHash string
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
 	lastApplication int64
 	registrations   uint64

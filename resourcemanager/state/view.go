@@ -23,6 +23,9 @@ func (v *View) Cluster() int64 { return v.t.cluster }
 // Epoch counts the leaders so far.
 func (v *View) Epoch() uint64 { return v.t.epoch }
 
+// Leader is who began the present epoch, and the hash of the queues by which it grants (rm.Queues.Hash). Empty: nobody has.
+func (v *View) Leader() (id, queuesHash string) { return v.t.leader, v.t.queuesHash }
+
 // Lease is the longest that a node may still hold.
 func (v *View) Lease() time.Duration { return v.t.lease }
 
