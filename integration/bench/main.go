@@ -48,7 +48,7 @@ type group struct {
 }
 
 var groups = []group{
-	{"promises", 2.5, 2.5},
+	{"promises", 2, 2},
 	{"single", 14, 9},
 	{"replicated", 17, 0},
 	{"failover", 4, 0},
