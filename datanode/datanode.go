@@ -266,5 +266,8 @@ type Reader interface {
 	ReadAt(p []byte, off int64) (int, error)
 	// File is the operating system's file of the data, nil when there is none. It belongs to the reader.
 	File() *os.File
+	// Sending notes that the kernel reads n bytes of File from off on, until the next call; n is 0 when it does not any
+	// more. What does not come back is seen by who watches over the disk.
+	Sending(off, n int64)
 	Close() error
 }

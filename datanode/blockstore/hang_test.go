@@ -1,7 +1,9 @@
 package blockstore
 
 import (
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -120,4 +122,65 @@ func TestAHungDiskIsOneVolumesTrouble(t *testing.T) {
 	disk.hang(false)
 	close(disk.freed)
 	lost.Wait()
+}
+
+// hangingFile is a file of a hangingFS whose reads wait as well.
+type hangingFile struct {
+	vfs.File
+	disk *hangingFS
+	name string
+}
+
+func (h *hangingFS) OpenFile(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	f, err := h.FS.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return hangingFile{f, h, name}, nil
+}
+
+func (f hangingFile) ReadAt(p []byte, off int64) (int, error) {
+	f.disk.wait(f.name)
+	return f.File.ReadAt(p, off)
+}
+
+// A disk that hangs while the kernel sends what is on it is found, too; a client that takes its time is no reason to give one up.
+func TestADiskThatHangsInWhatTheKernelSendsIsGivenUp(t *testing.T) {
+	disk := &hangingFS{FS: vfs.OS, stuck: make(chan string, 1), freed: make(chan struct{})}
+	disk.under = t.TempDir()
+	h := open(t, disk, disk.under)
+	h.put(1, 1, pattern(300_000))
+	rd := must[datanode.Reader](t)(h.Open(block(1, 1, 0)))
+	rd.Sending(65_536, 131_072)
+	v := h.volumes[0]
+	for range 4 * hangTicks {
+		h.watch(30 * time.Second)
+		for v.sends.touching.Load() { // the disk answers
+			runtime.Gosched()
+		}
+	}
+	check(t, v.err())
+	rd.Sending(65_536, 0)
+	h.watch(30 * time.Second)
+
+	disk.hang(true)
+	rd.Sending(131_072, 131_072)
+	for range 3 {
+		h.watch(30 * time.Second)
+	}
+	<-disk.stuck
+	for range hangTicks {
+		check(t, v.err())
+		h.watch(30 * time.Second)
+	}
+	if err := v.err(); err == nil || !strings.Contains(err.Error(), "not come back for 30s") {
+		t.Errorf("the volume: %v", err)
+	}
+	disk.hang(false)
+	close(disk.freed)
+	rd.Sending(0, 0)
+	check(t, rd.Close())
+	if n := len(v.sends.readers); n > 0 {
+		t.Errorf("%d readers are left", n)
+	}
 }

@@ -88,3 +88,30 @@ func TestAHungDiskDoesNotHoldUpTheStart(t *testing.T) {
 		})
 	}
 }
+
+// slowFS is a disk that says how full it is when two have asked.
+type slowFS struct {
+	vfs.FS
+	asked sync.WaitGroup
+}
+
+func (s *slowFS) Usage(name string) (vfs.Usage, error) {
+	s.asked.Done()
+	s.asked.Wait()
+	return s.FS.Usage(name)
+}
+
+// Disks that do not answer are waited for side by side, whichever call it is: two cost the start no more than one.
+func TestDisksAreAskedSideBySide(t *testing.T) {
+	slow := &slowFS{FS: mem.New(1 << 30)}
+	slow.asked.Add(2)
+	s, err := Open(Config{
+		FS: slow, Reserve: -1, DiskTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
+	})
+	check(t, err)
+	for _, v := range s.volumes {
+		check(t, v.err())
+	}
+	check(t, s.Shutdown())
+}

@@ -25,6 +25,7 @@ type reader struct {
 	record     *[]byte  // of a packed replica, which was read as a whole
 	packedSums []byte
 	packedData []byte
+	sending    sending
 }
 
 // Open implements datanode.BlockStore.
@@ -116,6 +117,7 @@ func (rd *reader) Close() error {
 	if rd.data == nil {
 		return nil
 	}
+	rd.r.vol.sends.remove(rd)
 	return errors.Join(rd.data.Close(), rd.sums.Close())
 }
 

@@ -54,7 +54,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is a datanode.BlockStore on disk. Once it is open it starts no goroutines.
+// Store is a datanode.BlockStore on disk. Once it is open it has no goroutines but Watch's and those that wait for a disk.
 type Store struct {
 	cfg      Config
 	log      *slog.Logger
@@ -305,9 +305,10 @@ func (s *Store) survey() error {
 	}
 	for _, v := range s.volumes {
 		if v.broken == nil {
-			v.broken = s.size(v)
+			g.Go(func() { v.broken = s.size(v) })
 		}
 	}
+	g.Wait()
 	s.nameBroken(missing)
 	return nil
 }

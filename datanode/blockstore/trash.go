@@ -121,10 +121,18 @@ func (v *volume) emptyTrash(want int64) error {
 			return nil
 		}
 		want -= l.size
-		for _, ext := range []string{lostSums, lostData} {
-			if err := removeFile(v.fs, v.lostPath(l, ext)); err != nil {
-				return v.check(err)
-			}
+		if err := v.removeLost(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeLost removes the files of an item.
+func (v *volume) removeLost(l lost) error {
+	for _, ext := range []string{lostSums, lostData} {
+		if err := removeFile(v.fs, v.lostPath(l, ext)); err != nil {
+			return v.check(err)
 		}
 	}
 	return nil
@@ -155,7 +163,10 @@ func (r *replica) bin() error {
 		if err != nil {
 			return r.discard() // there is nothing left of it
 		}
-		if err := v.writeLost(l, sums, data); err != nil {
+		if err := v.writeLost(l, sums, data); errors.Is(err, metadata.ErrNoSpace) {
+			v.log.Warn("replica not kept in the trash", "block", int64(r.id), "volume", v.id.Storage, "err", err)
+			return errors.Join(v.removeLost(l), r.discard())
+		} else if err != nil {
 			return err
 		}
 		v.trash.add(l)

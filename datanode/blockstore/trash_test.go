@@ -4,11 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/datanode/vfs/faulty"
 	"github.com/gohops/hops/datanode/vfs/mem"
 	"github.com/gohops/hops/metadata"
 )
@@ -165,4 +167,23 @@ func TestCursorIsKeptOverRestarts(t *testing.T) {
 	_, err := h.Cursor(id)
 	wantKind(t, err, metadata.ErrCorrupt)
 	check(t, h.Shutdown())
+}
+
+// On a disk without room for what the trash would keep of a packed replica, that is removed at once, for good: its record
+// does not come back with the next start, and nothing half is left.
+func TestDiscardOnAFullDiskRemoves(t *testing.T) {
+	disk := mem.New(1 << 30)
+	full := faulty.New(disk)
+	h := open(t, full)
+	h.put(7, 1, pattern(1000))                                       // in a pack
+	full.Set(faulty.Nth(1, "write", lostSums, true, syscall.ENOSPC)) // the data fits, the checksums do not
+	check(t, h.Discard(block(7, 1, 0)))
+	check(t, h.Shutdown())
+	h = open(t, disk)
+	if r, ok := h.Replica(7); ok {
+		t.Errorf("after a restart there is %v", r)
+	}
+	if n := h.volumes[0].trash.bytes.Load(); n != 0 {
+		t.Errorf("%d bytes are in the trash", n)
+	}
 }

@@ -38,6 +38,7 @@ type volume struct {
 	replicas atomic.Int64
 	failed   atomic.Pointer[error]
 	calls    *calls
+	sends    sends
 	gone     chan struct{} // closed when the volume has failed
 	silent   chan struct{} // closed when the disk does not answer while the store is being opened
 	broken   error         // why it could not be opened; only while the store is being opened

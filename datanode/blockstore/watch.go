@@ -104,7 +104,7 @@ func (w watched) Lock(name string) (io.Closer, error) {
 	return w.FS.Lock(name)
 }
 
-// watchedFile is a file whose calls are counted. What sendfile reads is not.
+// watchedFile is a file whose calls are counted. What sendfile reads is not: see sends.
 type watchedFile struct {
 	vfs.File
 	calls *calls
@@ -170,8 +170,97 @@ func (s *Store) Watch(ctx context.Context, limit time.Duration) {
 // watch is one tick of the watchdog.
 func (s *Store) watch(limit time.Duration) {
 	for _, v := range s.volumes {
-		if v.calls.tick() && v.err() == nil {
+		if v.err() != nil {
+			continue
+		}
+		if v.calls.tick() {
 			v.fail(fmt.Errorf("a call of the disk has not come back for %v", limit))
+			continue
+		}
+		v.sends.tick()
+	}
+}
+
+// sends are the readers of a volume whose data the kernel sends. Such a call takes as long as the client that it sends to,
+// or as the disk, which cannot be told apart from outside. Where one does not get on, the watchdog touches what it is to
+// send: on a disk that answers that is in memory then, and on one that does not it is a call that is counted.
+type sends struct {
+	mu       sync.Mutex
+	readers  map[*reader]struct{}
+	touching atomic.Bool // by one goroutine at a time
+}
+
+// sending is what the kernel sends for a reader.
+type sending struct {
+	known  bool         // to the volume; only the reader's goroutine looks
+	off, n atomic.Int64 // n is 0 while nothing is sent
+	// Only the watchdog looks at these: where it was at the last tick, and for how many it has been there.
+	at, still int64
+}
+
+// Sending implements datanode.Reader. But for the first call of a reader it is two stores.
+func (rd *reader) Sending(off, n int64) {
+	if !rd.sending.known {
+		rd.sending.known = true
+		rd.r.vol.sends.add(rd)
+	}
+	rd.sending.off.Store(off)
+	rd.sending.n.Store(n)
+}
+
+func (s *sends) add(rd *reader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.readers == nil {
+		s.readers = map[*reader]struct{}{}
+	}
+	s.readers[rd] = struct{}{}
+}
+
+func (s *sends) remove(rd *reader) {
+	if !rd.sending.known {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.readers, rd)
+}
+
+// tick looks for calls that were there at the last tick, at the one before that, and again after 4, 8, 16... ticks.
+func (s *sends) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var slow []*reader
+	for rd := range s.readers {
+		at, x := rd.sending.off.Load(), &rd.sending
+		if x.n.Load() == 0 || at != x.at {
+			x.at, x.still = at, 0
+			continue
+		}
+		if x.still++; x.still > 1 && x.still&(x.still-1) == 0 {
+			slow = append(slow, rd)
+		}
+	}
+	if len(slow) > 0 && s.touching.CompareAndSwap(false, true) {
+		go func() {
+			defer s.touching.Store(false)
+			for _, rd := range slow {
+				rd.touch()
+			}
+		}()
+	}
+}
+
+// pageSize is the least that is read from a disk.
+const pageSize = 4 << 10
+
+// touch reads a byte of each page that the kernel is to send. The file may be closed meanwhile, and errors are for who reads.
+func (rd *reader) touch() {
+	var b [1]byte
+	off := rd.sending.off.Load()
+	for end := off + rd.sending.n.Load(); off < end; off += pageSize {
+		if _, err := rd.data.ReadAt(b[:], off); err != nil {
+			return
 		}
 	}
 }

@@ -92,6 +92,7 @@ type worker struct {
 	wake   chan struct{} // capacity 1
 	next   time.Time     // when the budget allows the next read; only run's goroutine looks
 	scanAt time.Time
+	scan   []metadata.BlockID // sizes still to be compared
 	pass   []metadata.BlockID // still to be verified
 	saved  int                // replicas since the cursor was saved
 
@@ -238,7 +239,7 @@ func (w *worker) run(ctx context.Context) {
 	w.cursor = c
 	w.mu.Unlock()
 	if !c.Begun.IsZero() && !c.Done {
-		w.list(c.After)
+		w.pass = w.finalized(c.After)
 	}
 	defer w.save()
 	for ctx.Err() == nil {
@@ -267,13 +268,17 @@ func (w *worker) step(ctx context.Context) bool {
 	}
 	if !now.Before(w.scanAt) {
 		w.scanAt = now.Add(w.cfg.Scan)
-		w.sizes(ctx)
-		return true
+		w.scan = w.finalized(0)
 	}
 	w.mu.Lock()
 	c := w.cursor
 	w.mu.Unlock()
 	switch {
+	case len(w.scan) > 0:
+		id := w.scan[0]
+		w.scan = w.scan[1:]
+		w.compare(ctx, id)
+		return true
 	case len(w.pass) > 0:
 		id := w.pass[0]
 		w.pass = w.pass[1:]
@@ -282,8 +287,8 @@ func (w *worker) step(ctx context.Context) bool {
 			w.advance(datanode.Cursor{Begun: c.Begun, After: id, Done: len(w.pass) == 0})
 		}
 		return true
-	case c.Begun.IsZero() || c.Done && now.Sub(c.Begun) >= w.cfg.Every:
-		w.list(0)
+	case c.Begun.IsZero() || c.Done && (now.Sub(c.Begun) >= w.cfg.Every || c.Begun.After(now)): // in the future: by a clock that was wrong
+		w.pass = w.finalized(0)
 		w.advance(datanode.Cursor{Begun: now, Done: len(w.pass) == 0})
 		return true
 	case !c.Done: // what was left of it at the last restart is gone
@@ -351,16 +356,16 @@ func (w *worker) pace(ctx context.Context, n int64) error {
 	return w.cfg.Sleep(ctx, wait)
 }
 
-// list collects the finalized replicas behind a block id, in order.
-func (w *worker) list(after metadata.BlockID) {
-	w.pass = nil
+// finalized lists the finalized replicas behind a block id, in order.
+func (w *worker) finalized(after metadata.BlockID) (ids []metadata.BlockID) {
 	w.cfg.Store.Each(w.volume, func(r datanode.Replica) bool {
 		if r.Block.ID > after && r.State == datanode.Finalized {
-			w.pass = append(w.pass, r.Block.ID)
+			ids = append(ids, r.Block.ID)
 		}
 		return true
 	})
-	slices.Sort(w.pass)
+	slices.Sort(ids)
+	return ids
 }
 
 func (w *worker) advance(c datanode.Cursor) {
@@ -384,22 +389,15 @@ func (w *worker) save() {
 	}
 }
 
-// sizes compares the sizes of all files of finalized replicas.
-func (w *worker) sizes(ctx context.Context) {
-	var ids []metadata.BlockID
-	w.cfg.Store.Each(w.volume, func(r datanode.Replica) bool {
-		ids = append(ids, r.Block.ID)
-		return true
-	})
-	for _, id := range ids {
-		if w.pace(ctx, sizeCost) != nil {
-			return
-		}
-		if err := w.cfg.Store.CheckSizes(id); errors.Is(err, metadata.ErrCorrupt) {
-			w.cfg.Logger.Warn("replica is not as long as it was", "block", int64(id), "volume", w.volume, "err", err)
-			w.mu.Lock()
-			w.status.Damaged++
-			w.mu.Unlock()
-		}
+// compare compares the sizes of a replica's files with what they should be.
+func (w *worker) compare(ctx context.Context, id metadata.BlockID) {
+	if w.pace(ctx, sizeCost) != nil {
+		return
+	}
+	if err := w.cfg.Store.CheckSizes(id); errors.Is(err, metadata.ErrCorrupt) {
+		w.cfg.Logger.Warn("replica is not as long as it was", "block", int64(id), "volume", w.volume, "err", err)
+		w.mu.Lock()
+		w.status.Damaged++
+		w.mu.Unlock()
 	}
 }

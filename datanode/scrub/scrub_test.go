@@ -187,7 +187,7 @@ func TestAPassGoesOnAfterARestart(t *testing.T) {
 		t.Fatalf("saved %+v, %v", c, err)
 	}
 	again.cursor = c
-	again.list(c.After)
+	again.pass = again.finalized(c.After)
 	finish(t, again)
 	if st, _ := again.Scrubber.Status(again.volume); st.Replicas != 3 || !st.Done || !st.Begun.Equal(c.Begun) {
 		t.Errorf("verified after the restart: %+v", st)
@@ -252,5 +252,55 @@ func TestSuspectsComeFirstAndWithinBounds(t *testing.T) {
 	w.Accuse(1, 1000)
 	if st, _ := w.Scrubber.Status(w.volume); st.Waiting != 1 {
 		t.Errorf("later: status %+v", st)
+	}
+}
+
+// A look at the sizes of all files takes as long as there are files; who is suspected does not wait for its end.
+func TestASuspectDoesNotWaitForTheSizesOfAll(t *testing.T) {
+	s := newStage(t)
+	const replicas = 50
+	for id := int64(1); id <= replicas; id++ {
+		s.put(id, 40_000)
+	}
+	var w *worker
+	ordered, reads := false, 0 // since it was ordered
+	scanning := false
+	w = s.worker(Config{Sleep: func(context.Context, time.Duration) error {
+		s.mu.Lock()
+		verified := len(s.changes) > 0
+		s.mu.Unlock()
+		switch {
+		case scanning && !ordered:
+			ordered = true
+			w.Order(7)
+		case ordered && !verified:
+			reads++
+		}
+		return nil
+	}})
+	finish(t, w)
+	scanning = true
+	s.pass(DefaultScan)
+	finish(t, w)
+	if got := s.told(); got != "VERIFIED 7" || reads != 1 {
+		t.Errorf("announced %q, after %d reads", got, reads)
+	}
+}
+
+// A clock that was in the future when a pass began does not put off the next ones until then.
+func TestAClockThatWasWrongDoesNotEndTheScrubbing(t *testing.T) {
+	s := newStage(t)
+	s.put(1, 1000)
+	begun := s.clock()
+	s.pass(20 * 365 * 24 * time.Hour)
+	finish(t, s.worker(Config{}))
+	s.now = begun.Add(DefaultEvery)
+	w := s.worker(Config{}) // after a restart
+	var err error
+	w.cursor, err = s.Cursor(w.volume)
+	check(t, err)
+	finish(t, w)
+	if st, _ := w.Scrubber.Status(w.volume); st.Replicas != 1 || !st.Begun.Equal(s.clock()) {
+		t.Errorf("status %+v at %v", st, s.clock())
 	}
 }

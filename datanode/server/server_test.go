@@ -68,6 +68,7 @@ type fakeNamenode struct {
 	standby   bool // refuses commits
 	registers []*pb.RegisterRequest
 	replicas  map[string]map[int64]*pb.Replica // datanode, block
+	named     map[int64]bool                   // blocks of full reports, also of those that have not ended
 	changes   []string                         // "uuid KIND blk"
 	commits   []*pb.CommitBlockSynchronizationRequest
 	full      int
@@ -86,7 +87,7 @@ func startNamenodeOn(t testing.TB, secret security.Secret, cluster string, l net
 	t.Helper()
 	n := &fakeNamenode{
 		addr: l.Addr().String(), cluster: cluster, term: 1, leader: true, lastKey: 2,
-		replicas: map[string]map[int64]*pb.Replica{}, streams: map[string]chan *pb.Orders{},
+		replicas: map[string]map[int64]*pb.Replica{}, named: map[int64]bool{}, streams: map[string]chan *pb.Orders{},
 	}
 	keys := security.Keyring{Secret: secret}
 	srv := grpc.NewServer(grpc.Creds(keys.Credentials()))
@@ -203,9 +204,12 @@ func (n *fakeNamenode) ReportBlocks(g grpc.ClientStreamingServer[pb.BlockReport,
 		if err != nil {
 			return err
 		}
+		n.mu.Lock()
 		for _, r := range m.Replicas {
 			got[r.Block.Id] = r
+			n.named[r.Block.Id] = true
 		}
+		n.mu.Unlock()
 		if m.Last {
 			n.mu.Lock()
 			n.replicas[m.DatanodeUuid] = got
@@ -249,6 +253,11 @@ func (n *fakeNamenode) heard(d *Server, change string) bool {
 // startDatanode runs a datanode until the test ends or the function returned is called.
 func startDatanode(t testing.TB, secret security.Secret, dir string, namenodes ...*fakeNamenode) (*Server, func() error) {
 	t.Helper()
+	return runDatanode(t, configOf(t, secret, dir, namenodes...))
+}
+
+func configOf(t testing.TB, secret security.Secret, dir string, namenodes ...*fakeNamenode) Config {
+	t.Helper()
 	cfg := Config{
 		Volumes: []Volume{{Path: filepath.Join(dir, "a")}, {Path: filepath.Join(dir, "b"), Type: "SSD"}}, Reserve: -1,
 		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t),
@@ -258,7 +267,7 @@ func startDatanode(t testing.TB, secret security.Secret, dir string, namenodes .
 	for _, n := range namenodes {
 		cfg.NamenodesGRPC = append(cfg.NamenodesGRPC, n.addr)
 	}
-	return runDatanode(t, cfg)
+	return cfg
 }
 
 func runDatanode(t testing.TB, cfg Config) (*Server, func() error) {
@@ -610,16 +619,31 @@ func TestOtherClusterEndsTheDatanode(t *testing.T) {
 	d, stop := startDatanode(t, secret, dir, startNamenode(t, secret, "lab"))
 	waitReady(t, d)
 	check(t, stop())
-	_, stop = startDatanode(t, secret, dir, startNamenode(t, secret, "other"))
-	err := func() error {
-		done := make(chan error, 1)
-		go func() {
-			time.Sleep(300 * time.Millisecond)
-			done <- stop()
-		}()
-		return <-done
-	}()
-	if err == nil || !strings.Contains(err.Error(), "belongs to cluster lab, this is cluster other") {
+	d, err := New(configOf(t, secret, dir, startNamenode(t, secret, "other"), startNamenode(t, secret, "third")))
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := d.Run(ctx); err == nil || !strings.Contains(err.Error(), "belongs to cluster lab, this is cluster ") {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// One namenode that was made anew, as another cluster, does not end the datanodes of all.
+func TestOneNamenodeOfAnotherClusterEndsNothing(t *testing.T) {
+	secret := security.NewSecret()
+	dir := t.TempDir()
+	good := startNamenode(t, secret, "lab")
+	d, stop := startDatanode(t, secret, dir, good)
+	waitReady(t, d)
+	check(t, stop())
+	d, stop = startDatanode(t, secret, dir, startNamenode(t, secret, "other"), good)
+	within(t, "the refusal shows", func() bool {
+		return strings.Contains(d.health().Namenodes[0].Problem, "belongs to cluster lab, this is cluster other")
+	})
+	waitReady(t, d)
+	put(t, d, 7, 1001, "data")
+	within(t, "the other one hears of a block", func() bool { return good.heard(d, "RECEIVED 7_1001") })
+	if err := stop(); err != nil {
 		t.Errorf("ended with %v", err)
 	}
 }

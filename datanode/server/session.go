@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,7 +43,9 @@ type session struct {
 	client      pb.DatanodesClient
 	incarnation uint64
 	// late: it came with a list that was set while the datanode worked.
-	late    bool
+	late bool
+	// refused: the namenode is of another cluster, by its last word.
+	refused atomic.Bool
 	beat    chan struct{} // capacity 1: send one now
 	report  chan struct{} // capacity 1: report in full now
 	pending chan struct{} // capacity 1: queue has changes that are told at once
@@ -108,7 +112,7 @@ func (n *session) checkReady() {
 	}
 }
 
-// errFatal ends the datanode.
+// errFatal is the refusal by a namenode of another cluster. It ends the datanode when all refuse it.
 var errFatal = errors.New("fatal")
 
 // run keeps the session up until ctx is done.
@@ -121,8 +125,11 @@ func (n *session) run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if errors.Is(err, errFatal) && !n.late {
-			return fmt.Errorf("datanode: %w", errors.Unwrap(err))
+		if errors.Is(err, errFatal) {
+			n.refused.Store(true)
+			if n.refusedByAll() {
+				return fmt.Errorf("datanode: %w", errors.Unwrap(err))
+			}
 		}
 		if time.Since(start) > 10*time.Second {
 			wait = minBackoff
@@ -134,6 +141,11 @@ func (n *session) run(ctx context.Context) error {
 		wait = min(2*wait, maxBackoff)
 	}
 	return nil
+}
+
+// refusedByAll: no namenode of the configuration takes this datanode. One that does, or does not answer, may be right.
+func (s *Server) refusedByAll() bool {
+	return !slices.ContainsFunc(s.all(), func(n *session) bool { return n.late || !n.refused.Load() })
 }
 
 // down forgets what only a registered datanode needs.
@@ -191,6 +203,7 @@ func (n *session) register(ctx context.Context) (time.Duration, error) {
 		return 0, fmt.Errorf("register: %w", back)
 	}
 	n.stranger.Tried(n.addr, nil)
+	n.refused.Store(false)
 	if err := n.store.Join(answer.ClusterId, answer.BlockPool); err != nil {
 		if errors.Is(err, datanode.ErrVolumeOwner) {
 			return 0, fatal{fmt.Errorf("namenode %s: %w", n.addr, err)}
@@ -294,6 +307,60 @@ func (n *session) reports(ctx context.Context) error {
 	}
 }
 
+// chunks are the pieces of a full report. The volumes are listed side by side: one whose disk does not answer keeps back what is
+// on it, until it answers or is given up, and nothing of the others. They end early with ctx.
+func (n *session) chunks(ctx context.Context) iter.Seq[*pb.BlockReport] {
+	return func(yield func(*pb.BlockReport) bool) {
+		ctx, cancel := context.WithCancel(ctx) // also when the consumer wants no more
+		defer cancel()
+		made := make(chan *pb.BlockReport)
+		var listing sync.WaitGroup // not waited for when ctx is done: it may be as long as a disk takes
+		for _, v := range n.store.Volumes() {
+			listing.Go(func() { n.list(ctx, v.ID, made) })
+		}
+		go func() {
+			listing.Wait()
+			close(made)
+		}()
+		for {
+			select {
+			case chunk, more := <-made:
+				if !more || !yield(chunk) {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// list makes the chunks of one volume, at least one.
+func (n *session) list(ctx context.Context, volume string, to chan<- *pb.BlockReport) {
+	chunk := &pb.BlockReport{VolumeId: volume}
+	send := func() bool {
+		select {
+		case to <- chunk:
+			chunk = &pb.BlockReport{VolumeId: volume}
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	n.store.Each(volume, func(r datanode.Replica) bool {
+		state := wireState(r.State)
+		if state == pb.ReplicaState_REPLICA_STATE_UNSPECIFIED {
+			return ctx.Err() == nil
+		}
+		if len(chunk.Replicas) == chunkReplicas && !send() {
+			return false
+		}
+		chunk.Replicas = append(chunk.Replicas, &pb.Replica{Block: wireBlock(r.Block), State: state})
+		return true
+	})
+	send()
+}
+
 // reportAll sends one full report, and again what is known to be corrupt.
 func (n *session) reportAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTime)
@@ -303,29 +370,18 @@ func (n *session) reportAll(ctx context.Context) error {
 		return err
 	}
 	id := rand.Uint64()
-	volumes := n.store.Volumes()
-	for i, v := range volumes {
-		chunk := &pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, VolumeId: v.ID}
-		var sendErr error
-		n.store.Each(v.ID, func(r datanode.Replica) bool {
-			state := wireState(r.State)
-			if state == pb.ReplicaState_REPLICA_STATE_UNSPECIFIED {
-				return true
-			}
-			if len(chunk.Replicas) == chunkReplicas {
-				sendErr = stream.Send(chunk)
-				chunk = &pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, VolumeId: v.ID}
-			}
-			chunk.Replicas = append(chunk.Replicas, &pb.Replica{Block: wireBlock(r.Block), State: state})
-			return sendErr == nil
-		})
-		chunk.Last = i == len(volumes)-1
-		if sendErr == nil {
-			sendErr = stream.Send(chunk)
-		}
-		if sendErr != nil {
+	var sendErr error
+	for chunk := range n.chunks(ctx) {
+		chunk.DatanodeUuid, chunk.ReportId = n.id.Uuid, id
+		if sendErr = stream.Send(chunk); sendErr != nil {
 			break // CloseAndRecv tells why
 		}
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if sendErr == nil {
+		_ = stream.Send(&pb.BlockReport{DatanodeUuid: n.id.Uuid, ReportId: id, Last: true})
 	}
 	if _, err := stream.CloseAndRecv(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/gohops/hops/internal/dtp"
@@ -39,6 +40,12 @@ func TestDatanodeThatLeftAPipelineComesBack(t *testing.T) {
 	check(t, copyBy(t, nodes[0], nodes[1], block(7, 1002, 0)))
 	if r, _ := nodes[1].store.Replica(7); r.Block.Generation != 1002 || r.Visible != 100_000 {
 		t.Errorf("after the copy the second datanode has %v", r)
+	}
+	// What it had was acknowledged once: it is in the trash.
+	kept, err := filepath.Glob(filepath.Join(nodes[1].dir, "blocks/00/00/blk_7_1001_*.lost"))
+	check(t, err)
+	if len(kept) != 1 {
+		t.Errorf("in the trash are %v", kept)
 	}
 	c = mustBegin(t, block(7, 1002, 0), setup{stage: stageStreamingRecovery, gen: 1003, min: 100_000, max: 100_000}, nodes...)
 	c.writeAll(99_840, data[99_840:], "S S")

@@ -164,7 +164,9 @@ func (o *sender) send(start, end int64) error {
 			if err := o.flush(); err != nil {
 				return err
 			}
+			o.rd.Sending(off, n)
 			k, err := tcp.ReadFrom(&io.LimitedReader{R: file, N: n})
+			o.rd.Sending(off, 0)
 			if diskFailed(err) {
 				return o.broken(err)
 			}

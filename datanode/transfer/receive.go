@@ -148,7 +148,7 @@ func (in *receiver) open() error {
 	return err
 }
 
-// outdated removes what an older pipeline has left here of a block that is copied here for a newer one: the datanode left
+// outdated puts into the trash what an older pipeline has left here of a block that is copied here for a newer one: the datanode left
 // that pipeline, and its replica counts for nothing since. A replica of the same generation, or a finished one, stays. It
 // reports whether there is room for the copy now (HDFS's createTemporary does likewise).
 func (in *receiver) outdated(b metadata.Block) bool {
@@ -156,7 +156,7 @@ func (in *receiver) outdated(b metadata.Block) bool {
 	if !ok || old.Block.Generation >= b.Generation || old.State != datanode.RBW && old.State != datanode.RWR {
 		return false
 	}
-	if err := in.store.Delete(old.Block); err != nil {
+	if err := in.store.Discard(old.Block); err != nil {
 		in.log.Warn("replica of an older pipeline not removed", "block", old.Block.String(), "err", err)
 		return false
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -744,5 +745,46 @@ func TestRecoveryTakesTheReplicaFromAStuckClient(t *testing.T) {
 	check(t, err)
 	if _, err := c.r.ReadByte(); err == nil {
 		t.Error("the client of a recovered block is not cut off")
+	}
+}
+
+// tellingStore notes what its readers say that the kernel sends.
+type tellingStore struct {
+	datanode.BlockStore
+	mu   sync.Mutex
+	said []string
+}
+
+type tellingReader struct {
+	datanode.Reader
+	s *tellingStore
+}
+
+func (s *tellingStore) Open(b metadata.Block) (datanode.Reader, error) {
+	rd, err := s.BlockStore.Open(b)
+	return tellingReader{rd, s}, err
+}
+
+func (r tellingReader) Sending(off, n int64) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	r.s.said = append(r.s.said, fmt.Sprintf("%d+%d", off, n))
+	r.Reader.Sending(off, n)
+}
+
+// The store knows at every time what the kernel sends, so that it notices a disk that hangs in it.
+func TestTheStoreKnowsWhatTheKernelSends(t *testing.T) {
+	store := &tellingStore{}
+	d := startOne(t, func(c *Config) { store.BlockStore, c.Store = c.Store, store })
+	data := pattern(3 * packetData / 2)
+	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, d).writeAll(0, data, "S")
+	if got, err := dial(t, d).read(block(7, 5, 0), 0, int64(len(data))); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("read %d bytes, %v", len(got), err)
+	}
+	store.mu.Lock()
+	defer store.mu.Unlock()
+	want := []string{fmt.Sprintf("0+%d", packetData), "0+0", fmt.Sprintf("%d+%d", packetData, packetData/2), fmt.Sprintf("%d+0", packetData)}
+	if !slices.Equal(store.said, want) {
+		t.Errorf("the store heard %v, want %v", store.said, want)
 	}
 }

@@ -194,9 +194,6 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 			exit := int(c.Exit)
 			k.ExitStatus = &exit
 		}
-		if !c.Master && c.Instance >= 0 {
-			k.Instance = &c.Instance
-		}
 		out.Containers = append(out.Containers, k)
 	}
 	return out

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/datanode"
+	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+)
+
+// stuckFS is a disk that, once it hangs, does not remove files under a path until it is let go.
+type stuckFS struct {
+	vfs.FS
+	under string
+	hangs atomic.Bool
+	stuck chan struct{} // capacity 1: a call waits
+	freed chan struct{}
+}
+
+func (s *stuckFS) Remove(name string) error {
+	if s.hangs.Load() && strings.HasPrefix(name, s.under) {
+		select {
+		case s.stuck <- struct{}{}:
+		default:
+		}
+		<-s.freed
+	}
+	return s.FS.Remove(name)
+}
+
+// What is on one disk is reported although another does not answer, and has not been given up.
+func TestAHungDiskHoldsUpNobodyElsesReport(t *testing.T) {
+	secret := security.NewSecret()
+	n := startNamenode(t, secret, "lab")
+	dir := t.TempDir()
+	disk := &stuckFS{FS: vfs.OS, stuck: make(chan struct{}, 1), freed: make(chan struct{})}
+	disk.under = filepath.Join(dir, "a")
+	d, _ := runDatanode(t, Config{
+		Volumes: []Volume{{Path: filepath.Join(dir, "a")}, {Path: filepath.Join(dir, "b"), Type: "SSD"}}, Reserve: -1, FS: disk,
+		Transfer: listen(t), HTTP: listen(t), IPC: listen(t), GRPC: listen(t), DiskTimeout: time.Hour,
+		NamenodesGRPC: []string{n.addr}, NamenodesIPC: []string{n.addr}, Secret: secret, Door: security.NewDoor(security.Config{}),
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	var lost sync.WaitGroup
+	free := sync.OnceFunc(func() {
+		disk.hangs.Store(false)
+		close(disk.freed)
+		lost.Wait()
+	})
+	t.Cleanup(free)
+	waitReady(t, d)
+	for id, typ := range map[int64]datanode.StorageType{1: datanode.Disk, 2: datanode.SSD} {
+		w, err := d.store.Create(metadata.Block{ID: metadata.BlockID(id), Generation: 1}, datanode.CreateOptions{Type: typ})
+		check(t, err)
+		check(t, w.Write(0, make([]byte, 100_000), nil)) // files of its own
+		_, err = w.Finalize()
+		check(t, err)
+	}
+	disk.hangs.Store(true)
+	lost.Go(func() { _ = d.store.Delete(metadata.Block{ID: 1, Generation: 1}) })
+	<-disk.stuck
+	n.mu.Lock()
+	full := n.full
+	clear(n.named)
+	n.mu.Unlock()
+	d.all()[0].reportNow()
+	within(t, "what is on the other disk is reported", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.named[2]
+	})
+	n.mu.Lock()
+	if n.full != full {
+		t.Error("the report has ended without what is on the disk that hangs")
+	}
+	n.mu.Unlock()
+	free()
+	within(t, "the report ends", func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.full > full
+	})
+}
