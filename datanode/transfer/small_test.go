@@ -126,7 +126,10 @@ func TestSmallBlockThatCannotBeStoredEverywhereIsStoredNowhere(t *testing.T) {
 
 // The next datanode closes a connection that is kept for it; the block that finds out goes through a new one.
 func TestKeptConnectionThatWasClosedIsReplaced(t *testing.T) {
-	nodes := start(t, 3)
+	var nodes []*node
+	for range 3 {
+		nodes = append(nodes, startOne(t, func(c *Config) { c.KeepAlive = 50 * time.Millisecond }))
+	}
 	data := pattern(4096)
 	stale := func() {
 		t.Helper()
