@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/gohops/hops/internal/nearest"
 )
 
 // ParseSpec reads a spec, writes its defaults and validates it. Every mistake is told at once, as Mistakes: values of
@@ -101,43 +103,13 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// suggest names the nearest of the known words, and all of them when none is near.
+// suggest names the nearest of the known words, and all of them when none is near and they are few.
 func suggest(word string, known []string) string {
-	best, at := 3, ""
-	for _, k := range known {
-		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < best {
-			best, at = d, k
-		}
-	}
-	if at != "" {
-		return fmt.Sprintf("; did you mean %q?", at)
+	if near := nearest.Typo(word, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	if len(known) <= 6 {
 		return ": one of " + strings.Join(known, ", ")
 	}
 	return ""
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	if len(a) > 64 || len(b) > 64 {
-		return 64
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, last+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -20,6 +20,7 @@ const (
 	MaxTrials     = 100_000
 	MaxExecutors  = 1_000
 	MaxSpecBytes  = 4 << 20
+	MaxMetricName = 128 // bytes
 )
 
 // Spec is what a person asks for: the document under "experiment" of a job. Its zero value of a field is the default;
@@ -328,6 +329,9 @@ func (s *Spec) Validate() error {
 	}
 	s.validateSearch(&m)
 	s.validateEarlyStop(&m)
+	if len(s.Metric) > MaxMetricName {
+		m.addf("metric", "the name has %d bytes, at most %d", len(s.Metric), MaxMetricName)
+	}
 	if s.Direction != Max && s.Direction != Min {
 		m.addf("direction", `%q is neither "max" nor "min"`, s.Direction)
 	}

@@ -29,7 +29,7 @@ func TestAllMistakesOfASpecAreToldAtOnce(t *testing.T) {
 		"optimizer": {"type": "asha", "eta": 1, "r_mim": 2, "r_max": 27},
 		"early_stop": {"policy": "meddian", "interval": "often"},
 		"direction": "up", "trials": 2.5, "executors": 0, "resources": {"memory": "lots", "gpus": -1},
-		"executor_mode": "thread", "timeout": "soon"
+		"executor_mode": "thread", "timeout": "soon", "metric": "`+strings.Repeat("m", MaxMetricName+1)+`"
 	}`), "ann")
 	m, ok := err.(Mistakes)
 	if !ok {
@@ -62,6 +62,7 @@ func TestAllMistakesOfASpecAreToldAtOnce(t *testing.T) {
 		`direction: "up" is neither "max" nor "min"`,
 		"resources.gpus: -1 is below 0",
 		`executor_mode: unknown mode "thread"`,
+		"metric: the name has 129 bytes, at most 128",
 	}
 	text := m.Error()
 	for _, w := range want {

@@ -125,6 +125,8 @@ type blockWriter struct {
 	block    *hadooppb.ExtendedBlockProto // NumBytes is what is acknowledged
 	queue    []*outPacket
 	ackedSeq int64
+	// cutShort: the context that bounds the call which has the turn has ended.
+	cutShort bool
 	// waiting is since when the first packet of the queue is waited for, if it has been sent.
 	waiting time.Time
 }
@@ -270,10 +272,10 @@ func (b *blockWriter) send(ctx context.Context, sync bool) error {
 func (b *blockWriter) cut(sync bool) {
 	p := b.filling
 	bytesPer := int64(b.w.sum.BytesPer)
-	var tail []byte
+	var tail []byte // stays where it is until p is acknowledged, and so sent, which is later
 	next := p.end()
 	if start := next - next%bytesPer; start >= p.start && start < next {
-		tail = append(make([]byte, 0, bytesPer), p.Data()[start-p.start:]...)
+		tail = p.Data()[start-p.start:]
 		next = start
 	}
 	b.sent = p.end()
@@ -288,24 +290,36 @@ func (b *blockWriter) cut(sync bool) {
 func (b *blockWriter) await(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.queue) < window || !b.upLocked() {
-		return nil
-	}
-	stop := b.wakeOn(ctx)
-	defer stop()
 	for len(b.queue) >= window && b.upLocked() && ctx.Err() == nil {
 		b.moved.Wait()
 	}
 	return ctx.Err()
 }
 
-// wakeOn wakes those who wait for something to move when ctx ends.
-func (b *blockWriter) wakeOn(ctx context.Context) (stop func() bool) {
-	return context.AfterFunc(ctx, func() {
+// boundBy ends the waits of the call that has the turn when ctx ends: for acknowledgements, and for a pipeline that takes no
+// packets, which is broken for that. release says that the call is over. What the life of the writer ends needs no such
+// thing: abandon breaks the pipeline.
+func (b *blockWriter) boundBy(ctx context.Context) (release func()) {
+	stop := context.AfterFunc(ctx, func() {
 		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.cutShort = true
+		if b.pipe != nil && b.pipe.sending {
+			b.pipe.cutLocked(context.Cause(ctx))
+		}
 		b.moved.Broadcast()
-		b.mu.Unlock()
 	})
+	return func() {
+		if stop() {
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for !b.cutShort { // it is on its way, and must not come upon a later call
+			b.moved.Wait()
+		}
+		b.cutShort = false
+	}
 }
 
 // enqueue gives a packet its number and puts it into the queue.
@@ -327,7 +341,7 @@ func (b *blockWriter) transmit(ctx context.Context) error {
 	b.mu.Lock()
 	pipe := b.pipe
 	b.mu.Unlock()
-	if pipe != nil && pipe.sendDue(ctx) {
+	if pipe != nil && pipe.sendDue() {
 		return nil
 	}
 	return b.recover(ctx)
@@ -335,8 +349,6 @@ func (b *blockWriter) transmit(ctx context.Context) error {
 
 // wait returns when every packet up to seqno is acknowledged, however many pipelines that takes.
 func (b *blockWriter) wait(ctx context.Context, seqno int64) error {
-	stop := b.wakeOn(ctx)
-	defer stop()
 	for {
 		b.mu.Lock()
 		for b.ackedSeq < seqno && b.upLocked() && ctx.Err() == nil {
@@ -358,6 +370,7 @@ func (b *blockWriter) wait(ctx context.Context, seqno int64) error {
 
 // flush sends what is there and waits until all datanodes have it, with sync on disk.
 func (b *blockWriter) flush(ctx context.Context, sync bool) error {
+	defer b.boundBy(ctx)()
 	switch {
 	case b.filling.Len() > b.prefix:
 		if err := b.send(ctx, sync); err != nil {
@@ -388,6 +401,8 @@ func (b *blockWriter) tell(ctx context.Context) error {
 	if b.told == generation {
 		return nil
 	}
+	ctx, done := b.w.alive(ctx)
+	defer done()
 	if err := b.fsync(ctx); err != nil {
 		return err
 	}

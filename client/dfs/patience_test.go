@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -441,5 +442,70 @@ func TestGivingUpIsQuiet(t *testing.T) {
 	client.Close()
 	if log.Len() > 0 {
 		t.Errorf("warnings: %s", log.String())
+	}
+}
+
+// A flush whose datanode takes no more bytes ends with its context, and breaks the pipeline, of which nobody knows how much
+// of a packet it has; nothing of the file is lost by that.
+func TestFlushThatCannotSendEndsWithItsContext(t *testing.T) {
+	c, _ := newCluster(t, 1)
+	client := c.client(Config{BlockSize: 4 << 20})
+	w := create(t, client, "/f")
+	data := pattern(1000)
+	write(t, w, data)
+	if err := w.Hflush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.nodes[0].freeze()
+	_ = w.block.pipe.peer.conn.(*net.TCPConn).SetWriteBuffer(1)
+	c.nodes[0].set(func() {
+		for conn := range c.nodes[0].conns {
+			_ = conn.(*net.TCPConn).SetReadBuffer(1)
+		}
+	})
+	for flushes := 0; w.block.at() != blockRepairing; flushes++ {
+		if flushes == window-1 {
+			t.Fatalf("%d packets fit into small buffers", flushes)
+		}
+		part := pattern(60_000)
+		write(t, w, part)
+		data = append(data, part...)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		within(t, "flush", func() {
+			if err := w.Hflush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+		})
+		cancel()
+	}
+	c.nodes[0].thaw()
+	within(t, "close", func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	sameBytes(t, "stored", c.content("/f"), data)
+}
+
+func BenchmarkHflush(b *testing.B) {
+	_, client := newCluster(b, 1)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	w, err := client.Create(ctx, "/f", CreateOptions{BlockSize: 1 << 40})
+	if err != nil {
+		b.Fatal(err)
+	}
+	record := pattern(200)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := w.Write(record); err != nil {
+			b.Fatal(err)
+		}
+		if err := w.Hflush(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -50,6 +50,8 @@ type pipeline struct {
 	due  int64    // seqno of the first packet that it was not sent; guarded by b.mu
 	out  int64    // of the first one of which the connection has not taken all; guarded by b.mu
 	wire [][]byte // what is being sent
+	// sending: the call that has the turn waits for the connection to take packets; guarded by b.mu.
+	sending bool
 }
 
 // start makes a pipeline of a connection on which it has been set up. b.mu is not held.
@@ -83,11 +85,15 @@ func (c *Client) patience(nodes int) time.Duration {
 // sentTogether is how many packets are sent with one system call where several are due.
 const sentTogether = 4
 
-// sendDue sends the packets of the queue that were not sent through this pipeline; false: it is broken, or ctx has ended.
-func (l *pipeline) sendDue(ctx context.Context) bool {
+// sendDue sends the packets of the queue that were not sent through this pipeline; false: it is broken, be it because the
+// call was cut short.
+func (l *pipeline) sendDue() bool {
 	b := l.b
 	for {
 		b.mu.Lock()
+		if b.pipe == l && b.cutShort {
+			l.cutLocked(context.Canceled)
+		}
 		if b.pipe != l || !b.upLocked() {
 			b.mu.Unlock()
 			return false
@@ -104,14 +110,18 @@ func (l *pipeline) sendDue(ctx context.Context) bool {
 			}
 		}
 		due := l.due
+		l.sending = len(l.wire) > 0
 		b.mu.Unlock()
 		if len(l.wire) == 0 {
 			return true
 		}
-		if !l.send(ctx, l.wire) {
+		sent := l.send(l.wire)
+		b.mu.Lock()
+		l.sending = false
+		if !sent {
+			b.mu.Unlock()
 			return false
 		}
-		b.mu.Lock()
 		l.out = due
 		done := len(b.queue) == 0 || b.queue[len(b.queue)-1].seqno < due
 		b.mu.Unlock()
@@ -121,26 +131,17 @@ func (l *pipeline) sendDue(ctx context.Context) bool {
 	}
 }
 
-// send sends packets; false: the pipeline is broken, or ctx has ended.
-func (l *pipeline) send(ctx context.Context, wire [][]byte) bool {
-	if ctx != l.b.w.life { // which breaks the pipeline by itself
-		cut := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() {
-			defer close(cut)
-			l.cut(context.Cause(ctx))
-		})
-		defer func() {
-			if !stop() { // the connection must not be given back before it is known to be cut
-				<-cut
-			}
-		}()
-	}
+// send sends packets; false: the pipeline is broken.
+func (l *pipeline) send(wire [][]byte) bool {
 	l.writing.Lock()
 	err := l.peer.send(wire...)
 	l.lastSend = time.Now()
 	l.writing.Unlock()
 	if err == nil {
 		return true
+	}
+	if l.peer.cut.Load() != nil { // somebody has said why
+		return false
 	}
 	// What the datanode said before it hung up may blame another one.
 	_ = l.peer.conn.SetReadDeadline(time.Now().Add(lastWords))
@@ -162,12 +163,16 @@ func (l *pipeline) fault(err error, nodes ...int) {
 
 // cut breaks the pipeline although nobody is at fault, because somebody does not want to wait any longer.
 func (l *pipeline) cut(cause error) {
-	b := l.b
-	b.mu.Lock()
-	if b.pipe == l && b.upLocked() {
-		b.moveLocked(blockRepairing)
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	l.cutLocked(cause)
+}
+
+// cutLocked is cut; b.mu is held.
+func (l *pipeline) cutLocked(cause error) {
+	if l.b.pipe == l && l.b.upLocked() {
+		l.b.moveLocked(blockRepairing)
 	}
-	b.mu.Unlock()
 	l.peer.interrupt(cause)
 }
 

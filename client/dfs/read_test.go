@@ -6,10 +6,12 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
@@ -215,6 +217,56 @@ func TestCorruptReplicaIsReportedAndReplaced(t *testing.T) {
 	sameBytes(t, "read", got, data)
 	if len(c.bad) != 1 || c.bad[0] != "node-0" {
 		t.Errorf("reported: %v", c.bad)
+	}
+}
+
+// A client for which no replica of several matches takes that for its own fault, as Hadoop's does: one with bad memory that
+// reads a tree would else report every replica of it.
+func TestClientThatFindsEveryReplicaCorruptReportsNone(t *testing.T) {
+	c, client := newCluster(t, 3)
+	bigFile(t, client, 100_000)
+	flip := func(at int, flip bool) { c.nodes[at].set(func() { c.nodes[at].flip = flip }) }
+	for at := range 3 {
+		flip(at, true)
+	}
+	client.times.retry = time.Millisecond
+	r := open(t, client, "/big")
+	for name, read := range map[string]func() error{
+		"Read":   func() error { _, err := r.Read(make([]byte, 1000)); return err },
+		"ReadAt": func() error { _, err := r.ReadAt(make([]byte, 1000), 5000); return err },
+	} {
+		if err := read(); !errors.Is(err, metadata.ErrIO) || !strings.Contains(err.Error(), "checksum") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	reported := func() []string {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		bad := c.bad
+		c.bad = nil
+		slices.Sort(bad)
+		return bad
+	}
+	if bad := reported(); len(bad) != 0 {
+		t.Errorf("reported: %v", bad)
+	}
+	flip(2, false)
+	if _, err := client.ReadFile(t.Context(), "/big"); err != nil {
+		t.Fatal(err)
+	}
+	if bad := reported(); !slices.Equal(bad, []string{"node-0", "node-1"}) {
+		t.Errorf("reported when another replica gave the bytes: %v", bad)
+	}
+	flip(2, true)
+	c.mu.Lock()
+	b := c.files["/big"].blocks[0]
+	b.nodes = b.nodes[:1]
+	c.mu.Unlock()
+	if _, err := client.ReadFile(t.Context(), "/big"); err == nil {
+		t.Error("a corrupt file was read")
+	}
+	if bad := reported(); !slices.Equal(bad, []string{"node-0"}) {
+		t.Errorf("reported of the only replica: %v", bad)
 	}
 }
 

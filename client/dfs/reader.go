@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -173,6 +174,13 @@ type attempt struct {
 	round   int
 	causes  []string
 	renewed bool // a token was refused since the last success, and asked for anew
+	corrupt []mismatch
+}
+
+// mismatch is a replica whose bytes do not match their checksums.
+type mismatch struct {
+	b    *located
+	node *hadooppb.DatanodeInfoProto
 }
 
 // connect opens a stream of up to length bytes at pos from some replica that has not failed yet. When all have, it waits,
@@ -202,7 +210,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*f
 				renew = true
 				break
 			}
-			r.blame(ctx, a, b, node, err)
+			r.blame(a, b, node, err)
 		}
 		if renew {
 			a.renewed, fresh = true, true
@@ -215,7 +223,7 @@ func (r *Reader) connect(ctx context.Context, a *attempt, pos, length int64) (*f
 					int64(b.block.GetBlockId()), pos, len(b.nodes), strings.Join(a.causes, "; ")),
 			}
 		}
-		wait := time.NewTimer(100 * time.Millisecond << (2 * a.round)) // 0.1, 0.4, 1.6 s
+		wait := time.NewTimer(r.c.times.retry << (2 * a.round))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():
@@ -372,7 +380,7 @@ func (f *flow) switchOver(cause error) error {
 	if errors.Is(cause, errOvertaken) {
 		f.r.c.suspect(f.node, f.b.block, f.b.token, true)
 	} else {
-		f.r.blame(f.ctx, f.a, f.b, f.node, cause)
+		f.r.blame(f.a, f.b, f.node, cause)
 	}
 	f.s, f.node = h.s, h.node
 	f.watch()
@@ -394,8 +402,8 @@ func (r *Reader) isBad(b *located, node *hadooppb.DatanodeInfoProto) bool {
 	return r.bad[replica{b.block.GetBlockId(), node.GetId().GetDatanodeUuid()}]
 }
 
-// blame marks a replica as failed, suspects a datanode that was silent and reports a corrupt replica to the namenode.
-func (r *Reader) blame(ctx context.Context, a *attempt, b *located, node *hadooppb.DatanodeInfoProto, cause error) {
+// blame marks a replica as failed, suspects a datanode that was silent and notes a corrupt replica.
+func (r *Reader) blame(a *attempt, b *located, node *hadooppb.DatanodeInfoProto, cause error) {
 	addr := r.c.transferAddr(node)
 	if timeout, ok := errors.AsType[net.Error](cause); ok && timeout.Timeout() {
 		r.c.suspect(node, b.block, b.token, false)
@@ -405,16 +413,46 @@ func (r *Reader) blame(ctx context.Context, a *attempt, b *located, node *hadoop
 	r.mu.Lock()
 	r.bad[replica{b.block.GetBlockId(), node.GetId().GetDatanodeUuid()}] = true
 	r.mu.Unlock()
-	if !errors.Is(cause, dtp.ErrChecksum) {
+	if errors.Is(cause, dtp.ErrChecksum) {
+		a.corrupt = append(a.corrupt, mismatch{b, node})
+	}
+}
+
+// report tells the namenode of the corrupt replicas that an attempt has met. Where no replica of several matches, the client
+// itself may be at fault, and nothing is said (Hadoop's DFSInputStream.reportCheckSumFailure).
+func (r *Reader) report(ctx context.Context, a *attempt) {
+	var corrupt []*hadooppb.LocatedBlockProto
+	for len(a.corrupt) > 0 && ctx.Err() == nil {
+		id := a.corrupt[len(a.corrupt)-1].b.block.GetBlockId()
+		var b *located // as it was located last
+		var nodes []*hadooppb.DatanodeInfoProto
+		a.corrupt = slices.DeleteFunc(a.corrupt, func(m mismatch) bool {
+			if m.b.block.GetBlockId() != id {
+				return false
+			}
+			b = m.b
+			if !slices.ContainsFunc(nodes, func(n *hadooppb.DatanodeInfoProto) bool {
+				return n.GetId().GetDatanodeUuid() == m.node.GetId().GetDatanodeUuid()
+			}) {
+				nodes = append(nodes, m.node)
+			}
+			return true
+		})
+		if len(nodes) >= len(b.nodes) && len(b.nodes) > 1 {
+			r.c.log.Warn("no replica of a block matches its checksums", "path", r.path, "block", id)
+			continue
+		}
+		corrupt = append(corrupt, &hadooppb.LocatedBlockProto{
+			B: b.block, Offset: new(uint64(b.offset)), Locs: nodes, Corrupt: new(true), BlockToken: tokenOf(b.token),
+		})
+	}
+	if len(corrupt) == 0 {
 		return
 	}
-	err := r.c.call(ctx, "report bad block of", r.path, "reportBadBlocks", &hadooppb.ReportBadBlocksRequestProto{
-		Blocks: []*hadooppb.LocatedBlockProto{{
-			B: b.block, Offset: new(uint64(b.offset)), Locs: []*hadooppb.DatanodeInfoProto{node}, Corrupt: new(true), BlockToken: tokenOf(b.token),
-		}},
-	}, new(hadooppb.ReportBadBlocksResponseProto))
+	err := r.c.call(ctx, "report bad blocks of", r.path, "reportBadBlocks",
+		&hadooppb.ReportBadBlocksRequestProto{Blocks: corrupt}, new(hadooppb.ReportBadBlocksResponseProto))
 	if err != nil {
-		r.c.log.Warn("cannot report a corrupt replica", "block", b.block.GetBlockId(), "node", addr, "error", err)
+		r.c.log.Warn("cannot report corrupt replicas", "path", r.path, "error", err)
 	}
 }
 
@@ -434,19 +472,26 @@ func (r *Reader) chunk() ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", r.path, fs.ErrClosed)
 	}
 	var a attempt
+	data, err := r.next(&a)
+	r.report(r.life, &a)
+	return data, err
+}
+
+// next is an attempt at a chunk.
+func (r *Reader) next(a *attempt) ([]byte, error) {
 	for {
 		if r.pos >= r.length {
 			r.drop()
 			return nil, io.EOF
 		}
 		if r.stream == nil {
-			f, err := r.connect(r.life, &a, r.pos, r.length-r.pos)
+			f, err := r.connect(r.life, a, r.pos, r.length-r.pos)
 			if err != nil {
 				return nil, err
 			}
 			r.stream = f
 		}
-		r.stream.a = &a
+		r.stream.a = a
 		data, err := r.stream.read()
 		if err == nil {
 			r.pos += int64(len(data))
@@ -468,7 +513,7 @@ func (r *Reader) failed(ctx context.Context, f *flow, err error) error {
 	if ctx.Err() != nil {
 		return wrap("read", r.path, ctx.Err())
 	}
-	r.blame(ctx, f.a, f.b, f.node, err)
+	r.blame(f.a, f.b, f.node, err)
 	return nil
 }
 
@@ -552,6 +597,7 @@ func (r *Reader) ReadAtContext(ctx context.Context, p []byte, off int64) (int, e
 	}
 	n := 0
 	var a attempt
+	defer func() { r.report(ctx, &a) }()
 	for n < len(p) {
 		pos := off + int64(n)
 		if pos >= r.length {

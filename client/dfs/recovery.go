@@ -31,6 +31,8 @@ const (
 //
 // An error means that the block, and with it the file, is lost, or that ctx has ended, and then the next call goes on.
 func (b *blockWriter) recover(ctx context.Context) error {
+	ctx, done := b.w.alive(ctx)
+	defer done()
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -68,7 +70,7 @@ func (b *blockWriter) recover(ctx context.Context) error {
 		b.mu.Lock()
 		pipe := b.pipe
 		b.mu.Unlock()
-		if pipe.sendDue(ctx) {
+		if pipe.sendDue() {
 			return nil
 		}
 	}

@@ -125,7 +125,7 @@ func TestEndAcknowledgedByABrokenPipeline(t *testing.T) {
 	p.Reset()
 	p.start = b.sent
 	b.enqueue(p, dtp.Header{Last: true})
-	if !b.pipe.sendDue(t.Context()) {
+	if !b.pipe.sendDue() {
 		t.Fatal("the end was not sent")
 	}
 	b.pipe.fault(errors.New("nobody says anything"))

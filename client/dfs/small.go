@@ -21,21 +21,24 @@ func (b *blockWriter) puttable() bool { return b.c.peers.keeps(b.c.transferAddr(
 
 // open sets up the pipeline of a block that has none so far, or of another one in its place.
 func (w *Writer) open(ctx context.Context) error {
-	switch w.block.at() {
-	case blockNew:
-		err := w.block.create(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			w.block.move(blockSpoilt)
-			return ctx.Err()
-		}
-		return w.replace(ctx, err)
-	case blockSpoilt, blockAbandoned:
+	at := w.block.at()
+	if at != blockNew && at != blockSpoilt && at != blockAbandoned {
+		return nil
+	}
+	ctx, done := w.alive(ctx)
+	defer done()
+	if at != blockNew {
 		return w.replace(ctx, nil)
 	}
-	return nil
+	err := w.block.create(ctx)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		w.block.move(blockSpoilt)
+		return ctx.Err()
+	}
+	return w.replace(ctx, err)
 }
 
 // replace gives up a block of which nothing has been acknowledged, and begins another one with the same data. cause is what

@@ -25,6 +25,9 @@ type times struct {
 	forgive time.Duration
 	// hedgeMin and hedgeMax bound how long a reader waits for one datanode before it asks a second one as well.
 	hedgeMin, hedgeMax time.Duration
+	// retry is the pause before the locations of a block that nobody gave are asked for again; the next ones are 4 and 16
+	// times as long.
+	retry time.Duration
 }
 
 var defaultTimes = times{
@@ -34,6 +37,7 @@ var defaultTimes = times{
 	forgive:   time.Second,
 	hedgeMin:  50 * time.Millisecond,
 	hedgeMax:  time.Second,
+	retry:     100 * time.Millisecond,
 }
 
 const (

@@ -89,7 +89,7 @@ type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
 
-func (t turn) take(ctx context.Context) error {
+func (t turn) take(ctx, life context.Context) error {
 	select {
 	case t <- struct{}{}:
 		return nil
@@ -100,6 +100,8 @@ func (t turn) take(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-life.Done():
+		return life.Err()
 	}
 }
 
@@ -292,7 +294,7 @@ func (w *Writer) packet() *outPacket {
 
 // begin takes the turn for an operation that ends with ctx. Without an error the turn has to be given back.
 func (w *Writer) begin(ctx context.Context, op string) error {
-	if err := w.turn.take(ctx); err != nil {
+	if err := w.turn.take(ctx, w.life); err != nil {
 		return wrap(op, w.path, w.reason(err))
 	}
 	if err := w.usable(op); err != nil {
@@ -300,6 +302,19 @@ func (w *Writer) begin(ctx context.Context, op string) error {
 		return err
 	}
 	return nil
+}
+
+// alive returns a context that ends with ctx and with the life of the writer, until done is called.
+func (w *Writer) alive(ctx context.Context) (both context.Context, done func()) {
+	if ctx == w.life {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(w.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // reason is why the life of the writer is over if err only says that it is.
@@ -451,11 +466,6 @@ func (w *Writer) Hflush(ctx context.Context) error { return w.flush(ctx, false) 
 func (w *Writer) Hsync(ctx context.Context) error { return w.flush(ctx, true) }
 
 func (w *Writer) flush(ctx context.Context, sync bool) error {
-	// What ends the writer ends the flush.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stop := context.AfterFunc(w.life, cancel)
-	defer stop()
 	if err := w.begin(ctx, "flush"); err != nil {
 		return err
 	}

@@ -76,6 +76,14 @@ type fatalError struct{ message string }
 
 func (e fatalError) Error() string { return e.message }
 
+// schemeError is of a URI that no filesystem here has; Hadoop's words.
+type schemeError string
+
+func (e schemeError) Error() string { return fmt.Sprintf("No FileSystem for scheme %q", string(e)) }
+
+// colonRefused stands before a name with a colon in Hadoop's refusal of it.
+const colonRefused = "java.net.URISyntaxException: Relative path in absolute URI: "
+
 // pathError is Hadoop's PathIOException: `path': text.
 type pathError struct {
 	path, target, text, qualified string
@@ -192,6 +200,9 @@ func (s *Shell) Run(ctx context.Context, args []string) int {
 	switch {
 	case errors.As(err, &wrong):
 		s.out.Flush()
+		if name, ok := strings.CutPrefix(wrong.message, colonRefused); ok && s.Brief {
+			wrong.message = "no name may have a colon in it: " + name
+		}
 		for line := range strings.SplitSeq(wrong.message, "\n") {
 			fmt.Fprintf(s.Stderr, "-%s: %s\n", name, line)
 		}
@@ -227,7 +238,11 @@ func (s *Shell) report(err error) {
 		return
 	}
 	s.meter.clear()
-	fmt.Fprintf(s.Stderr, "%s: %s\n", s.verb, text(err))
+	more := ""
+	if _, ok := errors.AsType[schemeError](err); ok && s.Brief {
+		more = ": there are hdfs:// and file://"
+	}
+	fmt.Fprintf(s.Stderr, "%s: %s%s\n", s.verb, text(err), more)
 }
 
 // text is what FsShell prints of an error: the server's message without the stack trace that stock servers append.
@@ -331,7 +346,7 @@ func (s *place) resolve(word string) (string, error) {
 		case "file", "hdfs":
 			return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
 		default:
-			return "", fmt.Errorf("No FileSystem for scheme %q", u.Scheme)
+			return "", schemeError(u.Scheme)
 		}
 		if host := u.Host; host != "" && u.Scheme+"://"+host != s.uri {
 			return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
@@ -354,7 +369,7 @@ func (s *place) resolve(word string) (string, error) {
 		return "", &pathError{path: word, text: "Does not match target filesystem " + s.uri}
 	}
 	if base := p[strings.LastIndexByte(p, '/')+1:]; strings.Contains(base, ":") && !strings.ContainsAny(base, "*?[{") {
-		return "", usageError{"java.net.URISyntaxException: Relative path in absolute URI: " + base}
+		return "", usageError{colonRefused + base}
 	}
 	if !strings.HasPrefix(p, "/") {
 		if s.client == nil {

@@ -336,12 +336,33 @@ func TestPeopleGetShortErrorsOfUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"-lss /":       "-lss: Unknown command (did you mean -ls?); `hops fs -help` lists them\n",
 		"-ls -z /":     "-ls: Illegal option -z\nUsage: hops fs -ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]\n`hops fs -help ls` explains it\n",
+		"-mkdir /a:b":  "-mkdir: no name may have a colon in it: a:b\nUsage: hops fs -mkdir [-p] <path> ...\n`hops fs -help mkdir` explains it\n",
 		"-ls -o xml /": "-ls: -o wants json\nUsage: hops fs -ls [-C] [-d] [-h] [-q] [-R] [-t] [-S] [-r] [-u] [-e] [<path> ...]\n`hops fs -help ls` explains it\n",
 	} {
 		var stderr bytes.Buffer
-		s := &Shell{Stdout: new(bytes.Buffer), Stderr: &stderr, Brief: true}
+		s := &Shell{Stdout: new(bytes.Buffer), Stderr: &stderr, Brief: true, Dial: func(string, map[string]string) (*dfs.Client, string, error) {
+			c, err := dfs.New(dfs.Config{Namenodes: []string{"127.0.0.1:1"}})
+			return c, "hdfs://127.0.0.1:1", err
+		}}
 		if status := s.Run(t.Context(), strings.Fields(args)); status != ExitUsage || stderr.String() != want {
 			t.Errorf("%s: %d %q, want %q", args, status, stderr.String(), want)
+		}
+	}
+}
+
+// The schemes that there are, said to people: a URI of WebHDFS, say, is one that other clients take.
+func TestPeopleAreToldWhichFilesystemsThereAre(t *testing.T) {
+	for brief, want := range map[bool]string{
+		true:  "ls: No FileSystem for scheme \"webhdfs\": there are hdfs:// and file://\n",
+		false: "ls: No FileSystem for scheme \"webhdfs\"\n",
+	} {
+		var stderr bytes.Buffer
+		s := &Shell{Stdout: new(bytes.Buffer), Stderr: &stderr, Brief: brief, Dial: func(string, map[string]string) (*dfs.Client, string, error) {
+			c, err := dfs.New(dfs.Config{Namenodes: []string{"127.0.0.1:1"}})
+			return c, "hdfs://127.0.0.1:1", err
+		}}
+		if status := s.Run(t.Context(), []string{"-ls", "webhdfs://127.0.0.1:1/"}); status != ExitError || stderr.String() != want {
+			t.Errorf("brief %v: %d %q, want %q", brief, status, stderr.String(), want)
 		}
 	}
 }

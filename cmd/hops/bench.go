@@ -104,6 +104,8 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 	uri := c.String("against")
 	conf, err := hadoopConf(c.String("conf"))
 	switch {
+	case err != nil && !isNoCluster(err):
+		return &statusError{exitUsage, fmt.Errorf("bench: %w", err)}
 	case err != nil && uri == "":
 		return &statusError{exitUsage, fmt.Errorf("bench: %w; or name a filesystem with --against hdfs://host:port", err)}
 	case err != nil:

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/internal/size"
+	"github.com/gohops/hops/namenode"
 )
 
 func datanodeCommand() *cli.Command {
@@ -29,28 +30,11 @@ func datanodeCommand() *cli.Command {
 	}
 }
 
-// datanodeRow is a datanode as the leading namenode reports it (GET /api/v1/datanodes); sizes are in bytes.
+// datanodeRow is a datanode as the leading namenode reports it, and as it sees itself.
 type datanodeRow struct {
-	UUID      string           `json:"uuid"`
-	Transfer  string           `json:"transfer"`
-	HTTP      string           `json:"http"`
-	State     string           `json:"state"`
-	Silent    float64          `json:"silent_s"`
-	Reported  float64          `json:"reported_s"`
-	Blocks    int              `json:"blocks"`
-	Transfers int              `json:"transfers"`
-	Volumes   []datanodeVolume `json:"volumes"`
+	namenode.DatanodeStatus
 	// Remarks are what the datanode's own /health complains of, or why it does not answer.
 	Remarks []string `json:"remarks,omitempty"`
-}
-
-type datanodeVolume struct {
-	ID        string `json:"id"`
-	Type      string `json:"type"`
-	Capacity  int64  `json:"capacity"`
-	Used      int64  `json:"used"`
-	Remaining int64  `json:"remaining"`
-	Failed    bool   `json:"failed"`
 }
 
 func listDatanodes(c *cli.Context) error {
@@ -101,11 +85,7 @@ func listDatanodes(c *cli.Context) error {
 
 // reportedDatanodes asks the namenodes for their datanodes. Those that the leader knows count.
 func reportedDatanodes(ctx context.Context, addresses []string) ([]*datanodeRow, error) {
-	type answer struct {
-		Leader    bool
-		Datanodes []*datanodeRow
-	}
-	answers, errs := make([]answer, len(addresses)), make([]error, len(addresses))
+	answers, errs := make([]namenode.DatanodeList, len(addresses)), make([]error, len(addresses))
 	done := make(chan struct{})
 	for i, address := range addresses {
 		go func() {
@@ -119,7 +99,11 @@ func reportedDatanodes(ctx context.Context, addresses []string) ([]*datanodeRow,
 	for i, a := range answers {
 		switch {
 		case errs[i] == nil && a.Leader:
-			return a.Datanodes, nil
+			rows := make([]*datanodeRow, len(a.Datanodes))
+			for i, d := range a.Datanodes {
+				rows[i] = &datanodeRow{DatanodeStatus: d}
+			}
+			return rows, nil
 		case errs[i] == nil:
 			errs[i] = fmt.Errorf("%s does not lead", addresses[i])
 		}

@@ -66,13 +66,16 @@ func runDev(c *cli.Context) error {
 	if err := profiler(logger); err != nil {
 		return err
 	}
+	open, properties, err := devOptions(c)
+	if err != nil {
+		return err
+	}
 	dir, cleanup, err := devData(c)
 	if err != nil {
 		return err
 	}
 	defer cleanup()
-	open := &devListeners{byAddr: map[string]net.Listener{}}
-	file, err := devFile(c, dir, open)
+	file, err := devFile(c, dir, open, properties)
 	if err != nil {
 		open.close()
 		return err
@@ -116,6 +119,9 @@ func runDev(c *cli.Context) error {
 	}})
 	return p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.ErrWriter, "a cluster for this workstation, not for production; data in %s\n", dir)
+		if r, n := file.HadoopProperties().Replication, c.Int("datanodes"); r > n {
+			fmt.Fprintf(c.App.ErrWriter, "note: dfs.replication is %d and there are %d datanodes: blocks stay under-replicated\n", r, n)
+		}
 		fmt.Fprint(c.App.ErrWriter, devHints(dir))
 		fmt.Fprintf(c.App.Writer, "ready in %.1fs  fs=%s  http=http://%s  rm=http://%s\n",
 			time.Since(started).Seconds(), roles.FSURI(file), file.Namenodes[0].HTTP, file.ResourceManagers[0].HTTP)
@@ -176,11 +182,29 @@ func devData(c *cli.Context) (dir string, cleanup func(), err error) {
 			return "", nil, err
 		}
 	}
+	if strangers := notOurs(dir); len(strangers) > 0 {
+		return "", nil, fail(exitUsage, "--data %s holds other things than a cluster (%s): name an empty or a new directory", dir, strings.Join(strangers[:min(len(strangers), 3)], ", "))
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", nil, fmt.Errorf("data directory %s cannot be made (%w): choose another one with --data, or --ephemeral", dir, err)
 	}
 	unlock, err := lockDev(c.Context, dir)
 	return dir, unlock, err
+}
+
+// notOurs are the names in a directory that no `hops dev` has used yet.
+func notOurs(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // where that fails nothing can be made either, which is said then
+	for _, e := range entries {
+		switch e.Name() {
+		case devLock: // the first thing that is made
+			return nil
+		case "lost+found":
+		default:
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // lockPatience is for what only looks whether the lock is held.
@@ -273,8 +297,9 @@ func (d *devListeners) close() {
 	}
 }
 
-// devFile is the configuration of the cluster, with one namenode and one resource manager.
-func devFile(c *cli.Context, dir string, open *devListeners) (*config.File, error) {
+// devOptions are what the options say that is right or wrong whatever runs and whatever is in the data directory.
+func devOptions(c *cli.Context) (*devListeners, map[string]string, error) {
+	open := &devListeners{byAddr: map[string]net.Listener{}}
 	switch ports := c.String("ports"); ports {
 	case "default":
 	case "random":
@@ -282,21 +307,26 @@ func devFile(c *cli.Context, dir string, open *devListeners) (*config.File, erro
 	default:
 		base, err := strconv.Atoi(ports)
 		if err != nil || base < 1024 || base > 65000 {
-			return nil, fail(exitUsage, "--ports %q is neither default, random nor a port from 1024 to 65000", ports)
+			return nil, nil, fail(exitUsage, "--ports %q is neither default, random nor a port from 1024 to 65000", ports)
 		}
 		open.base = base
 	}
 	if n := c.Int("datanodes"); n < 1 || n > 50 {
-		return nil, fail(exitUsage, "--datanodes %d is not 1 to 50", n)
+		return nil, nil, fail(exitUsage, "--datanodes %d is not 1 to 50", n)
 	}
 	properties := map[string]string{"fs.trash.interval": "1440"} // a day; the server's own default is Hadoop's, none
 	for _, setting := range c.StringSlice("D") {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {
-			return nil, fail(exitUsage, "-D %q is not NAME=VALUE", setting)
+			return nil, nil, fail(exitUsage, "-D %q is not NAME=VALUE", setting)
 		}
 		properties[name] = value
 	}
+	return open, properties, nil
+}
+
+// devFile is the configuration of the cluster, with one namenode and one resource manager.
+func devFile(c *cli.Context, dir string, open *devListeners, properties map[string]string) (*config.File, error) {
 	var errs []error
 	at := func(standard, offset int) string {
 		addr, err := open.open(standard, offset)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,9 @@ const (
 // mostLag is how many entries a member may be behind; a follower of a busy group is some behind all the time.
 const mostLag = 10_000
 
+// mostSilence is for how long a member may not answer the leader, which sends it something several times a second.
+const mostSilence = 5 * time.Second
+
 // askedAtOnce is how many servers are asked at a time, shownOfRole how many of a role that are well get a line of their own.
 const (
 	askedAtOnce = 16
@@ -66,15 +70,10 @@ type server struct {
 type serverHealth struct {
 	pages.Health
 	// Of namenodes: see raft's status.
-	Joining bool   `json:"joining"`
-	Index   uint64 `json:"index"`
-	Members []struct {
-		ID     string  `json:"id"`
-		Voter  bool    `json:"voter"`
-		Known  bool    `json:"known"`
-		Match  uint64  `json:"match"`
-		Silent float64 `json:"silent_s"`
-	} `json:"members"`
+	Joining  bool             `json:"joining"`
+	Stranger string           `json:"stranger"`
+	Index    uint64           `json:"index"`
+	Members  []namenodeMember `json:"members"`
 }
 
 // ask fetches /health of servers, several at a time.
@@ -125,6 +124,8 @@ func findings(role string, servers []*server) []finding {
 				what: role, detail: s.address + " cannot be reached: " + s.err.Error(),
 				remedy: "start it (hops server --role " + role + "), or look at its log; without it the next loss is felt",
 			})
+		case s.health.Stranger != "":
+			found = append(found, finding{what: role, detail: s.address + ": " + s.health.Stranger, remedy: "do so, or stop it; see docs/how-to/namenodes.md"})
 		case !s.health.Ready:
 			found = append(found, finding{what: role, detail: s.address + " is not ready: " + s.health.Problem, remedy: "look at its log"})
 		case s.health.Joining:
@@ -177,14 +178,7 @@ func examineCluster(c *cli.Context) []finding {
 		if n.health.State != "active" {
 			continue // the leader knows of the others
 		}
-		for _, m := range n.health.Members {
-			switch {
-			case !m.Voter:
-				found = append(found, finding{what: "members", detail: m.ID + " has no vote yet", remedy: "wait until it has caught up"})
-			case m.Known && m.Match+mostLag < n.health.Index:
-				found = append(found, finding{what: "members", detail: fmt.Sprintf("%s is %d entries behind", m.ID, n.health.Index-m.Match), remedy: "look at its disk, its network and its log"})
-			}
-		}
+		found = append(found, memberFindings(n.health)...)
 	}
 	if cl.HasFS() == nil {
 		found = append(found, examineFiles(c.Context, cl)...)
@@ -196,12 +190,35 @@ func examineCluster(c *cli.Context) []finding {
 	return append(found, examineNodes(c.Context, cl)...)
 }
 
+// memberFindings says which members of the group the leader lacks, in the list of the configuration or not: each of them is
+// part of the majority that is needed.
+func memberFindings(leader serverHealth) (found []finding) {
+	for _, m := range leader.Members {
+		f := finding{what: "members"}
+		switch {
+		case m.ID == leader.ID:
+			continue
+		case !m.Voter:
+			f.detail, f.remedy = m.ID+" has no vote yet", "wait until it has caught up"
+		case !m.Known:
+			f.detail, f.remedy = m.ID+" has never answered "+leader.ID+", which leads", "start it, or, if it is gone for good: hops namenode remove "+m.ID
+		case m.Silent > mostSilence.Seconds():
+			f.detail = fmt.Sprintf("%s has not answered %s, which leads, for %.0fs", m.ID, leader.ID, m.Silent)
+			f.remedy = "start it, or, if it is gone for good: hops namenode remove " + m.ID
+		case m.Match+mostLag < leader.Index:
+			f.detail, f.remedy = fmt.Sprintf("%s is %d entries behind", m.ID, leader.Index-m.Match), "look at its disk, its network and its log"
+		default:
+			continue
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
 // examineFiles looks at datanodes and blocks, and tries the filesystem.
 func examineFiles(ctx context.Context, cl *client.Client) []finding {
-	asking, cancel := context.WithTimeout(ctx, serverPatience)
-	defer cancel()
 	var found []finding
-	nodes, err := cl.FS().Datanodes(asking, dfs.LiveDatanodes)
+	nodes, err := patiently(ctx, func(ctx context.Context) ([]dfs.Datanode, error) { return cl.FS().Datanodes(ctx, dfs.LiveDatanodes) })
 	if err != nil {
 		return []finding{{what: "filesystem", detail: err.Error(), remedy: "start the namenodes (hops dev, or hops server --role namenode); a majority of them must run"}}
 	}
@@ -213,13 +230,15 @@ func examineFiles(ctx context.Context, cl *client.Client) []finding {
 	}
 	ask(ctx, datanodes)
 	found = append(found, findings("datanode", datanodes)...)
-	if dead, err := cl.FS().Datanodes(asking, dfs.DeadDatanodes); err == nil {
-		for _, n := range dead {
-			found = append(found, finding{
-				what: "datanode", detail: fmt.Sprintf("%s:%d is dead: last heard %s", n.IP, n.TransferPort, n.LastContact.Time().Format(time.DateTime)),
-				remedy: "start it, or give it up: hops datanode forget " + fmt.Sprintf("%s:%d", n.IP, n.TransferPort) + "; its blocks are copied elsewhere meanwhile",
-			})
-		}
+	dead, err := patiently(ctx, func(ctx context.Context) ([]dfs.Datanode, error) { return cl.FS().Datanodes(ctx, dfs.DeadDatanodes) })
+	if err != nil {
+		found = append(found, finding{what: "datanode", detail: "which ones are dead is not known: " + err.Error(), remedy: "look at the namenodes' logs"})
+	}
+	for _, n := range dead {
+		found = append(found, finding{
+			what: "datanode", detail: fmt.Sprintf("%s:%d is dead: last heard %s", n.IP, n.TransferPort, n.LastContact.Time().Format(time.DateTime)),
+			remedy: "start it, or give it up: hops datanode forget " + fmt.Sprintf("%s:%d", n.IP, n.TransferPort) + "; its blocks are copied elsewhere meanwhile",
+		})
 	}
 	if capacity > 0 {
 		f := finding{what: "space", ok: remaining > capacity/20, detail: fmt.Sprintf("%s of %s free on the datanodes", size.About(remaining), size.About(capacity))}
@@ -228,7 +247,10 @@ func examineFiles(ctx context.Context, cl *client.Client) []finding {
 		}
 		found = append(found, f)
 	}
-	if stats, err := cl.FS().FsStats(asking); err == nil {
+	stats, err := patiently(ctx, cl.FS().FsStats)
+	if err != nil {
+		found = append(found, finding{what: "blocks", detail: err.Error(), remedy: "look at the namenodes' logs"})
+	} else {
 		f := finding{
 			what: "blocks", ok: stats.MissingBlocks == 0 && stats.UnderReplicated == 0,
 			detail: fmt.Sprintf("%d missing, %d under-replicated, %d corrupt", stats.MissingBlocks, stats.UnderReplicated, stats.CorruptBlocks),
@@ -241,8 +263,15 @@ func examineFiles(ctx context.Context, cl *client.Client) []finding {
 		}
 		found = append(found, f)
 	}
-	found = append(found, examineDirectories(asking, cl))
+	found = append(found, examineDirectories(ctx, cl))
 	return append(found, probe(ctx, cl))
+}
+
+// patiently asks one thing, for which a server has serverPatience however long others have taken.
+func patiently[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, serverPatience)
+	defer cancel()
+	return question(ctx)
 }
 
 // examineDirectories looks at the directories that every user needs.
@@ -250,13 +279,14 @@ func examineDirectories(ctx context.Context, cl *client.Client) finding {
 	f := finding{what: "directories"}
 	var wrong []string
 	for _, dir := range config.SystemDirectories {
-		info, err := cl.FS().Stat(ctx, dir)
+		info, err := patiently(ctx, func(ctx context.Context) (metadata.FileStatus, error) { return cl.FS().Stat(ctx, dir) })
 		switch {
 		case errors.Is(err, metadata.ErrNotExist):
 			wrong = append(wrong, dir+" is missing")
 			f.remedy = "make it as the superuser, with mode 1777 (/user: 755); namenodes do so for those in fs.protected.directories"
 		case err != nil:
 			wrong = append(wrong, dir+": "+err.Error())
+			f.remedy = cmp.Or(f.remedy, "look at the namenodes' logs")
 		case dir != "/user" && info.Mode&0o777 != 0o777:
 			wrong = append(wrong, fmt.Sprintf("%s is for %s alone: mode %o, not 1777", dir, info.Owner, info.Mode&0o1777))
 		}
@@ -286,7 +316,10 @@ func probe(ctx context.Context, cl *client.Client) finding {
 		}
 		if err == nil {
 			_, err = w.Write(content)
-			if err = errors.Join(err, w.Close()); err == nil {
+			if closed := w.Close(); err == nil { // after a write that failed it fails alike
+				err = closed
+			}
+			if err == nil {
 				var got []byte
 				if got, err = fs.ReadFile(ctx, name); err == nil && !bytes.Equal(got, content) {
 					err = fmt.Errorf("%s reads as %q", name, got)
@@ -318,9 +351,7 @@ func probe(ctx context.Context, cl *client.Client) finding {
 
 // examineNodes looks at the nodes of the resource manager, and asks their node managers.
 func examineNodes(ctx context.Context, cl *client.Client) []finding {
-	asking, cancel := context.WithTimeout(ctx, serverPatience)
-	defer cancel()
-	nodes, err := cl.Jobs().Nodes(asking)
+	nodes, err := patiently(ctx, cl.Jobs().Nodes)
 	switch {
 	case errors.Is(err, client.ErrUnreachable):
 		return []finding{{what: "nodes", detail: err.Error(), remedy: "start a resource manager: hops server --role resourcemanager"}}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/gohops/hops/client"
@@ -32,5 +33,39 @@ func TestTheDoctorTellsWhatNodesSayOfThemselves(t *testing.T) {
 		if i >= len(found) || i >= len(want) || found[i] != want[i] {
 			t.Fatalf("%+v\nwant %+v", found, want)
 		}
+	}
+}
+
+// A member of the group counts whether or not the configuration still names it.
+func TestTheDoctorSeesMembersThatDoNotAnswer(t *testing.T) {
+	leader := serverHealth{Index: 50_000, Members: []namenodeMember{
+		{ID: "nn1", Voter: true, Known: true, Match: 50_000},
+		{ID: "nn2", Voter: true, Known: true, Match: 49_000, Silent: 0.2},
+		{ID: "nn3", Voter: true},
+		{ID: "nn4", Voter: true, Known: true, Match: 50_000, Silent: 61},
+		{ID: "nn5", Voter: true, Known: true, Match: 1},
+		{ID: "nn6", Known: true, Match: 50_000},
+	}}
+	leader.ID = "nn1"
+	var said []string
+	for _, f := range memberFindings(leader) {
+		if f.ok || f.remedy == "" {
+			t.Errorf("%+v is no failure", f)
+		}
+		said = append(said, f.detail)
+	}
+	want := []string{
+		"nn3 has never answered nn1, which leads", "nn4 has not answered nn1, which leads, for 61s", "nn5 is 49999 entries behind", "nn6 has no vote yet",
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("%q\nwant %q", said, want)
+	}
+}
+
+func TestTheDoctorSaysWhoIsNoMember(t *testing.T) {
+	s := &server{role: "namenode", address: "127.0.0.1:1", health: serverHealth{Stranger: "nn4 is not a member of the group. It has to be added: hops namenode add nn4 X"}}
+	s.health.Problem = "no leader is known"
+	if f := findings("namenode", []*server{s}); len(f) != 1 || f[0].ok || f[0].detail != "127.0.0.1:1: "+s.health.Stranger {
+		t.Errorf("%+v", f)
 	}
 }

@@ -53,7 +53,7 @@ func dialShell(uri string, properties map[string]string, stderr io.Writer) (*dfs
 	}
 	conf, err := hadoopConf(dir)
 	if err != nil {
-		if _, authority, ok := strings.Cut(uri, "://"); (!ok || authority == "" || authority[0] == '/') && file == "" || dir != "" {
+		if _, authority, ok := strings.Cut(uri, "://"); !isNoCluster(err) || (!ok || authority == "" || authority[0] == '/') && file == "" || dir != "" {
 			return nil, "", err
 		}
 		conf = &dfs.HadoopConf{Properties: map[string]string{}} // the URI says enough

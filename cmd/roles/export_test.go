@@ -1,4 +1,7 @@
 package roles
 
-// MakeDirectories is for tests that need a cluster.
-var MakeDirectories = makeDirectories
+// For tests that need a cluster.
+var (
+	MakeDirectories   = makeDirectories
+	DirectoriesConfig = directoriesConfig
+)

@@ -206,7 +206,7 @@ const directoriesEvery = 30 * time.Second
 // that are protected (fs.protected.directories) are made when they are missing, whoever removed them. Those that are there
 // stay as they are.
 func (b *Builder) directories(ctx context.Context) error {
-	fs, err := b.filesystem("")
+	fs, err := dfs.New(directoriesConfig(b.File, b.Logger))
 	if err != nil {
 		return err
 	}
@@ -231,7 +231,13 @@ func (b *Builder) directories(ctx context.Context) error {
 	}
 }
 
-// makeDirectories makes those system directories that are wanted and missing, and the home of the servers' user with /user.
+// directoriesConfig is of a client whose directories get the modes that are asked for.
+func directoriesConfig(f *config.File, logger *slog.Logger) dfs.Config {
+	return dfs.Config{Namenodes: ipc(f), Umask: new(metadata.Mode(0)), Logger: logger, Unreachable: 30 * time.Second}
+}
+
+// makeDirectories makes those system directories that are wanted and missing, and the home of the servers' user with /user. Each is made
+// with its mode by one change: those that are there are left alone, also ones that somebody was interrupted at.
 func makeDirectories(ctx context.Context, fs *dfs.Client, wanted []string) error {
 	for _, d := range config.SystemDirectories {
 		if !slices.Contains(wanted, d) {
@@ -243,20 +249,12 @@ func makeDirectories(ctx context.Context, fs *dfs.Client, wanted []string) error
 			}
 			continue
 		}
-		mode := metadata.Mode(0o1777)
+		name, mode := d, metadata.Mode(0o1777)
 		if d == "/user" {
-			mode = 0o755
+			name, mode = fs.Home(), 0o755
 		}
-		if err := fs.Mkdirs(ctx, d, 0o755, true); err != nil {
+		if err := fs.Mkdirs(ctx, name, mode, true); err != nil {
 			return err
-		}
-		if err := fs.SetPermission(ctx, d, mode); err != nil {
-			return err
-		}
-		if d == "/user" {
-			if err := fs.Mkdirs(ctx, fs.Home(), 0o755, true); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

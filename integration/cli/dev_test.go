@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gohops/hops/cmd/demo"
 	"github.com/gohops/hops/integration/process"
 )
@@ -87,4 +89,43 @@ func TestWhatTheDemoSaysToTryWorks(t *testing.T) {
 		t.Fatal("the study names no data")
 	}
 	hops.OK("fs", "-test", "-e", data[len(data)-1])
+}
+
+// What is wrong with the options is said whether or not another cluster runs; and a directory that holds other things, or that
+// others use, stays as it is.
+func TestDevRefusesBeforeItTouchesAnything(t *testing.T) {
+	hops := process.Hops{T: t}
+	used := process.Dir(t)
+	lock, err := os.Create(filepath.Join(used, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	hops.Fails(1, []string{"is in use by another hops dev"}, "dev", "--data", used)
+	hops.Fails(2, []string{`--ports "foo" is neither default, random nor a port`}, "dev", "--data", used, "--ports", "foo")
+	hops.Fails(2, []string{"--datanodes 0 is not 1 to 50"}, "dev", "--data", used, "--datanodes", "0")
+	hops.Fails(2, []string{`-D "x" is not NAME=VALUE`}, "dev", "--data", used, "-D", "x")
+
+	other := process.Dir(t)
+	if err := os.WriteFile(filepath.Join(other, "thesis.tex"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hops.Fails(2, []string{other, "thesis.tex", "name an empty or a new directory"}, "dev", "--data", other)
+	if entries, err := os.ReadDir(other); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// A setting that cannot be met by this cluster is said.
+func TestDevSaysThatFilesWantMoreReplicasThanThereAreDatanodes(t *testing.T) {
+	note := "note: dfs.replication is 5 and there are 1 datanodes: blocks stay under-replicated\n"
+	if out := process.StartDev(t, process.Dir(t), "-D", "dfs.replication=5").Output(); !strings.Contains(out, note) {
+		t.Errorf("it says:\n%s", out)
+	}
+	if out := process.StartDev(t, process.Dir(t)).Output(); strings.Contains(out, "note: ") {
+		t.Errorf("it says:\n%s", out)
+	}
 }

@@ -7,9 +7,11 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -194,9 +196,13 @@ func (k *Cluster) start(name string) error {
 	if err != nil {
 		return err
 	}
-	if k.config.Namenodes == 1 { // nobody else whose silence could be the machine's
-		b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
+	// Who votes alone elects itself at once. Among several a member that gets no processor for a while must not lose its office
+	// all the time.
+	patience := 50 * time.Millisecond
+	if k.config.Namenodes > 1 {
+		patience = time.Second
 	}
+	b.Timers = raftstore.Timers{Heartbeat: patience, Election: patience}
 	role := map[string]func() ([]program.Part, error){"nn": b.Namenode, "dn": b.Datanode, "rm": b.ResourceManager, "nm": b.NodeManager}[name[:2]]
 	parts, err := role()
 	if err != nil {
@@ -313,15 +319,22 @@ func (k *Cluster) Ready() {
 	}
 	c := k.Client("")
 	k.Await("the filesystem", func(ctx context.Context) error {
-		live, err := c.FS().Datanodes(ctx, dfs.LiveDatanodes)
-		if err == nil && len(live) < datanodes {
-			err = fmt.Errorf("%d of %d datanodes have registered", len(live), datanodes)
-		}
-		if err == nil {
-			_, err = c.FS().Stat(ctx, "/tmp")
-		}
+		_, err := c.FS().Stat(ctx, "/tmp")
 		return err
 	})
+	// Another namenode may lead at any time, and a leader whom no datanode knows has nowhere to write to.
+	for _, n := range k.shared.Namenodes {
+		if k.servers[n.ID] == nil {
+			continue
+		}
+		k.Await("the datanodes at "+n.ID, func(ctx context.Context) error {
+			live, err := liveDatanodes(ctx, n.HTTP)
+			if err == nil && live < datanodes {
+				err = fmt.Errorf("%d of %d datanodes have registered", live, datanodes)
+			}
+			return err
+		})
+	}
 	if k.servers["nm1"] == nil {
 		return
 	}
@@ -332,6 +345,23 @@ func (k *Cluster) Ready() {
 		}
 		return err
 	})
+}
+
+// liveDatanodes is how many live datanodes a namenode knows.
+func liveDatanodes(ctx context.Context, namenode string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+namenode+"/health", nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	var health struct {
+		Live int `json:"live_datanodes"`
+	}
+	return health.Live, json.NewDecoder(answer.Body).Decode(&health)
 }
 
 // Leader is the namenode that leads, waited for.

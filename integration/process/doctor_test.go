@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gohops/hops/cmd/processes"
@@ -37,6 +38,15 @@ func TestDoctorSeesWhatIsGone(t *testing.T) {
 	k.must(k.Kill(follower.ID))
 	k.Await("the namenode that is gone", says(1, "FAIL  namenode           "+follower.HTTP+" cannot be reached: ", "the next loss is felt", writable))
 	k.must(k.Cluster.Start(follower.ID))
+	k.Await("a doctor who finds nothing", says(0, writable))
+
+	// A server that takes as long as the doctor waits for one takes nobody else's time. Stopped for longer it would be dead.
+	hangs := says(1, "does not answer within", "blocks             0 missing", "/user are there", writable)
+	k.Await("a datanode that hangs, and all the rest", func() error {
+		k.must(k.Signal("dn1", syscall.SIGSTOP))
+		defer func() { k.must(k.Signal("dn1", syscall.SIGCONT)) }()
+		return hangs()
+	})
 	k.Await("a doctor who finds nothing", says(0, writable))
 
 	limitFiles(t, k.Pid("dn1"), 0)

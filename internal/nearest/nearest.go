@@ -3,7 +3,9 @@ package nearest
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 )
 
 // Hint suggests the known name nearest to a mistyped one, if any is near.
@@ -20,21 +22,29 @@ func Hint(name string, known []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// Typo is the known name from which another one differs by two letters at most; "": there is none, or it is known itself.
+// Typo is the known name that is nearest to another one and differs from it by two letters at most, the case of letters
+// aside; "": there is none, or it is known itself.
 func Typo(name string, known []string) string {
 	if slices.Contains(known, name) {
 		return ""
 	}
+	best, distance := "", 3
 	for _, k := range known {
-		if editDistance(name, k) <= 2 {
-			return k
+		if d := editDistance(strings.ToLower(name), strings.ToLower(k)); d < distance {
+			best, distance = k, d
 		}
 	}
-	return ""
+	return best
 }
 
-// editDistance is Levenshtein's.
+// maxLength bounds the names that are compared, in bytes: what is longer is no mistyped name.
+const maxLength = 100
+
+// editDistance is Levenshtein's; without end for names that are too long to be compared.
 func editDistance(a, b string) int {
+	if len(a) > maxLength || len(b) > maxLength {
+		return math.MaxInt
+	}
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

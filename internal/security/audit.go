@@ -194,7 +194,7 @@ func (a *Audit) shift(fresh string) error {
 			return err
 		}
 	}
-	if err := os.Rename(a.config.Path, name(1)); err != nil {
+	if err := os.Rename(a.config.Path, name(1)); err != nil && !errors.Is(err, os.ErrNotExist) { // somebody may have taken it away
 		return err
 	}
 	return os.Rename(fresh, a.config.Path)

@@ -105,6 +105,27 @@ func TestAuditGoesOnAfterANewFileCouldNotBeMade(t *testing.T) {
 	}
 }
 
+// Somebody has moved the file away, and the log begins a new one at the next change of files rather than never.
+func TestAuditGoesOnWhenItsFileWasTakenAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	a, err := OpenAudit(AuditConfig{Path: path, Size: 1000, Keep: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			a.Record(Decision{Allowed: true, Command: "mkdirs", Source: strings.Repeat("x", 600)})
+			a.flush()
+		}
+		if text, err := os.ReadFile(path); err != nil || len(text) == 0 || a.failed != nil {
+			t.Fatalf("%q, %v, %v", text, err, a.failed)
+		}
+	}
+}
+
 // A log that cannot be written holds up nobody and takes no more memory than its buffer; it says how much it lost.
 func TestAuditOnADiskThatHangs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")

@@ -154,6 +154,19 @@ func (ns *Namespace) lookup(dir *inode, name string, load bool) (*inode, error) 
 	return n, nil
 }
 
+// loadEntry brings an entry of a directory into memory from its record in the last complete checkpoint, unless it is there, or
+// has gone since.
+func (ns *Namespace) loadEntry(dir *inode, name string, key, value []byte) error {
+	if _, ok := dir.dir.children.Get(name); ok || ns.deleted(string(key)) {
+		return nil
+	}
+	n, err := decodeEntry(name, key, value)
+	if err != nil {
+		return err
+	}
+	return ns.install(dir, n)
+}
+
 // loadAll brings all entries of a directory into memory.
 func (ns *Namespace) loadAll(dir *inode, load bool) error {
 	if dir.complete() {
@@ -165,16 +178,8 @@ func (ns *Namespace) loadAll(dir *inode, load bool) error {
 	var bad error
 	prefix := appendID(nil, classEntry, uint64(dir.id))
 	err := ns.view.Scan(prefix, nil, func(key, value []byte) bool {
-		name := string(key[len(prefix):])
-		if _, ok := dir.dir.children.Get(name); ok || ns.deleted(string(key)) {
-			return true
-		}
-		n, err := decodeEntry(name, key, value)
-		if err == nil {
-			err = ns.install(dir, n)
-		}
-		bad = err
-		return err == nil
+		bad = ns.loadEntry(dir, string(key[len(prefix):]), key, value)
+		return bad == nil
 	})
 	if err = errors.Join(err, bad); err != nil {
 		return err
@@ -213,15 +218,8 @@ func (ns *Namespace) loadSome(dir *inode, after string) (upTo string, end bool, 
 			return false
 		}
 		seen, upTo = seen+1, name
-		if _, ok := dir.dir.children.Get(name); ok || ns.deleted(string(key)) {
-			return true
-		}
-		n, err := decodeEntry(name, key, value)
-		if err == nil {
-			err = ns.install(dir, n)
-		}
-		bad = err
-		return err == nil
+		bad = ns.loadEntry(dir, name, key, value)
+		return bad == nil
 	})
 	return upTo, end, errors.Join(err, bad)
 }

@@ -413,6 +413,22 @@ func (g *Group) start() error {
 	return nil
 }
 
+// every calls fn at an interval until it returns false or the group ends.
+func (g *Group) every(interval time.Duration, fn func() (goOn bool)) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-g.dying:
+			return
+		case <-t.C:
+		}
+		if !fn() {
+			return
+		}
+	}
+}
+
 // identity is what the directory says of this member.
 func (g *Group) identity() identity {
 	g.dirMu.Lock()
@@ -576,9 +592,9 @@ func (g *Group) handOver() {
 	if r == nil {
 		return
 	}
-	to, ok := g.successor(r, g.host.space.low())
+	to, ok := g.successor(r.term, g.host.space.low())
 	if !ok {
-		to, ok = g.successor(r, false)
+		to, ok = g.successor(r.term, false)
 	}
 	if !ok {
 		g.log.Debug("nobody to hand over to")

@@ -90,25 +90,19 @@ func differs(own []stateHash, others []knowledge, voters int) (at uint64, names 
 
 // watchHashes compares the state with that of the other members until the group ends.
 func (g *Group) watchHashes() {
-	t := time.NewTicker(hashLook)
-	defer t.Stop()
 	var said time.Time
-	for {
-		select {
-		case <-g.dying:
-			return
-		case <-t.C:
-		}
+	g.every(hashLook, func() (goOn bool) {
 		at, names, wrong := g.compareHashes()
 		switch {
 		case wrong:
 			g.disown(at, names)
-			return
+			return false
 		case at != 0 && time.Since(said) > time.Minute:
 			said = time.Now()
 			g.log.Error("the state of the members differs, and no majority says whose is right: stop changing it, and compare them", "entry", at, "others", names)
 		}
-	}
+		return true
+	})
 }
 
 // compareHashes asks the other voters for theirs.

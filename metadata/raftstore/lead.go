@@ -61,15 +61,22 @@ func (g *Group) tardy(what string, took time.Duration) {
 }
 
 // abandon ends the reign of a leader whose disk is slow. raft's main loop waits for the disk, and its heartbeats go on
-// without it (hashicorp/raft#503), so the wire falls silent: the others elect one of themselves, and raft here, when it
-// goes on, misses their answers and steps down. Commands under way have an unknown outcome.
+// without it (hashicorp/raft#503), so the wire falls silent: raft here, when it goes on, misses the others' answers and steps
+// down. The others need not miss the leader first: the best of them is told to stand for election, as in a handover, which
+// raft's main loop cannot do now. Who hears that stands in the next term, wins only with all that is committed, and the
+// others vote for it although they know a leader; nobody waits for this member's log. Where it does not get through, the
+// others elect one of themselves when their timers end. Commands under way have an unknown outcome.
 func (g *Group) abandon(s slowWrite, current *reign) {
 	if g.raft.State() != raft.Leader || voters(g.raft.GetConfiguration().Configuration()) < 2 || g.wire.silent.Swap(true) {
 		return
 	}
-	g.log.Warn("giving up leadership: the log's disk is slow", "write", s.what, "for", s.took.Round(time.Millisecond))
+	to, found := g.successor(g.raft.CurrentTerm(), false)
+	g.log.Warn("giving up leadership: the log's disk is slow", "write", s.what, "for", s.took.Round(time.Millisecond), "to", to.ID)
 	if current != nil {
 		close(current.abandoned)
+	}
+	if found {
+		g.workers.Go(func() { g.wire.nominate(to) })
 	}
 }
 

@@ -198,7 +198,7 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	}
 	to := raft.Server{ID: raft.ServerID(id)}
 	if id == "" {
-		best, ok := g.successor(reign, false)
+		best, ok := g.successor(reign.term, false)
 		if !ok {
 			return metadata.Errorf(metadata.ErrRetriable, "no other voter of group %s has answered lately", g.name)
 		}

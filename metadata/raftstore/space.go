@@ -169,15 +169,8 @@ const spaceLook = 250 * time.Millisecond
 // watchSpace tells the host what the group takes, and hands leadership over when this member's disk is nearly full and
 // another voter's is not. With all disks full the leader stays, for reads.
 func (g *Group) watchSpace() {
-	t := time.NewTicker(spaceLook)
-	defer t.Stop()
 	var said time.Time
-	for {
-		select {
-		case <-g.dying:
-			return
-		case <-t.C:
-		}
+	g.every(spaceLook, func() (goOn bool) {
 		d := demand{}
 		if list := g.snapshots.all(); len(list) > 0 {
 			d.snapshot = list[0].size + list[0].size/4
@@ -188,11 +181,11 @@ func (g *Group) watchSpace() {
 		g.host.space.want(g.name, d)
 		r := g.reign.Load()
 		if r == nil || !g.host.space.low() {
-			continue
+			return true
 		}
-		to, ok := g.successor(r, true)
+		to, ok := g.successor(r.term, true)
 		if !ok {
-			continue
+			return true
 		}
 		if time.Since(said) > foundSays {
 			said = time.Now()
@@ -201,7 +194,8 @@ func (g *Group) watchSpace() {
 		if err := g.yield(to); err != nil {
 			g.log.Debug("the handover failed", "to", to.ID, "err", err)
 		}
-	}
+		return true
+	})
 }
 
 // yield hands leadership to a voter. raft ends a handover after an election timeout.
@@ -209,8 +203,9 @@ func (g *Group) yield(to raft.Server) error {
 	return g.settle(g.raft.LeadershipTransferToServer(to.ID, to.Address))
 }
 
-// successor is the voter that would lead best: it has answered lately, has most of the log and, if that matters, space.
-func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bool) {
+// successor is the voter that would lead best after this member, the leader of a term: it has answered lately, has most of
+// the log and, if that matters, space.
+func (g *Group) successor(term uint64, needsSpace bool) (best raft.Server, found bool) {
 	roomy := func(raft.ServerID) bool { return true }
 	others := g.raft.GetConfiguration().Configuration().Servers
 	if needsSpace {
@@ -224,7 +219,7 @@ func (g *Group) successor(r *reign, needsSpace bool) (best raft.Server, found bo
 	var match uint64
 	for _, s := range others {
 		p := g.wire.peer(s.ID)
-		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != r.term ||
+		if s.ID == raft.ServerID(g.host.cfg.ID) || s.Suffrage != raft.Voter || p.term != term ||
 			time.Since(p.contact) > 2*g.cfg.Timers.Heartbeat || p.match < match || !roomy(s.ID) {
 			continue
 		}

@@ -233,6 +233,14 @@ func (w *wire) electNow() {
 	}
 }
 
+// nominate makes another member stand for election at once.
+func (w *wire) nominate(to raft.Server) {
+	request := &raft.TimeoutNowRequest{RPCHeader: w.header()}
+	if err := w.TimeoutNow(to.ID, to.Address, request, new(raft.TimeoutNowResponse)); err != nil {
+		w.group.log.Warn("the member that should lead does not hear of it; the others elect one when they have missed this one", "to", to.ID, "err", err)
+	}
+}
+
 // SetHeartbeatHandler implements raft.Transport.
 func (w *wire) SetHeartbeatHandler(handle func(raft.RPC)) {
 	w.NetworkTransport.SetHeartbeatHandler(func(rpc raft.RPC) { w.heartbeat(rpc, handle) })

@@ -8,9 +8,9 @@ import (
 	"github.com/gohops/hops/namenode/placement"
 )
 
-// Locate lists where a block can be read, the closest to reader (a host name or IP) first silent nodes behind them, and
-// suspect replicas last. For an
-// open block that is its pipeline. corrupt: all replicas known are damaged, and they are what is listed.
+// Locate lists where a block can be read: the closest to reader (a host name or IP) first, silent nodes behind them, and
+// suspect replicas last. For an open block that is its pipeline. corrupt: all replicas known are damaged, and they are what
+// is listed.
 func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []namenode.Location, corrupt bool) {
 	b := m.blocks[id]
 	if b == nil {

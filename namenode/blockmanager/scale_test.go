@@ -3,6 +3,7 @@ package blockmanager
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,6 +91,44 @@ func TestTheWorkOfATickIsBounded(t *testing.T) {
 	m.Tick(now)
 	if due := m.Due(now); len(due) > 0 {
 		t.Errorf("%d nodes have orders when everything is done", len(due))
+	}
+}
+
+// Blocks that cannot be helped, such as those of a user who wants more replicas than there are nodes, do not keep the others waiting that
+// can, however many they are and however urgent: a Tick looks at some of every queue.
+func TestBlocksThatCannotBeHelpedDoNotHoldUpOthers(t *testing.T) {
+	const greedy = 3 * copiesPerTick
+	for name, c := range map[string]struct{ want, have int }{
+		"more replicas than nodes":                 {100, 3},
+		"one replica, whose node has no room free": {3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, now := fleet(4, 0, 1)
+			n := m.order
+			put := func(id, want, have int, from *node) {
+				b := metadata.Block{ID: metadata.BlockID(id), Generation: 1, Length: 1 << 20}
+				m.Put(now, Block{Block: b, Replication: want})
+				for i := range have {
+					at := n[(slices.Index(n, from)+i)%len(n)]
+					m.Changes(now, at.info.ID, []namenode.Change{{Kind: namenode.Received, Block: b, Volume: at.order[0].id}})
+				}
+			}
+			for i := range greedy {
+				put(i+1, c.want, c.have, n[0])
+			}
+			for range 20 { // whatever can be done for the greedy has begun, and does not end
+				now = now.Add(time.Millisecond)
+				m.Tick(now)
+			}
+			put(greedy+1, 4, 2, n[2])
+			for range 20 {
+				now = now.Add(time.Millisecond)
+				m.Tick(now)
+			}
+			if b := m.blocks[greedy+1]; m.pending(b) == 0 {
+				t.Errorf("no copy was ordered of a block with 2 of 4 replicas, behind %d that cannot be helped", greedy)
+			}
+		})
 	}
 }
 

@@ -176,10 +176,18 @@ func (m *Manager) copyBlocks(now time.Time) {
 	for p := range m.needs {
 		q := &m.needs[p]
 		// Blocks that cannot be helped now (no target, no idle source) go to the end, and the next call goes on with the
-		// others.
+		// others. However many they are, half of what a Tick may look at is left for the queues behind.
+		share := 2
+		if p == len(m.needs)-1 {
+			share = 1
+		}
+		popsKept, copiesKept, looks := pops-pops/share, copies-copies/share, m.work.Looked+(looksPerTick-m.work.Looked)/share
 		for range q.len() {
-			if free <= 0 || pops <= 0 || copies <= 0 || m.work.Looked >= looksPerTick {
+			if free <= 0 {
 				return
+			}
+			if pops <= popsKept || copies <= copiesKept || m.work.Looked >= looks {
+				break
 			}
 			pops--
 			m.work.Blocks++

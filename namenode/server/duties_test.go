@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
@@ -72,14 +73,24 @@ func TestIDsComeOnce(t *testing.T) {
 	}
 }
 
+// beyondHardLimit is longer than a writer may be silent.
+var beyondHardLimit = namespace.LogTime(config.DefaultProperties().LeaseHardLimit+1) * 1000
+
 func TestALeaseBeyondTheHardLimitIsRecovered(t *testing.T) {
-	c := newCluster(t, 1, func(c *Config) { c.Properties.LeaseHardLimit = 1 })
+	c := newCluster(t, 1, nil)
 	dn := c.datanode("dn1")
-	w := c.leader().begin(t, "/f", "writer", 1)
+	m := c.leader()
+	w := m.begin(t, "/f", "writer", 1)
 	if _, err := w.addBlock(); err != nil {
 		t.Fatal(err)
 	}
 	dn.has(w.block(9), pb.ReplicaState_RBW)
+	m.checkLeases(m.reign.Load())
+	if f, _ := m.ns.Stat(m.caller(), "/f"); !f.UnderConstruction {
+		t.Fatal("the file is closed before the limit")
+	}
+	m.clock.pass(beyondHardLimit)
+	m.checkLeases(m.reign.Load()) // as the leader does every 2 s
 	eventually(t, "the file is closed", func() bool {
 		closed, err := c.root().IsFileClosed(t.Context(), "/f")
 		return err == nil && closed
@@ -239,6 +250,7 @@ func TestOwnersDeleteLargeTrees(t *testing.T) {
 
 // Safe mode that an administrator has set is the cluster's: the next leader is in it, and so is one that restarts.
 func TestSafeModeByHandOutlivesItsLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	first := c.leader()
 	eventually(t, "it is out of the safe mode of the start", func() bool { return first.SafeMode() == "" })
@@ -426,7 +438,7 @@ func TestReadsSetTheAccessTime(t *testing.T) {
 		set       bool
 	}{"with a precision": {3600 * 1000, true}, "without": {0, false}} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 1, func(config *Config) { config.Properties.AccessTimePrecision = test.precision })
+			c := newCluster(t, 1, func(c *Config) { c.Properties.AccessTimePrecision = test.precision })
 			m := c.leader()
 			w := m.begin(t, "/f", "writer", 1)
 			if ok, err := w.complete(); err != nil || !ok {

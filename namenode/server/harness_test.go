@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +47,8 @@ type member struct {
 	stop            func()
 }
 
-// newCluster starts n namenodes and waits until they are ready. change may alter each one's configuration.
+// newCluster starts n namenodes and waits until they are ready. change may alter each one's configuration. Several namenodes need seconds
+// for each election: their tests are parallel.
 func newCluster(t testing.TB, n int, change func(*Config)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir(), secret: security.NewSecret(), change: change, reserve: -1}
@@ -102,7 +104,8 @@ func (c *cluster) start(i int) {
 	properties.MinBlockSize = 0
 	conf := Config{
 		ID: id, Dir: filepath.Join(c.dir, id, "data"), IPC: ipc, HTTP: http, GRPC: rpc, Host: host, Members: c.members, Bootstrap: true,
-		Timers: raftstore.Timers{Heartbeat: 500 * time.Millisecond, Lease: 500 * time.Millisecond}, Secret: c.secret,
+		// Long enough that nobody loses leadership because the machine is busy.
+		Timers: raftstore.Timers{Heartbeat: 3 * time.Second, Lease: 3 * time.Second}, Secret: c.secret,
 		Door:       security.NewDoor(security.Config{Supergroup: "supergroup"}),
 		Properties: properties, Logger: log,
 	}
@@ -216,6 +219,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // datanode is a datanode that keeps no data: it registers, beats, reports, and obeys if told to.
 type datanode struct {
 	t    testing.TB
+	c    *cluster
 	uuid string
 	port uint32
 
@@ -235,13 +239,12 @@ type link struct {
 	changes chan *pb.BlockChange
 }
 
-var ports uint32 = 20000
+var ports atomic.Uint32
 
 // datanode starts a datanode that speaks to all namenodes and has the replicas.
 func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 	c.t.Helper()
-	ports++
-	d := &datanode{t: c.t, uuid: uuid, port: ports, replicas: map[int64]*pb.Replica{}}
+	d := &datanode{t: c.t, c: c, uuid: uuid, port: 20000 + ports.Add(1), replicas: map[int64]*pb.Replica{}}
 	for _, r := range replicas {
 		d.replicas[r.Block.Id] = r
 	}
@@ -260,6 +263,21 @@ func (c *cluster) datanode(uuid string, replicas ...*pb.Replica) *datanode {
 		})
 	}
 	return d
+}
+
+// die stops the datanode, and has the namenodes believe that it was silent for longer than they wait.
+func (d *datanode) die() {
+	d.t.Helper()
+	d.stop()
+	for _, m := range d.c.nodes {
+		eventually(d.t, m.config.ID+" holds "+d.uuid+" for dead", func() bool {
+			id := namenode.NodeID(d.uuid)
+			m.soft.mu.Lock()
+			defer m.soft.mu.Unlock()
+			m.soft.m.Beat(time.Now().Add(-m.config.DeadAfter), id, nil, 0)
+			return m.soft.m.Dead(id)
+		})
+	}
 }
 
 func (d *datanode) connect(addr string, secret security.Secret) {

@@ -8,6 +8,8 @@ import (
 	"github.com/gohops/hops/metadata/namespace"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // Bytes of a writer that is gone lie on a datanode that is still booting after a power cut, while the namenode and
@@ -16,14 +18,17 @@ func TestSyncedBytesOutliveAPowerCut(t *testing.T) {
 	none := func(*testing.T, *cluster) {}
 	for name, test := range map[string]struct {
 		synced bool // or only flushed, of which the namenode hears nothing
-		hard   int  // hard limit in seconds
 		before func(*testing.T, *cluster)
 		take   func(*testing.T, *cluster)
 	}{
-		"hsync, recoverLease":  {true, 0, none, recoverLease},
-		"hflush, recoverLease": {false, 0, none, recoverLease},
-		"hsync, hard limit":    {true, 1, none, func(*testing.T, *cluster) {}},
-		"hsync, another writer": {true, 0, none, func(t *testing.T, c *cluster) {
+		"hsync, recoverLease":  {true, none, recoverLease},
+		"hflush, recoverLease": {false, none, recoverLease},
+		"hsync, hard limit": {true, none, func(_ *testing.T, c *cluster) {
+			m := c.leader()
+			m.clock.pass(beyondHardLimit)
+			m.checkLeases(m.reign.Load())
+		}},
+		"hsync, another writer": {true, none, func(t *testing.T, c *cluster) {
 			m := c.leader()
 			m.clock.pass(2 * namespace.SoftLimit)
 			got := make(chan error, 1)
@@ -33,14 +38,10 @@ func TestSyncedBytesOutliveAPowerCut(t *testing.T) {
 			}
 		}},
 		// The recovery had begun before the power cut; the next leader takes it up.
-		"hsync, a leader's takeover": {true, 0, recoverLease, func(*testing.T, *cluster) {}},
+		"hsync, a leader's takeover": {true, recoverLease, func(*testing.T, *cluster) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t, 1, func(conf *Config) {
-				if test.hard > 0 {
-					conf.Properties.LeaseHardLimit = test.hard
-				}
-			})
+			c := newCluster(t, 1, nil)
 			dn1 := c.datanode("dn1")
 			w := c.leader().begin(t, "/wal", "writer", 1)
 			if _, err := w.addBlock(); err != nil {
@@ -171,4 +172,35 @@ func (c *clock) pass(d namespace.LogTime) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.base += d
+}
+
+// A writer that syncs and says how long the block is by then (Hadoop's SyncFlag.UPDATE_LENGTH, FSNamesystem.fsync) has the length shown to
+// readers, and whoever recovers the block is told that it has so many bytes at least. It never becomes shorter by it.
+func TestSyncedLengthIsShownAndAskedOfRecovery(t *testing.T) {
+	c := newCluster(t, 1, nil)
+	dn := c.datanode("dn1")
+	m := c.leader()
+	w := m.begin(t, "/wal", "writer", 1)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	dn.has(w.block(0), pb.ReplicaState_RBW)
+	fs := c.root()
+	for _, sync := range []struct{ says, shown int64 }{{-1, 0}, {0, 0}, {50, 50}, {77, 77}, {60, 77}, {-1, 77}} {
+		var done hadoop.FsyncResponseProto
+		if err := w.rpc.Call(t.Context(), clientprotocol.Name, "fsync", &hadoop.FsyncRequestProto{
+			Src: &w.path, Client: &w.client, LastBlockLength: &sync.says, FileId: &w.id,
+		}, &done); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := fs.Stat(t.Context(), "/wal"); err != nil || st.Length != sync.shown {
+			t.Errorf("after a sync that says %d: length %d, %v, want %d", sync.says, st.Length, err, sync.shown)
+		}
+		l, err := c.located(fs.User(), "/wal")
+		if err != nil || int64(l.LastBlock.B.GetNumBytes()) != sync.shown || l.GetFileLength() != 0 || l.GetIsLastBlockComplete() {
+			t.Errorf("after a sync that says %d: %v, %v, want a last block of %d bytes", sync.says, l, err, sync.shown)
+		}
+	}
+	recoverLease(t, c)
+	dn.received("recover at least 77 bytes", func(o *pb.Orders) bool { return len(o.Recover) == 1 && o.Recover[0].Block.Length == 77 })
 }

@@ -1,9 +1,18 @@
 package server
 
 import (
+	"flag"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// What is parallel here waits most of its time: for elections, and for tokens to expire.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		os.Exit(2)
+	}
+	goleak.VerifyTestMain(m)
+}

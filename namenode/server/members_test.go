@@ -33,6 +33,7 @@ func (m *member) operate(t *testing.T, method, path, user string) (status int, w
 }
 
 func TestOperatorReplacesANamenode(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	lead := c.leader()
 	super := lead.config.Door.Daemon()
@@ -104,6 +105,7 @@ func TestOperatorReplacesANamenode(t *testing.T) {
 }
 
 func TestLastMajorityIsNotRemoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	lead := c.leader()
 	var others []*member

@@ -357,7 +357,7 @@ func TestABlockThatNobodyHasIsDroppedByRecovery(t *testing.T) {
 }
 
 func TestWritersOfADeadDatanodesDoorAreRecoveredAtOnce(t *testing.T) {
-	c := newCluster(t, 1, func(c *Config) { c.StaleAfter, c.DeadAfter = 300*time.Millisecond, 600*time.Millisecond })
+	c := newCluster(t, 1, nil)
 	door, other := c.datanode("dn1"), c.datanode("dn2")
 	w := c.leader().begin(t, "/f", namenode.DoorWriter("dn1", "1"), 2)
 	if _, err := w.addBlock(); err != nil {
@@ -365,7 +365,7 @@ func TestWritersOfADeadDatanodesDoorAreRecoveredAtOnce(t *testing.T) {
 	}
 	door.has(w.block(10), pb.ReplicaState_RBW)
 	other.has(w.block(10), pb.ReplicaState_RBW)
-	door.stop()
+	door.die()
 	eventually(t, "the file is closed", func() bool {
 		closed, err := c.root().IsFileClosed(t.Context(), "/f")
 		return err == nil && closed
@@ -373,7 +373,7 @@ func TestWritersOfADeadDatanodesDoorAreRecoveredAtOnce(t *testing.T) {
 }
 
 func TestAReplicaLostWithItsDatanodeIsCopied(t *testing.T) {
-	c := newCluster(t, 1, func(c *Config) { c.StaleAfter, c.DeadAfter = 300*time.Millisecond, 600*time.Millisecond })
+	c := newCluster(t, 1, nil)
 	idle := map[string]*datanode{"dn1": c.datanode("dn1"), "dn2": c.datanode("dn2"), "dn3": c.datanode("dn3")}
 	w := c.leader().begin(t, "/f", "writer", 2)
 	l, err := w.addBlock()
@@ -391,7 +391,7 @@ func TestAReplicaLostWithItsDatanodeIsCopied(t *testing.T) {
 	if ok, err := w.complete(); err != nil || !ok {
 		t.Fatalf("complete: %t, %v", ok, err)
 	}
-	pipeline[0].stop()
+	pipeline[0].die()
 	for _, target := range idle {
 		pipeline[1].received("copy", func(o *pb.Orders) bool {
 			return len(o.Replicate) == 1 && o.Replicate[0].Block.Id == int64(b.ID) && o.Replicate[0].Targets[0].Uuid == target.uuid
@@ -532,6 +532,7 @@ func TestDirectoryOfAnotherClusterIsRefused(t *testing.T) {
 }
 
 func TestThreeNamenodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	dn := c.datanode("dn1")
 	leader := c.leader()

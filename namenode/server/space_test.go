@@ -107,11 +107,16 @@ func TestCheckpointGivesUpBeforeTheDiskIsFull(t *testing.T) {
 }
 
 func TestEmptyMemberIsJoiningUntilItHasAVote(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	m := c.leader()
-	if status, h := m.page(t, "health"); status != 200 || h.Joining || len(h.Members) != 3 || !h.Members[0].Voter || !h.Members[2].Known {
-		t.Fatalf("the leader: %d %+v", status, h)
-	}
+	eventually(t, "the leader has heard of the others", func() bool {
+		status, h := m.page(t, "health")
+		if status != 200 || h.Joining || len(h.Members) != 3 || !h.Members[0].Voter {
+			t.Fatalf("the leader: %d %+v", status, h)
+		}
+		return h.Members[0].Known && h.Members[1].Known && h.Members[2].Known
+	})
 	for _, n := range c.nodes {
 		n.stop()
 	}

@@ -426,6 +426,7 @@ func TestListingPagesAreStitchedTogether(t *testing.T) {
 }
 
 func TestHealthPages(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3, nil)
 	leader := c.leader()
 	for _, m := range c.nodes {

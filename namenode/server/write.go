@@ -298,16 +298,13 @@ func (s *Server) ReportBad(c metadata.Caller, blocks []namenode.LocatedBlock, do
 		return
 	}
 	var refused error
+	unheard := 0
 	for _, b := range blocks {
-		owner, ok := s.ns.BlockOwner(b.Block.ID)
-		var f *namespace.FileInfo
-		if ok {
-			f, ok = s.ns.FileByID(owner.INode)
-		}
+		path, ok := s.ns.FileOfBlock(b.Block.ID)
 		if !ok {
 			continue // deleted meanwhile
 		}
-		if err := s.ns.CheckAccess(c, f.Path, metadata.Read); err != nil {
+		if err := s.ns.CheckAccess(c, path, metadata.Read); err != nil {
 			if refused == nil && !errors.Is(err, metadata.ErrNotExist) {
 				refused = err
 			}
@@ -321,9 +318,12 @@ func (s *Server) ReportBad(c metadata.Caller, blocks []namenode.LocatedBlock, do
 			case blockmanager.Suspected:
 				s.log.Warn("a reader says that a replica is corrupt, its datanode is asked to verify it", "block", b.Block, "node", l.Node.ID, "user", c.User)
 			case blockmanager.TooMany:
-				s.log.Warn("too many replicas are suspect, a reader is not heard", "block", b.Block, "node", l.Node.ID, "user", c.User)
+				unheard++
 			}
 		}
+	}
+	if unheard > 0 {
+		s.log.Warn("too many replicas are suspect, a reader is not heard", "replicas", unheard, "user", c.User)
 	}
 	s.soft.mu.Lock()
 	due := s.soft.m.Due(time.Now())

@@ -206,7 +206,7 @@ func (m *master) event(ctx context.Context, e *pb.Event) error {
 		if m.over() {
 			return errOver
 		}
-		if i != nil && !i.done {
+		if i != nil && (!i.done || m.gathering) { // who has succeeded may be the last for whom the others wait
 			return m.demand(ctx)
 		}
 		return m.session.Allocate(ctx, Request{Progress: m.progress()})
@@ -302,6 +302,12 @@ func (m *master) demand(ctx context.Context) error {
 	if len(waiting) == 0 {
 		return nil
 	}
+	if len(running) == 0 {
+		m.gathering = false
+	}
+	if m.gathering {
+		return m.session.Allocate(ctx, Request{Progress: m.progress()})
+	}
 	gang := min(m.spec.Gang.Size(len(m.instances)), len(waiting)+len(running)) // what is done runs no more
 	if gang <= 1 || len(running) >= gang {
 		byTry := map[int][]*instance{}
@@ -316,11 +322,7 @@ func (m *master) demand(ctx context.Context) error {
 		return nil
 	}
 	if len(running) == 0 {
-		m.gathering = false
 		return m.ask(ctx, latest+1, gang, waiting)
-	}
-	if m.gathering {
-		return m.session.Allocate(ctx, Request{Progress: m.progress()})
 	}
 	m.gathering = true
 	m.log.Info("a member of the gang has ended: the others are released, and all start again together", "running", len(running))

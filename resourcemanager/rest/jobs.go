@@ -194,9 +194,6 @@ func (q *request) job(a *rm.Application, containers bool) Job {
 			exit := int(c.Exit)
 			k.ExitStatus = &exit
 		}
-		if !c.Master && c.Instance >= 0 {
-			k.Instance = &c.Instance
-		}
 		out.Containers = append(out.Containers, k)
 	}
 	return out
@@ -212,10 +209,21 @@ func (q *request) phase(a *rm.Application) string {
 	case a.State.Final():
 		return string(a.State)
 	case a.Live > 0:
+		began, starts := false, false
 		for _, c := range q.view.Containers(a.ID) {
-			if !c.Master && c.Live() && c.Started > 0 {
+			switch {
+			case c.Master:
+			case c.Live() && c.Started > 0:
 				return string(rm.StateRunning)
+			case c.Live():
+				starts = true
+			default:
+				began = true
 			}
+		}
+		// Its containers have ended and nothing is to come: the master sums up.
+		if began && !starts && a.State == rm.StateRunning && len(q.Cluster.Waiting(a.ID)) == 0 {
+			return string(rm.StateRunning)
 		}
 	}
 	return "PENDING"

@@ -88,7 +88,7 @@ func TestDeSelects(t *testing.T) {
 	}
 }
 
-// A job of which only the master runs waits, whatever YARN's state says.
+// A job of which only the master runs waits, whatever YARN's state says; at its end the master runs alone as well.
 func TestAJobThatWaitsIsPending(t *testing.T) {
 	c := newFakeCluster(t)
 	running := c.fill()
@@ -107,6 +107,17 @@ func TestAJobThatWaitsIsPending(t *testing.T) {
 	}
 	if p, r := phase(running); p != "RUNNING" || r != nil {
 		t.Errorf("with a container: %s %v", p, r)
+	}
+	for _, k := range c.View().Containers(running) {
+		if !k.Master && k.Live() {
+			c.do(&statepb.Command{Op: &statepb.Command_Statuses{Statuses: &statepb.Statuses{
+				Epoch: 1, Node: "host.example:8041", Incarnation: "i",
+				Statuses: []*statepb.Status{{Container: state.ContainerID(k.ID), State: string(rm.ContainerComplete)}},
+			}}})
+		}
+	}
+	if p, r := phase(running); p != "RUNNING" || r != nil {
+		t.Errorf("when its containers have ended and it waits for nothing: %s %v", p, r)
 	}
 	if p, r := phase(waits); p != "PENDING" || r == nil || r.Code != rm.ReasonStarting {
 		t.Errorf("without: %s %v", p, r)

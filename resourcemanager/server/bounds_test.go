@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -188,7 +189,7 @@ func TestARefusedReportEndsNoLease(t *testing.T) {
 			t.Errorf("%s: the node takes work", what)
 		}
 		before := n.leaseEnd()
-		eventually(t, "the lease to go on", func() bool { return n.leaseEnd().After(before.Add(c.lease / 10)) })
+		eventually(t, "the lease to go on", func() bool { return n.leaseEnd().After(before.Add(200 * time.Millisecond)) })
 		n.set(func() { n.spoil = nil })
 		c.awaitOpen(n)
 		if got := c.leader().Liveness(rm.NodeID(n.id)).Refused; got != "" {

@@ -55,7 +55,7 @@ type member struct {
 
 func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster {
 	c := &testCluster{
-		t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: 2 * time.Second, tune: tune,
+		t: t, secret: security.NewSecret(), door: security.NewDoor(security.Config{}), lease: time.Minute, tune: tune,
 		live: make([]*member, members),
 	}
 	var ports processes.Ports // that nobody takes while a member is down
@@ -106,11 +106,14 @@ func (c *testCluster) start(i int) *member {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	timers := raftstore.Timers{Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 200 * time.Millisecond}
+	if len(c.live) > 1 { // long enough for a leader that is only slow
+		timers = raftstore.Timers{Heartbeat: 2 * time.Second, Election: 2 * time.Second, Lease: 2 * time.Second}
+	}
 	config := Config{
 		ID: c.peers[i].ID, HTTP: listen(c.t, c.peers[i].HTTP), GRPC: listen(c.t, c.peers[i].GRPC), Host: host, Members: c.raft,
 		Bootstrap: true, Peers: c.peers, Secret: c.secret, Door: c.door, Queues: c.queues, NodeLease: c.lease, Executable: "/opt/hops/bin/hops",
-		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log,
-		Timers: raftstore.Timers{Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 200 * time.Millisecond},
+		Environment: Environment{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"127.0.0.1:9870"}}, Logger: log, Timers: timers,
 	}
 	if c.tune != nil {
 		c.tune(&config)
@@ -195,7 +198,7 @@ func (c *testCluster) http(method, path, user string, body, answer any) (int, ht
 	if in != nil {
 		text, _ = io.ReadAll(in)
 	}
-	for try := 0; ; try++ {
+	for end := time.Now().Add(time.Minute); ; {
 		request, err := http.NewRequest(method, "http://"+c.leader().peer(c.leader().config.ID).HTTP+path, bytes.NewReader(text))
 		if err != nil {
 			c.t.Fatal(err)
@@ -203,7 +206,7 @@ func (c *testCluster) http(method, path, user string, body, answer any) (int, ht
 		request.Header.Set("Content-Type", "application/json")
 		var body string
 		code, header := c.do(request, &body)
-		if code == http.StatusServiceUnavailable && try < 50 { // on a busy machine leaders change without being told to
+		if code == http.StatusServiceUnavailable && time.Now().Before(end) { // on a busy machine leaders change without being told to
 			time.Sleep(100 * time.Millisecond)
 			continue
 		}
@@ -222,7 +225,7 @@ func (c *testCluster) http(method, path, user string, body, answer any) (int, ht
 
 func (c *testCluster) do(request *http.Request, answer *string) (int, http.Header) {
 	c.t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	response, err := client.Do(request)
 	if err != nil {
 		c.t.Fatal(err)
@@ -278,6 +281,14 @@ func (c *testCluster) await(id rm.ApplicationID, states ...rm.State) rest.Job {
 		return slices.Contains(states, j.State)
 	})
 	return j
+}
+
+// heard is when the leader heard of a node last; silence of the lease and its margin after that makes it lost.
+func (c *testCluster) heard(n *fakeNode) time.Time {
+	r := c.leader().reign.Load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nodes[rm.NodeID(n.id)].heard
 }
 
 // awaitOpen waits until nodes take work.
@@ -337,7 +348,6 @@ type fakeContainer struct {
 	status *pb.ContainerStatus
 	cancel context.CancelFunc
 	stop   *pb.Stop
-	ended  time.Time
 }
 
 func (c *testCluster) node(id string, gpus int, program func(context.Context, *pb.ContainerSpec) int) *fakeNode {
@@ -511,7 +521,6 @@ func (n *fakeNode) run(spec *pb.ContainerSpec) {
 		if n.containers[spec.ContainerId] != k {
 			return
 		}
-		k.ended = time.Now()
 		k.status = &pb.ContainerStatus{ContainerId: spec.ContainerId, State: pb.ContainerStatus_COMPLETE, ExitStatus: int32(exit), GpuUuids: spec.GpuUuids}
 		if k.stop != nil {
 			k.status.ExitStatus, k.status.Diagnostics = k.stop.ExitStatus, k.stop.Reason
@@ -544,6 +553,11 @@ func (n *fakeNode) set(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f()
+}
+
+// endLease is as if the time of the lease had passed. The next acknowledgement begins another one.
+func (n *fakeNode) endLease() {
+	n.set(func() { n.extended = time.Now() })
 }
 
 // leaseEnd is until when what runs there may.

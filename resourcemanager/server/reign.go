@@ -33,6 +33,7 @@ type reign struct {
 	wake chan struct{}
 
 	mu      sync.Mutex // guards everything below
+	looked  time.Time  // when silence was last looked for
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	reasons map[rm.ApplicationID]map[string]rm.Reason

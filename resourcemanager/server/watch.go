@@ -20,11 +20,40 @@ func (r *reign) watch() {
 		select {
 		case <-r.ctx.Done():
 			return
-		case now := <-tick.C:
-			r.loseSilentNodes(now)
-			r.endOverdue(now)
+		case <-tick.C:
+			r.look(time.Now()) // not the tick's own time: that may lie before a pause, and what follows after it
 		}
 	}
+}
+
+// standstill is a time between two looks that is no delay any more: this process stood still.
+const standstill = 2 * time.Second
+
+// look ends at a moment what has run out. Silence counts only while we could have heard something: after a standstill of this
+// process (it was stopped, or its machine was), nodes and masters have as much time left as before.
+func (r *reign) look(now time.Time) {
+	r.mu.Lock()
+	if gap := now.Sub(r.looked); !r.looked.IsZero() && gap > standstill {
+		for _, n := range r.nodes {
+			n.heard = notAfter(n.heard.Add(gap), now)
+		}
+		for _, m := range r.masters {
+			m.seen = notAfter(m.seen.Add(gap), now)
+		}
+		r.s.log.Warn("this resource manager stood still; nobody is given up for it", "for", gap)
+	}
+	r.looked = now
+	r.mu.Unlock()
+	r.loseSilentNodes(now)
+	r.endOverdue(now)
+}
+
+// notAfter is t, or now if that is earlier.
+func notAfter(t, now time.Time) time.Time {
+	if t.After(now) {
+		return now
+	}
+	return t
 }
 
 // loseSilentNodes declares nodes lost whose lease is certainly over: the node counts it from the sending of its last

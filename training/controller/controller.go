@@ -86,7 +86,8 @@ type Times struct {
 	// Grant is how long a request with an unknown token waits for the grant that brings it: an executor may be faster
 	// than the event that announces its container. Default 3s.
 	Grant time.Duration
-	// Drain is what an executor that is told to end has until its container is released. Default 15s.
+	// Drain is what an executor that is told to end has until its container is released, to write the files of its last
+	// trials. Default 15s.
 	Drain time.Duration
 	// Amnesty: an excluded node is used again when no other gives a container for so long, or at once if the resource
 	// manager says that no other could. Default 10s.
@@ -737,11 +738,9 @@ func (c *controller) writeSnapshots(ctx context.Context) error {
 	}
 }
 
-// The patience of the end: executors leave by themselves, then their containers are taken.
-const (
-	leavePatience  = 5 * time.Second
-	finishPatience = 5 * time.Minute
-)
+// finishPatience bounds the end: the files and the result are written, executors leave by themselves, then their containers
+// are taken.
+const finishPatience = 5 * time.Minute
 
 // conclude writes the result of an experiment that is over and tells the resource manager.
 func (c *controller) conclude(ctx context.Context) error {
@@ -764,12 +763,7 @@ func (c *controller) conclude(ctx context.Context) error {
 		}
 	}
 	c.files.sweep(patient)
-	for deadline := time.Now().Add(leavePatience); c.fleet.live() > 0 && time.Now().Before(deadline); {
-		select {
-		case <-patient.Done():
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	c.fleet.left(patient)
 	var state, reason string
 	c.view(func(x *experiment) {
 		state, reason = x.State, x.Reason

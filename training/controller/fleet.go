@@ -196,6 +196,19 @@ func (f *fleet) live() (n int) {
 	return n
 }
 
+// left waits until all containers have ended, for as long as an executor may take to end after it was told to.
+func (f *fleet) left(ctx context.Context) {
+	patient, cancel := context.WithTimeout(ctx, f.times.Drain)
+	defer cancel()
+	for f.live() > 0 {
+		select {
+		case <-patient.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
 // look compares what is wanted with what is there and decides what to ask for and what to give back.
 func (f *fleet) look(now time.Time) (late []*container, forgive string) {
 	var wanted, usable int

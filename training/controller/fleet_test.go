@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -41,5 +43,32 @@ func TestExecutorsAreOneAskTogether(t *testing.T) {
 	grant(3, 9) // was on its way
 	if r := f.request(); !slices.Equal(r.Release, []string{"container_3"}) || f.live() != 4 {
 		t.Errorf("given back with %v, %d are there", r, f.live())
+	}
+}
+
+// Executors write the last files of their trials after the last result is in. A namenode's failover takes longer than five
+// seconds; who never ends holds the end of the experiment up no longer than an executor may drain; nothing is waited for
+// when the controller has to stop.
+func TestExecutorsAreWaitedForWhileTheyLeave(t *testing.T) {
+	var times Times
+	times.setDefaults()
+	for _, c := range []struct{ ends, stops, want time.Duration }{
+		{12 * time.Second, time.Hour, 12 * time.Second},
+		{time.Hour, time.Hour, times.Drain},
+		{time.Hour, time.Second, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fleet{app: "application_1_0001", try: 1, times: times}
+			f.init()
+			f.add(&rmpb.Container{ContainerId: "container_1"}, 1)
+			began := time.Now()
+			time.AfterFunc(c.ends, func() { f.end("container_1") })
+			ctx, cancel := context.WithTimeout(t.Context(), c.stops)
+			defer cancel()
+			f.left(ctx)
+			if took := time.Since(began); took < c.want || took > c.want+time.Second {
+				t.Errorf("waited %s, want %s", took, c.want)
+			}
+		})
 	}
 }

@@ -28,7 +28,7 @@ const maxLine = 8 << 20
 //
 // A crash leaves a whole number of lines and perhaps a part of one. After a failed flush nobody knows what arrived, so
 // the file is taken back (lease recovery), read from the last known end, and what is missing is written behind a
-// newline. A reader therefore skips lines that do not parse and entries that it has; entries always follow one another
+// newline, which is written and synced even if nothing is missing. A reader therefore skips lines that do not parse and entries that it has; entries always follow one another
 // without a gap, else the journal is damaged.
 type journal struct {
 	fs   FS
@@ -37,7 +37,7 @@ type journal struct {
 
 	w    FileWriter
 	size int64 // bytes that are known to be flushed
-	torn bool  // the file may end in a part of a line
+	torn bool  // the file may end in a part of a line: the next write begins with a newline
 	last int64 // number of the last entry flushed
 }
 
@@ -207,6 +207,7 @@ func (j *journal) takeBack(ctx context.Context, lines []line) error {
 		return err
 	}
 	j.w = w
+	j.torn = true // also if it is not: nobody knows whether what arrived is on disks, and the newline's hsync puts it there
 	return nil
 }
 

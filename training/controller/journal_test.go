@@ -338,6 +338,32 @@ func TestEntriesAreOnDisksBeforeTheyAreAcknowledged(t *testing.T) {
 	}
 }
 
+// A flush that fails may have brought its lines to the datanodes: they are found again, but that is not yet on their disks.
+func TestEntriesThatOutlivedAFailedFlushAreOnDisksToo(t *testing.T) {
+	_, lines := recorded(t, 20)
+	fs := newMemFS()
+	fs.keep = func(n int) int { return n } // all of it arrived
+	j, err := createJournal(t.Context(), fs, journalPath, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for i, l := range lines {
+		fs.failFlush = i % 2
+		if err := j.append(t.Context(), []line{l}); err != nil {
+			t.Fatal(err)
+		}
+		total += len(l.data)
+		if f := fs.files[journalPath]; f.synced < total {
+			t.Fatalf("entry %d: %d bytes are on disks, %d were acknowledged", l.n, f.synced, total)
+		}
+	}
+	x := newExperiment()
+	if _, err := resumeJournal(t.Context(), fs, journalPath, 0, 0, quiet, x.apply); err != nil || x.N != 20 {
+		t.Errorf("%d entries are read, %v", x.N, err)
+	}
+}
+
 // What snapshots cost stays in proportion to the journal, however large the state is.
 func TestSnapshotsAreWorthTheirSize(t *testing.T) {
 	const entries, line = 2000, 100

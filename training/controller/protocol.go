@@ -17,10 +17,10 @@ const ProtocolVersion = 1
 
 // Limits of requests; a request beyond them is answered 413 or 400 by name.
 const (
-	MaxBody           = 1 << 20  // bytes of any request
-	MaxReportEvents   = 1000     // events of one report
-	MaxEventMetrics   = 64       // metrics of one event
-	MaxMetricName     = 128      // bytes of a metric's name
+	MaxBody           = 1 << 20 // bytes of any request
+	MaxReportEvents   = 1000    // events of one report
+	MaxEventMetrics   = 64      // metrics of one event
+	MaxMetricName     = training.MaxMetricName
 	MaxCheckpointFile = 1000     // files of one checkpoint
 	MaxErrorText      = 64 << 10 // bytes of a traceback; longer ones are cut in the middle
 	MaxOutputs        = 256 << 10

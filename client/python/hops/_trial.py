@@ -18,6 +18,8 @@ _setup = None
 
 # Room for what a function returns; the controller takes 256 KiB.
 MAX_OUTPUTS = 200 << 10
+# Characters of a traceback, which holds the whole message of its exception; a call has 1 MiB in all.
+MAX_TRACEBACK = 32 << 10
 
 
 class ArgumentMismatch(TypeError):
@@ -242,8 +244,16 @@ def _shortened(outputs):
     return outputs
 
 
+def _middle_cut(text, size):
+    """A text of about size characters: the middle of a longer one is left out."""
+    if len(text) <= size:
+        return text
+    half = size // 2
+    return "%s\n… %d characters …\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
+
+
 def _describe(e):
-    text = "".join(traceback.format_exception(type(e), e, e.__traceback__))
+    text = _middle_cut("".join(traceback.format_exception(type(e), e, e.__traceback__)), MAX_TRACEBACK)
     error = {"type": type(e).__name__, "message": (_wire.described(e) or type(e).__name__).split("\n")[0][:500], "traceback": text}
     if isinstance(e, ValueError) and error["message"].startswith("the metric is"):
         error["type"] = "MetricNotFinite" if "NaN" in error["message"] else "MetricNotNumber"

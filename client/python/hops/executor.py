@@ -6,6 +6,7 @@ Trials are forked from a warm interpreter (executor mode fork) or started afresh
 kept until the controller has acknowledged it, so a controller that restarts loses none. The protocol, with its rules of
 sequence, lease and fencing, is in docs/reference/executor-protocol.md.
 """
+import fcntl
 import json
 import os
 import queue
@@ -13,8 +14,10 @@ import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 import urllib.parse
@@ -28,7 +31,7 @@ FLUSH_SECONDS = 2.0
 MAX_REPORT_EVENTS = 500
 # What is printed without an end of the line is kept back up to so many bytes.
 MAX_LINE = 16384
-# How long what a trial's process has left in its pipes is read after its end. A daemon may hold them open for ever.
+# How long the channel of a trial stays open after the end of its process. A daemon that it left may hold the other end for ever.
 LEFTOVER_SECONDS = 1.0
 # How many trials that have ended may wait for their files to be written.
 MAX_UNWRITTEN = 8
@@ -179,7 +182,7 @@ class Trial:
         self.status = None  # wait status of the process
         self._changed = threading.Condition()
         self._events = []  # not acknowledged yet
-        self._made = 0
+        self._made = self._acked = 0
         self._ended = False  # the process has closed its end of the channel
         self._failed = None  # a call that the controller refused for good
         self._done = False  # the final is sent
@@ -199,6 +202,7 @@ class Trial:
         written then, close() writes."""
         readers = [threading.Thread(target=t, daemon=True) for t in (self._read_messages, self._read_log)]
         helpers = [threading.Thread(target=t, daemon=True) for t in (self._report, self._flush_files)]
+        self._flusher = helpers[1]
         self.record(kind="start", trial=self.name, attempt=self.attempt, resume=(self.order.get("resume") or {}).get("step", 0),
                     container=self.controller.container)
         self._send(dict(self.order))
@@ -226,11 +230,11 @@ class Trial:
                 self._done = True
                 self._changed.notify_all()
             runner.kill(self)
-            helpers[1].join()
         return final
 
     def close(self):
         """Write the rest of the log and the event files. Nobody waits for that: the trial's result is recorded already."""
+        self._flusher.join()
         self._flush(last=True)
 
     def ended(self, status):
@@ -339,6 +343,7 @@ class Trial:
             with self._changed:
                 done = [e for e in self._events if e["seq"] <= answer["ack"]]
                 self._events = self._events[len(done):]
+                self._acked = max(self._acked, answer["ack"])
                 self._changed.notify_all()
             for e in done:
                 self.record(kind="metric", trial=self.name, attempt=self.attempt, step=e["step"], value=e["metrics"][self.metric])
@@ -371,7 +376,8 @@ class Trial:
         with self._changed:
             while self.status is None and time.monotonic() < deadline:
                 self._changed.wait(0.2)
-        body = dict(self._conclusion(), seq=self._made, log_bytes=self.log_bytes)
+        # What the controller has refused it will not get: a final that counts it would be refused as well.
+        body = dict(self._conclusion(), seq=self._acked if self._failed else self._made, log_bytes=self.log_bytes)
         answer = self.controller.trial(self, "final", body)
         print("trial %s/%d: %s %s" % (self.name, self.attempt, answer["state"], answer.get("reason", "")), flush=True)
         return body
@@ -404,18 +410,17 @@ class Trial:
 
     def _read_log(self):
         """Take what the process prints, by whole lines, so that the reporter's lines do not fall into them. After its end only
-        what is there is taken, in a second at most: a daemon that it left may print for ever."""
-        rest, deadline = b"", None
-        while True:
-            if deadline is None:
-                if self._gone_read in select.select([self._log_read, self._gone_read], [], [])[0]:
-                    deadline = time.monotonic() + LEFTOVER_SECONDS
-                    continue
-            elif time.monotonic() > deadline or not select.select([self._log_read], [], [], 0)[0]:
-                break
-            data = os.read(self._log_read, 65536)
+        the bytes that are there are taken: a daemon that it left may print for ever."""
+        rest, left = b"", None
+        while left != 0:
+            if left is None and self._gone_read in select.select([self._log_read, self._gone_read], [], [])[0]:
+                left = struct.unpack("i", fcntl.ioctl(self._log_read, termios.FIONREAD, bytes(4)))[0]
+                continue
+            data = os.read(self._log_read, 65536 if left is None else min(left, 65536))
             if not data:
                 break
+            if left is not None:
+                left -= len(data)
             rest += data
             end = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
             if not end and len(rest) > MAX_LINE:
@@ -448,21 +453,30 @@ class Trial:
 
 
 class Writer:
-    """Writes the files of trials that have ended, one after the other, while the next ones run."""
+    """Writes the files of trials that have ended, one after the other, while the next ones run. alive is called every few
+    moments while that has to be waited for."""
 
-    def __init__(self):
+    def __init__(self, alive, seconds):
+        self._alive, self._seconds = alive, seconds
         self._trials = queue.Queue(MAX_UNWRITTEN)
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def add(self, trial):
         """Waits while too many trials are unwritten."""
-        self._trials.put(trial)
+        while True:
+            try:
+                return self._trials.put(trial, timeout=self._seconds)
+            except queue.Full:
+                self._alive()
 
     def close(self):
         """Returns when all is written, or could not be."""
-        self._trials.put(None)
-        self._thread.join()
+        self.add(None)
+        self._thread.join(self._seconds)
+        while self._thread.is_alive():
+            self._alive()
+            self._thread.join(self._seconds)
 
     def _write(self):
         while True:
@@ -599,18 +613,19 @@ def _work():
     os.environ["ML_ID"] = setup["experiment"]
     print("executor %s of %s on %s" % (setup["executor"], setup["experiment"], urllib.parse.urlsplit(controller.url).netloc), flush=True)
     runner = (SpawnRunner if setup["mode"] == "spawn" else ForkRunner)(setup)
-    fs, writer = _webhdfs.WebHDFS(), Writer()
+    # Registering again says that this executor lives: who is silent loses its lease, and with it the files.
+    fs, writer = _webhdfs.WebHDFS(), Writer(controller.register, setup["report_ms"] / 1000.0)
     last = None  # the trial that ended here last, with its final, in case the answer to it was lost
     while True:
         order = controller.next()
         if order["action"] == "trial":
-            trial = Trial(controller, order["trial"], fs, record)
-            if last and (last[0].name, last[0].attempt) == (trial.name, trial.attempt):
+            if last and (last[0].name, last[0].attempt) == (order["trial"]["trial"], order["trial"]["attempt"]):
                 try:
                     controller.trial(last[0], "final", last[1])
                 except Stale:
                     pass
                 continue
+            trial = Trial(controller, order["trial"], fs, record)
             controller.holding = (trial.name, trial.attempt)
             final = trial.run(runner)
             controller.holding = None

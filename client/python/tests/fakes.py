@@ -51,7 +51,7 @@ class Fake:
 
 class FakeHDFS(Fake):
     """Namenode and datanode doors over a dict. broken_appends: how many appends write half and break the connection. hold: an
-    event that calls about logs wait for."""
+    event that calls about logs wait for; there is a file /held once one does."""
 
     def __init__(self):
         self.files, self.dirs, self.lock = {}, {"/"}, threading.RLock()
@@ -66,7 +66,8 @@ class FakeHDFS(Fake):
         q = {k: v[0] for k, v in urllib.parse.parse_qs(url.query).items()}
         data = h.body()
         if self.hold is not None and path.endswith(".log"):
-            self.hold.wait(60)
+            self.files["/held"] = b""
+            self.hold.wait(240)
         with self.lock:
             try:
                 self._serve(h, path, q, data)
@@ -182,13 +183,16 @@ class FakeController(Fake):
     """Hands out assignments and records what it is told. stop_at: the step whose report is answered with stop. unavailable:
     how many calls about trials are refused for now. empty: how many calls of each kind are dropped and answered 200 without
     a word, as a server may that ends meanwhile. gone: it ends when a report has come. strangers: how many calls are answered
-    first by somebody who does not know the key."""
+    first by somebody who does not know the key. refuse_at: the step whose report is refused for good. on_final and on_register
+    are told how many finals, and executors, there were."""
 
-    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, on_final=None):
+    def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, refuse_at=None,
+                 on_final=None, on_register=None):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
         self.strangers, self.numbers = strangers, set()
-        self.checkpoint_at, self.on_final = checkpoint_at, on_final or (lambda n: None)
+        self.checkpoint_at, self.refuse_at = checkpoint_at, refuse_at
+        self.on_final, self.on_register, self.registered = on_final or (lambda n: None), on_register or (lambda n: None), 0
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
         super().__init__()
@@ -221,8 +225,12 @@ class FakeController(Fake):
             if self.empty[path[-1]]:
                 self.empty[path[-1]] -= 1
                 return h.answer(200, b"")
+            if len(body) > 1 << 20:
+                return h.answer(413, {"error": {"code": "TOO_LARGE", "message": "the request has more than 1048576 bytes"}})
             message = json.loads(body) if body else None
             if path[2] == "executors" and len(path) == 3:
+                self.registered += 1
+                self.on_register(self.registered)
                 return h.answer(201, self.setup)
             if path[2] == "executors":
                 if self.assignments:
@@ -235,6 +243,8 @@ class FakeController(Fake):
                 return h.connection.close()
             if what == "report":
                 op = "continue"
+                if self.refuse_at and any(e["step"] >= self.refuse_at for e in message["events"]):
+                    return h.answer(400, {"error": {"code": "BAD_REQUEST", "message": "not like this"}})
                 for e in message["events"]:
                     if e["seq"] == self.acked.get(key, 0) + 1:
                         self.acked[key] = e["seq"]
@@ -247,6 +257,8 @@ class FakeController(Fake):
             if what == "checkpoint":
                 self.checkpoints.append((path[3], message))
                 return h.answer(200, {"keep": [message["step"]], "delete": [], "op": "continue"})
+            if message["seq"] > self.acked.get(key, 0):
+                return h.answer(409, {"error": {"code": "UNREPORTED", "message": "report the rest first"}})
             self.finals.append((path[3], message))
             self.on_final(len(self.finals))
             return h.answer(200, {"state": message["status"]})

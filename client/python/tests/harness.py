@@ -26,8 +26,9 @@ class ExecutorCase(unittest.TestCase):
     # The module study that the trials' functions are in.
     FUNCTIONS = ""
 
-    def run_executor(self, function, mode="fork", resume=None, status=0, patience=600, env=None, setup=None, hdfs=None, orders=1, **controller):
-        """Run one executor through orders trials of the function. Returns the controller, the filesystem and what was recorded."""
+    def run_executor(self, function, mode="fork", resume=None, status=0, env=None, setup=None, hdfs=None, orders=1, constants=None, **controller):
+        """Run one executor through orders trials of the function. constants are those of the executor's module that have other
+        values. Returns the controller, the filesystem and what was recorded."""
         work = tempfile.TemporaryDirectory()
         self.addCleanup(work.cleanup)
         if hdfs is None:
@@ -53,8 +54,8 @@ class ExecutorCase(unittest.TestCase):
         record = os.path.join(work.name, "record")
         environment = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
                            HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1", **(env or {}))
-        program = "from hops import executor; executor.PATIENCE = %r; executor.main()" % patience
-        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+        program = "from hops import executor; vars(executor).update(%r); executor.main()" % (constants or {})
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.said, self.printed = done.stderr, done.stdout
         facts = []

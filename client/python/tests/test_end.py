@@ -1,10 +1,12 @@
 """The end of a trial: what its process leaves behind, its files, its exceptions."""
+import os
 import threading
 import unittest
+from unittest import mock
 
 import fakes
 import harness
-from hops import _webhdfs
+from hops import _webhdfs, executor
 
 
 class End(harness.ExecutorCase):
@@ -49,10 +51,21 @@ def speaks(lr):
     print("spoke")
     return lr
 
+def waits_until_its_log_is_held(lr):
+    from hops import hdfs
+    print("spoke", flush=True)
+    while not hdfs.exists("/held"):
+        time.sleep(0.01)
+    return lr
+
+def reports(lr, reporter):
+    for step in range(1, 4):
+        reporter.broadcast(lr, step)
+
 def asks(lr, reporter):
     from hops import checkpoint
     assert not checkpoint.requested()
-    for step in range(1, 2000):
+    for step in range(1, 10 ** 6):
         reporter.broadcast(1.0, step)
         if checkpoint.requested():
             checkpoint.save({"step": step}, step)
@@ -91,6 +104,34 @@ def asks(lr, reporter):
         for n in (7, 8, 9):
             self.assertIn(b"spoke", hdfs.files["/e/%04d/output.log" % n])
 
+    def test_a_log_that_is_being_written_holds_nothing_up(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        hdfs.hold = threading.Event()
+        c, _, _ = self.run_executor("waits_until_its_log_is_held", hdfs=hdfs, orders=2, constants={"FLUSH_SECONDS": 0.01},
+                                    on_final=lambda n: n == 2 and hdfs.hold.set())
+        self.assertEqual(len(c.finals), 2)
+
+    def test_an_executor_whose_files_are_not_taken_says_that_it_lives(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        hdfs.hold = threading.Event()
+        c, _, _ = self.run_executor("speaks", hdfs=hdfs, orders=4, constants={"MAX_UNWRITTEN": 1}, on_register=lambda n: n == 4 and hdfs.hold.set())
+        self.assertEqual(len(c.finals), 4)
+        for n in range(7, 11):
+            self.assertIn(b"spoke", hdfs.files["/e/%04d/output.log" % n])
+
+    def test_an_executor_that_drains_lives_until_its_files_are_written(self):
+        hdfs = fakes.FakeHDFS()
+        self.addCleanup(hdfs.close)
+        hdfs.hold = threading.Event()
+        self.run_executor("speaks", hdfs=hdfs, on_register=lambda n: n == 3 and hdfs.hold.set())
+        self.assertIn(b"spoke", hdfs.files["/e/0007/output.log"])
+
+    def test_a_report_that_is_refused_ends_the_trial_not_the_executor(self):
+        c, _, _ = self.run_executor("reports", orders=2, refuse_at=2)
+        self.assertEqual([(m["status"], m["error"]["type"], m["error"]["message"]) for _, m in c.finals], [("FAILED", "BAD_REQUEST", "not like this")] * 2)
+
     def test_an_empty_log_is_no_file(self):
         _, hdfs, _ = self.run_executor("quiet")
         self.assertNotIn("/e/0007/output.log", hdfs.files)
@@ -111,11 +152,27 @@ class Broken(harness.ExecutorCase):
         self.assertIn("in line 1 of study.py", error["message"])
 
 
+class Output(unittest.TestCase):
+    def test_what_was_printed_is_read_however_late(self):
+        """A reader that is paused for longer than the end of a trial may take, while a daemon holds the pipe open."""
+        log = []
+        trial = executor.Trial.__new__(executor.Trial)
+        trial._take_log = log.append
+        trial._log_read, printed = os.pipe()
+        self.addCleanup(os.close, printed)
+        trial._gone_read, gone = os.pipe()
+        os.write(printed, b"the last words\n" * 4000)
+        os.close(gone)
+        with mock.patch.object(executor, "LEFTOVER_SECONDS", -1):
+            trial._read_log()
+        self.assertEqual(b"".join(log), b"the last words\n" * 4000)
+
+
 class Logs(unittest.TestCase):
     def setUp(self):
         self.hdfs = fakes.FakeHDFS()
         self.addCleanup(self.hdfs.close)
-        self.fs = _webhdfs.WebHDFS([self.hdfs.url], timeout=5)
+        self.fs = _webhdfs.WebHDFS([self.hdfs.url])
 
     def test_the_end_of_a_long_log_is_kept(self):
         log = _webhdfs.Appender(self.fs, "/log", limit=1000)

@@ -38,6 +38,9 @@ def outputs(lr, reporter):
 def raises(lr):
     raise RuntimeError("\udcff")
 
+def raises_much(lr):
+    raise RuntimeError("first words " + "\u4e2d" * 10 ** 6 + " last words")
+
 def far(lr, reporter):
     reporter.broadcast(1.0, 2 ** 70)
 
@@ -76,6 +79,13 @@ def other_keys_but_reported(lr, reporter):
         self.assertLess(len(final["outputs"]["long"]), 256 << 10)
         _, _, final = self.final("raises")
         self.assertEqual(final["error"]["type"], "RuntimeError")
+
+    def test_an_error_of_any_length_is_told(self):
+        _, _, final = self.final("raises_much")
+        self.assertEqual(final["error"]["type"], "RuntimeError")
+        self.assertIn("first words", final["error"]["message"])
+        for words in ("raises_much", "first words", "last words"):
+            self.assertIn(words, final["error"]["traceback"])
 
     def test_a_step_that_no_integer_holds_is_named(self):
         _, _, final = self.final("far")

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -74,7 +73,7 @@ func serve(t *testing.T, s namenode.Service) (*hrpc.Server, *hrpc.Client) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, l) }()
-	client, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: Name, User: door.Daemon(), CallTimeout: 10 * time.Second})
+	client, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: Name, User: door.Daemon()})
 	if err != nil {
 		t.Fatal(err)
 	}

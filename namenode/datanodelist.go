@@ -1,0 +1,34 @@
+package namenode
+
+// DatanodeList is what a namenode answers to GET /api/v1/datanodes, which `hops datanode list` asks. Like the pages of a server it names no
+// user, path or file.
+type DatanodeList struct {
+	// Leader: this namenode leads, and what it says of datanodes is what counts.
+	Leader    bool             `json:"leader"`
+	Datanodes []DatanodeStatus `json:"datanodes"`
+}
+
+// DatanodeStatus is a datanode as beats and reports tell it. Sizes are in bytes, times in seconds before now.
+type DatanodeStatus struct {
+	UUID     string `json:"uuid"`
+	Transfer string `json:"transfer"`
+	HTTP     string `json:"http"`
+	// State is live; stale: silent for so long that it is avoided; or dead: its blocks are replicated again.
+	State  string  `json:"state"`
+	Silent float64 `json:"silent_s"`
+	// Reported is how long ago the last full block report ended; -1: there was none yet.
+	Reported  float64        `json:"reported_s"`
+	Blocks    int            `json:"blocks"`
+	Transfers int            `json:"transfers"`
+	Volumes   []VolumeStatus `json:"volumes"`
+}
+
+// VolumeStatus is a volume of a datanode.
+type VolumeStatus struct {
+	ID        string `json:"id"`
+	Type      string `json:"type"`
+	Capacity  int64  `json:"capacity"`
+	Used      int64  `json:"used"`
+	Remaining int64  `json:"remaining"`
+	Failed    bool   `json:"failed"`
+}
