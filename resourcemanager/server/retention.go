@@ -102,7 +102,7 @@ func (s *Server) removeOldLogs(ctx context.Context, now time.Time) (removed int,
 		view := s.state.View() // after the list: what is in that was submitted before
 		for _, app := range apps {
 			id, err := rm.ParseApplicationID(app.Name)
-			if err != nil || !app.IsDir() || id.Cluster != view.Cluster() || ctx.Err() != nil {
+			if err != nil || !app.IsDir() || !view.Ours(id) || ctx.Err() != nil {
 				continue
 			}
 			name := path.Join(dir, app.Name)

@@ -3150,8 +3150,10 @@ type Header struct {
 	LeaseMs         int64                  `protobuf:"varint,10,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	Leader          string                 `protobuf:"bytes,11,opt,name=leader,proto3" json:"leader,omitempty"`
 	QueuesHash      string                 `protobuf:"bytes,12,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// How many series of ids of applications are used up.
+	Series        int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Header) Reset() {
@@ -3266,6 +3268,13 @@ func (x *Header) GetQueuesHash() string {
 		return x.QueuesHash
 	}
 	return ""
+}
+
+func (x *Header) GetSeries() int64 {
+	if x != nil {
+		return x.Series
+	}
+	return 0
 }
 
 type AskRecord struct {
@@ -3707,7 +3716,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05event\x18\a \x01(\v2$.hops.resourcemanager.state.v1.EventH\x00R\x05event\x12C\n" +
 	"\x06ledger\x18\b \x01(\v2).hops.resourcemanager.state.v1.LedgerLineH\x00R\x06ledger\x126\n" +
 	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03endB\x06\n" +
-	"\x04item\"\xd7\x02\n" +
+	"\x04item\"\xef\x02\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -3723,7 +3732,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\x03R\aleaseMs\x12\x16\n" +
 	"\x06leader\x18\v \x01(\tR\x06leader\x12\x1f\n" +
 	"\vqueues_hash\x18\f \x01(\tR\n" +
-	"queuesHash\"\x91\x01\n" +
+	"queuesHash\x12\x16\n" +
+	"\x06series\x18\r \x01(\x03R\x06series\"\x91\x01\n" +
 	"\tAskRecord\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x124\n" +
 	"\x03ask\x18\x02 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x03ask\"\xb5\x01\n" +
