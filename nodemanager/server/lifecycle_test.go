@@ -73,6 +73,25 @@ func TestContainerRunsFromOrderToOblivion(t *testing.T) {
 	}
 }
 
+func TestASignalReachesTheCommandAndItsChildren(t *testing.T) {
+	m, work := newManager(t, ""), t.TempDir()
+	run(t, baseConfig(t, work, m.address))
+	s := spec(t, 2, "sh", "-c", "trap 'echo main >> heard' USR1; (trap 'echo child >> heard' USR1; echo >> ready; while :; do sleep 0.02; done) & "+
+		"echo >> ready; while :; do sleep 0.02; done")
+	m.start(s)
+	file := func(name string) string {
+		text, _ := os.ReadFile(filepath.Join(work, "containers", s.ContainerId, "work", name))
+		return string(text)
+	}
+	eventually(t, "both processes", func() bool { return strings.Count(file("ready"), "\n") == 2 })
+	m.order(&rmpb.NodeOrders{Signal: []*rmpb.Signal{{ContainerId: s.ContainerId, Signal: 10}, {ContainerId: "container_1_0001_01_000099", Signal: 9}}})
+	eventually(t, "the signal", func() bool { return strings.Contains(file("heard"), "main\n") && strings.Contains(file("heard"), "child\n") })
+	m.order(&rmpb.NodeOrders{Signal: []*rmpb.Signal{{ContainerId: s.ContainerId, Signal: 9}}})
+	if got := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != 137 {
+		t.Errorf("killed: %v", got)
+	}
+}
+
 func TestRepeatedOrdersChangeNothing(t *testing.T) {
 	m, work := newManager(t, ""), t.TempDir()
 	run(t, baseConfig(t, work, m.address))

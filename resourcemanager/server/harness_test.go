@@ -336,6 +336,7 @@ type fakeNode struct {
 	spoil       func(*pb.NodeReport) // changes what is reported
 	containers  map[string]*fakeContainer
 	starts      map[string]int // orders seen
+	signals     []string       // orders seen
 	forgotten   map[string]bool
 	deaf        bool      // carries out no orders
 	mute        bool      // sends nothing
@@ -487,6 +488,9 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 				State:       pb.ContainerStatus_COMPLETE, ExitStatus: stop.ExitStatus, Diagnostics: "never started",
 			}}
 		}
+	}
+	for _, p := range o.Signal {
+		n.signals = append(n.signals, fmt.Sprintf("%s %d", p.ContainerId, p.Signal))
 	}
 	for _, spec := range o.Start {
 		n.starts[spec.ContainerId]++

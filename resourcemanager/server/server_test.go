@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -680,4 +683,36 @@ func TestThreeResourceManagersSurviveTheirLeader(t *testing.T) {
 		return hashes[0] == hashes[1]
 	})
 	c.check()
+}
+
+// A signal reaches the container's node once, and nobody waits for a node that does not speak.
+func TestASignalReachesTheContainer(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	c.submit("ann", `{"argv":["train"]}`)
+	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
+	id := n.running(false)[0].ContainerId
+	path := "/ws/v1/cluster/containers/" + id + "/signal/"
+	if code, _ := c.http("POST", path+"GRACEFUL_SHUTDOWN", "bob", nil, nil); code != http.StatusForbidden {
+		t.Errorf("another user: %d", code)
+	}
+	for _, command := range []string{"OUTPUT_THREAD_DUMP", "GRACEFUL_SHUTDOWN"} {
+		if code, _ := c.http("POST", path+command, "ann", nil, nil); code != http.StatusOK {
+			t.Errorf("%s: %d", command, code)
+		}
+	}
+	var got []string
+	eventually(t, "both signals", func() bool {
+		n.set(func() { got = slices.Clone(n.signals) })
+		return len(got) >= 2
+	})
+	if want := []string{id + " 3", id + " 15"}; !slices.Equal(got, want) {
+		t.Errorf("the node was told %q, want %q", got, want)
+	}
+	n.kill()
+	container, err := rm.ParseContainerID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node to be silent", func() bool { return errors.Is(c.leader().Signal(container, syscall.SIGTERM), metadata.ErrRetriable) })
 }
