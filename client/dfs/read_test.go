@@ -224,6 +224,22 @@ func TestCorruptReplicaIsReportedAndReplaced(t *testing.T) {
 
 // A client for which no replica of several matches takes that for its own fault, as Hadoop's does: one with bad memory that
 // reads a tree would else report every replica of it.
+func TestReaderWithItsBytesWaitsForNoNamenode(t *testing.T) {
+	c, client := newCluster(t, 2)
+	bigFile(t, client, 100_000)
+	c.nodes[0].set(func() { c.nodes[0].flip = true })
+	c.nodes[1].set(func() { c.nodes[1].flip = false })
+	client.times.tell = time.Nanosecond // no namenode answers as fast
+	if _, err := client.ReadFile(t.Context(), "/big"); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.bad) != 0 {
+		t.Errorf("reported: %v", c.bad)
+	}
+}
+
 func TestClientThatFindsEveryReplicaCorruptReportsNone(t *testing.T) {
 	c, client := newCluster(t, 3)
 	bigFile(t, client, 100_000)

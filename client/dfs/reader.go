@@ -454,6 +454,8 @@ func (r *Reader) report(ctx context.Context, a *attempt) {
 	if len(corrupt) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, r.c.times.tell)
+	defer cancel()
 	err := r.c.call(ctx, "report bad blocks of", r.path, "reportBadBlocks",
 		&hadooppb.ReportBadBlocksRequestProto{Blocks: corrupt}, new(hadooppb.ReportBadBlocksResponseProto))
 	if err != nil {

@@ -29,6 +29,9 @@ type times struct {
 	// retry is the pause before the locations of a block that nobody gave are asked for again; the next ones are 4 and 16
 	// times as long.
 	retry time.Duration
+	// tell is how long a reader that has its bytes waits for the namenode to hear of the replicas that are bad. One that does not
+	// is told by the next reader, or finds them itself.
+	tell time.Duration
 }
 
 var defaultTimes = times{
@@ -39,6 +42,7 @@ var defaultTimes = times{
 	hedgeMin:  50 * time.Millisecond,
 	hedgeMax:  time.Second,
 	retry:     100 * time.Millisecond,
+	tell:      2 * time.Second,
 }
 
 const (
