@@ -120,6 +120,7 @@ func New(config Config) (*Client, error) {
 // Close ends the client's connections.
 func (c *Client) Close() error {
 	c.rest.http.CloseIdleConnections()
+	c.rest.proxied.CloseIdleConnections()
 	return c.fs.Close()
 }
 

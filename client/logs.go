@@ -154,9 +154,9 @@ type logFile struct {
 	offset int64
 }
 
-// logPatience is how long the end of a log is waited for after its container has ended, while nothing comes: the node
-// manager copies it into the filesystem.
-const logPatience = 5 * time.Second
+// logPatience is how long the end of a log is waited for after its container has ended, while nothing comes: from the node,
+// which may stand still, or from the filesystem, into which the node manager copies it.
+var logPatience = 5 * time.Second // a variable for tests
 
 // copy copies until the log is complete, or for what is there now.
 func (l *logFile) copy(ctx context.Context) error {
@@ -180,6 +180,9 @@ func (l *logFile) copy(ctx context.Context) error {
 		var err error
 		if live != nil { // not from the node
 			closed, ferr := l.stored(ctx)
+			if !l.follow && !closed && ferr == nil && errors.Is(live, errSilent) {
+				ferr = fmt.Errorf("%s of container %s: %w", l.file, l.k.ID, live)
+			}
 			if closed && over || !l.follow {
 				return ferr
 			}
@@ -212,23 +215,83 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 	if !strings.Contains(address, ":") {
 		return false, fmt.Errorf("no address of node %s", address)
 	}
+	outer := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	heard := make(chan struct{}, 1)
+	go l.watch(ctx, cancel, heard)
 	query := url.Values{"offset": {strconv.FormatInt(l.offset, 10)}, "follow": {strconv.FormatBool(l.follow)}, "user.name": {l.c.User()}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		"http://"+address+"/api/v1/containers/"+url.PathEscape(l.k.ID)+"/logs/"+url.PathEscape(l.file)+"?"+query.Encode(), nil)
 	if err != nil {
 		return false, err
 	}
+	silent := func(err error) error {
+		if ctx.Err() != nil && outer.Err() == nil {
+			err = fmt.Errorf("node %s: %w", address, errSilent)
+		}
+		return err
+	}
 	answer, err := l.c.rest.http.Do(request)
 	if err != nil {
-		return false, err
+		return false, silent(err)
 	}
 	if answer.StatusCode != http.StatusOK {
 		return false, readError(answer)
 	}
 	defer answer.Body.Close()
-	n, err := io.Copy(l.w, answer.Body)
+	n, err := io.Copy(l.w, noting{answer.Body, heard})
 	l.offset += n
-	return err == nil, nil // broken off: from the next byte on
+	if err == nil {
+		return true, nil
+	}
+	if err = silent(err); !errors.Is(err, errSilent) {
+		err = nil // broken off: from the next byte on
+	}
+	return false, err
+}
+
+// errSilent is why a node is not waited for any longer.
+var errSilent = errors.New("it says nothing")
+
+// watch gives up a node that says nothing for logPatience when there is nothing more to come that it could wait for itself.
+func (l *logFile) watch(ctx context.Context, giveUp func(), heard <-chan struct{}) {
+	quiet := time.NewTimer(logPatience)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-heard:
+		case <-quiet.C:
+			select {
+			case <-l.ended:
+				giveUp()
+				return
+			default:
+			}
+			if !l.follow {
+				giveUp()
+				return
+			}
+		}
+		quiet.Reset(logPatience)
+	}
+}
+
+// noting is a reader that says when something comes.
+type noting struct {
+	r     io.Reader
+	heard chan<- struct{}
+}
+
+func (n noting) Read(p []byte) (int, error) {
+	k, err := n.r.Read(p)
+	select {
+	case n.heard <- struct{}{}:
+	default:
+	}
+	return k, err
 }
 
 // stored copies what is in the filesystem, and reports whether that is all that there will be. A file that is not there is

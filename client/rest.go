@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -40,14 +41,27 @@ type rest struct {
 	addresses []string
 	user      string
 	http      *http.Client
+	proxied   *http.Client // for what lies behind a resource manager's proxy
 	active    atomic.Int32
 	reached   atomic.Bool // some server has answered
 	waiting   func(error) // may be nil
 }
 
 func newREST(addresses []string, user string, waiting func(error)) *rest {
-	return &rest{addresses: addresses, user: user, waiting: waiting, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}}
+	transport := &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		MaxIdleConnsPerHost: 16,
+	}
+	direct := transport.Clone()
+	direct.ResponseHeaderTimeout = answerTimeout
+	return &rest{addresses: addresses, user: user, waiting: waiting, http: &http.Client{Transport: direct}, proxied: &http.Client{Transport: transport}}
 }
+
+// dialTimeout bounds connecting to a server, and answerTimeout the wait for the beginning of its answer: who takes longer
+// stands still, and another one may lead. Masters behind the proxy take what time they want.
+const dialTimeout = 10 * time.Second
+
+var answerTimeout = 30 * time.Second // a variable for tests
 
 // target is a path with the user's name.
 func (r *rest) target(address, path string) string {
@@ -67,8 +81,8 @@ const (
 )
 
 // call makes one request, which may be repeated: connections that are refused or break, also in the middle of an answer,
-// and answers by which a server says "not now" (unavailable) are tried again, at all addresses, for ten seconds, or one if nobody listens there and nobody ever did. Other
-// answers that are not 2xx are an *Error. An answer without the document that was asked for is no success.
+// and answers by which a server says "not now" (unavailable) are tried again, at all addresses, for ten
+// seconds, or one if nobody listens there and nobody ever did. Other answers that are not 2xx are an *Error. An answer without the document that was asked for is no success.
 func (r *rest) call(ctx context.Context, method, path string, body any, header http.Header, into any) error {
 	return r.each(ctx, method, path, body, header, func(answer *http.Response) error {
 		defer answer.Body.Close()
@@ -113,6 +127,10 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 	if len(r.addresses) == 0 {
 		return fmt.Errorf("%w: none is configured: set HADOOP_CONF_DIR to a directory whose yarn-site.xml has yarn.resourcemanager.webapp.address, or HOPS_RM", ErrUnreachable)
 	}
+	client, behind := r.http, strings.HasPrefix(path, "/proxy/")
+	if behind {
+		client = r.proxied
+	}
 	began := time.Now()
 	pause := 20 * time.Millisecond
 	told := false
@@ -131,7 +149,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			if data != nil {
 				request.Header.Set("Content-Type", "application/json")
 			}
-			answer, err := r.http.Do(request)
+			answer, err := client.Do(request)
 			if err == nil {
 				r.reached.Store(true)
 			} else if errors.Is(err, syscall.ECONNREFUSED) {
@@ -139,7 +157,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			}
 			if err == nil && answer.StatusCode >= 300 {
 				e := readError(answer)
-				if !unavailable(e.Status) || strings.HasPrefix(path, "/proxy/") {
+				if !unavailable(e.Status) || behind {
 					return e
 				}
 				problem = e

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // manager is a resource manager that answers each request as the next step says, and the last step for ever.
@@ -107,6 +108,28 @@ func TestACallThatWaitsSaysSo(t *testing.T) {
 	}
 	if _, err := jobs.Get(context.Background(), "application_1_0001"); err != nil || told.Load() != 1 {
 		t.Errorf("told %d times: %v", told.Load(), err)
+	}
+}
+
+// A resource manager whose process or machine stands still keeps nobody waiting for it while another one leads.
+func TestAManagerThatStandsStillIsLeft(t *testing.T) {
+	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)
+	answerTimeout = 500 * time.Millisecond
+	still := make(chan struct{})
+	stopped := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-still }))
+	defer stopped.Close()
+	defer close(still)
+	leads := httptest.NewServer(says(200, `{"id": "application_1_0001", "state": "RUNNING"}`))
+	defer leads.Close()
+	c, err := New(Config{ResourceManagers: []string{stopped.URL, leads.URL}, User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if s, err := c.Jobs().Get(ctx, "application_1_0001"); err != nil || s.ID != "application_1_0001" {
+		t.Errorf("%q, %v", s.ID, err)
 	}
 }
 

@@ -56,6 +56,16 @@ type GPUEvent struct {
 	Reason string
 }
 
+// GPURecord is what happened to a device, as far as a restart of the node manager must not forget it.
+type GPURecord struct {
+	UUID   string    `json:"uuid"`
+	Health GPUHealth `json:"health"`
+	Reason string    `json:"reason,omitempty"`
+	// Last is when health became what it is, Transient are the latest errors that may pass by themselves.
+	Last      time.Time   `json:"last"`
+	Transient []time.Time `json:"transient,omitempty"`
+}
+
 // GPUSource knows the devices of a machine. Implementations are safe for concurrent use.
 type GPUSource interface {
 	// Name is nvml, file, sim or none.

@@ -13,7 +13,8 @@ import (
 // MaxSequence is the largest sequence number of an application: YARN's clients keep it in 32 bits.
 const MaxSequence = math.MaxInt32
 
-// ApplicationID identifies an application for ever: the time its cluster began, in milliseconds, and a sequence number.
+// ApplicationID identifies an application for ever: the time its cluster began, in milliseconds, and a sequence number. When all
+// numbers are used up, they begin again with the next millisecond.
 // The zero value is no application.
 type ApplicationID struct {
 	Cluster  int64

@@ -1,6 +1,8 @@
 package resourcemanager
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -102,6 +104,15 @@ type Queues struct {
 	All    []*Queue
 	byPath map[string]*Queue
 	byName map[string][]*Queue
+}
+
+// Hash tells trees apart: the same for two that treat every application alike, however they are written down.
+func (t *Queues) Hash() string {
+	h := sha256.New()
+	for _, q := range t.All {
+		fmt.Fprintf(h, "%q %v %v %q %q %v\n", q.Path, q.Capacity, q.Max, slices.Sorted(slices.Values(q.Submit)), slices.Sorted(slices.Values(q.Administer)), q.Stopped)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
 // NewQueues builds the tree under root, whose own capacity is the whole cluster. A root without children gets the one

@@ -97,6 +97,36 @@ func TestQueues(t *testing.T) {
 	}
 }
 
+func TestTheHashOfQueuesTellsWhatMatters(t *testing.T) {
+	hash := func(c QueueConfig) string {
+		t.Helper()
+		q, err := NewQueues(QueueConfig{Children: map[string]QueueConfig{"a": c, "b": {Capacity: 60}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Hash()
+	}
+	base := hash(QueueConfig{Capacity: 40, Submit: []string{"ann", "bob"}})
+	if got := hash(QueueConfig{Capacity: 40, Max: 100, Submit: []string{"bob", "ann"}}); got != base {
+		t.Errorf("written otherwise: %s and %s", got, base)
+	}
+	seen := map[string]QueueConfig{base: {}}
+	for _, c := range []QueueConfig{
+		{Capacity: 40},
+		{Capacity: 40, Max: 90, Submit: []string{"ann", "bob"}},
+		{Capacity: 40, Submit: []string{"ann"}},
+		{Capacity: 40, Submit: []string{"ann bob"}},
+		{Capacity: 40, Submit: []string{"ann", "bob"}, Administer: []string{"eve"}},
+		{Capacity: 40, Submit: []string{"ann", "bob"}, Stopped: true},
+		{Capacity: 40, Submit: []string{"ann", "bob"}, Children: map[string]QueueConfig{"c": {Capacity: 100}}},
+	} {
+		if other, ok := seen[hash(c)]; ok {
+			t.Errorf("%+v and %+v have one hash", c, other)
+		}
+		seen[hash(c)] = c
+	}
+}
+
 func TestWrongQueuesAreNamed(t *testing.T) {
 	_, err := NewQueues(QueueConfig{Children: map[string]QueueConfig{"a b": {Capacity: 50}, "c": {Capacity: 40, Max: 30}}})
 	for _, want := range []string{`"root.a b"`, "root.c: max 30% is below", "add up to 90%"} {

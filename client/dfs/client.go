@@ -19,6 +19,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // clientProtocol and its like are the protocols spoken.
@@ -88,6 +89,9 @@ type Client struct {
 	suspects *suspects
 	hedging  *hedging
 	stop     context.CancelFunc // ends what the client does by itself
+	// mute, if not nil, knows datanodes that need not be asked for a word; only tests set it, where a busy machine must not
+	// make others seem silent.
+	mute func(*hadooppb.DatanodeInfoProto) bool
 
 	defaultsMu   sync.Mutex
 	defaults     *ServerDefaults

@@ -1,8 +1,21 @@
 package dfs
 
-import "time"
+import (
+	"time"
 
-// hasten makes a client find silent datanodes in a moment.
-func hasten(c *Client) {
-	c.times.stall, c.times.probe = 100*time.Millisecond, 500*time.Millisecond
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// hasten makes a client of a cluster find frozen datanodes in a moment, and hold no other one for silent, however long it
+// takes for a word.
+func (c *cluster) hasten(client *Client) {
+	client.times.stall, client.times.probe = 100*time.Millisecond, limit
+	client.mute = func(node *hadooppb.DatanodeInfoProto) (frozen bool) {
+		for _, n := range c.nodes {
+			if n.uuid == node.GetId().GetDatanodeUuid() {
+				n.set(func() { frozen = n.frozen != nil })
+			}
+		}
+		return frozen
+	}
 }

@@ -263,7 +263,7 @@ func TestFrozenDatanodeLeavesThePipeline(t *testing.T) {
 	for at := range 3 {
 		c, client := newCluster(t, 4)
 		c.nodes[3].hidden = true
-		hasten(client)
+		c.hasten(client)
 		w := create(t, client, "/f")
 		data := pattern(700_000)
 		write(t, w, data[:100_000])
@@ -292,7 +292,7 @@ func TestFrozenDatanodeLeavesThePipeline(t *testing.T) {
 func TestFrozenDatanodeIsLeftOutOfNewBlocks(t *testing.T) {
 	for at := range 3 {
 		c, client := newCluster(t, 4)
-		hasten(client)
+		c.hasten(client)
 		c.nodes[at].freeze()
 		within(t, "write", func() {
 			for range 3 {

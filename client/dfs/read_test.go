@@ -2,6 +2,7 @@ package dfs
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -222,6 +224,22 @@ func TestCorruptReplicaIsReportedAndReplaced(t *testing.T) {
 
 // A client for which no replica of several matches takes that for its own fault, as Hadoop's does: one with bad memory that
 // reads a tree would else report every replica of it.
+func TestReaderWithItsBytesWaitsForNoNamenode(t *testing.T) {
+	c, client := newCluster(t, 2)
+	bigFile(t, client, 100_000)
+	c.nodes[0].set(func() { c.nodes[0].flip = true })
+	c.nodes[1].set(func() { c.nodes[1].flip = false })
+	client.times.tell = time.Nanosecond // no namenode answers as fast
+	if _, err := client.ReadFile(t.Context(), "/big"); err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.bad) != 0 {
+		t.Errorf("reported: %v", c.bad)
+	}
+}
+
 func TestClientThatFindsEveryReplicaCorruptReportsNone(t *testing.T) {
 	c, client := newCluster(t, 3)
 	bigFile(t, client, 100_000)
@@ -331,5 +349,57 @@ func TestOpenErrors(t *testing.T) {
 	r.Close()
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("read after close: %v", err)
+	}
+}
+
+// counted is a context that counts who waits for its end.
+type counted struct {
+	context.Context
+	waiting atomic.Int64
+}
+
+func (c *counted) Value(any) any { return nil } // nobody gets past AfterFunc
+
+func (c *counted) AfterFunc(f func()) func() bool {
+	c.waiting.Add(1)
+	over := sync.OnceFunc(func() { c.waiting.Add(-1) })
+	stop := context.AfterFunc(c.Context, f)
+	return func() bool {
+		over()
+		return stop()
+	}
+}
+
+// A reader that has been closed leaves nothing with the context that it was opened with, which may live as long as the
+// program: not for the datanodes that it has asked, not for those that were quicker.
+func TestReadsLeaveNothingWithTheirContext(t *testing.T) {
+	c, _ := newCluster(t, 2)
+	client := c.client(Config{BlockSize: 64 << 10})
+	data := bigFile(t, client, 4*64<<10)
+	inner, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ctx := &counted{Context: inner}
+	r, err := client.Open(ctx, "/big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, 1000)
+	if _, err := io.ReadFull(r, first); err != nil {
+		t.Fatal(err)
+	}
+	c.nodes[0].freeze()
+	within(t, "read", func() {
+		rest, err := io.ReadAll(r)
+		if err != nil {
+			t.Error(err)
+		}
+		sameBytes(t, "read", append(first, rest...), data)
+		if _, err := r.ReadAt(make([]byte, 100_000), 1000); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Close()
+	if n := ctx.waiting.Load(); n != 0 {
+		t.Errorf("%d still wait for the end of the context", n)
 	}
 }

@@ -383,6 +383,11 @@ func (f *flow) switchOver(cause error) error {
 		f.r.blame(f.a, f.b, f.node, cause)
 	}
 	f.s, f.node = h.s, h.node
+	if f.s.stop != nil { // it ends with the flow from now on, and leaves the hedge's context
+		f.s.stop()
+		f.s.stop = nil
+	}
+	h.cancel()
 	f.watch()
 	return nil
 }
@@ -449,6 +454,8 @@ func (r *Reader) report(ctx context.Context, a *attempt) {
 	if len(corrupt) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, r.c.times.tell)
+	defer cancel()
 	err := r.c.call(ctx, "report bad blocks of", r.path, "reportBadBlocks",
 		&hadooppb.ReportBadBlocksRequestProto{Blocks: corrupt}, new(hadooppb.ReportBadBlocksResponseProto))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,9 @@ type times struct {
 	// retry is the pause before the locations of a block that nobody gave are asked for again; the next ones are 4 and 16
 	// times as long.
 	retry time.Duration
+	// tell is how long a reader that has its bytes waits for the namenode to hear of the replicas that are bad. One that does not
+	// is told by the next reader, or finds them itself.
+	tell time.Duration
 }
 
 var defaultTimes = times{
@@ -38,6 +42,7 @@ var defaultTimes = times{
 	hedgeMin:  50 * time.Millisecond,
 	hedgeMax:  time.Second,
 	retry:     100 * time.Millisecond,
+	tell:      2 * time.Second,
 }
 
 const (
@@ -172,6 +177,9 @@ func (c *Client) suspect(node *hadooppb.DatanodeInfoProto, b *hadooppb.ExtendedB
 // probe asks a datanode for no byte of a block. Any answer, a refusal too, is a sign of life: nil. It takes the way that
 // data takes, so a datanode that only answers elsewhere is no better for it, and works with Hadoop's as with ours.
 func (c *Client) probe(ctx context.Context, node *hadooppb.DatanodeInfoProto, b *hadooppb.ExtendedBlockProto, token *hadooppb.TokenProto) error {
+	if c.mute != nil && c.mute(node) {
+		return os.ErrDeadlineExceeded
+	}
 	s, err := c.openStream(ctx, &located{block: b, token: tokenOf(token)}, node.GetId(), 0, 0)
 	if err != nil {
 		if _, answered := errors.AsType[*dtp.ResponseError](err); answered {

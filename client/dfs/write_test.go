@@ -456,10 +456,13 @@ func TestMuteDatanodeIsGivenUp(t *testing.T) {
 	client := c.client(Config{DatanodeTimeout: 200 * time.Millisecond})
 	c.nodes[1].mute = true
 	w := create(t, client, "/f")
-	write(t, w, pattern(1000))
 	// The first node waits for the second and cannot tell; the client blames the first, and then the second too.
 	within(t, "close", func() {
-		if err := w.Close(); err == nil {
+		_, err := w.Write(pattern(1000))
+		if err == nil {
+			err = w.Close()
+		}
+		if err == nil {
 			t.Error("nobody acknowledged and Close succeeded")
 		}
 	})

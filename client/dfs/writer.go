@@ -306,8 +306,8 @@ func (w *Writer) begin(ctx context.Context, op string) error {
 
 // alive returns a context that ends with ctx and with the life of the writer, until done is called.
 func (w *Writer) alive(ctx context.Context) (both context.Context, done func()) {
-	if ctx == w.life {
-		return ctx, func() {}
+	if ctx == w.life || w.life.Err() != nil {
+		return w.life, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(w.life, cancel)

@@ -60,7 +60,7 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 			if err != nil {
 				return err
 			}
-			return s.putStream(ctx, s.Stdin, &s.place, target, 0o666)
+			return s.putStream(ctx, newInput(ctx, s.Stdin), &s.place, target, 0o666)
 		}
 		found := make([]string, len(sources)) // local names have no wildcards: the shell around this one has seen to them
 		for i, source := range sources {
@@ -76,11 +76,12 @@ func (s *Shell) put(ctx context.Context, args []string, done func(string) error)
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
+				before := 0
 				if done != nil {
 					t.settle()
+					before = s.errors // nobody reports now
 				}
 				t.claim(filepath.Base(source))
-				before := s.errors
 				err := s.putSource(ctx, t, source, dst, last)
 				var wrong usageError
 				if errors.As(err, &wrong) {
@@ -599,10 +600,10 @@ func runAppend(ctx context.Context, s *Shell, args []string) error {
 	var files []io.Reader
 	for _, source := range sources {
 		if source == "-" {
-			files = append(files, s.Stdin)
+			files = append(files, newInput(ctx, s.Stdin))
 			continue
 		}
-		source = strings.TrimPrefix(source, "file://")
+		source = localName(source)
 		f, err := os.Open(source)
 		if errors.Is(err, fs.ErrNotExist) {
 			return errors.New(source)

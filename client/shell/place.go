@@ -123,6 +123,50 @@ func (s *Shell) in(word string, f func() error) error {
 	return f()
 }
 
+// input reads standard input until its context ends, without waiting for what may never come. What comes later is lost.
+type input struct {
+	ctx  context.Context
+	r    io.Reader
+	came chan piece // of the read under way
+	busy bool       // there is one
+	buf  []byte     // it reads into
+	rest []byte     // not given yet
+	err  error      // behind rest
+}
+
+type piece struct {
+	n   int
+	err error
+}
+
+func newInput(ctx context.Context, r io.Reader) *input {
+	return &input{ctx: ctx, r: r, came: make(chan piece, 1), buf: make([]byte, copyBuffer)}
+}
+
+func (in *input) Read(p []byte) (int, error) {
+	if len(in.rest) == 0 && in.err == nil {
+		if !in.busy {
+			in.busy = true
+			go func() {
+				n, err := in.r.Read(in.buf)
+				in.came <- piece{n, err}
+			}()
+		}
+		select {
+		case <-in.ctx.Done():
+			return 0, in.ctx.Err()
+		case c := <-in.came:
+			in.busy, in.rest, in.err = false, in.buf[:c.n], c.err
+		}
+	}
+	n := copy(p, in.rest)
+	in.rest = in.rest[n:]
+	if n > 0 {
+		return n, nil
+	}
+	return 0, in.err
+}
+
 // bound is a reader that ends with its context, and tells a meter what it gave.
 type bound struct {
 	ctx   context.Context

@@ -2,12 +2,16 @@ package shell
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/metadata"
@@ -347,6 +351,58 @@ func TestPeopleGetShortErrorsOfUsage(t *testing.T) {
 		if status := s.Run(t.Context(), strings.Fields(args)); status != ExitUsage || stderr.String() != want {
 			t.Errorf("%s: %d %q, want %q", args, status, stderr.String(), want)
 		}
+	}
+}
+
+// Sources that cannot be read are told one by one, while others are copied.
+func TestEveryMissingSourceIsTold(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"-put"}
+	for i := range 50 {
+		args = append(args, fmt.Sprintf("%s/missing%d", dir, i))
+	}
+	status, _, stderr := run(t, append(args, "file://"+dir)...)
+	if n := strings.Count(stderr, "No such file or directory"); status != ExitError || n != 50 {
+		t.Errorf("status %d, %d are told: %s", status, n, stderr)
+	}
+}
+
+// silent is standard input on which nothing comes, until it is closed.
+type silent struct{ asked, closed chan struct{} }
+
+func (s silent) Read([]byte) (int, error) {
+	select {
+	case s.asked <- struct{}{}:
+	case <-s.closed:
+	}
+	<-s.closed
+	return 0, io.EOF
+}
+
+// Who ends a copy of standard input need not wait for it to say something.
+func TestACopyOfSilentInputCanBeInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	in := silent{make(chan struct{}), make(chan struct{})}
+	defer close(in.closed)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	status := make(chan int, 1)
+	go func() {
+		s := &Shell{Stdin: in, Stdout: io.Discard, Stderr: io.Discard}
+		status <- s.Run(ctx, []string{"-put", "-", "file://" + dir + "/f"})
+	}()
+	<-in.asked
+	cancel()
+	select {
+	case got := <-status:
+		if got != ExitAborted {
+			t.Errorf("status %d", got)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the copy waits for its input")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
 	}
 }
 

@@ -35,7 +35,7 @@ func devCommand() *cli.Command {
 			"Everything listens on loopback. DIR/conf holds core-site.xml, hdfs-site.xml and yarn-site.xml:\n" +
 			"HADOOP_CONF_DIR=DIR/conf points every Hadoop client, and hops itself, at the cluster.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "data", Usage: "`DIR` for all data; default: hops/dev in the user's cache directory"},
+			&cli.StringFlag{Name: "data", Usage: "`DIR` for all data, an empty or a new one; default: hops/dev in the user's cache directory"},
 			&cli.BoolFlag{Name: "ephemeral", Usage: "keep the data in a temporary directory that is removed at the end"},
 			&cli.IntFlag{Name: "datanodes", Value: 3, Usage: "`NUMBER` of datanodes"},
 			&cli.StringFlag{Name: "gpus", Value: "auto", Usage: "`WHICH`: auto, none, sim:N, or a file that describes simulated ones"},

@@ -26,6 +26,7 @@ import (
 	"github.com/gohops/hops/internal/size"
 	pages "github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -70,10 +71,10 @@ type server struct {
 type serverHealth struct {
 	pages.Health
 	// Of namenodes: see raft's status.
-	Joining  bool             `json:"joining"`
-	Stranger string           `json:"stranger"`
-	Index    uint64           `json:"index"`
-	Members  []namenodeMember `json:"members"`
+	Joining  bool              `json:"joining"`
+	Stranger string            `json:"stranger"`
+	Index    uint64            `json:"index"`
+	Members  []namenode.Member `json:"members"`
 }
 
 // ask fetches /health of servers, several at a time.

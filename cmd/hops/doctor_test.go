@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/namenode"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -38,7 +39,7 @@ func TestTheDoctorTellsWhatNodesSayOfThemselves(t *testing.T) {
 
 // A member of the group counts whether or not the configuration still names it.
 func TestTheDoctorSeesMembersThatDoNotAnswer(t *testing.T) {
-	leader := serverHealth{Index: 50_000, Members: []namenodeMember{
+	leader := serverHealth{Index: 50_000, Members: []namenode.Member{
 		{ID: "nn1", Voter: true, Known: true, Match: 50_000},
 		{ID: "nn2", Voter: true, Known: true, Match: 49_000, Silent: 0.2},
 		{ID: "nn3", Voter: true},

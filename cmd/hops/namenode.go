@@ -17,31 +17,23 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/namenode"
 )
 
 // namenodeHealth is what a namenode says on /health; err is why it says nothing.
 type namenodeHealth struct {
-	ID       string           `json:"id"`
-	Cluster  string           `json:"cluster"`
-	State    string           `json:"state"`
-	Leader   string           `json:"leader"`
-	SafeMode string           `json:"safe_mode,omitempty"`
-	Joining  bool             `json:"joining"`
-	Lag      uint64           `json:"lag"`
-	Stranger string           `json:"stranger,omitempty"`
-	Members  []namenodeMember `json:"members"`
+	ID       string            `json:"id"`
+	Cluster  string            `json:"cluster"`
+	State    string            `json:"state"`
+	Leader   string            `json:"leader"`
+	SafeMode string            `json:"safe_mode,omitempty"`
+	Joining  bool              `json:"joining"`
+	Lag      uint64            `json:"lag"`
+	Stranger string            `json:"stranger,omitempty"`
+	Members  []namenode.Member `json:"members"`
 
 	http string
 	err  error
-}
-
-type namenodeMember struct {
-	ID      string  `json:"id"`
-	Address string  `json:"address"`
-	Voter   bool    `json:"voter"`
-	Known   bool    `json:"known"`
-	Match   uint64  `json:"match"`
-	Silent  float64 `json:"silent_s"`
 }
 
 func namenodeCommand() *cli.Command {

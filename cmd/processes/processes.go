@@ -217,7 +217,7 @@ func (k *Cluster) StartAll() error {
 		if i > 0 {
 			continue
 		}
-		if err := k.Await(10*time.Second, "the cluster's secret", func() error {
+		if err := k.Await(time.Minute, "the cluster's secret", func() error {
 			_, err := os.Stat(k.shared.Cluster.SecretFile)
 			return err
 		}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gohops/hops/datanode"
@@ -47,46 +48,49 @@ func (s *stuckFS) Usage(name string) (vfs.Usage, error) {
 func TestAHungDiskDoesNotHoldUpTheStart(t *testing.T) {
 	for _, call := range []string{"stat", "usage", "list"} {
 		t.Run(call, func(t *testing.T) {
-			t.Parallel()
-			disk := mem.New(1 << 30)
-			h := open(t, disk, "/a", "/b")
-			on := map[string]datanode.Replica{}
-			for id := int64(1); id <= 4; id++ {
-				h.put(id, 1, pattern(40_000))
-			}
-			for _, v := range h.Volumes() {
-				h.Each(v.ID, func(r datanode.Replica) bool { on[v.Path] = r; return false })
-			}
-			was := h.Volumes()
-			check(t, h.Shutdown())
-
-			stuck := &stuckFS{FS: disk, under: "/a", call: call, freed: make(chan struct{}), back: make(chan struct{})}
-			cfg := Config{
-				FS: stuck, Reserve: -1, DiskTimeout: time.Second, Logger: slog.New(slog.DiscardHandler),
-				Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
-			}
-			s, err := Open(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			v := s.Volumes()
-			if v[0].Failed == nil || !strings.Contains(v[0].Failed.Error(), "does not answer") || v[1].Failed != nil {
-				t.Fatalf("volumes are %+v", v)
-			}
-			if v[0].ID != was[0].ID {
-				t.Errorf("the hung volume is called %s, it is %s", v[0].ID, was[0].ID)
-			}
-			if _, ok := s.Replica(on["/b"].Block.ID); !ok {
-				t.Error("the replica on the other volume is not there")
-			}
-			if _, ok := s.Replica(on["/a"].Block.ID); ok {
-				t.Error("the replica on the hung volume is there")
-			}
-			close(stuck.freed) // the disk answers after all, too late
-			<-stuck.back
-			check(t, s.Shutdown())
+			synctest.Test(t, func(t *testing.T) { hungDiskAtTheStart(t, call) })
 		})
 	}
+}
+
+func hungDiskAtTheStart(t *testing.T, call string) {
+	disk := mem.New(1 << 30)
+	h := open(t, disk, "/a", "/b")
+	on := map[string]datanode.Replica{}
+	for id := int64(1); id <= 4; id++ {
+		h.put(id, 1, pattern(40_000))
+	}
+	for _, v := range h.Volumes() {
+		h.Each(v.ID, func(r datanode.Replica) bool { on[v.Path] = r; return false })
+	}
+	was := h.Volumes()
+	check(t, h.Shutdown())
+
+	stuck := &stuckFS{FS: disk, under: "/a", call: call, freed: make(chan struct{}), back: make(chan struct{})}
+	cfg := Config{
+		FS: stuck, Reserve: -1, DiskTimeout: diskTimeout, Logger: slog.New(slog.DiscardHandler),
+		Volumes: []VolumeConfig{{Path: "/a"}, {Path: "/b"}},
+	}
+	s, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := s.Volumes()
+	if v[0].Failed == nil || !strings.Contains(v[0].Failed.Error(), "does not answer") || v[1].Failed != nil {
+		t.Fatalf("volumes are %+v", v)
+	}
+	if v[0].ID != was[0].ID {
+		t.Errorf("the hung volume is called %s, it is %s", v[0].ID, was[0].ID)
+	}
+	if _, ok := s.Replica(on["/b"].Block.ID); !ok {
+		t.Error("the replica on the other volume is not there")
+	}
+	if _, ok := s.Replica(on["/a"].Block.ID); ok {
+		t.Error("the replica on the hung volume is there")
+	}
+	close(stuck.freed) // the disk answers after all, too late
+	<-stuck.back
+	check(t, s.Shutdown())
 }
 
 // slowFS is a disk that says how full it is when two have asked.

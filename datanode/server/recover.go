@@ -23,6 +23,7 @@ import (
 const (
 	peerTime   = 4 * time.Second  // for each question to another datanode; the namenode waits 10 s for the whole
 	commitTime = 30 * time.Second // to find a leader that takes the result
+	settleTime = 10 * time.Second // for what works on replicas when the datanode ends
 )
 
 // offer is what a datanode has of the block in recovery.
@@ -128,7 +129,7 @@ func (s *Server) collect(ctx context.Context, b metadata.Block, recovery metadat
 
 func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.Block, recovery metadata.Generation) (datanode.Replica, error) {
 	if d.GetUuid() == s.id.Uuid {
-		return answered(ctx, func() (datanode.Replica, error) { return s.store.InitRecovery(b, recovery) })
+		return s.answered(ctx, func() (datanode.Replica, error) { return s.store.InitRecovery(b, recovery) })
 	}
 	peer, err := s.peers.get(d)
 	if err != nil {
@@ -153,21 +154,34 @@ func (s *Server) initReplica(ctx context.Context, d *pb.DatanodeID, b metadata.B
 }
 
 // answered is the result of f, or an error when ctx is done before: this datanode's own disk may not answer either.
-func answered(ctx context.Context, f func() (datanode.Replica, error)) (datanode.Replica, error) {
+func (s *Server) answered(ctx context.Context, f func() (datanode.Replica, error)) (datanode.Replica, error) {
 	type result struct {
 		r   datanode.Replica
 		err error
 	}
 	done := make(chan result, 1)
-	go func() {
+	s.unanswered.Go(func() {
 		r, err := f()
 		done <- result{r, err}
-	}()
+	})
 	select {
 	case x := <-done:
 		return x.r, x.err
 	case <-ctx.Done():
 		return datanode.Replica{}, ctx.Err()
+	}
+}
+
+// settle waits for what nobody waits for any more and that still works on replicas, but not for a disk that does not answer.
+func (s *Server) settle() {
+	settled := make(chan struct{})
+	go func() {
+		defer close(settled)
+		s.unanswered.Wait()
+	}()
+	select {
+	case <-settled:
+	case <-time.After(settleTime):
 	}
 }
 
@@ -247,7 +261,7 @@ func (s *Server) update(ctx context.Context, b metadata.Block, recovery metadata
 			if o.node.GetUuid() == s.id.Uuid {
 				own, cancel := context.WithTimeout(ctx, commitTime)
 				defer cancel()
-				_, errs[i] = answered(own, func() (datanode.Replica, error) { return s.store.UpdateReplica(b, recovery, length) })
+				_, errs[i] = s.answered(own, func() (datanode.Replica, error) { return s.store.UpdateReplica(b, recovery, length) })
 				return
 			}
 			ctx, cancel := context.WithTimeout(ctx, peerTime)

@@ -47,6 +47,7 @@ type Server struct {
 	replicas    crews // executes replicate orders
 	deletes     crews
 	recovers    crew
+	unanswered  sync.WaitGroup // work on replicas for which nobody may wait any more
 	// term is the highest Raft term heard of.
 	term atomic.Uint64
 
@@ -136,6 +137,7 @@ func (s *Server) Close() error {
 		}
 		s.clients.close()
 		s.peers.close()
+		s.settle()
 		err = s.store.Shutdown()
 	})
 	return err

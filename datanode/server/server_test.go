@@ -26,7 +26,21 @@ import (
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain waits longer for goroutines to end than goleak.VerifyTestMain does, half a second.
+func TestMain(m *testing.M) {
+	status := m.Run()
+	for end := time.Now().Add(time.Minute); status == 0; {
+		err := goleak.Find()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
 
 func check(t testing.TB, err error) {
 	t.Helper()
@@ -441,17 +455,27 @@ func TestOrdersOfDeposedLeadersAreRefused(t *testing.T) {
 	now.term = 5
 	now.mu.Unlock()
 	within(t, "the newer term is seen", func() bool { return d.term.Load() == 5 })
-	old.order(d, &pb.Orders{Term: 1, Leader: true, Delete: []*pb.Block{wireBlock(b)}})
-	now.order(d, &pb.Orders{Term: 5, Leader: false, Delete: []*pb.Block{wireBlock(b)}})
-	time.Sleep(50 * time.Millisecond)
+	for i, o := range []*pb.Orders{{Term: 1, Leader: true}, {Term: 5, Leader: false}} {
+		o.Delete = []*pb.Block{wireBlock(b)}
+		d.all()[i].obey(o)
+	}
+	for _, c := range d.deletes.of {
+		c.mu.Lock()
+		if len(c.known) > 0 {
+			t.Error("the replica is being deleted")
+		}
+		c.mu.Unlock()
+	}
 	if _, ok := d.store.Replica(7); !ok {
 		t.Fatal("the replica was deleted")
 	}
 	now.mu.Lock()
 	now.leader = true
 	now.mu.Unlock()
-	now.order(d, &pb.Orders{Term: 5, Leader: true, Delete: []*pb.Block{wireBlock(b)}})
-	within(t, "the leader's order is obeyed", func() bool { return old.heard(d, "DELETED 7_1001") })
+	within(t, "the leader's order is obeyed", func() bool {
+		now.order(d, &pb.Orders{Term: 5, Leader: true, Delete: []*pb.Block{wireBlock(b)}})
+		return old.heard(d, "DELETED 7_1001")
+	})
 }
 
 func TestReplicateOrder(t *testing.T) {
@@ -462,8 +486,10 @@ func TestReplicateOrder(t *testing.T) {
 	c, _ := startDatanode(t, credentials, t.TempDir(), n)
 	waitReady(t, a, b, c)
 	blk := put(t, a, 7, 1001, strings.Repeat("data", 50_000))
-	n.order(a, &pb.Orders{Replicate: []*pb.Replicate{{Block: wireBlock(blk), Targets: []*pb.DatanodeID{b.id, c.id}}}})
-	within(t, "both have it", func() bool { return n.heard(b, "RECEIVED 7_1001") && n.heard(c, "RECEIVED 7_1001") })
+	within(t, "both have it", func() bool {
+		n.order(a, &pb.Orders{Replicate: []*pb.Replicate{{Block: wireBlock(blk), Targets: []*pb.DatanodeID{b.id, c.id}}}})
+		return n.heard(b, "RECEIVED 7_1001") && n.heard(c, "RECEIVED 7_1001")
+	})
 	for _, d := range []*Server{b, c} {
 		if r, _ := d.store.Replica(7); r.Block != blk || r.State != datanode.Finalized {
 			t.Errorf("replica is %v", r)

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,9 +58,7 @@ func (d *node) idleMirrors() int {
 
 func (d *node) wantNone(id metadata.BlockID) {
 	d.t.Helper()
-	if r, ok := d.store.Replica(id); ok {
-		d.t.Errorf("%v of a block that was refused is left", r)
-	}
+	d.await("nothing of a block that was refused is left", func() bool { _, ok := d.store.Replica(id); return !ok })
 }
 
 func TestSmallBlocksFollowTheirRequests(t *testing.T) {
@@ -76,9 +75,7 @@ func TestSmallBlocksFollowTheirRequests(t *testing.T) {
 		}
 	}
 	for i, want := range []int{1, 1, 0} {
-		if n := nodes[i].idleMirrors(); n != want {
-			t.Errorf("datanode %d keeps %d connections to the next one, want %d", i, n, want)
-		}
+		nodes[i].await(fmt.Sprintf("datanode %d keeps %d connections to the next one", i, want), func() bool { return nodes[i].idleMirrors() == want })
 	}
 }
 
@@ -126,7 +123,10 @@ func TestSmallBlockThatCannotBeStoredEverywhereIsStoredNowhere(t *testing.T) {
 
 // The next datanode closes a connection that is kept for it; the block that finds out goes through a new one.
 func TestKeptConnectionThatWasClosedIsReplaced(t *testing.T) {
-	nodes := start(t, 3)
+	var nodes []*node
+	for range 3 {
+		nodes = append(nodes, startOne(t, func(c *Config) { c.KeepAlive = 50 * time.Millisecond }))
+	}
 	data := pattern(4096)
 	stale := func() {
 		t.Helper()
@@ -135,9 +135,7 @@ func TestKeptConnectionThatWasClosedIsReplaced(t *testing.T) {
 				t.Fatal("an idle connection stays open")
 			}
 		}
-		if nodes[0].idleMirrors() != 1 || nodes[1].idleMirrors() != 1 {
-			t.Fatal("there is no connection that was kept too long")
-		}
+		nodes[0].await("there are connections that were kept too long", func() bool { return nodes[0].idleMirrors() == 1 && nodes[1].idleMirrors() == 1 })
 	}
 	for _, d := range nodes {
 		d.srv.mirrors.keep = time.Hour // longer than the others wait

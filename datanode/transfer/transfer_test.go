@@ -30,7 +30,21 @@ import (
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain waits longer for goroutines to end than goleak.VerifyTestMain does, half a second.
+func TestMain(m *testing.M) {
+	status := m.Run()
+	for end := time.Now().Add(time.Minute); status == 0; {
+		err := goleak.Find()
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
 
 // node is a datanode as far as this package goes: a store and a server.
 type node struct {
@@ -75,7 +89,7 @@ func startOne(t testing.TB, change ...func(*Config)) *node {
 	trusted.add(dtp.TransferAddr(d.info.GetId(), false))
 	cfg := Config{
 		Store: d.store, Trust: trusted, BlockPool: func() string { return pool }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		KeepAlive: 200 * time.Millisecond,
+		KeepAlive: time.Minute, // a test may be paused between two requests
 		Broken: func(id metadata.BlockID) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -144,7 +158,7 @@ func dialFrom(t testing.TB, d *node, from net.IP) *client {
 	}
 	nc, err := dialer.DialContext(t.Context(), "tcp", dtp.TransferAddr(d.info.GetId(), false))
 	check(t, err)
-	check(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
+	check(t, nc.SetDeadline(time.Now().Add(time.Minute)))
 	t.Cleanup(func() { nc.Close() })
 	return &client{t: t, Conn: nc, r: dtp.NewReader(nc)}
 }
@@ -623,7 +637,9 @@ func TestAShortenedReplicaIsNoticed(t *testing.T) {
 func TestAReaderWhoLeavesEarlySuspectsNothing(t *testing.T) {
 	d := startOne(t)
 	data := pattern(8 << 20)
-	mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, d).writeAll(0, data, "S")
+	w := mustBegin(t, block(7, 5, 0), setup{stage: stageCreate}, d)
+	w.writeAll(0, data, "S")
+	w.Close()
 	c := dial(t, d)
 	check(t, dtp.WriteOp(c, dtp.OpReadBlock, &hadooppb.OpReadBlockProto{Header: header(block(7, 5, 0), "reader"), Offset: new(uint64(0)), Len: new(uint64(len(data)))}))
 	if _, err := dtp.ReadResponse(c.r); err != nil {

@@ -242,7 +242,7 @@ func (l challenger) Accept() (net.Conn, error) {
 		}
 		got := make([]byte, len(answer))
 		if _, err := io.WriteString(c, question); err == nil {
-			_ = c.SetReadDeadline(time.Now().Add(2 * time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
 			_, err = io.ReadFull(c, got)
 			if err == nil && string(got) == answer {
 				_ = c.SetReadDeadline(time.Time{})
@@ -263,7 +263,7 @@ func TestASquatterPassesAChallengeOn(t *testing.T) {
 	live := grpc.NewServer()
 	go live.Serve(challenger{l})
 	defer live.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	squatted, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -307,7 +307,7 @@ func TestASquatterPassesAChallengeOn(t *testing.T) {
 }
 
 func TestASquatterKeepsWhatItIsShown(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, c := range []struct {
 		name string
@@ -333,7 +333,7 @@ func TestASquatterKeepsWhatItIsShown(t *testing.T) {
 		if err = errors.Join(err, l.Close()); err != nil {
 			t.Fatal(err)
 		}
-		s := &squatter{}
+		s := &squatter{silence: time.Minute}
 		go func() {
 			defer client.Close()
 			c.say(client)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,8 +50,10 @@ type catch struct {
 // squatter is at work.
 type squatter struct {
 	order squatOrder
-	mu    sync.Mutex
-	catch catch
+	// silence is how long a client may say nothing before it is taken for one that waits to be spoken to; 0 is half a second.
+	silence time.Duration
+	mu      sync.Mutex
+	catch   catch
 }
 
 const preface = "PRI * HTTP/2.0"
@@ -134,7 +137,7 @@ func (h *hearing) Read(p []byte) (int, error) {
 
 func (s *squatter) serve(ctx context.Context, c net.Conn) {
 	h := &hearing{Conn: c, r: bufio.NewReader(c), s: s}
-	_ = c.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	_ = c.SetReadDeadline(time.Now().Add(cmp.Or(s.silence, 500*time.Millisecond)))
 	first, err := h.r.Peek(len(preface))
 	_ = c.SetReadDeadline(time.Time{})
 	switch {

@@ -33,7 +33,7 @@ func (r *runner) keep(what, unit string, values []float64, goal float64, least b
 
 // promises measures what hops promises of itself, without a peer.
 func (r *runner) promises(ctx context.Context) error {
-	for _, part := range []func(context.Context) error{r.dev, r.threeNamenodes} {
+	for _, part := range []func(context.Context) error{r.dev, r.trials, r.threeNamenodes} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -200,7 +200,7 @@ func (k *Cluster) start(name string) error {
 	// all the time.
 	patience := 50 * time.Millisecond
 	if k.config.Namenodes > 1 {
-		patience = 400 * time.Millisecond
+		patience = time.Second
 	}
 	b.Timers = raftstore.Timers{Heartbeat: patience, Election: patience}
 	role := map[string]func() ([]program.Part, error){"nn": b.Namenode, "dn": b.Datanode, "rm": b.ResourceManager, "nm": b.NodeManager}[name[:2]]
@@ -242,7 +242,7 @@ func (k *Cluster) Stop(name string) {
 // close ends everything, once the containers of jobs that have ended are gone.
 func (k *Cluster) close() {
 	if k.servers["nm1"] != nil && !k.t.Failed() {
-		for deadline := time.Now().Add(Patience / 3); len(processes.Find(k.Dir+"/", "")) > 0 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(Patience); len(processes.Find(k.Dir+"/", "")) > 0 && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}

@@ -20,7 +20,7 @@ func TestAClusterInOneProcessRunsAJob(t *testing.T) {
 	k := Start(t, Config{NodeManager: true, GPUs: "sim:2"})
 	t.Logf("ready after %v", time.Since(started))
 	c := k.Client("")
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 	defer cancel()
 	id, err := c.Jobs().Submit(ctx, client.Job{Argv: []string{"sh", "-c", "echo on $CUDA_VISIBLE_DEVICES"}, Resources: client.JobResources{GPUs: 1}}, "")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestAClusterInOneProcessRunsAJob(t *testing.T) {
 func TestAClusterOfThreeNamenodesOutlivesItsLeaderAndADatanode(t *testing.T) {
 	k := Start(t, Config{Namenodes: 3, Datanodes: 3, Properties: map[string]string{"dfs.replication": "2"}})
 	fs := k.Client("").FS()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*Patience) // of the whole test
 	defer cancel()
 	write := func(name string) {
 		t.Helper()

@@ -32,6 +32,8 @@ type history struct {
 	done  sync.WaitGroup
 	// failed counts unacknowledged operations, serial makes names.
 	failed, serial atomic.Int64
+	// latest is the highest number of a file whose writing was acknowledged to one of calls.
+	latest atomic.Int64
 }
 
 type expectation struct {
@@ -111,6 +113,12 @@ func (h *history) callOnce(ctx context.Context, fs *dfs.Client, base string, n i
 	err := fs.WriteFile(ctx, name, data, false)
 	if end(err); err != nil {
 		return
+	}
+	for {
+		was := h.latest.Load()
+		if was >= int64(n) || h.latest.CompareAndSwap(was, int64(n)) {
+			break
+		}
 	}
 	switch n % 4 {
 	case 1:

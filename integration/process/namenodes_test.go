@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"syscall"
@@ -87,16 +88,6 @@ func (k *Cluster) awaitMember(fs *dfs.Client, ipc string) {
 // leaderFrozen stops the leader for longer than its followers wait. When it goes on it must not answer from its old state.
 func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 	ctx := Context(t)
-	leader := k.Leader(fs)
-	var address string
-	var others []string
-	for _, n := range k.File().Namenodes {
-		if n.ID == leader {
-			address = n.IPC
-		} else {
-			others = append(others, n.IPC)
-		}
-	}
 	dial := func(namenodes ...string) *dfs.Client {
 		c, err := dfs.New(dfs.Config{Namenodes: namenodes, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
@@ -105,13 +96,31 @@ func leaderFrozen(t *testing.T, k *Cluster, fs *dfs.Client) {
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
-	old, fresh := dial(address), dial(others...)
 	if err := fs.WriteFile(ctx, "/frozen", []byte("old"), true); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := old.ReadFile(ctx, "/frozen"); err != nil || string(got) != "old" {
-		t.Fatalf("%q, %v", got, err)
-	}
+	var leader, address string
+	var others []string
+	var old *dfs.Client
+	k.Await("a leader that answers", func() error { // on a busy machine another one may be elected meanwhile
+		leader, others = k.Leader(fs), nil
+		for _, n := range k.File().Namenodes {
+			if n.ID == leader {
+				address = n.IPC
+			} else {
+				others = append(others, n.IPC)
+			}
+		}
+		old = dial(address)
+		asking, cancel := context.WithTimeout(ctx, Patience/4)
+		defer cancel()
+		got, err := old.ReadFile(asking, "/frozen")
+		if err == nil && string(got) != "old" {
+			err = fmt.Errorf("%q", got)
+		}
+		return err
+	})
+	fresh := dial(others...)
 	k.must(k.Signal(leader, syscall.SIGSTOP))
 	defer func() { _ = k.Signal(leader, syscall.SIGCONT) }()
 	started := time.Now()
@@ -244,9 +253,13 @@ func allKilled(t *testing.T, k *Cluster, fs *dfs.Client) {
 	k.Ready()
 	t.Logf("all there again after %v", time.Since(started))
 	h.verify(fs)
-	if safe, err := fs.SafeMode(Context(t), dfs.SafeModeGet); err != nil || safe {
-		t.Errorf("safe mode: %v, %v", safe, err)
-	}
+	k.Await("the end of the safe mode", func() error { // another leader may have come, who hears of the blocks anew
+		safe, err := fs.SafeMode(Context(t), dfs.SafeModeGet)
+		if err == nil && safe {
+			err = errors.New("on")
+		}
+		return err
+	})
 }
 
 // leaderCannotWrite makes every write of the leader fail. It must acknowledge nothing from then on; the others go on.

@@ -20,12 +20,13 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("four processes")
 	}
+	t.Parallel() // it waits most of the time
 	k := Start(t, processes.Config{
 		Namenodes: 1, Datanodes: 1, NodeManagers: 1, GPUs: 2,
 		Properties: map[string]string{"dfs.replication": "1"},
 		Adjust: func(name string, f *config.File) {
 			if name == "rm1" {
-				f.ResourceManager.Lease = 6 * time.Second
+				f.ResourceManager.Lease = 10 * time.Second
 			}
 		},
 	})

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,6 +75,17 @@ func (o *operator) listed(state string, n int) {
 	})
 }
 
+// put writes a file; on a busy machine a datanode may be taken for dead for a while.
+func (o *operator) put(text, path string) {
+	o.T.Helper()
+	o.Await("a file is written", func() error {
+		if r := o.Hops().Input(text, "fs", "-put", "-f", "-", path); r.Status != 0 {
+			return errors.New(r.Stderr)
+		}
+		return nil
+	})
+}
+
 // well waits until `hops doctor` finds no block in need.
 func (o *operator) well() {
 	o.T.Helper()
@@ -98,7 +110,7 @@ func (o *operator) stop(names ...string) {
 func TestPageOnDatanodesDoesWhatItSays(t *testing.T) {
 	o := pages(t, 3, "datanodes.md", "dn3")
 	o.listed("live", 2)
-	o.Hops().Input("kept", "fs", "-put", "-", "/kept")
+	o.put("kept", "/kept")
 	o.run("Add one")
 	o.listed("live", 3)
 	o.stop("dn1")
@@ -120,6 +132,13 @@ func TestPageOnDatanodesDoesWhatItSays(t *testing.T) {
 		t.Errorf("the page on troubles begins with %q", trouble.blocks[""])
 	}
 	o.must(o.Kill("nn2", "nn3"))
+	o.Await("nn1 leads no more", func() error {
+		h, err := o.ask("nn1")
+		if err == nil && h.State == "active" {
+			err = errors.New("it does")
+		}
+		return err
+	})
 	o.Hops().Fails(1, []string{
 		"no server leads, a majority of them must run", o.File().Namenodes[0].IPC + ": it is a standby", o.File().Namenodes[1].IPC, "connection refused",
 	}, "fs", "-ls", "/")
@@ -169,15 +188,15 @@ func TestPageOnUpgradesDoesWhatItSays(t *testing.T) {
 func TestPageOnBackupsDoesWhatItSays(t *testing.T) {
 	o := pages(t, 2, "backup.md")
 	o.listed("live", 2)
-	o.Hops().Input("in the backup", "fs", "-put", "-", "/kept")
-	o.Hops().Input("untouched", "fs", "-put", "-", "/untouched")
+	o.put("in the backup", "/kept")
+	o.put("untouched", "/untouched")
 	if o.Leader(Dial(t, o.Conf(), "").FS()) == "nn3" {
-		o.Hops().OK("namenode", "transfer", "nn1", "-c", o.file("nn1"))
+		o.Hops().Run("namenode", "transfer", "nn1", "-c", o.file("nn1")) // or an election comes first
 	}
 	o.Await("nn3 has it", func() error {
-		list := o.Hops().OK("namenode", "list", "-o", "json", "-c", o.file("nn1"))
-		if !strings.Contains(list, `"behind":0`) || strings.Contains(list, "unreachable") {
-			return fmt.Errorf("%s", list)
+		r := o.Hops().Run("namenode", "list", "-o", "json", "-c", o.file("nn1"))
+		if r.Status != 0 || !strings.Contains(r.Stdout, `"behind":0`) || strings.Contains(r.Stdout, "unreachable") {
+			return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
 		}
 		return nil
 	})
@@ -189,7 +208,7 @@ func TestPageOnBackupsDoesWhatItSays(t *testing.T) {
 	o.run("Make a backup")
 	o.awaitVote("nn3")
 
-	o.Hops().Input("since", "fs", "-put", "-", "/since")
+	o.put("since", "/since")
 	o.Hops().OK("fs", "-rm", "-skipTrash", "/kept") // what backups are for
 	for _, n := range o.File().Namenodes {
 		o.lose(n.ID)

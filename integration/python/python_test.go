@@ -4,6 +4,7 @@ package python
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/integration/cluster"
@@ -43,7 +45,14 @@ func command(t *testing.T, k *cluster.Cluster, script string, args ...string) (*
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(process.Context(t), "python3", append([]string{filepath.Join("testdata", script)}, args...)...)
+	// A script of many searches may take as long as the test on a machine that is busy.
+	ctx := t.Context()
+	if end, ok := t.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end.Add(-30*time.Second))
+		t.Cleanup(cancel)
+	}
+	cmd := exec.CommandContext(ctx, "python3", append([]string{filepath.Join("testdata", script)}, args...)...)
 	cmd.Env = process.Environ(t, k.Conf(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")
 	out := &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out

@@ -263,6 +263,9 @@ func (f *File) Validate() error {
 		n.StaleAfter = cmp.Or(n.StaleAfter, 10*time.Second)
 		n.Heartbeat = cmp.Or(n.Heartbeat, 3*time.Second)
 		n.RecoveryPatience = cmp.Or(n.RecoveryPatience, 10*time.Minute)
+		if n.Heartbeat < 0 || n.StaleAfter < 0 {
+			wrong("namenode: heartbeat is %v and stale_after %v, both have to be above 0", n.Heartbeat, n.StaleAfter)
+		}
 		if n.RecoveryPatience < 0 {
 			wrong("namenode.recovery_patience: %v is negative", n.RecoveryPatience)
 		}

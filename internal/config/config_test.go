@@ -63,6 +63,7 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"no allocation":        {"256MiB", "1k", "minimum_allocation: 1024 bytes are less than 1MiB"},
 		"too little at most":   {"memory: 16GiB", "memory: 1MiB", "maximum_allocation.memory is below"},
 		"bad volume type":      {"type: SSD", "type: TAPE", `"TAPE" is none of DISK`},
+		"negative beat":        {"dead_after: 10s", "heartbeat: -1s", "namenode: heartbeat is -1s and stale_after 10s, both have to be above 0"},
 		"dead before the beat": {"dead_after: 10s", "dead_after: 1s", "not above the heartbeat"},
 		"not YAML":             {"cluster: {", "cluster: }", "mapping value"},
 	} {

@@ -44,7 +44,7 @@ func dialAs(t testing.TB, addr string, uid uint32) net.Conn {
 		t.Skipf("this machine has one loopback address only: %v", err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	name := strconv.FormatUint(uint64(uid), 10)
 	_, _ = conn.Write(unhex(t, helloHex))
 	_, _ = conn.Write(frameOf(header(2, 0, callContext), &hadooppb.IpcConnectionContextProto{
@@ -187,7 +187,7 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 			refused.Add(1)
 			// The rest of the frame is skipped, and the connection goes on, perhaps to the next refusal.
 			_, _ = conn.Write(append(large[len(large)-1:], unhex(t, statRootHex)...))
-			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 			if h, _ := readFrame(t, conn); h.callID != 0 || h.status != hadooppb.RpcResponseHeaderProto_SUCCESS && h.class != classRetriable {
 				t.Errorf("the next call got %+v", h)
 			}
@@ -328,7 +328,7 @@ func TestAdmittedAnswersDoNotWaitForEachOther(t *testing.T) {
 	var made atomic.Int64
 	handleList(s, &made)
 	addr := start(t, s)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	for range 8 {

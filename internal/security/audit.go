@@ -148,6 +148,7 @@ func (a *Audit) flush() {
 		out = fmt.Appendf(out, "%s WARN audit: %d decisions were not written: the log could not keep up\n", time.Now().Format(auditTime), lost)
 	}
 	if len(out) == 0 {
+		a.spare = out // the other one is in use now
 		return
 	}
 	err := a.write(out)

@@ -2,6 +2,7 @@ package security
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,58 @@ func TestAuditGoesOnWhenItsFileWasTakenAway(t *testing.T) {
 		if text, err := os.ReadFile(path); err != nil || len(text) == 0 || a.failed != nil {
 			t.Fatalf("%q, %v, %v", text, err, a.failed)
 		}
+	}
+}
+
+// What is recorded while the log is being written goes elsewhere than what is being written, also after a time in which nothing was.
+func TestRecordsDuringAWriteAreNotMixedIntoIt(t *testing.T) {
+	a, err := OpenAudit(AuditConfig{Path: filepath.Join(t.TempDir(), "audit.log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := func(command string) {
+		for range 200 {
+			a.Record(Decision{Allowed: true, Command: command, Source: strings.Repeat(command, 100)})
+		}
+	}
+	for range 2 { // both buffers have their size
+		record("warm")
+		a.flush()
+	}
+	a.flush() // nothing
+	a.file.Close()
+	pipe, file, err := os.Pipe() // takes 64 KiB, then the write waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	a.file = file
+	record("first")
+	done := make(chan struct{})
+	go func() { a.flush(); close(done) }()
+	if _, err := io.ReadFull(pipe, make([]byte, 1)); err != nil { // the write has begun, and waits
+		t.Fatal(err)
+	}
+	record("second")
+	read := make(chan []byte)
+	go func() {
+		rest, _ := io.ReadAll(pipe)
+		read <- rest
+	}()
+	<-done
+	a.flush()
+	file.Close()
+	first, second := 0, 0
+	for line := range strings.Lines(string(<-read)) {
+		if strings.Contains(line, strings.Repeat("first", 100)) && !strings.Contains(line, "second") {
+			first++
+		}
+		if strings.Contains(line, strings.Repeat("second", 100)) && !strings.Contains(line, "first") {
+			second++
+		}
+	}
+	if first != 200 || second != 200 {
+		t.Errorf("%d and %d lines are whole, want 200 of each", first, second)
 	}
 }
 

@@ -49,6 +49,7 @@ func TestWhoGetsNothingWaitsAndIsThenRefused(t *testing.T) {
 	if metadata.KindOf(err) != metadata.ErrRetriable {
 		t.Fatalf("got %v, want to be told to come again", err)
 	}
+	b.config.Patience = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := a.Take(ctx, 100<<10); !errors.Is(err, context.Canceled) {

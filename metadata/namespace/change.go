@@ -68,6 +68,7 @@ func (ns *Namespace) detach(n *inode) {
 	parent := n.parent
 	ns.touch(parent)
 	ns.touch(n)
+	ns.unsettle(parent)
 	parent.dir.entries--
 	parent.dir.children.Delete(n.name)
 	if n.entryStored {

@@ -1,13 +1,16 @@
 package namespace
 
 import (
+	"errors"
+
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
 
-// setQuota limits a directory, which may use more already. Counting what it uses takes time with its size.
+// setQuota limits a directory, which may use more already.
 //
-// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrNotDirectory; ErrInvalidArgument for a negative limit.
+// Errors: ErrPermission for all but the superuser; ErrNotExist; ErrNotDirectory; ErrInvalidArgument for a negative limit;
+// ErrRetriable with INode for a tree that has to be surveyed, again if op carries a survey.
 func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 	p := newPlace()
 	defer p.release()
@@ -42,21 +45,32 @@ func (ns *Namespace) setQuota(t *txn, op *logpb.SetQuota) {
 	if op.Space != metadata.QuotaKeep {
 		next.space = op.Space
 	}
+	_, counted := ns.surveyed(&t.caller, n, op.Survey)
 	t.result.OK = true
 	set := next.names >= 0 || next.space >= 0
 	switch old := n.quota(); {
 	case old == nil && !set, old != nil && *old == next:
 	case old == nil:
-		u, err := ns.usageOf(n, 0, true)
-		if err != nil {
-			t.fail(err)
-			return
+		u := usage{op.UsedNames, op.UsedSpace}
+		if !counted || u.names <= 0 || u.space < 0 {
+			most := smallTree
+			if op.Count {
+				most = 0
+			}
+			var err error
+			if u, err = ns.usageOf(n, most, true); err != nil {
+				t.fail(err)
+				if t.result.OK = false; errors.Is(err, errLargeTree) {
+					t.result.INode = n.id
+				}
+				return
+			}
 		}
 		next.used = u
 		ns.touch(n)
 		n.own().quota = &next
 		ns.meta.quotas++
-		ns.endSurveys(func(*logpb.Survey) bool { return true }) // nobody told them of changes while there was no quota
+		ns.endSurveys(func(*logpb.Survey) bool { return true }) // they began under other quotas
 	case !set:
 		ns.touch(n)
 		n.extra.quota = nil

@@ -14,8 +14,8 @@ import (
 //	Survey              looks at the tree, in turns, beside the commands
 //	Delete, Rename      with the survey's number, which stands for the look; when the survey has ended, all over again
 //
-// It also counts what the tree uses, for the quotas above, as long as nothing of that changes. A small tree is looked at
-// by the command itself.
+// It also counts what the tree uses, for the quotas above or for SetQuota, as long as nothing of that changes. A small tree
+// is looked at by the command itself.
 const (
 	// smallTree is how many entries a command looks at.
 	smallTree = 1024

@@ -197,7 +197,7 @@ func TestLargeTreeUnderAQuotaIsCountedBeforeItIsDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := homeOf(t, 3, 1500)
-			if r := w.do(super, &logpb.SetQuota{Target: to("/home/bob"), Names: 10_000, Space: metadata.QuotaKeep}); r.Err != nil {
+			if r := w.do(super, &logpb.SetQuota{Target: to("/home/bob"), Names: 10_000, Space: metadata.QuotaKeep, Count: true}); r.Err != nil {
 				t.Fatal(r.Err)
 			}
 			w.reopen()
@@ -260,6 +260,70 @@ func TestLargeTreeIsCountedBeforeItCrossesAQuota(t *testing.T) {
 				t.Errorf("%d records were read while all others waited", most)
 			}
 			w.check()
+		})
+	}
+}
+
+// A directory that gets a quota is counted so as well; what changes in it meanwhile voids the count, although no quota was
+// there that would have been charged. One that never stands still is counted by the command.
+func TestLargeTreeIsCountedBeforeItGetsAQuota(t *testing.T) {
+	begin := create("/home/bob/t/d0/open", "c")
+	for name, test := range map[string]struct {
+		c    metadata.Caller
+		op   any
+		ends bool
+	}{
+		"nothing":               {super, nil, false},
+		"a file more":           {bob, create("/home/bob/t/d0/x", "c"), true},
+		"a file less":           {bob, &logpb.Delete{Target: to("/home/bob/t/d0/f1")}, true},
+		"a directory less":      {super, &logpb.Delete{Target: to("/home/bob/t/e"), Recursive: true}, true},
+		"a tree that goes away": {super, &logpb.Rename{Source: to("/home/bob/t/e"), Target: to("/e")}, true},
+		"a tree that comes":     {super, &logpb.Rename{Source: to("/full"), Target: to("/home/bob/t/full")}, true},
+		"more replicas":         {bob, &logpb.SetReplication{Target: to("/home/bob/t/d0/open"), Replication: 5}, true},
+		"a file elsewhere":      {bob, create("/home/bob/x", "c"), false},
+		"a mode":                {super, &logpb.SetPermission{Target: to("/home/bob/t/d0"), Mode: 0o700}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := homeOf(t, 3, 1500)
+			w.do(super, &logpb.Mkdirs{Target: to("/home/bob/t/e/sub"), Mode: 0o755, CreateParent: true})
+			w.do(super, &logpb.Mkdirs{Target: to("/full/sub"), Mode: 0o755, CreateParent: true})
+			ids := w.do(super, &logpb.ReserveIDs{Blocks: 10, Generations: 10}).Reserved
+			file := w.do(bob, begin).Status.ID
+			block := &logpb.Block{Id: int64(ids.FirstBlock), Generation: uint64(ids.FirstGeneration)}
+			if r := w.do(bob, &logpb.AddBlock{Inode: uint64(file), ClientName: "c", Block: block}); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			w.reopen()
+			w.ns.loadedMost = 0
+			op := &logpb.SetQuota{Target: to("/home/bob/t"), Names: 10_000, Space: metadata.QuotaKeep}
+			if r := w.do(super, op); !errors.Is(r.Err, metadata.ErrRetriable) || r.INode == 0 {
+				t.Fatalf("without a survey: %+v", r)
+			}
+			s := w.do(super, &logpb.SurveyTree{Target: to("/home/bob/t")})
+			u, err := w.ns.Survey(super, s.INode)
+			if s.Err != nil || err != nil {
+				t.Fatal(s.Err, err)
+			}
+			if test.op != nil {
+				if r := w.do(test.c, test.op); r.Err != nil || !r.OK {
+					t.Fatalf("%+v", r)
+				}
+			}
+			op.Survey, op.UsedNames, op.UsedSpace = s.Survey, u.Names, u.Space
+			r := w.do(super, op)
+			if r.OK == test.ends || r.OK == (r.INode != 0) {
+				t.Errorf("%+v", r)
+			}
+			if most := w.ns.loadedMost; most > ReclaimDelete+smallDirectory {
+				t.Errorf("%d records were read while all others waited", most)
+			}
+			if !r.OK {
+				op.Survey, op.Count = 0, true
+				if r := w.do(super, op); r.Err != nil || !r.OK {
+					t.Errorf("counted by the command: %+v", r)
+				}
+			}
+			w.check() // counts what quotas say is used
 		})
 	}
 }

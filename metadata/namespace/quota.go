@@ -8,7 +8,8 @@ import (
 )
 
 // quota limits what lies below a directory, the directory included. What is used is kept up to date by every command;
-// nobody counts a tree but setQuota, and commands that move or delete a directory across the border of a quota.
+// nobody counts a tree but setQuota, and commands that move or delete a directory across the border of a quota, and those
+// count small ones only: see op_survey_tree.go.
 type quota struct {
 	names, space int64 // metadata.QuotaUnset: no limit
 	used         usage
@@ -69,12 +70,15 @@ func (ns *Namespace) usageOf(top *inode, most int, load bool) (usage, error) {
 	return sum, nil
 }
 
-// charge adds u to what the quotas at and above dir have counted.
+// charge adds u to what the quotas at and above dir have counted, and tells the surveys above it.
 func (ns *Namespace) charge(dir *inode, u usage) {
-	if ns.meta.quotas == 0 || u == (usage{}) {
+	if u == (usage{}) {
 		return
 	}
 	ns.unsettle(dir)
+	if ns.meta.quotas == 0 {
+		return
+	}
 	for ; dir != nil; dir = dir.parent {
 		if q := dir.quota(); q != nil {
 			ns.touch(dir)
@@ -86,14 +90,17 @@ func (ns *Namespace) charge(dir *inode, u usage) {
 
 // metered returns what a file uses now; recharge tells the quotas above it what became of that.
 func (ns *Namespace) metered(n *inode) int64 {
-	if ns.meta.quotas == 0 {
+	if !ns.meters() {
 		return 0
 	}
 	return n.file.space()
 }
 
+// meters reports whether somebody wants to know what files use.
+func (ns *Namespace) meters() bool { return ns.meta.quotas > 0 || len(ns.meta.surveys) > 0 }
+
 func (ns *Namespace) recharge(n *inode, before int64) {
-	if ns.meta.quotas == 0 {
+	if !ns.meters() {
 		return
 	}
 	ns.charge(n.parent, usage{space: n.file.space() - before})

@@ -33,7 +33,7 @@ func asked(t *testing.T, conn net.Conn, term, round uint64) (uint64, error) {
 }
 
 func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	leader := c.leader("a")
@@ -45,7 +45,7 @@ func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
 		}
 	}
 	eventually(t, "the follower is in the leader's term", func() bool { return f.raft.CurrentTerm() == term })
-	conn, err := leader.streams.dial(ctx(t), questionMagic, f.wire.LocalAddr(), time.Second)
+	conn, err := leader.streams.dial(ctx(t), questionMagic, f.wire.LocalAddr(), patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestMemberStandsByItsTermUntilItVotesInALaterOne(t *testing.T) {
 }
 
 func TestVotesOfFormerLivesCount(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
@@ -108,7 +108,7 @@ func lines(g *Group) (connected []string) {
 }
 
 func TestReadsPassAMemberThatDoesNotAnswer(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
@@ -139,7 +139,7 @@ func TestReadsPassAMemberThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestMemberThatSaysNoIsNotWaitedFor(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
@@ -172,7 +172,7 @@ func TestMemberThatSaysNoIsNotWaitedFor(t *testing.T) {
 }
 
 func TestAnswerOfAnEarlierRoundDoesNotConfirm(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
 	reign := g.reign.Load()
@@ -213,17 +213,15 @@ func TestAnswerOfAnEarlierRoundDoesNotConfirm(t *testing.T) {
 }
 
 func TestOnlyPresentVotersAreAsked(t *testing.T) {
-	c := newCluster(t, 1)
+	c := newCalmCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
 	for _, id := range []string{"n2", "n3"} {
-		nd := c.add(id, false)
+		c.add(id, false)
 		c.host(id)
 		c.open(id, "a", false, nil)
-		if err := g.AddMember(ctx(t), Member{id, nd.addr}); err != nil {
-			t.Fatal(err)
-		}
+		c.join("a", id)
 	}
 	reads := func(want int) func() bool {
 		return func() bool { return g.ReadWait(ctx(t)) == nil && len(lines(g)) == want }

@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
+	"github.com/gohops/hops/metadata"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +33,10 @@ func TestMain(m *testing.M) {
 // sends may be half a second late.
 var fast = Timers{Heartbeat: 500 * time.Millisecond, Lease: 500 * time.Millisecond, Commit: 10 * time.Millisecond}
 
+// calm are timers for tests that want one leader from beginning to end: it keeps its place while the machine stands still for
+// seconds. A member that was away is found again within one.
+var calm = Timers{Heartbeat: 5 * time.Second, Lease: 5 * time.Second, Commit: 10 * time.Millisecond}
+
 // patience is how long a test waits for what takes moments on an idle machine.
 const patience = time.Minute
 
@@ -43,7 +49,9 @@ type cluster struct {
 	// prepare may change a host before it runs.
 	prepare func(*Host)
 	// tune may change a group's.
-	tune    func(*GroupConfig)
+	tune func(*GroupConfig)
+	// timers are those of the groups; fast.
+	timers  Timers
 	members []Member
 	nodes   map[string]*node
 	// ports that nobody takes while a node is down.
@@ -61,9 +69,16 @@ type node struct {
 	fatal         []error
 }
 
+// newCalmCluster is newCluster with calm timers.
+func newCalmCluster(t testing.TB, n int) *cluster {
+	c := newCluster(t, n)
+	c.timers = calm
+	return c
+}
+
 // newCluster reserves addresses for n members; start starts them.
 func newCluster(t testing.TB, n int) *cluster {
-	c := &cluster{t: t, credentials: securitytest.Credentials(t), nodes: make(map[string]*node)}
+	c := &cluster{t: t, credentials: securitytest.Credentials(t), timers: fast, nodes: make(map[string]*node)}
 	t.Cleanup(func() { c.ports.Close() })
 	for i := range n {
 		c.add(fmt.Sprintf("m%d", i+1), true)
@@ -127,7 +142,7 @@ func (c *cluster) host(id string) *node {
 }
 
 func (c *cluster) config(group string, bootstrap bool) GroupConfig {
-	cfg := GroupConfig{Name: group, Members: c.members, Bootstrap: bootstrap, Timers: fast, SegmentBytes: 1 << 20}
+	cfg := GroupConfig{Name: group, Members: c.members, Bootstrap: bootstrap, Timers: c.timers, SegmentBytes: 1 << 20}
 	if c.tune != nil {
 		c.tune(&cfg)
 	}
@@ -159,11 +174,43 @@ func (c *cluster) start(groups ...string) {
 			c.open(m.ID, g, true, nil)
 		}
 	}
+	if c.timers != fast && len(c.members) > 1 { // that would take long
+		for _, g := range groups {
+			c.elect(g)
+		}
+	}
 	for _, m := range c.members {
 		for _, g := range groups {
 			eventually(c.t, m.ID+" votes in "+g, func() bool { return !c.nodes[m.ID].groups[g].Status().Joining })
 		}
 	}
+}
+
+// elect makes one of those who have made the group stand for election at once.
+func (c *cluster) elect(group string) {
+	c.t.Helper()
+	var founder *Group
+	eventually(c.t, "the group is made", func() bool {
+		for _, m := range c.members {
+			if g := c.nodes[m.ID].groups[group]; g.raft.LastIndex() > 0 && !g.joining.Load() {
+				founder = g
+			}
+		}
+		return founder != nil
+	})
+	founder.wire.electNow()
+}
+
+// join adds a node that is not listed, whoever leads.
+func (c *cluster) join(group, id string) {
+	c.t.Helper()
+	eventually(c.t, id+" is added", func() bool {
+		err := c.leader(group).AddMember(ctx(c.t), Member{id, c.nodes[id].addr})
+		if err != nil && !errors.Is(err, metadata.ErrStandby) && !errors.Is(err, ErrUnknown) {
+			c.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // stop stops a node.

@@ -41,8 +41,8 @@ func (g *Group) watchSize() {
 	defer t.Stop()
 	d := due{bytes: g.cfg.SnapshotBytes}
 	var pause time.Time
+	forced := false // until one was taken
 	for {
-		forced := false
 		select {
 		case <-g.dying:
 			return
@@ -54,7 +54,7 @@ func (g *Group) watchSize() {
 		if list := g.snapshots.all(); len(list) > 0 {
 			newest = list[0].size
 		}
-		if !d.at(now, size, newest) && !forced || now.Before(pause) && !forced {
+		if !d.at(now, size, newest) && !forced || now.Before(pause) {
 			continue
 		}
 		if err := g.host.space.room(newest + newest/4); err != nil {
@@ -62,7 +62,7 @@ func (g *Group) watchSize() {
 		}
 		switch err := g.settle(g.raft.Snapshot()); {
 		case err == nil, errors.Is(err, raft.ErrNothingNewToSnapshot):
-			d.taken = size
+			d.taken, forced = size, false
 		default:
 			// Out of space, or a change of membership is not committed yet.
 			g.log.Warn("snapshot failed", "err", err)

@@ -34,7 +34,7 @@ func TestSingleMemberServesAtOnceAndRestarts(t *testing.T) {
 }
 
 func TestGroupsFailOverIndependently(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a", "b")
 	c.propose("a", set("x", 1))
 	c.propose("b", set("y", 1))

@@ -91,7 +91,7 @@ func differs(own []stateHash, others []knowledge, voters int) (at uint64, names 
 // watchHashes compares the state with that of the other members until the group ends.
 func (g *Group) watchHashes() {
 	var said time.Time
-	g.every(hashLook, func() (goOn bool) {
+	g.every(g.host.hashLook, func() (goOn bool) {
 		at, names, wrong := g.compareHashes()
 		switch {
 		case wrong:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 )
@@ -27,6 +28,7 @@ func (h hashing) StateHash() (index, hash uint64) {
 
 func TestMemberWhoseStateDiffersStopsAndStaysStopped(t *testing.T) {
 	c := newCluster(t, 3)
+	c.prepare = func(h *Host) { h.hashLook = time.Hour } // the test compares
 	machines := map[string]*machine{}
 	open := func(id string) error {
 		machines[id] = newMachine()

@@ -61,8 +61,9 @@ type Host struct {
 	listener net.Listener
 	space    *space
 	fatal    chan error // capacity 1: the first one
-	// headerTimeout is for a peer that connects and says nothing; only tests change it.
-	headerTimeout time.Duration
+	// headerTimeout is for a peer that connects and says nothing, hashLook how often states are compared; only tests change
+	// them.
+	headerTimeout, hashLook time.Duration
 
 	mu     sync.Mutex
 	groups map[string]*Group
@@ -99,7 +100,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 		space:         newSpace(cfg.Dir, cfg.Reserve),
 		fatal:         make(chan error, 1),
 		groups:        make(map[string]*Group),
-		headerTimeout: headerTimeout,
+		headerTimeout: headerTimeout, hashLook: hashLook,
 	}
 	if cfg.DiskSpace != nil {
 		h.space.lookup = cfg.DiskSpace

@@ -228,6 +228,8 @@ func (g *Group) change(ctx context.Context, future raft.Future) error {
 		return g.notLeader()
 	case errors.Is(err, raft.ErrLeadershipLost):
 		return ErrUnknown
+	case errors.Is(err, raft.ErrEnqueueTimeout): // see remaining
+		return context.DeadlineExceeded
 	}
 	return err
 }

@@ -50,16 +50,14 @@ func TestSoleSurvivorGoesOnAndTheOldMembersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := c.open("m2", "a", false, nil)
-	if err := g.AddMember(ctx(t), Member{"m2", c.nodes["m2"].addr}); err != nil {
-		t.Fatal(err)
-	}
+	c.join("a", "m2")
 	c.propose("a", set("x", 3))
 	eventually(t, "it follows", func() bool { return c.nodes["m2"].machines["a"].get("x") == "3" })
 	if again.Status().Joining {
 		t.Fatal("it has no vote")
 	}
 	// The recovered one starts again, from its log and from a snapshot.
-	if err := g.raft.Snapshot().Error(); err != nil {
+	if err := c.nodes["m1"].groups["a"].raft.Snapshot().Error(); err != nil {
 		t.Fatal(err)
 	}
 	c.stop("m1")
@@ -97,9 +95,7 @@ func TestStrangerSaysThatItIsNone(t *testing.T) {
 	if got := g.strangeness(known); got != want {
 		t.Fatalf("it says %q\nwant %q", got, want)
 	}
-	if err := c.leader("a").AddMember(ctx(t), Member{"m4", nd.addr}); err != nil {
-		t.Fatal(err)
-	}
+	c.join("a", "m4")
 	if known, _ = g.askEach(ctx(t)); g.strangeness(known) != "" {
 		t.Fatalf("a member is told that it is a stranger: %+v", known)
 	}

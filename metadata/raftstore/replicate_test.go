@@ -20,7 +20,7 @@ import (
 )
 
 func TestCommandsKeepTheirOrderAndGetTheirResults(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
 	const n = 5000
@@ -69,7 +69,7 @@ func TestLargeCommandsAndLimits(t *testing.T) {
 }
 
 func TestFollowersRefuseAndNameTheLeader(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
 	for id, nd := range c.nodes {
@@ -133,7 +133,7 @@ func TestOldAcknowledgementsDoNotConfirmLeadership(t *testing.T) {
 }
 
 func TestFreshLeaderHasAppliedEverythingBeforeItServes(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	for round := range 5 {
 		want := fmt.Sprint(round)
@@ -189,7 +189,7 @@ func TestWatchSeesEveryChangeInOrder(t *testing.T) {
 }
 
 func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.start("a")
 	g := c.leader("a")
 	g.wire.cut.Store(true)
@@ -210,10 +210,10 @@ func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
 	}
 }
 
-// hanging is a log whose appends hang on demand.
+// hanging is a log in memory whose appends hang on demand. No disk that is only busy makes one slow.
 type hanging struct {
-	journal.Backend
-	hang *atomic.Bool
+	*raft.InmemStore
+	hang atomic.Bool
 	free chan struct{}
 }
 
@@ -221,28 +221,35 @@ func (h *hanging) StoreLogs(entries []*raft.Log) error {
 	if h.hang.Load() {
 		<-h.free
 	}
-	return h.Backend.StoreLogs(entries)
+	return h.InmemStore.StoreLogs(entries)
+}
+func (h *hanging) IsMonotonic() bool { return true }
+func (h *hanging) Close() error      { return nil }
+
+// hangable gives the members of a cluster such logs: hang makes the appends of one hang, or not; release ends those that do.
+func hangable(c *cluster, deadline, slow time.Duration) (hang func(id string, on bool), release func()) {
+	free := make(chan struct{})
+	logs := make(map[string]*hanging)
+	c.configure = func(h *HostConfig) {
+		h.WriteDeadline, h.SlowWrite = deadline, slow
+		log := &hanging{InmemStore: raft.NewInmemStore(), free: free}
+		logs[h.ID] = log
+		h.OpenLog = func(string, int) (journal.Backend, error) { return log, nil }
+	}
+	release = sync.OnceFunc(func() { close(free) })
+	c.t.Cleanup(release) // before the members are stopped
+	return func(id string, on bool) { logs[id].hang.Store(on) }, release
 }
 
 // hashicorp/raft#503
 func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	c := newCluster(t, 3)
-	hung := make(map[string]*atomic.Bool)
-	free := make(chan struct{})
-	c.configure = func(h *HostConfig) {
-		h.WriteDeadline = 300 * time.Millisecond
-		flag := new(atomic.Bool)
-		hung[h.ID] = flag
-		h.OpenLog = func(dir string, n int) (journal.Backend, error) {
-			b, err := journal.WAL(dir, n)
-			return &hanging{b, flag, free}, err
-		}
-	}
+	hang, release := hangable(c, 3*time.Second, time.Second) // votes are on a real disk
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
 	id := g.host.cfg.ID
-	hung[id].Store(true)
+	hang(id, true)
 	began := time.Now()
 	lost := make(chan error, 1)
 	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
@@ -261,7 +268,7 @@ func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	if n := fatal(); n != 1 || g.Leadership().Leader {
 		t.Fatalf("the member with the hung disk: %d fatal, %+v", n, g.Status())
 	}
-	close(free)
+	release()
 }
 
 func TestFullDiskStopsWritesButNotReads(t *testing.T) {
@@ -292,7 +299,7 @@ func TestFullDiskStopsWritesButNotReads(t *testing.T) {
 }
 
 func TestReplacedMemberCatchesUpBySnapshot(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	c.tune = func(g *GroupConfig) { g.SegmentBytes = 64 << 10 }
 	c.start("a")
 	for i := range 100 { // raft-wal goes on serving a deleted head while its file is there
@@ -496,16 +503,14 @@ func TestDivergedTailLongerThanTheSnapshotIsOverwritten(t *testing.T) {
 }
 
 func TestMembersComeAndGo(t *testing.T) {
-	c := newCluster(t, 1)
+	c := newCalmCluster(t, 1)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	for _, id := range []string{"n2", "n3"} {
 		nd := c.add(id, false)
 		c.host(id)
 		c.open(id, "a", false, nil)
-		if err := c.leader("a").AddMember(ctx(t), Member{id, nd.addr}); err != nil {
-			t.Fatal(err)
-		}
+		c.join("a", id)
 		if nd.machines["a"].get("x") != "1" {
 			t.Fatalf("%s has a vote and not the data", id)
 		}
@@ -538,24 +543,12 @@ func TestMembersComeAndGo(t *testing.T) {
 
 func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *testing.T) {
 	c := newCluster(t, 3)
-	hung := make(map[string]*atomic.Bool)
-	free := make(chan struct{})
-	release := sync.OnceFunc(func() { close(free) })
-	t.Cleanup(release)
-	c.configure = func(h *HostConfig) {
-		h.WriteDeadline, h.SlowWrite = time.Minute, 100*time.Millisecond
-		flag := new(atomic.Bool)
-		hung[h.ID] = flag
-		h.OpenLog = func(dir string, n int) (journal.Backend, error) {
-			b, err := journal.WAL(dir, n)
-			return &hanging{b, flag, free}, err
-		}
-	}
+	hang, release := hangable(c, time.Hour, time.Second)
 	c.start("a")
 	c.propose("a", set("x", 1))
 	g := c.leader("a")
 	id := g.host.cfg.ID
-	hung[id].Store(true)
+	hang(id, true)
 	lost := make(chan error, 1)
 	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
 	c.propose("a", set("x", 3), id)
@@ -565,7 +558,7 @@ func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *test
 	if _, err := g.Propose(ctx(t), set("x", 4)); !errors.Is(err, metadata.ErrStandby) {
 		t.Fatalf("the member with the slow disk took a command: %v", err)
 	}
-	hung[id].Store(false)
+	hang(id, false)
 	release()
 	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
 	nd := c.nodes[id]
@@ -581,39 +574,18 @@ func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *test
 // than the test waits.
 func TestLeaderWithASlowLogDiskHandsOverBesideIt(t *testing.T) {
 	c := newCluster(t, 3)
-	c.tune = func(g *GroupConfig) {
-		g.Timers = Timers{Heartbeat: 2 * patience, Lease: 2 * patience, Commit: 10 * time.Millisecond}
-	}
-	hung := make(map[string]*atomic.Bool)
-	free := make(chan struct{})
-	release := sync.OnceFunc(func() { close(free) })
-	t.Cleanup(release)
-	c.configure = func(h *HostConfig) {
-		h.WriteDeadline, h.SlowWrite = time.Hour, 100*time.Millisecond
-		flag := new(atomic.Bool)
-		hung[h.ID] = flag
-		h.OpenLog = func(dir string, n int) (journal.Backend, error) {
-			b, err := journal.WAL(dir, n)
-			return &hanging{b, flag, free}, err
-		}
-	}
-	for _, m := range c.members {
-		c.host(m.ID)
-		c.open(m.ID, "a", m.ID == "m1", nil)
-	}
-	g := c.nodes["m1"].groups["a"]
-	eventually(t, "the group is made", func() bool { return g.raft.LastIndex() > 0 && !g.joining.Load() })
-	g.wire.electNow()
+	c.timers = Timers{Heartbeat: 2 * patience, Lease: 2 * patience, Commit: 10 * time.Millisecond}
+	hang, release := hangable(c, time.Hour, 100*time.Millisecond)
+	c.start("a")
 	c.propose("a", set("x", 1))
-	for _, m := range c.members {
-		eventually(t, "all members vote", func() bool { return !c.nodes[m.ID].groups["a"].Status().Joining })
-	}
-	hung["m1"].Store(true)
+	g := c.leader("a")
+	id := g.host.cfg.ID
+	hang(id, true)
 	g.ProposeAsync(set("x", 2), func(any, error) {})
-	c.propose("a", set("x", 3), "m1")
-	hung["m1"].Store(false)
+	c.propose("a", set("x", 3), id)
+	hang(id, false)
 	release()
-	eventually(t, "the old leader follows", func() bool { return c.nodes["m1"].machines["a"].get("x") == "3" })
+	eventually(t, "the old leader follows", func() bool { return c.nodes[id].machines["a"].get("x") == "3" })
 }
 
 // counter is a slog.Handler that counts messages.
@@ -639,7 +611,7 @@ func (c *counter) count(message string) int {
 
 // raft doubles its pause after each failure, up to 10 s.
 func TestAbsentMemberDoesNotMakeReplicationBackOff(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newCalmCluster(t, 3)
 	logs := make(map[string]*counter)
 	c.configure = func(h *HostConfig) {
 		logs[h.ID] = &counter{seen: make(map[string]int)}

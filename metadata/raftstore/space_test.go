@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -52,14 +53,16 @@ func TestWithAllDisksFullSomebodyLeadsForReads(t *testing.T) {
 		free[m.ID].Store(4 << 20) // less than half
 		c.nodes[m.ID].host.space.check()
 	}
-	old := c.leader("a")
-	if err := old.ReadWait(ctx(t)); err != nil {
-		t.Fatalf("reads stopped: %v", err)
-	}
-	if _, err := old.Propose(ctx(t), set("x", 2)); !errors.Is(err, metadata.ErrNoSpace) {
-		t.Fatalf("got %v", err)
-	}
-	id := old.host.cfg.ID
+	id := ""
+	eventually(t, "reads go on, writes do not", func() bool { // whoever leads
+		now := c.leader("a")
+		id = now.host.cfg.ID
+		_, err := now.Propose(ctx(t), set("x", 2))
+		if err == nil {
+			t.Fatal("a change was taken")
+		}
+		return errors.Is(err, metadata.ErrNoSpace) && now.ReadWait(ctx(t)) == nil
+	})
 	c.stop(id)
 	eventually(t, "another member answers reads", func() bool {
 		now := c.leader("a", id)
@@ -207,13 +210,26 @@ func TestMemberWithAFullDiskDoesNotStandWhileOthersMay(t *testing.T) {
 	eventually(t, "it has a vote and space, and would stand", func() bool { return !f.holdsBack() })
 	free[low].Store(1 << 20)
 	c.nodes[low].host.space.check()
-	if !f.holdsBack() {
-		t.Fatal("it has no space and would stand")
-	}
+	eventually(t, "without space it holds back, as long as it hears the leader", f.holdsBack)
 	for _, m := range c.members {
 		if m.ID != low {
 			c.stop(m.ID)
 		}
 	}
 	eventually(t, "it stands when nobody else does", func() bool { return !f.holdsBack() })
+}
+
+// A snapshot in place of one that was damaged is taken when there is space for it again, not only when the log has grown.
+func TestWantedSnapshotWaitsForSpace(t *testing.T) {
+	c := newCluster(t, 1)
+	free := disks(c, 10<<20)["m1"]
+	c.start("a")
+	c.propose("a", set("x", 1))
+	g := c.leader("a")
+	free.Store(1 << 20)
+	g.snapshots.lost()
+	eventually(t, "it is not begun", func() bool { return len(g.snapNow) == 0 && g.host.space.room(0) != nil })
+	time.Sleep(10 * time.Millisecond) // what has taken the order looks at the disk
+	free.Store(100 << 20)
+	eventually(t, "it is taken", func() bool { return g.Status().Snapshot > 0 })
 }

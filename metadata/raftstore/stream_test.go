@@ -21,11 +21,12 @@ import (
 func TestStrangersAreRefusedWithAReason(t *testing.T) {
 	c := newCluster(t, 1)
 	c.tune = func(g *GroupConfig) { g.Cluster = "c1" }
+	c.prepare = func(h *Host) { h.headerTimeout = patience }
 	c.start("a")
 	addr := c.nodes["m1"].addr
 	greet := func(credentials security.Credentials, group, cluster string) error {
 		s := &streams{host: &Host{cfg: HostConfig{Credentials: credentials, Role: authority.Namenode}}, group: group, lineage: func() string { return cluster }, open: map[net.Conn]struct{}{}}
-		conn, err := s.Dial(raft.ServerAddress(addr), time.Second)
+		conn, err := s.Dial(raft.ServerAddress(addr), patience)
 		if err == nil {
 			conn.Close()
 		}
@@ -50,7 +51,7 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Write([]byte(first))
-		conn.(interface{ SetReadDeadline(time.Time) error }).SetReadDeadline(time.Now().Add(time.Second))
+		conn.(interface{ SetReadDeadline(time.Time) error }).SetReadDeadline(time.Now().Add(patience))
 		if first[:4] != streamMagic[:4] || first[8] != 1 {
 			if b, err := io.ReadAll(conn); err != nil && len(b) > 0 {
 				t.Errorf("%q was answered with %q", first, b)

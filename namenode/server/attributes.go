@@ -110,9 +110,16 @@ func (s *Server) SetQuota(c metadata.Caller, path string, names, space int64, do
 		done(err)
 		return
 	}
-	e := &envelope{}
-	e.command.Op = &logpb.Command_SetQuota{SetQuota: &logpb.SetQuota{Target: t, Names: names, Space: space}}
-	s.simple(&c, namenode.Retry{}, e, done)
+	op := &logpb.SetQuota{Target: t, Names: names, Space: space}
+	left := surveys
+	s.surveyed(c, t, false, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+		op.Survey, op.UsedNames, op.UsedSpace = survey, u.Names, u.Space
+		op.Count = left == 0 // it changes all the time
+		left--
+		e := &envelope{}
+		e.command.Op = &logpb.Command_SetQuota{SetQuota: op}
+		s.change(&c, namenode.Retry{}, e, done)
+	}, func(_ bool, err error) { done(err) })
 }
 
 // SetStoragePolicy implements namenode.Attributes.
@@ -129,7 +136,7 @@ func (s *Server) SetStoragePolicy(c metadata.Caller, path string, policy uint8, 
 
 // QuotaUsage implements namenode.Attributes.
 func (s *Server) QuotaUsage(c metadata.Caller, path string, done func(*metadata.QuotaUsage, error)) {
-	s.readLong(func(err error) {
+	s.readLong(c.User, func(err error) {
 		if err != nil {
 			done(nil, err)
 			return

@@ -72,9 +72,9 @@ type health struct {
 	Term       uint64 `json:"term"`
 	SafeMode   string `json:"safe_mode,omitempty"`
 	// Joining: this member began empty and has no vote yet. Lag is how many entries that a leader has committed are missing here.
-	Joining bool           `json:"joining,omitempty"`
-	Lag     uint64         `json:"lag"`
-	Members []healthMember `json:"members"`
+	Joining bool              `json:"joining,omitempty"`
+	Lag     uint64            `json:"lag"`
+	Members []namenode.Member `json:"members"`
 	// Stranger says that this namenode is none of the group's members.
 	Stranger string `json:"stranger,omitempty"`
 	Index    uint64 `json:"index"`
@@ -87,17 +87,6 @@ type health struct {
 	Dead         int   `json:"dead_datanodes"`
 	Under        int64 `json:"under_replicated"`
 	Missing      int64 `json:"missing"`
-}
-
-// healthMember is what this namenode knows of a member of the group. Of how far it is and when it answered, only the leader knows.
-type healthMember struct {
-	ID      string `json:"id"`
-	Address string `json:"address"`
-	Voter   bool   `json:"voter"`
-	// Known: Match, the last entry that it shares with the leader, and Silent, the seconds since it answered, are known.
-	Known  bool    `json:"known"`
-	Match  uint64  `json:"match"`
-	Silent float64 `json:"silent_s"`
 }
 
 func (s *Server) health() health {
@@ -120,9 +109,9 @@ func (s *Server) health() health {
 	if group.Committed > group.Applied {
 		h.Lag = group.Committed - group.Applied
 	}
-	h.Members = []healthMember{}
+	h.Members = []namenode.Member{}
 	for _, m := range group.Members {
-		one := healthMember{ID: m.ID, Address: m.Address, Voter: m.Voter}
+		one := namenode.Member{ID: m.ID, Address: m.Address, Voter: m.Voter}
 		if !m.Contact.IsZero() {
 			one.Match, one.Silent = m.Match, max(time.Since(m.Contact), 0).Seconds()
 			one.Known = true

@@ -179,7 +179,8 @@ func TestDeletedTreesAreTakenApart(t *testing.T) {
 	eventually(t, "nothing is left of it", func() bool { n := m.ns.Counts(); return n.Reclaiming == 0 && n.Directories == 1 })
 }
 
-// A user deletes a large tree of his, which is looked at beside the commands, and not one in which something is not his.
+// A user deletes a large tree of his, which is looked at beside the commands, and not one in which something is not his; so is
+// one that gets a quota counted.
 func TestOwnersDeleteLargeTrees(t *testing.T) {
 	c := newCluster(t, 1, nil)
 	m := c.leader()
@@ -226,6 +227,12 @@ func TestOwnersDeleteLargeTrees(t *testing.T) {
 		})
 	}
 	fill("/bob")
+	if err := wait(1, func(done func(error)) { m.SetQuota(m.caller(), "/bob", 10_000, metadata.QuotaKeep, done) }); err != nil {
+		t.Error(err)
+	}
+	if u, err := m.ns.QuotaUsage(m.caller(), "/bob"); err != nil || u.Names != 2+10+2500 || u.NameQuota != 10_000 {
+		t.Errorf("its usage: %+v, %v", u, err)
+	}
 	if err := remove("/bob/t"); err != nil {
 		t.Error(err)
 	}

@@ -94,19 +94,19 @@ func (s *Server) read(fn func(error)) {
 }
 
 // readLong is read for work that would hold up other reads: it gets a goroutine of its own, of which there are few.
-func (s *Server) readLong(fn func(error)) {
+func (s *Server) readLong(user string, fn func(error)) {
 	s.read(func(err error) {
 		if err != nil {
 			fn(err)
 			return
 		}
-		s.aside(nil, 0, fn)
+		s.aside(user, nil, 0, fn)
 	})
 }
 
-// aside runs fn on a goroutine when there is room for an answer of n bytes, and for one more long read. Whoever waits for
-// that holds nothing but its request.
-func (s *Server) aside(admit namenode.Admit, n int64, fn func(error)) {
+// aside runs fn on a goroutine when there is room for an answer of n bytes, and for one more long read of the user. Whoever
+// waits for that holds nothing but its request.
+func (s *Server) aside(user string, admit namenode.Admit, n int64, fn func(error)) {
 	go func() {
 		if admit != nil {
 			if err := admit(n); err != nil {
@@ -114,10 +114,8 @@ func (s *Server) aside(admit namenode.Admit, n int64, fn func(error)) {
 				return
 			}
 		}
-		select {
-		case s.long <- struct{}{}:
-			defer func() { <-s.long }()
-		case <-s.stopped:
+		if s.long.take(user, s.stopped) {
+			defer s.long.give(user)
 		}
 		fn(nil)
 	}()

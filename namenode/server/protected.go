@@ -11,7 +11,12 @@ import (
 // looks at the state of this moment, before the command is proposed: it is there for accidents.
 func (s *Server) checkProtected(path string) error {
 	list := s.config.Properties.Protected
-	if len(list) == 0 || path == "/" { // the root has a refusal of its own
+	if len(list) == 0 {
+		return nil
+	}
+	// As namespace.TargetOf takes it.
+	path = "/" + strings.Join(strings.FieldsFunc(path, func(c rune) bool { return c == '/' }), "/")
+	if path == "/" { // the root has a refusal of its own
 		return nil
 	}
 	anybody := metadata.Caller{User: s.config.Door.Daemon(), Superuser: true}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 )
 
 func TestProtectedDirectoriesAreNotRemovedByAccident(t *testing.T) {
@@ -40,6 +41,19 @@ func TestProtectedDirectoriesAreNotRemovedByAccident(t *testing.T) {
 		}
 		if err := fs.RenameStrict(ctx, path, "/elsewhere"); !errors.Is(err, metadata.ErrPermission) || !strings.Contains(err.Error(), want) {
 			t.Errorf("rename %s: %v, want %q", path, err, want)
+		}
+	}
+	// Repeated and trailing slashes mean nothing, whatever a client makes of a path.
+	m := c.leader()
+	for _, path := range []string{"//logs", "/logs//", "/data//keep", "//data/"} {
+		got := make(chan error, 3)
+		m.Delete(m.caller(), namenode.Retry{}, path, true, func(_ bool, err error) { got <- err })
+		m.Rename(m.caller(), namenode.Retry{}, path, "/elsewhere", func(_ bool, err error) { got <- err })
+		m.RenameTo(m.caller(), namenode.Retry{}, path, "/elsewhere", false, false, func(err error) { got <- err })
+		for range 3 {
+			if err := <-got; !errors.Is(err, metadata.ErrPermission) {
+				t.Fatalf("%s was removed: %v", path, err)
+			}
 		}
 	}
 	for _, path := range []string{"/logs/app", "/logs", "/data/other", "/logs2"} { // what is in it, and empty ones

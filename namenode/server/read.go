@@ -46,7 +46,7 @@ func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*name
 		case err != nil:
 			done(nil, err)
 		case r.Locations:
-			s.aside(r.Admit, int64(limit)*blockSize, func(err error) {
+			s.aside(c.User, r.Admit, int64(limit)*blockSize, func(err error) {
 				if err != nil {
 					done(nil, err)
 					return
@@ -54,7 +54,7 @@ func (s *Server) List(c metadata.Caller, r namenode.ListRequest, done func(*name
 				done(s.listWithBlocks(c, r, limit))
 			})
 		case !s.list(c, r, min(limit, shortList), limit, done):
-			s.aside(r.Admit, int64(limit)*entrySize, func(err error) {
+			s.aside(c.User, r.Admit, int64(limit)*entrySize, func(err error) {
 				if err != nil {
 					done(nil, err)
 					return
@@ -127,7 +127,7 @@ func (s *Server) Locate(c metadata.Caller, r namenode.LocateRequest, done func(*
 		case len(f.Blocks) <= shortFile:
 			done(s.locateFor(&c, f))
 		default: // looked up once more then, so as not to hold it while waiting
-			s.aside(r.Admit, int64(len(f.Blocks))*blockSize, func(err error) {
+			s.aside(c.User, r.Admit, int64(len(f.Blocks))*blockSize, func(err error) {
 				var f *namespace.FileBlocks
 				if err == nil {
 					f, err = s.ns.Blocks(c, r.Path, r.Offset, r.Length)
@@ -162,7 +162,7 @@ func (s *Server) accessed(f *metadata.FileStatus) {
 
 // ContentSummary implements namenode.Reader.
 func (s *Server) ContentSummary(c metadata.Caller, path string, done func(*metadata.ContentSummary, error)) {
-	s.readLong(func(err error) {
+	s.readLong(c.User, func(err error) {
 		if err != nil {
 			done(nil, err)
 			return
@@ -189,7 +189,7 @@ const openPage = 1000
 
 // OpenFiles implements namenode.Reader.
 func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]namenode.OpenFile, bool, error)) {
-	s.readLong(func(err error) {
+	s.readLong(c.User, func(err error) {
 		if err == nil && !c.Superuser {
 			err = metadata.NeedsSuperuser(c.User, "listOpenFiles")
 		}
@@ -228,7 +228,7 @@ const lostStep = 1000
 // LostFiles implements namenode.Reader (FSNamesystem.listCorruptFileBlocks). The cookie is the id of the last block that was looked
 // at, where HDFS counts blocks, so that what is mended or lost meanwhile moves nothing.
 func (s *Server) LostFiles(c metadata.Caller, path, cookie string, done func([]string, string, error)) {
-	s.readLong(func(err error) {
+	s.readLong(c.User, func(err error) {
 		var after metadata.BlockID
 		if err == nil && !c.Superuser {
 			err = metadata.NeedsSuperuser(c.User, "listCorruptFileBlocks")

@@ -160,7 +160,7 @@ type Server struct {
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]
 
-	long      chan struct{} // a token per long read that may run
+	long      turns // of reads that would hold up others
 	ready     chan struct{}
 	readyOnce sync.Once
 	stopped   chan struct{} // closed when Run has ended
@@ -172,9 +172,6 @@ type identity struct{ cluster, pool string }
 // maxClients is how many connections of Hadoop clients are open at a time.
 const maxClients = 10_000
 
-// longReads is how many long reads run at a time.
-const longReads = 8
-
 // New checks the configuration and makes the doors' handlers. Nothing is opened and nobody is served before Run.
 func New(c Config) (*Server, error) {
 	if err := c.validate(); err != nil {
@@ -183,7 +180,6 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
 		changed: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}),
-		long: make(chan struct{}, longReads),
 	}
 	s.soft.init(blockmanager.Config{
 		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),

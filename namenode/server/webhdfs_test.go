@@ -313,6 +313,8 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 	}{
 		{"GET", "/?op=GETHOMEDIRECTORY&user.name=" + user, 200, `{"Path":"/user/` + user + `"}`},
 		{"GET", "/?op=GETHOMEDIRECTORY", 200, `{"Path":"/user/dr.who"}`},
+		{"GET", "/?op=GETHOMEDIRECTORY&user.name=65533", 200, `{"Path":"/user/65533"}`}, // an id that has no name
+		{"GET", "/?op=GETHOMEDIRECTORY&user.name=6x", 400, `Invalid value: \"6x\" does not belong to the domain`},
 		{"GET", "/?op=GETTRASHROOT&user.name=" + user, 200, `{"Path":"/user/` + user + `/.Trash"}`},
 		{"GET", "/?op=GETDELEGATIONTOKEN&user.name=" + user, 200, `{"Token":null}`},
 		{"GET", "/?op=GETSERVERDEFAULTS&user.name=" + user, 200, `"blockSize":134217728,"bytesPerChecksum":512,"checksumType":2`},

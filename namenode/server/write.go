@@ -150,7 +150,7 @@ func (s *Server) rename(c metadata.Caller, retry namenode.Retry, src, dst string
 		return
 	}
 	// Only who sends a tree to the trash has to be allowed to delete it; for a quota it is counted whoever's it is.
-	s.remove(c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.surveyed(c, op.Source, op.ToTrash, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Rename{Rename: op}
@@ -169,7 +169,7 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 		return
 	}
 	op := &logpb.Delete{Target: t, Recursive: recursive}
-	s.remove(c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
+	s.surveyed(c, t, true, func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)) {
 		op.Survey, op.Names, op.Space = survey, u.Names, u.Space
 		e := &envelope{}
 		e.command.Op = &logpb.Command_Delete{Delete: op}
@@ -180,9 +180,9 @@ func (s *Server) Delete(c metadata.Caller, retry namenode.Retry, path string, re
 // surveys is how often a tree is looked at anew because it was changed meanwhile, before the client is told to try again.
 const surveys = 5
 
-// remove proposes to take a tree away from where it is. One that is too large to be looked at inside of the command is
+// surveyed proposes what a tree has to be looked at for. One that is too large to be looked at inside of the command is
 // surveyed before, on a goroutine of its own, of which there are few. right: the caller must be allowed to delete it.
-func (s *Server) remove(c metadata.Caller, t *logpb.Target, right bool, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
+func (s *Server) surveyed(c metadata.Caller, t *logpb.Target, right bool, propose func(survey uint64, u namespace.Usage, done func(*namespace.Result, error)), done func(bool, error)) {
 	left := surveys
 	var attempt func(survey uint64, u namespace.Usage)
 	attempt = func(survey uint64, u namespace.Usage) {
@@ -192,7 +192,7 @@ func (s *Server) remove(c metadata.Caller, t *logpb.Target, right bool, propose 
 				return
 			}
 			left--
-			s.aside(nil, 0, func(err error) {
+			s.aside(c.User, nil, 0, func(err error) {
 				var survey uint64
 				var u namespace.Usage
 				if err == nil {

@@ -77,6 +77,28 @@ func TestHealthFollowsEvents(t *testing.T) {
 			t.Fatalf("got %s, want %s", got, step.want)
 		}
 	}
+	// A monitor that goes on from what another knew has its strikes, and times of a clock that was wrong do no harm.
+	xids := func(m *Monitor, uuid string, n int, at time.Time) {
+		m.Observe(nodemanager.GPUEvent{UUID: uuid, XID: n}, at)
+	}
+	var before, after Monitor
+	xids(&before, "twice", 63, now)
+	xids(&before, "twice", 63, now)
+	xids(&before, "broken", 79, now)
+	xids(&before, "fine", 13, now)
+	xids(&before, "later", 63, now.Add(1000*time.Hour))
+	after.Recall(before.Records(), now)
+	xids(&after, "twice", 63, now.Add(window-1))
+	devices := []nodemanager.GPU{{UUID: "twice"}, {UUID: "broken"}, {UUID: "fine"}, {UUID: "later"}}
+	after.Apply(devices, now.Add(window-1))
+	for i, want := range []nodemanager.GPUHealth{nodemanager.Quarantined, nodemanager.Quarantined, nodemanager.Healthy, nodemanager.Healthy} {
+		if d := devices[i]; d.Health != want {
+			t.Errorf("%s is %s, want %s", d.UUID, d.Health, want)
+		}
+	}
+	if r := after.Records(); len(r) != 3 || r[0].UUID != "broken" || r[0].Reason != "XID 79: the device has fallen off the bus" {
+		t.Errorf("%+v", r)
+	}
 	for _, n := range []int{48, 79, 94, 95} { // fenced within one report
 		if class, _ := Classify(n); class != Hardware {
 			t.Errorf("XID %d is %v", n, class)

@@ -2,6 +2,8 @@ package gpu
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -119,12 +121,12 @@ func (m *Monitor) Observe(e nodemanager.GPUEvent, now time.Time) (changed bool) 
 		case Hardware:
 			h.health, h.reason, h.last = nodemanager.Quarantined, reason, now
 		case Transient:
-			h.transient = append(h.transient, now)
-			for len(h.transient) > 0 && now.Sub(h.transient[0]) > window {
-				h.transient = h.transient[1:]
-			}
 			if h.health == nodemanager.Quarantined {
 				return false
+			}
+			h.transient = append(h.transient, now)
+			for now.Sub(h.transient[0]) > window || len(h.transient) > strikes {
+				h.transient = h.transient[1:]
 			}
 			h.health, h.reason, h.last = nodemanager.Suspect, reason, now
 			if len(h.transient) >= strikes {
@@ -133,6 +135,40 @@ func (m *Monitor) Observe(e nodemanager.GPUEvent, now time.Time) (changed bool) 
 		}
 	}
 	return h.health != before
+}
+
+// Records are what happened to devices, by UUID; of those that are as good as new there is none.
+func (m *Monitor) Records() []nodemanager.GPURecord {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []nodemanager.GPURecord
+	for _, uuid := range slices.Sorted(maps.Keys(m.devices)) {
+		if h := m.devices[uuid]; h.health != nodemanager.Healthy || len(h.transient) > 0 {
+			all = append(all, nodemanager.GPURecord{UUID: uuid, Health: h.health, Reason: h.reason, Last: h.last, Transient: slices.Clone(h.transient)})
+		}
+	}
+	return all
+}
+
+// Recall takes in the records of an earlier monitor, before any event. Times after now come from a clock that was wrong, and
+// count as now.
+func (m *Monitor) Recall(records []nodemanager.GPURecord, now time.Time) {
+	past := func(t time.Time) time.Time {
+		if t.After(now) {
+			return now
+		}
+		return t
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.devices = map[string]*history{}
+	for _, r := range records {
+		h := &history{health: r.Health, reason: r.Reason, last: past(r.Last)}
+		for _, t := range r.Transient {
+			h.transient = append(h.transient, past(t))
+		}
+		m.devices[r.UUID] = h
+	}
 }
 
 func (h *history) age(now time.Time) {

@@ -109,7 +109,7 @@ type Config struct {
 	// ends the same way. Default 4 MiB.
 	LogRate int64
 	// DiskLimit bounds what a container has on the work directory's disk besides its logs, in bytes; beyond it the container
-	// ends with -109. Default: four fifths of what is free, less Reserve, when the node manager starts.
+	// ends with -109. Default: four fifths of what is free, less Reserve, when the container starts.
 	DiskLimit int64
 	// Reserve is how much of the work directory's disk must be free for the node to be healthy; default 256 MiB.
 	Reserve int64
@@ -119,8 +119,8 @@ type Config struct {
 	Poll time.Duration
 	// Groups is what control groups are used; nil: what cgroup.Detect finds.
 	Groups *cgroup.Report
-	// StopContainers ends all containers when Run ends, within 4 s. Otherwise they go on and the next node manager of the
-	// directory adopts them, if it comes before their lease ends.
+	// StopContainers ends all containers when Run ends, within StopPatience. Otherwise they go on and the next node manager of
+	// the directory adopts them; fenced ones if it comes before their lease ends.
 	StopContainers bool
 	// Isolation says what becomes of containers that could read the servers' files; default IsolationAuto.
 	Isolation Isolation

@@ -50,6 +50,8 @@ type container struct {
 	// shipped is closed when the log files are in the filesystem completely, or go nowhere.
 	shipped chan struct{}
 
+	disk int64 // that it may take, in bytes; of the goroutine that prepares it
+
 	mu     sync.Mutex
 	record *state.Record
 	// unsaved: the record on disk is older than record; saving: a goroutine writes it.
@@ -293,6 +295,7 @@ func (c *container) prepare(work context.Context) bool {
 		}
 	}()
 	r, _, _ := c.view()
+	c.disk = c.server.diskLimit() // before its inputs are on the disk, because they count
 	err := c.localize(ctx, &r.Spec)
 	if c.isStopped() {
 		c.complete(nil)
@@ -460,7 +463,7 @@ func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
 		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, simulated),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
 		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
-		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.server.config.DiskLimit, Poll: c.server.config.Poll,
+		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk, Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()), Isolation: c.server.isolation(c.dir),

@@ -24,6 +24,8 @@ type deviceState struct {
 	strays []supervisor.Process
 	// unverified: since when a device is held back until the driver is asked whether anybody uses it.
 	unverified map[string]time.Time
+	// unrecorded: something happened that is not on disk; recording: a goroutine writes it.
+	unrecorded, recording bool
 }
 
 // current is a copy with the health of this moment.
@@ -61,6 +63,7 @@ func (s *Server) watchDevices(ctx context.Context) {
 			err := s.config.GPUs.Watch(ctx, func(e nodemanager.GPUEvent) {
 				changed := s.devices.monitor.Observe(e, time.Now())
 				s.log.Warn("GPU event", "gpu", e.UUID, "xid", e.XID, "reason", e.Reason, "health_changed", changed)
+				s.recordGPUs()
 				if changed {
 					s.nudge()
 				}
@@ -91,6 +94,59 @@ func (s *Server) watchDevices(ctx context.Context) {
 			s.nudge()
 		}
 	}
+}
+
+// recallGPUs goes on from what an earlier node manager of the directory knew of the devices.
+func (s *Server) recallGPUs() {
+	records, err := s.store.GPUs()
+	if err != nil {
+		s.log.Error("what happened to the GPUs before the start is not known; they count as healthy", "error", err)
+		return
+	}
+	s.devices.monitor.Recall(records, time.Now())
+}
+
+// recordGPUs has what happened to the devices written down, when the disk takes it, and once a second at most. What happened to a
+// simulated one is told again by its script.
+func (s *Server) recordGPUs() {
+	d := &s.devices
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unrecorded = true
+	if d.recording {
+		return
+	}
+	d.recording = true
+	s.work.Go(func() {
+		for failed, goesOn := false, true; ; {
+			d.mu.Lock()
+			if !d.unrecorded || !goesOn && failed {
+				d.recording = false
+				d.mu.Unlock()
+				return
+			}
+			d.unrecorded = false
+			d.mu.Unlock()
+			err := s.store.PutGPUs(s.realRecords())
+			if err != nil {
+				if !failed {
+					s.log.Error("what happened to the GPUs cannot be recorded, trying again", "error", err)
+				}
+				d.mu.Lock()
+				d.unrecorded = true
+				d.mu.Unlock()
+			}
+			failed = err != nil
+			goesOn = s.pause(time.Second)
+		}
+	})
+}
+
+func (s *Server) realRecords() []nodemanager.GPURecord {
+	devices := s.devices.current()
+	return slices.DeleteFunc(s.devices.monitor.Records(), func(r nodemanager.GPURecord) bool {
+		return slices.ContainsFunc(devices, func(d nodemanager.GPU) bool { return d.UUID == r.UUID && d.Simulated })
+	})
 }
 
 // sleep reports whether the time has passed before ctx was done.

@@ -109,6 +109,14 @@ func (s *Server) watchHealth(ctx context.Context) {
 	}
 }
 
+// diskLimit is what a container that starts now, with nothing on the disk yet, may have there.
+func (s *Server) diskLimit() int64 {
+	if s.config.DiskLimit > 0 {
+		return s.config.DiskLimit
+	}
+	return max(1, s.freeSpace()/5*4)
+}
+
 // freeSpace is what containers may take of the work directory's disk.
 func (s *Server) freeSpace() int64 {
 	var st unix.Statfs_t

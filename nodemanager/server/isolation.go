@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gohops/hops/nodemanager"
@@ -28,7 +29,12 @@ func (s *Server) findIsolation(ctx context.Context) {
 		s.exposed = "configured (isolation: off)"
 		return
 	}
-	if err := supervisor.TryIsolation(ctx, s.config.Supervisor, s.store.Dir()); err != nil {
+	err := supervisor.TryIsolation(ctx, s.config.Supervisor, s.store.Dir())
+	for errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // a slow machine says nothing of its kernel
+		s.log.Warn("it is not known yet whether containers can be isolated, trying again", "error", err)
+		err = supervisor.TryIsolation(ctx, s.config.Supervisor, s.store.Dir())
+	}
+	if err != nil {
 		s.exposed = err.Error()
 		s.log.Warn("containers are not isolated from the files of the servers", "error", err, "policy", s.config.Isolation)
 	}

@@ -12,7 +12,8 @@ import (
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
-// obey carries out orders. Each is idempotent by container id: the resource manager repeats what it does not see reflected.
+// obey carries out orders. Each but a signal is idempotent by container id: the resource manager repeats what it does not see
+// reflected.
 func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
 	for _, p := range o.GetStop() {
 		stop := &state.StopOrder{Status: nodemanager.ExitStatus(p.GetExitStatus()), Reason: p.GetReason()}

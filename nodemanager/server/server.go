@@ -88,9 +88,6 @@ func New(config Config) (*Server, error) {
 	}
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
-	if s.config.DiskLimit == 0 {
-		s.config.DiskLimit = s.freeSpace() / 5 * 4
-	}
 	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil
@@ -109,6 +106,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer func() { s.closeFilesystems(time.Now()) }()
 	s.log.Info("node manager starts", "incarnation", s.store.Incarnation(), "memory", s.config.Memory, "vcores", s.config.VCores,
 		"groups", s.groups.Report().String())
+	s.recallGPUs()
 	if err := s.readDevices(ctx); err != nil {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)

@@ -184,7 +184,7 @@ func (n *session) read(work context.Context) {
 }
 
 // acknowledge returns when the acknowledged report was sent and for how long it keeps the node's containers alive. ok is
-// false for an acknowledgement of a report that was not sent in this session, from which nothing can be counted.
+// false for an acknowledgement of a report that was not sent on this stream, from which nothing can be counted.
 func (n *session) acknowledge(orders *rmpb.NodeOrders) (sent supervisor.Instant, lease time.Duration, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

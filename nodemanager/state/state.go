@@ -3,6 +3,7 @@
 //
 //	<work>/lock                    flocked while a node manager runs
 //	<work>/node.json               layout version, incarnation, highest term obeyed (Node)
+//	<work>/gpus.json               what happened to the devices since the machine was started
 //	<work>/cache/                  downloaded artifacts (package localizer)
 //	<work>/containers/<id>/        0700; see package supervisor for its own files in here
 //	        record.json            Record
@@ -11,7 +12,7 @@
 //	        logs/                  stdout, stderr and what the container puts beside them
 //	        tmp/                   the container's TMPDIR
 //
-// Every file is replaced as a whole (package durable). node.json is fsynced. A record is not: it outlives every end of the
+// Every file is replaced as a whole (package durable). node.json and gpus.json are fsynced. A record is not: it outlives every end of the
 // processes here, and what a power cut may take of it, the power cut has made untrue, because it ended the container.
 package state
 
@@ -212,6 +213,28 @@ func (s *Store) RecordedTerm() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.recorded
+}
+
+// gpuRecords is gpus.json.
+type gpuRecords struct {
+	// Boot is the run of the machine's kernel in which it happened: a restart of the machine resets its devices.
+	Boot string                  `json:"boot"`
+	GPUs []nodemanager.GPURecord `json:"gpus"`
+}
+
+// GPUs reads what happened to devices since the machine was started.
+func (s *Store) GPUs() ([]nodemanager.GPURecord, error) {
+	var r gpuRecords
+	err := durable.ReadJSON(filepath.Join(s.dir, "gpus.json"), &r)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && r.Boot != BootID() {
+		return nil, nil
+	}
+	return r.GPUs, err
+}
+
+// PutGPUs writes down what happened to devices, for one caller at a time. Durable when it returns nil.
+func (s *Store) PutGPUs(records []nodemanager.GPURecord) error {
+	return durable.WriteJSON(filepath.Join(s.dir, "gpus.json"), gpuRecords{BootID(), records}, 0o600)
 }
 
 // ContainerDir is the directory of a container, whether it exists or not.

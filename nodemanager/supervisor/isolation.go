@@ -283,6 +283,8 @@ const (
 
 // TryIsolation says why containers cannot be isolated here; nil: they can. argv is the prefix that starts a supervisor,
 // dir a directory that may be hidden for the attempt.
+//
+// Error: context.DeadlineExceeded, among others, when the attempt took too long to say anything.
 func TryIsolation(ctx context.Context, argv []string, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -292,6 +294,9 @@ func TryIsolation(ctx context.Context, argv []string, dir string) error {
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("the attempt to isolate a process did not end: %w", ctx.Err())
 	}
 	said := strings.TrimSpace(string(out))
 	return fmt.Errorf("the kernel does not give this user namespaces: %s", cmp.Or(said, err.Error()))

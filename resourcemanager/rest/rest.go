@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -36,6 +37,9 @@ type Cluster interface {
 	Submit(ctx context.Context, caller metadata.Caller, s Submission) (id rm.ApplicationID, existing bool, err error)
 	// Kill ends an application; durable when the answer comes. The state is that of the application then.
 	Kill(ctx context.Context, id rm.ApplicationID, diagnostics string) (rm.State, error)
+	// Signal has the container's node send a signal to its command, once; nobody says whether it arrived. ErrRetriable: the
+	// node does not speak, or has too many to deliver.
+	Signal(id rm.ContainerID, signal syscall.Signal) error
 	// Waiting lists what an application waits for and why.
 	Waiting(id rm.ApplicationID) []Waiting
 	// Progress is 0..1 as the master says.
@@ -129,7 +133,7 @@ type API struct {
 	numbers security.Numbers
 }
 
-// Route is one method of one path. The part {app} of a path is an application's id.
+// Route is one method of one path. The part {app} of a path is an application's id, {containerid} a container's.
 type Route struct {
 	Method, Path string
 	Right        security.Right
@@ -157,6 +161,8 @@ type request struct {
 	// id and app are set on routes with {app}; app is nil when it is unknown.
 	id  rm.ApplicationID
 	app *rm.Application
+	// containerID is set on routes with {containerid}, and then id and app are its application's.
+	containerID rm.ContainerID
 }
 
 // maxBody bounds what is read of a request.
@@ -269,6 +275,14 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 			}
 			return
 		}
+		q.app = q.view.Application(q.id)
+	}
+	if text := r.PathValue("containerid"); text != "" {
+		if q.containerID, err = rm.ParseContainerID(text); err != nil {
+			badRequest(w, "java.lang.IllegalArgumentException: Invalid ContainerId: "+text)
+			return
+		}
+		q.id = q.containerID.Attempt.Application
 		q.app = q.view.Application(q.id)
 	}
 	switch right := route.Right; {

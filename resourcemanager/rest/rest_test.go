@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type fakeCluster struct {
 	leading bool
 	leader  string
 	waiting []Waiting
+	signals []string
 	maximum rm.Resource
 }
 
@@ -98,6 +100,11 @@ func (c *fakeCluster) Submit(_ context.Context, caller metadata.Caller, b Submis
 func (c *fakeCluster) Kill(_ context.Context, id rm.ApplicationID, why string) (rm.State, error) {
 	r := c.do(&statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: state.ApplicationID(id), Diagnostics: why}}})
 	return r.State, r.Err
+}
+
+func (c *fakeCluster) Signal(id rm.ContainerID, signal syscall.Signal) error {
+	c.signals = append(c.signals, fmt.Sprintf("%v %v", id, signal))
+	return nil
 }
 func (c *fakeCluster) Waiting(rm.ApplicationID) []Waiting { return c.waiting }
 func (c *fakeCluster) Progress(rm.ApplicationID) float64  { return 0 }
@@ -218,7 +225,7 @@ func TestEveryRouteHasARight(t *testing.T) {
 			t.Errorf("%s %s changes something with the right to read", r.Method, r.Path)
 		}
 		// Nobody in particular may change nothing.
-		path := strings.NewReplacer("{app}", "application_1_0001", "{rest...}", "x").Replace(r.Path)
+		path := strings.NewReplacer("{app}", "application_1_0001", "{containerid}", "container_1_0001_01_000001", "{rest...}", "x").Replace(r.Path)
 		for _, who := range []string{"", "?user.name=dr.who"} {
 			if code, _, body := call(t, s, r.Method, path+who, "{}"); code != http.StatusForbidden {
 				t.Errorf("%s %s%s as nobody: %d %s", r.Method, path, who, code, body)
@@ -563,6 +570,44 @@ func TestWhatAProgramPrintedIsForThoseWhoMayReadItsLogs(t *testing.T) {
 				t.Errorf("%s%s: %s", path, who, body)
 			}
 		}
+	}
+}
+
+// Unlike in YARN, where the resource manager itself is the caller, only those who may end the application may signal its
+// containers (recorded answers 191 and 192).
+func TestContainersAreSignalledByTheirOwners(t *testing.T) {
+	c := newFakeCluster(t)
+	s := serve(t, c, nil)
+	running := c.fill()
+	var id rm.ContainerID
+	for _, k := range c.View().Containers(running) {
+		if k.Live() {
+			id = k.ID
+		}
+	}
+	path := func(container, command, user string) string {
+		return "/ws/v1/cluster/containers/" + container + "/signal/" + command + "?user.name=" + user
+	}
+	for _, test := range []struct {
+		path, body string
+		code       int
+	}{
+		{path(id.String(), "GRACEFUL_SHUTDOWN", "eve"), "Unauthorized attempt", 403},
+		{path(id.String(), "GRACEFUL_SHUTDOWN", "dr.who"), "", 403},
+		{path(id.String(), "bogus", "alice"), "Invalid command: BOGUS, valid commands are: [OUTPUT_THREAD_DUMP, GRACEFUL_SHUTDOWN, FORCEFUL_SHUTDOWN]", 400},
+		{path("container_1_0999_01_000001", "GRACEFUL_SHUTDOWN", "alice"), "Trying to signal an absent container container_1_0999_01_000001", 500},
+		{path("container_1", "GRACEFUL_SHUTDOWN", "alice"), "Invalid ContainerId: container_1", 400},
+		{path(id.String(), "graceful_shutdown", "alice"), "", 200},
+		{path(id.String(), "OUTPUT_THREAD_DUMP", "alice"), "", 200},
+		{path(id.String(), "FORCEFUL_SHUTDOWN", "alice"), "", 200},
+	} {
+		code, _, body := call(t, s, "POST", test.path, "")
+		if code != test.code || !strings.Contains(body, test.body) || code == 200 && body != "" {
+			t.Errorf("%s: %d %q", test.path, code, body)
+		}
+	}
+	if want := []string{id.String() + " terminated", id.String() + " quit", id.String() + " killed"}; !slices.Equal(c.signals, want) {
+		t.Errorf("signals: %q, want %q", c.signals, want)
 	}
 }
 

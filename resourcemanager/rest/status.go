@@ -71,12 +71,13 @@ func (a *API) report() status.Report {
 		},
 		Detail: struct {
 			Leader       string `json:"leader"`
+			QueuesHash   string `json:"queues_hash"`
 			Nodes        int    `json:"nodes"`
 			Lost         int    `json:"lost_nodes"`
 			GPUs         int    `json:"gpus"`
 			Granted      int    `json:"granted_gpus"`
 			Applications int    `json:"running_applications"`
-		}{leader, l.nodes[rm.NodeRunning], l.nodes[rm.NodeLost], l.total.GPUs, l.use.GPUs, l.apps[rm.StateRunning]},
+		}{leader, a.Cluster.Queues().Hash(), l.nodes[rm.NodeRunning], l.nodes[rm.NodeLost], l.total.GPUs, l.use.GPUs, l.apps[rm.StateRunning]},
 	}
 	switch {
 	case a.Cluster.Leading():
@@ -85,6 +86,10 @@ func (a *API) report() status.Report {
 		r.Problem = "no leader is known"
 	default:
 		r.Links = append(r.Links, status.Link{Address: "http://" + leader + "/", Text: "the leader"})
+	}
+	if id, hash := a.Cluster.View().Leader(); hash != "" && hash != a.Cluster.Queues().Hash() {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the queues configured here are not those of the leader %s, which rule while it leads: "+
+			"make resourcemanager.queues alike on all resource managers and restart them", id))
 	}
 	if r.State == "active" && l.nodes[rm.NodeRunning] == 0 {
 		r.Warnings = append(r.Warnings, "no node is there: jobs wait")

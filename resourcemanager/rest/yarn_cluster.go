@@ -25,6 +25,7 @@ var yarnRoutes = []Route{
 	{"GET", "/ws/v1/cluster/apps/{app}", security.Anyone, (*request).oneApp},
 	{"GET", "/ws/v1/cluster/apps/{app}/state", security.Anyone, (*request).appState},
 	{"PUT", "/ws/v1/cluster/apps/{app}/state", security.Owner, (*request).setAppState},
+	{"POST", "/ws/v1/cluster/containers/{containerid}/signal/{command}", security.Owner, (*request).signalContainer},
 	{"GET", "/ws/v1/cluster/apps/{app}/queue", security.Anyone, (*request).appQueue},
 	{"GET", "/ws/v1/cluster/apps/{app}/priority", security.Anyone, (*request).appPriority},
 	{"GET", "/ws/v1/cluster/apps/{app}/appattempts", security.Anyone, (*request).attempts},

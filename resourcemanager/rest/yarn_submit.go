@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -308,6 +309,34 @@ func (q *request) setAppState() {
 	}
 	q.w.Header().Set("Location", "http://"+q.r.Host+q.r.URL.Path)
 	writeJSON(q.w, http.StatusAccepted, "application/json;charset=utf-8", map[string]string{"state": string(state)})
+}
+
+// containerSignals are YARN's SignalContainerCommand.
+var containerSignals = map[string]syscall.Signal{
+	"OUTPUT_THREAD_DUMP": syscall.SIGQUIT, "GRACEFUL_SHUTDOWN": syscall.SIGTERM, "FORCEFUL_SHUTDOWN": syscall.SIGKILL,
+}
+
+// signalContainer sends a signal to the command of a container. In YARN anybody may: it acts as the resource manager then.
+func (q *request) signalContainer() {
+	command := q.r.PathValue("command")
+	signal, ok := containerSignals[strings.ToUpper(command)]
+	if !ok {
+		q.text(http.StatusBadRequest, fmt.Sprintf("Invalid command: %s, valid commands are: [OUTPUT_THREAD_DUMP, GRACEFUL_SHUTDOWN, FORCEFUL_SHUTDOWN]", strings.ToUpper(command)))
+		return
+	}
+	c := q.view.Container(q.containerID)
+	if c == nil || !c.Live() || q.app == nil {
+		q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
+		q.w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(q.w, "Trying to signal an absent container %v", q.containerID)
+		return
+	}
+	if err := q.Cluster.Signal(q.containerID, signal); err != nil {
+		q.fail(err)
+		return
+	}
+	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
+	q.w.WriteHeader(http.StatusOK)
 }
 
 // kill ends the application of the path, naming who did it.

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"syscall"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -127,6 +129,30 @@ func (s *Server) Kill(ctx context.Context, id rm.ApplicationID, diagnostics stri
 		return "", err
 	}
 	return r.State, nil
+}
+
+// maxSignals bounds those that wait for a node's next orders.
+const maxSignals = 100
+
+// Signal implements rest.Cluster.
+func (s *Server) Signal(id rm.ContainerID, signal syscall.Signal) error {
+	r := s.reign.Load()
+	c := s.state.View().Container(id)
+	if r == nil || c == nil {
+		return metadata.Errorf(metadata.ErrRetriable, "%v: its node is not known here now", id)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.nodes[c.Node]
+	if n == nil || n.session == nil {
+		return metadata.Errorf(metadata.ErrRetriable, "%v: its node %s does not speak at the moment", id, c.Node)
+	}
+	if len(n.signals) >= maxSignals {
+		return metadata.Errorf(metadata.ErrRetriable, "%v: %d signals wait for node %s", id, len(n.signals), c.Node)
+	}
+	n.signals = append(n.signals, &pb.Signal{ContainerId: id.String(), Signal: int32(signal)})
+	kick(n.session.wake)
+	return nil
 }
 
 // Waiting implements rest.Cluster.

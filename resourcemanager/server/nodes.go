@@ -342,6 +342,11 @@ func (x *session) publish(report *pb.NodeReport) {
 // order fills in what the node has to do: everything that the state wants of it and that it has not shown yet.
 func (x *session) order(o *pb.NodeOrders) {
 	s := x.r.s
+	x.r.mu.Lock()
+	if n := x.r.nodes[x.node]; n != nil && n.session == x {
+		o.Signal, n.signals = n.signals, nil
+	}
+	x.r.mu.Unlock()
 	view := s.state.View()
 	now := time.Now()
 	due := func(sent map[rm.ContainerID]time.Time, id rm.ContainerID) bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/scheduler"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -60,6 +61,8 @@ type softNode struct {
 	strangers int
 	// memory used by each container, as reported.
 	memory map[rm.ContainerID]int64
+	// signals are for the node's next orders.
+	signals []*pb.Signal
 	// waits says what containers that are to start wait for, as reported.
 	waits map[rm.ContainerID]string
 }
@@ -83,7 +86,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	wg.Go(func() {
 		for {
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
-				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(),
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.queues.Hash(),
 			}}})
 			if err == nil {
 				r.epoch = result.Epoch

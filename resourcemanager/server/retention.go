@@ -79,8 +79,11 @@ func (r *reign) sweep() {
 // removeOldLogs removes the directories of applications that have ended longer ago than the retention. One that was
 // forgotten meanwhile counts from the last change below its directory. What bears no id of this cluster stays: it is not
 // known whether it lives. It goes on after an error and returns all of them.
+//
+// The retention counts back from now, or from the last time that somebody's first log of an application came, if that is
+// earlier. That is by the file system's clock: ours alone, which may be wrong, removes nothing. So the last logs of a
+// cluster that rests stay until it is used again.
 func (s *Server) removeOldLogs(ctx context.Context, now time.Time) (removed int, err error) {
-	limit := metadata.TimeOf(now.Add(-s.config.LogRetention))
 	users, err := s.config.LogTree.List(ctx, s.config.LogRoot)
 	if errors.Is(err, metadata.ErrNotExist) {
 		return 0, nil
@@ -92,6 +95,11 @@ func (s *Server) removeOldLogs(ctx context.Context, now time.Time) (removed int,
 		}
 	}
 	fail(err)
+	var used metadata.Time
+	for _, user := range users {
+		used = max(used, user.MTime)
+	}
+	limit := min(metadata.TimeOf(now), used) - metadata.Time(s.config.LogRetention.Milliseconds())
 	for _, user := range users {
 		if !user.IsDir() || ctx.Err() != nil {
 			continue
@@ -102,7 +110,7 @@ func (s *Server) removeOldLogs(ctx context.Context, now time.Time) (removed int,
 		view := s.state.View() // after the list: what is in that was submitted before
 		for _, app := range apps {
 			id, err := rm.ParseApplicationID(app.Name)
-			if err != nil || !app.IsDir() || id.Cluster != view.Cluster() || ctx.Err() != nil {
+			if err != nil || !app.IsDir() || !view.Ours(id) || ctx.Err() != nil {
 				continue
 			}
 			name := path.Join(dir, app.Name)

@@ -16,7 +16,7 @@ import (
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// fakeLogTree is files by name, with when they were changed; their directories are there by that, as old as they.
+// fakeLogTree is files by name, with when they were changed; their directories are there by that, as old as the newest below.
 type fakeLogTree struct {
 	files  map[string]metadata.Time
 	denied string // cannot be removed
@@ -32,7 +32,7 @@ func (t *fakeLogTree) List(_ context.Context, dir string) ([]metadata.FileStatus
 		first, _, deeper := strings.Cut(rest, "/")
 		e := metadata.FileStatus{Name: first, MTime: at}
 		if deeper {
-			e.Type, e.MTime = metadata.TypeDirectory, 1
+			e.Type, e.MTime = metadata.TypeDirectory, max(at, found[first].MTime)
 		}
 		found[first] = e
 	}
@@ -104,11 +104,16 @@ func TestLogsAreRemovedWhenTheyAreOldAndNobodysAnyMore(t *testing.T) {
 		t.Errorf("kept %q", got)
 	}
 	tree.denied = ""
+	// A clock of ours that is far ahead alone removes nothing that is young by the file system's.
+	if removed, err := c.leader().removeOldLogs(t.Context(), now.Add(1000*time.Hour)); removed != 1 || err != nil {
+		t.Errorf("with a wrong clock: %d removed, %v, want the one that could not be removed before", removed, err)
+	}
+	tree.files["/logs/carl/notes/new.txt"] = metadata.TimeOf(now.Add(25 * time.Hour))
 	removed, err = c.leader().removeOldLogs(t.Context(), now.Add(25*time.Hour)) // the ended one has ended that long ago
-	if removed != 3 || err != nil {
+	if removed != 2 || err != nil {
 		t.Errorf("%d removed, %v", removed, err)
 	}
-	if got := kept(); !slices.Equal(got, want("/logs/a-file", "/logs/bob/notes", of("ann", live), of("bob", stranger))) {
+	if got := kept(); !slices.Equal(got, want("/logs/a-file", "/logs/bob/notes", "/logs/carl/notes", of("ann", live), of("bob", stranger))) {
 		t.Errorf("kept %q", got)
 	}
 }

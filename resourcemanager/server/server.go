@@ -159,8 +159,19 @@ func (s *Server) propose(ctx context.Context, c *statepb.Command) (*state.Result
 
 // applied wakes those whom new commands concern. It runs on the group's apply goroutine.
 func (s *Server) applied(e state.Effects) {
+	if e.Begun || e.Restored {
+		s.compareQueues()
+	}
 	if r := s.reign.Load(); r != nil {
 		r.applied(e)
+	}
+}
+
+// compareQueues warns when the leader grants by other queues than those of this member's configuration.
+func (s *Server) compareQueues() {
+	if leader, hash := s.state.View().Leader(); hash != "" && hash != s.queues.Hash() {
+		s.log.Warn("the queues configured here are not those of the leader, which rule while it leads: make resourcemanager.queues alike on all resource managers and restart them",
+			"leader", leader, "leader_queues_hash", hash, "queues_hash", s.queues.Hash())
 	}
 }
 

@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -593,6 +596,39 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 	}
 }
 
+// Every member has its own configuration file. Those of the leader rule, and who has others says so.
+func TestMembersWithOtherQueuesThanTheLeaderSaySo(t *testing.T) {
+	c := newTestCluster(t, 2, func(c *Config) {
+		if c.ID == "rm2" {
+			c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}
+		}
+	})
+	type health struct {
+		Ready      bool
+		QueuesHash string `json:"queues_hash"`
+		Warnings   []string
+	}
+	of := func(i int) (h health) {
+		request, err := http.NewRequest(http.MethodGet, "http://"+c.peers[i].HTTP+"/health", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var body string
+		if c.do(request, &body); json.Unmarshal([]byte(body), &h) != nil {
+			t.Fatal(body)
+		}
+		return h
+	}
+	eventually(t, "the follower to warn, and the leader not", func() bool {
+		leader := slices.Index(c.live, c.leader())
+		follows, leads := of(1-leader), of(leader)
+		warns := func(h health) bool {
+			return slices.ContainsFunc(h.Warnings, func(w string) bool { return strings.Contains(w, "not those of the leader "+c.peers[leader].ID) })
+		}
+		return follows.Ready && leads.Ready && warns(follows) && !warns(leads) && follows.QueuesHash != leads.QueuesHash && leads.QueuesHash != ""
+	})
+}
+
 func TestThreeResourceManagersSurviveTheirLeader(t *testing.T) {
 	c := newTestCluster(t, 3, nil)
 	done := make(chan struct{})
@@ -659,4 +695,36 @@ func tokenKey(c *testCluster, container, token string) security.Key {
 // trustOf is what containers of the cluster are told.
 func trustOf(c *testCluster) *authority.Trust {
 	return &authority.Trust{Cluster: c.credentials.Member.Self().Cluster, Roots: c.credentials.Member.Roots()}
+}
+
+// A signal reaches the container's node once, and nobody waits for a node that does not speak.
+func TestASignalReachesTheContainer(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	c.submit("ann", `{"argv":["train"]}`)
+	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
+	id := n.running(false)[0].ContainerId
+	path := "/ws/v1/cluster/containers/" + id + "/signal/"
+	if code, _ := c.http("POST", path+"GRACEFUL_SHUTDOWN", "bob", nil, nil); code != http.StatusForbidden {
+		t.Errorf("another user: %d", code)
+	}
+	for _, command := range []string{"OUTPUT_THREAD_DUMP", "GRACEFUL_SHUTDOWN"} {
+		if code, _ := c.http("POST", path+command, "ann", nil, nil); code != http.StatusOK {
+			t.Errorf("%s: %d", command, code)
+		}
+	}
+	var got []string
+	eventually(t, "both signals", func() bool {
+		n.set(func() { got = slices.Clone(n.signals) })
+		return len(got) >= 2
+	})
+	if want := []string{id + " 3", id + " 15"}; !slices.Equal(got, want) {
+		t.Errorf("the node was told %q, want %q", got, want)
+	}
+	n.kill()
+	container, err := rm.ParseContainerID(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node to be silent", func() bool { return errors.Is(c.leader().Signal(container, syscall.SIGTERM), metadata.ErrRetriable) })
 }

@@ -28,6 +28,31 @@ func TestSubmittedIDsDoNotMoveOurs(t *testing.T) {
 	c.sound()
 }
 
+// Whoever asks for ids all the time ends nobody's submissions: behind the last number the first one comes again, with another
+// time before it.
+func TestIDsDoNotRunOut(t *testing.T) {
+	c := newCluster(t, Config{})
+	first := c.submit(&rm.Application{}).Application
+	c.lastApplication = rm.MaxSequence - 1
+	last := c.submit(&rm.Application{}).Application
+	if want := (rm.ApplicationID{Cluster: first.Cluster, Sequence: rm.MaxSequence}); last != want {
+		t.Fatalf("the last id is %v, want %v", last, want)
+	}
+	next := c.submit(&rm.Application{})
+	if want := (rm.ApplicationID{Cluster: first.Cluster + 1, Sequence: 1}); next.Err != nil || next.Application != want {
+		t.Fatalf("behind %v: %+v, want %v", last, next, want)
+	}
+	v := c.View()
+	for id, ours := range map[rm.ApplicationID]bool{
+		first: true, next.Application: true, {Cluster: first.Cluster - 1, Sequence: 1}: false, {Cluster: first.Cluster + 2, Sequence: 1}: false,
+	} {
+		if v.Ours(id) != ours {
+			t.Errorf("%v: %v", id, !ours)
+		}
+	}
+	c.sound()
+}
+
 // A master that starts again is told of all that ended before, however much of other applications has ended since: what it
 // is not told of runs a second time.
 func TestEndedContainersOfALiveApplicationAreNotForgottenForOthers(t *testing.T) {

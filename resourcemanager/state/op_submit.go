@@ -7,17 +7,18 @@ import (
 )
 
 // newApplication sets an id aside. Nothing else is remembered of it. Ids that submissions brought are passed over; they
-// never move the sequence by themselves.
-//
-// Error: ErrUnsupported when all ids are given.
+// never move the sequence by themselves. When all of a series are given the next one begins, or else whoever asks for ids all
+// the time would end everybody's submissions.
 func (s *State) newApplication() *Result {
-	for s.lastApplication < rm.MaxSequence {
+	for {
+		if s.lastApplication == rm.MaxSequence {
+			s.series, s.lastApplication = s.series+1, 0
+		}
 		s.lastApplication++
-		if id := (rm.ApplicationID{Cluster: s.cluster, Sequence: s.lastApplication}); s.app(id) == nil {
+		if id := (rm.ApplicationID{Cluster: s.cluster + s.series, Sequence: s.lastApplication}); s.app(id) == nil {
 			return &Result{Application: id}
 		}
 	}
-	return &Result{Err: metadata.Errorf(metadata.ErrUnsupported, "all %d ids of applications are given", rm.MaxSequence)}
 }
 
 // submit takes an application in, ACCEPTED with its first attempt, or FAILED when the submitter says so (a queue that
@@ -41,11 +42,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		}
 	}
 	if a.ID.IsZero() {
-		r := s.newApplication()
-		if r.Err != nil {
-			return r
-		}
-		a.ID = r.Application
+		a.ID = s.newApplication().Application
 	} else if old := s.app(a.ID); old != nil {
 		if old.User != a.User {
 			return &Result{Err: metadata.Errorf(metadata.ErrExist, "%v is an application of another user", a.ID)}

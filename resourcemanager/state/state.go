@@ -59,6 +59,8 @@ type Effects struct {
 	Applications map[rm.ApplicationID]bool
 	// Schedule: there may be something to grant that there was not before.
 	Schedule bool
+	// Begun: a leader has begun.
+	Begun bool
 	// Restored: everything may have changed.
 	Restored bool
 }
@@ -203,7 +205,8 @@ func (s *State) begin(c *statepb.Begin) *Result {
 	if s.cluster == 0 {
 		s.cluster = int64(s.now)
 	}
-	s.touch.Schedule = true
+	s.leader, s.queuesHash = c.Leader, c.QueuesHash
+	s.touch.Schedule, s.touch.Begun = true, true
 	return &Result{Epoch: s.epoch, Lease: s.lease}
 }
 

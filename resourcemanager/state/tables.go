@@ -15,11 +15,15 @@ import (
 type tables struct {
 	applied uint64
 	now     metadata.Time
-	// cluster is the time of the first epoch, the first part of every application id.
+	// cluster is the time of the first epoch. With the number of series of ids that are used up it is the first part of the next
+	// application's id.
 	cluster int64
+	series  int64
 	epoch   uint64
 	// lease is the longest that a node may still hold: this leader's, or that of one before it.
 	lease time.Duration
+	// leader is who began the epoch, and queuesHash says by which queues it grants.
+	leader, queuesHash string
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
 	lastApplication int64
 	registrations   uint64

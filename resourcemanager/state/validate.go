@@ -19,6 +19,9 @@ func validate(c *statepb.Command) error {
 		if ms := op.Begin.LeaseMs; ms < 0 || ms > maxLease {
 			return bad("a lease of %d ms", ms)
 		}
+		if len(op.Begin.Leader) > maxName || len(op.Begin.QueuesHash) > maxName {
+			return bad("a name of more than %d bytes", maxName)
+		}
 	case *statepb.Command_SettleLease:
 		if ms := op.SettleLease.LeaseMs; ms < 0 || ms > maxLease {
 			return bad("a lease of %d ms", ms)
@@ -77,6 +80,9 @@ func validate(c *statepb.Command) error {
 	}
 	return nil
 }
+
+// maxName bounds a member's name, in bytes.
+const maxName = 1 << 10
 
 // maxLease is a year, in milliseconds.
 const maxLease = 365 * 24 * 3600 * 1000

@@ -17,11 +17,20 @@ func (v *View) Index() uint64 { return v.t.applied }
 // Now is the replicated time.
 func (v *View) Now() metadata.Time { return v.t.now }
 
-// Cluster is when the first leader began, in milliseconds; 0 before. It is the first part of every application id.
+// Cluster is when the first leader began, in milliseconds; 0 before.
 func (v *View) Cluster() int64 { return v.t.cluster }
+
+// Ours reports whether an id is one that this cluster gives: its first part is when the cluster began, and one more for every
+// series of ids that is used up.
+func (v *View) Ours(id rm.ApplicationID) bool {
+	return id.Cluster >= v.t.cluster && id.Cluster <= v.t.cluster+v.t.series
+}
 
 // Epoch counts the leaders so far.
 func (v *View) Epoch() uint64 { return v.t.epoch }
+
+// Leader is who began the present epoch, and the hash of the queues by which it grants (rm.Queues.Hash). Empty: nobody has.
+func (v *View) Leader() (id, queuesHash string) { return v.t.leader, v.t.queuesHash }
 
 // Lease is the longest that a node may still hold.
 func (v *View) Lease() time.Duration { return v.t.lease }

@@ -99,6 +99,21 @@ func TestASHAPromotesFromTheHighestRungFirst(t *testing.T) {
 	promoted(7, 2)
 }
 
+// Of equal values the trial that was started first goes on, whoever finished first: the same in every run.
+func TestASHAPromotesTheEarlierOfEquals(t *testing.T) {
+	for _, order := range [][]training.TrialID{{1, 2}, {2, 1}} {
+		o := optimizer(t, spec(t, `{"entry": "m:f", "optimizer": {"type": "asha", "eta": 2, "r_max": 2}, "trials": 2, "space": {"x": ["DOUBLE", [0, 1]]}}`))
+		o.Next()
+		o.Next()
+		for _, id := range order {
+			o.Observe(Event{Kind: Finished, Trial: id, Epochs: 1, Value: 0.5})
+		}
+		if s, v := o.Next(); v != Suggest || s.Trial != 1 {
+			t.Errorf("finished in the order %v: %v %v goes on", order, s.Trial, v)
+		}
+	}
+}
+
 func TestASHAWithOneRungIsRandomSearch(t *testing.T) {
 	o := optimizer(t, spec(t, `{"entry": "m:f", "optimizer": {"type": "asha", "r_min": 4, "r_max": 4}, "trials": 2, "space": {"x": ["DOUBLE", [0, 1]]}}`))
 	for range 2 {

@@ -1,6 +1,8 @@
-"""Where the cluster is: environment variables of a container first, then Hadoop's configuration files, then this machine."""
+"""Where the cluster is: environment variables of a container first, then Hadoop's configuration files, then the user's `hops dev`."""
+import fcntl
 import getpass
 import os
+import sys
 import urllib.parse
 import xml.etree.ElementTree as ET
 
@@ -14,10 +16,43 @@ def user():
     return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
-def _site(name):
+SITE_FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
+
+
+def _conf():
+    """Directory with the cluster's configuration, found as the command hops finds it: HADOOP_CONF_DIR, else that of the
+    user's `hops dev`, which must run."""
     directory = os.environ.get("HADOOP_CONF_DIR")
-    path = os.path.join(directory, name) if directory else ""
-    if not path or not os.path.exists(path):
+    if directory:
+        if not _has_site(directory):
+            raise ClusterError("HADOOP_CONF_DIR is %s, which holds none of %s: name the directory with the cluster's configuration"
+                               % (directory, ", ".join(SITE_FILES)))
+        return directory
+    dev = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "hops", "dev")
+    if not _has_site(os.path.join(dev, "conf")):
+        raise ClusterError("no cluster is configured: start one with `hops dev`, or set HADOOP_CONF_DIR to the directory with its core-site.xml")
+    if _dev_ended(dev):
+        raise ClusterError("cluster: %s, not running: start it with `hops dev`" % dev)
+    return os.path.join(dev, "conf")
+
+
+def _has_site(directory):
+    return any(os.path.exists(os.path.join(directory, name)) for name in SITE_FILES)
+
+
+def _dev_ended(directory):
+    """Whether the directory is that of a `hops dev` that does not run: it locks a file while it does."""
+    try:
+        with open(os.path.join(directory, "lock")) as f:
+            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+    except OSError:
+        return False
+
+
+def _site(name):
+    path = os.path.join(_conf(), name)
+    if not os.path.exists(path):
         return {}
     try:
         root = ET.parse(path).getroot()
@@ -34,9 +69,14 @@ def webhdfs():
     """HTTP addresses of the namenodes."""
     if os.environ.get("HOPS_WEBHDFS"):
         return _addresses(os.environ["HOPS_WEBHDFS"])
-    site = _site("hdfs-site.xml")
-    found = [v for k, v in sorted(site.items()) if k.startswith("dfs.namenode.http-address")]
-    return _addresses(",".join(found) or "127.0.0.1:9870")
+    found = [v for k, v in sorted(_site("hdfs-site.xml").items()) if k.startswith("dfs.namenode.http-address") and v]
+    if not found:  # Hadoop's port, on the host of the filesystem
+        uri = default_fs()
+        host = urllib.parse.urlsplit(uri).hostname
+        if not host:
+            raise ClusterError("%s: neither dfs.namenode.http-address nor a host in fs.defaultFS (%s) says where the namenode's HTTP is" % (_conf(), uri))
+        found = ["[%s]:9870" % host if ":" in host else "%s:9870" % host]
+    return _addresses(",".join(found))
 
 
 def resource_managers():
@@ -44,13 +84,31 @@ def resource_managers():
     if os.environ.get("HOPS_RM"):
         return _addresses(os.environ["HOPS_RM"])
     site = _site("yarn-site.xml")
-    found = [v for k, v in sorted(site.items()) if k.startswith("yarn.resourcemanager.webapp.address")]
-    return _addresses(",".join(found) or "127.0.0.1:8088")
+    found = [v for k, v in sorted(site.items()) if k.startswith("yarn.resourcemanager.webapp.address") and v]
+    if not found and site.get("yarn.resourcemanager.hostname"):
+        found = [site["yarn.resourcemanager.hostname"] + ":8088"]
+    if not found:
+        raise ClusterError("%s does not say yarn.resourcemanager.webapp.address: is there a resource manager in this cluster?"
+                           % os.path.join(_conf(), "yarn-site.xml"))
+    return _addresses(",".join(found))
 
 
 def default_fs():
     """URI of the filesystem, as Hadoop programs write it."""
-    return os.environ.get("HOPS_FS") or _site("core-site.xml").get("fs.defaultFS") or "hdfs://127.0.0.1:8020"
+    uri = os.environ.get("HOPS_FS") or _site("core-site.xml").get("fs.defaultFS")
+    if not uri:
+        raise ClusterError("%s does not say fs.defaultFS" % os.path.join(_conf(), "core-site.xml"))
+    return uri
+
+
+_said = set()
+
+
+def waiting(problem):
+    """Tell a person what is waited for, once. The programs of a container have nobody who reads that."""
+    if not os.environ.get("HOPS_CONTAINER_ID") and not _said:
+        _said.add(problem)
+        print("waiting for the cluster, Ctrl-C ends it: %s" % problem, file=sys.stderr, flush=True)
 
 
 def token():

@@ -76,18 +76,26 @@ def forget(address):
         connection.close()
 
 
+# QUIET is for how many seconds nobody is told that a call waits: an election takes about one.
+QUIET = 2.0
+
+
 class Backoff:
     """Pauses that grow from 20 ms to 1 s until a deadline."""
 
     def __init__(self, seconds):
-        self.deadline = time.monotonic() + seconds
+        self.begun = time.monotonic()
+        self.deadline = self.begun + seconds
         self.pause = 0.02
 
-    def wait(self):
-        """Sleep a little; False when the deadline has passed."""
-        left = self.deadline - time.monotonic()
+    def wait(self, problem=None):
+        """Sleep a little; False when the deadline has passed. A person is told of the problem if that takes long."""
+        now = time.monotonic()
+        left = self.deadline - now
         if left <= 0:
             return False
+        if problem and now - self.begun > QUIET:
+            _cluster.waiting(problem)
         time.sleep(min(left, self.pause * (0.5 + random.random())))
         self.pause = min(1.0, self.pause * 2)
         return True

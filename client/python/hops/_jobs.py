@@ -44,7 +44,7 @@ class Jobs:
                     return answer.status, answer.document() if answer.status < 300 else _parse(answer)
                 except _http.BROKEN as e:
                     problem = "%s: %s" % (address, e)
-            if not backoff.wait():
+            if not backoff.wait(problem):
                 raise JobError("no resource manager answers (%s). Is the cluster running? Start one with: hops dev" % problem)
 
     def submit(self, job, key):

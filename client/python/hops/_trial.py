@@ -218,7 +218,6 @@ def outcome(result, key, trial, order):
         if isinstance(value, str) and value and len(value) < 4096 and "\0" not in value and os.path.isfile(value):
             with open(value, "rb") as f:
                 trial.fs.create(_webhdfs.join(order["dirs"]["trial"], os.path.basename(value)), f.read(), overwrite=True)
-            os.remove(value)
             value = os.path.basename(value)
         outputs[_wire.text(str(name))] = _wire.plain(value)
     if key in result:

@@ -89,8 +89,8 @@ class WebHDFS:
                 if problem:
                     raise _error(*problem)
                 return answer
-            if not backoff.wait():
-                what = "; ".join("%s: %s" % p for p in sorted(unreachable.items()))
+            what = "; ".join("%s: %s" % p for p in sorted(unreachable.items()))
+            if not backoff.wait(what):
                 raise TimeoutError("%s of %s: no namenode served it within %.0f s (%s)" % (op, path, self.timeout, what))
 
     def _data(self, method, path, op, params, body, backoff):
@@ -164,8 +164,8 @@ class WebHDFS:
         while True:
             try:
                 return self._data("GET", path, "OPEN", {"offset": offset, "length": length}, None, backoff).body
-            except _Lost:
-                if not backoff.wait():
+            except _Lost as e:
+                if not backoff.wait(str(e)):
                     raise
             except HdfsError as e:
                 if "out of the range" in str(e):
@@ -181,10 +181,10 @@ class WebHDFS:
             try:
                 self._data("PUT", path, "CREATE", params, data, backoff)
                 return
-            except _Lost:
+            except _Lost as e:
                 # Our own half-made file may be there now.
                 params["overwrite"] = True
-                if not backoff.wait():
+                if not backoff.wait(str(e)):
                     raise
 
     def append(self, path, data):
@@ -197,8 +197,8 @@ class WebHDFS:
             try:
                 self._data("POST", path, "APPEND", {}, rest, backoff)
                 return
-            except _Lost:
-                if not backoff.wait():
+            except _Lost as e:
+                if not backoff.wait(str(e)):
                     raise
                 done = self.status(path)["length"] - start
                 if done < 0 or done > len(data):

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import subprocess
@@ -145,6 +146,56 @@ class Files(unittest.TestCase):
         a.add(b"two")
         a.flush()
         self.assertEqual(self.fake.files["/log"], b"onetwo")
+
+
+class Cluster(unittest.TestCase):
+    """The cluster is found as the command hops finds it."""
+
+    def find(self, cache, **environment):
+        program = "from hops import _cluster as c\ntry:\n    print(c.webhdfs(), c.resource_managers(), c.default_fs())\nexcept c.ClusterError as e:\n    print(e)\n"
+        env = {k: v for k, v in os.environ.items() if not k.startswith("HOPS_") and k != "HADOOP_CONF_DIR"}
+        env.update(PYTHONPATH=harness.ROOT, XDG_CACHE_HOME=cache, **environment)
+        return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+    def site(self, directory, **files):
+        os.makedirs(directory, exist_ok=True)
+        for name, properties in files.items():
+            with open(os.path.join(directory, name + "-site.xml"), "w") as f:
+                f.write("<configuration>%s</configuration>" % "".join(
+                    "<property><name>%s</name><value>%s</value></property>" % p for p in properties.items()))
+
+    def test_the_dev_cluster_that_runs(self):
+        with tempfile.TemporaryDirectory() as cache:
+            self.assertIn("start one with `hops dev`, or set HADOOP_CONF_DIR", self.find(cache))
+            dev = os.path.join(cache, "hops", "dev")
+            self.site(os.path.join(dev, "conf"), core={"fs.defaultFS": "hdfs://127.0.0.1:33001"}, hdfs={"dfs.namenode.http-address": "127.0.0.1:33002"},
+                      yarn={"yarn.resourcemanager.webapp.address": "127.0.0.1:33003"})
+            found = "['http://127.0.0.1:33002'] ['http://127.0.0.1:33003'] hdfs://127.0.0.1:33001"
+            with open(os.path.join(dev, "lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self.assertEqual(self.find(cache), found)
+            self.assertEqual(self.find(cache), "cluster: %s, not running: start it with `hops dev`" % dev)
+
+    def test_the_configuration_of_hadoop(self):
+        with tempfile.TemporaryDirectory() as d:
+            conf = os.path.join(d, "conf")
+            self.assertIn("which holds none of core-site.xml", self.find(d, HADOOP_CONF_DIR=conf))
+            self.site(conf, core={"fs.defaultFS": "hdfs://nn.example:8020"})
+            self.assertIn("does not say yarn.resourcemanager.webapp.address", self.find(d, HADOOP_CONF_DIR=conf))
+            self.site(conf, yarn={"yarn.resourcemanager.hostname": "rm.example"})
+            self.assertEqual(self.find(d, HADOOP_CONF_DIR=conf), "['http://nn.example:9870'] ['http://rm.example:8088'] hdfs://nn.example:8020")
+            self.site(conf, core={"fs.defaultFS": "file:///"})
+            self.assertIn("neither dfs.namenode.http-address nor a host in fs.defaultFS", self.find(d, HADOOP_CONF_DIR=conf))
+
+    def test_a_person_is_told_what_is_waited_for(self):
+        program = ("from hops import _http, _webhdfs\n_http.QUIET = 0\n"
+                   "try:\n    _webhdfs.WebHDFS(['http://127.0.0.1:1'], 'ann', timeout=1).status('/')\nexcept TimeoutError as e:\n    print('gave up')\n")
+        for inside in (False, True):
+            env = {k: v for k, v in os.environ.items() if not k.startswith("HOPS_")}
+            env.update(PYTHONPATH=harness.ROOT, **({"HOPS_CONTAINER_ID": "container_1_0001_01_000002"} if inside else {}))
+            run = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+            self.assertEqual(run.stdout, "gave up\n")
+            self.assertEqual(run.stderr.count("waiting for the cluster, Ctrl-C ends it: http://127.0.0.1:1: "), 0 if inside else 1, run.stderr)
 
 
 class Jobs(unittest.TestCase):

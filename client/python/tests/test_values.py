@@ -1,5 +1,7 @@
 """Values that JSON, a float32 or UTF-8 does not hold: they cost no trial, except as the metric that is searched."""
 import json
+import os
+import tempfile
 import unittest
 
 import harness
@@ -35,6 +37,9 @@ def outputs(lr, reporter):
             return "odd"
     return {"accuracy": 1.0, "loss": inf, "other": nan, "list": [1, nan, (2,)], "map": {1: None}, "odd": Odd(), "long": "x" * 10 ** 6}
 
+def names_a_file_of_its_user(lr):
+    return {"accuracy": 1.0, "labels": FILE}
+
 def raises(lr):
     raise RuntimeError("\udcff")
 
@@ -56,6 +61,17 @@ def other_keys_but_reported(lr, reporter):
         c, hdfs, _ = self.run_executor(function, mode)
         self.assertEqual(len(c.finals), 1)
         return c, hdfs, c.finals[0][1]
+
+    def test_a_file_that_the_function_did_not_make_stays_where_it_is(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "labels.csv")
+            with open(path, "w") as f:
+                f.write("cat")
+            self.FUNCTIONS = "FILE = %r\n" % path + self.FUNCTIONS
+            _, hdfs, final = self.final("names_a_file_of_its_user")
+            self.assertEqual(final["outputs"]["labels"], "labels.csv")
+            self.assertIn(b"cat", hdfs.files.values())
+            self.assertTrue(os.path.exists(path), "the user's file was removed")
 
     def test_the_searched_metric_travels_as_it_is(self):
         c, _, final = self.final("reports_infinity")

@@ -2679,10 +2679,16 @@ func (x *SetACL) GetEntries() []*ACLEntry {
 
 // SetQuota limits a directory. -1: no limit, 2^63-1: unchanged.
 type SetQuota struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
-	Names         int64                  `protobuf:"varint,2,opt,name=names,proto3" json:"names,omitempty"`
-	Space         int64                  `protobuf:"varint,3,opt,name=space,proto3" json:"space,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Target *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Names  int64                  `protobuf:"varint,2,opt,name=names,proto3" json:"names,omitempty"`
+	Space  int64                  `protobuf:"varint,3,opt,name=space,proto3" json:"space,omitempty"`
+	// The survey that counted the directory's tree, and what it uses; 0: none.
+	Survey    uint64 `protobuf:"varint,4,opt,name=survey,proto3" json:"survey,omitempty"`
+	UsedNames int64  `protobuf:"varint,5,opt,name=used_names,json=usedNames,proto3" json:"used_names,omitempty"`
+	UsedSpace int64  `protobuf:"varint,6,opt,name=used_space,json=usedSpace,proto3" json:"used_space,omitempty"`
+	// A tree that changes all the time is counted by the command, however large it is.
+	Count         bool `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2736,6 +2742,34 @@ func (x *SetQuota) GetSpace() int64 {
 		return x.Space
 	}
 	return 0
+}
+
+func (x *SetQuota) GetSurvey() uint64 {
+	if x != nil {
+		return x.Survey
+	}
+	return 0
+}
+
+func (x *SetQuota) GetUsedNames() int64 {
+	if x != nil {
+		return x.UsedNames
+	}
+	return 0
+}
+
+func (x *SetQuota) GetUsedSpace() int64 {
+	if x != nil {
+		return x.UsedSpace
+	}
+	return 0
+}
+
+func (x *SetQuota) GetCount() bool {
+	if x != nil {
+		return x.Count
+	}
+	return false
 }
 
 // Truncate makes a closed file shorter. Inside a block the last block goes into recovery with the generation given.
@@ -3414,11 +3448,17 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x0eREMOVE_ENTRIES\x10\x02\x12\x12\n" +
 	"\x0eREMOVE_DEFAULT\x10\x03\x12\n" +
 	"\n" +
-	"\x06REMOVE\x10\x04\"l\n" +
+	"\x06REMOVE\x10\x04\"\xd8\x01\n" +
 	"\bSetQuota\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x14\n" +
 	"\x05names\x18\x02 \x01(\x03R\x05names\x12\x14\n" +
-	"\x05space\x18\x03 \x01(\x03R\x05space\"\x9a\x01\n" +
+	"\x05space\x18\x03 \x01(\x03R\x05space\x12\x16\n" +
+	"\x06survey\x18\x04 \x01(\x04R\x06survey\x12\x1d\n" +
+	"\n" +
+	"used_names\x18\x05 \x01(\x03R\tusedNames\x12\x1d\n" +
+	"\n" +
+	"used_space\x18\x06 \x01(\x03R\tusedSpace\x12\x14\n" +
+	"\x05count\x18\a \x01(\bR\x05count\"\x9a\x01\n" +
 	"\bTruncate\x124\n" +
 	"\x06target\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.TargetR\x06target\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\x03R\x06length\x12\x1f\n" +

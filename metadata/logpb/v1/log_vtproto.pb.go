@@ -2644,6 +2644,31 @@ func (m *SetQuota) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Count {
+		i--
+		if m.Count {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x38
+	}
+	if m.UsedSpace != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.UsedSpace))
+		i--
+		dAtA[i] = 0x30
+	}
+	if m.UsedNames != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.UsedNames))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.Survey != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Survey))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.Space != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Space))
 		i--
@@ -4213,6 +4238,18 @@ func (m *SetQuota) SizeVT() (n int) {
 	}
 	if m.Space != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Space))
+	}
+	if m.Survey != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Survey))
+	}
+	if m.UsedNames != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.UsedNames))
+	}
+	if m.UsedSpace != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.UsedSpace))
+	}
+	if m.Count {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n
@@ -10096,6 +10133,83 @@ func (m *SetQuota) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 4:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Survey", wireType)
+			}
+			m.Survey = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Survey |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field UsedNames", wireType)
+			}
+			m.UsedNames = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.UsedNames |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field UsedSpace", wireType)
+			}
+			m.UsedSpace = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.UsedSpace |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Count", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Count = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -391,6 +391,43 @@ func TestRotBelowTheWatermarkIsNeverServed(t *testing.T) {
 	}
 }
 
+// raft-wal leaves its meta store open when it refuses a log, and that store's lock is waited for without end.
+func TestRefusedLogIsRefusedAgain(t *testing.T) {
+	cfg := testConfig(t.TempDir())
+	j := open(t, cfg)
+	fill(t, j, 1, 5)
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(cfg.Dir, "*.wal"))
+	if err != nil || len(segments) != 1 {
+		t.Fatal(segments, err)
+	}
+	raw, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[0] ^= 1 // of its head
+	if err := os.WriteFile(segments[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		refused := make(chan error, 1)
+		go func() {
+			_, err := Open(cfg)
+			refused <- err
+		}()
+		select {
+		case err := <-refused:
+			if !errors.Is(err, metadata.ErrCorrupt) {
+				t.Fatalf("got %v", err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("opening it hangs")
+		}
+	}
+}
+
 func TestRotMetAtRunTimeIsFatal(t *testing.T) {
 	cfg := testConfig(t.TempDir())
 	cfg.CacheBytes = 1
@@ -446,15 +483,14 @@ func (f *faultyFile) Sync() error {
 func TestHangingDiskIsFatalWithinTheDeadline(t *testing.T) {
 	v := &faulty{VFS: walfs.New(), hang: make(chan struct{})}
 	cfg := testConfig(t.TempDir())
-	cfg.Deadline = 50 * time.Millisecond
+	cfg.Deadline = 50 * time.Millisecond // no write may come before the one that hangs: the real disk may take longer
 	cfg.Open = func(dir string, n int) (Backend, error) { return openWAL(dir, n, v) }
 	fatal := make(chan error, 2)
 	cfg.Fatal = func(err error) { fatal <- err }
 	j := open(t, cfg)
-	fill(t, j, 1, 5)
 	v.armed.Store(true)
 	stored := make(chan error, 1)
-	go func() { stored <- j.StoreLog(entry(6)) }()
+	go func() { stored <- j.StoreLog(entry(1)) }()
 	select {
 	case err := <-fatal:
 		if !strings.Contains(err.Error(), "hangs for 50ms") {

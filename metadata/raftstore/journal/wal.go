@@ -26,12 +26,19 @@ func WAL(dir string, segmentBytes int) (Backend, error) {
 }
 
 // openWAL is WAL on a given file layer.
-func openWAL(dir string, segmentBytes int, vfs types.VFS) (Backend, error) {
+func openWAL(dir string, segmentBytes int, vfs types.VFS) (_ Backend, err error) {
 	filer := &sealingFiler{SegmentFiler: segment.NewFiler(dir, vfs)}
+	meta := &sealingMeta{filer: filer}
+	opened := false
+	defer func() {
+		if !opened { // raft-wal leaves it open, and whoever opens it next waits for its lock without end
+			err = errors.Join(err, meta.Close())
+		}
+	}()
 	w, err := wal.Open(dir,
 		wal.WithSegmentSize(segmentBytes),
 		wal.WithSegmentFiler(filer),
-		wal.WithMetaStore(&sealingMeta{filer: filer}),
+		wal.WithMetaStore(meta),
 		wal.WithLogger(hclog.NewNullLogger()))
 	if err != nil {
 		return nil, openError(err)
@@ -41,6 +48,7 @@ func openWAL(dir string, segmentBytes int, vfs types.VFS) (Backend, error) {
 	if err := b.sync(); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
+	opened = true
 	return b, nil
 }
 

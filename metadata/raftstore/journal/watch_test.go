@@ -24,16 +24,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stopping is a log whose appends stop the process, and take a while after it goes on.
+// stopping is a log whose appends stop the process, and take a while after it goes on. They do not touch the disk, which may
+// be slow.
 type stopping struct{ Backend }
 
-func (s stopping) StoreLogs(entries []*raft.Log) error {
+func (stopping) StoreLogs([]*raft.Log) error {
 	fmt.Println("stopping")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 		return err
 	}
 	time.Sleep(50 * time.Millisecond)
-	return s.Backend.StoreLogs(entries)
+	return nil
 }
 
 func stopInAppend(dir string) {

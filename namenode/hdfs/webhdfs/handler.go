@@ -163,7 +163,7 @@ func (q *request) answer() (response, error) {
 	if !ok {
 		return response{}, invalid("op", "%s is not a valid %s operation.", q.params["op"], method)
 	}
-	if v := q.params["user.name"]; v != "" && !userName.MatchString(v) {
+	if v := q.params["user.name"]; v != "" && !userName.MatchString(v) && !userID.MatchString(v) {
 		return response{}, invalid("user.name", "Invalid value: %q does not belong to the domain %s", v, userName)
 	}
 	if q.caller, err = h.door.HTTPCaller(r); err != nil {
@@ -183,8 +183,12 @@ func (q *request) answer() (response, error) {
 	return op.serve(q)
 }
 
-// userName is dfs.webhdfs.user.provider.user.pattern's default.
-var userName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*[$]?$`)
+// userName is dfs.webhdfs.user.provider.user.pattern's default. userID is what the door calls users without a name, as containers
+// have them; HDFS needs another pattern for them.
+var (
+	userName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]*[$]?$`)
+	userID   = regexp.MustCompile(`^[0-9]+$`)
+)
 
 // operation is what HDFS calls an operation of the superuser's in its refusals.
 func (q *request) operation() string {

@@ -638,6 +638,7 @@ func (x *NodeOrders) GetCleanup() []string {
 	return nil
 }
 
+// Signal is sent once, and no status says that it was.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`

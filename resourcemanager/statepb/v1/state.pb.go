@@ -297,7 +297,9 @@ type Begin struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Leader string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
 	// How long nodes may keep fenced containers alive under this leader.
-	LeaseMs       int64 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	LeaseMs int64 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
+	// rm.Queues.Hash of its queues, which rule while it leads.
+	QueuesHash    string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +346,13 @@ func (x *Begin) GetLeaseMs() int64 {
 		return x.LeaseMs
 	}
 	return 0
+}
+
+func (x *Begin) GetQueuesHash() string {
+	if x != nil {
+		return x.QueuesHash
+	}
+	return ""
 }
 
 // SettleLease says that the leases of earlier leaders are over, because this one has waited for the longest.
@@ -3139,8 +3148,12 @@ type Header struct {
 	Ended           uint64                 `protobuf:"varint,8,opt,name=ended,proto3" json:"ended,omitempty"`
 	Ledger          uint64                 `protobuf:"varint,9,opt,name=ledger,proto3" json:"ledger,omitempty"`
 	LeaseMs         int64                  `protobuf:"varint,10,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	Leader          string                 `protobuf:"bytes,11,opt,name=leader,proto3" json:"leader,omitempty"`
+	QueuesHash      string                 `protobuf:"bytes,12,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	// How many series of ids of applications are used up.
+	Series        int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Header) Reset() {
@@ -3239,6 +3252,27 @@ func (x *Header) GetLedger() uint64 {
 func (x *Header) GetLeaseMs() int64 {
 	if x != nil {
 		return x.LeaseMs
+	}
+	return 0
+}
+
+func (x *Header) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *Header) GetQueuesHash() string {
+	if x != nil {
+		return x.QueuesHash
+	}
+	return ""
+}
+
+func (x *Header) GetSeries() int64 {
+	if x != nil {
+		return x.Series
 	}
 	return 0
 }
@@ -3420,10 +3454,12 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04kill\x18\f \x01(\v2#.hops.resourcemanager.state.v1.KillH\x00R\x04kill\x129\n" +
 	"\x04stop\x18\r \x01(\v2#.hops.resourcemanager.state.v1.StopH\x00R\x04stop\x12O\n" +
 	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLeaseB\x04\n" +
-	"\x02op\":\n" +
+	"\x02op\"[\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
-	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\">\n" +
+	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12\x1f\n" +
+	"\vqueues_hash\x18\x03 \x01(\tR\n" +
+	"queuesHash\">\n" +
 	"\vSettleLease\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
@@ -3680,7 +3716,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05event\x18\a \x01(\v2$.hops.resourcemanager.state.v1.EventH\x00R\x05event\x12C\n" +
 	"\x06ledger\x18\b \x01(\v2).hops.resourcemanager.state.v1.LedgerLineH\x00R\x06ledger\x126\n" +
 	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03endB\x06\n" +
-	"\x04item\"\x9e\x02\n" +
+	"\x04item\"\xef\x02\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -3693,7 +3729,11 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05ended\x18\b \x01(\x04R\x05ended\x12\x16\n" +
 	"\x06ledger\x18\t \x01(\x04R\x06ledger\x12\x19\n" +
 	"\blease_ms\x18\n" +
-	" \x01(\x03R\aleaseMs\"\x91\x01\n" +
+	" \x01(\x03R\aleaseMs\x12\x16\n" +
+	"\x06leader\x18\v \x01(\tR\x06leader\x12\x1f\n" +
+	"\vqueues_hash\x18\f \x01(\tR\n" +
+	"queuesHash\x12\x16\n" +
+	"\x06series\x18\r \x01(\x03R\x06series\"\x91\x01\n" +
 	"\tAskRecord\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x124\n" +
 	"\x03ask\x18\x02 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x03ask\"\xb5\x01\n" +

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"slices"
+	"sync"
+)
+
+// longReads is how many long reads run at a time, and longReadsOfOne how many of one user's.
+const (
+	longReads      = 8
+	longReadsOfOne = 6
+)
+
+// turns is who may read for long. Users take turns, and none has all places: one who asks for the summary of a large tree a thousand
+// times does not keep others waiting for their listings.
+type turns struct {
+	mu      sync.Mutex
+	running int
+	users   map[string]*turn // who runs or waits
+	order   []string         // who waits, the next one first
+}
+
+type turn struct {
+	running int
+	waiting []chan struct{}
+}
+
+// take waits for a place. False: the server has stopped, and there is none to be given back.
+func (t *turns) take(user string, stopped <-chan struct{}) bool {
+	place := make(chan struct{})
+	t.mu.Lock()
+	u := t.users[user]
+	if u == nil {
+		if t.users == nil {
+			t.users = map[string]*turn{}
+		}
+		u = &turn{}
+		t.users[user] = u
+	}
+	if len(u.waiting) == 0 {
+		t.order = append(t.order, user)
+	}
+	u.waiting = append(u.waiting, place)
+	t.next()
+	t.mu.Unlock()
+	select {
+	case <-place:
+		return true
+	case <-stopped:
+		return false
+	}
+}
+
+// give gives a user's place back.
+func (t *turns) give(user string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u := t.users[user]
+	t.running--
+	if u.running--; u.running == 0 && len(u.waiting) == 0 {
+		delete(t.users, user)
+	}
+	t.next()
+}
+
+// next gives free places to those whose turn it is.
+func (t *turns) next() {
+	for t.running < longReads {
+		i := slices.IndexFunc(t.order, func(user string) bool { return t.users[user].running < longReadsOfOne })
+		if i < 0 {
+			return
+		}
+		user := t.order[i]
+		t.order = slices.Delete(t.order, i, i+1)
+		u := t.users[user]
+		close(u.waiting[0])
+		if u.waiting = u.waiting[1:]; len(u.waiting) > 0 {
+			t.order = append(t.order, user)
+		}
+		u.running++
+		t.running++
+	}
+}

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+)
+
+// A user who asks for more long reads than there are places does not keep another one waiting, and gets all of them in the end.
+func TestLongReadsOfOneUserDoNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{stopped: make(chan struct{})}
+		const many = 100
+		running := make(chan string, many+1)
+		goOn := make(chan struct{})
+		long := func(user string) {
+			s.aside(user, nil, 0, func(error) { running <- user; <-goOn })
+		}
+		for range many {
+			long("bob")
+		}
+		synctest.Wait()
+		long("alice")
+		synctest.Wait()
+		got := map[string]int{}
+		for range len(running) {
+			got[<-running]++
+		}
+		if got["alice"] != 1 || got["bob"] != longReadsOfOne {
+			close(goOn)
+			t.Fatalf("%v run, want one of alice's and %d of bob's", got, longReadsOfOne)
+		}
+		// Where all wait, each has its turn.
+		long("alice")
+		long("carol")
+		long("alice")
+		synctest.Wait()
+		for range 12 {
+			goOn <- struct{}{}
+			synctest.Wait()
+		}
+		for range len(running) {
+			got[<-running]++
+		}
+		if got["alice"] != 3 || got["carol"] != 1 {
+			t.Errorf("%v have run, want all of alice's and carol's", got)
+		}
+		close(goOn)
+		synctest.Wait()
+		for range len(running) {
+			got[<-running]++
+		}
+		if fmt.Sprint(got) != fmt.Sprintf("map[alice:3 bob:%d carol:1]", many) {
+			t.Errorf("%v have run in the end", got)
+		}
+		if s.long.running != 0 || len(s.long.users) != 0 || len(s.long.order) != 0 {
+			t.Errorf("left behind: %d running, %d users, %d wait", s.long.running, len(s.long.users), len(s.long.order))
+		}
+		for range longReads + 1 {
+			long("dave")
+		}
+		synctest.Wait()
+		close(s.stopped) // whoever waits goes on without a place
+		synctest.Wait()
+		if n := len(running); n != longReads+1 {
+			t.Errorf("%d of %d have run when the server stopped", n, longReads+1)
+		}
+	})
+}
