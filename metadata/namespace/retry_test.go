@@ -19,6 +19,9 @@ func numbered(cmd *logpb.Command, client string, call int32) *logpb.Command {
 // Ten minutes of the greatest rate that is promised, 40,000 changes a second of which half have an answer, fit, and the
 // first answer is there after all the others.
 func TestAnswersOfTenMinutesFit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two million answers, one after the other")
+	}
 	if most := RetryBytes / answerBytes; most < 20_000*600 {
 		t.Errorf("%d answers fit", most)
 	}

@@ -170,8 +170,7 @@ func TestAnOutageOfTheResourceManagersEndsOnlyWhatIsFenced(t *testing.T) {
 	fenced := c.submit("ann", `{"name":"fenced","argv":["train"],"fencing":"strict","retry":{"max":0},"resources":{"gpus":1}}`)
 	eventually(t, "both commands", func() bool { return len(n.running(false)) == 2 })
 	c.kill(0)
-	n.endLease()
-	eventually(t, "the end of the fenced one", func() bool { return len(n.running(false)) == 1 })
+	n.endLease("the end of the fenced one", func() bool { return len(n.running(false)) == 1 })
 	left := n.running(false)[0]
 	if left.ApplicationId != free.String() || left.Fencing != pb.Fencing_FENCING_NONE {
 		t.Errorf("%v is left", left)

@@ -564,9 +564,14 @@ func (n *fakeNode) set(f func()) {
 	f()
 }
 
-// endLease is as if the time of the lease had passed. The next acknowledgement begins another one.
-func (n *fakeNode) endLease() {
-	n.set(func() { n.extended = time.Now() })
+// endLease makes a node that nobody answers any more live as if the time of its lease had passed, until something has come of it.
+// An acknowledgement that was on its way still begins another lease, which is ended too.
+func (n *fakeNode) endLease(what string, come func() bool) {
+	n.t.Helper()
+	eventually(n.t, what, func() bool {
+		n.set(func() { n.extended = time.Now() })
+		return come()
+	})
 }
 
 // leaseEnd is until when what runs there may.

@@ -218,8 +218,7 @@ func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 	if end := c.heard(n).Add(patience); end.Before(n.leaseEnd()) {
 		t.Errorf("would be lost at %v, and its containers may run until %v", end, n.leaseEnd())
 	}
-	n.endLease()
-	eventually(t, "the container to end", func() bool { return len(n.running(false)) == 0 })
+	n.endLease("the container to end", func() bool { return len(n.running(false)) == 0 })
 	eventually(t, "the node to be lost after its lease and the margin", func() bool {
 		silence(patience + 1)
 		return c.leader().View().Node(rm.NodeID(n.id)).State == rm.NodeLost
