@@ -85,7 +85,9 @@ func TestASignalReachesTheCommandAndItsChildren(t *testing.T) {
 	}
 	eventually(t, "both processes", func() bool { return strings.Count(file("ready"), "\n") == 2 })
 	m.order(&rmpb.NodeOrders{Signal: []*rmpb.Signal{{ContainerId: s.ContainerId, Signal: 10}, {ContainerId: "container_1_0001_01_000099", Signal: 9}}})
-	eventually(t, "the signal", func() bool { return strings.Contains(file("heard"), "main\n") && strings.Contains(file("heard"), "child\n") })
+	eventually(t, "the signal", func() bool {
+		return strings.Contains(file("heard"), "main\n") && strings.Contains(file("heard"), "child\n")
+	})
 	m.order(&rmpb.NodeOrders{Signal: []*rmpb.Signal{{ContainerId: s.ContainerId, Signal: 9}}})
 	if got := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); got.ExitStatus != 137 {
 		t.Errorf("killed: %v", got)
