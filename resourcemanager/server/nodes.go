@@ -155,7 +155,7 @@ func (x *session) close() {
 	x.r.mu.Lock()
 	defer x.r.mu.Unlock()
 	if n := x.r.nodes[x.node]; n != nil && n.session == x {
-		n.session, n.open = nil, false
+		n.session, n.open, n.signals = nil, false, nil
 		kick(x.r.wake)
 	}
 }

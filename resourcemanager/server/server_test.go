@@ -720,10 +720,26 @@ func TestASignalReachesTheContainer(t *testing.T) {
 	if want := []string{id + " 3", id + " 15"}; !slices.Equal(got, want) {
 		t.Errorf("the node was told %q, want %q", got, want)
 	}
-	n.kill()
 	container, err := rm.ParseContainerID(id)
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What a node has not been told when it falls silent is not told when it is back: that may be hours later.
+	r := c.leader().reign.Load()
+	left := func(signals ...*pb.Signal) (n int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, node := range r.nodes {
+			node.signals = append(node.signals, signals...)
+			n += len(node.signals)
+		}
+		return n
+	}
+	n.set(func() { n.mute = true })
+	left(&pb.Signal{ContainerId: id, Signal: 15})
+	n.kill()
 	eventually(t, "the node to be silent", func() bool { return errors.Is(c.leader().Signal(container, syscall.SIGTERM), metadata.ErrRetriable) })
+	if n := left(); n != 0 {
+		t.Errorf("%d signals wait for a node that is not there", n)
+	}
 }
