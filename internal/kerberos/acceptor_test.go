@@ -82,35 +82,61 @@ func TestRefusedTickets(t *testing.T) {
 		spoil   func([]byte) []byte
 		want    string
 	}{
-		{name: "a ticket for another service", prepare: func(w *world) { w.service = principal(w.t, "HTTP/a.example.com@"+realm); w.add(w.service, "x", 2) },
-			want: "the ticket is for HTTP/a.example.com@EXAMPLE.COM, and this server is nn/a.example.com@EXAMPLE.COM"},
-		{name: "a ticket of another realm's KDC", prepare: func(w *world) { w.service.Realm = "OTHER.ORG"; w.add(w.service, "x", 2) },
-			want: "the ticket is for nn/a.example.com@OTHER.ORG, and this server is nn/a.example.com@EXAMPLE.COM"},
-		{name: "a user of another realm", prepare: func(w *world) { w.client.Realm = "OTHER.ORG" },
-			want: "No rules applied to alice@OTHER.ORG: see hadoop.security.auth_to_local"},
-		{name: "an expired ticket", prepare: func(w *world) { w.start, w.lifetime = w.now.Add(-3*time.Hour), time.Hour },
-			want: "the ticket of alice@EXAMPLE.COM expired at"},
-		{name: "a ticket that is not good yet", prepare: func(w *world) { w.start = w.now.Add(3 * time.Hour) },
-			want: "is not good before"},
-		{name: "a ticket marked invalid", prepare: func(w *world) { w.flags = []int{flags.Invalid} },
-			want: "is not good before"},
-		{name: "the server's clock an hour ahead", prepare: func(w *world) { w.lifetime = 10 * time.Hour }, after: func(w *world) { hourOff(w, time.Hour) },
-			want: "1h0m0s behind this server's, and 5m0s are allowed: set the clocks (NTP)"},
-		{name: "the server's clock an hour behind", prepare: func(w *world) { w.start = w.now.Add(-2 * time.Hour); w.lifetime = 10 * time.Hour }, after: func(w *world) { hourOff(w, -time.Hour) },
-			want: "ahead of this server's, and 5m0s are allowed: set the clocks (NTP)"},
-		{name: "a way through realms that no KDC has checked", prepare: func(w *world) { w.transited = []byte("OTHER.ORG") },
-			want: "no KDC has checked the way (transited policy)"},
-		{name: "a key that the keytab does not have", prepare: func(w *world) { w.version = 3; w.keys = keytab.New(); w.add(w.service, "newer", 3) },
-			want: "the ticket needs key version 3 of " + enctypes[1].name + " of nn/a.example.com@EXAMPLE.COM, and the keytab"},
-		{name: "another key of the same version", prepare: func(w *world) { w.keys = keytab.New(); w.add(w.service, "other", 2) },
-			want: "the KDC has another key than the keytab"},
+		{
+			name: "a ticket for another service", prepare: func(w *world) { w.service = principal(w.t, "HTTP/a.example.com@"+realm); w.add(w.service, "x", 2) },
+			want: "the ticket is for HTTP/a.example.com@EXAMPLE.COM, and this server is nn/a.example.com@EXAMPLE.COM",
+		},
+		{
+			name: "a ticket of another realm's KDC", prepare: func(w *world) { w.service.Realm = "OTHER.ORG"; w.add(w.service, "x", 2) },
+			want: "the ticket is for nn/a.example.com@OTHER.ORG, and this server is nn/a.example.com@EXAMPLE.COM",
+		},
+		{
+			name: "a user of another realm", prepare: func(w *world) { w.client.Realm = "OTHER.ORG" },
+			want: "No rules applied to alice@OTHER.ORG: see hadoop.security.auth_to_local",
+		},
+		{
+			name: "an expired ticket", prepare: func(w *world) { w.start, w.lifetime = w.now.Add(-3*time.Hour), time.Hour },
+			want: "the ticket of alice@EXAMPLE.COM expired at",
+		},
+		{
+			name: "a ticket that is not good yet", prepare: func(w *world) { w.start = w.now.Add(3 * time.Hour) },
+			want: "is not good before",
+		},
+		{
+			name: "a ticket marked invalid", prepare: func(w *world) { w.flags = []int{flags.Invalid} },
+			want: "is not good before",
+		},
+		{
+			name: "the server's clock an hour ahead", prepare: func(w *world) { w.lifetime = 10 * time.Hour }, after: func(w *world) { hourOff(w, time.Hour) },
+			want: "1h0m0s behind this server's, and 5m0s are allowed: set the clocks (NTP)",
+		},
+		{
+			name: "the server's clock an hour behind", prepare: func(w *world) { w.start = w.now.Add(-2 * time.Hour); w.lifetime = 10 * time.Hour }, after: func(w *world) { hourOff(w, -time.Hour) },
+			want: "ahead of this server's, and 5m0s are allowed: set the clocks (NTP)",
+		},
+		{
+			name: "a way through realms that no KDC has checked", prepare: func(w *world) { w.transited = []byte("OTHER.ORG") },
+			want: "no KDC has checked the way (transited policy)",
+		},
+		{
+			name: "a key that the keytab does not have", prepare: func(w *world) { w.version = 3; w.keys = keytab.New(); w.add(w.service, "newer", 3) },
+			want: "the ticket needs key version 3 of " + enctypes[1].name + " of nn/a.example.com@EXAMPLE.COM, and the keytab",
+		},
+		{
+			name: "another key of the same version", prepare: func(w *world) { w.keys = keytab.New(); w.add(w.service, "other", 2) },
+			want: "the KDC has another key than the keytab",
+		},
 		{name: "garbage", spoil: func([]byte) []byte { return []byte("garbage") }, want: "it is no Kerberos token, or only a part of one"},
 		{name: "a part of a token", spoil: func(b []byte) []byte { return b[:len(b)/2] }, want: "it is no Kerberos token, or only a part of one"},
 		{name: "a token that is too long", spoil: func([]byte) []byte { return make([]byte, MaxToken+1) }, want: "is too long, 65536 are allowed"},
-		{name: "an answer in place of a request", spoil: func(b []byte) []byte { return frame(oidKerberos, []byte{2, 0, 1}) },
-			want: "a Kerberos token of kind 0200 came where 0100 was expected"},
-		{name: "a changed proof", spoil: func(b []byte) []byte { b[len(b)-3] ^= 1; return b },
-			want: "the proof with the ticket of alice@EXAMPLE.COM: it was not encrypted with this key, or was changed on the way"},
+		{
+			name: "an answer in place of a request", spoil: func(b []byte) []byte { return frame(oidKerberos, []byte{2, 0, 1}) },
+			want: "a Kerberos token of kind 0200 came where 0100 was expected",
+		},
+		{
+			name: "a changed proof", spoil: func(b []byte) []byte { b[len(b)-3] ^= 1; return b },
+			want: "the proof with the ticket of alice@EXAMPLE.COM: it was not encrypted with this key, or was changed on the way",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, 18)

@@ -81,7 +81,7 @@ func LoginFromCache() (*Login, error) {
 // maxCache is the size of the largest ticket cache that is read, in bytes.
 const maxCache = 4 << 20
 
-func readCache(path string) (cache *credentials.CCache, err error) {
+func readCache(path string) (*credentials.CCache, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -89,17 +89,54 @@ func readCache(path string) (cache *credentials.CCache, err error) {
 	if info.Size() > maxCache {
 		return nil, fmt.Errorf("%d bytes are too many", info.Size())
 	}
-	defer func() { // the library reads past the end of a file that is cut off
-		if recover() != nil {
-			err = errors.New("it is no ticket cache, or ends in the middle: kinit again")
-		}
-	}()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	cache = new(credentials.CCache)
+	if !wholeCache(b) {
+		return nil, errors.New("it is no ticket cache of version 3 or 4, or ends in the middle: kinit again")
+	}
+	cache := new(credentials.CCache)
 	return cache, cache.Unmarshal(b)
+}
+
+// wholeCache walks through a ticket cache: the library believes the lengths in it.
+func wholeCache(b []byte) bool {
+	if len(b) < 4 || b[0] != 5 || b[1] != 3 && b[1] != 4 {
+		return false
+	}
+	r := reader{rest: b[2:]}
+	if b[1] == 4 {
+		r.text() // fields that are not used
+	}
+	data := func() { r.take(int(r.number(4))) }
+	principal := func() {
+		r.number(4)
+		for range min(r.number(4), maxComponents) + 1 { // and the realm
+			data()
+		}
+	}
+	pairs := func() {
+		for n := r.number(4); n > 0 && !r.short; n-- {
+			r.number(2)
+			data()
+		}
+	}
+	for principal(); len(r.rest) > 0; {
+		principal()
+		principal()
+		r.number(2)
+		if b[1] == 3 {
+			r.number(2)
+		}
+		data()
+		r.take(4*4 + 1 + 4) // times, whether it is a session key, flags
+		pairs()             // addresses
+		pairs()             // restrictions
+		data()
+		data()
+	}
+	return !r.short
 }
 
 // current refuses a cache without a ticket that is good now.
@@ -156,6 +193,7 @@ func explain(err error, realm string) error {
 		{"KDC_ERR_S_PRINCIPAL_UNKNOWN", "the KDC does not know the server's principal: make one (kadmin addprinc), or check the server's name"},
 		{"KDC_ERR_C_PRINCIPAL_UNKNOWN", "the KDC does not know the client's principal"},
 		{"KDC_ERR_PREAUTH_FAILED", "the key in the keytab is not the KDC's: make the keytab anew"},
+		{"password/keytab incorrect", "the key in the keytab is not the KDC's: make the keytab anew"},
 		{"KRB_AP_ERR_SKEW", "the clocks of this machine and of the KDC are too far apart: set the clocks (NTP)"},
 		{"KRB_AP_ERR_TKT_EXPIRED", "the ticket has expired: kinit again"},
 		{"TGT is expired", "the ticket has expired: kinit again"},

@@ -76,7 +76,7 @@ func ParseRules(text, realm string) (*Rules, error) {
 }
 
 func newRule(m []string) (rule, error) {
-	r := rule{text: strings.TrimSpace(m[0]), all: m[2] != "", repeat: m[11] != "", lower: m[12] != ""}
+	r := rule{text: strings.TrimSpace(m[0]), all: m[2] != "", repeat: m[11] != "", lower: m[12] != "" && m[2] == ""}
 	if r.all {
 		return r, nil
 	}
