@@ -41,7 +41,7 @@ func TestExchange(t *testing.T) {
 				if err := exchange(m, i, token); err != nil {
 					t.Fatal(err)
 				}
-				if got, want := m.Identity(), (sasl.Identity{Name: "alice", Method: sasl.Kerberos}); got != want {
+				if got, want := m.Identity(), (sasl.Identity{Name: "alice", Principal: "alice@" + realm, Method: sasl.Kerberos}); got != want {
 					t.Errorf("it is %+v, want %+v", got, want)
 				}
 				if q == sasl.Authentication {

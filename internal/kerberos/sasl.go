@@ -109,7 +109,7 @@ func (x *acceptorExchange) choose(token []byte) error {
 	if err != nil {
 		return err
 	}
-	x.who = sasl.Identity{Name: short, Method: sasl.Kerberos}
+	x.who = sasl.Identity{Name: short, Principal: peer.String(), Method: sasl.Kerberos}
 	x.layer = layerOf(x.context, quality)
 	return nil
 }
