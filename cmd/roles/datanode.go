@@ -22,6 +22,11 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		volumes = append(volumes, server.Volume{Path: v.Path, Type: v.Type})
 		b.volumes = append(b.volumes, v.Path)
 	}
+	properties := b.File.HadoopProperties()
+	offers, err := tickets(properties, properties.Kerberos.DatanodePrincipal, properties.Kerberos.DatanodeKeytab)
+	if err != nil {
+		return nil, err
+	}
 	l, err := b.listeners(own.Transfer, own.HTTP, own.IPC, own.GRPC)
 	if err != nil {
 		return nil, err
@@ -29,7 +34,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	s, err := server.New(server.Config{
 		Volumes: volumes, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
-		Credentials: b.Credentials, Door: b.Door, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
+		Credentials: b.Credentials, Door: b.Door, Offers: offers, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
 		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, Logger: b.Logger,
 	})
 	if err != nil {

@@ -23,6 +23,11 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		members = append(members, raftstore.Member{ID: n.ID, Address: n.Raft})
 		peers = append(peers, server.Peer{ID: n.ID, IPC: n.IPC, HTTP: n.HTTP})
 	}
+	properties := f.HadoopProperties()
+	offers, err := tickets(properties, properties.Kerberos.NamenodePrincipal, properties.Kerberos.NamenodeKeytab)
+	if err != nil {
+		return nil, err
+	}
 	host, parts, err := b.host(authority.Namenode, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
 	if err != nil {
 		return nil, err
@@ -38,8 +43,8 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	}
 	s, err := server.New(server.Config{
 		ID: own.ID, Dir: filepath.Join(own.Data, "namespace"), IPC: l[0], HTTP: l[1], GRPC: l[2],
-		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door,
-		Properties: f.HadoopProperties(), Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience,
+		Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Credentials: b.Credentials, Door: b.Door, Offers: offers,
+		Properties: properties, Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience,
 		Peers: peers, Logger: b.Logger,
 	})
 	if err != nil {

@@ -73,9 +73,13 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		return nil, err
 	}
 	properties := file.HadoopProperties()
+	negotiator, err := negotiator(properties.Kerberos)
+	if err != nil {
+		return nil, err
+	}
 	return &Builder{
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
-		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Logger: logger}),
+		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Negotiator: negotiator, Logger: logger}),
 	}, nil
 }
 
@@ -327,7 +331,14 @@ func makeDirectories(ctx context.Context, fs *dfs.Client, wanted []string) error
 // WriteConf writes the files by which Hadoop's clients, and hops itself, find the cluster.
 func WriteConf(dir string, f *config.File) error {
 	core := [][2]string{{"fs.defaultFS", FSURI(f)}}
-	hdfs := f.HadoopProperties().Pairs()
+	var hdfs [][2]string
+	for _, p := range f.HadoopProperties().Pairs() {
+		if strings.HasPrefix(p[0], "hadoop.") { // read before hdfs-site.xml is
+			core = append(core, p)
+		} else {
+			hdfs = append(hdfs, p)
+		}
+	}
 	if len(f.Namenodes) > 1 {
 		name := f.Cluster.Name
 		hdfs = append(hdfs,

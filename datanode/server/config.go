@@ -11,6 +11,7 @@ import (
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/vfs"
+	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -39,6 +40,8 @@ type Config struct {
 	// Credentials are the server's; Door says who calls over IPC and HTTP.
 	Credentials security.Credentials
 	Door        *security.Door
+	// Offers are the methods of SASL on Hadoop IPC.
+	Offers []hrpc.Offer
 	// Heartbeat is the time between beats; 0 is what each namenode asks for.
 	Heartbeat time.Duration
 	// FullReport is the time between full block reports; 0 is 6 h.

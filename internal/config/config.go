@@ -370,6 +370,9 @@ func (f *File) Validate() error {
 			wrong("properties: %w", err)
 		}
 	}
+	if err := f.properties.Kerberos.check(); err != nil {
+		wrong("properties: %w", err)
+	}
 	return errors.Join(errs...)
 }
 

@@ -43,6 +43,8 @@ type Properties struct {
 	Protected []string
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
+	// Kerberos says who takes tickets.
+	Kerberos Kerberos
 }
 
 // DefaultProperties are HDFS's own defaults, and the system directories are protected.
@@ -150,7 +152,8 @@ func (p *Properties) Set(name, value string) error {
 	if rest, ok := strings.CutPrefix(name, proxyUser); ok {
 		return p.setProxy(name, rest, value)
 	}
-	for _, known := range properties {
+	all := slices.Concat(properties, kerberosProperties)
+	for _, known := range all {
 		if known.name == name {
 			if err := known.set(p, value); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -159,7 +162,7 @@ func (p *Properties) Set(name, value string) error {
 		}
 	}
 	var names []string
-	for _, known := range properties {
+	for _, known := range all {
 		names = append(names, known.name)
 	}
 	return fmt.Errorf("unknown property %s%s", name, nearest.Hint(name, append(names, proxyUser+"USER.hosts")))
@@ -201,6 +204,11 @@ func (p Properties) Pairs() [][2]string {
 	var pairs [][2]string
 	for _, known := range properties {
 		pairs = append(pairs, [2]string{known.name, known.get(&p)})
+	}
+	for _, known := range kerberosProperties {
+		if v := known.get(&p); v != "" {
+			pairs = append(pairs, [2]string{known.name, v})
+		}
 	}
 	for _, who := range slices.Sorted(maps.Keys(p.ProxyUsers)) {
 		rule := p.ProxyUsers[who]

@@ -43,6 +43,8 @@ type Config struct {
 	ProxyUsers map[string]ProxyRule
 	// Groups finds a user's groups; default: those of the operating system.
 	Groups func(user string) []string
+	// Negotiator takes the tickets of HTTP requests (SPNEGO); nil: none are taken.
+	Negotiator Negotiator
 	// Owner finds the local user id that owns the far end of a connection; default: asked of the kernel.
 	Owner func(ConnAddrs) (uid uint32, err error)
 	// Stranger, for tests: the far ends for which it is true count as those of another machine, whoever owns them. Nil: none.
@@ -218,11 +220,14 @@ func (d *Door) Caller(name string) metadata.Caller {
 	}
 }
 
-// HTTPCaller answers who acts in an HTTP request: user.name, for whom doas may name another, or DrWho.
+// HTTPCaller answers who acts in an HTTP request: the user of its ticket, or user.name, for whom doas may name another, or DrWho.
 func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	name, as, err := claims(r)
 	if err != nil {
 		return metadata.Caller{}, err
+	}
+	if c, ok, err := d.ticketCaller(r, name, as); ok {
+		return c, err
 	}
 	if name == "" || name == DrWho {
 		if as != "" {
@@ -233,7 +238,7 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	}
 	p, err := d.peerOfRequest(r)
 	if err != nil {
-		return metadata.Caller{}, err
+		return metadata.Caller{}, d.challenge(r, err)
 	}
 	if as == "" {
 		return d.Claim(p, name, "")

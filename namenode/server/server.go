@@ -65,6 +65,8 @@ type Config struct {
 	Timers      raftstore.Timers
 	Credentials security.Credentials
 	Door        *security.Door
+	// Offers are methods of SASL on Hadoop IPC beside delegation tokens.
+	Offers []hrpc.Offer
 	// Properties are Hadoop's settings; zero: Hadoop's defaults.
 	Properties config.Properties
 	// Heartbeat is how often datanodes are told to beat. Default 3 s.
@@ -234,7 +236,7 @@ func (s *Server) open() error {
 
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
-		Door: s.config.Door, Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
+		Door: s.config.Door, Offers: s.config.Offers, Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))

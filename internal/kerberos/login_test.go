@@ -1,0 +1,75 @@
+package kerberos
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const conf = "[libdefaults]\n  default_realm = HOPS.TEST\n  dns_lookup_kdc = false\n[realms]\n  HOPS.TEST = {\n    kdc = 127.0.0.1:1\n  }\n"
+
+// What a user is told who cannot log in. The cache is one that kinit wrote in 2026; its tickets have ended.
+func TestLoginsThatFail(t *testing.T) {
+	cache, err := os.ReadFile("testdata/alice.cache")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, 18)
+	for _, c := range []struct {
+		name, conf, cache string
+		content           []byte
+		want              string
+	}{
+		{"no krb5.conf", "", "", nil, "krb5.conf: no such file or directory"},
+		{"no cache", conf, "FILE:none", nil, "none: kinit first"},
+		{"a cache that is no file", conf, "KCM:0", nil, "KRB5CCNAME is KCM:0: only files are read"},
+		{"half a cache", conf, "", cache[:len(cache)/2], "it is no ticket cache of version 3 or 4, or ends in the middle: kinit again"},
+		{"an empty cache", conf, "", []byte{}, "it is no ticket cache"},
+		{"garbage", conf, "", []byte("garbage"), "it is no ticket cache"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("KRB5_CONFIG", filepath.Join(dir, "krb5.conf"))
+			if c.conf != "" {
+				if err := os.WriteFile(filepath.Join(dir, "krb5.conf"), []byte(c.conf), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			name := c.cache
+			if c.content != nil {
+				name = filepath.Join(dir, "cache")
+				if err := os.WriteFile(name, c.content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("KRB5CCNAME", name)
+			if _, err := LoginFromCache(); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+	path := filepath.Join(t.TempDir(), "cache")
+	if err := os.WriteFile(path, cache, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	read, err := readCache(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := current(read, time.Date(2026, 11, 22, 14, 30, 0, 0, time.UTC)); err != nil {
+		t.Errorf("while its tickets are good: %v", err)
+	}
+	if err := current(read, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)); err == nil || !strings.Contains(err.Error(), "expired at 2026-11-23") {
+		t.Errorf("later: %v", err)
+	}
+	krb5 := filepath.Join(t.TempDir(), "krb5.conf")
+	if err := os.WriteFile(krb5, []byte(conf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KRB5_CONFIG", krb5)
+	if _, err := LoginFromKeytab(w.path, principal(t, "alice@HOPS.TEST")); err == nil || !strings.Contains(err.Error(), "has no key of alice@HOPS.TEST: it has nn/a.example.com@EXAMPLE.COM") {
+		t.Errorf("another's keytab: %v", err)
+	}
+}
