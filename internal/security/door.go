@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 	ProxyUsers map[string]ProxyRule
 	// Groups finds a user's groups; default: those of the operating system.
 	Groups func(user string) []string
+	// Users checks the tokens of users; nil: none are taken.
+	Users *usertoken.Verifier
 	// Owner finds the local user id that owns the far end of a connection; default: asked of the kernel.
 	Owner func(ConnAddrs) (uid uint32, err error)
 	// Descriptors bounds what the connections of all guarded listeners use; default: two thirds of what the process may
@@ -172,11 +175,16 @@ func (d *Door) Caller(name string) metadata.Caller {
 	}
 }
 
-// HTTPCaller answers who acts in an HTTP request: user.name, for whom doas may name another, or DrWho.
+// HTTPCaller answers who acts in an HTTP request: the user of its token or user.name, for whom doas may name another, or DrWho.
 func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	name, as, err := claims(r)
 	if err != nil {
 		return metadata.Caller{}, err
+	}
+	if c, err := d.tokenOf(r); err != nil {
+		return metadata.Caller{}, err
+	} else if c != nil {
+		return d.bearerCaller(r, c, name, as)
 	}
 	if name == "" || name == DrWho {
 		if as != "" {
