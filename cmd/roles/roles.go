@@ -23,6 +23,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -72,10 +73,16 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 	if err != nil {
 		return nil, err
 	}
+	var groups func(string) []string // nil: those of the system
+	if file.Users.GroupsFile != "" {
+		if groups, err = security.GroupsFile(file.Users.GroupsFile, logger); err != nil {
+			return nil, err
+		}
+	}
 	properties := file.HadoopProperties()
 	return &Builder{
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
-		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Logger: logger}),
+		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Groups: groups, Users: usertoken.NewVerifier(time.Now), Logger: logger}),
 	}, nil
 }
 

@@ -52,7 +52,7 @@ type claimsKey struct{}
 
 // tokenOf is what the token of a request says; nil when the request has none. Errors are of kind metadata.ErrUnauthorized.
 func (d *Door) tokenOf(r *http.Request) (*usertoken.Claims, error) {
-	if c, ok := r.Context().Value(claimsKey{}).(*usertoken.Claims); ok {
+	if c := TokenOf(r); c != nil {
 		return c, nil
 	}
 	token, ok, err := bearerOf(r)
@@ -132,7 +132,7 @@ func plainText(text string) string {
 func (d *Door) TokenCaller(c *usertoken.Claims, host, as string) (metadata.Caller, error) {
 	if as == "" || as == c.User {
 		caller := d.Caller(c.User)
-		if len(c.Groups) > 0 {
+		if c.Groups != nil {
 			caller.Groups = slices.Clone(c.Groups)
 			caller.Superuser = c.User == d.daemon || slices.Contains(caller.Groups, d.config.Supergroup)
 		}
@@ -167,8 +167,14 @@ func printable(text string) string { return fmt.Sprintf("%.*q", MaxUserName, tex
 
 // ProvedBy says how the user of a request has shown who they are: "token", or "socket" for who owns the connection.
 func ProvedBy(r *http.Request) string {
-	if _, ok := r.Context().Value(claimsKey{}).(*usertoken.Claims); ok {
+	if TokenOf(r) != nil {
 		return "token"
 	}
 	return "socket"
+}
+
+// TokenOf is what the token says that a request came with through a door; nil: it had none.
+func TokenOf(r *http.Request) *usertoken.Claims {
+	c, _ := r.Context().Value(claimsKey{}).(*usertoken.Claims)
+	return c
 }

@@ -83,6 +83,7 @@ func TestBearerTokens(t *testing.T) {
 		{name: "groups of the token", from: away, tls: true, header: []string{"Bearer " + as("zoe", "gpu")}, want: metadata.Caller{User: "zoe", Groups: []string{"gpu"}, Host: "192.0.2.7"}},
 		{name: "the supergroup among the token's", from: away, tls: true, header: []string{"Bearer " + as("zoe", "admins")}, want: metadata.Caller{User: "zoe", Groups: []string{"admins"}, Superuser: true, Host: "192.0.2.7"}},
 		{name: "a token whose groups leave out the supergroup that its user has", from: away, tls: true, header: []string{"Bearer " + as("boss", "staff")}, want: metadata.Caller{User: "boss", Groups: []string{"staff"}, Host: "192.0.2.7"}},
+		{name: "a token that says that its user has no groups", from: away, tls: true, header: []string{"Bearer " + sign(func(c *usertoken.Claims) { c.User, c.Groups = "boss", []string{} })}, want: metadata.Caller{User: "boss", Host: "192.0.2.7"}},
 		{name: "a proxy user's for whom it may act", from: away, tls: true, header: []string{"Bearer " + as("hue")}, query: "doas=bob", want: metadata.Caller{User: "bob", RealUser: "hue", Groups: []string{"staff"}, Host: "192.0.2.7"}},
 
 		{name: "a token in plain from elsewhere", from: away, header: []string{"Bearer " + good}, refuse: "came in plain from 192.0.2.7, where others can read it: it must be taken for lost"},

@@ -40,7 +40,7 @@ type Claims struct {
 	// Cluster is the id of the cluster that issued it.
 	Cluster string
 	User    string
-	// Groups of the user, the first one primary; empty: servers find them as they find those of any user.
+	// Groups of the user, the first one primary; nil: servers find them as they find those of any user.
 	Groups []string
 	// ID is the token's own.
 	ID              string
@@ -51,7 +51,7 @@ type Claims struct {
 type payload struct {
 	Issuer  string   `json:"iss"`
 	Subject string   `json:"sub"`
-	Groups  []string `json:"groups,omitempty"`
+	Groups  []string `json:"groups,omitzero"` // [] is not the same as none
 	ID      string   `json:"jti"`
 	Issued  int64    `json:"iat"`
 	Expires int64    `json:"exp"`
