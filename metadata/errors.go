@@ -35,6 +35,8 @@ var (
 	ErrPermission = &Kind{"permission denied", fs.ErrPermission}
 	// ErrUnauthorized: the caller may not act as the user claimed.
 	ErrUnauthorized = &Kind{"not authorized", fs.ErrPermission}
+	// ErrToken: a delegation token is unknown here, cancelled, expired or forged.
+	ErrToken = &Kind{"invalid token", fs.ErrPermission}
 	// ErrInvalidPath: the name cannot be one.
 	ErrInvalidPath = &Kind{"invalid path name", fs.ErrInvalid}
 	// ErrInvalidArgument: a value is outside its domain.

@@ -25,6 +25,8 @@ type Call struct {
 	Request Message
 	// Protocol and Method are the names on the wire.
 	Protocol, Method string
+	// Authentication is how the caller is known: sasl.Simple, sasl.Token, …
+	Authentication string
 	// Remote is the peer's address.
 	Remote net.Addr
 

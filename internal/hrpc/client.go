@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -32,6 +33,11 @@ type DialConfig struct {
 	Protocol string
 	// User acts; RealUser, if not empty, is the authenticated user who acts for User.
 	User, RealUser string
+	// Token is what the client proves with who it is, in place of claiming a name; nil, or false for the address of a server:
+	// it claims User. What it proves is whatever the token says.
+	Token func(addr string) (Token, bool)
+	// Qualities of protection that are taken when a token is shown, the preferred one first; default: any, the best first.
+	Qualities []sasl.Quality
 	// ClientID; the zero value means a random one.
 	ClientID ClientID
 	// DialTimeout bounds connecting. Default 3 s.
@@ -55,6 +61,9 @@ func (c DialConfig) withDefaults() DialConfig {
 	if c.ClientID == (ClientID{}) {
 		c.ClientID = NewClientID()
 	}
+	if len(c.Qualities) == 0 {
+		c.Qualities = []sasl.Quality{sasl.Privacy, sasl.Integrity, sasl.Authentication}
+	}
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
 	}
@@ -68,6 +77,7 @@ type Client struct {
 	addr   string
 	conn   net.Conn
 	out    *outbox
+	layer  sasl.Layer    // protects what is said after an exchange of SASL; nil: nothing does
 	wake   chan struct{} // tells the writer that there is something to send; capacity one
 	ids    atomic.Int32
 
@@ -116,23 +126,36 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 		default:
 		}
 	})
+	frames := newFrames(conn, config.MaxFrame)
 	hello := connectionContext(config)
-	err = c.out.add(func(dst []byte) ([]byte, error) {
-		dst = append(dst, magic...)
-		dst = append(dst, version, 0, authNone)
-		dst, at := beginFrame(dst)
-		var room [64]byte
-		dst = appendDelimited(dst, appendRequestHeader(room[:0], callContext, -1, config.ClientID[:]))
-		if dst, err = appendMessage(dst, hello); err != nil {
-			return nil, err
-		}
-		return endFrame(dst, at), nil
-	})
+	token, prove := Token{}, false
+	if config.Token != nil {
+		token, prove = config.Token(addr)
+	}
+	if prove {
+		hello.UserInfo = nil // the token says it
+		err = c.prove(token, &frames)
+	}
+	if err == nil {
+		err = c.add(func(dst []byte) ([]byte, error) {
+			if !prove {
+				dst = append(dst, magic...)
+				dst = append(dst, version, 0, authNone)
+			}
+			dst, at := beginFrame(dst)
+			var room [64]byte
+			dst = appendDelimited(dst, appendRequestHeader(room[:0], callContext, -1, config.ClientID[:]))
+			if dst, err = appendMessage(dst, hello); err != nil {
+				return nil, err
+			}
+			return endFrame(dst, at), nil
+		}, false)
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	go c.read()
+	go c.read(frames)
 	go c.write()
 	return c, nil
 }
@@ -191,7 +214,7 @@ func (c *Client) call(ctx context.Context, id, retry int32, protocol, method str
 	if err != nil {
 		return err
 	}
-	err = c.out.put(func(dst []byte) ([]byte, error) {
+	err = c.add(func(dst []byte) ([]byte, error) {
 		dst, at := beginFrame(dst)
 		var room [256]byte
 		dst = appendDelimited(dst, appendRequestHeader(room[:0], id, retry, c.config.ClientID[:]))
@@ -351,9 +374,12 @@ func (c *Client) write() {
 	}
 }
 
-func (c *Client) read() {
-	f := newFrames(c.conn, c.config.MaxFrame)
-	known := false // a frame of an answer has come
+func (c *Client) read(f frames) {
+	known := c.layer != nil // a frame of an answer has come
+	var inner frames        // of what was protected
+	if c.layer != nil {
+		inner, f.limit = newFrames(nil, f.limit), f.limit+wrapOverhead
+	}
 	for {
 		frame, ok, err := f.next()
 		if err != nil && !known {
@@ -366,7 +392,11 @@ func (c *Client) read() {
 			}
 		} else if err == nil {
 			known = true
-			err = c.deliver(frame)
+			if c.layer == nil {
+				err = c.deliver(frame)
+			} else {
+				err = c.unwrap(frame, &inner)
+			}
 		}
 		if err != nil {
 			c.fail(err)

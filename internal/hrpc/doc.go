@@ -28,8 +28,18 @@
 // that is larger. Waiting for either is the connection's reader's business, or of a goroutine that the call has for
 // itself. A call that gets nothing is answered with a RetriableException; a frame is skipped.
 //
-// Who calls is decided once per connection by security.Door. SASL is answered with "SIMPLE will do", which is all that a
-// server on loopback offers.
+// Who calls is decided once per connection. Where security.Door lets a bare name count, the client may claim one (SIMPLE);
+// anywhere it may prove one by a method of SASL that the server offers (Offer):
+//
+//	client → server   NEGOTIATE
+//	server → client   NEGOTIATE: the methods, the first one with its challenge; or SUCCESS: there is nothing but SIMPLE
+//	client → server   INITIATE: the chosen one, with a token; then RESPONSE
+//	server → client   CHALLENGE, at last SUCCESS
+//	                  then the context; with auth-int and auth-conf everything that follows is the token of a WRAP, in both
+//	                  directions, and what comes otherwise ends the connection
+//
+// Until the caller is known a frame has 64 KiB at most, an exchange twelve messages, and all of it the time of FirstByte. The
+// user of a token may not claim to be anybody else; who is known in another way may act for whom a rule for proxies allows.
 //
 // # Client
 //

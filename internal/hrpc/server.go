@@ -41,6 +41,9 @@ type Method struct {
 type ServerConfig struct {
 	// Door decides who may call; required.
 	Door *security.Door
+	// Offers are the methods of SASL by which callers may prove who they are, the preferred one first. SIMPLE, which is a name
+	// without proof, is for connections from where the door lets it count.
+	Offers []Offer
 	// Name is the user name that a claim stands for; nil: the claim itself.
 	Name func(p *security.Peer, claimed string) string
 	// Exception names the Java class and the message for an error that a handler fails with. Default: an IOException

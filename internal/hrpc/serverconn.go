@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -54,7 +55,7 @@ type serverConn struct {
 	hurryUp context.CancelFunc
 
 	// Of the reader alone.
-	inSASL     bool
+	exchange   *exchange // of SASL, until the context has come; nil when the client did not ask for it
 	known      bool      // the context has come
 	opened     time.Time // when the connection was taken
 	heard      time.Time // when bytes came last
@@ -64,6 +65,10 @@ type serverConn struct {
 	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
 	clientID   []byte // of the last call, shared by the next ones with the same
+	method     string // by which the caller is known
+	inner      frames // of what was protected
+	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
+	layer sasl.Layer
 
 	stopping atomic.Bool
 	calls    atomic.Int64 // counted for Counts
@@ -107,6 +112,7 @@ func (c *serverConn) serve(parent context.Context) {
 	cancel()
 	c.out.settle()
 	c.frames.close()
+	c.inner.close()
 	c.requests.Close()
 	c.answers.Close()
 	switch {
@@ -232,17 +238,17 @@ func isRefusal(err error) bool { return metadata.KindOf(err) == metadata.ErrRetr
 
 // payFrame takes n bytes for the frame that is arriving before memory grows for it. If there are none, the frame is
 // skipped and its call is told to come again.
-func (c *serverConn) payFrame(n int) error {
+func (c *serverConn) payFrame(f *frames, n int) error {
 	err := c.take(c.requests, int64(n))
 	switch {
 	case err == nil:
-		c.frames.paid += n
+		f.paid += n
 		return nil
 	case !isRefusal(err):
 		return net.ErrClosed
 	}
 	var h requestHeader
-	head, size := cut(c.frames.buf[c.frames.start+4 : c.frames.end])
+	head, size := cut(f.buf[f.start+4 : f.end])
 	if size > 0 {
 		h, _ = parseRequestHeader(head) // without a call id it is refused for that
 	}
@@ -253,7 +259,7 @@ func (c *serverConn) payFrame(n int) error {
 		callID: h.callID, retry: h.retry, clientID: bytes.Clone(h.clientID), status: hadooppb.RpcResponseHeaderProto_ERROR,
 		detail: detailApplication, class: classRetriable, message: err.Error(),
 	}, nil)
-	c.frames.drop()
+	f.drop()
 	return answer
 }
 
@@ -370,7 +376,7 @@ func (c *serverConn) serveArrived() error {
 			}
 		}
 		served = true
-		if err := c.handle(frame); err != nil {
+		if err := c.handle(frame, false); err != nil {
 			return err
 		}
 	}
@@ -386,7 +392,7 @@ func (c *serverConn) serveArrived() error {
 		}
 	}
 	if n := c.frames.unpaid(); n > 0 {
-		return c.payFrame(n)
+		return c.payFrame(&c.frames, n)
 	}
 	return nil
 }
@@ -421,8 +427,11 @@ func (c *serverConn) preamble() error {
 	}
 	switch head[6] {
 	case authNone:
+		if !c.simple() {
+			return c.refuseMethod(sasl.Simple)
+		}
 	case authSASL:
-		c.inSASL = true
+		c.exchange = &exchange{}
 	default:
 		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classIOException,
 			fmt.Sprintf("authentication protocol %d is not known", head[6]))
@@ -430,8 +439,8 @@ func (c *serverConn) preamble() error {
 	return nil
 }
 
-// handle serves one frame. An error ends the connection.
-func (c *serverConn) handle(frame []byte) error {
+// handle serves one frame, which came inside a protected one or by itself. An error ends the connection.
+func (c *serverConn) handle(frame []byte, protected bool) error {
 	head, n := cut(frame)
 	if n == 0 {
 		return c.fatal(callInvalid, -1, nil, detailDeserializing, classRPCServer, "the frame holds no request header")
@@ -451,12 +460,16 @@ func (c *serverConn) handle(frame []byte) error {
 		return refuse(detailInvalidHeader, "unsupported RPC kind %d", h.kind)
 	}
 	switch {
+	case c.layer != nil && !protected && h.callID != callSASL:
+		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classSASL, "an unprotected message, after protection was agreed on")
 	case h.callID >= 0 && c.known:
 		return c.dispatch(h, rest)
 	case h.callID >= 0:
 		return refuse(detailInvalidHeader, "connection context not established")
 	case h.callID == callPing:
 		return nil
+	case h.callID == callSASL && protected:
+		return refuse(detailInvalidHeader, "a protected message inside another one")
 	case h.callID == callSASL:
 		return c.sasl(h, rest)
 	case h.callID == callContext && c.known:
@@ -466,58 +479,6 @@ func (c *serverConn) handle(frame []byte) error {
 	default:
 		return refuse(detailInvalidHeader, "unknown out of band call #%d", h.callID)
 	}
-}
-
-// sasl answers a client that wants to negotiate: there is nothing to negotiate, SIMPLE will do.
-func (c *serverConn) sasl(h requestHeader, body []byte) error {
-	message, _ := cut(body)
-	var request hadooppb.RpcSaslProto
-	if err := request.UnmarshalVT(message); err != nil {
-		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "SASL message: "+err.Error())
-	}
-	if !c.inSASL || c.known {
-		return c.fatal(h.callID, h.retry, h.clientID, detailInvalidHeader, classRPCServer, "SASL protocol not requested by client")
-	}
-	switch request.GetState() {
-	case hadooppb.RpcSaslProto_NEGOTIATE:
-		return c.send(&responseHeader{callID: callSASL, retry: -1}, &hadooppb.RpcSaslProto{State: hadooppb.RpcSaslProto_SUCCESS.Enum()})
-	case hadooppb.RpcSaslProto_INITIATE: // of SIMPLE, which was all there is; nobody waits for an answer
-		for _, auth := range request.GetAuths() {
-			if auth.GetMethod() != "SIMPLE" {
-				return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classSASL,
-					auth.GetMethod()+" authentication is not enabled.  Available:[SIMPLE]")
-			}
-		}
-		return nil
-	default:
-		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, classSASL,
-			fmt.Sprintf("unexpected SASL state %v: only SIMPLE authentication is enabled", request.GetState()))
-	}
-}
-
-// context learns who calls.
-func (c *serverConn) context(h requestHeader, body []byte) error {
-	message, n := cut(body)
-	var request hadooppb.IpcConnectionContextProto
-	if n == 0 {
-		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "the frame holds no connection context")
-	}
-	if err := request.UnmarshalVT(message); err != nil {
-		return c.fatal(h.callID, h.retry, h.clientID, detailDeserializing, classRPCServer, "connection context: "+err.Error())
-	}
-	user := request.GetUserInfo()
-	peer := c.server.config.Door.Peer(c.conn)
-	caller, err := c.server.config.Door.Claim(peer, c.server.config.Name(peer, user.GetEffectiveUser()), user.GetRealUser())
-	if err != nil {
-		class := classAccessControl
-		if user.GetRealUser() != "" {
-			class = classAuthorization
-		}
-		return c.fatal(callUnauthorized, -1, nil, detailUnauthorized, class, err.Error())
-	}
-	c.caller, c.known = caller, true
-	c.frames.limit = c.server.config.MaxFrame
-	return nil
 }
 
 // dispatch decodes a call and hands it to its method.
@@ -588,6 +549,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.conn.RemoteAddr()
+	call.Authentication = c.method
 	c.run(method, call)
 	return nil
 }
@@ -614,20 +576,33 @@ func (c *serverConn) run(method *Method, call *Call) {
 	method.Handle(call)
 }
 
-// send encodes a frame into the outbox. m is nil for a header alone; after a successful status it then counts as empty.
+// send encodes a frame into the outbox, protected if that was agreed on. m is nil for a header alone; after a successful status
+// it then counts as empty.
 func (c *serverConn) send(h *responseHeader, m Message) error {
 	return c.out.add(func(dst []byte) ([]byte, error) {
-		dst, at := beginFrame(dst)
-		var room [512]byte
-		dst = appendDelimited(dst, appendResponseHeader(room[:0], h))
-		if h.status == hadooppb.RpcResponseHeaderProto_SUCCESS {
-			var err error
-			if dst, err = appendMessage(dst, m); err != nil {
-				return nil, err
-			}
+		if c.layer == nil {
+			return appendResponse(dst, h, m)
 		}
-		return endFrame(dst, at), nil
+		plain, err := appendResponse(nil, h, m)
+		if err != nil {
+			return nil, err
+		}
+		return appendWrapped(dst, c.layer, plain, appendResponseHeader(nil, &responseHeader{callID: callSASL, retry: -1}))
 	})
+}
+
+// appendResponse appends a frame.
+func appendResponse(dst []byte, h *responseHeader, m Message) ([]byte, error) {
+	dst, at := beginFrame(dst)
+	var room [512]byte
+	dst = appendDelimited(dst, appendResponseHeader(room[:0], h))
+	if h.status == hadooppb.RpcResponseHeaderProto_SUCCESS {
+		var err error
+		if dst, err = appendMessage(dst, m); err != nil {
+			return nil, err
+		}
+	}
+	return endFrame(dst, at), nil
 }
 
 // fatal tells the peer why the connection ends.

@@ -22,6 +22,8 @@ type Mechanism interface {
 type Identity struct {
 	// Name as authenticated: the user of a token, or the short name of a principal.
 	Name string
+	// Principal is what the initiator calls itself, if that is another name: a principal of Kerberos.
+	Principal string
 	// RealUser of a token is who got it for Name as a proxy; empty otherwise.
 	RealUser string
 	// Method is one of Token, Kerberos, Bearer.

@@ -48,6 +48,8 @@ type Config struct {
 	Users *usertoken.Verifier
 	// Owner finds the local user id that owns the far end of a connection; default: asked of the kernel.
 	Owner func(ConnAddrs) (uid uint32, err error)
+	// Stranger, for tests: the far ends for which it is true count as those of another machine, whoever owns them. Nil: none.
+	Stranger func(ConnAddrs) bool
 	// Descriptors bounds what the connections of all guarded listeners use; default: two thirds of what the process may
 	// open (RLIMIT_NOFILE).
 	Descriptors int
@@ -128,7 +130,7 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	}
 	host, err := d.checkOwner(p, authenticated)
 	if err != nil {
-		d.refuse(p, claimed, real, err)
+		d.Refuse(p, claimed, real, err)
 		return metadata.Caller{}, err
 	}
 	caller := d.Caller(claimed)
@@ -138,12 +140,59 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	}
 	if !d.mayProxy(real, caller) {
 		err := metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", real, claimed)
-		d.refuse(p, claimed, real, err)
+		d.Refuse(p, claimed, real, err)
 		return metadata.Caller{}, err
 	}
 	caller.RealUser = real
 	return caller, nil
 }
+
+// Simple reports whether a bare name counts that the far end of a connection claims (Hadoop's SIMPLE authentication), if Claim
+// does not refuse it. Others have to prove who they are.
+func (d *Door) Simple(p *Peer) bool { return !p.stranger }
+
+// Authenticated is the caller who has proved to be name on a connection, by something that stands for real's acting for it, if
+// there is one: no rule for proxies is asked. Errors are of kind metadata.ErrUnauthorized.
+func (d *Door) Authenticated(p *Peer, name, real string) (metadata.Caller, error) {
+	if name == "" {
+		return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "nobody is authenticated")
+	}
+	for _, n := range []string{name, real} {
+		if err := checkName(n); err != nil {
+			return metadata.Caller{}, err
+		}
+	}
+	caller := d.Caller(name)
+	if caller.Host = hostOf(p); real != name {
+		caller.RealUser = real
+	}
+	return caller, nil
+}
+
+// Proxied is the caller claimed for whom real acts, who has proved to be that: a rule for proxies has to allow it. Errors are of
+// kind metadata.ErrUnauthorized.
+func (d *Door) Proxied(p *Peer, real, claimed string) (metadata.Caller, error) {
+	caller, err := d.Authenticated(p, claimed, real)
+	if err == nil && real != claimed && !d.mayProxy(real, caller) {
+		err = metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", real, claimed)
+	}
+	if err != nil {
+		d.Refuse(p, claimed, real, err)
+		return metadata.Caller{}, err
+	}
+	return caller, nil
+}
+
+// hostOf is the address of a peer, without its port.
+func hostOf(p *Peer) string {
+	if a, ok := p.Remote.(*net.TCPAddr); ok {
+		return a.IP.String()
+	}
+	return ""
+}
+
+// ShortName is the name of the user whom a principal of Kerberos, or a name with a domain, stands for: its first part.
+func ShortName(name string) string { return shortName(name) }
 
 // OwnerName is the name of the user who owns a connection's far end; empty if that is not known.
 func (d *Door) OwnerName(p *Peer) string {
@@ -153,12 +202,9 @@ func (d *Door) OwnerName(p *Peer) string {
 	return d.nameOf(p.uid)
 }
 
-// refuse records that a peer may not have the name that it claims.
-func (d *Door) refuse(p *Peer, claimed, real string, err error) {
-	c := metadata.Caller{User: claimed, RealUser: real}
-	if a, ok := p.Remote.(*net.TCPAddr); ok {
-		c.Host = a.IP.String()
-	}
+// Refuse records that a peer may not have the name that it claims.
+func (d *Door) Refuse(p *Peer, claimed, real string, err error) {
+	c := metadata.Caller{User: claimed, RealUser: real, Host: hostOf(p)}
 	d.Record(Decision{Caller: c, Port: "door", Command: "claim", Reason: err.Error()})
 }
 

@@ -22,6 +22,8 @@ type Peer struct {
 	ConnAddrs
 	uid uint32
 	err error // why nobody is known to own it
+	// stranger: it is let in only to prove who it is.
+	stranger bool
 }
 
 // Nobody is the user whose share of a budget connections have whose owner is not known.
@@ -52,6 +54,10 @@ func (d *Door) Peer(c net.Conn) *Peer {
 // PeerAt finds out who has the far end of the connection between two addresses.
 func (d *Door) PeerAt(ends ConnAddrs) *Peer {
 	p := &Peer{ConnAddrs: ends}
+	if p.stranger = d.config.Stranger != nil && d.config.Stranger(ends); p.stranger {
+		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v has to prove who it is: a name that it claims does not count from there", ends.Remote)
+		return p
+	}
 	remote, ok := ends.Remote.(*net.TCPAddr)
 	if !ok || !remote.IP.IsLoopback() {
 		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v may not connect: without TLS only loopback is served", ends.Remote)

@@ -59,7 +59,7 @@ func (l *guardedListener) Accept() (net.Conn, error) {
 		}
 		g := &guardedConn{TCPConn: tcp, peer: *l.door.PeerAt(AddrsOf(c)), way: l.way}
 		own := l.door.own(&g.peer)
-		if g.peer.err != nil || l.way.Servers && !own {
+		if g.peer.err != nil && !g.peer.stranger || l.way.Servers && !own {
 			c.Close()
 			continue
 		}

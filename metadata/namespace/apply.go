@@ -213,6 +213,16 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 		return c.ForgetDatanode
 	case *logpb.Command_ChangeRegister:
 		return c.ChangeRegister
+	case *logpb.Command_RollTokenKey:
+		return c.RollTokenKey
+	case *logpb.Command_IssueToken:
+		return c.IssueToken
+	case *logpb.Command_RenewToken:
+		return c.RenewToken
+	case *logpb.Command_CancelToken:
+		return c.CancelToken
+	case *logpb.Command_ExpireTokens:
+		return c.ExpireTokens
 	}
 	return nil
 }
@@ -377,6 +387,16 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.forgetDatanode(t, c.ForgetDatanode)
 	case *logpb.Command_ChangeRegister:
 		ns.changeRegister(t, c.ChangeRegister)
+	case *logpb.Command_RollTokenKey:
+		ns.rollTokenKey(t, c.RollTokenKey)
+	case *logpb.Command_IssueToken:
+		ns.issueToken(t, c.IssueToken)
+	case *logpb.Command_RenewToken:
+		ns.renewToken(t, c.RenewToken)
+	case *logpb.Command_CancelToken:
+		ns.cancelToken(t, c.CancelToken)
+	case *logpb.Command_ExpireTokens:
+		ns.expireTokens(t)
 	case *logpb.Command_Reclaim:
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true

@@ -38,6 +38,7 @@ func (ns *Namespace) Check() []error {
 	c.open()
 	c.retries()
 	c.register()
+	c.tokens()
 	c.derived()
 	c.totals()
 	return c.findings
@@ -281,6 +282,30 @@ func (c *checker) register() {
 	}
 }
 
+func (c *checker) tokens() {
+	held := map[string]int{}
+	for sequence, tok := range c.ns.tokens.all {
+		key := tokenKey(sequence)
+		value, err := c.ns.get(key)
+		if err != nil {
+			c.report("delegation token %d: %w", sequence, err)
+			continue
+		}
+		if string(value) != string(tok.encode()) || tok.Sequence != sequence {
+			c.report("delegation token %d is not that of its record", sequence)
+		}
+		h := hashRecord([]byte(key), value)
+		if h != tok.hash {
+			c.report("delegation token %d changed", sequence)
+		}
+		c.hash += h
+		held[tok.holder()]++
+	}
+	if !maps.Equal(held, c.ns.tokens.held) {
+		c.report("users have %v delegation tokens, %v are counted", held, c.ns.tokens.held)
+	}
+}
+
 func (c *checker) retries() {
 	r := c.ns.retries
 	live := map[uint32]uint32{}
@@ -393,6 +418,9 @@ func (c *checker) totals() {
 	}
 	if c.hash != c.ns.published {
 		c.report("state hash is %016x, the records make %016x", c.ns.published, c.hash)
+	}
+	if !soundTokenKeys(m.tokenKeys) {
+		c.report("the %d keys of delegation tokens are not in order", len(m.tokenKeys))
 	}
 	if !soundKeys(m.keys) {
 		c.report("the %d block keys are not in order", len(m.keys))

@@ -407,7 +407,7 @@ func (ns *Namespace) restore(r io.Reader) error {
 // hashed reports whether a record counts for the state's hash: the derived ones do not.
 func hashed(key []byte) bool {
 	switch key[0] {
-	case classEntry, classLease, classRetry, classItem:
+	case classEntry, classLease, classRetry, classItem, classToken:
 		return true
 	}
 	return false

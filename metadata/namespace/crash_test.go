@@ -34,7 +34,14 @@ func scribble(w *world, r *rand.Rand, n int) {
 		w.now += 1000
 		call++
 		var op any
-		switch r.IntN(12) {
+		switch r.IntN(14) {
+		case 13:
+			op = &logpb.RollTokenKey{After: w.ns.TokenFigures(0).NewestKey, Seed: seeds(1, r.Uint32())[0]}
+		case 12:
+			op = &logpb.IssueToken{Renewer: "yarn", Expires: int64(w.now) + 5000, MaxDate: int64(w.now) + 9000, MaxTokens: 10, MaxOfUser: 10}
+			if r.IntN(3) == 0 {
+				op = &logpb.ExpireTokens{}
+			}
 		case 11:
 			name := string(rune('a' + r.IntN(6)))
 			_, version := w.ns.Item(name)

@@ -16,6 +16,7 @@ const (
 	classOpen   = 'o' // inode: holder (derived)
 	classRetry  = 'r' // sequence: retry
 	classItem   = 'k' // name: item of the register
+	classToken  = 't' // sequence: delegation token
 	classMarker = 'm'
 )
 
@@ -24,7 +25,7 @@ var markerKey = []byte{classMarker}
 // classKnown reports whether records of a class are part of a snapshot's stream.
 func classKnown(class byte) bool {
 	switch class {
-	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem:
+	case classEntry, classINode, classBlock, classLease, classOpen, classRetry, classItem, classToken:
 		return true
 	}
 	return false

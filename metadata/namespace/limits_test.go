@@ -353,6 +353,12 @@ func TestGreatestRecordsFitACheckpoint(t *testing.T) {
 		must(&logpb.RollBlockKeys{After: int32(i + 2), Seeds: seeds(1), Keep: maxKeep})
 	}
 	must(&logpb.ChangeRegister{Changes: []*logpb.ItemChange{{Name: strings.Repeat("n", MaxItemName), Value: make([]byte, MaxItem)}}})
+	for i := range maxTokenKeys {
+		must(&logpb.RollTokenKey{After: int32(i), Seed: make([]byte, metadata.KeySeedSize)})
+		if r := w.do(owner, &logpb.IssueToken{Renewer: long, RealUser: long, Expires: 1 << 53, MaxDate: 1 << 53, MaxTokens: 100, MaxOfUser: 100}); !r.OK {
+			t.Fatal(r.Err)
+		}
+	}
 	for i := range maxForgotten {
 		must(&logpb.ForgetDatanode{Uuid: fmt.Sprintf("%0*d", maxDatanodeID, i)})
 	}

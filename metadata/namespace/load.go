@@ -61,6 +61,9 @@ func (ns *Namespace) load() error {
 	if err := ns.loadItems(); err != nil {
 		return err
 	}
+	if err := ns.loadTokens(); err != nil {
+		return err
+	}
 	return ns.loadRetries()
 }
 
@@ -84,6 +87,9 @@ func decodeMarker(value []byte) (*logpb.Marker, error) {
 	}
 	if !soundKeys(m.BlockKeys) {
 		return nil, fmt.Errorf("marker with damaged block keys: %w", metadata.ErrCorrupt)
+	}
+	if !soundTokenKeys(m.TokenKeys) || m.LastToken < 0 {
+		return nil, fmt.Errorf("marker with damaged keys of delegation tokens: %w", metadata.ErrCorrupt)
 	}
 	if !soundForgotten(m.Forgotten) {
 		return nil, fmt.Errorf("marker with damaged ids of datanodes: %w", metadata.ErrCorrupt)

@@ -100,6 +100,7 @@ type Namespace struct {
 	retries   *retryCache
 	items     map[string]*item // of the register
 	itemBytes int              // of all of them
+	tokens    tokens
 
 	view   kv.View // the last complete checkpoint
 	viewAt uint64  // its index; 0: there is none
@@ -147,8 +148,11 @@ type meta struct {
 	surveys        []*logpb.Survey   // by id; nobody changes what is in it
 	lastSurvey     uint64            // the last one given
 	safeMode       bool
-	forgotten      []string // datanodes that were given up; nobody changes what is in it
-	itemVersion    uint64   // that an item of the register got last
+	forgotten      []string          // datanodes that were given up; nobody changes what is in it
+	itemVersion    uint64            // that an item of the register got last
+	tokenKeys      []*logpb.TokenKey // by id; nobody changes what is in it
+	tokenRolled    LogTime           // when the last of them came
+	lastToken      int32             // the sequence number that a token got last
 }
 
 const (
@@ -195,6 +199,7 @@ func (ns *Namespace) clear() {
 	ns.leases, ns.openFiles = map[string]*lease{}, 0
 	ns.retries = newRetryCache()
 	ns.items, ns.itemBytes = map[string]*item{}, 0
+	ns.tokens = newTokens()
 	ns.epoch = loadedEpoch + 1
 	ns.dirty, ns.deadDirty, ns.pending, ns.frozen = nil, 0, map[string][]byte{}, nil
 	ns.touched, ns.touchedLeases, ns.effects = nil, nil, Effects{}
@@ -254,6 +259,9 @@ func (m *meta) marker() logpb.Marker {
 		Forgotten:      m.forgotten,
 
 		RegisterVersion: m.itemVersion,
+		TokenKeys:       m.tokenKeys,
+		TokenKeysRolled: int64(m.tokenRolled),
+		LastToken:       m.lastToken,
 	}
 }
 
@@ -279,6 +287,9 @@ func metaOf(r *logpb.Marker) meta {
 		safeMode:       r.SafeMode,
 		forgotten:      r.Forgotten,
 		itemVersion:    r.RegisterVersion,
+		tokenKeys:      r.TokenKeys,
+		tokenRolled:    LogTime(r.TokenKeysRolled),
+		lastToken:      r.LastToken,
 	}
 }
 

@@ -15,14 +15,15 @@ import (
 // machine drives a namespace and its model with the same random operations. A second namespace applies the same log with
 // hardly anything in memory, and is stopped, started, and put back to a snapshot on the way: it must have the same hash.
 type machine struct {
-	w     *world
-	m     model
-	cold  *Namespace
-	store *mem.Store
-	keys  modelKeys
-	items modelRegister
-	next  int64 // next free block
-	end   int64
+	w      *world
+	m      model
+	cold   *Namespace
+	store  *mem.Store
+	keys   modelKeys
+	items  modelRegister
+	tokens modelTokens
+	next   int64 // next free block
+	end    int64
 }
 
 var testNames = []string{"a", "b", "c"}
@@ -244,6 +245,7 @@ func runMachine(t *rapid.T) {
 		},
 		"roll the block keys": func(t *rapid.T) { s.rollKeys(t) },
 		"change the register": func(t *rapid.T) { s.changeRegister(t) },
+		"change the tokens":   func(t *rapid.T) { s.changeTokens(t) },
 		"stop and start the other one": func(t *rapid.T) {
 			if s.cold.AppliedIndex() > 0 {
 				takeSnapshot(t, s.cold, new(bytes.Buffer))
@@ -283,6 +285,7 @@ func runMachine(t *rapid.T) {
 		}
 		s.keys.compare(t, name, ns)
 		s.items.compare(t, name, ns)
+		s.tokens.compare(t, name, ns)
 	}
 	sum, err := s.w.ns.ContentSummary(super, "/")
 	if err != nil {

@@ -21,6 +21,8 @@ type Result struct {
 	File *FileInfo
 	// Reserved are the ranges of ReserveIDs.
 	Reserved IDRange
+	// Token is the delegation token after IssueToken and RenewToken.
+	Token *DelegationToken
 	// Survey is the number of the survey that SurveyTree began, and INode the tree's directory. After Delete and Rename INode is
 	// a large tree that has to be surveyed before.
 	Survey uint64

@@ -138,6 +138,16 @@ func command(c metadata.Caller, op any) *logpb.Command {
 		cmd.Op = &logpb.Command_ForgetDatanode{ForgetDatanode: op}
 	case *logpb.ChangeRegister:
 		cmd.Op = &logpb.Command_ChangeRegister{ChangeRegister: op}
+	case *logpb.RollTokenKey:
+		cmd.Op = &logpb.Command_RollTokenKey{RollTokenKey: op}
+	case *logpb.IssueToken:
+		cmd.Op = &logpb.Command_IssueToken{IssueToken: op}
+	case *logpb.RenewToken:
+		cmd.Op = &logpb.Command_RenewToken{RenewToken: op}
+	case *logpb.CancelToken:
+		cmd.Op = &logpb.Command_CancelToken{CancelToken: op}
+	case *logpb.ExpireTokens:
+		cmd.Op = &logpb.Command_ExpireTokens{ExpireTokens: op}
 	case *logpb.SetSafeMode:
 		cmd.Op = &logpb.Command_SetSafeMode{SetSafeMode: op}
 	case *logpb.SurveyTree:

@@ -15,6 +15,7 @@ const (
 	IOException          = "java.io.IOException"
 	AccessControl        = "org.apache.hadoop.security.AccessControlException"
 	Authorization        = "org.apache.hadoop.security.authorize.AuthorizationException"
+	InvalidToken         = "org.apache.hadoop.security.token.SecretManager$InvalidToken"
 	FileAlreadyExists    = "org.apache.hadoop.fs.FileAlreadyExistsException"
 	ParentNotDirectory   = "org.apache.hadoop.fs.ParentNotDirectoryException"
 	PathIsNotDirectory   = "org.apache.hadoop.fs.PathIsNotDirectoryException"
@@ -59,6 +60,7 @@ var table = []struct {
 	{metadata.ErrNotEmpty, PathIsNotEmpty},
 	{metadata.ErrPermission, AccessControl},
 	{metadata.ErrUnauthorized, Authorization},
+	{metadata.ErrToken, InvalidToken},
 	{metadata.ErrInvalidPath, InvalidPath},
 	{metadata.ErrInvalidArgument, IllegalArgument},
 	{metadata.ErrUnsupported, UnsupportedOperation},

@@ -237,6 +237,11 @@ type Command struct {
 	//	*Command_SetSafeMode
 	//	*Command_ForgetDatanode
 	//	*Command_ChangeRegister
+	//	*Command_RollTokenKey
+	//	*Command_IssueToken
+	//	*Command_RenewToken
+	//	*Command_CancelToken
+	//	*Command_ExpireTokens
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -593,6 +598,51 @@ func (x *Command) GetChangeRegister() *ChangeRegister {
 	return nil
 }
 
+func (x *Command) GetRollTokenKey() *RollTokenKey {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RollTokenKey); ok {
+			return x.RollTokenKey
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetIssueToken() *IssueToken {
+	if x != nil {
+		if x, ok := x.Op.(*Command_IssueToken); ok {
+			return x.IssueToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRenewToken() *RenewToken {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RenewToken); ok {
+			return x.RenewToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCancelToken() *CancelToken {
+	if x != nil {
+		if x, ok := x.Op.(*Command_CancelToken); ok {
+			return x.CancelToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExpireTokens() *ExpireTokens {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ExpireTokens); ok {
+			return x.ExpireTokens
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -721,6 +771,26 @@ type Command_ChangeRegister struct {
 	ChangeRegister *ChangeRegister `protobuf:"bytes,40,opt,name=change_register,json=changeRegister,proto3,oneof"`
 }
 
+type Command_RollTokenKey struct {
+	RollTokenKey *RollTokenKey `protobuf:"bytes,41,opt,name=roll_token_key,json=rollTokenKey,proto3,oneof"`
+}
+
+type Command_IssueToken struct {
+	IssueToken *IssueToken `protobuf:"bytes,42,opt,name=issue_token,json=issueToken,proto3,oneof"`
+}
+
+type Command_RenewToken struct {
+	RenewToken *RenewToken `protobuf:"bytes,43,opt,name=renew_token,json=renewToken,proto3,oneof"`
+}
+
+type Command_CancelToken struct {
+	CancelToken *CancelToken `protobuf:"bytes,44,opt,name=cancel_token,json=cancelToken,proto3,oneof"`
+}
+
+type Command_ExpireTokens struct {
+	ExpireTokens *ExpireTokens `protobuf:"bytes,45,opt,name=expire_tokens,json=expireTokens,proto3,oneof"`
+}
+
 func (*Command_Mkdirs) isCommand_Op() {}
 
 func (*Command_Create) isCommand_Op() {}
@@ -782,6 +852,16 @@ func (*Command_SetSafeMode) isCommand_Op() {}
 func (*Command_ForgetDatanode) isCommand_Op() {}
 
 func (*Command_ChangeRegister) isCommand_Op() {}
+
+func (*Command_RollTokenKey) isCommand_Op() {}
+
+func (*Command_IssueToken) isCommand_Op() {}
+
+func (*Command_RenewToken) isCommand_Op() {}
+
+func (*Command_CancelToken) isCommand_Op() {}
+
+func (*Command_ExpireTokens) isCommand_Op() {}
 
 // Caller is whom a command acts for, as authenticated and expanded (groups, superuser) by the proposer.
 type Caller struct {
@@ -3226,11 +3306,307 @@ func (x *ItemChange) GetVersion() uint64 {
 	return 0
 }
 
+// RollTokenKey adds a key that signs delegation tokens from now on.
+type RollTokenKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest key that the proposer saw, 0 for none. The command does nothing if there is a newer one.
+	After int32 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	// What the key is derived from, 32 bytes.
+	Seed          []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollTokenKey) Reset() {
+	*x = RollTokenKey{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollTokenKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollTokenKey) ProtoMessage() {}
+
+func (x *RollTokenKey) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollTokenKey.ProtoReflect.Descriptor instead.
+func (*RollTokenKey) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *RollTokenKey) GetAfter() int32 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *RollTokenKey) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
+// IssueToken gives the caller a delegation token. Times are milliseconds since 1970.
+type IssueToken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who may renew it and cancel it, beside the caller; empty: nobody may renew it.
+	Renewer string `protobuf:"bytes,1,opt,name=renewer,proto3" json:"renewer,omitempty"`
+	// Who got it for the caller, as a proxy; empty: the caller.
+	RealUser string `protobuf:"bytes,2,opt,name=real_user,json=realUser,proto3" json:"real_user,omitempty"`
+	// When it expires unless it is renewed, and when it does at the latest.
+	Expires int64 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`
+	MaxDate int64 `protobuf:"varint,4,opt,name=max_date,json=maxDate,proto3" json:"max_date,omitempty"`
+	// How many tokens there may be, of all users and of the one who gets it.
+	MaxTokens     uint32 `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
+	MaxOfUser     uint32 `protobuf:"varint,6,opt,name=max_of_user,json=maxOfUser,proto3" json:"max_of_user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IssueToken) Reset() {
+	*x = IssueToken{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IssueToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IssueToken) ProtoMessage() {}
+
+func (x *IssueToken) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IssueToken.ProtoReflect.Descriptor instead.
+func (*IssueToken) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *IssueToken) GetRenewer() string {
+	if x != nil {
+		return x.Renewer
+	}
+	return ""
+}
+
+func (x *IssueToken) GetRealUser() string {
+	if x != nil {
+		return x.RealUser
+	}
+	return ""
+}
+
+func (x *IssueToken) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
+func (x *IssueToken) GetMaxDate() int64 {
+	if x != nil {
+		return x.MaxDate
+	}
+	return 0
+}
+
+func (x *IssueToken) GetMaxTokens() uint32 {
+	if x != nil {
+		return x.MaxTokens
+	}
+	return 0
+}
+
+func (x *IssueToken) GetMaxOfUser() uint32 {
+	if x != nil {
+		return x.MaxOfUser
+	}
+	return 0
+}
+
+// RenewToken makes a token good for longer. The caller has to be its renewer.
+type RenewToken struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence int32                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// When it was issued: which of the tokens that had the sequence number.
+	Issued        int64 `protobuf:"varint,2,opt,name=issued,proto3" json:"issued,omitempty"`
+	Expires       int64 `protobuf:"varint,3,opt,name=expires,proto3" json:"expires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewToken) Reset() {
+	*x = RenewToken{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewToken) ProtoMessage() {}
+
+func (x *RenewToken) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewToken.ProtoReflect.Descriptor instead.
+func (*RenewToken) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RenewToken) GetSequence() int32 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *RenewToken) GetIssued() int64 {
+	if x != nil {
+		return x.Issued
+	}
+	return 0
+}
+
+func (x *RenewToken) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
+// CancelToken ends a token. The caller has to be whom it is for, or its renewer.
+type CancelToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      int32                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Issued        int64                  `protobuf:"varint,2,opt,name=issued,proto3" json:"issued,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelToken) Reset() {
+	*x = CancelToken{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelToken) ProtoMessage() {}
+
+func (x *CancelToken) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelToken.ProtoReflect.Descriptor instead.
+func (*CancelToken) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *CancelToken) GetSequence() int32 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *CancelToken) GetIssued() int64 {
+	if x != nil {
+		return x.Issued
+	}
+	return 0
+}
+
+// ExpireTokens ends the tokens that have expired by the proposer's clock.
+type ExpireTokens struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpireTokens) Reset() {
+	*x = ExpireTokens{}
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireTokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireTokens) ProtoMessage() {}
+
+func (x *ExpireTokens) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_log_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireTokens.ProtoReflect.Descriptor instead.
+func (*ExpireTokens) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_log_proto_rawDescGZIP(), []int{42}
+}
+
 var File_metadata_logpb_v1_log_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xdb\x11\n" +
+	"\x1bmetadata/logpb/v1/log.proto\x12\x14hops.metadata.log.v1\"\xc4\x14\n" +
 	"\aCommand\x124\n" +
 	"\x06caller\x18\x01 \x01(\v2\x1c.hops.metadata.log.v1.CallerR\x06caller\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\fR\bclientId\x12\x17\n" +
@@ -3271,7 +3647,14 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"surveyTree\x12G\n" +
 	"\rset_safe_mode\x18& \x01(\v2!.hops.metadata.log.v1.SetSafeModeH\x00R\vsetSafeMode\x12O\n" +
 	"\x0fforget_datanode\x18' \x01(\v2$.hops.metadata.log.v1.ForgetDatanodeH\x00R\x0eforgetDatanode\x12O\n" +
-	"\x0fchange_register\x18( \x01(\v2$.hops.metadata.log.v1.ChangeRegisterH\x00R\x0echangeRegisterB\x04\n" +
+	"\x0fchange_register\x18( \x01(\v2$.hops.metadata.log.v1.ChangeRegisterH\x00R\x0echangeRegister\x12J\n" +
+	"\x0eroll_token_key\x18) \x01(\v2\".hops.metadata.log.v1.RollTokenKeyH\x00R\frollTokenKey\x12C\n" +
+	"\vissue_token\x18* \x01(\v2 .hops.metadata.log.v1.IssueTokenH\x00R\n" +
+	"issueToken\x12C\n" +
+	"\vrenew_token\x18+ \x01(\v2 .hops.metadata.log.v1.RenewTokenH\x00R\n" +
+	"renewToken\x12F\n" +
+	"\fcancel_token\x18, \x01(\v2!.hops.metadata.log.v1.CancelTokenH\x00R\vcancelToken\x12I\n" +
+	"\rexpire_tokens\x18- \x01(\v2\".hops.metadata.log.v1.ExpireTokensH\x00R\fexpireTokensB\x04\n" +
 	"\x02op\"f\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x16\n" +
@@ -3488,7 +3871,28 @@ const file_metadata_logpb_v1_log_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\x04R\aversionB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\aversion\x18\x04 \x01(\x04R\aversion\"=\n" +
+	"\fRollTokenKey\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x05R\x05after\x12\x17\n" +
+	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\"\xb7\x01\n" +
+	"\n" +
+	"IssueToken\x12\x18\n" +
+	"\arenewer\x18\x01 \x01(\tR\arenewer\x12\x1b\n" +
+	"\treal_user\x18\x02 \x01(\tR\brealUser\x12\x18\n" +
+	"\aexpires\x18\x03 \x01(\x03R\aexpires\x12\x19\n" +
+	"\bmax_date\x18\x04 \x01(\x03R\amaxDate\x12\x1d\n" +
+	"\n" +
+	"max_tokens\x18\x05 \x01(\rR\tmaxTokens\x12\x1e\n" +
+	"\vmax_of_user\x18\x06 \x01(\rR\tmaxOfUser\"Z\n" +
+	"\n" +
+	"RenewToken\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x05R\bsequence\x12\x16\n" +
+	"\x06issued\x18\x02 \x01(\x03R\x06issued\x12\x18\n" +
+	"\aexpires\x18\x03 \x01(\x03R\aexpires\"A\n" +
+	"\vCancelToken\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x05R\bsequence\x12\x16\n" +
+	"\x06issued\x18\x02 \x01(\x03R\x06issued\"\x0e\n" +
+	"\fExpireTokensB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_log_proto_rawDescOnce sync.Once
@@ -3503,7 +3907,7 @@ func file_metadata_logpb_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_metadata_logpb_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(XAttr_Namespace)(0),     // 0: hops.metadata.log.v1.XAttr.Namespace
 	(ACLEntry_Type)(0),       // 1: hops.metadata.log.v1.ACLEntry.Type
@@ -3546,6 +3950,11 @@ var file_metadata_logpb_v1_log_proto_goTypes = []any{
 	(*ForgetDatanode)(nil),   // 38: hops.metadata.log.v1.ForgetDatanode
 	(*ChangeRegister)(nil),   // 39: hops.metadata.log.v1.ChangeRegister
 	(*ItemChange)(nil),       // 40: hops.metadata.log.v1.ItemChange
+	(*RollTokenKey)(nil),     // 41: hops.metadata.log.v1.RollTokenKey
+	(*IssueToken)(nil),       // 42: hops.metadata.log.v1.IssueToken
+	(*RenewToken)(nil),       // 43: hops.metadata.log.v1.RenewToken
+	(*CancelToken)(nil),      // 44: hops.metadata.log.v1.CancelToken
+	(*ExpireTokens)(nil),     // 45: hops.metadata.log.v1.ExpireTokens
 }
 var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	4,  // 0: hops.metadata.log.v1.Command.caller:type_name -> hops.metadata.log.v1.Caller
@@ -3580,44 +3989,49 @@ var file_metadata_logpb_v1_log_proto_depIdxs = []int32{
 	37, // 29: hops.metadata.log.v1.Command.set_safe_mode:type_name -> hops.metadata.log.v1.SetSafeMode
 	38, // 30: hops.metadata.log.v1.Command.forget_datanode:type_name -> hops.metadata.log.v1.ForgetDatanode
 	39, // 31: hops.metadata.log.v1.Command.change_register:type_name -> hops.metadata.log.v1.ChangeRegister
-	5,  // 32: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 33: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 34: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
-	6,  // 35: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 36: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
-	6,  // 37: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
-	5,  // 38: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 39: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
-	6,  // 40: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
-	5,  // 41: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
-	5,  // 42: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 43: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 44: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 45: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 46: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 47: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 48: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
-	6,  // 49: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
-	0,  // 50: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	5,  // 51: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
-	27, // 52: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
-	5,  // 53: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
-	0,  // 54: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
-	1,  // 55: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
-	5,  // 56: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
-	2,  // 57: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
-	30, // 58: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
-	5,  // 59: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 60: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 61: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
-	5,  // 62: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
-	5,  // 63: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
-	40, // 64: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
-	65, // [65:65] is the sub-list for method output_type
-	65, // [65:65] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	41, // 32: hops.metadata.log.v1.Command.roll_token_key:type_name -> hops.metadata.log.v1.RollTokenKey
+	42, // 33: hops.metadata.log.v1.Command.issue_token:type_name -> hops.metadata.log.v1.IssueToken
+	43, // 34: hops.metadata.log.v1.Command.renew_token:type_name -> hops.metadata.log.v1.RenewToken
+	44, // 35: hops.metadata.log.v1.Command.cancel_token:type_name -> hops.metadata.log.v1.CancelToken
+	45, // 36: hops.metadata.log.v1.Command.expire_tokens:type_name -> hops.metadata.log.v1.ExpireTokens
+	5,  // 37: hops.metadata.log.v1.Mkdirs.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 38: hops.metadata.log.v1.Create.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 39: hops.metadata.log.v1.AddBlock.previous:type_name -> hops.metadata.log.v1.Block
+	6,  // 40: hops.metadata.log.v1.AddBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 41: hops.metadata.log.v1.AbandonBlock.block:type_name -> hops.metadata.log.v1.Block
+	6,  // 42: hops.metadata.log.v1.Complete.last:type_name -> hops.metadata.log.v1.Block
+	5,  // 43: hops.metadata.log.v1.Append.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 44: hops.metadata.log.v1.UpdatePipeline.old_block:type_name -> hops.metadata.log.v1.Block
+	6,  // 45: hops.metadata.log.v1.UpdatePipeline.new_block:type_name -> hops.metadata.log.v1.Block
+	5,  // 46: hops.metadata.log.v1.Rename.source:type_name -> hops.metadata.log.v1.Target
+	5,  // 47: hops.metadata.log.v1.Rename.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 48: hops.metadata.log.v1.Delete.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 49: hops.metadata.log.v1.SurveyTree.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 50: hops.metadata.log.v1.SetPermission.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 51: hops.metadata.log.v1.SetOwner.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 52: hops.metadata.log.v1.SetTimes.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 53: hops.metadata.log.v1.SetReplication.target:type_name -> hops.metadata.log.v1.Target
+	6,  // 54: hops.metadata.log.v1.CommitRecovery.block:type_name -> hops.metadata.log.v1.Block
+	0,  // 55: hops.metadata.log.v1.XAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	5,  // 56: hops.metadata.log.v1.SetXAttr.target:type_name -> hops.metadata.log.v1.Target
+	27, // 57: hops.metadata.log.v1.SetXAttr.attribute:type_name -> hops.metadata.log.v1.XAttr
+	5,  // 58: hops.metadata.log.v1.RemoveXAttr.target:type_name -> hops.metadata.log.v1.Target
+	0,  // 59: hops.metadata.log.v1.RemoveXAttr.namespace:type_name -> hops.metadata.log.v1.XAttr.Namespace
+	1,  // 60: hops.metadata.log.v1.ACLEntry.type:type_name -> hops.metadata.log.v1.ACLEntry.Type
+	5,  // 61: hops.metadata.log.v1.SetACL.target:type_name -> hops.metadata.log.v1.Target
+	2,  // 62: hops.metadata.log.v1.SetACL.change:type_name -> hops.metadata.log.v1.SetACL.Change
+	30, // 63: hops.metadata.log.v1.SetACL.entries:type_name -> hops.metadata.log.v1.ACLEntry
+	5,  // 64: hops.metadata.log.v1.SetQuota.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 65: hops.metadata.log.v1.Truncate.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 66: hops.metadata.log.v1.Concat.target:type_name -> hops.metadata.log.v1.Target
+	5,  // 67: hops.metadata.log.v1.Concat.sources:type_name -> hops.metadata.log.v1.Target
+	5,  // 68: hops.metadata.log.v1.SetStoragePolicy.target:type_name -> hops.metadata.log.v1.Target
+	40, // 69: hops.metadata.log.v1.ChangeRegister.changes:type_name -> hops.metadata.log.v1.ItemChange
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_log_proto_init() }
@@ -3657,6 +4071,11 @@ func file_metadata_logpb_v1_log_proto_init() {
 		(*Command_SetSafeMode)(nil),
 		(*Command_ForgetDatanode)(nil),
 		(*Command_ChangeRegister)(nil),
+		(*Command_RollTokenKey)(nil),
+		(*Command_IssueToken)(nil),
+		(*Command_RenewToken)(nil),
+		(*Command_CancelToken)(nil),
+		(*Command_ExpireTokens)(nil),
 	}
 	file_metadata_logpb_v1_log_proto_msgTypes[4].OneofWrappers = []any{}
 	file_metadata_logpb_v1_log_proto_msgTypes[5].OneofWrappers = []any{}
@@ -3666,7 +4085,7 @@ func file_metadata_logpb_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_log_proto_rawDesc), len(file_metadata_logpb_v1_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

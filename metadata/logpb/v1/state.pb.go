@@ -628,8 +628,13 @@ type Marker struct {
 	Forgotten []string `protobuf:"bytes,22,rep,name=forgotten,proto3" json:"forgotten,omitempty"`
 	// The version that an item of the register got last.
 	RegisterVersion uint64 `protobuf:"varint,23,opt,name=register_version,json=registerVersion,proto3" json:"register_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The keys of delegation tokens, by ascending id, the last of which signs, and the log time at which it came.
+	TokenKeys       []*TokenKey `protobuf:"bytes,24,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
+	TokenKeysRolled int64       `protobuf:"varint,25,opt,name=token_keys_rolled,json=tokenKeysRolled,proto3" json:"token_keys_rolled,omitempty"`
+	// The sequence number that a token got last.
+	LastToken     int32 `protobuf:"varint,26,opt,name=last_token,json=lastToken,proto3" json:"last_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Marker) Reset() {
@@ -819,6 +824,27 @@ func (x *Marker) GetForgotten() []string {
 func (x *Marker) GetRegisterVersion() uint64 {
 	if x != nil {
 		return x.RegisterVersion
+	}
+	return 0
+}
+
+func (x *Marker) GetTokenKeys() []*TokenKey {
+	if x != nil {
+		return x.TokenKeys
+	}
+	return nil
+}
+
+func (x *Marker) GetTokenKeysRolled() int64 {
+	if x != nil {
+		return x.TokenKeysRolled
+	}
+	return 0
+}
+
+func (x *Marker) GetLastToken() int32 {
+	if x != nil {
+		return x.LastToken
 	}
 	return 0
 }
@@ -1020,6 +1046,154 @@ func (x *BlockKey) GetExpires() int64 {
 	return 0
 }
 
+// TokenKey is a key that signs delegation tokens, or did sign one that is still good.
+type TokenKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Never used again.
+	Id int32 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The key is derived from it and the cluster's secret.
+	Seed          []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenKey) Reset() {
+	*x = TokenKey{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenKey) ProtoMessage() {}
+
+func (x *TokenKey) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
+func (*TokenKey) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TokenKey) GetId() int32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TokenKey) GetSeed() []byte {
+	if x != nil {
+		return x.Seed
+	}
+	return nil
+}
+
+// DelegationToken is one that is good, as far as its identifier does not say it. Times are milliseconds since 1970.
+type DelegationToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	Renewer       string                 `protobuf:"bytes,2,opt,name=renewer,proto3" json:"renewer,omitempty"`
+	RealUser      string                 `protobuf:"bytes,3,opt,name=real_user,json=realUser,proto3" json:"real_user,omitempty"`
+	Issued        int64                  `protobuf:"varint,4,opt,name=issued,proto3" json:"issued,omitempty"`
+	MaxDate       int64                  `protobuf:"varint,5,opt,name=max_date,json=maxDate,proto3" json:"max_date,omitempty"`
+	Key           int32                  `protobuf:"varint,6,opt,name=key,proto3" json:"key,omitempty"`
+	Expires       int64                  `protobuf:"varint,7,opt,name=expires,proto3" json:"expires,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DelegationToken) Reset() {
+	*x = DelegationToken{}
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DelegationToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DelegationToken) ProtoMessage() {}
+
+func (x *DelegationToken) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_logpb_v1_state_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DelegationToken.ProtoReflect.Descriptor instead.
+func (*DelegationToken) Descriptor() ([]byte, []int) {
+	return file_metadata_logpb_v1_state_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DelegationToken) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *DelegationToken) GetRenewer() string {
+	if x != nil {
+		return x.Renewer
+	}
+	return ""
+}
+
+func (x *DelegationToken) GetRealUser() string {
+	if x != nil {
+		return x.RealUser
+	}
+	return ""
+}
+
+func (x *DelegationToken) GetIssued() int64 {
+	if x != nil {
+		return x.Issued
+	}
+	return 0
+}
+
+func (x *DelegationToken) GetMaxDate() int64 {
+	if x != nil {
+		return x.MaxDate
+	}
+	return 0
+}
+
+func (x *DelegationToken) GetKey() int32 {
+	if x != nil {
+		return x.Key
+	}
+	return 0
+}
+
+func (x *DelegationToken) GetExpires() int64 {
+	if x != nil {
+		return x.Expires
+	}
+	return 0
+}
+
 var File_metadata_logpb_v1_state_proto protoreflect.FileDescriptor
 
 const file_metadata_logpb_v1_state_proto_rawDesc = "" +
@@ -1077,7 +1251,7 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\x05Lease\x12\x18\n" +
 	"\arenewed\x18\x01 \x01(\x03R\arenewed\x12\x1f\n" +
 	"\vclient_node\x18\x02 \x01(\tR\n" +
-	"clientNode\"\xe2\x05\n" +
+	"clientNode\"\xec\x06\n" +
 	"\x06Marker\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
@@ -1109,7 +1283,12 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"lastSurvey\x12\x1b\n" +
 	"\tsafe_mode\x18\x15 \x01(\bR\bsafeMode\x12\x1c\n" +
 	"\tforgotten\x18\x16 \x03(\tR\tforgotten\x12)\n" +
-	"\x10register_version\x18\x17 \x01(\x04R\x0fregisterVersion\";\n" +
+	"\x10register_version\x18\x17 \x01(\x04R\x0fregisterVersion\x12=\n" +
+	"\n" +
+	"token_keys\x18\x18 \x03(\v2\x1e.hops.metadata.log.v1.TokenKeyR\ttokenKeys\x12*\n" +
+	"\x11token_keys_rolled\x18\x19 \x01(\x03R\x0ftokenKeysRolled\x12\x1d\n" +
+	"\n" +
+	"last_token\x18\x1a \x01(\x05R\tlastToken\";\n" +
 	"\x04Item\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fB\x03\x80\x01\x01R\x05value\"\x9a\x01\n" +
@@ -1122,7 +1301,18 @@ const file_metadata_logpb_v1_state_proto_rawDesc = "" +
 	"\bBlockKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
 	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\x12\x18\n" +
-	"\aexpires\x18\x03 \x01(\x03R\aexpiresB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
+	"\aexpires\x18\x03 \x01(\x03R\aexpires\"3\n" +
+	"\bTokenKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
+	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\"\xbd\x01\n" +
+	"\x0fDelegationToken\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x18\n" +
+	"\arenewer\x18\x02 \x01(\tR\arenewer\x12\x1b\n" +
+	"\treal_user\x18\x03 \x01(\tR\brealUser\x12\x16\n" +
+	"\x06issued\x18\x04 \x01(\x03R\x06issued\x12\x19\n" +
+	"\bmax_date\x18\x05 \x01(\x03R\amaxDate\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\x05R\x03key\x12\x18\n" +
+	"\aexpires\x18\a \x01(\x03R\aexpiresB0Z.github.com/gohops/hops/metadata/logpb/v1;logpbb\x06proto3"
 
 var (
 	file_metadata_logpb_v1_state_proto_rawDescOnce sync.Once
@@ -1137,7 +1327,7 @@ func file_metadata_logpb_v1_state_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_logpb_v1_state_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_metadata_logpb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(Construction_LastBlock)(0), // 0: hops.metadata.log.v1.Construction.LastBlock
 	(*INode)(nil),               // 1: hops.metadata.log.v1.INode
@@ -1150,26 +1340,29 @@ var file_metadata_logpb_v1_state_proto_goTypes = []any{
 	(*Item)(nil),                // 8: hops.metadata.log.v1.Item
 	(*Survey)(nil),              // 9: hops.metadata.log.v1.Survey
 	(*BlockKey)(nil),            // 10: hops.metadata.log.v1.BlockKey
-	(*XAttr)(nil),               // 11: hops.metadata.log.v1.XAttr
-	(*ACLEntry)(nil),            // 12: hops.metadata.log.v1.ACLEntry
-	(*Caller)(nil),              // 13: hops.metadata.log.v1.Caller
+	(*TokenKey)(nil),            // 11: hops.metadata.log.v1.TokenKey
+	(*DelegationToken)(nil),     // 12: hops.metadata.log.v1.DelegationToken
+	(*XAttr)(nil),               // 13: hops.metadata.log.v1.XAttr
+	(*ACLEntry)(nil),            // 14: hops.metadata.log.v1.ACLEntry
+	(*Caller)(nil),              // 15: hops.metadata.log.v1.Caller
 }
 var file_metadata_logpb_v1_state_proto_depIdxs = []int32{
 	3,  // 0: hops.metadata.log.v1.INode.directory:type_name -> hops.metadata.log.v1.DirectoryState
 	4,  // 1: hops.metadata.log.v1.INode.file:type_name -> hops.metadata.log.v1.FileState
-	11, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
-	12, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
+	13, // 2: hops.metadata.log.v1.INode.xattrs:type_name -> hops.metadata.log.v1.XAttr
+	14, // 3: hops.metadata.log.v1.INode.acl:type_name -> hops.metadata.log.v1.ACLEntry
 	2,  // 4: hops.metadata.log.v1.INode.quota:type_name -> hops.metadata.log.v1.Quota
 	5,  // 5: hops.metadata.log.v1.FileState.construction:type_name -> hops.metadata.log.v1.Construction
 	0,  // 6: hops.metadata.log.v1.Construction.last_block:type_name -> hops.metadata.log.v1.Construction.LastBlock
 	10, // 7: hops.metadata.log.v1.Marker.block_keys:type_name -> hops.metadata.log.v1.BlockKey
 	9,  // 8: hops.metadata.log.v1.Marker.surveys:type_name -> hops.metadata.log.v1.Survey
-	13, // 9: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	11, // 9: hops.metadata.log.v1.Marker.token_keys:type_name -> hops.metadata.log.v1.TokenKey
+	15, // 10: hops.metadata.log.v1.Survey.caller:type_name -> hops.metadata.log.v1.Caller
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_metadata_logpb_v1_state_proto_init() }
@@ -1184,7 +1377,7 @@ func file_metadata_logpb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_logpb_v1_state_proto_rawDesc), len(file_metadata_logpb_v1_state_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
