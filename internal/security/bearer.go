@@ -153,6 +153,11 @@ func (d *Door) TokenCaller(c *usertoken.Claims, host, as string) (metadata.Calle
 	return caller, nil
 }
 
+// TokenPeer is TokenCaller for the far end of a connection.
+func (d *Door) TokenPeer(c *usertoken.Claims, p *Peer, as string) (metadata.Caller, error) {
+	return d.TokenCaller(c, hostOf(p), as)
+}
+
 // bearerCaller is TokenCaller for a request that names its user and for whom they act as HTTP requests do.
 func (d *Door) bearerCaller(r *http.Request, c *usertoken.Claims, name, as string) (metadata.Caller, error) {
 	if name != "" && name != c.User {
