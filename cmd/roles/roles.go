@@ -23,6 +23,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -72,6 +73,12 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 	if err != nil {
 		return nil, err
 	}
+	var groups func(string) []string // nil: those of the system
+	if file.Users.GroupsFile != "" {
+		if groups, err = security.GroupsFile(file.Users.GroupsFile, logger); err != nil {
+			return nil, err
+		}
+	}
 	properties := file.HadoopProperties()
 	negotiator, err := negotiator(properties.Kerberos)
 	if err != nil {
@@ -79,7 +86,9 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 	}
 	return &Builder{
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
-		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Negotiator: negotiator, Logger: logger}),
+		Door: security.NewDoor(security.Config{
+			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Groups: groups, Negotiator: negotiator, Users: usertoken.NewVerifier(time.Now), Logger: logger,
+		}),
 	}, nil
 }
 

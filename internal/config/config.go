@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,6 +33,7 @@ type File struct {
 	ResourceManager  *ResourceManager  `yaml:"resourcemanager"`
 	NodeManager      *NodeManager      `yaml:"nodemanager"`
 	Audit            Audit             `yaml:"audit"`
+	Users            Users             `yaml:"users"`
 	Properties       map[string]string `yaml:"properties"`
 	properties       Properties
 }
@@ -54,6 +56,25 @@ type Audit struct {
 	Dir string `yaml:"dir"`
 	// Reads are kept too when they are allowed; default: changes and refusals only.
 	Reads bool `yaml:"reads"`
+}
+
+// Users says what servers know of users beside what the operating system does.
+type Users struct {
+	// GroupsFile is a YAML file with the groups of users, a line for each (name: [group, group]); users who are not in it have the
+	// groups that the operating system says.
+	GroupsFile string `yaml:"groups_file"`
+}
+
+// OIDC is a provider of identities (OpenID Connect), whose users get a token of this cluster by `hops login`.
+type OIDC struct {
+	// Issuer is the provider's URL, without /.well-known/openid-configuration.
+	Issuer string `yaml:"issuer"`
+	// ClientID is what hops is called there: a public client with the device flow.
+	ClientID string `yaml:"client_id"`
+	// UserClaim is the claim with the user's name; default preferred_username. GroupsClaim is the one with the user's groups;
+	// empty: groups are those that servers find.
+	UserClaim   string `yaml:"user_claim"`
+	GroupsClaim string `yaml:"groups_claim"`
 }
 
 // NamenodeMember is one namenode as everybody reaches it.
@@ -86,6 +107,8 @@ type Namenode struct {
 	RecoveryPatience time.Duration `yaml:"recovery_patience"`
 	// Heartbeat is what datanodes are told; default 3s.
 	Heartbeat time.Duration `yaml:"heartbeat"`
+	// OIDC, when set, lets users log in with an identity provider.
+	OIDC *OIDC `yaml:"oidc"`
 }
 
 // Datanode is the datanode of this machine.
@@ -268,6 +291,13 @@ func (f *File) Validate() error {
 		}
 		if n.RecoveryPatience < 0 {
 			wrong("namenode.recovery_patience: %v is negative", n.RecoveryPatience)
+		}
+		if o := n.OIDC; o != nil {
+			o.UserClaim = cmp.Or(o.UserClaim, "preferred_username")
+			need("namenode.oidc.client_id", o.ClientID)
+			if u, err := url.Parse(o.Issuer); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !security.Loopback(u.Hostname())) {
+				wrong("namenode.oidc.issuer: %q is not an https address", o.Issuer)
+			}
 		}
 		if n.DeadAfter <= n.Heartbeat {
 			wrong("namenode.dead_after: %v is not above the heartbeat of %v", n.DeadAfter, n.Heartbeat)

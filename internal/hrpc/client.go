@@ -36,6 +36,9 @@ type DialConfig struct {
 	// Token is what the client proves with who it is, in place of claiming a name; nil, or false for the address of a server:
 	// it claims User. What it proves is whatever the token says.
 	Token func(addr string) (Token, bool)
+	// Bearer is the token of a user (usertoken) that is shown where Token has nothing for the server; nil, or empty: none. It is
+	// shown within TLS only. If User is another one, the token's acts for them as a proxy.
+	Bearer func() string
 	// Qualities of protection that are taken when a token is shown, the preferred one first; default: any, the best first.
 	Qualities []sasl.Quality
 	// ClientID; the zero value means a random one.
@@ -68,6 +71,13 @@ func (c DialConfig) withDefaults() DialConfig {
 		c.Dial = new(net.Dialer).DialContext
 	}
 	return c
+}
+
+func (c *DialConfig) bearer() string {
+	if c.Bearer == nil {
+		return ""
+	}
+	return c.Bearer()
 }
 
 // Client is one connection to one server. Any number of calls may be under way at a time; answers come in any order. It
@@ -135,6 +145,9 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 	if prove {
 		hello.UserInfo = nil // the token says it
 		err = c.prove(token, &frames)
+	} else if bearer := config.bearer(); bearer != "" {
+		prove = true
+		err = c.proveBearer(bearer, &frames)
 	}
 	if err == nil {
 		err = c.add(func(dst []byte) ([]byte, error) {

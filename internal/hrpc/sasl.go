@@ -296,6 +296,10 @@ func (c *serverConn) callerOf(user *hadooppb.UserInformationProto) (metadata.Cal
 	id := x.mechanism.Identity()
 	c.method = id.Method
 	claimed := user.GetEffectiveUser()
+	if l, ok := x.mechanism.(lasting); ok {
+		c.lasting = l
+		return door.TokenPeer(l.Claims(), peer, claimed)
+	}
 	switch {
 	case claimed == "" || claimed == id.Principal || security.ShortName(claimed) == id.Name:
 		return door.Authenticated(peer, id.Name, id.RealUser)

@@ -64,9 +64,10 @@ type serverConn struct {
 	lean       time.Time // until then requests for which there is no room are refused at once
 	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
-	clientID   []byte // of the last call, shared by the next ones with the same
-	method     string // by which the caller is known
-	inner      frames // of what was protected
+	clientID   []byte  // of the last call, shared by the next ones with the same
+	method     string  // by which the caller is known
+	lasting    lasting // what the caller has proved, if that may cease to be good
+	inner      frames  // of what was protected
 	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
 	layer sasl.Layer
 
@@ -485,6 +486,11 @@ func (c *serverConn) handle(frame []byte, protected bool) error {
 func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	if !bytes.Equal(h.clientID, c.clientID) || c.clientID == nil {
 		c.clientID = bytes.Clone(h.clientID)
+	}
+	if c.lasting != nil {
+		if err := c.lasting.Good(); err != nil {
+			return c.unauthenticated(err, c.caller.User)
+		}
 	}
 	call := &Call{ClientID: c.clientID, CallID: h.callID, Retry: h.retry, conn: c}
 	head, n := cut(rest)

@@ -14,14 +14,14 @@ func CheckBind(addr string) error {
 	if err != nil {
 		return fmt.Errorf("listen address %q: %w", addr, err)
 	}
-	if !loopback(host) {
+	if !Loopback(host) {
 		return fmt.Errorf("refusing to listen on %s: an address other than loopback needs TLS and authentication, which are not there yet; use 127.0.0.1", addr)
 	}
 	return nil
 }
 
-// loopback reports whether host is a name or address of this machine alone.
-func loopback(host string) bool {
+// Loopback reports whether host is a name or address of this machine alone.
+func Loopback(host string) bool {
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -40,7 +40,7 @@ func GuardHTTP(next http.Handler, allowedHosts func(host string) bool) http.Hand
 		if err != nil {
 			host = hostport
 		}
-		return loopback(host) || allowedHosts != nil && allowedHosts(host)
+		return Loopback(host) || allowedHosts != nil && allowedHosts(host)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r.Host) {

@@ -15,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -45,6 +46,8 @@ type Config struct {
 	Groups func(user string) []string
 	// Negotiator takes the tickets of HTTP requests (SPNEGO); nil: none are taken.
 	Negotiator Negotiator
+	// Users checks the tokens of users; nil: none are taken.
+	Users *usertoken.Verifier
 	// Owner finds the local user id that owns the far end of a connection; default: asked of the kernel.
 	Owner func(ConnAddrs) (uid uint32, err error)
 	// Stranger, for tests: the far ends for which it is true count as those of another machine, whoever owns them. Nil: none.
@@ -220,7 +223,8 @@ func (d *Door) Caller(name string) metadata.Caller {
 	}
 }
 
-// HTTPCaller answers who acts in an HTTP request: the user of its ticket, or user.name, for whom doas may name another, or DrWho.
+// HTTPCaller answers who acts in an HTTP request: the user of its ticket, of its token, or user.name, for whom doas may name
+// another, or DrWho.
 func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	name, as, err := claims(r)
 	if err != nil {
@@ -228,6 +232,11 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	}
 	if c, ok, err := d.ticketCaller(r, name, as); ok {
 		return c, err
+	}
+	if c, err := d.tokenOf(r); err != nil {
+		return metadata.Caller{}, err
+	} else if c != nil {
+		return d.bearerCaller(r, c, name, as)
 	}
 	if name == "" || name == DrWho {
 		if as != "" {

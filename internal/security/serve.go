@@ -60,7 +60,7 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 		base = context.WithoutCancel(ctx)
 	}
 	server := &http.Server{
-		Handler:           GuardHTTP(d.negotiates(h.Handler), h.Hosts),
+		Handler:           GuardHTTP(d.negotiates(d.bearers(h.Handler)), h.Hosts),
 		ReadHeaderTimeout: headerTime, ReadTimeout: h.ReadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders,
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: d.withPeer,

@@ -141,6 +141,9 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	for _, m := range memberRoutes {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
 	}
+	for _, u := range userRoutes {
+		members.HandleFunc(u.pattern, func(w http.ResponseWriter, r *http.Request) { s.serveUser(w, r, u.command, u.right, u.run) })
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Not by a ServeMux, which would redirect paths that it finds unclean.
 		switch rest, ok := strings.CutPrefix(r.URL.Path, webhdfs.Prefix); {
@@ -175,6 +178,9 @@ func Routes() []security.Route {
 	out = append(out, security.Route{Port: "namenode HTTP", Name: reportRoute, Right: security.Open})
 	for _, m := range memberRoutes {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
+	}
+	for _, u := range userRoutes {
+		out = append(out, security.Route{Port: "namenode HTTP", Name: u.pattern, Right: u.right})
 	}
 	out = append(out, security.Routes("namenode gRPC", services(nil)...)...)
 	return append(out, raftstore.Routes()...)

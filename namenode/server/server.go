@@ -80,6 +80,10 @@ type Config struct {
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
 	Peers                                []Peer
+	// Managers are the resource managers (host:port of HTTP), which users are told of; nil: none.
+	Managers func() []string
+	// OIDC, when set, is the identity provider whose users get tokens.
+	OIDC *config.OIDC
 	// Requests and Answers bound the bytes that clients make the namenode hold; nil: the process's budgets.
 	Requests, Answers *security.Budget
 	// Logger; nil means slog.Default().
@@ -160,6 +164,9 @@ type Server struct {
 	trustMu sync.Mutex // held while another one is made
 	told    uint64     // the version of the trust that streams were made to look at; only the duties
 
+	users    userKeys
+	provider provider
+
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]
 
@@ -188,6 +195,10 @@ func New(c Config) (*Server, error) {
 		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),
 	})
 	s.leases.init()
+	s.provider.places = make(chan struct{}, maxLogins)
+	if err := s.openUserKeys(); err != nil {
+		return nil, err
+	}
 	s.serveWith()
 	return s, nil
 }

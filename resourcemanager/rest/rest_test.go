@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/state"
@@ -739,8 +740,8 @@ func TestProxy(t *testing.T) {
 		sig, ok := security.ParseSignature(r)
 		ok = ok && key.Signed(r, r.Context().Value(http.LocalAddrContextKey).(net.Addr).String(), sig) && admission.Admit(sig.Number, time.Now()) == nil
 		for _, values := range r.Header {
-			for _, v := range values {
-				ok = ok && !strings.Contains(v, "token")
+			for _, v := range values { // neither the container's token nor the user's
+				ok = ok && !strings.Contains(v, "token") && !strings.Contains(v, "Bearer")
 			}
 		}
 		requests <- seen{r.URL.EscapedPath(), r.URL.RawQuery, ok, r.Header.Get(security.UserHeader), r.Header.Get(PrefixHeader), r.Header.Get("X-Hops-Forged")}
@@ -757,18 +758,26 @@ func TestProxy(t *testing.T) {
 		fmt.Fprintf(w, "%s %s", r.Method, b)
 	}))
 	defer master.Close()
-	s := serve(t, c, nil)
+	sign, users := securitytest.Tokens(t)
+	s := httptest.NewServer(New(Config{Cluster: c, Door: security.NewDoor(security.Config{Users: users})}))
+	defer s.Close()
+	bearer := "Bearer " + sign("alice", 12*time.Hour)
 	prefix := "/proxy/" + running.String()
 	if code, _, body := call(t, s, "GET", prefix+"/", ""); code != 404 || !strings.Contains(body, "serves no HTTP") {
 		t.Errorf("a master without HTTP: %d %s", code, body)
 	}
 	c.register(running, strings.TrimPrefix(master.URL, "http://"))
-	code, _, body := call(t, s, "POST", prefix+"/v1/a%2Fb?user.name=alice&x=1&&doas=&User%2EName=alice&y=a%26b", "hello", "X-Hops-User", "root", "X-Hops-Forged", "1", "Authorization", "Bearer forged")
+	code, _, body := call(t, s, "POST", prefix+"/v1/a%2Fb?user.name=alice&x=1&&doas=&User%2EName=alice&y=a%26b", "hello", "X-Hops-User", "root", "X-Hops-Forged", "1", "Authorization", bearer)
 	if code != http.StatusTeapot || body != "POST hello" {
 		t.Errorf("%d %s", code, body)
 	}
 	if got := <-requests; got != (seen{"/v1/a%2Fb", "x=1&y=a%26b", true, "alice", prefix, ""}) {
 		t.Errorf("the master saw %+v", got)
+	}
+	for token, want := range map[string]int{"Bearer " + sign("eve", 12*time.Hour): 403, "Bearer " + sign("alice", time.Minute): 401, "Bearer forged": 401} {
+		if code, _, body := call(t, s, "POST", prefix+"/v1/stop", "{}", "Authorization", token); code != want {
+			t.Errorf("a token that is not the owner's, or not good: %d %s, want %d", code, body, want)
+		}
 	}
 	if code, _, _ := call(t, s, "POST", prefix+"/v1/stop?user.name=eve", "{}"); code != 403 {
 		t.Errorf("another user changes something: %d", code)

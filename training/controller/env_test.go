@@ -108,7 +108,7 @@ func TestTheResourceManagersWordForTheUserIsTaken(t *testing.T) {
 		{"for another address", elsewhere, ""},
 		{"with another user", other, ""},
 		{"long ago", request("bob", by("secret", now-int64(time.Hour))), ""},
-		{"the token", request("bob", func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }), security.DrWho},
+		{"the token", request("bob", func(r *http.Request) { r.Header.Set("Authorization", "Bearer secret") }), ""},
 		{"the header alone", request("bob", func(*http.Request) {}), security.DrWho},
 	} {
 		got, err := caller(c.r)
