@@ -1,6 +1,8 @@
 package namenode
 
 import (
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -16,6 +18,20 @@ type Service interface {
 	Writer
 	Attributes
 	Cluster
+	Tokens
+}
+
+// Tokens are the calls about delegation tokens.
+type Tokens interface {
+	// IssueToken gives the caller a token, which renewer may renew; nobody if that is empty.
+	IssueToken(c metadata.Caller, renewer string, done func(security.Token, error))
+	// RenewToken makes a token good for longer, and says until when. The caller has to be its renewer.
+	RenewToken(c metadata.Caller, t security.Token, done func(metadata.Time, error))
+	// CancelToken ends a token. The caller has to be whom it is for, or its renewer.
+	CancelToken(c metadata.Caller, t security.Token, done func(error))
+	// TokenPassword is the password that goes with an identifier, and what that says; an error of kind ErrToken if it is of no token that
+	// is good, ErrStandby if this namenode does not lead.
+	TokenPassword(identifier []byte) (password []byte, id token.Identifier, err error)
 }
 
 // Reader are the calls that change nothing. What they see contains every change acknowledged before the call.

@@ -18,6 +18,8 @@ import (
 
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/sasl"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -36,6 +38,11 @@ type Config struct {
 	User string
 	// RealUser, if not empty, is who really runs this and acts for User; the cluster has to allow that.
 	RealUser string
+	// Token is a delegation token that proves to the namenodes who acts, whatever User says; nil: User is claimed.
+	Token *token.Token
+	// Qualities of protection that are taken on connections on which a token is shown, the preferred one first; default: any, the best
+	// first (hadoop.rpc.protection).
+	Qualities []sasl.Quality
 	// Name is the holder of the client's leases; it must not be shared by two clients. Default: a random one. Doors that
 	// write for others put into it where they run (namenode.DoorWriter).
 	Name string
@@ -112,6 +119,13 @@ func New(config Config) (*Client, error) {
 	if config.BlockSize < 0 {
 		return nil, fmt.Errorf("dfs: block size %d: %w", config.BlockSize, metadata.ErrInvalidArgument)
 	}
+	if config.Token != nil {
+		id, err := token.ParseIdentifier(config.Token.Identifier)
+		if err != nil {
+			return nil, fmt.Errorf("dfs: %w", err)
+		}
+		config.User, config.RealUser = id.Owner, id.RealUser
+	}
 	if config.User == "" {
 		config.User = currentUser()
 	}
@@ -136,8 +150,14 @@ func New(config Config) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
+	dial := hrpc.DialConfig{Protocol: clientProtocol, User: config.User, RealUser: config.RealUser, Qualities: config.Qualities}
+	if t := config.Token; t != nil {
+		dial.Token = func(string) (hrpc.Token, bool) {
+			return hrpc.Token{Identifier: t.Identifier, Password: t.Password}, true
+		}
+	}
 	rpc, err := hrpc.NewFailover(hrpc.FailoverConfig{
-		DialConfig:  hrpc.DialConfig{Protocol: clientProtocol, User: config.User, RealUser: config.RealUser},
+		DialConfig:  dial,
 		Addresses:   config.Namenodes,
 		Unreachable: config.Unreachable,
 		Leaderless:  config.Leaderless,

@@ -1,6 +1,7 @@
 package dfs
 
 import (
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/size"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -211,6 +214,12 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 		if l.Config, err = c.reach(config, scheme, authority); err != nil {
 			return Location{}, fmt.Errorf("fs.defaultFS: %w", err)
 		}
+		if user == "" {
+			if err := l.Config.useToken(authority); err != nil {
+				return Location{}, err
+			}
+		}
+		config.User = l.Config.User
 		if !strings.HasPrefix(name, "/") {
 			l.Path = "/user/" + config.User + "/" + name
 		}
@@ -221,7 +230,57 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 	if l.Config, err = c.reach(config, scheme, authority); err != nil {
 		return Location{}, err
 	}
+	if user == "" {
+		if err := l.Config.useToken(authority); err != nil {
+			return Location{}, err
+		}
+	}
 	return l, nil
+}
+
+// lookupTimeout is how long the name of a namenode is looked up to find a token for its address.
+const lookupTimeout = 5 * time.Second
+
+// useToken takes the token for a file system from the file that $HADOOP_TOKEN_FILE_LOCATION names, as jobs of Hadoop's do. Without one for
+// it nothing changes.
+func (c *Config) useToken(authority string) error {
+	credentials, err := token.FromEnvironment()
+	if err != nil || len(credentials) == 0 {
+		return err
+	}
+	t, ok := credentials.For(TokenServices(authority, c.Namenodes)...)
+	if !ok {
+		return nil
+	}
+	id, err := token.ParseIdentifier(t.Identifier)
+	if err != nil {
+		return fmt.Errorf("%s: the token for %s: %w", os.Getenv(token.LocationVariable), t.Service, err)
+	}
+	c.Token, c.User = &t, id.Owner
+	return nil
+}
+
+// TokenServices are the names that Hadoop's clients have in tokens for a file system, the usual one first: of a name service that, of a
+// single namenode its address as numbers.
+func TokenServices(authority string, namenodes []string) []string {
+	services := []string{"ha-hdfs:" + authority}
+	if len(namenodes) == 1 {
+		services = nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	for _, addr := range namenodes {
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			continue
+		}
+		ips, _ := net.DefaultResolver.LookupHost(ctx, host) // without an address its name is what is left
+		for _, ip := range ips {
+			services = append(services, net.JoinHostPort(ip, port))
+		}
+		services = append(services, strings.ToLower(addr))
+	}
+	return services
 }
 
 // splitURI cuts a URI at "scheme://authority" as Hadoop does: a path may hold any character.
@@ -335,6 +394,10 @@ func (c *HadoopConf) config() (Config, error) {
 	get("fs.permissions.umask-mode", func(v string) error {
 		umask, err := parseUmask(v)
 		config.Umask = &umask
+		return err
+	})
+	get("hadoop.rpc.protection", func(v string) (err error) {
+		config.Qualities, err = sasl.ParseQualities(v)
 		return err
 	})
 	get("dfs.client.use.datanode.hostname", func(v string) (err error) {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/token"
+
 	"github.com/google/uuid"
 
 	"github.com/gohops/hops/client/dfs"
@@ -36,24 +38,30 @@ func newClients(s *Server) *clients { return &clients{s: s, of: map[string]*user
 
 // get returns a client that acts for user, and a function to call when done with it. The names of the clients as lease
 // holders say which datanode they are in, so that the namenode recovers their files as soon as it declares it dead.
-func (p *clients) get(user string) (*dfs.Client, func(), error) {
+//
+// With a delegation token it acts as the token says, which the namenode checks.
+func (p *clients) get(user string, bearer *token.Token) (*dfs.Client, func(), error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.of[user]
+	key := user
+	if bearer != nil {
+		key = user + " " + bearer.Text()
+	}
+	c := p.of[key]
 	if c == nil {
 		if len(p.of) >= maxClients && !p.dropLocked(time.Now()) {
 			return nil, nil, metadata.Errorf(metadata.ErrRetriable, "datanode works for %d users at the same time", maxClients)
 		}
 		var zero metadata.Mode // the umask was applied by whoever gave the permission
 		client, err := dfs.New(dfs.Config{
-			Namenodes: *p.s.ipc.Load(), User: user, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Logger: p.s.log,
+			Namenodes: *p.s.ipc.Load(), User: user, Token: bearer, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Logger: p.s.log,
 			Name: namenode.DoorWriter(namenode.NodeID(p.s.id.Uuid), uuid.NewString()),
 		})
 		if err != nil {
 			return nil, nil, fmt.Errorf("client for %s: %w", user, err)
 		}
 		c = &userClient{Client: client}
-		p.of[user] = c
+		p.of[key] = c
 	}
 	c.users++
 	return c.Client, sync.OnceFunc(func() {

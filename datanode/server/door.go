@@ -18,6 +18,7 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -57,7 +58,7 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 		path = "/"
 	}
 	err := func() error {
-		caller, err := s.cfg.Door.HTTPCaller(r)
+		caller, bearer, err := s.who(r, q)
 		if err != nil {
 			return err
 		}
@@ -66,7 +67,7 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
-		c, done, err := s.clients.get(caller.User)
+		c, done, err := s.clients.get(caller.User, bearer)
 		if err != nil {
 			return err
 		}
@@ -84,6 +85,25 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 			s.log.Info("WebHDFS request failed", "op", op, "path", path, "err", err)
 		}
 	}
+}
+
+// who is the caller: whom a delegation token is for, or whom the door knows. Whether the token is good the namenode says, which is asked
+// before any data moves.
+func (s *Server) who(r *http.Request, q params) (metadata.Caller, *token.Token, error) {
+	if q["delegation"] == "" {
+		caller, err := s.cfg.Door.HTTPCaller(r)
+		return caller, nil, err
+	}
+	t, err := token.ParseText(q["delegation"])
+	if err != nil {
+		return metadata.Caller{}, nil, metadata.Errorf(metadata.ErrToken, "delegation: %v", err)
+	}
+	id, err := token.ParseIdentifier(t.Identifier)
+	if err != nil {
+		return metadata.Caller{}, nil, metadata.Errorf(metadata.ErrToken, "delegation: %v", err)
+	}
+	caller, err := s.cfg.Door.AuthenticatedRequest(r, id.Owner, id.RealUser)
+	return caller, &t, err
 }
 
 // operations are WebHDFS's on data. Each is done as the caller, through the filesystem's own client.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/internal/nearest"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -41,6 +42,18 @@ type Properties struct {
 	// Protected are directories that nobody can remove or rename while there is something in them (fs.protected.directories;
 	// HDFS has none). Of those that the cluster needs, SystemDirectories, the missing ones are made.
 	Protected []string
+	// TokenKeyInterval is after how many milliseconds a new key signs delegation tokens (dfs.namenode.delegation.key.update-interval,
+	// a day).
+	TokenKeyInterval int
+	// TokenMaxLifetime is how many milliseconds a delegation token is good at most (dfs.namenode.delegation.token.max-lifetime, 7
+	// days).
+	TokenMaxLifetime int
+	// TokenRenewInterval is for how many milliseconds it is good until it is renewed (dfs.namenode.delegation.token.renew-interval, a
+	// day).
+	TokenRenewInterval int
+	// RPCProtection are the qualities of protection that are offered on Hadoop IPC to who is authenticated by SASL
+	// (hadoop.rpc.protection, authentication).
+	RPCProtection []sasl.Quality
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 	// Kerberos says who takes tickets.
@@ -59,6 +72,10 @@ func DefaultProperties() Properties {
 		LeaseHardLimit:       1200,
 		AccessTimePrecision:  3600 * 1000,
 		Protected:            slices.Clone(SystemDirectories),
+		TokenKeyInterval:     24 * 3600 * 1000,
+		TokenMaxLifetime:     7 * 24 * 3600 * 1000,
+		TokenRenewInterval:   24 * 3600 * 1000,
+		RPCProtection:        []sasl.Quality{sasl.Authentication},
 	}
 }
 
@@ -94,6 +111,17 @@ var properties = []property{
 	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
 	number("dfs.namenode.accesstime.precision", 0, 1<<40, func(p *Properties) *int { return &p.AccessTimePrecision }),
+	number("dfs.namenode.delegation.key.update-interval", 1000, 1<<40, func(p *Properties) *int { return &p.TokenKeyInterval }),
+	number("dfs.namenode.delegation.token.max-lifetime", 1000, 1<<40, func(p *Properties) *int { return &p.TokenMaxLifetime }),
+	number("dfs.namenode.delegation.token.renew-interval", 1000, 1<<40, func(p *Properties) *int { return &p.TokenRenewInterval }),
+	{
+		"hadoop.rpc.protection",
+		func(p *Properties) string { return sasl.FormatQualities(p.RPCProtection) },
+		func(p *Properties, v string) (err error) {
+			p.RPCProtection, err = sasl.ParseQualities(v)
+			return err
+		},
+	},
 	{
 		"fs.protected.directories",
 		func(p *Properties) string { return strings.Join(p.Protected, ",") },

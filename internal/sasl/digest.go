@@ -55,6 +55,19 @@ func ParseQualities(list string) ([]Quality, error) {
 	return out, nil
 }
 
+// FormatQualities writes what ParseQualities reads.
+func FormatQualities(qualities []Quality) string {
+	var names []string
+	for _, q := range qualities {
+		for name, known := range qualityNames {
+			if known == q {
+				names = append(names, name)
+			}
+		}
+	}
+	return strings.Join(names, ",")
+}
+
 // Errors of an exchange. What a peer may know of them is in their text.
 var (
 	// ErrMessage: the peer's message is none of the mechanism's.

@@ -182,8 +182,23 @@ func (d *Door) Proxied(p *Peer, real, claimed string) (metadata.Caller, error) {
 	return caller, nil
 }
 
+// AuthenticatedRequest is Authenticated for a request of HTTP.
+func (d *Door) AuthenticatedRequest(r *http.Request, name, real string) (metadata.Caller, error) {
+	p, _ := d.peerOfRequest(r) // who owns the connection does not matter
+	return d.Authenticated(p, name, real)
+}
+
+// RefuseRequest is Refuse for a request of HTTP.
+func (d *Door) RefuseRequest(r *http.Request, claimed string, err error) {
+	p, _ := d.peerOfRequest(r)
+	d.Refuse(p, claimed, "", err)
+}
+
 // hostOf is the address of a peer, without its port.
 func hostOf(p *Peer) string {
+	if p == nil {
+		return ""
+	}
 	if a, ok := p.Remote.(*net.TCPAddr); ok {
 		return a.IP.String()
 	}
@@ -228,6 +243,9 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	}
 	if c, ok, err := d.ticketCaller(r, name, as); ok {
 		return c, err
+	}
+	if p, _ := d.peerOfRequest(r); p != nil && p.stranger {
+		return metadata.Caller{}, d.challenge(r, p.err)
 	}
 	if name == "" || name == DrWho {
 		if as != "" {

@@ -30,6 +30,9 @@ type reign struct {
 	// rolling: new keys for block tokens are under way; rollAt: not before that time again. Only the duties look at rollAt.
 	rolling atomic.Bool
 	rollAt  time.Time
+	// tokensAt is when delegation tokens and their keys were looked at last; only the duties look. tending: one of them is being changed.
+	tokensAt time.Time
+	tending  atomic.Bool
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -100,6 +103,7 @@ func (s *Server) duties(ctx context.Context) error {
 			s.checkLeases(r)
 			s.checkTrash(r, leasesAt)
 			s.checkRetries(r, leasesAt)
+			s.checkTokens(r, leasesAt)
 		}
 		if l.LeaderID != "" && s.cluster.Load() != nil && (l.Leader == (s.reign.Load() != nil)) {
 			s.readyOnce.Do(func() { close(s.ready) })
@@ -127,13 +131,19 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 		}
 	}
 	s.setCluster(s.ns.ClusterID())
-	if s.ns.NewestBlockKey() == 0 {
+	for _, first := range []struct {
+		missing bool
+		roll    func(func(error))
+	}{{s.ns.NewestBlockKey() == 0, s.rollBlockKeys}, {s.ns.TokenFigures(0).NewestKey == 0, s.rollTokenKey}} {
+		if !first.missing {
+			continue
+		}
 		made := make(chan error, 1)
-		s.rollBlockKeys(func(err error) { made <- err })
+		first.roll(func(err error) { made <- err })
 		select {
 		case err := <-made:
 			if err != nil {
-				s.log.Warn("the new cluster has no keys for block tokens yet", "error", err)
+				s.log.Warn("the new cluster has no keys for tokens yet", "error", err)
 				return false
 			}
 		case <-ctx.Done():

@@ -78,7 +78,9 @@ type Config struct {
 	// BlockTokenLifetime is how long a block token is good, and BlockKeyInterval how often a new key takes over to sign
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
-	Peers                                []Peer
+	// MaxTokens is how many delegation tokens there may be, MaxTokensOfUser how many of one user. Defaults 200,000 and 20,000.
+	MaxTokens, MaxTokensOfUser int
+	Peers                      []Peer
 	// Requests and Answers bound the bytes that clients make the namenode hold; nil: the process's budgets.
 	Requests, Answers *security.Budget
 	// Logger; nil means slog.Default().
@@ -122,6 +124,12 @@ func (c *Config) validate() error {
 	}
 	if c.BlockKeyInterval <= 0 {
 		c.BlockKeyInterval = 10 * time.Hour
+	}
+	if c.MaxTokens <= 0 {
+		c.MaxTokens = 200_000
+	}
+	if c.MaxTokensOfUser <= 0 {
+		c.MaxTokensOfUser = 20_000
 	}
 	if c.DeadAfter <= 0 {
 		c.DeadAfter = max(90*time.Second, c.StaleAfter)
@@ -235,7 +243,8 @@ func (s *Server) open() error {
 
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
-		Door: s.config.Door, Offers: s.config.Offers, Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
+		Door: s.config.Door, Offers: append([]hrpc.Offer{clientprotocol.TokenOffer(s, s.config.Properties.RPCProtection)}, s.config.Offers...),
+		Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))

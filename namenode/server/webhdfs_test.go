@@ -316,7 +316,6 @@ func TestWebHDFSOperationsThatHaveNoRecording(t *testing.T) {
 		{"GET", "/?op=GETHOMEDIRECTORY&user.name=65533", 200, `{"Path":"/user/65533"}`}, // an id that has no name
 		{"GET", "/?op=GETHOMEDIRECTORY&user.name=6x", 400, `Invalid value: \"6x\" does not belong to the domain`},
 		{"GET", "/?op=GETTRASHROOT&user.name=" + user, 200, `{"Path":"/user/` + user + `/.Trash"}`},
-		{"GET", "/?op=GETDELEGATIONTOKEN&user.name=" + user, 200, `{"Token":null}`},
 		{"GET", "/?op=GETSERVERDEFAULTS&user.name=" + user, 200, `"blockSize":134217728,"bytesPerChecksum":512,"checksumType":2`},
 		{"GET", "/h?op=CHECKACCESS&fsaction=rwx&user.name=" + user, 200, ""},
 		{"GET", "/h?op=CHECKACCESS&fsaction=-w-&user.name=alice", 403, `"exception":"AccessControlException"`},

@@ -84,11 +84,13 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getEnclosingRoot", byPath, p.getEnclosingRoot),
 		on("getHAServiceState", anyone, p.getHAServiceState),
 		on("msync", anyone, p.msync),
+		on("getDelegationToken", anyone, p.getDelegationToken),
+		on("renewDelegationToken", anyone, p.renewDelegationToken),
+		on("cancelDelegationToken", anyone, p.cancelDelegationToken),
 		large(on("listOpenFiles", superuser, p.listOpenFiles)),
 		large(on("listCorruptFileBlocks", superuser, p.listCorruptFileBlocks)),
 
 		// Without security, encryption, erasure coding and snapshots these are complete answers.
-		answer[pb.GetDelegationTokenRequestProto]("getDelegationToken", &pb.GetDelegationTokenResponseProto{}),
 		answer[pb.GetDataEncryptionKeyRequestProto]("getDataEncryptionKey", &pb.GetDataEncryptionKeyResponseProto{}),
 		answer[pb.GetErasureCodingPoliciesRequestProto]("getErasureCodingPolicies", &pb.GetErasureCodingPoliciesResponseProto{}),
 		answer[pb.GetErasureCodingCodecsRequestProto]("getErasureCodingCodecs", &pb.GetErasureCodingCodecsResponseProto{}),
@@ -111,8 +113,6 @@ func (p *protocol) methods() []hrpc.Method {
 		unsupported("addErasureCodingPolicies", superuser, "erasure coding is"),
 		unsupported("removeErasureCodingPolicy", superuser, "erasure coding is"),
 		unsupported("getECTopologyResultForPolicies", anyone, "erasure coding is"),
-		unsupported("renewDelegationToken", anyone, "delegation tokens are"),
-		unsupported("cancelDelegationToken", anyone, "delegation tokens are"),
 		unsupported("getBatchedListing", byPath, "listing several directories at once is"),
 		unsupported("addCacheDirective", byPath, "centralized caching is"),
 		unsupported("modifyCacheDirective", byPath, "centralized caching is"),

@@ -62,6 +62,7 @@ type request struct {
 	path   string
 	op     string
 	params params
+	token  string // a delegation token by which the caller is known, as it came; empty: in another way
 	tab    tab
 }
 
@@ -166,7 +167,7 @@ func (q *request) answer() (response, error) {
 	if v := q.params["user.name"]; v != "" && !userName.MatchString(v) && !userID.MatchString(v) {
 		return response{}, invalid("user.name", "Invalid value: %q does not belong to the domain %s", v, userName)
 	}
-	if q.caller, err = h.door.HTTPCaller(r); err != nil {
+	if q.caller, err = q.who(); err != nil {
 		return response{}, err
 	}
 	if method != http.MethodGet {
@@ -321,7 +322,9 @@ func (q *request) dataQuery() string {
 	user, real := q.caller.User, q.caller.RealUser
 	pairs := []string{"op=" + q.op}
 	add := func(name, value string) { pairs = append(pairs, name+"="+url.QueryEscape(value)) }
-	if real != "" {
+	if q.token != "" {
+		add("delegation", q.token)
+	} else if real != "" {
 		add("user.name", real)
 		add("doas", user)
 	} else {

@@ -1,11 +1,11 @@
 package webhdfs
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strconv"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs"
@@ -205,22 +205,17 @@ type extendedBlock struct {
 	NumBytes        int64  `json:"numBytes"`
 }
 
-type token struct {
+type tokenJSON struct {
 	URLString string `json:"urlString"`
 }
 
-// tokenOf is Hadoop's URL form of a token: identifier, password, kind and service, each behind its length, in base64.
-func tokenOf(t security.Token) token {
+// tokenOf is a block's token.
+func tokenOf(t security.Token) tokenJSON {
 	kind := ""
 	if len(t.Identifier) > 0 {
 		kind = security.BlockTokenKind
 	}
-	var b []byte
-	for _, part := range [][]byte{t.Identifier, t.Password, []byte(kind), nil} {
-		b = security.AppendVLong(b, int64(len(part)))
-		b = append(b, part...)
-	}
-	return token{base64.RawURLEncoding.EncodeToString(b)}
+	return tokenJSON{token.Token{Identifier: t.Identifier, Password: t.Password, Kind: kind}.Text()}
 }
 
 type datanodeInfo struct {
@@ -256,7 +251,7 @@ func datanodeOf(n *namenode.Node) datanodeInfo {
 
 type locatedBlock struct {
 	Block           extendedBlock  `json:"block"`
-	BlockToken      token          `json:"blockToken"`
+	BlockToken      tokenJSON      `json:"blockToken"`
 	CachedLocations []datanodeInfo `json:"cachedLocations"`
 	IsCorrupt       bool           `json:"isCorrupt"`
 	Locations       []datanodeInfo `json:"locations"`

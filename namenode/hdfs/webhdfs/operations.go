@@ -84,8 +84,8 @@ var operations = map[string]map[string]operation{
 		"SETQUOTA":         {superuser, (*request).setQuota},
 
 		"CREATESYMLINK":         {byPath, (*request).noSymlinks},
-		"RENEWDELEGATIONTOKEN":  {anyone, unsupported("delegation tokens are")},
-		"CANCELDELEGATIONTOKEN": {anyone, unsupported("delegation tokens are")},
+		"RENEWDELEGATIONTOKEN":  {anyone, (*request).renewToken},
+		"CANCELDELEGATIONTOKEN": {anyone, (*request).cancelToken},
 		"ALLOWSNAPSHOT":         {superuser, unsupported("snapshots are")},
 		"DISALLOWSNAPSHOT":      {superuser, unsupported("snapshots are")},
 		"CREATESNAPSHOT":        {byPath, (*request).noSnapshots},
@@ -522,10 +522,6 @@ func (q *request) ecPolicies() (response, error) {
 func (q *request) ecCodecs() (response, error) {
 	var out struct{ ErasureCodingCodecs struct{} }
 	return body(out), nil
-}
-
-func (q *request) delegationToken() (response, error) {
-	return body(struct{ Token *token }{}), nil
 }
 
 func (q *request) linkTarget() (response, error) {

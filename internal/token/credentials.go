@@ -1,0 +1,229 @@
+package token
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/gohops/hops/internal/security"
+)
+
+// LocationVariable names the file of credentials of a job, for every client of Hadoop's.
+const LocationVariable = "HADOOP_TOKEN_FILE_LOCATION"
+
+const (
+	magic = "HDTS"
+	// The versions of the file: Writables, and a protobuf (HADOOP-12563).
+	writables = 0
+	protobufs = 1
+
+	// MaxFile is how large a file of credentials is, in bytes; maxTokens how many tokens, and secrets, are in it.
+	MaxFile   = 16 << 20
+	maxTokens = 10_000
+)
+
+// Entry is a token under the name that it has in a file, mostly its service.
+type Entry struct {
+	Alias string
+	Token Token
+}
+
+// Credentials are the tokens of a user, or of a job, in their order. Secrets of other kinds, which Hadoop's programs may keep in the
+// same file, are passed over.
+type Credentials []Entry
+
+// For is the delegation token for one of the services; false: there is none. The first service that there is a token for wins.
+func (c Credentials) For(services ...string) (Token, bool) {
+	for _, service := range services {
+		for _, e := range c {
+			if e.Token.Service == service && (e.Token.Kind == Kind || e.Token.Kind == WebKind || e.Token.Kind == SecureWebKind) {
+				return e.Token, true
+			}
+		}
+	}
+	return Token{}, false
+}
+
+// Load reads a file of credentials. Nobody but its owner should be able to read it, which Load leaves to the owner, as Hadoop does.
+func Load(path string) (Credentials, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("credentials: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("credentials: %w", err)
+	}
+	c, err := Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("credentials %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// FromEnvironment reads the file that LocationVariable names; nil when it names none.
+func FromEnvironment() (Credentials, error) {
+	path := os.Getenv(LocationVariable)
+	if path == "" {
+		return nil, nil
+	}
+	c, err := Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s names %s, which is not there", LocationVariable, path)
+	}
+	return c, err
+}
+
+// Save writes a file of credentials, mode 0600, which it replaces at once.
+func (c Credentials) Save(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".credentials-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	_, err = f.Write(c.Encode())
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("credentials: %w", err)
+	}
+	return nil
+}
+
+// Encode writes credentials in the version that every Hadoop reads.
+func (c Credentials) Encode() []byte {
+	b := append([]byte(magic), writables)
+	b = security.AppendVLong(b, int64(len(c)))
+	for _, e := range c {
+		b = append(security.AppendVLong(b, int64(len(e.Alias))), e.Alias...)
+		b = e.Token.append(b)
+	}
+	return append(b, 0) // secrets of other kinds
+}
+
+// Parse reads credentials of either version. Errors: ErrForm.
+func Parse(b []byte) (Credentials, error) {
+	switch {
+	case len(b) > MaxFile:
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrForm, MaxFile)
+	case !bytes.HasPrefix(b, []byte(magic)) || len(b) < len(magic)+1:
+		return nil, fmt.Errorf("%w: it does not begin as a file of Hadoop's credentials does (%s)", ErrForm, magic)
+	}
+	switch version, rest := b[len(magic)], b[len(magic)+1:]; version {
+	case writables:
+		return parseWritables(rest)
+	case protobufs:
+		return parseProtobuf(rest)
+	default:
+		return nil, fmt.Errorf("%w: a file of credentials of version %d, known are 0 and 1", ErrForm, version)
+	}
+}
+
+func parseWritables(b []byte) (Credentials, error) {
+	r := reader{rest: b}
+	n := r.vint()
+	if n < 0 || n > maxTokens {
+		return nil, fmt.Errorf("%w: %d tokens", ErrForm, n)
+	}
+	var c Credentials
+	for range n {
+		c = append(c, Entry{string(r.field()), r.token()})
+		if r.bad {
+			break
+		}
+	}
+	n = r.vint()
+	if n < 0 || n > maxTokens {
+		return nil, fmt.Errorf("%w: %d secrets", ErrForm, n)
+	}
+	for range n {
+		if r.field(); r.take(r.vlong()) == nil && r.bad {
+			break
+		}
+	}
+	if r.bad || len(r.rest) > 0 {
+		return nil, fmt.Errorf("%w: the file is cut short or damaged", ErrForm)
+	}
+	return c, nil
+}
+
+// parseProtobuf reads a CredentialsProto with its length in front: 1 tokens, 2 secrets; each of them 1 alias, 2 token, 3 secret.
+func parseProtobuf(b []byte) (Credentials, error) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size != uint64(len(b)-n) {
+		return nil, fmt.Errorf("%w: the file is cut short or damaged", ErrForm)
+	}
+	var c Credentials
+	err := fields(b[n:], func(number protowire.Number, value []byte) error {
+		if number != 1 {
+			return nil
+		}
+		if len(c) == maxTokens {
+			return fmt.Errorf("%w: more than %d tokens", ErrForm, maxTokens)
+		}
+		var e Entry
+		err := fields(value, func(number protowire.Number, value []byte) error {
+			switch number {
+			case 1:
+				e.Alias = string(value)
+			case 2:
+				return fields(value, func(number protowire.Number, value []byte) error {
+					switch number {
+					case 1:
+						e.Token.Identifier = bytes.Clone(value)
+					case 2:
+						e.Token.Password = bytes.Clone(value)
+					case 3:
+						e.Token.Kind = string(value)
+					case 4:
+						e.Token.Service = string(value)
+					}
+					return nil
+				})
+			}
+			return nil
+		})
+		c = append(c, e)
+		return err
+	})
+	return c, err
+}
+
+// fields calls each for the fields of a message that have a length.
+func fields(b []byte, each func(number protowire.Number, value []byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("%w: the file is damaged", ErrForm)
+		}
+		b = b[n:]
+		if kind != protowire.BytesType {
+			if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
+				return fmt.Errorf("%w: the file is damaged", ErrForm)
+			}
+			b = b[n:]
+			continue
+		}
+		value, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return fmt.Errorf("%w: the file is damaged", ErrForm)
+		}
+		if err := each(number, value); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}

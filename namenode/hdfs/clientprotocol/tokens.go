@@ -1,0 +1,72 @@
+package clientprotocol
+
+import (
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/sasl"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/token"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// TokenOffer is how the bearer of a delegation token proves it: SASL's TOKEN, with the qualities of protection that are offered.
+func TokenOffer(service namenode.Tokens, qualities []sasl.Quality) hrpc.Offer {
+	return hrpc.Offer{
+		Method: sasl.Token, Mechanism: sasl.DigestMD5, Protocol: hrpc.TokenService, ServerID: hrpc.TokenServer, First: true,
+		New: func(*security.Peer) (sasl.Mechanism, error) {
+			return sasl.NewAcceptor(sasl.AcceptorConfig{
+				Service: hrpc.TokenService, Server: hrpc.TokenServer, Qualities: qualities,
+				Lookup: func(name string) (string, sasl.Identity, error) {
+					identifier, err := sasl.DecodeName(name)
+					if err != nil {
+						return "", sasl.Identity{}, err
+					}
+					password, id, err := service.TokenPassword(identifier)
+					if err != nil {
+						return "", sasl.Identity{}, err
+					}
+					return sasl.EncodePassword(password), sasl.Identity{Name: id.Owner, RealUser: id.RealUser, Method: sasl.Token}, nil
+				},
+			}), nil
+		},
+	}
+}
+
+// byToken refuses what nobody may do who is known by a token: it would be good for ever.
+func byToken(c *hrpc.Call, what string) error {
+	if c.Authentication == sasl.Token {
+		return metadata.Errorf(metadata.ErrIO, "Delegation Token can be %s only with kerberos or web authentication", what)
+	}
+	return nil
+}
+
+func (p *protocol) getDelegationToken(c *hrpc.Call, r *pb.GetDelegationTokenRequestProto) {
+	if err := byToken(c, "issued"); err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.IssueToken(c.Caller, r.GetRenewer(), result(c, func(t security.Token) hrpc.Message {
+		return &pb.GetDelegationTokenResponseProto{Token: &pb.TokenProto{
+			Identifier: t.Identifier, Password: t.Password, Kind: ptr(token.Kind), Service: new(""),
+		}}
+	}))
+}
+
+func (p *protocol) renewDelegationToken(c *hrpc.Call, r *pb.RenewDelegationTokenRequestProto) {
+	if err := byToken(c, "renewed"); err != nil {
+		c.Fail(err)
+		return
+	}
+	p.service.RenewToken(c.Caller, tokenIn(r.GetToken()), result(c, func(t metadata.Time) hrpc.Message {
+		return &pb.RenewDelegationTokenResponseProto{NewExpiryTime: ptr(uint64(t))}
+	}))
+}
+
+func (p *protocol) cancelDelegationToken(c *hrpc.Call, r *pb.CancelDelegationTokenRequestProto) {
+	p.service.CancelToken(c.Caller, tokenIn(r.GetToken()), done(c))
+}
+
+func tokenIn(t *pb.TokenProto) security.Token {
+	return security.Token{Identifier: t.GetIdentifier(), Password: t.GetPassword()}
+}
