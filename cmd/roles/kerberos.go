@@ -47,6 +47,6 @@ func tickets(properties config.Properties, principal, keytab string) ([]hrpc.Off
 	}
 	return []hrpc.Offer{{
 		Method: sasl.Kerberos, Mechanism: kerberos.GSSAPI, Protocol: a.Principal().Service(), ServerID: a.Principal().Host(),
-		New: func(*security.Peer) (sasl.Mechanism, error) { return a.Exchange(), nil },
+		New: func(*security.Peer) (sasl.Mechanism, error) { return a.Exchange(properties.RPCProtection...), nil },
 	}}, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/gohops/hops/internal/config"
 )
 
-// startOurs starts a hops cluster in dir: one process a server.
-func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster, error) {
+// startOurs starts a hops cluster in dir, with more properties than settings: one process a server.
+func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[2]string) (*cluster, error) {
 	free, err := freePorts(4*namenodes + 4*datanodes)
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 		return nil, err
 	}
 	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem")}, Properties: map[string]string{}}
-	for _, s := range settings() {
+	for _, s := range append(settings(), more...) {
 		shared.Properties[s[0]] = s[1]
 	}
 	for i := range namenodes {

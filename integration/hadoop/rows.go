@@ -76,6 +76,11 @@ func (s *suite) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	if s.wants("kerberos") {
+		if err := s.kerberosRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("yarn") {
 		if err := s.yarnRow(ctx); err != nil {
 			return err

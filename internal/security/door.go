@@ -254,7 +254,7 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 		return d.bearerCaller(r, c, name, as)
 	}
 	if p, _ := d.peerOfRequest(r); p != nil && p.stranger {
-		return metadata.Caller{}, p.err
+		return metadata.Caller{}, d.challenge(r, p.err)
 	}
 	if name == "" || name == DrWho {
 		if as != "" {
