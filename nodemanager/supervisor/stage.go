@@ -19,7 +19,7 @@ import (
 
 // Confinement is what a command gives up for good before its first instruction.
 type Confinement struct {
-	// Umask of the command.
+	// Umask of the command; negative: ours.
 	Umask int `json:"umask"`
 	// Files is how many descriptors a process of it may have, at most what we may.
 	Files uint64 `json:"files"`
@@ -75,7 +75,9 @@ func become() int {
 
 func (s *stage) exec() error {
 	runtime.LockOSThread() // no_new_privs and the filter are the thread's that execs
-	unix.Umask(s.Limits.Umask)
+	if s.Limits.Umask >= 0 {
+		unix.Umask(s.Limits.Umask)
+	}
 	if err := os.Chdir(s.Dir); err != nil {
 		return asked(err)
 	}
