@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,15 +36,6 @@ func Files(granted []nodemanager.GPU) []string {
 		}
 	}
 	return files
-}
-
-// Others are the files of devices that were not granted.
-func Others(granted []nodemanager.GPU) []string {
-	own := Files(granted)
-	all, _ := filepath.Glob(perDevice + "[0-9]*")
-	return slices.DeleteFunc(all, func(file string) bool {
-		return slices.Contains(own, file) || strings.Trim(file[len(perDevice):], "0123456789") != ""
-	})
 }
 
 // Complete has the driver's files made that a set-user-id program would make at the first use of a device, because such programs

@@ -130,7 +130,7 @@ func (s *Server) isolate(l *supervisor.Launch, dir string, a *account.Account, g
 	hide, show := append([]string{s.store.Dir()}, s.config.Hidden...), append([]string{dir}, s.config.Shown...)
 	if a == nil {
 		if s.protection.exposed == "" {
-			l.Isolation = &supervisor.Isolation{Hide: append(hide, gpu.Others(granted)...), Show: show}
+			l.Isolation = &supervisor.Isolation{Hide: hide, Show: show}
 		}
 		return nil
 	}
@@ -186,8 +186,6 @@ func (s *Server) gpuNote() string {
 		return "GPU isolation: private /dev only (" + s.groups.Report().NoDevices + ")"
 	case p.users && s.groups.Report().Devices:
 		return "GPU isolation: control group only"
-	case !p.users && p.exposed == "":
-		return "GPU isolation: hidden device files"
 	}
 	return "GPU isolation: environment only (CUDA_VISIBLE_DEVICES)"
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
@@ -107,6 +108,11 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("node manager starts", "incarnation", s.store.Incarnation(), "memory", s.config.Memory, "vcores", s.config.VCores,
 		"groups", s.groups.Report().String())
 	s.recallGPUs()
+	if s.config.GPUs.Name() == "nvml" {
+		if err := gpu.Complete(ctx); err != nil {
+			s.log.Warn("device files of the GPUs are not complete", "error", err)
+		}
+	}
 	if err := s.readDevices(ctx); err != nil {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
