@@ -52,8 +52,9 @@ type container struct {
 	// shipped is closed when the log files are in the filesystem completely, or go nowhere.
 	shipped chan struct{}
 
-	disk    int64            // that it may take, in bytes; of the goroutine that prepares it
-	account *account.Account // it runs as; nil: our own; of the same goroutine
+	disk    int64             // that it may take, in bytes; of the goroutine that prepares it
+	account *account.Account  // it runs as; nil: our own; of the same goroutine
+	secrets map[string][]byte // until its supervisor has them; of the same goroutine
 
 	mu     sync.Mutex
 	record *state.Record
@@ -333,7 +334,8 @@ func (c *container) prepare(work context.Context) bool {
 		return false
 	}
 	// From here on a supervisor may exist, so a stop goes through it; only the end of the process cuts this short.
-	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, launch)
+	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, launch, c.secrets)
+	c.secrets = nil
 	switch {
 	case work.Err() != nil:
 		return false
@@ -413,7 +415,7 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 			return err
 		}
 	}
-	needsFS := false
+	needsFS := len(spec.Secrets) > 0
 	for _, a := range spec.Artifacts {
 		needsFS = needsFS || a.URI != ""
 	}
@@ -434,6 +436,9 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		err := c.server.localizer.Localize(ctx, fsys, spec.User, dir, spec.Artifacts)
 		if a := c.account; err == nil && a != nil {
 			err = state.Give(dir, a.UID, a.GID)
+		}
+		if err == nil && len(spec.Secrets) > 0 {
+			c.secrets, err = c.server.openSecrets(ctx, fsys, spec)
 		}
 		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
 			c.setWaits("")
@@ -511,6 +516,9 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
+	}
+	if len(c.secrets) > 0 {
+		l.SecretsDir = c.secretsDir()
 	}
 	return l, c.server.isolate(&l, c.dir, c.account, granted)
 }
@@ -666,6 +674,9 @@ func (c *container) killStray(work context.Context) bool {
 	for {
 		ctx, cancel := context.WithTimeout(work, 10*time.Second)
 		err := supervisor.KillStray(ctx, c.server.groups.Group(string(c.id)), mark(c.dir))
+		if err == nil {
+			err = c.client.AwaitEnd(ctx)
+		}
 		cancel()
 		if err == nil {
 			return true

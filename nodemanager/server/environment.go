@@ -81,6 +81,9 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, a *account.Acco
 		set["HOPS_TOKEN"] = filepath.Join(dir, "token")
 		set["HOPS_AUTHORITY"] = filepath.Join(dir, "authority.pem")
 	}
+	if len(spec.Secrets) > 0 {
+		set["HOPS_SECRETS_DIR"] = filepath.Join(dir, "secrets")
+	}
 	if simulated {
 		set["HOPS_GPUS_SIMULATED"] = "1"
 	}

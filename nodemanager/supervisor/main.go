@@ -26,8 +26,9 @@ import (
 
 // Descriptors that Start hands to a supervisor.
 const (
-	lockFD  = 3
-	readyFD = 4
+	lockFD    = 3
+	readyFD   = 4
+	secretsFD = 5 // only with Launch.SecretsDir
 )
 
 // Main is the command "hops supervisor <container directory>": it runs the container to its end and returns the exit code
@@ -163,6 +164,9 @@ func newSupervisor() (*supervisor, error) {
 		if err := i.enter(); err != nil {
 			return nil, fmt.Errorf("isolate the container: %w", err)
 		}
+	}
+	if err := s.launch.deliver(); err != nil {
+		return nil, err
 	}
 	_ = os.Remove(socketFile) // of a predecessor that crashed: we hold the lock
 	var err error
@@ -300,6 +304,9 @@ func (s *supervisor) reap(main int) {
 func (s *supervisor) finish(exit *Exit) error {
 	if err := s.group.Remove(); err != nil {
 		s.log.Warn("control group not removed", "container", s.launch.Container, "error", err)
+	}
+	if err := s.launch.forget(); err != nil {
+		s.log.Warn("secrets not removed", "container", s.launch.Container, "error", err)
 	}
 	written := make(chan error, 1)
 	go func() { written <- durable.ReplaceJSON(exitFile, exit, 0o600) }()

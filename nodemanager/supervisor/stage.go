@@ -236,12 +236,17 @@ func (l *Launch) order() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("order", unix.MFD_CLOEXEC)
+	return inMemory("order", text)
+}
+
+// inMemory is an open file of that content which has no place on any disk, for a process that is about to start.
+func inMemory(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("memfd_create: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "order")
-	if _, err := f.WriteAt(text, 0); err != nil { // the offset stays at the beginning
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.WriteAt(content, 0); err != nil { // the offset stays at the beginning
 		f.Close()
 		return nil, err
 	}
