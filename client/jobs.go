@@ -31,6 +31,8 @@ type Job struct {
 	Run       string            `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
+	// Secrets are names of the submitter's secrets, see Secrets.
+	Secrets []string `json:"secrets,omitempty"`
 	// Workdir is an archive of the filesystem that is unpacked where the command runs; Client.Stage makes one.
 	Workdir string `json:"workdir,omitempty"`
 	// Timeout ends the job, "2h". Grace lies between SIGTERM and SIGKILL.

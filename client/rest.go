@@ -109,6 +109,9 @@ func (r *rest) open(ctx context.Context, method, path string) (answer *http.Resp
 	return answer, err
 }
 
+// octets is a body that is sent as it is, not as JSON.
+type octets []byte
+
 // unavailable are the answers after which asking again may help: the server leads no more, or does not know what became
 // of the request.
 func unavailable(status int) bool {
@@ -118,7 +121,10 @@ func unavailable(status int) bool {
 // each makes a request until take is content with a good answer.
 func (r *rest) each(ctx context.Context, method, path string, body any, header http.Header, take func(*http.Response) error) error {
 	var data []byte
-	if body != nil {
+	kind := "application/json"
+	if raw, ok := body.(octets); ok {
+		data, kind = raw, "application/octet-stream"
+	} else if body != nil {
 		var err error
 		if data, err = json.Marshal(body); err != nil {
 			return err
@@ -147,7 +153,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 				request.Header[k] = v
 			}
 			if data != nil {
-				request.Header.Set("Content-Type", "application/json")
+				request.Header.Set("Content-Type", kind)
 			}
 			answer, err := client.Do(request)
 			if err == nil {

@@ -87,6 +87,8 @@ type Spec struct {
 	// Token is the container's secret towards the resource manager and its controller. It goes into a 0600 file.
 	Token  string `json:"token,omitempty"`
 	Master bool   `json:"master,omitempty"`
+	// Secrets are names of the user's secrets that the container is given; their contents are in no record.
+	Secrets []string `json:"secrets,omitempty"`
 	// Strict: its processes are dead by the end of the node's lease (fencing, see resourcemanager/api). Otherwise no silence
 	// of the resource managers ends it.
 	Strict bool `json:"strict,omitempty"`

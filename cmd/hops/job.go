@@ -68,7 +68,7 @@ func jobCommand() *cli.Command {
 					"Ctrl-C leaves the job running.\n\n" +
 					"Containers start in an empty directory: --with sends files along. The keys of a job file are those of POST\n" +
 					"/api/v1/jobs in docs/reference/rest.md: name, queue, priority, resources {memory, vcores, gpus, gpu_model, ...},\n" +
-					"instances, argv or run, env, artifacts, workdir, timeout, retry, grace.",
+					"instances, argv or run, env, secrets, artifacts, workdir, timeout, retry, grace.",
 				Flags: []cli.Flag{
 					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "job `FILE` (YAML), - for standard input"},
 					&cli.StringFlag{Name: "name", Usage: "`NAME` shown to people", DefaultText: "command"},
@@ -81,6 +81,7 @@ func jobCommand() *cli.Command {
 					&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
 					&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
 					&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
+					&cli.StringSliceFlag{Name: "secret", Usage: "`NAME` of a secret that the containers read from $HOPS_SECRETS_DIR/NAME; may be repeated"},
 					&cli.StringSliceFlag{Name: "with", Usage: "`FILE` or directory that is sent along, into the directory in which the command runs; . for this one; may be repeated"},
 					pythonFlag(),
 					&cli.StringFlag{Name: "timeout", Usage: "`DURATION` after which the job is ended, as 2h", DefaultText: "none"},
@@ -171,6 +172,7 @@ func document(c *cli.Context) (client.Job, error) {
 	if c.IsSet("gang") {
 		job.Gang = client.Gang{All: c.Bool("gang")}
 	}
+	job.Secrets = append(job.Secrets, c.StringSlice("secret")...)
 	for _, pair := range c.StringSlice("env") {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok {

@@ -135,7 +135,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		OnUsageError:              usageError,
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
-			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
+			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {

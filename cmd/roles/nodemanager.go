@@ -7,6 +7,7 @@ import (
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/server"
 )
@@ -37,7 +38,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 			ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},
 		Labels: own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
-		Isolation: server.Isolation(own.Isolation), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
+		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -48,6 +49,15 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	}
 	b.awaited = append(b.awaited, s.Ready())
 	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
+}
+
+// accounts are the rules of whose containers run as their users.
+func accounts(n *config.NodeManager) account.Rules {
+	r := account.Rules{Banned: n.BannedUsers, Allowed: n.AllowedSystemUsers}
+	if n.MinUserID != nil {
+		r.MinUID = uint32(*n.MinUserID)
+	}
+	return r
 }
 
 // neighbour is the uuid of this machine's datanode, empty while it has none. Of several the first counts.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -195,9 +196,14 @@ type NodeManager struct {
 	// DiskLimit is how much a container may have in its directory, without its logs; default: four fifths of what is free when the
 	// node manager starts. A container that exceeds it is ended.
 	DiskLimit Size `yaml:"disk_limit"`
-	// Isolation says what becomes of containers where the kernel does not let us hide the servers' files from them: auto
-	// (default; only those of the servers' own user run), any (everybody's run) or off (nothing is hidden).
+	// Isolation says as whom containers run: auto (default; as their users, if the node manager is root, and otherwise only
+	// those of its own user), any (everybody's as the node manager's user) or off (likewise, and nothing is hidden from them).
 	Isolation string `yaml:"isolation"`
+	// MinUserID, BannedUsers and AllowedSystemUsers say whose containers run as their users (min.user.id, banned.users and
+	// allowed.system.users of YARN's container-executor.cfg); defaults: 1000; root, hdfs, yarn, mapred and bin; nobody.
+	MinUserID          *int     `yaml:"min_user_id"`
+	BannedUsers        []string `yaml:"banned_users"`
+	AllowedSystemUsers []string `yaml:"allowed_system_users"`
 	// Rack is where the machine stands, as /site/row7; default /default-rack.
 	Rack string `yaml:"rack"`
 }
@@ -376,6 +382,9 @@ func (f *File) Validate() error {
 		n.Isolation = cmp.Or(n.Isolation, "auto")
 		if choices := []string{"auto", "any", "off"}; !slices.Contains(choices, n.Isolation) {
 			wrong("nodemanager.isolation: %q is none of %s", n.Isolation, strings.Join(choices, " "))
+		}
+		if n.MinUserID != nil && (*n.MinUserID < 1 || *n.MinUserID > math.MaxInt32) {
+			wrong("nodemanager.min_user_id: %d is no user id that containers could run from: 1 or more", *n.MinUserID)
 		}
 		n.Rack = cmp.Or(n.Rack, "/default-rack")
 		if !strings.HasPrefix(n.Rack, "/") || n.Rack != path.Clean(n.Rack) || n.Rack == "/" || len(n.Rack) > 255 || strings.ContainsFunc(n.Rack, unicode.IsSpace) {

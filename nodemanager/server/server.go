@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
@@ -53,8 +54,8 @@ type Server struct {
 	health  healthState
 	devices deviceState
 	streams streams
-	// exposed says why containers see the servers' files; empty: they do not. Set before anything runs.
-	exposed string
+
+	protection protection
 }
 
 // New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
@@ -107,18 +108,23 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("node manager starts", "incarnation", s.store.Incarnation(), "memory", s.config.Memory, "vcores", s.config.VCores,
 		"groups", s.groups.Report().String())
 	s.recallGPUs()
+	if s.config.GPUs.Name() == "nvml" {
+		if err := gpu.Complete(ctx); err != nil {
+			s.log.Warn("device files of the GPUs are not complete", "error", err)
+		}
+	}
 	if err := s.readDevices(ctx); err != nil {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
+	s.findIsolation(ctx) // adopted containers may have to be started yet
 	if err := s.adopt(work); err != nil {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
 	s.findDatanode()
-	s.findIsolation(ctx)
 	s.sweep(ctx, sweepPatience)
 	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)

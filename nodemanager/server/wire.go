@@ -17,7 +17,8 @@ func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
 			Memory: p.GetResources().GetMemory(), VCores: int(p.GetResources().GetVcores()), GPUs: p.GetGpuUuids(),
 		},
 		LogDir: p.GetLogDir(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Token: p.GetToken(), Master: p.GetApplicationMaster(),
-		Strict: p.GetFencing() == rmpb.Fencing_FENCING_STRICT,
+		Secrets: p.GetSecrets(),
+		Strict:  p.GetFencing() == rmpb.Fencing_FENCING_STRICT,
 	}
 	for _, a := range p.GetArtifacts() {
 		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{

@@ -33,6 +33,9 @@ type Client struct {
 	mu   sync.Mutex
 	conn net.Conn
 	in   *bufio.Reader
+
+	peerMu sync.Mutex
+	peer   process // the supervisor that was spoken to last
 }
 
 // NewClient makes a client for the supervisor that lives, or will live, in dir.
@@ -66,7 +69,38 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
 		return nil, fmt.Errorf("%w: %w", ErrGone, err)
 	}
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := readProcess(peerOf(conn)); ok {
+		c.peerMu.Lock()
+		c.peer = p
+		c.peerMu.Unlock()
+	}
+	return conn, nil
+}
+
+// AwaitEnd waits until the process of the supervisor that was spoken to last is over. The first process of a namespace
+// lets go of its files, and with them of its lock, before the others of the namespace are gone, but is over only after them.
+func (c *Client) AwaitEnd(ctx context.Context) error {
+	c.peerMu.Lock()
+	p := c.peer
+	c.peerMu.Unlock()
+	for {
+		now, ok := readProcess(p.pid)
+		if p.pid == 0 || !ok || now.start != p.start {
+			return nil
+		}
+		// Of a process with several threads the first may be a zombie while another one still ends the namespace.
+		if threads, err := os.ReadDir("/proc/" + strconv.Itoa(p.pid) + "/task"); now.zombie && (err != nil || len(threads) <= 1) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("supervisor %d does not end: %w", p.pid, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // call sends one request on the kept connection, once more on a fresh one when the kept one turns out to be dead.
@@ -83,6 +117,14 @@ func (c *Client) call(ctx context.Context, r request) (*Status, error) {
 	}
 	if a.Error != "" {
 		return nil, errors.New(a.Error)
+	}
+	if st := a.Status; st != nil && st.Supervisor == 1 { // as it counts in its own namespace
+		if st.Supervisor = peerOf(c.conn); st.Supervisor <= 1 {
+			return nil, fmt.Errorf("%w: its process is not there", ErrGone)
+		}
+		if len(st.Stuck) > 0 {
+			st.Stuck = outside(st.Supervisor, st.Stuck)
+		}
 	}
 	return a.Status, nil
 }
@@ -110,6 +152,20 @@ func (c *Client) tryLocked(ctx context.Context, r request) (a answer, err error)
 		return a, gone(ctx, err)
 	}
 	return a, nil
+}
+
+// peerOf is the process at the other end of a connection, as we count.
+func peerOf(conn net.Conn) (pid int) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
 }
 
 func gone(ctx context.Context, err error) error {
@@ -200,7 +256,9 @@ type Started struct {
 //
 // The lock of the directory is taken here and handed over, so that there is no moment in which a restarted node manager
 // could find the directory free while a supervisor is on its way.
-func Start(ctx context.Context, argv, env []string, dir string, launch Launch) (Started, error) {
+//
+// secrets are files for launch.SecretsDir, by name. They are handed over in memory.
+func Start(ctx context.Context, argv, env []string, dir string, launch Launch, secrets map[string][]byte) (Started, error) {
 	if err := durable.ReplaceJSON(filepath.Join(dir, launchFile), launch, 0o600); err != nil {
 		return Started{}, err
 	}
@@ -224,6 +282,18 @@ func Start(ctx context.Context, argv, env []string, dir string, launch Launch) (
 	cmd.Env, cmd.Dir = env, dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock, child}
+	if launch.SecretsDir != "" {
+		text, err := json.Marshal(secrets)
+		if err != nil {
+			return Started{}, err
+		}
+		f, err := inMemory("secrets", text)
+		if err != nil {
+			return Started{}, err
+		}
+		defer f.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if launch.Isolation != nil {
 		launch.Isolation.attributes(cmd.SysProcAttr, true)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/durable"
 )
@@ -79,6 +80,14 @@ type Launch struct {
 	Lease Lease         `json:"lease"`
 	// Isolation hides the servers' files from the command; nil: they are not hidden.
 	Isolation *Isolation `json:"isolation,omitempty"`
+	// Account is the user as whom the command runs; it owns LogDir and DiskDirs from the start of the command on, and nobody
+	// else may have been able to write there before. Only root may name one, and with it a Confinement. nil: our own.
+	Account *account.Account `json:"account,omitempty"`
+	// SecretsDir, directly in the container's directory, is made for the files that Start was given for the command's eyes
+	// only: in memory where there is an Isolation, otherwise on the disk, and gone with the container. Empty: there are none.
+	SecretsDir string `json:"secrets_dir,omitempty"`
+	// Confinement takes privileges and system calls from the command; nil: it keeps those of its user.
+	Confinement *Confinement `json:"confinement,omitempty"`
 }
 
 // Exit says how a container ended. Written after its last process was gone.

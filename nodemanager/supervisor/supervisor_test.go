@@ -27,6 +27,11 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "supervisor":
 			os.Exit(Main(os.Args[2:]))
+		case "call":
+			call(os.Args[2:])
+			os.Exit(0)
+		case "kill-all":
+			killAllMain()
 		case "sleep":
 			time.Sleep(time.Hour)
 		case "orphan": // double-forks: the child lives in a session of its own, the parent goes on or ends
@@ -55,10 +60,11 @@ const id = nodemanager.ContainerID("container_1700000000000_0001_01_000002")
 
 // container is a directory in which a test runs one command.
 type container struct {
-	t      *testing.T
-	dir    string
-	launch Launch
-	client *Client
+	t       *testing.T
+	dir     string
+	launch  Launch
+	secrets map[string][]byte
+	client  *Client
 }
 
 func newContainer(t *testing.T, argv ...string) *container {
@@ -99,7 +105,7 @@ func self(t *testing.T) string {
 
 func (c *container) start() Started {
 	c.t.Helper()
-	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH")}, c.dir, c.launch)
+	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH")}, c.dir, c.launch, c.secrets)
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(c.dir, logFile))
 		c.t.Fatalf("start: %v\n%s", err, log)
@@ -501,7 +507,7 @@ func TestKilledSupervisorLeavesStraysThatAreFound(t *testing.T) {
 func TestSecondSupervisorIsRefused(t *testing.T) {
 	c := newContainer(t, "sleep", "100")
 	c.start()
-	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch); !errors.Is(err, errLocked) {
+	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch, c.secrets); !errors.Is(err, errLocked) {
 		t.Errorf("second start: %v", err)
 	}
 	if err := c.client.Signal(t.Context(), int(unix.SIGKILL)); err != nil {
@@ -510,7 +516,7 @@ func TestSecondSupervisorIsRefused(t *testing.T) {
 	if e := c.end(); e.Status != nodemanager.Killed {
 		t.Errorf("%+v", e)
 	}
-	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch); err == nil || !strings.Contains(err.Error(), "already ended") {
+	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch, c.secrets); err == nil || !strings.Contains(err.Error(), "already ended") {
 		t.Errorf("start after the end: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/jobsecret"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -53,6 +54,8 @@ type Spec struct {
 	Run       string            `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
+	// Secrets are the names of the user's secrets that each container finds as files in $HOPS_SECRETS_DIR; masters get none.
+	Secrets []string `json:"secrets,omitempty"`
 	// Workdir is an archive of the file system in whose unpacked directory the command runs.
 	Workdir string   `json:"workdir,omitempty"`
 	Timeout Duration `json:"timeout,omitempty"`
@@ -318,6 +321,9 @@ func (s *Spec) check() error {
 		seen[a.Name] = true
 		wrong(a.Kind == "" || slices.Contains([]string{"file", "archive", "code"}, a.Kind), "artifacts[%d].kind: %q is not file, archive or code", i, a.Kind)
 		wrong((a.URI == "") != (a.Content == nil), "artifacts[%d]: needs a uri or content, and not both", i)
+	}
+	if err := jobsecret.CheckNames(s.Secrets); err != nil {
+		wrong(false, "secrets: %v", err)
 	}
 	if s.Retry != nil {
 		wrong(s.Retry.Max >= 0 && s.Retry.Max <= MaxTries, "retry.max: %d is not between 0 and %d", s.Retry.Max, MaxTries)

@@ -119,8 +119,10 @@ type Config struct {
 	ID    string
 	Group func() raftstore.Status
 	// Logs may be nil: requests for logs are then refused.
-	Logs   Logs
-	Logger *slog.Logger
+	Logs Logs
+	// Secrets may be nil: none are kept then.
+	Secrets Secrets
+	Logger  *slog.Logger
 }
 
 // API is the handler.
@@ -181,6 +183,7 @@ func New(c Config) *API {
 	a.routes = append(a.routes, healthRoutes...)
 	a.routes = append(a.routes, yarnRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
+	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
 	for method, right := range map[string]security.Right{
 		"GET": security.Anyone, "HEAD": security.Anyone,

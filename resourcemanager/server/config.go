@@ -48,6 +48,8 @@ type Config struct {
 	MaxAttempts int
 	// Logs reads the log files of containers; nil: requests for logs are refused.
 	Logs rest.Logs
+	// Secrets keeps users' secrets for their jobs; nil: they have none.
+	Secrets rest.Secrets
 	// LogRoot is the directory of the file system under which node managers put logs; default /logs.
 	LogRoot string
 	// LogRetention is how long the logs of an application are kept after its end; default a week. LogTree removes them; nil:

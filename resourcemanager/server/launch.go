@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gohops/hops/internal/jobsecret"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -52,6 +53,9 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	if launch.Fenced {
 		spec.Fencing = pb.Fencing_FENCING_STRICT
 	}
+	if !c.Master {
+		spec.Secrets = secretsOf(a)
+	}
 	for _, v := range launch.Env {
 		spec.Env[v.Name] = v.Value
 	}
@@ -65,6 +69,17 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 		})
 	}
 	return spec, nil
+}
+
+// secretsOf are the names of the secrets that the containers of a job are given.
+func secretsOf(a *rm.Application) []string {
+	var document struct {
+		Secrets []string `json:"secrets"`
+	}
+	if json.Unmarshal(a.Document, &document) != nil || jobsecret.CheckNames(document.Secrets) != nil {
+		return nil // submitted by YARN's protocol, which has none
+	}
+	return document.Secrets
 }
 
 // launch is what runs in a container: what its ask said, or the master of its application.

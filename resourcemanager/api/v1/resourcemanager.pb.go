@@ -880,7 +880,9 @@ type ContainerSpec struct {
 	ApplicationMaster bool   `protobuf:"varint,14,opt,name=application_master,json=applicationMaster,proto3" json:"application_master,omitempty"`
 	Priority          int64  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
 	// A node manager that restarts keeps to what it recorded with the container.
-	Fencing       Fencing `protobuf:"varint,16,opt,name=fencing,proto3,enum=hops.resourcemanager.v1.Fencing" json:"fencing,omitempty"`
+	Fencing Fencing `protobuf:"varint,16,opt,name=fencing,proto3,enum=hops.resourcemanager.v1.Fencing" json:"fencing,omitempty"`
+	// Names of the user's secrets that the container is given as files; the node manager opens them itself.
+	Secrets       []string `protobuf:"bytes,17,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1025,6 +1027,13 @@ func (x *ContainerSpec) GetFencing() Fencing {
 		return x.Fencing
 	}
 	return Fencing_FENCING_NONE
+}
+
+func (x *ContainerSpec) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
 }
 
 type ContainerStatus struct {
@@ -2556,7 +2565,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\x9d\x05\n" +
+	"\acontent\x18\b \x01(\fR\acontent\"\xb7\x05\n" +
 	"\rContainerSpec\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12%\n" +
 	"\x0eapplication_id\x18\x02 \x01(\tR\rapplicationId\x12\x18\n" +
@@ -2574,7 +2583,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x05token\x18\r \x01(\tR\x05token\x12-\n" +
 	"\x12application_master\x18\x0e \x01(\bR\x11applicationMaster\x12\x1a\n" +
 	"\bpriority\x18\x0f \x01(\x03R\bpriority\x12:\n" +
-	"\afencing\x18\x10 \x01(\x0e2 .hops.resourcemanager.v1.FencingR\afencing\x1a6\n" +
+	"\afencing\x18\x10 \x01(\x0e2 .hops.resourcemanager.v1.FencingR\afencing\x12\x18\n" +
+	"\asecrets\x18\x11 \x03(\tR\asecrets\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x03\n" +

@@ -1,0 +1,120 @@
+// Package jobsecret seals the secrets that users keep for their jobs: passwords and keys that containers read as files.
+//
+// A sealed secret is a file of the user's in the cluster's file system, /user/NAME/.secrets/SECRET. Its content is
+// encrypted and authenticated with a key that is made from the cluster's secret, and bound to the user and to the name: neither
+// who may read the file system, nor who has the disks of datanodes, nor another user who is given a copy can read it,
+// and a file that was renamed or changed does not open. The resource managers seal, node managers open.
+package jobsecret
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+)
+
+// The limits.
+const (
+	MaxBytes   = 64 << 10 // of one secret
+	MaxPerUser = 64
+	MaxPerJob  = 64
+	// MaxSealed is the size of a sealed secret, in bytes, at most.
+	MaxSealed = MaxBytes + overhead
+	overhead  = len(magic) + 12 + 16
+)
+
+// magic begins a sealed secret and names its format: it, a nonce of 12 bytes, and AES-256-GCM of the content (NIST SP 800-38D).
+const magic = "HOPSSEC1"
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+
+// CheckName says why a name is none of a secret: it becomes the name of a file. The error is of kind metadata.ErrInvalidArgument.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%.140q is no name of a secret: up to 128 letters, digits, '.', '_' and '-', the first a letter, a digit or '_'", name)
+	}
+	return nil
+}
+
+// CheckNames checks the secrets of a job.
+func CheckNames(names []string) error {
+	if len(names) > MaxPerJob {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%d secrets, a job has at most %d", len(names), MaxPerJob)
+	}
+	for i, name := range names {
+		if err := CheckName(name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:i], name) {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "%q is there twice", name)
+		}
+	}
+	return nil
+}
+
+// Dir is the directory of the file system with a user's secrets; empty: no user has that name.
+func Dir(user string) string {
+	if user == "" || user == "." || user == ".." || strings.ContainsAny(user, "/\x00") {
+		return ""
+	}
+	return path.Join("/user", user, ".secrets")
+}
+
+// Key is what seals: the MAC of the cluster's secret, see security.Secret.
+type Key interface {
+	MAC(purpose string, parts ...[]byte) []byte
+}
+
+func aead(k Key) cipher.AEAD {
+	block, err := aes.NewCipher(k.MAC("secrets of jobs")) // 32 bytes: AES-256
+	if err != nil {
+		panic(err) // the length is wrong
+	}
+	a, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// owner is what a sealed secret is bound to.
+func owner(user, name string) []byte { return []byte(magic + user + "\x00" + name) }
+
+// Seal encrypts a secret for its place.
+func Seal(k Key, user, name string, secret []byte) ([]byte, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if len(secret) > MaxBytes {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "secret %s has more than %d bytes: put large content into the file system", name, MaxBytes)
+	}
+	out := make([]byte, len(magic)+12, MaxSealed)
+	copy(out, magic)
+	nonce := out[len(magic):]
+	rand.Read(nonce)
+	return aead(k).Seal(out, nonce, secret, owner(user, name)), nil
+}
+
+// ErrSealed means that a sealed secret does not open.
+var ErrSealed = errors.New("it was changed, or moved here, or sealed by another cluster")
+
+// Open decrypts what Seal made for the same place. ErrSealed: it did not.
+func Open(k Key, user, name string, sealed []byte) ([]byte, error) {
+	if len(sealed) < overhead || len(sealed) > MaxSealed || !bytes.HasPrefix(sealed, []byte(magic)) {
+		return nil, fmt.Errorf("secret %s: %w: put it again", name, ErrSealed)
+	}
+	rest := sealed[len(magic):]
+	secret, err := aead(k).Open(nil, rest[:12], rest[12:], owner(user, name))
+	if err != nil { // which says nothing more
+		return nil, fmt.Errorf("secret %s: %w: put it again", name, ErrSealed)
+	}
+	return secret, nil
+}
