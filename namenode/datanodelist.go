@@ -19,11 +19,11 @@ type DatanodeStatus struct {
 	Admin string `json:"admin"`
 	// Left is how many blocks have too few replicas elsewhere for it to be let go, LeftOnly how many of them none, and LeftOpen how
 	// many are being written. LeftLooked: all of its blocks have been looked at.
-	Left       int  `json:"left,omitempty"`
-	LeftOnly   int  `json:"left_only,omitempty"`
-	LeftOpen   int  `json:"left_open,omitempty"`
-	LeftLooked bool `json:"left_looked,omitempty"`
-	Silent float64 `json:"silent_s"`
+	Left       int     `json:"left,omitempty"`
+	LeftOnly   int     `json:"left_only,omitempty"`
+	LeftOpen   int     `json:"left_open,omitempty"`
+	LeftLooked bool    `json:"left_looked,omitempty"`
+	Silent     float64 `json:"silent_s"`
 	// Reported is how long ago the last full block report ended; -1: there was none yet.
 	Reported  float64        `json:"reported_s"`
 	Blocks    int            `json:"blocks"`

@@ -86,10 +86,10 @@ type health struct {
 	Live         int   `json:"live_datanodes"`
 	Dead         int   `json:"dead_datanodes"`
 	// Leaving are being decommissioned or enter maintenance, Left are decommissioned or in maintenance.
-	Leaving      int   `json:"leaving_datanodes"`
-	Left         int   `json:"left_datanodes"`
-	Under        int64 `json:"under_replicated"`
-	Missing      int64 `json:"missing"`
+	Leaving int   `json:"leaving_datanodes"`
+	Left    int   `json:"left_datanodes"`
+	Under   int64 `json:"under_replicated"`
+	Missing int64 `json:"missing"`
 }
 
 func (s *Server) health() health {
