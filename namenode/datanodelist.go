@@ -14,8 +14,16 @@ type DatanodeStatus struct {
 	Transfer string `json:"transfer"`
 	HTTP     string `json:"http"`
 	// State is live; stale: silent for so long that it is avoided; or dead: its blocks are replicated again.
-	State  string  `json:"state"`
-	Silent float64 `json:"silent_s"`
+	State string `json:"state"`
+	// Admin is what an operator has made of it: in service, decommissioning, decommissioned, entering maintenance or in maintenance.
+	Admin string `json:"admin"`
+	// Left is how many blocks have too few replicas elsewhere for it to be let go, LeftOnly how many of them none, and LeftOpen how
+	// many are being written. LeftLooked: all of its blocks have been looked at.
+	Left       int     `json:"left,omitempty"`
+	LeftOnly   int     `json:"left_only,omitempty"`
+	LeftOpen   int     `json:"left_open,omitempty"`
+	LeftLooked bool    `json:"left_looked,omitempty"`
+	Silent     float64 `json:"silent_s"`
 	// Reported is how long ago the last full block report ended; -1: there was none yet.
 	Reported  float64        `json:"reported_s"`
 	Blocks    int            `json:"blocks"`

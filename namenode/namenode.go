@@ -54,8 +54,8 @@ func ParseStorageType(name string) StorageType {
 // DefaultRack is where every node stands for which no topology says otherwise.
 const DefaultRack = "/default-rack"
 
-// Node is how a datanode is found and recognised. It never changes: a registration with other addresses makes a new
-// Node of the same ID.
+// Node is how a datanode is found and recognised. It never changes: a registration with other addresses, or another
+// AdminState, makes a new Node of the same ID.
 type Node struct {
 	ID           NodeID
 	IP           string
@@ -65,6 +65,8 @@ type Node struct {
 	HTTPPort     uint32
 	IPCPort      uint32
 	GRPCPort     uint32
+	// Admin is what an operator has made of it, as far as it has come.
+	Admin AdminState
 }
 
 // TransferAddr is the address of the data-transfer port, Hadoop's getXferAddr.
@@ -168,6 +170,8 @@ type NodeReport struct {
 	Blocks     int
 	Alive      bool
 	Stale      bool
+	// Leaving is why it is not let go yet, of one that is decommissioned or enters maintenance.
+	Leaving Leaving
 }
 
 // Capacity, Used and Remaining sum over the working volumes, in bytes.

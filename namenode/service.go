@@ -1,6 +1,8 @@
 package namenode
 
 import (
+	"time"
+
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
@@ -44,8 +46,9 @@ type Reader interface {
 	Locate(c metadata.Caller, r LocateRequest, done func(*LocatedFile, error))
 	ContentSummary(c metadata.Caller, path string, done func(*metadata.ContentSummary, error))
 	CheckAccess(c metadata.Caller, path string, access metadata.Access, done func(error))
-	// OpenFiles is a page of the files being written below path, by inode from after on. Superusers only.
-	OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]OpenFile, bool, error))
+	// OpenFiles is a page of the files being written below path, by inode from after on; with blocking only those that keep a datanode
+	// from being let go. Superusers only.
+	OpenFiles(c metadata.Caller, after metadata.INodeID, path string, blocking bool, done func([]OpenFile, bool, error))
 	// LostFiles is a page of the files at or below path that have a block without a good replica, once for each such block, and the
 	// cookie with which the next page is asked for; an empty page is the last. The first is asked for with an empty cookie. Superusers only.
 	LostFiles(c metadata.Caller, path, cookie string, done func(paths []string, next string, err error))
@@ -106,6 +109,23 @@ type Cluster interface {
 	SafeMode() string
 	// SetSafeMode enters or leaves safe mode by an administrator's hand.
 	SetSafeMode(on bool) error
+	// SetAdmin takes datanodes out of service, or back into it: state is Normal, Decommissioned or InMaintenance, life how long a
+	// maintenance lasts (0: until it is ended). Names are uuids, HOST or HOST:PORT of the data transfer; done gets the addresses of those
+	// that are meant. Superusers only; it does not wait for the datanodes to be free. ErrNotExist: there is none of a name.
+	SetAdmin(c metadata.Caller, names []string, state AdminState, life time.Duration, done func([]string, error))
+	// SaveNamespace writes the state of this namenode to disk now, so that its next start replays nothing. Only in safe mode, as in
+	// HDFS; a follower may at any time.
+	SaveNamespace(done func(error))
+	// MetaSave writes what the leader knows of blocks that are not as they should be to a file in its data directory.
+	MetaSave(name string, done func(error))
+	// SetBalancerBandwidth says how many bytes a second a datanode sends at most for the balancer.
+	SetBalancerBandwidth(bytes int64, done func(error))
+	// Transfer hands leadership to the namenode with an id or IPC address; empty: to the one that is best. Only who leads can.
+	Transfer(c metadata.Caller, to string, done func(error))
+	// Lead has this namenode lead: it is done when it does.
+	Lead(c metadata.Caller, done func(error))
+	// RefreshNodes reads the host lists (dfs.hosts, dfs.hosts.exclude) anew.
+	RefreshNodes(done func(error))
 	// Healthy is nil while the namenode can do its work, leading or not.
 	Healthy() error
 	// DoorFor picks the datanode whose HTTP door serves a WebHDFS data operation: one that holds the block at offset of

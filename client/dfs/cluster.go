@@ -8,6 +8,7 @@ import (
 
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -57,8 +58,14 @@ type Datanode struct {
 	Rack                      string
 	Capacity, Used, Remaining int64
 	Blocks                    int
-	// LastContact is when it was heard of last.
-	LastContact metadata.Time
+	// NonDFS is what others have on its volumes, in bytes.
+	NonDFS int64
+	// Transfers are under way.
+	Transfers int
+	// LastContact is when it was heard of last, LastReport when its last full report ended; 0: never.
+	LastContact, LastReport metadata.Time
+	// Admin is what an operator has made of it.
+	Admin namenode.AdminState
 }
 
 // DatanodeState selects datanodes of a report.
@@ -69,6 +76,11 @@ const (
 	AllDatanodes  DatanodeState = 1
 	LiveDatanodes DatanodeState = 2
 	DeadDatanodes DatanodeState = 3
+	// DecommissioningDatanodes are on their way out of service, EnteringMaintenance on their way into maintenance, and InMaintenanceNow
+	// have arrived there.
+	DecommissioningDatanodes DatanodeState = 4
+	EnteringMaintenance      DatanodeState = 5
+	InMaintenanceNow         DatanodeState = 6
 )
 
 // Datanodes lists the datanodes of a state.
@@ -99,7 +111,11 @@ func datanodeOf(p *hadooppb.DatanodeInfoProto) Datanode {
 		Used:         int64(p.GetDfsUsed()),
 		Remaining:    int64(p.GetRemaining()),
 		Blocks:       int(p.GetNumBlocks()),
+		NonDFS:       int64(p.GetNonDfsUsed()),
+		Transfers:    int(p.GetXceiverCount()),
 		LastContact:  metadata.Time(p.GetLastUpdate()),
+		LastReport:   metadata.Time(p.GetLastBlockReportTime()),
+		Admin:        namenode.AdminState(p.GetAdminState()),
 	}
 }
 

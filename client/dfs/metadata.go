@@ -378,6 +378,8 @@ const (
 	SafeModeLeave SafeModeAction = 1
 	SafeModeEnter SafeModeAction = 2
 	SafeModeGet   SafeModeAction = 3
+	// SafeModeForceExit is SafeModeLeave here: nothing keeps the namenode in it that an administrator could overrule.
+	SafeModeForceExit SafeModeAction = 4
 )
 
 // SafeMode changes or asks for safe mode and returns whether it is on.

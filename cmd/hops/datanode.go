@@ -78,9 +78,24 @@ func listDatanodes(c *cli.Context) error {
 			volumes += fmt.Sprintf(", %d failed", failed)
 		}
 		silent := time.Duration(r.Silent * float64(time.Second)).Round(time.Second)
-		t.row(r.Transfer, r.State, silent.String(), fmt.Sprint(r.Blocks), size.About(used), size.About(free), size.About(capacity), volumes, strings.Join(r.Remarks, "; "))
+		t.row(r.Transfer, r.state(), silent.String(), fmt.Sprint(r.Blocks), size.About(used), size.About(free), size.About(capacity), volumes, strings.Join(r.Remarks, "; "))
 	}
 	return t.flush()
+}
+
+// state is the state for people, with what keeps a datanode that is to leave.
+func (r *datanodeRow) state() string {
+	switch {
+	case r.Admin == "" || r.Admin == namenode.Normal.Word():
+		return r.State
+	case r.Left == 0:
+		return r.State + ", " + r.Admin
+	}
+	text := fmt.Sprintf("%s, %s: %d blocks left", r.State, r.Admin, r.Left)
+	if r.LeftOpen > 0 {
+		text += fmt.Sprintf(", %d of them being written", r.LeftOpen)
+	}
+	return text
 }
 
 // reportedDatanodes asks the namenodes for their datanodes. Those that the leader knows count.

@@ -136,6 +136,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
+			dfsadminCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {
@@ -226,7 +227,7 @@ func dashes(name string) string {
 
 // hadoops are commands of Hadoop that people try, and what answers here.
 var hadoops = map[string]string{
-	"haadmin": "hops namenode", "dfsadmin": "hops doctor, hops namenode, hops datanode", "fsck": "hops doctor", "hdfs": "hops fs", "hadoop": "hops fs",
+	"hdfs": "hops fs, hops dfsadmin", "hadoop": "hops fs",
 	"yarn": "hops app, hops node, hops logs", "mapred": "hops job", "cluster": "hops doctor, hops namenode",
 }
 

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/gohops/hops/internal/kerberos"
 )
@@ -64,16 +63,6 @@ func servicePrincipal(name string, field func(*Properties) *string) property {
 		_, err := kerberos.ServicePrincipal(v, "localhost")
 		*field(p) = v
 		return err
-	}}
-}
-
-func file(name string, field func(*Properties) *string) property {
-	return property{name, func(p *Properties) string { return *field(p) }, func(p *Properties, v string) error {
-		*field(p) = v
-		if !filepath.IsAbs(v) {
-			return fmt.Errorf("%q is no absolute path", v)
-		}
-		return nil
 	}}
 }
 

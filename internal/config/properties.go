@@ -54,6 +54,14 @@ type Properties struct {
 	// RPCProtection are the qualities of protection that are offered on Hadoop IPC to who is authenticated by SASL
 	// (hadoop.rpc.protection, authentication).
 	RPCProtection []sasl.Quality
+	// Hosts and HostsExclude are files on the machines of the namenodes that list the datanodes that may serve, and those that are to leave
+	// (dfs.hosts, dfs.hosts.exclude; none). They are read when the cluster begins, and by refreshNodes.
+	Hosts, HostsExclude string
+	// MaintenanceReplication is how many replicas a block must have elsewhere for a datanode to be in maintenance
+	// (dfs.namenode.maintenance.replication.min, 1).
+	MaintenanceReplication int
+	// BalanceBandwidth is how many bytes a second a datanode sends at most for the balancer (dfs.datanode.balance.bandwidthPerSec, 100 MiB).
+	BalanceBandwidth Size
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 	// Kerberos says who takes tickets.
@@ -76,6 +84,9 @@ func DefaultProperties() Properties {
 		TokenMaxLifetime:     7 * 24 * 3600 * 1000,
 		TokenRenewInterval:   24 * 3600 * 1000,
 		RPCProtection:        []sasl.Quality{sasl.Authentication},
+
+		MaintenanceReplication: 1,
+		BalanceBandwidth:       100 << 20,
 	}
 }
 
@@ -107,6 +118,10 @@ var properties = []property{
 			return nil
 		},
 	},
+	file("dfs.hosts", func(p *Properties) *string { return &p.Hosts }),
+	file("dfs.hosts.exclude", func(p *Properties) *string { return &p.HostsExclude }),
+	number("dfs.namenode.maintenance.replication.min", 0, 512, func(p *Properties) *int { return &p.MaintenanceReplication }),
+	bytes("dfs.datanode.balance.bandwidthPerSec", 1<<10, func(p *Properties) *Size { return &p.BalanceBandwidth }),
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),
 	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
@@ -151,6 +166,21 @@ func number(name string, least, most int, field func(*Properties) *int) property
 				return fmt.Errorf("%q is not a whole number from %d to %d", v, least, most)
 			}
 			*field(p) = n
+			return nil
+		},
+	}
+}
+
+// file is an absolute path, or empty.
+func file(name string, field func(*Properties) *string) property {
+	return property{
+		name,
+		func(p *Properties) string { return *field(p) },
+		func(p *Properties, v string) error {
+			if v != "" && !strings.HasPrefix(v, "/") {
+				return fmt.Errorf("%q is no absolute path", v)
+			}
+			*field(p) = v
 			return nil
 		},
 	}

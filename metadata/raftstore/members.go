@@ -220,6 +220,28 @@ func (g *Group) TransferLeadership(ctx context.Context, id string) error {
 	return nil
 }
 
+// Stand has this member stand for election at once, in place of whoever leads. It returns without waiting for the outcome.
+func (g *Group) Stand() error {
+	self := raft.ServerID(g.host.cfg.ID)
+	servers := g.raft.GetConfiguration().Configuration().Servers
+	if g.joining.Load() || !slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == self && s.Suffrage == raft.Voter }) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "member %s is no voter of group %s", self, g.name)
+	}
+	if g.reign.Load() == nil {
+		g.wire.electNow()
+	}
+	return nil
+}
+
+// Save writes a snapshot of this member's state now. It is no error when nothing has changed since the last one.
+func (g *Group) Save() error {
+	err := g.settle(g.raft.Snapshot())
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return err
+}
+
 // change waits for a change of membership.
 func (g *Group) change(ctx context.Context, future raft.Future) error {
 	err := await(ctx, future)

@@ -110,7 +110,7 @@ func (w *wire) silence() string {
 	w.from.handover = ""
 	switch since := time.Since(w.from.at).Round(time.Millisecond); {
 	case handover == w.group.host.cfg.ID:
-		return "it is the only voter"
+		return "it is the only voter, or was told to"
 	case handover != "":
 		return handover + " hands over"
 	case w.from.leader == "":

@@ -324,16 +324,39 @@ func (m *Manager) setHealth(id metadata.BlockID, b *block, h health, priority in
 	tally(1)
 }
 
-// live counts the good replicas that can be read now and are not about to be deleted.
-func (m *Manager) live(id metadata.BlockID, b *block) int {
-	n := 0
+// replicas of a block that are good.
+type replicas struct {
+	live     int // can be read, are not about to be deleted, and stay
+	readable int // these, and those on nodes that are leaving
+	away     int // on nodes that are in maintenance, or enter it
+}
+
+func (m *Manager) replicas(id metadata.BlockID, b *block) replicas {
+	var r replicas
 	for _, p := range b.good {
-		if m.volumes[p].usable() && !m.volumes[p].node.dooms(id) {
-			n++
+		v := m.volumes[p]
+		usable := v.usable() && !v.node.dooms(id)
+		if usable {
+			r.readable++
+		}
+		switch {
+		case v.node.leaving.wish == namenode.InMaintenance && (usable || v.kept()):
+			r.away++
+		case v.node.stays() && usable:
+			r.live++
 		}
 	}
-	return n
+	return r
 }
+
+// needed is how many live replicas a block has to have: those in maintenance come back.
+func (m *Manager) needed(b *block, away int) int {
+	want := int(b.want)
+	return max(want-away, min(want, m.config.MaintenanceReplication))
+}
+
+// live counts the good replicas that can be read now, are not about to be deleted, and are on nodes that stay.
+func (m *Manager) live(id metadata.BlockID, b *block) int { return m.replicas(id, b).live }
 
 // pending counts the replicas that are on their way.
 func (m *Manager) pending(b *block) int {
@@ -348,7 +371,7 @@ func (m *Manager) pending(b *block) int {
 	if !e.until.IsZero() {
 		for _, p := range e.expect {
 			v := m.volumes[p]
-			if v.usable() && !slices.ContainsFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node }) {
+			if v.usable() && v.node.stays() && !slices.ContainsFunc(b.good, func(g place) bool { return m.volumes[g].node == v.node }) {
 				n++
 			}
 		}
@@ -362,12 +385,11 @@ func (m *Manager) update(id metadata.BlockID, b *block) {
 		m.setHealth(id, b, healthy, -1)
 		return
 	}
-	live := m.live(id, b)
-	pending := m.pending(b)
-	want := int(b.want)
+	r := m.replicas(id, b)
+	live, pending, want := r.live, m.pending(b), m.needed(b, r.away)
 	h, priority := healthy, int8(-1)
 	switch {
-	case live == 0 && pending == 0 && want > 0:
+	case r.readable == 0 && pending == 0 && b.want > 0:
 		h = missing
 		for _, o := range b.odds() {
 			if o.corrupt {
@@ -377,8 +399,8 @@ func (m *Manager) update(id metadata.BlockID, b *block) {
 	case live < want:
 		h = under
 	}
-	if live > 0 && live+pending < want {
-		priority = urgency(live, want)
+	if r.readable > 0 && live+pending < want {
+		priority = urgency(r.readable, int(b.want))
 	}
 	m.setHealth(id, b, h, priority)
 	// Followers fill the queues too, so that a new leader need not look at every block; Tick sweeps them.
@@ -397,11 +419,13 @@ func untidy(b *block, live int) bool { return !b.open && (live > int(b.want) || 
 // rest.
 const priorities = 3
 
-func urgency(live, want int) int8 {
+func urgency(readable, want int) int8 {
 	switch {
-	case live == 1:
+	case readable >= want: // nodes that have it are leaving
+		return 2
+	case readable == 1:
 		return 0
-	case live*3 < want:
+	case readable*3 < want:
 		return 1
 	}
 	return 2

@@ -240,14 +240,14 @@ func (m *Manager) verified(now time.Time, n *node, blk metadata.Block) {
 	m.update(blk.ID, b)
 }
 
-// sure counts the replicas that can be relied on when others are to be deleted: the live ones on nodes that have reported,
+// sure counts the replicas that can be relied on when others are to be deleted: the live ones on nodes that have reported and stay,
 // and in doubt only those that were verified since.
 func (m *Manager) sure(id metadata.BlockID, b *block) int {
 	d := b.inDoubt()
 	n := 0
 	for _, p := range b.good {
 		v := m.volumes[p]
-		if v.usable() && v.node.reported && !v.node.dooms(id) && (d == nil || !d.stands() || d.sure(p)) {
+		if v.usable() && v.node.stays() && v.node.reported && !v.node.dooms(id) && (d == nil || !d.stands() || d.sure(p)) {
 			n++
 		}
 	}

@@ -18,7 +18,14 @@ type Config struct {
 	StaleAfter time.Duration
 	// MinReplication is how many finalized replicas make a block durable enough for its file to be closed. Default 1.
 	MinReplication int
-	// Streams limits the copies under way from one node, and to one node. Default 4.
+	// MaintenanceReplication is how many replicas a block must have elsewhere while nodes that hold it are in maintenance
+	// (dfs.namenode.maintenance.replication.min). Default 1; see NoMaintenanceReplication.
+	MaintenanceReplication int
+	// DefaultReplication is what new files get. A node is let go when its blocks have that many replicas elsewhere, even if
+	// more are wanted: the rest is copied afterwards. Default 3.
+	DefaultReplication int
+	// Streams limits the copies under way from one node, and to one node. Default 4. Of blocks that only lack replicas because
+	// nodes are decommissioned or in maintenance half as many are copied from a node at a time.
 	Streams int
 	// CopyTimeout is how long a copy may take before it is ordered elsewhere. Default 2 min.
 	CopyTimeout time.Duration
@@ -41,6 +48,9 @@ type Config struct {
 	Seed uint64
 }
 
+// NoMaintenanceReplication lets nodes into maintenance that have the only replica of a block.
+const NoMaintenanceReplication = -1
+
 func (c *Config) setDefaults() {
 	set := func(d *time.Duration, v time.Duration) {
 		if *d <= 0 {
@@ -57,6 +67,15 @@ func (c *Config) setDefaults() {
 	set(&c.ReportPatience, 5*time.Minute)
 	if c.MinReplication <= 0 {
 		c.MinReplication = 1
+	}
+	switch {
+	case c.MaintenanceReplication == 0:
+		c.MaintenanceReplication = 1
+	case c.MaintenanceReplication < 0:
+		c.MaintenanceReplication = 0
+	}
+	if c.DefaultReplication <= 0 {
+		c.DefaultReplication = 3
 	}
 	if c.Streams <= 0 {
 		c.Streams = 4
@@ -75,12 +94,13 @@ type Manager struct {
 	orphans map[metadata.BlockID][]odd
 
 	nodes      map[namenode.NodeID]*node
-	forgotten  map[namenode.NodeID]struct{} // given up for good by an operator
-	order      []*node                      // by registration, for replayable walks
+	forgotten  map[namenode.NodeID]struct{}             // given up for good by an operator
+	wish       func(*namenode.Node) namenode.AdminState // see Administer
+	order      []*node                                  // by registration, for replayable walks
 	candidates []*placement.Candidate
 	volumes    []*volume // indexed by place
 	unreported int       // live nodes that have not reported in full and are waited for
-	awake      int       // nodes that are neither dead nor stale, at the last Tick
+	awake      int       // nodes in service that are neither dead nor stale, at the last Tick
 	turned     []*volume // those with turned set
 	work       Work
 	membership uint64 // counts changes of which nodes live where

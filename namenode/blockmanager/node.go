@@ -31,6 +31,8 @@ type node struct {
 	muteSince time.Time
 	givenUp   bool
 
+	leaving leaving
+
 	// The rest matters while leading.
 	fresh    bool // registered and reported since this term began
 	asked    bool // to do so, and not done yet
@@ -111,6 +113,9 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		m.order = append(m.order, n)
 		m.candidates = append(m.candidates, n.candidate)
 	}
+	if n.info != nil {
+		info.Admin = n.info.Admin
+	}
 	if n.info == nil || *n.info != info || !n.alive {
 		m.membership++
 	}
@@ -118,6 +123,7 @@ func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode
 		n.info = &info
 		n.candidate.Node = &info
 	}
+	m.administer(n)
 	if n.incarnation != incarnation { // it has forgotten what it was asked
 		n.verify = nil
 	}
@@ -258,6 +264,9 @@ func (m *Manager) dropForgotten() {
 			return false
 		}
 		n.forgotten = true
+		for _, v := range n.order { // what was kept for a node in maintenance
+			m.turn(v)
+		}
 		m.membership++
 		delete(m.nodes, n.info.ID)
 		m.candidates = slices.DeleteFunc(m.candidates, func(c *placement.Candidate) bool { return c == n.candidate })
@@ -311,7 +320,7 @@ func (m *Manager) turnBlocks() {
 			if _, there := v.blocks[id]; !there {
 				continue
 			}
-			if !v.usable() {
+			if !v.usable() && !v.kept() {
 				m.remember(v.place, id)
 				m.remove(v.place, id)
 			} else if b := m.blocks[id]; b != nil {
@@ -333,7 +342,7 @@ func (m *Manager) Nodes() []namenode.NodeReport {
 	for _, n := range m.order {
 		r := namenode.NodeReport{
 			Node: n.info, Volumes: slices.Clone(n.candidate.Volumes), Xceivers: n.candidate.Xceivers,
-			LastBeat: n.lastBeat, LastReport: n.lastReport, Alive: n.alive, Stale: n.stale,
+			LastBeat: n.lastBeat, LastReport: n.lastReport, Alive: n.alive, Stale: n.stale, Leaving: n.leaving.found,
 		}
 		for _, v := range n.order {
 			r.Blocks += len(v.blocks)

@@ -1,6 +1,7 @@
 package blockmanager
 
 import (
+	"math"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -8,8 +9,8 @@ import (
 	"github.com/gohops/hops/namenode/placement"
 )
 
-// Locate lists where a block can be read: the closest to reader (a host name or IP) first, silent nodes behind them, and
-// suspect replicas last. For an open block that is its pipeline. corrupt: all replicas known are damaged, and they are what
+// Locate lists where a block can be read: the closest to reader (a host name or IP) first, nodes that are decommissioned or in
+// maintenance behind them, then silent ones, and suspect replicas last. For an open block that is its pipeline. corrupt: all replicas known are damaged, and they are what
 // is listed.
 func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []namenode.Location, corrupt bool) {
 	b := m.blocks[id]
@@ -59,13 +60,16 @@ func (m *Manager) Locate(id metadata.BlockID, reader string) (locations []nameno
 		if reader != "" && (n.info.IP == reader || n.info.Host == reader) {
 			distance = 0
 		}
-		if n.stale {
+		if !n.stays() {
 			distance += 2
 		}
-		if b.suspect(p) {
+		if n.stale {
 			distance += 4
 		}
-		return distance<<61 | mix(spread+uint64(p))>>3
+		if b.suspect(p) {
+			distance += 8
+		}
+		return distance<<60 | mix(spread+uint64(p))>>4
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if rank(a) < rank(b) {
@@ -89,7 +93,7 @@ func hashOf(s string) uint64 {
 	return h
 }
 
-// Replicated counts the live finalized replicas of exactly this generation and length.
+// Replicated counts the finalized replicas of exactly this generation and length that can be read.
 func (m *Manager) Replicated(want metadata.Block) int {
 	b := m.blocks[want.ID]
 	if b == nil {
@@ -97,7 +101,7 @@ func (m *Manager) Replicated(want metadata.Block) int {
 	}
 	n := 0
 	if b.generation == want.Generation && b.length == want.Length {
-		n = m.live(want.ID, b)
+		n = m.replicas(want.ID, b).readable
 	}
 	for _, o := range b.odds() {
 		if o.state == namenode.Finalized && !o.corrupt && o.generation == want.Generation && o.length == want.Length && m.volumes[o.at].usable() {
@@ -162,7 +166,10 @@ func (m *Manager) Statistics() namenode.Statistics {
 			continue
 		}
 		for _, v := range n.candidate.Volumes {
-			if !v.Failed {
+			if !v.Failed && !n.stays() { // what it has counts, what it could take does not
+				s.Capacity += v.Used
+				s.Used += v.Used
+			} else if !v.Failed {
 				s.Capacity += v.Capacity
 				s.Used += v.Used
 				s.Remaining += v.Remaining
@@ -170,4 +177,83 @@ func (m *Manager) Statistics() namenode.Statistics {
 		}
 	}
 	return s
+}
+
+// BlockReport is what is known of a block's replicas.
+type BlockReport struct {
+	metadata.Block
+	Want int
+	Open bool
+	// Live replicas can be read and stay; Readable are these and those on nodes that are leaving; Away are on nodes in maintenance,
+	// or on their way into it; Corrupt are damaged, Stale on nodes that are silent, Doomed to be deleted.
+	Live, Readable, Away, Corrupt, Stale, Doomed int
+	// Needed is how many live ones there should be, as long as those in maintenance count.
+	Needed int
+	// Racks of the readable ones.
+	Racks int
+	// Pending are on their way.
+	Pending int
+	// At are all replicas.
+	At []ReplicaReport
+}
+
+// ReplicaReport is one replica of a BlockReport.
+type ReplicaReport struct {
+	namenode.Location
+	State namenode.ReplicaState
+	// Good: it is what the namespace wants. Corrupt: its datanode has found it damaged.
+	Good, Corrupt, Dead, Stale, Doomed bool
+}
+
+// Describe tells what is known of a block.
+func (m *Manager) Describe(id metadata.BlockID) (BlockReport, bool) {
+	b := m.blocks[id]
+	if b == nil {
+		return BlockReport{}, false
+	}
+	counted := m.replicas(id, b)
+	r := BlockReport{
+		Block: metadata.Block{ID: id, Generation: b.generation, Length: b.length}, Want: int(b.want), Open: b.open,
+		Live: counted.live, Readable: counted.readable, Away: counted.away, Needed: m.needed(b, counted.away), Pending: m.pending(b),
+	}
+	racks := map[string]struct{}{}
+	for _, p := range b.good {
+		v := m.volumes[p]
+		one := ReplicaReport{Location: v.location(), State: namenode.Finalized, Good: true, Dead: !v.usable(), Stale: v.node.stale, Doomed: v.node.dooms(id)}
+		if one.Doomed {
+			r.Doomed++
+		}
+		if one.Stale && !one.Dead {
+			r.Stale++
+		}
+		if !one.Dead && !one.Doomed {
+			racks[v.node.info.Rack] = struct{}{}
+		}
+		r.At = append(r.At, one)
+	}
+	for _, o := range b.odds() {
+		v := m.volumes[o.at]
+		if o.corrupt {
+			r.Corrupt++
+		}
+		r.At = append(r.At, ReplicaReport{Location: v.location(), State: o.state, Corrupt: o.corrupt, Dead: !v.usable(), Stale: v.node.stale, Doomed: v.node.dooms(id)})
+	}
+	r.Racks = len(racks)
+	return r, true
+}
+
+// Unhealthy lists the blocks that may have fewer replicas than they should, in ascending order of their ids. Describe tells which do.
+func (m *Manager) Unhealthy() []metadata.BlockID {
+	var ids []metadata.BlockID
+	for p := range m.needs {
+		ids = append(ids, m.needs[p].ids[m.needs[p].head:]...)
+	}
+	ids = m.lost.after(0, ids, math.MaxInt)
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Healthy reports whether a block has all the replicas that it should have.
+func (r *BlockReport) Healthy() bool {
+	return r.Open || r.Live >= r.Needed && (r.Readable > 0 || r.Want == 0)
 }

@@ -74,6 +74,7 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 		for i := range mgr {
 			mgr[i].SetHorizon(1 << 40)
 		}
+		wishes := [2]map[namenode.NodeID]namenode.AdminState{{}, {}}
 		var disks []*disk
 		for i := range rapid.IntRange(2, 5).Draw(t, "nodes") {
 			d := &disk{id: namenode.NodeID(fmt.Sprintf("n%d", i)), has: map[metadata.BlockID]bool{}}
@@ -139,6 +140,11 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 					d.wire[to][0](mgr[to], now)
 					d.wire[to] = d.wire[to][1:]
 				}
+			},
+			"administer": func(t *rapid.T) { // which the one namenode may learn before the other
+				id, i := pick("administered").id, rapid.IntRange(0, 1).Draw(t, "manager")
+				wishes[i][id] = rapid.SampledFrom([]namenode.AdminState{namenode.Normal, namenode.Decommissioned, namenode.InMaintenance}).Draw(t, "wish")
+				mgr[i].Administer(func(n *namenode.Node) namenode.AdminState { return wishes[i][n.ID] })
 			},
 			"word": func(t *rapid.T) { // a reader's, true of no replica
 				if leader >= 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/placement"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata print now")
@@ -33,7 +34,10 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories in testdata pr
 //	tick DURATION                             time passes, beats arrive, Tick; prints what it noticed
 //	orders                                    what every node is told
 //	recover ID as GEN                         begin a block recovery
-//	show ID | locate ID from HOST | stats
+//	show ID | locate ID from HOST | stats | admin NAME
+//	decommission|maintain|recommission NAME...  what an operator wants
+//	choose N                                  places for a new block
+//	durable ID:GEN:LEN                        may its file be closed?
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -92,11 +96,13 @@ type stage struct {
 	reports uint64
 	// incarnation is that of who registers.
 	incarnation uint64
+	wishes      map[string]namenode.AdminState
 }
 
 func newStage() *stage {
 	return &stage{
 		m: New(Config{Seed: 1}), now: time.Unix(1e9, 0), volumes: map[string][]namenode.Volume{}, silent: map[string]bool{},
+		wishes: map[string]namenode.AdminState{},
 	}
 }
 
@@ -170,6 +176,25 @@ func (s *stage) do(t *testing.T, line string) string {
 		s.m.Recover(s.now, blockID(args[0]), metadata.Generation(number(args[2])))
 	case "show":
 		return s.m.show(blockID(args[0]))
+	case "decommission", "maintain", "recommission":
+		for _, n := range args {
+			s.wishes[n] = map[string]namenode.AdminState{"decommission": namenode.Decommissioned, "maintain": namenode.InMaintenance}[f[0]]
+		}
+		s.m.Administer(func(n *namenode.Node) namenode.AdminState { return s.wishes[string(n.ID)] })
+	case "admin":
+		for _, n := range s.m.Nodes() {
+			if string(n.Node.ID) == args[0] {
+				return fmt.Sprintf("%s: %d blocks, %d of them nowhere else, %d open\n", n.Node.Admin, n.Leaving.Blocks, n.Leaving.Only, n.Leaving.Open)
+			}
+		}
+		return "not in the list\n"
+	case "choose":
+		c := s.m.Choose(placement.Request{Want: int(number(args[0])), BlockSize: 1})
+		found := names(c.Targets)
+		slices.Sort(found)
+		return fmt.Sprintf("%v %s\n", found, c.Reasons)
+	case "durable":
+		return fmt.Sprintf("%t\n", s.m.Durable(replica(args[0]).Block))
 	case "locate":
 		ls, corrupt := s.m.Locate(blockID(args[0]), args[2])
 		return fmt.Sprintf("%v corrupt=%t\n", names(ls), corrupt)

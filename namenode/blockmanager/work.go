@@ -89,7 +89,7 @@ func (m *Manager) Tick(now time.Time) Events {
 			m.bury(n)
 			ev.Died = append(ev.Died, n.info.ID)
 		}
-		if !n.stale {
+		if !n.stale && n.stays() {
 			m.awake++
 		}
 	}
@@ -109,6 +109,7 @@ func (m *Manager) Tick(now time.Time) Events {
 		return ev
 	}
 	m.copyBlocks(now)
+	m.lookAtLeaving(now)
 	if m.allReported() {
 		m.doomStrays()
 		m.tidyBlocks()
@@ -208,8 +209,13 @@ func (m *Manager) copyBlocks(now time.Time) {
 }
 
 func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey *placement.Survey) bool {
-	missing := int(b.want) - m.live(id, b) - m.pending(b)
-	source := m.source(id, b)
+	r := m.replicas(id, b)
+	missing := m.needed(b, r.away) - r.live - m.pending(b)
+	streams := m.config.Streams
+	if r.readable >= int(b.want) {
+		streams = max(1, streams/2)
+	}
+	source := m.source(id, b, streams)
 	if source == nil || missing <= 0 {
 		return false
 	}
@@ -258,18 +264,20 @@ func (m *Manager) copyBlock(now time.Time, id metadata.BlockID, b *block, survey
 	return true
 }
 
-// source is the least busy node that can give the block away; a suspect one only if there is no other.
-func (m *Manager) source(id metadata.BlockID, b *block) *node {
+// source is the least busy node that can give the block away, among equals one that is leaving, because nobody writes to it; a
+// suspect one only if there is no other. One that gives away as many as streams already is none.
+func (m *Manager) source(id metadata.BlockID, b *block, streams int) *node {
 	var best *node
 	bad := false
 	for _, p := range b.good {
 		v := m.volumes[p]
 		n := v.node
-		if !v.usable() || n.stale || n.dooms(id) || n.outgoing >= m.config.Streams {
+		if !v.usable() || n.stale || n.dooms(id) || n.outgoing >= streams {
 			continue
 		}
 		suspect := b.suspect(p)
-		if best == nil || bad && !suspect || bad == suspect && n.outgoing < best.outgoing {
+		better := best != nil && (n.outgoing < best.outgoing || n.outgoing == best.outgoing && !n.stays() && best.stays())
+		if best == nil || bad && !suspect || bad == suspect && better {
 			best, bad = n, suspect
 		}
 	}
@@ -486,7 +494,7 @@ func (m *Manager) awaited(b *block, n *node) bool {
 func (m *Manager) room(b *block) bool {
 	holders := 0
 	count := func(p place) {
-		if n := m.volumes[p].node; n.alive && !n.stale {
+		if n := m.volumes[p].node; n.alive && !n.stale && n.stays() {
 			holders++
 		}
 	}
@@ -520,7 +528,7 @@ func (m *Manager) freshHolders(b *block) bool {
 func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 	racks := map[string]int{}
 	for _, p := range b.good {
-		if v := m.volumes[p]; v.usable() && !v.node.dooms(id) {
+		if v := m.volumes[p]; v.usable() && v.node.stays() && !v.node.dooms(id) {
 			racks[v.node.info.Rack]++
 		}
 	}
@@ -533,7 +541,7 @@ func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 	}
 	for _, p := range b.good {
 		v := m.volumes[p]
-		if !v.usable() || v.node.dooms(id) || v.node.stale {
+		if !v.usable() || !v.node.stays() || v.node.dooms(id) || v.node.stale {
 			continue
 		}
 		if best == nil || better(v.node, best) {

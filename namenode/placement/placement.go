@@ -26,6 +26,8 @@ type Candidate struct {
 	Stale bool
 	// Dead nodes are never chosen.
 	Dead bool
+	// Leaving nodes are being decommissioned or go into maintenance, and are never chosen.
+	Leaving bool
 	// Full nodes have as many copies coming as they may, and are not chosen for another one.
 	Full bool
 }
@@ -79,12 +81,16 @@ func Look(nodes []*Candidate) Survey {
 // look is Look for one request: one pass, nothing but sums.
 func look(nodes []*Candidate) Survey {
 	var s Survey
-	load, rack := 0, ""
+	load, serving, rack := 0, 0, ""
 	for _, n := range nodes {
 		if n.Dead {
 			continue
 		}
 		s.live++
+		if n.Leaving {
+			continue
+		}
+		serving++
 		load += n.Xceivers
 		if rack == "" {
 			rack = n.Node.Rack
@@ -92,8 +98,8 @@ func look(nodes []*Candidate) Survey {
 			s.racks = true
 		}
 	}
-	if s.live > 0 {
-		s.limit = 2*load/s.live + busySlack
+	if serving > 0 {
+		s.limit = 2*load/serving + busySlack
 	}
 	return s
 }
@@ -116,6 +122,7 @@ type Choice struct {
 type Reasons struct {
 	NoSpace int
 	Stale   int
+	Leaving int
 }
 
 func (r Reasons) String() string {
@@ -123,7 +130,7 @@ func (r Reasons) String() string {
 	for _, p := range []struct {
 		n    int
 		what string
-	}{{r.NoSpace, "without enough space"}, {r.Stale, "silent"}} {
+	}{{r.NoSpace, "without enough space"}, {r.Stale, "silent"}, {r.Leaving, "decommissioned or in maintenance"}} {
 		if p.n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
 		}
@@ -258,6 +265,8 @@ func (c *chooser) explain() {
 		case n.Dead || c.isTaken(n.Node):
 		case c.excluded(n.Node), c.req.Copy && n.Full:
 			c.choice.Excluded++
+		case n.Leaving:
+			c.choice.Reasons.Leaving++
 		case volumeFor(n, c.req.BlockSize) == nil:
 			c.choice.Reasons.NoSpace++
 		case n.Stale:
@@ -273,7 +282,7 @@ const probes = 6
 func (c *chooser) pick(s strictness, want func(*Candidate) bool) bool {
 	suits := func(n *Candidate) *namenode.Volume {
 		c.choice.Looked++
-		if n.Dead || c.req.Copy && (n.Full || n.Stale) || (s >= awake && n.Stale) || (s >= unloaded && n.Xceivers > c.limit) ||
+		if n.Dead || n.Leaving || c.req.Copy && (n.Full || n.Stale) || (s >= awake && n.Stale) || (s >= unloaded && n.Xceivers > c.limit) ||
 			(want != nil && !want(n)) || c.isTaken(n.Node) || c.excluded(n.Node) {
 			return nil
 		}

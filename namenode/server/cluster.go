@@ -85,8 +85,11 @@ type health struct {
 	Blocks       int64 `json:"blocks"`
 	Live         int   `json:"live_datanodes"`
 	Dead         int   `json:"dead_datanodes"`
-	Under        int64 `json:"under_replicated"`
-	Missing      int64 `json:"missing"`
+	// Leaving are being decommissioned or enter maintenance, Left are decommissioned or in maintenance.
+	Leaving int   `json:"leaving_datanodes"`
+	Left    int   `json:"left_datanodes"`
+	Under   int64 `json:"under_replicated"`
+	Missing int64 `json:"missing"`
 }
 
 func (s *Server) health() health {
@@ -124,6 +127,12 @@ func (s *Server) health() health {
 		}
 	}
 	for _, n := range s.Datanodes() {
+		switch n.Node.Admin {
+		case namenode.DecommissionInProgress, namenode.EnteringMaintenance:
+			h.Leaving++
+		case namenode.Decommissioned, namenode.InMaintenance:
+			h.Left++
+		}
 		if n.Alive {
 			h.Live++
 		} else {

@@ -60,6 +60,10 @@ func (d *datanodes) Register(_ context.Context, r *pb.RegisterRequest) (*pb.Regi
 	if err != nil {
 		return nil, pb.Status(err)
 	}
+	if !s.admits(&n) {
+		s.log.Warn("datanode refused: it is not in the list of those that may serve", "node", n.ID, "address", n.TransferAddr())
+		return nil, pb.Status(notIncluded(&n))
+	}
 	s.soft.mu.Lock()
 	s.soft.m.Register(time.Now(), n, volumes, r.Incarnation)
 	s.soft.mu.Unlock()
@@ -128,6 +132,9 @@ func (d *datanodes) beat(id namenode.NodeID, b *pb.Beat) (known bool, err error)
 	s := d.server
 	s.soft.mu.Lock()
 	defer s.soft.mu.Unlock()
+	if n, ok := s.soft.m.Node(id); ok && !s.admits(n) {
+		return false, notIncluded(n)
+	}
 	return s.soft.m.Beat(time.Now(), id, volumes, int(b.Xceivers)), nil
 }
 

@@ -27,6 +27,9 @@ type reign struct {
 	// evicted is how many answers kept for repetition had gone before their time when it was last said; warned is when.
 	evicted int64
 	warned  time.Time
+	// hosts: the lists of datanodes have been read, or need not be. ending: a maintenance whose time is over is being ended.
+	hosts  atomic.Bool
+	ending atomic.Bool
 	// rolling: new keys for block tokens are under way; rollAt: not before that time again. Only the duties look at rollAt.
 	rolling atomic.Bool
 	rollAt  time.Time
@@ -181,6 +184,7 @@ func (s *Server) pass(now time.Time) {
 	s.clock.tick(now)
 	s.pause()     // safe mode may have been set, or ended, by the log
 	s.forgotten() // so may datanodes have been given up
+	s.heedWishes(now)
 	s.soft.mu.Lock()
 	ev := s.soft.m.Tick(now)
 	woken := s.soft.satisfied()
@@ -204,6 +208,8 @@ func (s *Server) pass(now time.Time) {
 	s.reclaim(r)
 	s.checkBlockKeys(r, now)
 	s.recall(r)
+	s.checkHosts(r)
+	s.endMaintenance(r, now)
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)
 	}

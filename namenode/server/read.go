@@ -188,7 +188,7 @@ func (s *Server) Sync(done func(error)) { s.read(done) }
 const openPage = 1000
 
 // OpenFiles implements namenode.Reader.
-func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path string, done func([]namenode.OpenFile, bool, error)) {
+func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path string, blocking bool, done func([]namenode.OpenFile, bool, error)) {
 	s.readLong(c.User, func(err error) {
 		if err == nil && !c.Superuser {
 			err = metadata.NeedsSuperuser(c.User, "listOpenFiles")
@@ -197,10 +197,11 @@ func (s *Server) OpenFiles(c metadata.Caller, after metadata.INodeID, path strin
 			done(nil, false, err)
 			return
 		}
+		keeps := s.keepers(blocking)
 		var ids []metadata.INodeID
 		for _, l := range s.ns.Leases() {
 			for _, id := range l.Files {
-				if id > after {
+				if id > after && (!blocking || keeps[id]) {
 					ids = append(ids, id)
 				}
 			}

@@ -25,6 +25,7 @@ func reportOf(leader bool, nodes []namenode.NodeReport, now time.Time) namenode.
 		d := namenode.DatanodeStatus{
 			UUID: string(n.Node.ID), Transfer: n.Node.TransferAddr(), HTTP: net.JoinHostPort(n.Node.IP, strconv.Itoa(int(n.Node.HTTPPort))), State: "live",
 			Silent: max(now.Sub(n.LastBeat), 0).Seconds(), Reported: -1, Blocks: n.Blocks, Transfers: n.Xceivers, Volumes: []namenode.VolumeStatus{},
+			Admin: n.Node.Admin.Word(), Left: n.Leaving.Blocks, LeftOnly: n.Leaving.Only, LeftOpen: n.Leaving.Open, LeftLooked: n.Leaving.Looked,
 		}
 		switch {
 		case !n.Alive:

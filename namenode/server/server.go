@@ -155,6 +155,8 @@ type Server struct {
 	datanodes *datanodes
 
 	soft   soft
+	admin  admin
+	saving atomic.Bool // a file of MetaSave is being written
 	leases leases
 	clock  clock
 	safe   safeMode
@@ -201,6 +203,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.soft.init(blockmanager.Config{
 		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),
+		DefaultReplication: c.Properties.Replication, MaintenanceReplication: maintenanceReplication(c.Properties.MaintenanceReplication),
 	})
 	s.leases.init()
 	s.provider.places = make(chan struct{}, maxLogins)

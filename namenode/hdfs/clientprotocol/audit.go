@@ -49,6 +49,14 @@ var audited = map[string]struct {
 	"setQuota":              {"setQuota", false},
 	"reportBadBlocks":       {"reportBadBlocks", false},
 	"createSymlink":         {"createSymlink", false},
+	"saveNamespace":         {"saveNamespace", false},
+	"refreshNodes":          {"refreshNodes", false},
+	"metaSave":              {"metaSave", false},
+	"setBalancerBandwidth":  {"setBalancerBandwidth", false},
+	"setDatanodeState":      {"setDatanodeState", false},
+	"transferLeadership":    {"transferLeadership", false},
+	"transitionToActive":    {"transitionToActive", false},
+	"transitionToStandby":   {"transitionToStandby", false},
 }
 
 func withAudit(m hrpc.Method) hrpc.Method {

@@ -54,9 +54,14 @@ func wanted(t pb.DatanodeReportTypeProto, r *namenode.NodeReport) bool {
 		return r.Alive
 	case pb.DatanodeReportTypeProto_DEAD:
 		return !r.Alive
-	default: // decommissioning and maintenance do not exist
-		return false
+	case pb.DatanodeReportTypeProto_DECOMMISSIONING:
+		return r.Node.Admin == namenode.DecommissionInProgress
+	case pb.DatanodeReportTypeProto_ENTERING_MAINTENANCE:
+		return r.Node.Admin == namenode.EnteringMaintenance
+	case pb.DatanodeReportTypeProto_IN_MAINTENANCE:
+		return r.Node.Admin == namenode.InMaintenance
 	}
+	return false
 }
 
 func (p *protocol) getDatanodeReport(c *hrpc.Call, r *pb.GetDatanodeReportRequestProto) {

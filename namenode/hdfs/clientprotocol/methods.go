@@ -122,14 +122,14 @@ func (p *protocol) methods() []hrpc.Method {
 		unsupported("removeCachePool", superuser, "centralized caching is"),
 		unsupported("createEncryptionZone", superuser, "encryption is"),
 		unsupported("reencryptEncryptionZone", superuser, "encryption is"),
-		unsupported("saveNamespace", superuser, "saving an image is not needed: the namespace is in the Raft log; that call is"),
+		on("saveNamespace", superuser, p.saveNamespace),
 		called("rollEditLog", unsupported("rollEdits", superuser, "there are no edit logs to roll; that call is")),
 		unsupported("restoreFailedStorage", superuser, "storage directories of a namenode are not redundant; that call is"),
-		unsupported("refreshNodes", superuser, "host lists are"),
+		on("refreshNodes", superuser, p.refreshNodes),
 		unsupported("finalizeUpgrade", superuser, "upgrades by this call are"),
 		called("queryRollingUpgrade", unsupported("rollingUpgrade", superuser, "upgrades by this call are")),
-		unsupported("metaSave", superuser, "dumping the block manager to a file is"),
-		unsupported("setBalancerBandwidth", superuser, "the balancer is"),
+		on("metaSave", superuser, p.metaSave),
+		on("setBalancerBandwidth", superuser, p.setBalancerBandwidth),
 		unsupported("getCurrentEditLogTxid", superuser, "the edit log's event stream is"),
 		unsupported("getEditsFromTxid", superuser, "the edit log's event stream is"),
 	}
@@ -148,9 +148,9 @@ func (p *protocol) haMethods() []hrpc.Method {
 	return []hrpc.Method{
 		on("getServiceStatus", security.Anyone, p.getServiceStatus),
 		on("monitorHealth", security.Anyone, p.monitorHealth),
-		unsupported("transitionToActive", security.Superuser, "the namenodes elect their leader themselves; choosing it is"),
-		unsupported("transitionToStandby", security.Superuser, "the namenodes elect their leader themselves; choosing it is"),
-		unsupported("transitionToObserver", security.Superuser, "the namenodes elect their leader themselves; choosing it is"),
+		on("transitionToActive", security.Superuser, p.transitionToActive),
+		on("transitionToStandby", security.Superuser, p.transitionToStandby),
+		unsupported("transitionToObserver", security.Superuser, "observers, which serve reads and do not lead, are"),
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	Name             = "org.apache.hadoop.hdfs.protocol.ClientProtocol"
 	HAName           = "org.apache.hadoop.ha.HAServiceProtocol"
 	UserMappingsName = "org.apache.hadoop.tools.GetUserMappingsProtocol"
+	// OperatorName is hops' own.
+	OperatorName = "io.gohops.OperatorProtocol"
 )
 
 // maxClientName is the longest name of a lease holder, in bytes. Hadoop's are about 50 long.
@@ -43,6 +45,9 @@ func Register(s *hrpc.Server, service namenode.Service, groups func(user string)
 	}
 	for _, m := range p.haMethods() {
 		s.Handle(HAName, m)
+	}
+	for _, m := range p.operatorMethods() {
+		s.Handle(OperatorName, p.led(m))
 	}
 	for _, m := range p.userMappingMethods() {
 		s.Handle(UserMappingsName, m)

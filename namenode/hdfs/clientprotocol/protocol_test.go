@@ -165,9 +165,9 @@ func TestWhatDoesNotExistSaysSo(t *testing.T) {
 	if remote.Class != "org.apache.hadoop.ipc.RpcNoSuchMethodException" || !strings.HasPrefix(remote.Message, "Unknown method getTheMoon called on "+Name) {
 		t.Errorf("unknown method: %v", remote)
 	}
-	remote = failure(t, client.Call(ctx, HAName, "transitionToActive", &pb.MsyncRequestProto{}, discard{}))
+	remote = failure(t, client.Call(ctx, HAName, "transitionToObserver", &pb.MsyncRequestProto{}, discard{}))
 	if remote.Class != hdfs.UnsupportedOperation {
-		t.Errorf("transitionToActive: %v", remote)
+		t.Errorf("transitionToObserver: %v", remote)
 	}
 	remote = failure(t, client.Call(ctx, HAName, "monitorHealth", &pb.MonitorHealthRequestProto{}, discard{}))
 	if remote.Class != "org.apache.hadoop.ha.HealthCheckFailedException" || remote.Message != "no leader" {

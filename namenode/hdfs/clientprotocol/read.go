@@ -1,6 +1,8 @@
 package clientprotocol
 
 import (
+	"slices"
+
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -161,7 +163,8 @@ func (p *protocol) existing(c *hrpc.Call, path string, fn func(*metadata.FileSta
 }
 
 func (p *protocol) listOpenFiles(c *hrpc.Call, r *pb.ListOpenFilesRequestProto) {
-	p.service.OpenFiles(c.Caller, metadata.INodeID(r.GetId()), r.GetPath(), func(files []namenode.OpenFile, more bool, err error) {
+	blocking := slices.Contains(r.Types, pb.OpenFilesTypeProto_BLOCKING_DECOMMISSION) && !slices.Contains(r.Types, pb.OpenFilesTypeProto_ALL_OPEN_FILES)
+	p.service.OpenFiles(c.Caller, metadata.INodeID(r.GetId()), r.GetPath(), blocking, func(files []namenode.OpenFile, more bool, err error) {
 		if err != nil {
 			c.Fail(err)
 			return

@@ -30,7 +30,7 @@ func datanodeInfo(n *namenode.Node) *pb.DatanodeInfoProto {
 			XferPort: &n.TransferPort, InfoPort: &n.HTTPPort, IpcPort: &n.IPCPort, InfoSecurePort: zero32,
 		},
 		Location:   &n.Rack, // absent it becomes null in Java, which Spark does not survive
-		AdminState: pb.DatanodeInfoProto_NORMAL.Enum(),
+		AdminState: pb.DatanodeInfoProto_AdminState(n.Admin).Enum(),
 	}
 }
 

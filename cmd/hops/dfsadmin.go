@@ -1,0 +1,491 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/nearest"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+func dfsadminCommand() *cli.Command {
+	var text strings.Builder
+	text.WriteString("Options, output and exit status are those of `hdfs dfsadmin`; those at the end are hops' own.\n\n")
+	for _, o := range adminOptions {
+		fmt.Fprintf(&text, "%s %s\n    %s\n", o.name, o.arguments, o.help)
+	}
+	return hadoopCommand("dfsadmin", "look after the filesystem: the options and output of `hdfs dfsadmin`", "-OPTION [ARGUMENTS]", text.String(), dfsadmin)
+}
+
+// adminOption is an option of dfsadmin.
+type adminOption struct {
+	name, arguments, help string
+	least, most           int // arguments; most -1: any number
+	run                   func(t *hadoopTool, o *adminOption, args []string) (int, error)
+}
+
+var adminOptions []*adminOption
+
+func init() { // the help is made of the table, and run by it
+	adminOptions = []*adminOption{
+		{"-report", "[-live] [-dead] [-decommissioning] [-enteringmaintenance] [-inmaintenance]", "space, blocks and datanodes, or only those of some kind", 0, -1, reportAdmin},
+		{"-safemode", "enter | leave | get | wait | forceExit", "whether the namespace may be changed", 1, 1, safemodeAdmin},
+		{"-saveNamespace", "", "have each namenode write its state to disk now; in safe mode only", 0, 0, saveAdmin},
+		{"-refreshNodes", "", "read dfs.hosts and dfs.hosts.exclude anew", 0, 0, refreshAdmin},
+		{"-setQuota", "<quota> <dirname>...<dirname>", "limit the names in directories", 2, -1, quotaAdmin},
+		{"-clrQuota", "<dirname>...<dirname>", "take that limit away", 1, -1, quotaAdmin},
+		{"-setSpaceQuota", "<quota> <dirname>...<dirname>", "limit the bytes of all replicas in directories; 10g is 10 GiB", 2, -1, quotaAdmin},
+		{"-clrSpaceQuota", "<dirname>...<dirname>", "take that limit away", 1, -1, quotaAdmin},
+		{"-metasave", "<filename>", "write what is known of blocks that are not as they should be to a file below the leader's data directory, metasave/<filename>", 1, 1, metasaveAdmin},
+		{"-printTopology", "", "the racks, and the datanodes in them", 0, 0, topologyAdmin},
+		{"-getDatanodeInfo", "<datanode_host:ipc_port>", "whether a datanode answers, its version and how long it runs", 1, 1, datanodeAdmin},
+		{"-triggerBlockReport", "[-incremental] <datanode_host:ipc_port>", "have a datanode report what it has", 1, 2, blockReportAdmin},
+		{"-listOpenFiles", "[-blockingDecommission] [-path <path>]", "files that are being written; only those that keep a datanode from being let go", 0, 3, openFilesAdmin},
+		{"-setBalancerBandwidth", "<bandwidth in bytes per second>", "how much a datanode sends at most for the balancer", 1, 1, bandwidthAdmin},
+		{"-allowSnapshot", "<snapshotDir>", "not supported", 1, 1, snapshotAdmin},
+		{"-disallowSnapshot", "<snapshotDir>", "not supported", 1, 1, snapshotAdmin},
+		{"-help", "[cmd]", "this", 0, 1, helpAdmin},
+		{"-decommission", "<host>[:<port>]...", "take datanodes out of service: their blocks are copied elsewhere; -report says when that is done", 1, -1, serviceAdmin},
+		{"-maintenance", "<host>[:<port>]... [--for <duration>]", "have datanodes stopped for a while without copying all of their blocks; ends by itself after the duration, as 2h", 1, -1, serviceAdmin},
+		{"-recommission", "<host>[:<port>]...", "end that: the datanodes serve again", 1, -1, serviceAdmin},
+	}
+}
+
+// absentOptions are those of Hadoop's that there is nothing for here.
+var absentOptions = map[string]string{
+	"-rollEdits": "the namespace has no edit logs", "-restoreFailedStorage": "a namenode has one directory; the others of the group have copies",
+	"-finalizeUpgrade": "see docs/how-to/upgrade.md", "-rollingUpgrade": "see docs/how-to/upgrade.md", "-upgrade": "see docs/how-to/upgrade.md",
+	"-refreshServiceAcl": "rights are in the configuration of the servers", "-refreshUserToGroupsMappings": "groups are asked for anew by themselves",
+	"-refreshSuperUserGroupsConfiguration": "restart the servers", "-refreshCallQueue": "there is one queue for each connection", "-refresh": "",
+	"-reconfig": "restart the server", "-refreshNamenodes": "", "-deleteBlockPool": "there is one block pool", "-getVolumeReport": "`hops datanode list` shows volumes",
+	"-shutdownDatanode": "stop its service", "-evictWriters": "put the datanode into maintenance: writers that begin a block go elsewhere",
+	"-getBalancerBandwidth": "", "-fetchImage": "see docs/how-to/backup.md", "-provisionSnapshotTrash": "", "-setStoragePolicy": "",
+}
+
+func dfsadmin(t *hadoopTool, args []string) (int, error) {
+	if len(args) == 0 {
+		t.adminUsage("")
+		return exitHadoop, nil
+	}
+	at := slices.IndexFunc(adminOptions, func(o *adminOption) bool { return o.name == args[0] })
+	if at < 0 {
+		if why, known := absentOptions[args[0]]; known {
+			if why != "" {
+				why = ": " + why
+			}
+			fmt.Fprintf(t.errOut, "%s: not supported%s\n", args[0][1:], why)
+			return exitHadoop, nil
+		}
+		var names []string
+		for _, o := range adminOptions {
+			names = append(names, o.name)
+		}
+		fmt.Fprintf(t.errOut, "%s: Unknown command%s\n", strings.TrimPrefix(args[0], "-"), nearest.Hint(args[0], names))
+		t.adminUsage("")
+		return exitHadoop, nil
+	}
+	o, rest := adminOptions[at], args[1:]
+	if len(rest) < o.least || o.most >= 0 && len(rest) > o.most {
+		t.adminUsage(o.name)
+		return exitHadoop, nil
+	}
+	if o.name != "-help" {
+		if _, err := t.client(); err != nil {
+			return 0, err
+		}
+	}
+	return o.run(t, o, rest)
+}
+
+// adminUsage is how an option is used, or all are.
+func (t *hadoopTool) adminUsage(name string) {
+	if name == "" {
+		fmt.Fprintln(t.errOut, "Usage: hdfs dfsadmin\nNote: Administrative commands can only be run as the HDFS superuser.")
+	}
+	for _, o := range adminOptions {
+		switch {
+		case name == "":
+			fmt.Fprintf(t.errOut, "\t[%s]\n", strings.TrimSpace(o.name+" "+o.arguments))
+		case name == o.name:
+			words := strings.TrimSpace(o.name + " " + o.arguments)
+			fmt.Fprintf(t.errOut, "Usage: hdfs dfsadmin [%s]\n", words)
+		}
+	}
+}
+
+func helpAdmin(t *hadoopTool, _ *adminOption, args []string) (int, error) {
+	for _, o := range adminOptions {
+		if len(args) == 0 || strings.TrimPrefix(args[0], "-") == o.name[1:] {
+			t.printf("%s: %s\n", strings.TrimSpace(o.name+" "+o.arguments), o.help)
+		}
+	}
+	return 0, nil
+}
+
+func reportAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	kinds := []struct {
+		option, name string
+		state        dfs.DatanodeState
+	}{
+		{"-live", "Live", dfs.LiveDatanodes},
+		{"-dead", "Dead", dfs.DeadDatanodes},
+		{"-decommissioning", "Decommissioning", dfs.DecommissioningDatanodes},
+		{"-enteringmaintenance", "Entering maintenance", dfs.EnteringMaintenance},
+		{"-inmaintenance", "In maintenance", dfs.InMaintenanceNow},
+	}
+	for _, a := range args {
+		known := false
+		for _, k := range kinds {
+			known = known || a == k.option
+		}
+		if !known {
+			t.adminUsage(o.name)
+			return exitHadoop, nil
+		}
+	}
+	r, err := t.fs.Report(t.ctx)
+	if err != nil {
+		return t.failed(o.name, err), nil
+	}
+	safe, err := t.fs.SafeMode(t.ctx, dfs.SafeModeGet)
+	if err != nil {
+		return t.failed(o.name, err), nil
+	}
+	if safe {
+		t.printf("Safe mode is ON\n")
+	}
+	present := r.Used + r.Remaining
+	used := "0.00%"
+	if present > 0 {
+		used = percent(r.Used, present)
+	}
+	t.printf("Configured Capacity: %d (%s)\nPresent Capacity: %d (%s)\nDFS Remaining: %d (%s)\nDFS Used: %d (%s)\nDFS Used%%: %s\n",
+		r.Capacity, bytesOf(r.Capacity), present, bytesOf(present), r.Remaining, bytesOf(r.Remaining), r.Used, bytesOf(r.Used), used)
+	t.printf("Replicated Blocks:\n\tUnder replicated blocks: %d\n\tBlocks with corrupt replicas: %d\n\tMissing blocks: %d\n\tMissing blocks (with replication factor 1): %d\n"+
+		"\tLow redundancy blocks with highest priority to recover: %d\n\tPending deletion blocks: %d\n", r.Under, r.Corrupt, r.Missing, r.MissingOne, r.Critical, r.PendingDelete)
+	t.printf("Erasure Coded Block Groups: \n\tLow redundancy block groups: 0\n\tBlock groups with corrupt internal blocks: 0\n\tMissing block groups: 0\n" +
+		"\tLow redundancy blocks with highest priority to recover: 0\n\tPending deletion blocks: 0\n\n")
+	t.printf("-------------------------------------------------\n")
+	for _, k := range kinds {
+		asked := slices.Contains(args, k.option)
+		if len(args) > 0 && !asked {
+			continue
+		}
+		nodes, err := t.fs.Datanodes(t.ctx, k.state)
+		if err != nil {
+			return t.failed(o.name, err), nil
+		}
+		if len(nodes) > 0 || asked {
+			t.printf("%s datanodes (%d):\n\n", k.name, len(nodes))
+		}
+		for i := range nodes {
+			t.printDatanode(&nodes[i])
+		}
+	}
+	return 0, nil
+}
+
+// printDatanode is DatanodeInfo.getDatanodeReport.
+func (t *hadoopTool) printDatanode(n *dfs.Datanode) {
+	name := transferOf(n)
+	t.printf("Name: %s", name)
+	if host := nameOf(t.ctx, name); host != "" {
+		t.printf(" (%s)", host)
+	}
+	t.printf("\nHostname: %s\n", n.Hostname)
+	if n.Rack != namenode.DefaultRack {
+		t.printf("Rack: %s\n", n.Rack)
+	}
+	remaining := "0.00%"
+	if n.Capacity > 0 {
+		remaining = percent(n.Remaining, n.Capacity)
+	}
+	t.printf("Decommission Status : %s\nConfigured Capacity: %d (%s)\nDFS Used: %d (%s)\nNon DFS Used: %d (%s)\nDFS Remaining: %d (%s)\nDFS Used%%: %s\nDFS Remaining%%: %s\n",
+		n.Admin, n.Capacity, bytesOf(n.Capacity), n.Used, bytesOf(n.Used), n.NonDFS, bytesOf(n.NonDFS), n.Remaining, bytesOf(n.Remaining),
+		percent(n.Used, n.Capacity), remaining)
+	t.printf("Configured Cache Capacity: 0 (0 B)\nCache Used: 0 (0 B)\nCache Remaining: 0 (0 B)\nCache Used%%: 100.00%%\nCache Remaining%%: 0.00%%\n")
+	last := "Never"
+	if n.LastReport > 0 {
+		last = javaDate(n.LastReport)
+	}
+	t.printf("Xceivers: %d\nLast contact: %s\nLast Block Report: %s\nNum of Blocks: %d\n\n\n", n.Transfers, javaDate(n.LastContact), last, n.Blocks)
+}
+
+// transferOf is the address of a datanode's data transfer.
+func transferOf(n *dfs.Datanode) string {
+	return (&namenode.Node{IP: n.IP, TransferPort: uint32(n.TransferPort)}).TransferAddr()
+}
+
+func safemodeAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	actions := map[string]dfs.SafeModeAction{
+		"enter": dfs.SafeModeEnter, "leave": dfs.SafeModeLeave, "get": dfs.SafeModeGet, "wait": dfs.SafeModeGet, "forceexit": dfs.SafeModeForceExit,
+	}
+	word := strings.ToLower(args[0])
+	action, known := actions[word]
+	if !known {
+		t.adminUsage(o.name)
+		return exitHadoop, nil
+	}
+	ask := func(addr string) error {
+		for {
+			on, err := t.fs.SafeModeAt(t.ctx, addr, action)
+			if err != nil {
+				return err
+			}
+			if word == "wait" && on {
+				if err := pause(t.ctx, time.Second); err != nil {
+					return err
+				}
+				continue
+			}
+			where := ""
+			if t.several() {
+				where = " in " + javaAddress(addr)
+			}
+			t.printf("Safe mode is %s%s\n", map[bool]string{true: "ON", false: "OFF"}[on], where)
+			return nil
+		}
+	}
+	return t.each(o.name, ask), nil
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// forEach runs an action on every namenode and says so in Hadoop's words.
+func (t *hadoopTool) forEach(o *adminOption, words string, do func(context.Context, string) error) (int, error) {
+	return t.each(o.name, func(addr string) error {
+		if err := do(t.ctx, addr); err != nil {
+			return err
+		}
+		if t.several() {
+			t.printf("%s for %s\n", words, javaAddress(addr))
+		} else {
+			t.printf("%s\n", words)
+		}
+		return nil
+	}), nil
+}
+
+func saveAdmin(t *hadoopTool, o *adminOption, _ []string) (int, error) {
+	return t.forEach(o, "Save namespace successful", t.fs.SaveNamespace)
+}
+
+func refreshAdmin(t *hadoopTool, o *adminOption, _ []string) (int, error) {
+	return t.forEach(o, "Refresh nodes successful", t.fs.RefreshNodes)
+}
+
+func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	names, space := int64(metadata.QuotaKeep), int64(metadata.QuotaKeep)
+	if slices.Contains(args, "-storageType") {
+		fmt.Fprintf(t.errOut, "%s: quotas by storage type are not supported\n", o.name[1:])
+		return exitHadoop, nil
+	}
+	switch o.name {
+	case "-setQuota":
+		n, err := strconv.ParseInt(args[0], 10, 64)
+		if err != nil || n <= 0 {
+			t.failed(o.name, fmt.Errorf("%q is no quota: want a number above 0", args[0]))
+			t.adminUsage(o.name)
+			return exitHadoop, nil
+		}
+		names, args = n, args[1:]
+	case "-clrQuota":
+		names = metadata.QuotaUnset
+	case "-setSpaceQuota":
+		n, err := config.ParseSize(args[0])
+		if err != nil || n <= 0 {
+			return t.failed(o.name, fmt.Errorf("%q is not a valid value for a quota.", args[0])), nil //nolint:revive,staticcheck // HDFS's words
+		}
+		space, args = int64(n), args[1:]
+	case "-clrSpaceQuota":
+		space = metadata.QuotaUnset
+	}
+	code := 0
+	for _, path := range args {
+		if err := t.fs.SetQuota(t.ctx, path, names, space); err != nil {
+			code = t.failed(o.name, err)
+		}
+	}
+	return code, nil
+}
+
+func metasaveAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	if err := t.fs.MetaSave(t.ctx, args[0]); err != nil {
+		return t.failed(o.name, err), nil
+	}
+	t.printf("Created metasave file %s in the log directory of namenode %s\n", args[0], t.uri)
+	return 0, nil
+}
+
+func topologyAdmin(t *hadoopTool, o *adminOption, _ []string) (int, error) {
+	nodes, err := t.fs.Datanodes(t.ctx, dfs.LiveDatanodes)
+	if err != nil {
+		return t.failed(o.name, err), nil
+	}
+	if len(nodes) == 0 {
+		t.printf("No DataNodes\n")
+	}
+	racks := map[string][]*dfs.Datanode{}
+	for i := range nodes {
+		racks[nodes[i].Rack] = append(racks[nodes[i].Rack], &nodes[i])
+	}
+	for _, rack := range slices.Sorted(maps.Keys(racks)) {
+		t.printf("Rack: %s\n", rack)
+		list := racks[rack]
+		slices.SortFunc(list, func(a, b *dfs.Datanode) int { return strings.Compare(transferOf(a), transferOf(b)) })
+		for _, n := range list {
+			t.printf("   %s", transferOf(n))
+			if host := nameOf(t.ctx, transferOf(n)); host != "" {
+				t.printf(" (%s)", host)
+			}
+			t.printf(" %s\n", javaAdmin[n.Admin])
+		}
+		t.printf("\n")
+	}
+	return 0, nil
+}
+
+// javaAdmin are the names of DatanodeInfo.AdminStates.
+var javaAdmin = map[namenode.AdminState]string{
+	namenode.Normal: "In Service", namenode.DecommissionInProgress: "Decommission In Progress", namenode.Decommissioned: "Decommissioned",
+	namenode.EnteringMaintenance: "Entering Maintenance", namenode.InMaintenance: "In Maintenance",
+}
+
+func datanodeAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	i, err := t.fs.DatanodeInfo(t.ctx, args[0])
+	if err != nil {
+		return t.failed(o.name, errors.New("Datanode unreachable. "+hadoopMessage(err))), nil //nolint:revive,staticcheck // HDFS's words
+	}
+	t.printf("Uptime: %d, Software version: %s, Config version: %s\n", int64(i.Uptime.Seconds()), i.Software, i.Config)
+	return 0, nil
+}
+
+func blockReportAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	incremental := slices.Contains(args, "-incremental")
+	args = slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "-incremental" })
+	if len(args) != 1 {
+		t.adminUsage(o.name)
+		return exitHadoop, nil
+	}
+	kind := "a full block report"
+	if incremental {
+		kind = "an incremental block report"
+	}
+	t.printf("Triggering %s on %s.\n", kind, args[0])
+	if err := t.fs.TriggerBlockReport(t.ctx, args[0], incremental); err != nil {
+		return t.failed(o.name, err), nil
+	}
+	return 0, nil
+}
+
+func openFilesAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	blocking, path := false, "/"
+	for len(args) > 0 {
+		switch {
+		case args[0] == "-blockingDecommission":
+			blocking, args = true, args[1:]
+		case args[0] == "-path" && len(args) > 1:
+			path, args = args[1], args[2:]
+		default:
+			t.adminUsage(o.name)
+			return exitHadoop, nil
+		}
+	}
+	t.printf("%-20s\t%-20s\t%s\n", "Client Host", "Client Name", "Open File Path")
+	for after := metadata.INodeID(0); ; {
+		files, more, err := t.fs.OpenFiles(t.ctx, after, path, blocking)
+		if err != nil {
+			return t.failed(o.name, err), nil
+		}
+		for _, f := range files {
+			after = f.INode
+			t.printf("%-20s\t%-20s\t%20s\n", f.Host, f.Client, f.Path)
+		}
+		if !more || len(files) == 0 {
+			return 0, nil
+		}
+	}
+}
+
+func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	n, err := config.ParseSize(args[0])
+	if err != nil {
+		t.failed(o.name, err)
+		t.adminUsage(o.name)
+		return exitHadoop, nil
+	}
+	if n <= 0 {
+		fmt.Fprintf(t.errOut, "Bandwidth should be a non-negative integer\n")
+		return exitHadoop, nil
+	}
+	if err := t.fs.SetBalancerBandwidth(t.ctx, int64(n)); err != nil {
+		return t.failed(o.name, err), nil
+	}
+	t.printf("Balancer bandwidth is set to %d\n", int64(n))
+	return 0, nil
+}
+
+func snapshotAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	return t.failed(o.name, t.fs.AllowSnapshot(t.ctx, args[0], o.name == "-allowSnapshot")), nil
+}
+
+// serviceAdmin takes datanodes out of service, or back into it.
+func serviceAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	wish := map[string]dfs.ServiceWish{"-decommission": dfs.Decommissioned, "-maintenance": dfs.InMaintenance, "-recommission": dfs.InService}[o.name]
+	var names []string
+	var life time.Duration
+	for len(args) > 0 {
+		switch word := strings.TrimLeft(args[0], "-"); {
+		case args[0][:min(1, len(args[0]))] != "-":
+			names, args = append(names, args[0]), args[1:]
+		case word == "for" && wish == dfs.InMaintenance && len(args) > 1:
+			d, err := time.ParseDuration(args[1])
+			if err != nil || d < time.Millisecond {
+				return t.failed(o.name, fmt.Errorf("--for %s: want a duration as 30m or 2h", args[1])), nil
+			}
+			life, args = d, args[2:]
+		default:
+			t.adminUsage(o.name)
+			return exitHadoop, nil
+		}
+	}
+	if len(names) == 0 {
+		t.adminUsage(o.name)
+		return exitHadoop, nil
+	}
+	changed, err := t.fs.SetDatanodes(t.ctx, wish, life, names...)
+	if err != nil {
+		if errors.Is(err, metadata.ErrPermission) {
+			t.failed(o.name, err)
+			return exitDenied, nil
+		}
+		return t.failed(o.name, err), nil
+	}
+	words := map[dfs.ServiceWish]string{
+		dfs.Decommissioned: "is being decommissioned; `hops datanode list` shows when it can be stopped",
+		dfs.InMaintenance:  "enters maintenance; `hops datanode list` shows when it can be stopped", dfs.InService: "is in service",
+	}[wish]
+	for _, name := range changed {
+		t.printf("%s %s\n", name, words)
+	}
+	return 0, nil
+}

@@ -1,0 +1,83 @@
+package clientprotocol
+
+import (
+	"time"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// What operators ask: Hadoop's calls of dfsadmin and haadmin, and hops' own for what Hadoop has no call for.
+
+func (p *protocol) operatorMethods() []hrpc.Method {
+	methods := []hrpc.Method{
+		on("setDatanodeState", security.Superuser, p.setDatanodeState),
+		on("transferLeadership", security.Superuser, p.transferLeadership),
+	}
+	for i := range methods {
+		methods[i] = withAudit(methods[i])
+	}
+	return methods
+}
+
+func (p *protocol) refreshNodes(c *hrpc.Call, _ *pb.RefreshNodesRequestProto) {
+	p.service.RefreshNodes(done(c))
+}
+
+func (p *protocol) saveNamespace(c *hrpc.Call, _ *pb.SaveNamespaceRequestProto) {
+	p.service.SaveNamespace(func(err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		c.Reply(&pb.SaveNamespaceResponseProto{Saved: yes})
+	})
+}
+
+func (p *protocol) metaSave(c *hrpc.Call, r *pb.MetaSaveRequestProto) {
+	p.service.MetaSave(r.GetFilename(), done(c))
+}
+
+func (p *protocol) setBalancerBandwidth(c *hrpc.Call, r *pb.SetBalancerBandwidthRequestProto) {
+	p.service.SetBalancerBandwidth(r.GetBandwidth(), done(c))
+}
+
+func (p *protocol) setDatanodeState(c *hrpc.Call, r *pb.SetDatanodeStateRequestProto) {
+	var state namenode.AdminState
+	switch r.GetState() {
+	case pb.SetDatanodeStateRequestProto_IN_SERVICE:
+	case pb.SetDatanodeStateRequestProto_DECOMMISSIONED:
+		state = namenode.Decommissioned
+	case pb.SetDatanodeStateRequestProto_IN_MAINTENANCE:
+		state = namenode.InMaintenance
+	default:
+		c.Fail(metadata.Errorf(metadata.ErrInvalidArgument, "state %d of a datanode", r.GetState()))
+		return
+	}
+	const most = int64(1<<63-1) / int64(time.Millisecond)
+	life := time.Duration(min(max(r.GetDuration(), -1), most)) * time.Millisecond
+	p.service.SetAdmin(c.Caller, r.GetDatanodes(), state, life, result(c, func(names []string) hrpc.Message {
+		return &pb.SetDatanodeStateResponseProto{Datanodes: names}
+	}))
+}
+
+func (p *protocol) transferLeadership(c *hrpc.Call, r *pb.TransferLeadershipRequestProto) {
+	p.service.Transfer(c.Caller, r.GetTo(), done(c))
+}
+
+// transitionToActive has this namenode lead: that is done when it does.
+func (p *protocol) transitionToActive(c *hrpc.Call, _ *pb.TransitionToActiveRequestProto) {
+	p.service.Lead(c.Caller, done(c))
+}
+
+// transitionToStandby has another namenode lead, if this one does: there is always one that leads.
+func (p *protocol) transitionToStandby(c *hrpc.Call, _ *pb.TransitionToStandbyRequestProto) {
+	if !p.service.Active() {
+		c.Reply(nil)
+		return
+	}
+	p.service.Transfer(c.Caller, "", done(c))
+}

@@ -1,0 +1,291 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
+	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
+)
+
+// operator calls hops' own protocol as a user.
+func (m *member) operator(t *testing.T, user, method string, request, answer hrpc.Message) error {
+	t.Helper()
+	client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.OperatorName, User: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	return client.Call(t.Context(), clientprotocol.OperatorName, method, request, answer)
+}
+
+// set asks for a state of datanodes, and says what the answer was: the addresses, or the words of the error.
+func (m *member) set(t *testing.T, user string, state hdfspb.SetDatanodeStateRequestProto_StateProto, life time.Duration, names ...string) string {
+	t.Helper()
+	var answer hdfspb.SetDatanodeStateResponseProto
+	err := m.operator(t, user, "setDatanodeState", &hdfspb.SetDatanodeStateRequestProto{
+		Datanodes: names, State: state.Enum(), Duration: new(life.Milliseconds()),
+	}, &answer)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(answer.Datanodes, " ")
+}
+
+// adminOf is the state of a datanode as a namenode knows it.
+func (m *member) adminOf(uuid string) namenode.AdminState {
+	for _, n := range m.Datanodes() {
+		if string(n.Node.ID) == uuid {
+			return n.Node.Admin
+		}
+	}
+	return namenode.Normal
+}
+
+// oneBlock makes a file of one block, with a replica on each of the datanodes.
+func (m *member) oneBlock(t *testing.T, path string, replication uint32, on ...*datanode) metadata.Block {
+	t.Helper()
+	w := m.begin(t, path, "writer", replication)
+	if _, err := w.addBlock(); err != nil {
+		t.Fatal(err)
+	}
+	b := w.block(100)
+	for _, d := range on {
+		d.has(b, pb.ReplicaState_FINALIZED)
+	}
+	eventually(t, path+" is closed", func() bool {
+		ok, err := w.complete()
+		return err == nil && ok
+	})
+	return b
+}
+
+// transfer is the address of its data transfer.
+func (d *datanode) transfer() string { return fmt.Sprintf("127.0.0.1:%d", d.port) }
+
+const (
+	inService     = hdfspb.SetDatanodeStateRequestProto_IN_SERVICE
+	decommission  = hdfspb.SetDatanodeStateRequestProto_DECOMMISSIONED
+	inMaintenance = hdfspb.SetDatanodeStateRequestProto_IN_MAINTENANCE
+)
+
+func TestADatanodeIsDecommissionedAndTheNextLeaderKnows(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	one, two := c.datanode("dn-1"), c.datanode("dn-2")
+	lead := c.leader()
+	super := lead.config.Door.Daemon()
+	b := lead.oneBlock(t, "/g", 1, one)
+
+	for _, refused := range []struct{ who, user, name, words string }{
+		{"a user", "alice", one.transfer(), "Superuser privilege is required"},
+		{"the superuser, of a datanode that is not there", super, "nowhere:1", "no datanode nowhere:1: give HOST"},
+		{"the superuser, of no name at all", super, "a:b:c", "neither HOST nor HOST:PORT"},
+	} {
+		t.Run("refused: "+refused.who, func(t *testing.T) {
+			if got := lead.set(t, refused.user, decommission, 0, refused.name); !strings.Contains(got, refused.words) {
+				t.Errorf("%q, want %q", got, refused.words)
+			}
+		})
+	}
+	if got := lead.set(t, super, decommission, 0, one.transfer()); got != one.transfer() {
+		t.Fatalf("decommission: %q", got)
+	}
+	for _, m := range c.nodes {
+		eventually(t, m.config.ID+" knows", func() bool { return m.adminOf("dn-1") != namenode.Normal })
+	}
+	// Its block is copied, and then it may go.
+	one.received("copy the block", func(o *pb.Orders) bool {
+		return slices.ContainsFunc(o.Replicate, func(r *pb.Replicate) bool { return r.Block.Id == int64(b.ID) && r.Targets[0].Uuid == "dn-2" })
+	})
+	if s := lead.adminOf("dn-1"); s != namenode.DecommissionInProgress {
+		t.Errorf("with a block left it is %v", s)
+	}
+	two.has(b, pb.ReplicaState_FINALIZED)
+	eventually(t, "it is decommissioned", func() bool { return lead.adminOf("dn-1") == namenode.Decommissioned })
+
+	// Another one leads: it finds the same.
+	if status, why := lead.operate(t, "POST", "/api/v1/leader", super); status != 200 {
+		t.Fatalf("transfer: %d %s", status, why)
+	}
+	eventually(t, "another namenode leads", func() bool { next := c.leader(); return next != lead })
+	next := c.leader()
+	eventually(t, "the next leader has decommissioned it", func() bool { return next.adminOf("dn-1") == namenode.Decommissioned })
+	if got := next.set(t, super, inService, 0, "dn-1"); got != one.transfer() {
+		t.Errorf("recommission: %q", got)
+	}
+	eventually(t, "it is in service", func() bool { return next.adminOf("dn-1") == namenode.Normal })
+}
+
+func TestAMaintenanceEndsByItself(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	one := c.datanode("dn-1")
+	lead := c.leader()
+	super := lead.config.Door.Daemon()
+	if got := lead.set(t, super, inMaintenance, time.Hour, "127.0.0.1"); got != one.transfer() {
+		t.Fatal(got)
+	}
+	eventually(t, "it is in maintenance", func() bool { return lead.adminOf("dn-1") == namenode.InMaintenance })
+	if got := lead.set(t, super, decommission, time.Hour, "dn-1"); !strings.Contains(got, "nothing else ends by itself") {
+		t.Errorf("a decommission with an end: %q", got)
+	}
+	if got := lead.set(t, super, inMaintenance, time.Millisecond, "dn-1"); got != one.transfer() {
+		t.Fatal(got)
+	}
+	eventually(t, "its time is over", func() bool { return lead.adminOf("dn-1") == namenode.Normal })
+	eventually(t, "the register has forgotten it", func() bool {
+		for range lead.ns.Items(wishes) {
+			return false
+		}
+		return true
+	})
+}
+
+func TestHostListsAreTheClustersAndReadWhenTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	include, exclude := filepath.Join(dir, "hosts"), filepath.Join(dir, "exclude")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(include, "")
+	write(exclude, "localhost\n")
+	c := newCluster(t, 1, func(c *Config) {
+		c.Properties = config.DefaultProperties()
+		c.Properties.Hosts, c.Properties.HostsExclude = include, exclude
+	})
+	c.datanode("dn-1")
+	lead := c.leader()
+	super := lead.config.Door.Daemon()
+	refresh := func(user string) error {
+		client, err := hrpc.Dial(t.Context(), lead.ipc, hrpc.DialConfig{Protocol: clientprotocol.Name, User: user})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		return client.Call(t.Context(), clientprotocol.Name, "refreshNodes", new(hdfspb.RefreshNodesRequestProto), new(hdfspb.RefreshNodesResponseProto))
+	}
+	eventually(t, "a new cluster has read them", func() bool { return lead.adminOf("dn-1") == namenode.Decommissioned })
+	if got := lead.set(t, super, inService, 0, "dn-1"); !strings.Contains(got, "take it off the file") {
+		t.Errorf("recommission of one in the file: %q", got)
+	}
+	if err := refresh("alice"); err == nil || !strings.Contains(err.Error(), "Superuser privilege is required for operation refreshNodes") {
+		t.Errorf("a user refreshes: %v", err)
+	}
+	write(exclude, "dn:x\n")
+	if err := refresh(super); err == nil || !strings.Contains(err.Error(), "dfs.hosts.exclude: line 1") {
+		t.Errorf("a mistake in the file: %v", err)
+	}
+	write(exclude, "")
+	if err := refresh(super); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is back in service", func() bool { return lead.adminOf("dn-1") == namenode.Normal })
+
+	// Who is not in dfs.hosts is not let in, and may not stay.
+	write(include, "10.1.1.1\n")
+	if err := refresh(super); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a datanode that is not listed is refused", func() bool {
+		_, err := lead.datanodes.beat("dn-1", &pb.Beat{DatanodeUuid: "dn-1"})
+		return metadata.KindOf(err) == metadata.ErrPermission
+	})
+	_, err := lead.datanodes.Register(t.Context(), &pb.RegisterRequest{Datanode: &pb.DatanodeID{Uuid: "dn-9", Ip: "10.9.9.9", TransferPort: 9866}})
+	if err == nil || !strings.Contains(err.Error(), "the host is not in the include-list: 10.9.9.9:9866") {
+		t.Errorf("registration: %v", err)
+	}
+}
+
+func TestOperatorsCalls(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, nil)
+	one := c.datanode("dn-1")
+	lead := c.leader()
+	super := lead.config.Door.Daemon()
+	call := func(m *member, method string, request, answer hrpc.Message) string {
+		t.Helper()
+		if err := m.rpc(t).Call(t.Context(), clientprotocol.Name, method, request, answer); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	if got := call(lead, "saveNamespace", new(hdfspb.SaveNamespaceRequestProto), new(hdfspb.SaveNamespaceResponseProto)); !strings.Contains(got, "Safe mode should be turned ON in order to create namespace image.") {
+		t.Errorf("saveNamespace out of safe mode: %q", got)
+	}
+	for _, name := range []string{"../x", "a/b", ".hidden", ""} {
+		if got := call(lead, "metaSave", &hdfspb.MetaSaveRequestProto{Filename: &name}, new(hdfspb.MetaSaveResponseProto)); !strings.Contains(got, "want the name of a file") {
+			t.Errorf("metaSave %q: %q", name, got)
+		}
+	}
+	b := lead.oneBlock(t, "/lacks one", 2, one)
+	if got := call(lead, "metaSave", &hdfspb.MetaSaveRequestProto{Filename: new("m.txt")}, new(hdfspb.MetaSaveResponseProto)); got != "" {
+		t.Fatal(got)
+	}
+	text, err := os.ReadFile(filepath.Join(lead.config.Dir, "metasave", "m.txt"))
+	if err != nil || !strings.Contains(string(text), "/lacks one: blk_") || !strings.Contains(string(text), "(replicas: live: 1 ") || !strings.Contains(string(text), "Live Datanodes: 1\n") {
+		t.Errorf("metasave of %v: %v\n%s", b, err, text)
+	}
+	if got := call(lead, "setBalancerBandwidth", &hdfspb.SetBalancerBandwidthRequestProto{Bandwidth: new(int64(-1))}, new(hdfspb.SetBalancerBandwidthResponseProto)); !strings.Contains(got, "greater than zero") {
+		t.Errorf("bandwidth of -1: %q", got)
+	}
+	if got := call(lead, "setBalancerBandwidth", &hdfspb.SetBalancerBandwidthRequestProto{Bandwidth: new(int64(5 << 20))}, new(hdfspb.SetBalancerBandwidthResponseProto)); got != "" {
+		t.Error(got)
+	}
+	for _, m := range c.nodes {
+		eventually(t, m.config.ID+" knows the bandwidth", func() bool { return m.balancerBandwidth() == 5<<20 })
+	}
+	// Safe mode, and the image.
+	if err := lead.SetSafeMode(true); err != nil {
+		t.Fatal(err)
+	}
+	if got := call(lead, "saveNamespace", new(hdfspb.SaveNamespaceRequestProto), new(hdfspb.SaveNamespaceResponseProto)); got != "" {
+		t.Errorf("saveNamespace: %q", got)
+	}
+	if err := lead.SetSafeMode(false); err != nil {
+		t.Fatal(err)
+	}
+	// Who leads: as Hadoop's haadmin asks, with three calls.
+	ha := func(m *member, method string, request, answer hrpc.Message) error {
+		client, err := hrpc.Dial(t.Context(), m.ipc, hrpc.DialConfig{Protocol: clientprotocol.HAName, User: super})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		return client.Call(t.Context(), clientprotocol.HAName, method, request, answer)
+	}
+	info := &hdfspb.HAStateChangeRequestInfoProto{ReqSource: hdfspb.HARequestSource_REQUEST_BY_USER_FORCED.Enum()}
+	to := c.nodes[0]
+	if to == lead {
+		to = c.nodes[1]
+	}
+	if err := ha(lead, "transitionToStandby", &hdfspb.TransitionToStandbyRequestProto{ReqInfo: info}, new(hdfspb.TransitionToStandbyResponseProto)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ha(to, "transitionToActive", &hdfspb.TransitionToActiveRequestProto{ReqInfo: info}, new(hdfspb.TransitionToActiveResponseProto)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the one that was told leads", func() bool { return to.Active() })
+	// And with hops' own one.
+	if err := to.operator(t, super, "transferLeadership", &hdfspb.TransferLeadershipRequestProto{To: &lead.config.ID}, new(hdfspb.TransferLeadershipResponseProto)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "leadership is back", func() bool { return lead.Active() })
+	if err := lead.operator(t, "alice", "transferLeadership", new(hdfspb.TransferLeadershipRequestProto), new(hdfspb.TransferLeadershipResponseProto)); err == nil || !strings.Contains(err.Error(), "Superuser privilege is required") {
+		t.Errorf("a user hands over: %v", err)
+	}
+}
