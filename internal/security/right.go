@@ -24,7 +24,7 @@ const (
 	Superuser
 	// Self: processes of the servers' own user, whatever name they send.
 	Self
-	// ServersOnly: servers of the cluster, by their machine's certificate and its roles.
+	// ServersOnly: a machine with a certificate of the cluster.
 	ServersOnly
 	// ContainersOnly: who has proved the token of a container, for the container's own application.
 	ContainersOnly
