@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
@@ -184,7 +186,7 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	m.version, m.gone = news.Version, false
 	m.mu.Unlock()
 	m.compareClocks(time.Until(time.UnixMilli(news.NowMs)))
-	trust, servers, err := membersOf(news)
+	trust, servers, err := MembersOf(news)
 	if err != nil {
 		return err
 	}
@@ -230,8 +232,8 @@ func (m *membership) compareClocks(ahead time.Duration) {
 	}
 }
 
-// membersOf reads what a namenode says.
-func membersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
+// MembersOf reads what a namenode says.
+func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
 	trust := &authority.Trust{Cluster: news.Cluster, Removed: news.Removed}
 	servers := config.Servers{Removed: news.Removed}
 	for _, der := range news.Roots {
@@ -258,7 +260,7 @@ func membersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
 }
 
 // leader makes a call at one namenode after the other until one takes it.
-func (m *membership) leader(ctx context.Context, call func(context.Context, pb.MembershipClient) error) error {
+func (m *membership) leader(ctx context.Context, patience time.Duration, call func(context.Context, pb.MembershipClient) error) error {
 	failed := errors.New("no namenode is listed")
 	for _, n := range m.now().Namenodes {
 		failed = func() error {
@@ -267,7 +269,7 @@ func (m *membership) leader(ctx context.Context, call func(context.Context, pb.M
 				return err
 			}
 			defer conn.Close()
-			ctx, cancel := context.WithTimeout(ctx, callTime)
+			ctx, cancel := context.WithTimeout(ctx, patience)
 			defer cancel()
 			return call(ctx, pb.NewMembershipClient(conn))
 		}()
@@ -281,7 +283,7 @@ func (m *membership) leader(ctx context.Context, call func(context.Context, pb.M
 // renew asks for a new certificate.
 func (m *membership) renew(ctx context.Context, request []byte) (certificate []byte, roots []*x509.Certificate, err error) {
 	var answer *pb.Certified
-	err = m.leader(ctx, func(ctx context.Context, c pb.MembershipClient) (err error) {
+	err = m.leader(ctx, callTime, func(ctx context.Context, c pb.MembershipClient) (err error) {
 		answer, err = c.Renew(ctx, &pb.RenewRequest{Request: request})
 		return err
 	})
@@ -306,7 +308,7 @@ func (m *membership) confirm(ctx context.Context, next authority.Fingerprint) er
 	if done {
 		return nil
 	}
-	err := m.leader(ctx, func(ctx context.Context, c pb.MembershipClient) error {
+	err := m.leader(ctx, callTime, func(ctx context.Context, c pb.MembershipClient) error {
 		_, err := c.Confirm(ctx, &pb.ConfirmRequest{Root: next[:]})
 		return err
 	})
@@ -317,4 +319,35 @@ func (m *membership) confirm(ctx context.Context, next authority.Fingerprint) er
 	m.asked = next
 	m.mu.Unlock()
 	return nil
+}
+
+// enlistTime is how long the group may take to give a namenode everything and its vote.
+const enlistTime = 2 * time.Minute
+
+// Enlist asks the namenodes to take the one of this machine, which runs on an empty directory, into their group.
+func Enlist(ctx context.Context, path string) error {
+	f, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	m, err := newMembership(f, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, enlistTime)
+	defer cancel()
+	for {
+		err := m.leader(ctx, enlistTime, func(ctx context.Context, c pb.MembershipClient) error {
+			_, err := c.Enlist(ctx, &pb.EnlistRequest{})
+			return err
+		})
+		if code := status.Code(err); err == nil || code != codes.Unavailable && code != codes.FailedPrecondition {
+			return err
+		}
+		select {
+		case <-time.After(followAgain):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }

@@ -64,6 +64,9 @@ type Builder struct {
 // New makes a builder of a configuration: it loads the secret and the identity, which Bootstrap makes if need be.
 func New(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger) (*Builder, error) {
 	status.Version = version
+	if _, err := os.Stat(filepath.Join(filepath.Dir(file.Cluster.Identity), authorityFile)); err == nil {
+		bootstrap = true // no namenode has served this cluster yet
+	}
 	var secret security.Secret
 	if file.Cluster.SecretFile != "" {
 		var err error

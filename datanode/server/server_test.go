@@ -682,7 +682,7 @@ func TestWrongSecretIsNotFatalButSaid(t *testing.T) {
 		s := d.all()[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return strings.Contains(s.problem, "credentials")
+		return strings.Contains(s.problem, "not of this cluster")
 	})
 }
 

@@ -116,6 +116,10 @@ func (k *Keeper) lock(how int) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := likeOwner(f, k.Path); err != nil {
+		f.Close()
+		return nil, err
+	}
 	if err := syscall.Flock(int(f.Fd()), how); err != nil {
 		f.Close()
 		return nil, err

@@ -366,9 +366,8 @@ type Joining struct {
 	Addresses []string
 	// Request for a certificate, in DER.
 	Request []byte
-	// Namenode and ResourceManager are where those of its roles answer.
-	Namenode        *config.NamenodeMember
-	ResourceManager *config.ManagerMember
+	// Namenode is where that of its roles answers.
+	Namenode *config.NamenodeMember
 }
 
 // Admit takes a machine in and returns its certificate in DER. One use of the token is gone then.
@@ -440,9 +439,13 @@ func (r *Roster) free(machine string, addresses []string) error {
 	return nil
 }
 
-// list adds the namenode and the resource manager of a machine to the cluster's servers.
+// list adds the namenode of a machine to the cluster's servers.
 func (r *Roster) list(j Joining) ([]Change, error) {
-	if j.Namenode == nil && j.ResourceManager == nil {
+	if slices.Contains(j.Roles, authority.ResourceManager) {
+		return nil, fmt.Errorf("%w: a group of resource managers cannot grow; leave resourcemanager out of --roles", ErrServer)
+	}
+	n := j.Namenode
+	if n == nil {
 		return nil, nil
 	}
 	s, version, err := item[config.Servers](r, serversItem)
@@ -452,16 +455,7 @@ func (r *Roster) list(j Joining) ([]Change, error) {
 	if s == nil {
 		s = &config.Servers{}
 	}
-	if j.ResourceManager != nil && len(s.ResourceManagers) > 0 {
-		return nil, fmt.Errorf("%w: the cluster has the resource manager %s, and a group of them cannot grow; leave resourcemanager out of --roles",
-			ErrServer, s.ResourceManagers[0].ID)
-	}
-	if j.ResourceManager != nil {
-		s.ResourceManagers = append(s.ResourceManagers, *j.ResourceManager)
-	}
-	if n := j.Namenode; n != nil {
-		s.Namenodes = append(slices.DeleteFunc(s.Namenodes, func(m config.NamenodeMember) bool { return m.ID == n.ID }), *n)
-	}
+	s.Namenodes = append(slices.DeleteFunc(s.Namenodes, func(m config.NamenodeMember) bool { return m.ID == n.ID }), *n)
 	return []Change{change(serversItem, s, version)}, nil
 }
 

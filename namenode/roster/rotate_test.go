@@ -118,17 +118,17 @@ func TestAnAddressBelongsToOneMachine(t *testing.T) {
 func TestServersAreListed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	join := func(name string, roles []authority.Role, nn *config.NamenodeMember, rm *config.ManagerMember) error {
+	join := func(name string, roles []authority.Role, nn *config.NamenodeMember) error {
 		token := f.invite(t, 1, authority.Roles...)
 		_, err := f.Admit(t.Context(), Joining{
-			Token: token.ID, Proof: token.Prove(nil, nil), Machine: name, Roles: roles, Addresses: []string{name}, Request: request(t), Namenode: nn, ResourceManager: rm,
+			Token: token.ID, Proof: token.Prove(nil, nil), Machine: name, Roles: roles, Addresses: []string{name}, Request: request(t), Namenode: nn,
 		})
 		return err
 	}
-	if err := join("m2", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m2", GRPC: "10.0.0.2:8486"}, nil); err != nil {
+	if err := join("m2", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m2", GRPC: "10.0.0.2:8486"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := join("m3", []authority.Role{authority.ResourceManager}, nil, &config.ManagerMember{ID: "m3"}); !errors.Is(err, ErrServer) {
+	if err := join("m3", []authority.Role{authority.ResourceManager}, nil); !errors.Is(err, ErrServer) {
 		t.Errorf("a second resource manager: %v", err)
 	}
 	ids := func() (out []string) {

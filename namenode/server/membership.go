@@ -109,13 +109,6 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 		}
 		j.Namenode = &m
 	}
-	if slices.Contains(j.Roles, authority.ResourceManager) {
-		m := managerOf(asked.ResourceManager)
-		if m.ID = asked.Machine; m.HTTP == "" || m.GRPC == "" || m.Raft == "" {
-			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a resource manager joins with its three addresses")
-		}
-		j.ResourceManager = &m
-	}
 	certificate, err := s.roster.Admit(ctx, j)
 	if err != nil {
 		return nil, err
@@ -127,7 +120,7 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 	answer := &pb.JoinResponse{
 		Certified: &pb.Certified{Certificate: certificate, Roots: members.Roots}, Members: members, Name: s.config.Name, Properties: s.config.Settings,
 	}
-	if j.Namenode != nil || j.ResourceManager != nil {
+	if j.Namenode != nil {
 		answer.Secret = s.config.Credentials.Reveal()
 	}
 	return answer, nil
@@ -324,10 +317,6 @@ func (s *Server) members() (*pb.Members, error) {
 
 func namenodeOf(a *pb.NamenodeAddresses) config.NamenodeMember {
 	return config.NamenodeMember{ID: a.GetId(), IPC: a.GetIpc(), HTTP: a.GetHttp(), GRPC: a.GetGrpc(), Raft: a.GetRaft()}
-}
-
-func managerOf(a *pb.ManagerAddresses) config.ManagerMember {
-	return config.ManagerMember{ID: a.GetId(), HTTP: a.GetHttp(), GRPC: a.GetGrpc(), Raft: a.GetRaft()}
 }
 
 // Founder is the machine whose certificate it is, as the register knows it.
