@@ -61,6 +61,7 @@ func clusterCommand() *cli.Command {
 }
 
 // askToken makes a token at a namenode.
+
 func askToken(ctx context.Context, addr string, may []authority.Role, life time.Duration, uses int) (nnserver.Token, error) {
 	var token nnserver.Token
 	err := request(ctx, addr, addr, "", http.MethodPost, "/api/v1/cluster/tokens", tokenQuery(may, life, uses), &token)

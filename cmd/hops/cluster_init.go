@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -41,6 +42,9 @@ func setup(c *cli.Context, towards string) (*machineSetup, error) {
 	}
 	if m.address == "" {
 		m.address = addressTowards(towards)
+	}
+	if ip := net.ParseIP(m.address); ip != nil && ip.IsUnspecified() {
+		return nil, fail(exitUsage, "--address: %s is no address that anybody can reach", m.address)
 	}
 	if err := (&authority.Name{Cluster: "c", Machine: m.name, Generation: 1, Roles: may}).Validate(); err != nil {
 		return nil, fail(exitUsage, "--machine: %w", err)
@@ -93,7 +97,7 @@ func clusterInit(c *cli.Context) (err error) {
 	if err := m.start(c.Context, c.App.Writer); err != nil {
 		return err
 	}
-	token, err := askToken(c.Context, m.at(devPorts.http), authority.Roles, 24*time.Hour, 100)
+	token, err := askToken(c.Context, m.at(devPorts.http), []authority.Role{authority.Datanode, authority.NodeManager}, 24*time.Hour, 100)
 	if err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func (b *Builder) founding() (*server.Founding, error) {
 	if authority.FingerprintOf(a.Root()) != m.Issuer() {
 		return nil, fmt.Errorf("%s did not issue this machine's certificate: it is of another cluster", b.authorityFile())
 	}
-	return &server.Founding{Authority: a, First: server.Founder(m.Self(), m.Certificate())}, nil
+	return &server.Founding{Authority: a, First: server.Founder(m.Self(), m.Certificate(), time.Now())}, nil
 }
 
 // founded removes the file of the authority, which the register has, sealed.

@@ -133,6 +133,8 @@ var (
 const (
 	maxMachines    = 20000
 	maxInvitations = 1000
+	// maxOver is how many tokens that are over are kept.
+	maxOver = 32
 	// MaxUses and MaxInvitation bound a token.
 	MaxUses       = 10000
 	MaxInvitation = 30 * 24 * time.Hour
@@ -310,7 +312,7 @@ func (r *Roster) Invitations() ([]authority.Invitation, error) {
 	return out, nil
 }
 
-// Invite makes a token for machines with some of the roles, good for a time and a number of uses. Tokens that are over go.
+// Invite makes a token for machines with some of the roles, good for a time and a number of uses. Tokens that are over go when there are many.
 func (r *Roster) Invite(ctx context.Context, roles []authority.Role, life time.Duration, uses int) (authority.Token, error) {
 	var token authority.Token
 	if len(roles) == 0 || life <= 0 || life > MaxInvitation || uses < 1 || uses > MaxUses {
@@ -323,16 +325,20 @@ func (r *Roster) Invite(ctx context.Context, roles []authority.Role, life time.D
 			return nil, err
 		}
 		now, alive := r.now(), 0
-		var changes []Change
+		var over []Change // tokens, which are known for a while so that who uses them hears why they are refused
 		for name, value := range r.register.Items(invitations) {
 			var i authority.Invitation
 			if json.Unmarshal(value, &i) == nil && i.Uses > 0 && now.Before(i.Expires) {
 				alive++
 				continue
 			}
-			if _, version := r.register.Item(name); len(changes) < 32 {
-				changes = append(changes, Change{Name: name, Version: version})
+			if _, version := r.register.Item(name); len(over) < maxOver {
+				over = append(over, Change{Name: name, Version: version})
 			}
+		}
+		var changes []Change
+		if len(over) == maxOver {
+			changes = over
 		}
 		if alive >= maxInvitations {
 			return nil, fmt.Errorf("%w: %d tokens can be used: withdraw some", ErrTooMany, alive)

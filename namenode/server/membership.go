@@ -320,9 +320,9 @@ func namenodeOf(a *pb.NamenodeAddresses) config.NamenodeMember {
 }
 
 // Founder is the machine whose certificate it is, as the register knows it.
-func Founder(n *authority.Name, certificate *x509.Certificate) roster.Machine {
+func Founder(n *authority.Name, certificate *x509.Certificate, now time.Time) roster.Machine {
 	m := roster.Machine{
-		Name: n.Machine, Generation: n.Generation, Roles: n.Roles, Addresses: slices.Clone(certificate.DNSNames), Joined: certificate.NotBefore, Expires: certificate.NotAfter,
+		Name: n.Machine, Generation: n.Generation, Roles: n.Roles, Addresses: slices.Clone(certificate.DNSNames), Joined: now, Expires: certificate.NotAfter,
 	}
 	for _, ip := range certificate.IPAddresses {
 		m.Addresses = append(m.Addresses, ip.String())
