@@ -95,6 +95,9 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "the clock of this machine is %v %s the cluster's, and %v are allowed: set both by NTP",
 			behind.Abs().Round(time.Second), way, security.MaxSkew)
 	}
+	if len(asked.Machine) > 255 || len(asked.Roles) > len(authority.Roles) {
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a name of %d bytes and %d roles: at most 64 and %d are taken", len(asked.Machine), len(asked.Roles), len(authority.Roles))
+	}
 	j := roster.Joining{
 		Token: r.Token, Proof: r.Proof, Bound: bound, Asked: r.Asked, Machine: asked.Machine, Addresses: asked.Addresses, Request: asked.Request,
 	}
@@ -128,7 +131,7 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 
 // memberError is the status of an error of the roster.
 func memberError(err error) error {
-	code := codes.Unknown
+	var code codes.Code
 	switch {
 	case errors.Is(err, authority.ErrToken):
 		code = codes.Unauthenticated
@@ -144,9 +147,10 @@ func memberError(err error) error {
 		code = codes.NotFound
 	case errors.Is(err, roster.ErrTooMany):
 		code = codes.ResourceExhausted
-	case metadata.KindOf(err) != nil:
-		return pb.Status(err)
 	default:
+		if _, ok := errors.AsType[*metadata.Error](err); ok {
+			return pb.Status(err)
+		}
 		code = codes.InvalidArgument
 	}
 	return status.Error(code, err.Error())
