@@ -36,6 +36,9 @@ type reign struct {
 	// tokensAt is when delegation tokens and their keys were looked at last; only the duties look. tending: one of them is being changed.
 	tokensAt time.Time
 	tending  atomic.Bool
+	// advancing: a rotation of the authority is looked at; advanceAt: not before that time again. Only the duties look at advanceAt.
+	advancing atomic.Bool
+	advanceAt time.Time
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -100,6 +103,7 @@ func (s *Server) duties(ctx context.Context) error {
 		}
 		s.setCluster(s.ns.ClusterID())
 		s.currentTrust()
+		s.news.tell(s.ns.RegisterVersion())
 		s.pass(time.Now())
 		if r := s.reign.Load(); r != nil && time.Since(leasesAt) >= leasesEvery {
 			leasesAt = time.Now()
@@ -107,6 +111,9 @@ func (s *Server) duties(ctx context.Context) error {
 			s.checkTrash(r, leasesAt)
 			s.checkRetries(r, leasesAt)
 			s.checkTokens(r, leasesAt)
+		}
+		if r := s.reign.Load(); r != nil {
+			s.advance(ctx, r, time.Now())
 		}
 		if l.LeaderID != "" && s.cluster.Load() != nil && (l.Leader == (s.reign.Load() != nil)) {
 			s.readyOnce.Do(func() { close(s.ready) })
@@ -152,6 +159,9 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 		case <-ctx.Done():
 			return false
 		}
+	}
+	if !s.found(ctx) {
+		return false
 	}
 	s.soft.mu.Lock()
 	s.soft.m.Lead(r.began, term)
