@@ -245,7 +245,7 @@ func (s *Server) open() error {
 
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
-		Door: s.config.Door, Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
+		Door: s.config.Door, Offers: []hrpc.Offer{hrpc.BearerOffer(s.config.Door.Users())}, Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))
