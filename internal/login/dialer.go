@@ -3,6 +3,7 @@ package login
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
@@ -22,6 +23,31 @@ func Default() (*File, error) {
 		return nil, nil
 	}
 	return f, err
+}
+
+// Chosen is the login that counts where nobody has named a cluster in another way: that of $HOPS_LOGIN, which has to be there, else
+// without HADOOP_CONF_DIR that of this process's user. nil: there is none.
+func Chosen() (*File, error) {
+	if path := os.Getenv(Variable); path != "" {
+		f, err := Load(path)
+		if errors.Is(err, ErrNone) {
+			return nil, fmt.Errorf("%s is %s, and no file is there", Variable, path)
+		}
+		return f, err
+	}
+	if os.Getenv("HADOOP_CONF_DIR") != "" {
+		return nil, nil
+	}
+	return Default()
+}
+
+// IPC are the namenodes' addresses for Hadoop's protocol.
+func (f *File) IPC() []string {
+	var out []string
+	for _, n := range f.Namenodes {
+		out = append(out, n.IPC)
+	}
+	return out
 }
 
 // Dialer connects to the servers of a cluster whose authorities are in the file roots, in PEM; empty: those of the login f, if

@@ -367,7 +367,7 @@ func TestAUserElsewhereWithALogin(t *testing.T) {
 			}
 		})
 	}
-	web := &http.Client{Transport: file.Transport(authority.Namenode)}
+	web := &http.Client{Transport: file.Transport(authority.Namenode, 0)}
 	defer web.CloseIdleConnections()
 	for url, want := range map[string]int{
 		"https://" + nn.http + "/api/v1/whoami":                             200,
