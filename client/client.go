@@ -11,19 +11,26 @@
 package client
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/login"
 )
 
-// Config says where a cluster is. The zero value asks HADOOP_CONF_DIR: core-site.xml, hdfs-site.xml and yarn-site.xml.
+// Config says where a cluster is. The zero value asks $HOPS_LOGIN, else HADOOP_CONF_DIR (core-site.xml, hdfs-site.xml and
+// yarn-site.xml), else the login of the process's user (`hops login`).
 type Config struct {
 	// ConfDir is read in place of HADOOP_CONF_DIR.
 	ConfDir string
@@ -67,6 +74,19 @@ func New(config Config) (*Client, error) {
 		}
 	}
 	c := &Client{}
+	var own *login.File
+	if config.ConfDir == "" && config.FS == nil && len(config.ResourceManagers) == 0 {
+		var err error
+		if own, err = login.Chosen(); err != nil {
+			return nil, err
+		}
+	}
+	if own != nil {
+		if err := own.Expired(time.Now()); err != nil {
+			return nil, err
+		}
+		config.FS = FilesOf(own)
+	}
 	fs := config.FS
 	if fs == nil && conf.DefaultFS() != "" {
 		location, err := conf.LocateAs("/", config.User)
@@ -91,6 +111,11 @@ func New(config Config) (*Client, error) {
 	var err error
 	if c.fs, err = dfs.New(*fs); err != nil {
 		return nil, err
+	}
+	if own != nil {
+		c.rest = loginREST(own, c.fs.User(), config.Waiting)
+		c.jobs, c.study = &Jobs{c.rest}, &Experiments{c}
+		return c, nil
 	}
 	managers := config.ResourceManagers
 	if len(managers) == 0 {
@@ -121,6 +146,7 @@ func New(config Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.rest.http.CloseIdleConnections()
 	c.rest.proxied.CloseIdleConnections()
+	c.rest.nodes.CloseIdleConnections()
 	return c.fs.Close()
 }
 
@@ -141,6 +167,17 @@ func (c *Client) Experiments() *Experiments { return c.study }
 
 // ResourceManagers are the addresses in use.
 func (c *Client) ResourceManagers() []string { return slices.Clone(c.rest.addresses) }
+
+// FilesOf is the configuration of the filesystem of a login's cluster: its user acts, unless HADOOP_USER_NAME names another one,
+// for whom that user then acts as a proxy.
+func FilesOf(own *login.File) *dfs.Config {
+	return &dfs.Config{
+		Namenodes: own.IPC(), User: cmp.Or(os.Getenv("HADOOP_USER_NAME"), own.User), Bearer: func() string { return own.Token },
+		Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
+			return own.Dial(ctx, addr, authority.Role(role))
+		},
+	}
+}
 
 func splitAddresses(text string) []string {
 	var out []string

@@ -220,9 +220,12 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 	defer cancel()
 	heard := make(chan struct{}, 1)
 	go l.watch(ctx, cancel, heard)
-	query := url.Values{"offset": {strconv.FormatInt(l.offset, 10)}, "follow": {strconv.FormatBool(l.follow)}, "user.name": {l.c.User()}}
+	query := url.Values{"offset": {strconv.FormatInt(l.offset, 10)}, "follow": {strconv.FormatBool(l.follow)}}
+	if claim := l.c.rest.claim; claim != "" {
+		query.Set(claim, l.c.User())
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		"http://"+address+"/api/v1/containers/"+url.PathEscape(l.k.ID)+"/logs/"+url.PathEscape(l.file)+"?"+query.Encode(), nil)
+		l.c.rest.scheme+"://"+address+"/api/v1/containers/"+url.PathEscape(l.k.ID)+"/logs/"+url.PathEscape(l.file)+"?"+query.Encode(), nil)
 	if err != nil {
 		return false, err
 	}
@@ -232,7 +235,7 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 		}
 		return err
 	}
-	answer, err := l.c.rest.http.Do(request)
+	answer, err := l.c.rest.nodes.Do(request)
 	if err != nil {
 		return false, silent(err)
 	}

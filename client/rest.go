@@ -14,6 +14,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/login"
 )
 
 // maxAnswer bounds what is read of one answer, in bytes.
@@ -40,8 +43,11 @@ var ErrUnreachable = errors.New("no resource manager answers")
 type rest struct {
 	addresses []string
 	user      string
+	scheme    string // http; https with a login
+	claim     string // how a query names the user; empty: the token does
 	http      *http.Client
 	proxied   *http.Client // for what lies behind a resource manager's proxy
+	nodes     *http.Client // for node managers
 	active    atomic.Int32
 	reached   atomic.Bool // some server has answered
 	waiting   func(error) // may be nil
@@ -54,7 +60,27 @@ func newREST(addresses []string, user string, waiting func(error)) *rest {
 	}
 	direct := transport.Clone()
 	direct.ResponseHeaderTimeout = answerTimeout
-	return &rest{addresses: addresses, user: user, waiting: waiting, http: &http.Client{Transport: direct}, proxied: &http.Client{Transport: transport}}
+	own := &http.Client{Transport: direct}
+	return &rest{
+		addresses: addresses, user: user, scheme: "http", claim: "user.name", waiting: waiting,
+		http: own, proxied: &http.Client{Transport: transport}, nodes: own,
+	}
+}
+
+// loginREST is for the resource managers of a login's cluster, which its token is shown to. A user who is not the token's is acted
+// for.
+func loginREST(own *login.File, user string, waiting func(error)) *rest {
+	r := &rest{user: user, scheme: "https", waiting: waiting}
+	for _, m := range own.ResourceManagers {
+		r.addresses = append(r.addresses, "https://"+m)
+	}
+	if user != own.User {
+		r.claim = "doas"
+	}
+	r.http = &http.Client{Transport: own.Transport(authority.ResourceManager, answerTimeout)}
+	r.proxied = &http.Client{Transport: own.Transport(authority.ResourceManager, 0)}
+	r.nodes = &http.Client{Transport: own.Transport(authority.NodeManager, answerTimeout)}
+	return r
 }
 
 // dialTimeout bounds connecting to a server, and answerTimeout the wait for the beginning of its answer: who takes longer
@@ -65,11 +91,14 @@ var answerTimeout = 30 * time.Second // a variable for tests
 
 // target is a path with the user's name.
 func (r *rest) target(address, path string) string {
+	if r.claim == "" {
+		return address + path
+	}
 	joiner := "?"
 	if strings.Contains(path, "?") {
 		joiner = "&"
 	}
-	return address + path + joiner + "user.name=" + url.QueryEscape(r.user)
+	return address + path + joiner + r.claim + "=" + url.QueryEscape(r.user)
 }
 
 // patience is how long a call looks for a resource manager that answers; refusedPatience, while all that was ever heard is

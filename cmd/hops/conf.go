@@ -12,14 +12,15 @@ import (
 
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/login"
 )
 
-// Every command finds the cluster in the same way: by --conf, else by HADOOP_CONF_DIR, else it is the user's `hops dev`
-// that runs. What is not found, or known not to run, is an error at once that says what to do.
+// Every command finds the cluster in the same way: by --conf, else by HOPS_LOGIN, else by HADOOP_CONF_DIR, else by the user's login
+// (`hops login`), else it is the user's `hops dev` that runs. What is not found, or known not to run, is an error at once that says what to do.
 
 // confFlag names the cluster.
 func confFlag() cli.Flag {
-	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HADOOP_CONF_DIR, else `hops dev`"}
+	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HADOOP_CONF_DIR, else `hops login`, else `hops dev`"}
 }
 
 // devDirectory is where `hops dev` keeps its data unless told otherwise.
@@ -59,7 +60,7 @@ func findConf(dir string) (string, error) {
 		}
 		dir = filepath.Join(dev, "conf")
 		if !hasSite(dir) {
-			return "", noCluster("no cluster is configured: start one with `hops dev`, or set HADOOP_CONF_DIR to the directory with its core-site.xml")
+			return "", noCluster("no cluster is configured: start one with `hops dev`, log in to one (`hops login`), or set HADOOP_CONF_DIR to the directory with its core-site.xml")
 		}
 	} else if !hasSite(dir) {
 		if _, err := os.Stat(dir); err != nil {
@@ -112,6 +113,15 @@ func quoted(word string) string {
 
 // dial makes the client of a command.
 func dial(c *cli.Context) (*client.Client, error) {
+	if c.String("conf") == "" && os.Getenv("HOPS_RM") == "" {
+		f, err := login.Chosen()
+		if err != nil {
+			return nil, err
+		}
+		if f != nil {
+			return client.New(client.Config{User: c.String("user"), Logger: clientLogger(c.App.ErrWriter), Waiting: waiting(c.App.ErrWriter)})
+		}
+	}
 	dir, err := findConf(c.String("conf"))
 	if err != nil && (c.String("conf") != "" || os.Getenv("HOPS_RM") == "") {
 		return nil, err

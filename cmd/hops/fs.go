@@ -13,8 +13,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/client/shell"
+	"github.com/gohops/hops/internal/login"
 )
 
 // fsCommand is here for help and completion; early has run `hops fs` before the library sees it, because Hadoop's
@@ -51,6 +53,15 @@ func dialShell(uri string, properties map[string]string, stderr io.Writer) (*dfs
 	if info, err := os.Stat(file); err == nil && info.IsDir() {
 		file, dir = "", file
 	}
+	if file == "" && dir == "" {
+		own, err := login.Chosen()
+		if err != nil {
+			return nil, "", err
+		}
+		if own != nil {
+			return dialLogin(own, uri, properties, stderr)
+		}
+	}
 	conf, err := hadoopConf(dir)
 	if err != nil {
 		if _, authority, ok := strings.Cut(uri, "://"); !isNoCluster(err) || (!ok || authority == "" || authority[0] == '/') && file == "" || dir != "" {
@@ -84,6 +95,38 @@ func dialShell(uri string, properties map[string]string, stderr io.Writer) (*dfs
 		authority = location.Config.Namenodes[0]
 	}
 	return client, "hdfs://" + authority, err
+}
+
+// dialLogin finds the filesystem of a URI in the cluster of a login, by default its own.
+func dialLogin(own *login.File, uri string, properties map[string]string, stderr io.Writer) (*dfs.Client, string, error) {
+	if err := own.Expired(time.Now()); err != nil {
+		return nil, "", err
+	}
+	conf := &dfs.HadoopConf{Properties: map[string]string{"fs.defaultFS": "hdfs://" + own.Cluster, "dfs.nameservices": own.Cluster}}
+	var ids []string
+	for i, n := range own.Namenodes {
+		id := fmt.Sprintf("nn%d", i+1)
+		ids = append(ids, id)
+		conf.Properties["dfs.namenode.rpc-address."+own.Cluster+"."+id] = n.IPC
+	}
+	conf.Properties["dfs.ha.namenodes."+own.Cluster] = strings.Join(ids, ",")
+	maps.Copy(conf.Properties, properties)
+	if uri == "" {
+		uri = conf.DefaultFS()
+	}
+	location, err := conf.Locate(uri)
+	if err != nil {
+		return nil, "", err
+	}
+	as := client.FilesOf(own)
+	location.Config.User, location.Config.Dial, location.Config.Bearer = as.User, as.Dial, as.Bearer
+	location.Config.Logger, location.Config.Waiting, location.Config.Leaderless = clientLogger(stderr), waiting(stderr), leaderless
+	c, err := dfs.New(location.Config)
+	authority := location.Authority
+	if authority == "" {
+		authority = location.Config.Namenodes[0]
+	}
+	return c, "hdfs://" + authority, err
 }
 
 // waiting tells a person at a terminal, once, why a command says nothing: in a script it would be in the way of what the

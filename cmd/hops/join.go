@@ -155,7 +155,7 @@ func askToJoin(ctx context.Context, addr string, token authority.Token, asked []
 			defer j.Close()
 			answer, err := pb.NewAdmissionClient(j).Join(ctx, &pb.JoinRequest{Asked: asked, Token: token.ID, Proof: token.Prove(j.Bound, asked)})
 			if err != nil {
-				return nil, nil, refusal(addr, err)
+				return nil, nil, notTakenIn(addr, err)
 			}
 			return answer, j.Authority, nil
 		}()
@@ -178,8 +178,8 @@ func joinError(addr string, err error) error {
 	return fail(exitUnreachable, "no namenode of hops answers at %s: %w. The port is that of gRPC, 8486 unless somebody chose another; `hops cluster token` prints it", addr, err)
 }
 
-// refusal is what a namenode answers who does not take a machine in.
-func refusal(addr string, err error) error {
+// notTakenIn is what a namenode answers who does not take a machine in.
+func notTakenIn(addr string, err error) error {
 	s := grpcstatus.Convert(err)
 	text := strings.TrimPrefix(s.Message(), "invalid argument: ")
 	switch s.Code() {

@@ -137,6 +137,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			devCommand(), clusterCommand(), joinCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
 			dfsadminCommand(),
+			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},
 		Action: func(c *cli.Context) error {

@@ -16,7 +16,7 @@ const clientDatanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodePr
 
 // ipcServer serves the few calls of ClientDatanodeProtocol that clients make.
 func (s *Server) ipcServer() *hrpc.Server {
-	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Offers: s.cfg.Offers, Name: s.caller, Exception: exception, Logger: s.log})
+	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Offers: append([]hrpc.Offer{hrpc.BearerOffer(s.cfg.Door.Users())}, s.cfg.Offers...), Name: s.caller, Exception: exception, Logger: s.log})
 	handle := func(name string, right security.Right, request func() hrpc.Message, do func(hrpc.Message) (hrpc.Message, error)) {
 		srv.Handle(clientDatanodeProtocol, hrpc.Method{Name: name, New: request, Right: right, Handle: func(c *hrpc.Call) {
 			if m, err := do(c.Request); err != nil {

@@ -2,6 +2,8 @@ package hrpc
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/gohops/hops/internal/sasl"
@@ -22,6 +24,13 @@ func BearerOffer(v *usertoken.Verifier) Offer {
 type lasting interface {
 	Claims() *usertoken.Claims
 	Good() error
+}
+
+// within reports whether a connection is plain and does not leave this machine.
+func within(c net.Conn) bool {
+	remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	local, err2 := netip.ParseAddrPort(c.LocalAddr().String())
+	return err == nil && err2 == nil && !withinTLS(c) && security.Here(remote.Addr().Unmap(), local.Addr().Unmap())
 }
 
 // proveBearer shows a token of a user to the server that was connected to, by TLS. The first message is all that there is to say, so

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"math/big"
 	"net"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,7 +57,7 @@ func TestUserTokensOnIPC(t *testing.T) {
 	sign, v := securitytest.Tokens(t)
 	door := func() *security.Door {
 		return security.NewDoor(security.Config{
-			Stranger:   func(security.ConnAddrs) bool { return true },
+			Here:       func(_, _ netip.Addr) bool { return false },
 			ProxyUsers: map[string]security.ProxyRule{"hue": {Users: []string{"ann"}, Hosts: []string{"*"}}},
 		})
 	}
@@ -82,7 +83,11 @@ func TestUserTokensOnIPC(t *testing.T) {
 		{name: "a forged token", config: DialConfig{Dial: dial, Bearer: show(good[:len(good)-8] + "AAAAAAAA")}, words: "its signature is wrong"},
 		{name: "no token", config: DialConfig{Dial: dial, User: "ann"}, words: "SIMPLE authentication is not enabled.  Available:[TOKEN, BEARER]"},
 		{name: "a server that takes none", addr: bare, config: DialConfig{Dial: dialBare, Bearer: show(good)}, words: "BEARER authentication is not enabled.  Available:[TOKEN]"},
-		{name: "a connection in plain", addr: plain, config: DialConfig{Bearer: show(good)}, words: "was connected to in plain: the user token is not sent there"},
+		{name: "a connection in plain", addr: plain, config: DialConfig{Bearer: show(good)}, words: "SIMPLE authentication is not enabled.  Available:[TOKEN]"},
+		{name: "a connection in plain to elsewhere", addr: plain, config: DialConfig{Bearer: show(good), Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return distant{c}, err
+		}}, words: "was connected to in plain: the user token is not sent there"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.addr == "" {
@@ -132,3 +137,8 @@ func TestARevokedTokenEndsItsConnections(t *testing.T) {
 		t.Errorf("a new connection: %v", err)
 	}
 }
+
+// distant is a connection to another machine.
+type distant struct{ net.Conn }
+
+func (distant) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 8020} }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/sasl"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -37,7 +38,8 @@ type DialConfig struct {
 	// it claims User. What it proves is whatever the token says.
 	Token func(addr string) (Token, bool)
 	// Bearer is the token of a user (usertoken) that is shown where Token has nothing for the server; nil, or empty: none. It is
-	// shown within TLS only. If User is another one, the token's acts for them as a proxy.
+	// shown within TLS only; on a plain connection within this machine the socket's owner counts. If User is another one,
+	// the token's acts for them as a proxy.
 	Bearer func() string
 	// Qualities of protection that are taken when a token is shown, the preferred one first; default: any, the best first.
 	Qualities []sasl.Quality
@@ -137,6 +139,7 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 		}
 	})
 	frames := newFrames(conn, config.MaxFrame)
+	c.out.plain(security.Raw(conn))
 	hello := connectionContext(config)
 	token, prove := Token{}, false
 	if config.Token != nil {
@@ -145,7 +148,7 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 	if prove {
 		hello.UserInfo = nil // the token says it
 		err = c.prove(token, &frames)
-	} else if bearer := config.bearer(); bearer != "" {
+	} else if bearer := config.bearer(); bearer != "" && !within(conn) {
 		prove = true
 		err = c.proveBearer(bearer, &frames)
 	}

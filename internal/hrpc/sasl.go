@@ -48,7 +48,11 @@ func (c *serverConn) simple() bool {
 
 // offers are the methods for this connection.
 func (c *serverConn) offers() []Offer {
-	return slices.DeleteFunc(slices.Clone(c.server.config.Offers), func(o Offer) bool { return o.TLS && !withinTLS(c.conn) })
+	return slices.DeleteFunc(slices.Clone(c.server.config.Offers), func(o Offer) bool { return o.TLS && !c.secure() })
+}
+
+func (c *serverConn) secure() bool {
+	return c.server.config.Door.Peer(c.conn).Secure() || withinTLS(c.conn)
 }
 
 func withinTLS(conn net.Conn) bool {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +43,7 @@ func tokenOffer(qualities ...sasl.Quality) Offer {
 // strangers is a door to which loopback is another machine.
 func strangers() *security.Door {
 	return security.NewDoor(security.Config{
-		Stranger: func(security.ConnAddrs) bool { return true },
+		Here: func(_, _ netip.Addr) bool { return false },
 		ProxyUsers: map[string]security.ProxyRule{
 			"proxy": {Users: []string{"alice"}, Hosts: []string{"*"}},
 		},

@@ -224,14 +224,20 @@ func (f *File) Dial(ctx context.Context, addr string, role authority.Role) (net.
 }
 
 // Transport sends requests to servers with the role, by TLS and with the token. It sends nothing in plain, and follows no environment
-// variable for proxies.
-func (f *File) Transport(role authority.Role) http.RoundTripper {
+// variable for proxies. patience is how long the beginning of an answer may take; 0: any time.
+func (f *File) Transport(role authority.Role, patience time.Duration) http.RoundTripper {
 	return &transport{f, &http.Transport{
-		DialTLSContext:      func(ctx context.Context, _, addr string) (net.Conn, error) { return f.Dial(ctx, addr, role) },
-		MaxIdleConnsPerHost: 16,
-		IdleConnTimeout:     time.Minute,
+		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connecting)
+			defer cancel()
+			return f.Dial(ctx, addr, role)
+		},
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, ResponseHeaderTimeout: patience,
 	}}
 }
+
+// connecting bounds connecting to a server.
+const connecting = 10 * time.Second
 
 type transport struct {
 	login *File

@@ -179,7 +179,7 @@ func TestTheTokenGoesToServersOfTheClusterOnly(t *testing.T) {
 	namenode, seen := server(t, a, authority.Namenode)
 	datanode, unseen := server(t, a, authority.Datanode)
 	elsewhere, none := server(t, foreign, authority.Namenode)
-	client := &http.Client{Transport: f.Transport(authority.Namenode)}
+	client := &http.Client{Transport: f.Transport(authority.Namenode, 0)}
 	defer client.CloseIdleConnections()
 	get := func(url string) error {
 		answer, err := client.Get(url)

@@ -41,8 +41,15 @@ func bearerOf(r *http.Request) (token string, ok bool, err error) {
 
 // safe refuses a token that came where others could read it.
 func (d *Door) safe(r *http.Request) error {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if ip := net.ParseIP(host); r.TLS != nil || err == nil && ip != nil && ip.IsLoopback() {
+	if r.TLS != nil {
+		return nil
+	}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	if p, _ := d.peerOfRequest(r); p != nil {
+		if p.secure || p.from == here {
+			return nil
+		}
+	} else if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
 		return nil
 	}
 	return fmt.Errorf("the user token came in plain from %s, where others can read it: it must be taken for lost. Revoke it (`hops user revoke ID`) and use https", host)
@@ -170,12 +177,21 @@ func (d *Door) bearerCaller(r *http.Request, c *usertoken.Claims, name, as strin
 // printable bounds what somebody else wrote into a message.
 func printable(text string) string { return fmt.Sprintf("%.*q", MaxUserName, text) }
 
-// ProvedBy says how the user of a request has shown who they are: "token", or "socket" for who owns the connection.
-func ProvedBy(r *http.Request) string {
+// ProvedBy says how the user of a request has shown who they are: "token"; "certificate"; "socket" for who owns a connection within
+// this machine; "nothing" for a name that is merely believed, as in a trusted network.
+func (d *Door) ProvedBy(r *http.Request) string {
 	if TokenOf(r) != nil {
 		return "token"
 	}
-	return "socket"
+	switch p, err := d.peerOfRequest(r); {
+	case err != nil:
+		return "nothing"
+	case p.name != nil:
+		return "certificate"
+	case p.from == here:
+		return "socket"
+	}
+	return "nothing"
 }
 
 // TokenOf is what the token says that a request came with through a door; nil: it had none.

@@ -113,8 +113,8 @@ func TestBearerTokens(t *testing.T) {
 				if got, err = d.HTTPCaller(r); err != nil {
 					t.Error(err)
 				}
-				if reached = true; ProvedBy(r) != "token" {
-					t.Errorf("proved by %s", ProvedBy(r))
+				if reached = true; d.ProvedBy(r) != "token" {
+					t.Errorf("proved by %s", d.ProvedBy(r))
 				}
 			}))
 			r := httptest.NewRequest("GET", "/webhdfs/v1/?"+c.query, nil)

@@ -207,6 +207,10 @@ func (c *provenConn) NetConn() net.Conn { return c.Conn }
 func (c *provenConn) handshake() error {
 	c.once.Do(func() {
 		c.secure, c.who, c.err = c.listener.keys.challenge(c.Conn)
+		if g, ok := c.Conn.(*guardedConn); ok && c.who.Server != nil {
+			g.door.certified(&g.peer, c.who.Server, nil)
+			g.way.places.entered(g)
+		}
 		if c.err == nil && c.who.Joining != nil { // it stays a stranger
 			c.over, c.left = time.AfterFunc(joinTime, func() { c.Conn.Close() }), joinBytes
 			return

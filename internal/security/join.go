@@ -40,7 +40,7 @@ func DialToJoin(ctx context.Context, addr string, root authority.Fingerprint) (*
 	if err != nil {
 		return nil, proofError(err)
 	}
-	bound, err := joinBinding(c)
+	bound, err := joinBinding(c.Conn)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestTickets(t *testing.T) {
 		Groups:     func(user string) []string { return map[string][]string{"ann": {"staff"}}[user] },
 		ProxyUsers: map[string]ProxyRule{"hue": {Users: []string{"ann"}, Hosts: []string{"*"}}},
 		Owner:      func(ConnAddrs) (uint32, error) { return 4711, nil },
-		Stranger:   func(c ConnAddrs) bool { return c.Remote.String() == away },
+		Here:       func(remote, _ netip.Addr) bool { return remote.String() == "127.0.0.1" },
 	})
 	none := NewDoor(Config{Owner: func(ConnAddrs) (uint32, error) { return 4711, nil }})
 	ticket := func(of string) []string {

@@ -276,7 +276,7 @@ func (s *Server) open() error {
 
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
-		Door: s.config.Door, Offers: append([]hrpc.Offer{clientprotocol.TokenOffer(s, s.config.Properties.RPCProtection)}, s.config.Offers...),
+		Door: s.config.Door, Offers: append([]hrpc.Offer{clientprotocol.TokenOffer(s, s.config.Properties.RPCProtection), hrpc.BearerOffer(s.config.Door.Users())}, s.config.Offers...),
 		Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -24,7 +25,7 @@ import (
 // strangers makes every connection of a cluster's clients count as one from another machine, as long as far is set.
 func strangers(far *atomic.Bool, qualities ...sasl.Quality) func(*Config) {
 	return func(c *Config) {
-		c.Door = security.NewDoor(security.Config{Supergroup: "supergroup", Stranger: func(ends security.ConnAddrs) bool { return far.Load() }})
+		c.Door = security.NewDoor(security.Config{Supergroup: "supergroup", Here: func(_, _ netip.Addr) bool { return !far.Load() }})
 		if qualities != nil {
 			c.Properties.RPCProtection = qualities
 		}

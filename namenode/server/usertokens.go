@@ -192,8 +192,10 @@ func (s *Server) issueUserToken(ctx context.Context, r *http.Request, caller met
 		return nil, metadata.Errorf(metadata.ErrPermission, "%s is not a superuser, and gets a token for nobody else", caller.User)
 	case ask.Groups != nil && !caller.Superuser:
 		return nil, metadata.Errorf(metadata.ErrPermission, "%s is not a superuser, and does not say which groups a token has", caller.User)
-	case ask.User == caller.User && security.ProvedBy(r) == "token":
+	case ask.User == caller.User && s.config.Door.ProvedBy(r) == "token":
 		return nil, metadata.Errorf(metadata.ErrPermission, "a token gets no other token, or it would never end: `hops login` again, or ask on a server's machine")
+	case s.config.Door.ProvedBy(r) == "nothing":
+		return nil, metadata.Errorf(metadata.ErrPermission, "%s only says so: from a trusted network nobody gets a token. Ask on a server's machine, or with a client certificate", caller.User)
 	}
 	return s.issue(ctx, request)
 }
@@ -277,7 +279,7 @@ func (s *Server) whoami(_ context.Context, r *http.Request, caller metadata.Call
 	}
 	a := answer{
 		Cluster: s.authority(), User: caller.User, RealUser: caller.RealUser, Groups: append([]string{}, caller.Groups...), Superuser: caller.Superuser,
-		ProvedBy: security.ProvedBy(r),
+		ProvedBy: s.config.Door.ProvedBy(r),
 	}
 	if caller.User == security.DrWho {
 		a.ProvedBy = "nothing"

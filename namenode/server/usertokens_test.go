@@ -1,13 +1,21 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/internal/security"
@@ -280,5 +288,126 @@ func TestAnIdentityProviderThatIsDown(t *testing.T) {
 	}).nodes[0]
 	if status, why := nn.ask(t, "POST", "/api/v1/login", "", `{"id_token": "x"}`, nil); status != 502 || !strings.Contains(why, "the identity provider http://127.0.0.1:1 does not describe itself") {
 		t.Errorf("%d %s", status, why)
+	}
+}
+
+// A user on another machine needs one file, and is nobody else with it.
+func TestAUserElsewhereWithALogin(t *testing.T) {
+	var away atomic.Bool // the namenode takes this machine for another one
+	nn := newCluster(t, 1, func(c *Config) {
+		users(c)
+		verifier := c.Door.Users()
+		c.Door = security.NewDoor(security.Config{
+			Supergroup: "supergroup", Users: verifier, Member: c.Credentials.Member, Groups: func(string) []string { return nil },
+			Here: func(remote, local netip.Addr) bool { return !away.Load() && security.Here(remote, local) },
+		})
+	}).nodes[0]
+	file := &login.File{}
+	if status, why := nn.ask(t, "POST", "/api/v1/user-tokens?user.name=ann", "", "", file); status != 200 {
+		t.Fatalf("%d %s", status, why)
+	}
+	if status, why := nn.ask(t, "PUT", "/webhdfs/v1/user/ann?op=MKDIRS&user.name="+nn.config.Door.Daemon(), "", "", nil); status != 200 {
+		t.Fatal(status, why)
+	}
+	if status, why := nn.ask(t, "PUT", "/webhdfs/v1/user/ann?op=SETOWNER&owner=ann&user.name="+nn.config.Door.Daemon(), "", "", nil); status != 200 {
+		t.Fatal(status, why)
+	}
+	away.Store(true)
+	path := filepath.Join(t.TempDir(), "login")
+	if err := file.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	file, err := login.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(f *login.File, token, user string) *dfs.Client {
+		t.Helper()
+		c, err := dfs.New(dfs.Config{
+			Namenodes: []string{nn.ipc}, User: user, Bearer: func() string { return token }, Logger: slog.New(slog.DiscardHandler),
+			Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
+				return f.Dial(ctx, addr, authority.Role(role))
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ann := dial(file, file.Token, "ann")
+	if err := ann.Mkdirs(t.Context(), "/user/ann/data", 0o755, true); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := ann.Stat(t.Context(), "/user/ann/data"); err != nil || s.Owner != "ann" {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	other, _, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := *file
+	foreign.Authorities = string(authority.MarshalRoots(other.Member.Roots()))
+	if _, err := foreign.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		c    *dfs.Client
+		want string
+	}{
+		{"without a token", dial(file, "", "ann"), "SIMPLE authentication is not enabled"},
+		{"half a token", dial(file, file.Token[:60], "ann"), "perhaps it was cut off"},
+		{"as somebody else", dial(file, file.Token, "bob"), "User: ann is not allowed to impersonate bob"},
+		{"to a cluster that has another authority", dial(&foreign, file.Token, "ann"), "not of this cluster"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := c.c.Stat(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %q", err, c.want)
+			}
+		})
+	}
+	web := &http.Client{Transport: file.Transport(authority.Namenode, 0)}
+	defer web.CloseIdleConnections()
+	for url, want := range map[string]int{
+		"https://" + nn.http + "/api/v1/whoami":                             200,
+		"https://" + nn.http + "/webhdfs/v1/user/ann/more?op=MKDIRS":        200,
+		"https://" + nn.http + "/webhdfs/v1/user/bob?op=MKDIRS":             403,
+		"https://" + nn.http + "/api/v1/user-tokens?user.name=ann&doas=bob": 401,
+	} {
+		method := "GET"
+		if strings.Contains(url, "MKDIRS") {
+			method = "PUT"
+		}
+		r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := web.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("%s: %d %s, want %d", url, answer.StatusCode, text, want)
+		}
+	}
+	// In plain from elsewhere it is lost.
+	if status, why := nn.ask(t, "GET", "/api/v1/whoami", file.Token, "", nil); status != 401 || !strings.Contains(why, "must be taken for lost") {
+		t.Errorf("in plain: %d %s", status, why)
+	}
+	// Once it is revoked, connections that are open end, and others do not come.
+	r, err := http.NewRequestWithContext(t.Context(), "DELETE", "https://"+nn.http+"/api/v1/user-tokens/"+file.ID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := web.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if _, err := ann.Stat(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), "was revoked") {
+		t.Errorf("after it was revoked: %v", err)
 	}
 }
