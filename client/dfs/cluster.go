@@ -26,7 +26,7 @@ func (c *Client) HAState(ctx context.Context) []NamenodeState {
 	for i, addr := range c.config.Namenodes {
 		wg.Go(func() {
 			states[i].Address = addr
-			conn, err := hrpc.Dial(ctx, addr, hrpc.DialConfig{Protocol: clientProtocol, User: c.config.User, RealUser: c.config.RealUser})
+			conn, err := hrpc.Dial(ctx, addr, c.dial)
 			if err != nil {
 				states[i].Err = err
 				return
