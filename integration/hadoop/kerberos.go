@@ -207,7 +207,15 @@ func (s *suite) kerberosRow(ctx context.Context) error {
 		{"hops fs without the right", "alice", hops(plain, "-mkdir", "/no"), "", "Permission denied: user=alice, access=WRITE", true},
 		{"hops fs without a ticket", "nobody", hops(plain, "-ls", "/"), "", "kinit first", true},
 	}...)
+	const down = "with the KDC down: "
+	steps = append(steps, []step{
+		{down + "a ticket that is at hand", "alice", ticket(web + "/?op=GETHOMEDIRECTORY"), "", `{"Path":"/user/alice"} 200`, false},
+		{down + "hops fs", "bob", hops(plain, "-ls", "/"), "", "no KDC of realm HOPS.TEST answers", true},
+	}...)
 	for _, st := range steps {
+		if strings.HasPrefix(st.name, down) {
+			c.kdc.Down()
+		}
 		out, err := c.as(ctx, st.user, st.stdin, st.argv...)
 		exit := new(exec.ExitError)
 		switch {
