@@ -20,6 +20,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/kerberos"
 	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/token"
@@ -43,7 +44,11 @@ type Config struct {
 	RealUser string
 	// Token is a delegation token that proves to the namenodes who acts, whatever User says; nil: User is claimed.
 	Token *token.Token
-	// Qualities of protection that are taken on connections on which a token is shown, the preferred one first; default: any, the best
+	// Login, used without a Token, shows tickets of Kerberos to the namenodes, whatever User says; NamenodePrincipal is who they have
+	// to be, where _HOST stands for the name of the host (dfs.namenode.kerberos.principal).
+	Login             *kerberos.Login
+	NamenodePrincipal string
+	// Qualities of protection that are taken on connections on which a token or a ticket is shown, the preferred one first; default: any, the best
 	// first (hadoop.rpc.protection).
 	Qualities []sasl.Quality
 	// Name is the holder of the client's leases; it must not be shared by two clients. Default: a random one. Doors that
@@ -100,6 +105,7 @@ type Client struct {
 	name   string // holder of our leases
 	log    *slog.Logger
 	rpc    *hrpc.Failover
+	dial   hrpc.DialConfig // of namenodes
 	peers  *peerPool
 	leases *leaseRenewer
 

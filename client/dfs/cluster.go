@@ -35,6 +35,9 @@ func (c *Client) dialConfig(protocol string, role authority.Role) hrpc.DialConfi
 			return hrpc.Token{Identifier: t.Identifier, Password: t.Password}, true
 		}
 	}
+	if c.config.Login != nil && c.config.Token == nil {
+		dial.Login = c.config.exchange
+	}
 	return dial
 }
 

@@ -218,6 +218,9 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 			if err := l.Config.useToken(authority); err != nil {
 				return Location{}, err
 			}
+			if err := l.Config.login(c); err != nil {
+				return Location{}, err
+			}
 		}
 		config.User = l.Config.User
 		if !strings.HasPrefix(name, "/") {
@@ -232,6 +235,9 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 	}
 	if user == "" {
 		if err := l.Config.useToken(authority); err != nil {
+			return Location{}, err
+		}
+		if err := l.Config.login(c); err != nil {
 			return Location{}, err
 		}
 	}

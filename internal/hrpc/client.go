@@ -41,7 +41,10 @@ type DialConfig struct {
 	// shown within TLS only; on a plain connection within this machine the socket's owner counts. If User is another one,
 	// the token's acts for them as a proxy.
 	Bearer func() string
-	// Qualities of protection that are taken when a token is shown, the preferred one first; default: any, the best first.
+	// Login begins an exchange of Kerberos with a server that says which service it is, on which host; nil, or when there is a
+	// token: no tickets are shown. Who the client is the tickets say, unless RealUser is set: then User is who that acts for.
+	Login func(addr, service, host string, qualities []sasl.Quality) (Initiator, error)
+	// Qualities of protection that are taken when a token or a ticket is shown, the preferred one first; default: any, the best first.
 	Qualities []sasl.Quality
 	// ClientID; the zero value means a random one.
 	ClientID ClientID
@@ -145,12 +148,20 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 	if config.Token != nil {
 		token, prove = config.Token(addr)
 	}
-	if prove {
+	switch {
+	case prove:
 		hello.UserInfo = nil // the token says it
-		err = c.prove(token, &frames)
-	} else if bearer := config.bearer(); bearer != "" && !within(conn) {
+		err = c.prove(c.tokenProof(token), &frames)
+	case config.Login != nil:
+		if prove = true; config.RealUser == "" {
+			hello.UserInfo = nil // the ticket says it
+		} else {
+			hello.UserInfo.RealUser = nil
+		}
+		err = c.prove(c.loginProof(), &frames)
+	case config.bearer() != "" && !within(conn):
 		prove = true
-		err = c.proveBearer(bearer, &frames)
+		err = c.proveBearer(config.bearer(), &frames)
 	}
 	if err == nil {
 		err = c.add(func(dst []byte) ([]byte, error) {

@@ -18,19 +18,47 @@ const (
 	TokenServer  = "default"
 )
 
-// prove shows a token to the server that was connected to. A server that does not take tokens is refused: nothing would show
-// that it is the one that the token is for.
-func (c *Client) prove(token Token, f *frames) error {
+// Initiator is the client's side of an exchange of a mechanism: the mirror of sasl.Mechanism.
+type Initiator interface {
+	// Step takes what the server sent, nothing at first, and returns what is sent back; done says that nothing more is expected of
+	// this side.
+	Step(token []byte) (reply []byte, done bool, err error)
+	// Layer protects what follows; nil for auth.
+	Layer() sasl.Layer
+}
+
+// proof is what a client proves itself with: a method and mechanism of SASL.
+type proof struct {
+	method, mechanism string
+	// begin makes the initiator for what the server says it is.
+	begin func(offer *hadooppb.RpcSaslProto_SaslAuth) (Initiator, error)
+}
+
+func (c *Client) tokenProof(token Token) proof {
+	return proof{sasl.Token, sasl.DigestMD5, func(*hadooppb.RpcSaslProto_SaslAuth) (Initiator, error) {
+		return sasl.NewInitiator(sasl.InitiatorConfig{
+			Service: TokenService, Server: TokenServer, Qualities: c.config.Qualities,
+			Name: sasl.EncodeName(token.Identifier), Password: sasl.EncodePassword(token.Password),
+		}), nil
+	}}
+}
+
+func (c *Client) loginProof() proof {
+	return proof{sasl.Kerberos, "GSSAPI", func(offer *hadooppb.RpcSaslProto_SaslAuth) (Initiator, error) {
+		return c.config.Login(c.addr, offer.GetProtocol(), offer.GetServerId(), c.config.Qualities)
+	}}
+}
+
+// prove proves to the server that was connected to who this is. A server that does not take the proof is refused: nothing would
+// show that it is the one that was meant.
+func (c *Client) prove(p proof, f *frames) error {
 	_ = c.conn.SetDeadline(time.Now().Add(c.config.CallTimeout))
 	hello := append([]byte(magic), version, 0, authSASL)
 	if err := c.tell(hello, &hadooppb.RpcSaslProto{State: hadooppb.RpcSaslProto_NEGOTIATE.Enum()}); err != nil {
 		return err
 	}
-	digest := sasl.NewInitiator(sasl.InitiatorConfig{
-		Service: TokenService, Server: TokenServer, Qualities: c.config.Qualities,
-		Name: sasl.EncodeName(token.Identifier), Password: sasl.EncodePassword(token.Password),
-	})
-	known := false
+	var initiator Initiator
+	known, finished := false, false
 	for steps := 0; ; steps++ {
 		m, err := c.hear(f, &known)
 		if err != nil {
@@ -43,43 +71,52 @@ func (c *Client) prove(token Token, f *frames) error {
 			return fmt.Errorf("%w: the server asks and asks", sasl.ErrMessage)
 		case state == hadooppb.RpcSaslProto_NEGOTIATE && steps == 0:
 			i := slices.IndexFunc(m.Auths, func(a *hadooppb.RpcSaslProto_SaslAuth) bool {
-				return a.GetMethod() == sasl.Token && a.GetMechanism() == sasl.DigestMD5
+				return a.GetMethod() == p.method && a.GetMechanism() == p.mechanism
 			})
 			if i < 0 {
-				return c.unwilling()
+				return c.unwilling(p)
 			}
 			chosen := m.Auths[i]
+			if initiator, err = p.begin(chosen); err != nil {
+				return fmt.Errorf("%s: %w", c.addr, err)
+			}
 			challenge, chosen.Challenge = chosen.Challenge, nil
 			answer.State, answer.Auths = hadooppb.RpcSaslProto_INITIATE.Enum(), []*hadooppb.RpcSaslProto_SaslAuth{chosen}
-			if len(challenge) == 0 {
+			if len(challenge) == 0 && p.method == sasl.Token {
 				if err := c.tell(nil, answer); err != nil {
 					return err
 				}
 				continue
 			}
 		case state == hadooppb.RpcSaslProto_SUCCESS && steps == 0:
-			return c.unwilling()
-		case state != hadooppb.RpcSaslProto_CHALLENGE && state != hadooppb.RpcSaslProto_SUCCESS:
+			return c.unwilling(p)
+		case state == hadooppb.RpcSaslProto_SUCCESS && finished && len(challenge) == 0:
+			c.layer = initiator.Layer()
+			return c.conn.SetDeadline(time.Time{})
+		case initiator == nil, state != hadooppb.RpcSaslProto_CHALLENGE && state != hadooppb.RpcSaslProto_SUCCESS:
 			return fmt.Errorf("%w: state %v of the server", sasl.ErrMessage, state)
 		}
-		reply, done, err := digest.Step(challenge)
+		reply, done, err := initiator.Step(challenge)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%s: %w", c.addr, err)
 		case done && m.GetState() == hadooppb.RpcSaslProto_SUCCESS:
-			c.layer = digest.Layer()
+			c.layer = initiator.Layer()
 			return c.conn.SetDeadline(time.Time{})
 		case m.GetState() == hadooppb.RpcSaslProto_SUCCESS:
 			return fmt.Errorf("%w: the server is content too early", sasl.ErrMessage)
 		}
-		answer.Token = reply
+		finished, answer.Token = done, reply
 		if err := c.tell(nil, answer); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *Client) unwilling() error {
+func (c *Client) unwilling(p proof) error {
+	if p.method == sasl.Kerberos {
+		return fmt.Errorf("%s takes no tickets of Kerberos, and this client is configured to show one (hadoop.security.authentication)", c.addr)
+	}
 	return fmt.Errorf("%s takes no delegation tokens: it is not the server that the token is for, or it has no security", c.addr)
 }
 

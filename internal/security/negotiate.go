@@ -134,3 +134,12 @@ func (d *Door) challenge(r *http.Request, err error) error {
 	}
 	return err
 }
+
+// ByTicket reports whether the user of a request has shown a ticket.
+func ByTicket(r *http.Request) bool {
+	n, ok := r.Context().Value(negotiationKey{}).(*negotiation)
+	return ok && n.user != ""
+}
+
+// Challenged reports whether an answer asks for a ticket, so that its status has to be 401.
+func Challenged(answer http.Header) bool { return answer.Get("WWW-Authenticate") == "Negotiate" }

@@ -40,6 +40,8 @@ type Handler struct {
 	door    *security.Door
 	answers *security.Budget
 	log     *slog.Logger
+
+	doorTokens doorTokens
 }
 
 // New makes a Handler. answers bounds what answers may hold; nil means the process's budget. A nil logger means
@@ -246,6 +248,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		class, message, code = hdfs.JavaIllegalArgument, parameter.message, http.StatusBadRequest
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		class, code = hdfs.Retriable, http.StatusForbidden
+	case kind == metadata.ErrUnauthorized && security.Challenged(w.Header()):
+		code = http.StatusUnauthorized
 	case kind == metadata.ErrNotExist:
 		code = http.StatusNotFound
 	case kind == metadata.ErrInvalidArgument, kind == metadata.ErrUnsupported, kind == metadata.ErrInvalidPath:
@@ -304,6 +308,9 @@ func (q *request) redirect(read bool, offset int64) (response, error) {
 	}
 	node, err := wait(q, func(done func(*namenode.Node, error)) { q.service.DoorFor(q.caller, door, done) })
 	if err != nil {
+		return response{}, err
+	}
+	if err := q.doorToken(); err != nil {
 		return response{}, err
 	}
 	u := url.URL{
