@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -78,6 +79,31 @@ func TestACommandRunsAsItsUser(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// Where there are no namespaces to be had, the user id and the filter hold all the same.
+func TestACommandRunsAsItsUserWithoutNamespaces(t *testing.T) {
+	c := privately(t, "sh", "-c", `id -u; $SELF call unshare; kill -9 $PPID 2>/dev/null || echo no; cat ../launch.json 2>/dev/null || echo no; stat -c '%u %a' .`)
+	c.launch.Isolation = nil
+	c.launch.Env = append(c.launch.Env, "SELF="+reachable(t))
+	if got, want := c.says(), "54321\noperation not permitted\nno\nno\n54321 700\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// reachable is this program where every user can start it.
+func reachable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	program, err := os.ReadFile(self(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "self")
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711), os.WriteFile(file, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // A command that cannot start says why as a shell would, as if there were no stage between.
