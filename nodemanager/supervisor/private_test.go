@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -19,6 +21,20 @@ import (
 // ann is an account that no machine has; files do not ask.
 var ann = account.Account{Name: "ann", UID: 54321, GID: 54321, Groups: []uint32{54321, 54322}}
 
+// tryPrivate tries once.
+var tryPrivate = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "hops-supervisor-test")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return TryPrivate(context.Background(), []string{exe, "supervisor"}, dir)
+})
+
 // privately makes a container whose command runs as ann, with everything for itself. It needs root.
 func privately(t *testing.T, argv ...string) *container {
 	t.Helper()
@@ -26,7 +42,7 @@ func privately(t *testing.T, argv ...string) *container {
 		t.Skip("only root starts containers of other users")
 	}
 	c := newContainer(t, argv...)
-	if err := TryPrivate(t.Context(), []string{self(t), "supervisor"}, t.TempDir()); err != nil {
+	if err := tryPrivate(); err != nil {
 		if os.Getenv("HOPS_NEED_ISOLATION") != "" {
 			t.Fatal(err)
 		}
