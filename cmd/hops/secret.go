@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/gohops/hops/client"
+	"github.com/gohops/hops/metadata"
 )
 
 func secretCommand() *cli.Command {
@@ -51,14 +52,22 @@ func putSecret(c *cli.Context) error {
 		return err
 	}
 	if len(secret) == 0 {
-		return errors.New("secret put: it is empty")
+		return fail(exitUsage, "secret put: it is empty")
 	}
 	cl, err := dial(c)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	return cl.Secrets().Put(c.Context, c.Args().First(), secret)
+	return badSecret(cl.Secrets().Put(c.Context, c.Args().First(), secret))
+}
+
+// badSecret gives mistakes of the command line their status.
+func badSecret(err error) error {
+	if errors.Is(err, metadata.ErrInvalidArgument) {
+		return fail(exitUsage, "%v", err)
+	}
+	return err
 }
 
 // readSecret reads it from where the command line says: one byte more than the limit, so that a file that is too large is told.
@@ -115,5 +124,5 @@ func removeSecret(c *cli.Context) error {
 		return err
 	}
 	defer cl.Close()
-	return cl.Secrets().Remove(c.Context, c.Args().First())
+	return badSecret(cl.Secrets().Remove(c.Context, c.Args().First()))
 }

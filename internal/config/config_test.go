@@ -57,6 +57,8 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"not an address":       {"127.0.0.1:8020", "nowhere", `"nowhere" is not host:port`},
 		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
 		"bad size":             {"60GiB", "60XiB", "is not a size"},
+		"containers as root":   {"log_limit: 2GiB", "log_limit: 2GiB, min_user_id: 0", "nodemanager.min_user_id: 0 is no user id that containers could run from"},
+		"no such isolation":    {"log_limit: 2GiB", "log_limit: 2GiB, isolation: some", "nodemanager.isolation: \"some\" is none of auto any off"},
 		"hardly any log":       {"2GiB", "2k", "nodemanager.log_limit: 2KiB would end containers"},
 		"lease too short":      {"minimum_allocation: 256MiB", "lease: 10ms", "resourcemanager.lease: 10ms is not between 1s and 24h"},
 		"logs kept too short":  {"minimum_allocation: 256MiB", "log_retention: 1m", "resourcemanager.log_retention: 1m0s is less than 1h"},

@@ -21,8 +21,16 @@ type Device struct {
 
 // Everyday are the devices that every process has: null, zero, full, random, urandom, tty, ptmx and pseudo terminals.
 func Everyday() []Device {
-	return []Device{{Major: 1, Minor: 3}, {Major: 1, Minor: 5}, {Major: 1, Minor: 7}, {Major: 1, Minor: 8}, {Major: 1, Minor: 9},
-		{Major: 5, Minor: 0}, {Major: 5, Minor: 2}, {Major: 136, All: true}}
+	return []Device{
+		{Major: 1, Minor: 3},
+		{Major: 1, Minor: 5},
+		{Major: 1, Minor: 7},
+		{Major: 1, Minor: 8},
+		{Major: 1, Minor: 9},
+		{Major: 5, Minor: 0},
+		{Major: 5, Minor: 2},
+		{Major: 136, All: true},
+	}
 }
 
 // DeviceOf is the character device behind a path.
@@ -80,8 +88,10 @@ func loadDeviceProgram(devices []Device) (int, error) {
 		kind, count   uint32
 		code, license uint64
 		_             [6]uint64 // log and version: none
-	}{kind: unix.BPF_PROG_TYPE_CGROUP_DEVICE, count: uint32(len(code) / 8),
-		code: uint64(uintptr(unsafe.Pointer(&code[0]))), license: uint64(uintptr(unsafe.Pointer(&license[0])))}
+	}{
+		kind: unix.BPF_PROG_TYPE_CGROUP_DEVICE, count: uint32(len(code) / 8),
+		code: uint64(uintptr(unsafe.Pointer(&code[0]))), license: uint64(uintptr(unsafe.Pointer(&license[0]))),
+	}
 	fd, err := bpf(unix.BPF_PROG_LOAD, unsafe.Pointer(&load), unsafe.Sizeof(load))
 	runtime.KeepAlive(code)
 	runtime.KeepAlive(license)

@@ -53,10 +53,11 @@ func TestSecretsOfAJob(t *testing.T) {
 		isolation  Isolation
 	}{
 		{"as ourselves", me(), IsolationAny},
+		{"as ourselves, confined", me(), IsolationAuto},
 		{"without namespaces", me(), IsolationOff},
 		{"as its user", "ann", IsolationAuto},
 	} {
-		t.Run(strings.ReplaceAll(test.name, " ", "_"), func(t *testing.T) {
+		t.Run(strings.NewReplacer(" ", "_", ",", "").Replace(test.name), func(t *testing.T) {
 			m, memory := newManager(t, ""), newMemoryFS()
 			work := t.TempDir()
 			c := baseConfig(t, work, m.address)

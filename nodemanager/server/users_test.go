@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
+	"github.com/gohops/hops/nodemanager/localizer"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -405,4 +406,56 @@ func carrying(id string) []int {
 		}
 	}
 	return pids
+}
+
+// slowFS does not answer before the gate is open.
+type slowFS struct {
+	*memoryFS
+	asked, gate chan struct{}
+}
+
+func (s *slowFS) Stat(ctx context.Context, name string) (localizer.Info, error) {
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	select {
+	case <-s.gate:
+	case <-ctx.Done():
+		return localizer.Info{}, ctx.Err()
+	}
+	return s.memoryFS.Stat(ctx, name)
+}
+
+// While inputs are put in place the directory is not the user's yet, so nothing that the user does can lead the node manager's writing astray.
+func TestNobodyIsInTheDirectoryThatIsFilled(t *testing.T) {
+	m := newManager(t, "")
+	c, work := asRoot(t, m)
+	slow := &slowFS{memoryFS: newMemoryFS(), asked: make(chan struct{}, 1), gate: make(chan struct{})}
+	slow.put("/user/ann/data", "data\n")
+	c.FS = func(string) (Filesystem, error) { return slow, nil }
+	n := run(t, c)
+	n.private(t)
+	s := usersSpec(t, 1, "ann", "cat dir/data; stat -c '%u %F' dir dir/data")
+	s.Artifacts = []*rmpb.Artifact{{Name: "dir/data", Uri: "/user/ann/data", Kind: "file"}}
+	m.start(s)
+	<-slow.asked
+	dir := filepath.Join(work, "containers", s.ContainerId)
+	for tries, script := range map[string]string{
+		"plants a link in the work directory": "ln -s /etc " + dir + "/work/dir",
+		"looks into the work directory":       "ls " + dir + "/work",
+		"plants a log file":                   "ln -s /etc/passwd " + dir + "/logs/stdout",
+		"plants a temporary file":             "touch " + dir + "/tmp/x",
+		"replaces the work directory":         "mv " + dir + "/work " + dir + "/w",
+		"makes the directory of its secrets":  "mkdir " + dir + "/secrets",
+	} {
+		if got := asUser(t, "ann", "{ "+script+"; } >/dev/null 2>&1 && echo DONE || echo no"); got != "no\n" {
+			t.Errorf("ann, outside, %s: %q", tries, got)
+		}
+	}
+	close(slow.gate)
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE)
+	if got := output(t, work, s.ContainerId); got != "data\n54321 directory\n54321 regular file\n" {
+		t.Errorf("it sees %q", got)
+	}
 }

@@ -5,9 +5,9 @@
 //	<work>/node.json               layout version, incarnation, highest term obeyed (Node)
 //	<work>/gpus.json               what happened to the devices since the machine was started
 //	<work>/cache/                  downloaded artifacts (package localizer)
-//	<work>/containers/<id>/        0700; see package supervisor for its own files in here
+//	<work>/containers/<id>/        0700, or 0710 with the group of its user; see package supervisor for its own files in here
 //	        record.json            Record
-//	        token                  0600
+//	        token                  0600, or 0400 of its user
 //	        work/                  the container's working directory
 //	        logs/                  stdout, stderr and what the container puts beside them
 //	        tmp/                   the container's TMPDIR

@@ -301,6 +301,11 @@ func Start(ctx context.Context, argv, env []string, dir string, launch Launch, s
 	if err := cmd.Start(); err != nil {
 		return Started{}, fmt.Errorf("start supervisor: %w", err)
 	}
+	if launch.Isolation != nil && launch.Isolation.Private != nil {
+		if err := launch.writePID(dir, cmd.Process.Pid); err != nil { // it is for people, and its disk is the container's
+			fmt.Fprintf(log, "process %d: %v\n", cmd.Process.Pid, err)
+		}
+	}
 	go cmd.Wait() // collects the process when its time comes
 	child.Close()
 	stop := context.AfterFunc(ctx, func() { ready.SetReadDeadline(time.Unix(1, 0)) })

@@ -15,10 +15,14 @@
 //	exit.json        how it ended (Exit); written once, after the last process is gone
 //	supervisor.log   the supervisor's own messages
 //
+// The directory is nobody's but the node manager's. Where the command runs as another user (Launch.Account), work, logs and tmp
+// in it are handed over to that user right before the start.
+//
 // # Isolation
 //
 // A launch with an Isolation runs in namespaces in which the servers' files are hidden (isolation.go). The supervisor is in the
-// outer ones, its command in the inner ones.
+// outer ones, its command in the inner ones. With a Private there is one set of namespaces, made by root, in which the container
+// has processes, devices and temporary files of its own (private.go). A Confinement takes privileges and system calls away (stage.go, seccomp.go).
 //
 // # Lease
 //

@@ -173,12 +173,19 @@ func newSupervisor() (*supervisor, error) {
 	if s.socket, err = net.Listen("unix", socketFile); err != nil {
 		return nil, err
 	}
-	self := map[string]any{"pid": os.Getpid(), "container": s.launch.Container, "started_ms": time.Now().UnixMilli()}
-	if err := durable.ReplaceJSON(pidFile, self, 0o600); err != nil {
-		s.socket.Close()
-		return nil, err
+	if pid := os.Getpid(); pid != 1 { // as the first process of a namespace it does not know its id outside
+		if err := s.launch.writePID(".", pid); err != nil {
+			s.socket.Close()
+			return nil, err
+		}
 	}
 	return s, nil
+}
+
+// writePID tells people which process the supervisor of a container's directory is.
+func (l *Launch) writePID(dir string, pid int) error {
+	self := map[string]any{"pid": pid, "container": l.Container, "started_ms": time.Now().UnixMilli()}
+	return durable.ReplaceJSON(filepath.Join(dir, pidFile), self, 0o600)
 }
 
 func (s *supervisor) run(report func(started)) error {

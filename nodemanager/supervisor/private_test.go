@@ -1,12 +1,15 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -18,6 +21,20 @@ import (
 // ann is an account that no machine has; files do not ask.
 var ann = account.Account{Name: "ann", UID: 54321, GID: 54321, Groups: []uint32{54321, 54322}}
 
+// tryPrivate tries once.
+var tryPrivate = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "hops-supervisor-test")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return TryPrivate(context.Background(), []string{exe, "supervisor"}, dir)
+})
+
 // privately makes a container whose command runs as ann, with everything for itself. It needs root.
 func privately(t *testing.T, argv ...string) *container {
 	t.Helper()
@@ -25,7 +42,7 @@ func privately(t *testing.T, argv ...string) *container {
 		t.Skip("only root starts containers of other users")
 	}
 	c := newContainer(t, argv...)
-	if err := TryPrivate(t.Context(), []string{self(t), "supervisor"}, t.TempDir()); err != nil {
+	if err := tryPrivate(); err != nil {
 		if os.Getenv("HOPS_NEED_ISOLATION") != "" {
 			t.Fatal(err)
 		}
@@ -78,6 +95,31 @@ func TestACommandRunsAsItsUser(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// Where there are no namespaces to be had, the user id and the filter hold all the same.
+func TestACommandRunsAsItsUserWithoutNamespaces(t *testing.T) {
+	c := privately(t, "sh", "-c", `id -u; $SELF call unshare; kill -9 $PPID 2>/dev/null || echo no; cat ../launch.json 2>/dev/null || echo no; stat -c '%u %a' .`)
+	c.launch.Isolation = nil
+	c.launch.Env = append(c.launch.Env, "SELF="+reachable(t))
+	if got, want := c.says(), "54321\noperation not permitted\nno\nno\n54321 700\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// reachable is this program where every user can start it.
+func reachable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	program, err := os.ReadFile(self(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "self")
+	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o711), os.Chmod(dir, 0o711), os.WriteFile(file, program, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // A command that cannot start says why as a shell would, as if there were no stage between.

@@ -18,7 +18,9 @@ func (l *Launch) deliver() (err error) {
 	if l.SecretsDir == "" {
 		return nil
 	}
-	text, err := io.ReadAll(os.NewFile(secretsFD, "secrets"))
+	handed := os.NewFile(secretsFD, "secrets")
+	text, err := io.ReadAll(handed)
+	handed.Close()
 	if err != nil {
 		return fmt.Errorf("secrets: %w", err)
 	}

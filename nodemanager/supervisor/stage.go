@@ -58,14 +58,14 @@ type complaint struct {
 // become is the stage's main function. It returns only when it failed.
 func become() int {
 	unix.CloseOnExec(complaintFD)
-	text, err := io.ReadAll(os.NewFile(orderFD, "order"))
-	unix.Close(orderFD)
+	order := os.NewFile(orderFD, "order")
+	text, err := io.ReadAll(order)
+	order.Close()
 	var s stage
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}
 	if err == nil {
-		unix.CloseOnExec(orderFD)
 		err = s.exec()
 	}
 	c := complaint{Status: statusOfExec(err), Text: err.Error()}
@@ -116,7 +116,7 @@ func (s *stage) exec() error {
 // asked takes an error that came before the command for what it is: not the command's.
 func asked(err error) error {
 	if wrapped, ok := errors.AsType[*fs.PathError](err); ok {
-		return fmt.Errorf("%s %s: %s", wrapped.Op, wrapped.Path, wrapped.Err)
+		return errors.New(wrapped.Error())
 	}
 	return err
 }

@@ -53,8 +53,12 @@ func TestMain(m *testing.M) {
 			fmt.Print(block[0])
 		}
 	}
+	os.Setenv("GORACE", race)
 	os.Exit(m.Run())
 }
+
+// race keeps programs that are built with the race detector from sleeping a second before they exit.
+const race = "atexit_sleep_ms=0"
 
 const id = nodemanager.ContainerID("container_1700000000000_0001_01_000002")
 
@@ -77,7 +81,7 @@ func newContainer(t *testing.T, argv ...string) *container {
 	}
 	work := filepath.Join(dir, "work")
 	c := &container{t: t, dir: dir, client: NewClient(dir), launch: Launch{
-		Container: id, Argv: argv, Env: []string{"PATH=" + os.Getenv("PATH"), Mark(work), "SELF=" + self(t)}, Dir: work,
+		Container: id, Argv: argv, Env: []string{"PATH=" + os.Getenv("PATH"), Mark(work), "SELF=" + self(t), "GORACE=" + race}, Dir: work,
 		Stdout: filepath.Join(dir, "logs", "stdout"), Stderr: filepath.Join(dir, "logs", "stderr"), LogDir: filepath.Join(dir, "logs"),
 		Grace: 2 * time.Second, Poll: 20 * time.Millisecond,
 	}}
@@ -105,7 +109,7 @@ func self(t *testing.T) string {
 
 func (c *container) start() Started {
 	c.t.Helper()
-	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH")}, c.dir, c.launch, c.secrets)
+	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH"), "GORACE=" + race}, c.dir, c.launch, c.secrets)
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(c.dir, logFile))
 		c.t.Fatalf("start: %v\n%s", err, log)
