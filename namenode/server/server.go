@@ -141,7 +141,8 @@ type Server struct {
 
 	soft   soft
 	admin  admin
-	saving atomic.Bool // a file of MetaSave is being written
+	fscks  atomic.Int32 // walks under way
+	saving atomic.Bool  // a file of MetaSave is being written
 	leases leases
 	clock  clock
 	safe   safeMode
