@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -145,6 +146,9 @@ func (t *hadoopTool) balancerFailed(err error) int {
 
 // onlyBalancer takes HDFS's mark of a balancer, which is a file that is being written.
 func (t *hadoopTool) onlyBalancer(fs *dfs.Client) (free func(), err error) {
+	if err := fs.Mkdirs(t.ctx, path.Dir(balancerFile), 0o755, true); err != nil {
+		return nil, err
+	}
 	w, err := fs.Create(t.ctx, balancerFile, dfs.CreateOptions{Overwrite: true})
 	if err != nil {
 		return nil, err
