@@ -124,6 +124,9 @@ type Cluster interface {
 	Transfer(c metadata.Caller, to string, done func(error))
 	// Lead has this namenode lead: it is done when it does.
 	Lead(c metadata.Caller, done func(error))
+	// Balance begins, or goes on, to move replicas from full datanodes to empty ones, for a session of ten seconds. ErrExist: another
+	// one goes on. Superusers only.
+	Balance(c metadata.Caller, r BalanceRequest, done func(*Balanced, error))
 	// RefreshNodes reads the host lists (dfs.hosts, dfs.hosts.exclude) anew.
 	RefreshNodes(done func(error))
 	// Healthy is nil while the namenode can do its work, leading or not.
@@ -249,6 +252,23 @@ type OpenFile struct {
 	Client string
 	// Host is the machine of the writer.
 	Host string
+}
+
+// BalanceRequest is what a balancer wants.
+type BalanceRequest struct {
+	Session string
+	// Threshold is how many percent of its capacity a datanode may be fuller or emptier than all together.
+	Threshold float64
+	// Include are the datanodes that take part, if there are any, without those of Exclude; Source those that may give. HOST or HOST:PORT.
+	Include, Exclude, Source []string
+	// Stop: it ends.
+	Stop bool
+}
+
+// Balanced is how far a session has come, with this namenode leading. Sizes are in bytes.
+type Balanced struct {
+	Moved, Blocks, Moving, Left, Failed int64
+	Over, Under                         int
 }
 
 // Defaults are what clients that ask for nothing get, and the limits that callers are held to.

@@ -152,6 +152,32 @@ func (c *Client) SetDatanodes(ctx context.Context, wish ServiceWish, life time.D
 	return answer.GetDatanodes(), wrap("datanodes", "", c.hinted(err))
 }
 
+// BalanceRequest is what a balancer wants.
+type BalanceRequest struct {
+	Session                  string
+	Threshold                float64 // percent
+	Include, Exclude, Source []string
+	Stop                     bool
+}
+
+// Balanced is how far a balancer has come, with the namenode that leads now; sizes are in bytes.
+type Balanced struct {
+	Moved, Blocks, Moving, Left, Failed int64
+	Over, Under                         int
+}
+
+// Balance begins, or goes on, to move replicas from full datanodes to empty ones, for ten seconds. metadata.ErrExist: another session
+// does.
+func (c *Client) Balance(ctx context.Context, r BalanceRequest) (Balanced, error) {
+	var a hadooppb.BalanceResponseProto
+	err := c.rpc.Call(ctx, operatorProtocol, "balance", &hadooppb.BalanceRequestProto{
+		Session: &r.Session, Threshold: &r.Threshold, Include: r.Include, Exclude: r.Exclude, Source: r.Source, Stop: &r.Stop,
+	}, &a)
+	return Balanced{
+		Moved: a.GetMoved(), Blocks: a.GetBlocks(), Moving: a.GetMoving(), Left: a.GetLeft(), Failed: a.GetFailed(), Over: int(a.GetOver()), Under: int(a.GetUnder()),
+	}, wrap("balance", "", c.hinted(err))
+}
+
 // TransferLeadership has the namenode with an id or IPC address lead; empty: the one that is best.
 func (c *Client) TransferLeadership(ctx context.Context, to string) error {
 	err := c.rpc.Call(ctx, operatorProtocol, "transferLeadership", &hadooppb.TransferLeadershipRequestProto{To: &to}, new(hadooppb.TransferLeadershipResponseProto))

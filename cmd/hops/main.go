@@ -136,7 +136,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			devCommand(), clusterCommand(), joinCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
-			dfsadminCommand(),
+			dfsadminCommand(), fsckCommand(), haadminCommand(), balancerCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
 		},

@@ -68,7 +68,7 @@ func (n *session) obey(o *pb.Orders) {
 		b := blockOf(r.Block)
 		n.replicas.add(job{block: b.ID, generation: b.Generation}, func(ctx context.Context) {
 			if valid() {
-				n.replicate(ctx, b, r.Targets)
+				n.replicate(ctx, b, r.Targets, r.Bandwidth)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func (n *session) reRegister() {
 	})
 }
 
-func (s *Server) replicate(ctx context.Context, b metadata.Block, to []*pb.DatanodeID) {
+func (s *Server) replicate(ctx context.Context, b metadata.Block, to []*pb.DatanodeID, bandwidth int64) {
 	var targets []*hadooppb.DatanodeInfoProto
 	var names []string
 	for _, d := range to {
@@ -103,7 +103,7 @@ func (s *Server) replicate(ctx context.Context, b metadata.Block, to []*pb.Datan
 		names = append(names, dtp.TransferAddr(t.GetId(), false))
 	}
 	start := time.Now()
-	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets); err != nil {
+	if err := s.transfer.Replicate(ctx, s.store.Identity().BlockPool, b, targets, bandwidth); err != nil {
 		s.log.Warn("replica not copied", "block", b.String(), "targets", names, "err", err)
 		return
 	}

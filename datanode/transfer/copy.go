@@ -50,15 +50,16 @@ func (c *conn) transfer(ctx context.Context, op *hadooppb.OpTransferBlockProto) 
 	return errDone
 }
 
-// Replicate copies a finalized replica to targets, the first of which passes it on to the next. It returns when the
+// Replicate copies a finalized replica to targets, the first of which passes it on to the next. With a bandwidth, in bytes a second,
+// all copies under way that have one take no more than that together. It returns when the
 // first one is done with it; whether they have it the namenode learns from their reports.
-func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto) error {
+func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, targets []*hadooppb.DatanodeInfoProto, bandwidth int64) error {
 	if len(targets) == 0 {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v to no target", b)
 	}
 	s.active.Add(1)
 	defer s.active.Add(-1)
-	return s.copyTo(ctx, b, &hadooppb.OpWriteBlockProto{
+	return s.copyAt(ctx, b, bandwidth, &hadooppb.OpWriteBlockProto{
 		Header: &hadooppb.ClientOperationHeaderProto{
 			BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, b)},
 			ClientName: new(string),
@@ -72,6 +73,11 @@ func (s *Server) Replicate(ctx context.Context, pool string, b metadata.Block, t
 // TRANSFER_RBW, which means a client's order, the target answers at the end, otherwise it only closes the connection. The data is verified on the way, so that damage
 // does not spread.
 func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb.OpWriteBlockProto) error {
+	return s.copyAt(ctx, b, 0, request)
+}
+
+// copyAt is copyTo with a bandwidth.
+func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, request *hadooppb.OpWriteBlockProto) error {
 	rd, err := s.store.Open(b)
 	if err != nil {
 		return err
@@ -104,6 +110,9 @@ func (s *Server) copyTo(ctx context.Context, b metadata.Block, request *hadooppb
 		return fmt.Errorf("copy of %v to %s: %w", b, p.addr, err)
 	}
 	out := &sender{w: p.Conn, rd: rd, sum: dtp.DefaultChecksum, verify: true, refresh: func() { p.refresh(s.cfg.Write) }}
+	if bandwidth > 0 {
+		out.w = &paced{w: p.Conn, pace: &s.balancing, rate: bandwidth, ctx: ctx}
+	}
 	if err := out.send(0, have.Visible); err != nil {
 		if out.failed != nil {
 			s.broken(b.ID)

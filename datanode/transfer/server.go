@@ -69,6 +69,8 @@ type Server struct {
 	served sync.WaitGroup
 	// mirrors are idle connections to other datanodes.
 	mirrors mirrors
+	// balancing is the pace of copies for the balancer.
+	balancing pace
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}

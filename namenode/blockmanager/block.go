@@ -46,6 +46,7 @@ type more struct {
 	expect   []place   // the pipeline of an open block, or of one just closed
 	until    time.Time // when expect ceases to count for a closed block; zero: open
 	copies   []*transfer
+	yields   namenode.NodeID // the node that gives up its replica when there is one too many
 	recovery *recovery
 	tried    []namenode.NodeID // primaries of recoveries that came to nothing
 	since    time.Time         // when the first of these recoveries began
@@ -61,7 +62,7 @@ func (b *block) extra() *more {
 
 // trim drops an empty extension.
 func (b *block) trim() {
-	if e := b.more; e != nil && len(e.odd) == 0 && len(e.expect) == 0 && len(e.copies) == 0 && e.recovery == nil && len(e.tried) == 0 && e.doubt == nil {
+	if e := b.more; e != nil && len(e.odd) == 0 && len(e.expect) == 0 && len(e.copies) == 0 && len(b.good) <= int(b.want) && e.recovery == nil && len(e.tried) == 0 && e.doubt == nil {
 		b.more = nil
 	}
 }

@@ -122,6 +122,9 @@ type Manager struct {
 	watched   map[metadata.BlockID]int
 	satisfied []metadata.BlockID
 
+	balance *balancing // nil: nobody balances
+	now     time.Time  // of the last Tick
+
 	leading bool
 	paused  bool
 	term    uint64
@@ -166,6 +169,7 @@ func (m *Manager) Pause(on bool) { m.paused = on }
 func (m *Manager) SetHorizon(id metadata.BlockID) { m.horizon = max(m.horizon, id) }
 
 func (m *Manager) forgetOrders() {
+	m.balance = nil
 	var touched []metadata.BlockID
 	for _, n := range m.order {
 		touched = append(touched, sortedKeys(n.doomed)...)

@@ -12,6 +12,8 @@ import (
 type Replicate struct {
 	Block   metadata.Block
 	Targets []*namenode.Node
+	// Balance: it is for the balancer, and can wait for others.
+	Balance bool
 }
 
 // Recover asks a node to be primary of a block recovery.
@@ -76,7 +78,7 @@ func (m *Manager) Orders(now time.Time, id namenode.NodeID) Orders {
 		for _, t := range n.outs {
 			if len(t.targets) > 0 && due(t.sent) {
 				t.sent = now
-				r := Replicate{Block: t.block}
+				r := Replicate{Block: t.block, Balance: t.moves != nil}
 				for _, p := range t.targets {
 					r.Targets = append(r.Targets, m.volumes[p].node.info)
 				}

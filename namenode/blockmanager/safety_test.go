@@ -34,7 +34,7 @@ func (d *disk) node() namenode.Node {
 }
 
 func (d *disk) volumes() []namenode.Volume {
-	return []namenode.Volume{{ID: d.volume(), Type: namenode.Disk, Capacity: 1 << 30, Remaining: 1 << 30}}
+	return []namenode.Volume{{ID: d.volume(), Type: namenode.Disk, Capacity: 1000, Used: int64(10 * len(d.has)), Remaining: 1 << 30}}
 }
 
 func (d *disk) send(to int, f func(m *Manager, now time.Time)) { d.wire[to] = append(d.wire[to], f) }
@@ -139,6 +139,11 @@ func TestNoLivingBlockLosesItsLastReplicas(t *testing.T) {
 				for range min(len(d.wire[to]), rapid.IntRange(1, 5).Draw(t, "messages")) {
 					d.wire[to][0](mgr[to], now)
 					d.wire[to] = d.wire[to][1:]
+				}
+			},
+			"balance": func(t *rapid.T) {
+				if leader >= 0 {
+					mgr[leader].SetBalance(rapid.SampledFrom([]*Balance{nil, {Threshold: 1}}).Draw(t, "balance"))
 				}
 			},
 			"administer": func(t *rapid.T) { // which the one namenode may learn before the other

@@ -16,6 +16,8 @@ type transfer struct {
 	targets []place
 	begun   time.Time
 	sent    time.Time
+	// moves is the balancing that it is for; nil: it mends.
+	moves *balancing
 }
 
 // grace is the end of the time that a just closed block's pipeline has to report.
@@ -73,7 +75,7 @@ func (m *Manager) Work() Work { return m.work }
 func (m *Manager) Tick(now time.Time) Events {
 	var ev Events
 	m.work = Work{}
-	m.awake = 0
+	m.awake, m.now = 0, now
 	for _, n := range m.order {
 		if !n.alive {
 			continue
@@ -109,6 +111,7 @@ func (m *Manager) Tick(now time.Time) Events {
 		return ev
 	}
 	m.copyBlocks(now)
+	m.balanceBlocks(now)
 	m.lookAtLeaving(now)
 	if m.allReported() {
 		m.doomStrays()
@@ -290,7 +293,11 @@ func (m *Manager) arrived(_ metadata.BlockID, b *block, n *node) {
 		return
 	}
 	for _, t := range b.more.copies {
-		if at := m.dropTarget(t, n); at >= 0 && b.more.doubt != nil {
+		at := m.dropTarget(t, n)
+		if at >= 0 {
+			t.moveEnded(m.now, n, true)
+		}
+		if at >= 0 && b.more.doubt != nil {
 			for _, p := range b.good { // perhaps on another volume than was asked for
 				if m.volumes[p].node == n && find(b.more.doubt.intact, p) < 0 {
 					b.more.doubt.intact = append(b.more.doubt.intact, mark{at: p, when: t.begun})
@@ -339,6 +346,7 @@ func (m *Manager) dropCopies(b *block) {
 
 func (m *Manager) release(t *transfer) {
 	for _, p := range t.targets {
+		t.moveEnded(m.now, m.volumes[p].node, false)
 		m.incoming(m.volumes[p].node, -1)
 	}
 	t.targets = nil
@@ -369,7 +377,9 @@ func (m *Manager) abortCopies(n *node) {
 		if t.source == n {
 			m.release(t)
 		} else {
-			m.dropTarget(t, n)
+			if m.dropTarget(t, n) >= 0 {
+				t.moveEnded(m.now, n, false)
+			}
 		}
 		if b := m.blocks[t.block.ID]; b != nil && b.more != nil {
 			m.cleanCopies(b)
@@ -533,7 +543,14 @@ func (m *Manager) victim(id metadata.BlockID, b *block) *node {
 		}
 	}
 	var best *node
+	yields := namenode.NodeID("")
+	if b.more != nil {
+		yields = b.more.yields
+	}
 	better := func(a, b *node) bool {
+		if a.info.ID == yields || b.info.ID == yields { // what the balancer has copied for
+			return a.info.ID == yields
+		}
 		if ra, rb := racks[a.info.Rack] > 1, racks[b.info.Rack] > 1; ra != rb {
 			return ra
 		}

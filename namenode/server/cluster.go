@@ -159,6 +159,8 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 		switch rest, ok := strings.CutPrefix(r.URL.Path, webhdfs.Prefix); {
 		case ok && (rest == "" || rest[0] == '/'):
 			files.ServeHTTP(w, r)
+		case r.URL.Path == "/fsck" && r.Method == http.MethodGet:
+			s.fsckDoor(w, r)
 		case pages.Serves(r):
 			pages.ServeHTTP(w, r)
 		case strings.HasPrefix(r.URL.Path, "/api/"):
@@ -186,6 +188,7 @@ func Routes() []security.Route {
 	out = append(out, webhdfs.Routes("namenode HTTP")...)
 	out = append(out, (*Server)(nil).pages().Routes()...)
 	out = append(out, security.Route{Port: "namenode HTTP", Name: reportRoute, Right: security.Open})
+	out = append(out, security.Route{Port: "namenode HTTP", Name: fsckRoute, Right: security.ByPath})
 	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
 	}

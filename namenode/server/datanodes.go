@@ -181,7 +181,11 @@ func (d *datanodes) orders(id namenode.NodeID) (*pb.Orders, bool) {
 	}
 	m := &pb.Orders{Term: r.term, Leader: true, Report: o.Report}
 	for _, x := range o.Replicate {
-		m.Replicate = append(m.Replicate, &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes(x.Targets)})
+		r := &pb.Replicate{Block: wireBlock(x.Block), Targets: wireNodes(x.Targets)}
+		if x.Balance {
+			r.Bandwidth = s.balancerBandwidth()
+		}
+		m.Replicate = append(m.Replicate, r)
 	}
 	for _, x := range o.Delete {
 		m.Delete = append(m.Delete, wireBlock(x))

@@ -220,6 +220,7 @@ func (s *Server) pass(now time.Time) {
 	s.recall(r)
 	s.checkHosts(r)
 	s.endMaintenance(r, now)
+	s.endBalance(now)
 	if len(ev.Died) > 0 {
 		s.checkLeases(r)
 	}

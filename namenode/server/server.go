@@ -165,12 +165,14 @@ type Server struct {
 	web       http.Handler
 	datanodes *datanodes
 
-	soft   soft
-	admin  admin
-	saving atomic.Bool // a file of MetaSave is being written
-	leases leases
-	clock  clock
-	safe   safeMode
+	soft     soft
+	admin    admin
+	fscks    atomic.Int32 // walks under way
+	balancer balancer
+	saving   atomic.Bool // a file of MetaSave is being written
+	leases   leases
+	clock    clock
+	safe     safeMode
 	// accesses are the files whose access time is being set.
 	accesses sync.Map // metadata.INodeID
 

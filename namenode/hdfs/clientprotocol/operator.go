@@ -16,6 +16,7 @@ func (p *protocol) operatorMethods() []hrpc.Method {
 	methods := []hrpc.Method{
 		on("setDatanodeState", security.Superuser, p.setDatanodeState),
 		on("transferLeadership", security.Superuser, p.transferLeadership),
+		on("balance", security.Superuser, p.balance),
 	}
 	for i := range methods {
 		methods[i] = withAudit(methods[i])
@@ -61,6 +62,16 @@ func (p *protocol) setDatanodeState(c *hrpc.Call, r *pb.SetDatanodeStateRequestP
 	life := time.Duration(min(max(r.GetDuration(), -1), most)) * time.Millisecond
 	p.service.SetAdmin(c.Caller, r.GetDatanodes(), state, life, result(c, func(names []string) hrpc.Message {
 		return &pb.SetDatanodeStateResponseProto{Datanodes: names}
+	}))
+}
+
+func (p *protocol) balance(c *hrpc.Call, r *pb.BalanceRequestProto) {
+	p.service.Balance(c.Caller, namenode.BalanceRequest{
+		Session: r.GetSession(), Threshold: r.GetThreshold(), Include: r.GetInclude(), Exclude: r.GetExclude(), Source: r.GetSource(), Stop: r.GetStop(),
+	}, result(c, func(b *namenode.Balanced) hrpc.Message {
+		return &pb.BalanceResponseProto{
+			Moved: &b.Moved, Blocks: &b.Blocks, Moving: &b.Moving, Left: &b.Left, Failed: &b.Failed, Over: ptr(int32(b.Over)), Under: ptr(int32(b.Under)),
+		}
 	}))
 }
 

@@ -367,12 +367,11 @@ type BalanceResponseProto struct {
 	Blocks *int64 `protobuf:"varint,2,opt,name=blocks" json:"blocks,omitempty"`
 	Moving *int64 `protobuf:"varint,3,opt,name=moving" json:"moving,omitempty"`
 	Left   *int64 `protobuf:"varint,4,opt,name=left" json:"left,omitempty"`
-	// There is something to move, but nothing that may be.
-	Stuck         *bool               `protobuf:"varint,5,opt,name=stuck" json:"stuck,omitempty"`
-	Over          *int32              `protobuf:"varint,6,opt,name=over" json:"over,omitempty"`
-	Under         *int32              `protobuf:"varint,7,opt,name=under" json:"under,omitempty"`
-	Datanodes     []*UtilizationProto `protobuf:"bytes,8,rep,name=datanodes" json:"datanodes,omitempty"`
-	Failed        *int64              `protobuf:"varint,9,opt,name=failed" json:"failed,omitempty"`
+	// Datanodes that are too full, and too empty.
+	Over  *int32 `protobuf:"varint,6,opt,name=over" json:"over,omitempty"`
+	Under *int32 `protobuf:"varint,7,opt,name=under" json:"under,omitempty"`
+	// Copies that did not arrive.
+	Failed        *int64 `protobuf:"varint,9,opt,name=failed" json:"failed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -435,13 +434,6 @@ func (x *BalanceResponseProto) GetLeft() int64 {
 	return 0
 }
 
-func (x *BalanceResponseProto) GetStuck() bool {
-	if x != nil && x.Stuck != nil {
-		return *x.Stuck
-	}
-	return false
-}
-
 func (x *BalanceResponseProto) GetOver() int32 {
 	if x != nil && x.Over != nil {
 		return *x.Over
@@ -456,77 +448,9 @@ func (x *BalanceResponseProto) GetUnder() int32 {
 	return 0
 }
 
-func (x *BalanceResponseProto) GetDatanodes() []*UtilizationProto {
-	if x != nil {
-		return x.Datanodes
-	}
-	return nil
-}
-
 func (x *BalanceResponseProto) GetFailed() int64 {
 	if x != nil && x.Failed != nil {
 		return *x.Failed
-	}
-	return 0
-}
-
-// UtilizationProto is how full a datanode is.
-type UtilizationProto struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Datanode      *string                `protobuf:"bytes,1,opt,name=datanode" json:"datanode,omitempty"`
-	Rack          *string                `protobuf:"bytes,2,opt,name=rack" json:"rack,omitempty"`
-	Percent       *float64               `protobuf:"fixed64,3,opt,name=percent" json:"percent,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *UtilizationProto) Reset() {
-	*x = UtilizationProto{}
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *UtilizationProto) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*UtilizationProto) ProtoMessage() {}
-
-func (x *UtilizationProto) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_hdfs_hadooppb_operator_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use UtilizationProto.ProtoReflect.Descriptor instead.
-func (*UtilizationProto) Descriptor() ([]byte, []int) {
-	return file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *UtilizationProto) GetDatanode() string {
-	if x != nil && x.Datanode != nil {
-		return *x.Datanode
-	}
-	return ""
-}
-
-func (x *UtilizationProto) GetRack() string {
-	if x != nil && x.Rack != nil {
-		return *x.Rack
-	}
-	return ""
-}
-
-func (x *UtilizationProto) GetPercent() float64 {
-	if x != nil && x.Percent != nil {
-		return *x.Percent
 	}
 	return 0
 }
@@ -557,21 +481,15 @@ const file_namenode_hdfs_hadooppb_operator_proto_rawDesc = "" +
 	"\ainclude\x18\x03 \x03(\tR\ainclude\x12\x18\n" +
 	"\aexclude\x18\x04 \x03(\tR\aexclude\x12\x16\n" +
 	"\x06source\x18\x05 \x03(\tR\x06source\x12\x12\n" +
-	"\x04stop\x18\x06 \x01(\bR\x04stop\"\x83\x02\n" +
+	"\x04stop\x18\x06 \x01(\bR\x04stop\"\xb2\x01\n" +
 	"\x14BalanceResponseProto\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\x03R\x05moved\x12\x16\n" +
 	"\x06blocks\x18\x02 \x01(\x03R\x06blocks\x12\x16\n" +
 	"\x06moving\x18\x03 \x01(\x03R\x06moving\x12\x12\n" +
-	"\x04left\x18\x04 \x01(\x03R\x04left\x12\x14\n" +
-	"\x05stuck\x18\x05 \x01(\bR\x05stuck\x12\x12\n" +
+	"\x04left\x18\x04 \x01(\x03R\x04left\x12\x12\n" +
 	"\x04over\x18\x06 \x01(\x05R\x04over\x12\x14\n" +
-	"\x05under\x18\a \x01(\x05R\x05under\x129\n" +
-	"\tdatanodes\x18\b \x03(\v2\x1b.hops.hdfs.UtilizationProtoR\tdatanodes\x12\x16\n" +
-	"\x06failed\x18\t \x01(\x03R\x06failed\"\\\n" +
-	"\x10UtilizationProto\x12\x1a\n" +
-	"\bdatanode\x18\x01 \x01(\tR\bdatanode\x12\x12\n" +
-	"\x04rack\x18\x02 \x01(\tR\x04rack\x12\x18\n" +
-	"\apercent\x18\x03 \x01(\x01R\apercentB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
+	"\x05under\x18\a \x01(\x05R\x05under\x12\x16\n" +
+	"\x06failed\x18\t \x01(\x03R\x06failedB/Z-github.com/gohops/hops/namenode/hdfs/hadooppb"
 
 var (
 	file_namenode_hdfs_hadooppb_operator_proto_rawDescOnce sync.Once
@@ -586,7 +504,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_rawDescGZIP() []byte {
 }
 
 var file_namenode_hdfs_hadooppb_operator_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_namenode_hdfs_hadooppb_operator_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(SetDatanodeStateRequestProto_StateProto)(0), // 0: hops.hdfs.SetDatanodeStateRequestProto.StateProto
 	(*SetDatanodeStateRequestProto)(nil),         // 1: hops.hdfs.SetDatanodeStateRequestProto
@@ -595,16 +513,14 @@ var file_namenode_hdfs_hadooppb_operator_proto_goTypes = []any{
 	(*TransferLeadershipResponseProto)(nil),      // 4: hops.hdfs.TransferLeadershipResponseProto
 	(*BalanceRequestProto)(nil),                  // 5: hops.hdfs.BalanceRequestProto
 	(*BalanceResponseProto)(nil),                 // 6: hops.hdfs.BalanceResponseProto
-	(*UtilizationProto)(nil),                     // 7: hops.hdfs.UtilizationProto
 }
 var file_namenode_hdfs_hadooppb_operator_proto_depIdxs = []int32{
 	0, // 0: hops.hdfs.SetDatanodeStateRequestProto.state:type_name -> hops.hdfs.SetDatanodeStateRequestProto.StateProto
-	7, // 1: hops.hdfs.BalanceResponseProto.datanodes:type_name -> hops.hdfs.UtilizationProto
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	1, // [1:1] is the sub-list for method output_type
+	1, // [1:1] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_namenode_hdfs_hadooppb_operator_proto_init() }
@@ -618,7 +534,7 @@ func file_namenode_hdfs_hadooppb_operator_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_hdfs_hadooppb_operator_proto_rawDesc), len(file_namenode_hdfs_hadooppb_operator_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

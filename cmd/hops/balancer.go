@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/metadata"
+)
+
+const balancerUsage = `Usage: hdfs balancer
+	[-policy <policy>]	the balancing policy: datanode
+	[-threshold <threshold>]	Percentage of disk capacity
+	[-exclude [-f <hosts-file> | <comma-separated list of hosts>]]	Excludes the specified datanodes.
+	[-include [-f <hosts-file> | <comma-separated list of hosts>]]	Includes only the specified datanodes.
+	[-source [-f <hosts-file> | <comma-separated list of hosts>]]	Pick only the specified datanodes as source nodes.
+	[-idleiterations <idleiterations>]	Number of consecutive idle iterations (-1 for Infinite) before exit.
+`
+
+// The exit statuses of HDFS's balancer (ExitStatus), as a shell sees them.
+const (
+	balancerDone      = 0
+	balancerRunning   = 255 // -1: another one is running
+	balancerNoMove    = 254 // -2: nothing can be moved
+	balancerStuck     = 253 // -3: nothing has been moved for several iterations
+	balancerIO        = 252 // -4
+	balancerArguments = 251 // -5
+	balancerEnded     = 250 // -6: interrupted
+)
+
+// balancerFile is the file that HDFS's balancer holds open, so that only one runs at a time.
+const balancerFile = "/system/balancer.id"
+
+// balancerIteration is how long an iteration lasts, and balancerBeat how often the namenode is asked to go on.
+const (
+	balancerIteration = 9 * time.Second
+	balancerBeat      = time.Second
+)
+
+func balancerCommand() *cli.Command {
+	return hadoopCommand("balancer", "move blocks from full datanodes to empty ones: the options, output and exit status of `hdfs balancer`", "[OPTIONS]",
+		"The namenode that leads moves the blocks for as long as this command runs. Ctrl-C ends it at any time; nothing is lost by that.\n"+
+			"`hops dfsadmin -setBalancerBandwidth` says how much a datanode may send for it.\n\n"+balancerUsage, balancer)
+}
+
+func balancer(t *hadoopTool, args []string) (int, error) {
+	r := dfs.BalanceRequest{Session: rand.Text(), Threshold: 10}
+	idle := 5
+	wrong := func(format string, a ...any) (int, error) {
+		fmt.Fprintf(t.errOut, format+"\n%s", append(a, balancerUsage)...)
+		return balancerArguments, nil
+	}
+	for len(args) > 0 {
+		option := args[0]
+		if len(args) < 2 {
+			return wrong("%s: needs a value, or is not an option", option)
+		}
+		value := args[1]
+		args = args[2:]
+		var list *[]string
+		switch option {
+		case "-threshold":
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil || !(n >= 1 && n <= 100) {
+				return wrong("Expecting a number in the range of [1.0, 100.0]: %s", value)
+			}
+			r.Threshold = n
+		case "-policy":
+			if value != "datanode" {
+				return wrong("Cannot parse policy %q: datanode is the only one", value)
+			}
+		case "-idleiterations":
+			n, err := strconv.Atoi(value)
+			if err != nil || n < -1 {
+				return wrong("-idleiterations %s: want a whole number, -1 for ever", value)
+			}
+			idle = n
+		case "-include":
+			list = &r.Include
+		case "-exclude":
+			list = &r.Exclude
+		case "-source":
+			list = &r.Source
+		default:
+			return wrong("%s: not supported, or not an option", option)
+		}
+		if list == nil {
+			continue
+		}
+		if value == "-f" {
+			if len(args) == 0 {
+				return wrong("%s -f: needs a file", option)
+			}
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return wrong("%s: %v", option, err)
+			}
+			value, args = strings.Join(strings.Fields(string(text)), ","), args[1:]
+		}
+		for name := range strings.SplitSeq(value, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				*list = append(*list, name)
+			}
+		}
+	}
+	if len(r.Include) > 0 && len(r.Exclude) > 0 {
+		return wrong("-exclude and -include options cannot be specified together.")
+	}
+	fs, err := t.client()
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	defer func() {
+		t.printf("%s Balancing took %s\n", javaStamp(time.Now()), javaTook(time.Since(began)))
+	}()
+	free, err := t.onlyBalancer(fs)
+	if err == nil {
+		defer free()
+		return t.balance(fs, r, idle)
+	}
+	return t.balancerFailed(err), nil
+}
+
+// balancerFailed says why it ends, in the words of HDFS where it has some.
+func (t *hadoopTool) balancerFailed(err error) int {
+	switch {
+	case t.ctx.Err() != nil:
+		return balancerEnded
+	case errors.Is(err, metadata.ErrExist), errors.Is(err, metadata.ErrBeingCreated), errors.Is(err, metadata.ErrRecoveryInProgress):
+		t.printf("Another Balancer is running..  Exiting ...\n")
+		return balancerRunning
+	}
+	t.printf("%s.  Exiting ...\n", strings.TrimSuffix(hadoopMessage(err), "."))
+	return balancerIO
+}
+
+// onlyBalancer takes HDFS's mark of a balancer, which is a file that is being written.
+func (t *hadoopTool) onlyBalancer(fs *dfs.Client) (free func(), err error) {
+	if err := fs.Mkdirs(t.ctx, path.Dir(balancerFile), 0o755, true); err != nil {
+		return nil, err
+	}
+	w, err := fs.Create(t.ctx, balancerFile, dfs.CreateOptions{Overwrite: true})
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), 10*time.Second)
+		defer cancel()
+		_ = w.Close() // it is deleted anyway
+		_, _ = fs.Delete(ctx, balancerFile, false)
+	}, nil
+}
+
+// balance keeps the namenode moving until all is balanced, nothing moves any more, or somebody ends it.
+func (t *hadoopTool) balance(fs *dfs.Client, r dfs.BalanceRequest, idle int) (int, error) {
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), 5*time.Second)
+		defer cancel()
+		r.Stop = true
+		_, _ = fs.Balance(ctx, r) // it ends by itself if this does not arrive
+	}()
+	t.printf("Time Stamp               Iteration#  Bytes Already Moved  Bytes Left To Move  Bytes Being Moved  NameNode\n")
+	var before, last dfs.Balanced // of leaders that have gone, and of this one
+	quiet := 0
+	for iteration := 0; ; iteration++ {
+		moved := before.Moved + last.Moved
+		var now dfs.Balanced
+		for until := time.Now().Add(balancerIteration); ; {
+			var err error
+			if now, err = fs.Balance(t.ctx, r); err != nil {
+				return t.balancerFailed(err), nil
+			}
+			if now.Moved < last.Moved { // another namenode leads
+				before.Moved, before.Failed = before.Moved+last.Moved, before.Failed+last.Failed
+			}
+			last = now
+			if iteration == 0 || now.Over+now.Under == 0 && now.Moving == 0 || time.Now().After(until) {
+				break
+			}
+			if err := pause(t.ctx, balancerBeat); err != nil {
+				return t.balancerFailed(err), nil
+			}
+		}
+		t.printf("%-24s %10d  %19s  %18s  %17s  %17d  %s\n", javaStamp(time.Now()), iteration, bytesOf(before.Moved+now.Moved), bytesOf(now.Left), bytesOf(now.Moving),
+			before.Failed+now.Failed, t.uri)
+		if now.Over+now.Under == 0 && now.Moving == 0 {
+			t.printf("The cluster is balanced. Exiting...\n")
+			return balancerDone, nil
+		}
+		if iteration > 0 && before.Moved+now.Moved == moved && now.Moving == 0 {
+			quiet++
+		} else {
+			quiet = 0
+		}
+		if idle >= 0 && quiet > 0 && quiet >= idle {
+			if before.Moved+now.Moved == 0 {
+				t.printf("No block can be moved. Exiting...\n")
+				return balancerNoMove, nil
+			}
+			t.printf("No block has been moved for %d iterations. Exiting...\n", quiet)
+			return balancerStuck, nil
+		}
+	}
+}
+
+// javaStamp is a time as Java's DateFormat prints it in English.
+func javaStamp(t time.Time) string { return t.Format("Jan 2, 2006, 3:04:05 PM") }
+
+// javaTook is a duration as HDFS's balancer prints it.
+func javaTook(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Seconds(), 'g', 4, 64) + " seconds"
+	case d < time.Hour:
+		return strconv.FormatFloat(d.Minutes(), 'g', 5, 64) + " minutes"
+	}
+	return strconv.FormatFloat(d.Hours(), 'g', 5, 64) + " hours"
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/user"
+	"path"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/metadata"
+)
+
+const fsckUsage = `Usage: hdfs fsck <path> [-list-corruptfileblocks | [-delete | -openforwrite] [-files [-blocks [-locations | -racks | -replicaDetails]]]] [-maintenance] [-blockId <blk_Id>]
+	<path>	start checking from this path
+	-delete	delete corrupted files
+	-files	print out files being checked
+	-openforwrite	print out files opened for write
+	-list-corruptfileblocks	print out list of missing blocks and files they belong to
+	-files -blocks	print out block report
+	-files -blocks -locations	print out locations for every block
+	-files -blocks -racks	print out network topology for data-node locations
+	-files -blocks -replicaDetails	print out each replica details
+	-maintenance	print out maintenance state node details
+	-blockId	print out which file this blockId belongs to, locations (nodes, racks) of this block, and other diagnostics info (under replicated, corrupted or not, etc)
+
+Please Note:
+
+	By default fsck ignores files opened for write, use -openforwrite to report such files. They are usually tagged CORRUPT or HEALTHY depending on their block allocation status
+`
+
+func fsckCommand() *cli.Command {
+	return hadoopCommand("fsck", "check the blocks of files: the options, output and exit status of `hdfs fsck`", "PATH [OPTIONS]",
+		"Ends with 0 if what is below PATH is healthy, with 1 if blocks are corrupt or missing.\n\n"+fsckUsage, fsck)
+}
+
+// fsckParameters are the options as the namenode takes them.
+var fsckParameters = map[string]string{
+	"-delete": "delete", "-files": "files", "-blocks": "blocks", "-locations": "locations", "-racks": "racks", "-replicaDetails": "replicadetails",
+	"-openforwrite": "openforwrite", "-list-corruptfileblocks": "listcorruptfileblocks", "-maintenance": "maintenance",
+}
+
+func fsck(t *hadoopTool, args []string) (int, error) {
+	query := url.Values{}
+	target, ids := "", []string(nil)
+	wrong := func(format string, a ...any) (int, error) {
+		fmt.Fprintf(t.errOut, "fsck: "+format+"\n", a...)
+		fmt.Fprint(t.errOut, fsckUsage)
+		return exitHadoop, nil
+	}
+	if len(args) == 0 {
+		fmt.Fprint(t.errOut, fsckUsage)
+		return exitHadoop, nil
+	}
+	for len(args) > 0 {
+		word := args[0]
+		args = args[1:]
+		switch {
+		case fsckParameters[word] != "":
+			query.Set(fsckParameters[word], "1")
+		case word == "-showprogress": // Hadoop has deprecated it: progress is always shown
+		case word == "-move" || word == "-replicate" || word == "-storagepolicies" || word == "-upgradedomains" || word == "-includeSnapshots":
+			fmt.Fprintf(t.errOut, "fsck: %s is not supported\n", word)
+			return exitHadoop, nil
+		case word == "-blockId":
+			for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				ids, args = append(ids, args[0]), args[1:]
+			}
+			if len(ids) == 0 {
+				return wrong("-blockId needs a block")
+			}
+		case strings.HasPrefix(word, "-"):
+			return wrong("Illegal option '%s'", word)
+		case target != "":
+			return wrong("can only operate on one path at a time '%s'", word)
+		default:
+			target = word
+		}
+	}
+	if target == "" {
+		target = "/"
+	}
+	if uri, err := url.Parse(target); err == nil && uri.Scheme == "hdfs" {
+		t.filesystem, target = "hdfs://"+uri.Host, uri.Path
+	}
+	fs, err := t.client()
+	if err != nil {
+		return 0, err
+	}
+	name := t.properties["hadoop.user.name"]
+	if name == "" {
+		name = os.Getenv("HADOOP_USER_NAME")
+	}
+	if name == "" {
+		who, err := user.Current()
+		if err != nil {
+			return 0, err
+		}
+		name = who.Username
+	}
+	if !strings.HasPrefix(target, "/") {
+		target = path.Join("/user", name, target)
+	}
+	target = path.Clean("/" + target)
+	if len(ids) > 0 {
+		query.Set("blockId", strings.Join(ids, " "))
+	} else if _, err := fs.Stat(t.ctx, target); err != nil {
+		message := hadoopMessage(err)
+		if errors.Is(err, metadata.ErrNotExist) {
+			message = "java.io.FileNotFoundException: File does not exist: " + target
+		}
+		fmt.Fprintf(t.errOut, "FileSystem is inaccessible due to:\n%s\nDFSck exiting.\n", message)
+		return 0, nil // as Hadoop's
+	}
+	query.Set("ugi", name)
+	query.Set("path", target)
+	address, err := t.activePage()
+	if err != nil {
+		return 0, err
+	}
+	link := "http://" + address + "/fsck?" + query.Encode()
+	fmt.Fprintf(t.errOut, "Connecting to namenode via %s\n", link)
+	request, err := http.NewRequestWithContext(t.ctx, http.MethodGet, link, nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, fail(exitUnreachable, "fsck: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+		fmt.Fprintf(t.errOut, "fsck: %s\n", strings.TrimSpace(string(text)))
+		if answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusUnauthorized {
+			return exitDenied, nil
+		}
+		return exitHadoop, nil
+	}
+	if query.Has("listcorruptfileblocks") && len(ids) == 0 {
+		return t.corruptList(target, answer.Body)
+	}
+	return t.fsckReport(answer.Body)
+}
+
+// activePage is the HTTP address of the namenode that leads.
+func (t *hadoopTool) activePage() (string, error) {
+	dir := t.properties["-conf"]
+	conf, err := hadoopConf(dir)
+	if err != nil {
+		return "", err
+	}
+	maps.Copy(conf.Properties, t.properties)
+	if t.filesystem != "" && strings.TrimSuffix(t.filesystem, "/") != strings.TrimSuffix(conf.DefaultFS(), "/") {
+		return "", fail(exitUsage, "fsck: %s is not the filesystem of the configuration, which says where its pages are: give its directory with -conf", t.filesystem)
+	}
+	pages := namenodePages(conf)
+	if len(pages) == 0 {
+		return "", noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
+	}
+	var last error
+	for _, address := range pages {
+		var h struct {
+			State string `json:"state"`
+		}
+		if err := getJSON(t.ctx, "http://"+address+"/health", &h); err != nil {
+			last = err
+			continue
+		}
+		if h.State == "active" {
+			return address, nil
+		}
+		last = fmt.Errorf("%s does not lead", address)
+	}
+	return "", fail(exitUnreachable, "no namenode leads: %w", last)
+}
+
+// fsckReport passes a report on. Its last line says how it ends.
+func (t *hadoopTool) fsckReport(body io.Reader) (int, error) {
+	last := ""
+	lines := bufio.NewReader(body)
+	for {
+		line, err := lines.ReadString('\n')
+		if text := strings.TrimSuffix(line, "\n"); text != "" || line != "" {
+			t.printf("%s\n", text)
+			last = text
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return 0, fail(exitFailed, "fsck: the answer breaks off: %w", err)
+		}
+	}
+	for _, end := range []struct {
+		words string
+		code  int
+	}{
+		{"is HEALTHY", 0}, {"is CORRUPT", 1}, {"does not exist", 0}, {"is DECOMMISSIONED", 2}, {"is DECOMMISSIONING", 3},
+		{"is IN MAINTENANCE", 4}, {"is ENTERING MAINTENANCE", 5}, {"is STALE", 6},
+	} {
+		if strings.HasSuffix(last, end.words) {
+			return end.code, nil
+		}
+	}
+	if strings.Contains(last, "Incorrect blockId format:") {
+		return 0, nil
+	}
+	return exitHadoop, nil
+}
+
+// corruptList is the list of -list-corruptfileblocks as HDFS's client prints it.
+func (t *hadoopTool) corruptList(target string, body io.Reader) (int, error) {
+	found, ended := 0, false
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		switch {
+		case strings.HasPrefix(line, "The filesystem under path"):
+			ended = true
+		case line == "" || strings.HasPrefix(line, "FSCK started by") || strings.HasPrefix(line, "Cookie:"):
+		default:
+			if found++; found == 1 {
+				t.printf("The list of corrupt blocks under path '%s' are:\n", target)
+			}
+			t.printf("%s\n", line)
+		}
+	}
+	if err := lines.Err(); err != nil || !ended {
+		return 0, fail(exitFailed, "fsck: the answer breaks off (%w)", err)
+	}
+	t.printf("The filesystem under path '%s' has %d CORRUPT blocks\n", target, found)
+	if found > 0 {
+		return exitHadoop, nil
+	}
+	return 0, nil
+}

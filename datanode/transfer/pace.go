@@ -1,0 +1,50 @@
+package transfer
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+)
+
+// pace holds copies for the balancer to a bandwidth that they share, so that clients have the rest (dfs.datanode.balance.bandwidthPerSec).
+type pace struct {
+	mu   sync.Mutex
+	next time.Time // when the next byte may go
+}
+
+// burst is how much may go at once after a pause.
+const burst = 100 * time.Millisecond
+
+// reserve is how long to wait before n more bytes may go, at rate bytes a second.
+func (p *pace) reserve(now time.Time, n int, rate int64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if earliest := now.Add(-burst); p.next.Before(earliest) {
+		p.next = earliest
+	}
+	wait := p.next.Sub(now)
+	p.next = p.next.Add(time.Duration(float64(n) / float64(rate) * float64(time.Second)))
+	return max(wait, 0)
+}
+
+// paced writes at a pace.
+type paced struct {
+	w    io.Writer
+	pace *pace
+	rate int64
+	ctx  context.Context
+}
+
+func (p *paced) Write(b []byte) (int, error) {
+	if wait := p.pace.reserve(time.Now(), len(b), p.rate); wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-p.ctx.Done():
+			return 0, p.ctx.Err()
+		}
+	}
+	return p.w.Write(b)
+}
