@@ -44,6 +44,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		all.Namenodes, all.ResourceManagers = now.Namenodes, now.ResourceManagers
 		return s.SetCluster(managers(&all, func(m config.ManagerMember) string { return m.GRPC }), clusterOf(&all))
 	})
+	b.membership.onRoots(s.TellAuthorities)
 	audit, err := b.audit("nodemanager", own.Work)
 	if err != nil {
 		return nil, err

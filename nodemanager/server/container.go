@@ -362,6 +362,12 @@ func (c *container) isStopped() bool {
 	}
 }
 
+// tellAuthorities writes by which authorities' certificates the container knows the cluster's servers.
+func (c *container) tellAuthorities() error {
+	roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
+	return durable.ReplaceFile(filepath.Join(c.dir, "authority.pem"), roots, 0o600)
+}
+
 // localize fills the work directory and writes the token. While the filesystem does not answer it tries again, for as long as
 // the configured outage: that is not the container's fault.
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
@@ -369,8 +375,7 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		if err := durable.ReplaceFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
 			return err
 		}
-		roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
-		if err := durable.ReplaceFile(filepath.Join(c.dir, "authority.pem"), roots, 0o600); err != nil {
+		if err := c.tellAuthorities(); err != nil {
 			return err
 		}
 	}

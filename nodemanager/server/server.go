@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -110,6 +112,20 @@ func (s *Server) SetCluster(resourceManagers []string, c Cluster) error {
 	s.placed.Store(&place{slices.Clone(resourceManagers), c})
 	s.localizer.SetAuthorities(authorities(c))
 	return nil
+}
+
+// TellAuthorities has containers that run know by which authorities' certificates servers are known now.
+func (s *Server) TellAuthorities() error {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.containers))
+	s.mu.Unlock()
+	var failed error
+	for _, c := range all {
+		if _, err := os.Stat(filepath.Join(c.dir, "authority.pem")); err == nil {
+			failed = errors.Join(failed, c.tellAuthorities())
+		}
+	}
+	return failed
 }
 
 // authorities are the hosts and ports under which artifacts may name the cluster's filesystem.
