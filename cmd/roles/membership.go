@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,9 +46,10 @@ type membership struct {
 	mu      sync.Mutex
 	servers config.Servers
 	setters []func(config.Servers) error
-	version uint64 // of the newest news
-	skewed  bool   // it was said that the clocks differ
-	gone    bool   // it was said that this machine was removed
+	rooted  []func() error // hear that other authorities are trusted
+	version uint64         // of the newest news
+	skewed  bool           // it was said that the clocks differ
+	gone    bool           // it was said that this machine was removed
 	asked   authority.Fingerprint
 }
 
@@ -97,6 +99,13 @@ func (m *membership) follow(set func(config.Servers) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setters = append(m.setters, set)
+}
+
+// onRoots calls tell whenever other authorities are trusted.
+func (m *membership) onRoots(tell func() error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rooted = append(m.rooted, tell)
 }
 
 // run follows one namenode after the other until ctx is done.
@@ -193,7 +202,16 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	if own := m.keeper.Member.Self().Cluster; trust.Cluster != own {
 		return fmt.Errorf("it is of cluster %s, this machine of %s", trust.Cluster, own)
 	}
+	before := m.keeper.Member.Roots()
 	failed := m.keeper.Believe(trust)
+	if !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal) {
+		m.mu.Lock()
+		rooted := m.rooted
+		m.mu.Unlock()
+		for _, tell := range rooted {
+			failed = errors.Join(failed, tell())
+		}
+	}
 	var issuer authority.Fingerprint
 	copy(issuer[:], news.Issuer)
 	m.keeper.Want(issuer)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,4 +151,44 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// A container knows the cluster by a file, which its node manager replaces when one authority follows the other.
+func TestAVisitorReadsAgainWhoIsTrusted(t *testing.T) {
+	t.Parallel()
+	old, next := newAuthority(t, cluster), newAuthority(t, cluster)
+	path := filepath.Join(t.TempDir(), "authority.pem")
+	write := func(a *Authority) {
+		t.Helper()
+		if err := os.WriteFile(path, MarshalRoots([]*x509.Certificate{a.Root()}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(old)
+	trust, err := TrustFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(server *Member) error {
+		_, _, _, err := meet(t, accept(t, server, Door{Strangers: true}), func(c net.Conn) (*Conn, error) {
+			conn, _, err := (&Visitor{Trust: trust, Now: at(start)}).Connect(t.Context(), c, Door{}, nil)
+			if err == nil {
+				conn.Close()
+			}
+			return nil, err
+		})
+		return err
+	}
+	server := newMember(t, next, start, "m1", ResourceManager)
+	if err := connect(server); !errors.Is(err, ErrForeign) {
+		t.Errorf("before the file has it: %v", err)
+	}
+	write(next)
+	if err := connect(server); err != nil {
+		t.Error(err)
+	}
+	write(newAuthority(t, "CID-78"))
+	if err := connect(newMember(t, newAuthority(t, cluster), start, "m1", ResourceManager)); !errors.Is(err, ErrForeign) {
+		t.Errorf("a file of another cluster: %v", err)
+	}
 }

@@ -30,6 +30,9 @@ type Trust struct {
 	Roots   []*x509.Certificate
 	// Removed are the machines that were removed, each with the newest generation that is void.
 	Removed map[string]uint64
+	// File is where the roots were read from, if others keep it up to date: a visitor looks there again before it takes the other end
+	// for a stranger.
+	File string
 }
 
 // MarshalRoots writes roots in PEM.
@@ -83,7 +86,12 @@ func TrustFile(path string) (*Trust, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return (&Identity{Roots: roots}).Trust()
+	t, err := (&Identity{Roots: roots}).Trust()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	t.File = path
+	return t, nil
 }
 
 // Verify says who a certificate speaks of: one of the cluster's authorities signed it, it is valid now, and its machine was not

@@ -403,6 +403,12 @@ func (c *container) put(name string, data []byte) error {
 	return errors.Join(os.Chmod(file, 0o400), os.Chown(file, int(c.account.UID), int(c.account.GID)))
 }
 
+// tellAuthorities writes by which authorities' certificates the container knows the cluster's servers.
+func (c *container) tellAuthorities() error {
+	roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
+	return c.put("authority.pem", roots)
+}
+
 // localize fills the work directory and writes the token. While the filesystem does not answer it tries again, for as long as
 // the configured outage: that is not the container's fault.
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
@@ -410,8 +416,7 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		if err := c.put("token", []byte(spec.Token+"\n")); err != nil {
 			return err
 		}
-		roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
-		if err := c.put("authority.pem", roots); err != nil {
+		if err := c.tellAuthorities(); err != nil {
 			return err
 		}
 	}
