@@ -151,7 +151,14 @@ func Found(path, machine string, may []authority.Role, addresses []string) error
 	if !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	if mine { // another one was faster, and its authority is in the register already
+	if !mine {
+		return nil
+	}
+	there, err := authority.LoadIdentity(path)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(there.Roots, a.Root().Equal) { // another one was faster, and its authority is in the register already
 		return os.Remove(file)
 	}
 	return nil

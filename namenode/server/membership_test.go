@@ -51,7 +51,6 @@ func check(t *testing.T, err error) {
 type joiner struct {
 	*security.Joiner
 	token authority.Token
-	key   []byte
 }
 
 func dialToJoin(t *testing.T, m *member, token authority.Token) *joiner {
@@ -59,7 +58,7 @@ func dialToJoin(t *testing.T, m *member, token authority.Token) *joiner {
 	j, err := security.DialToJoin(t.Context(), m.grpc, token.Authority)
 	check(t, err)
 	t.Cleanup(func() { j.Close() })
-	return &joiner{Joiner: j, token: token}
+	return &joiner{j, token}
 }
 
 func (j *joiner) request(t *testing.T, change func(*pb.Joining)) *pb.JoinRequest {
