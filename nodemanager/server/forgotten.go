@@ -31,7 +31,17 @@ func (s *Server) cluster() string {
 func (s *Server) forgottenProcesses() (forgotten, foreign []supervisor.Process) {
 	_, port, _ := net.SplitHostPort(s.config.NodeID)
 	cluster := s.cluster()
+	ours := map[int]bool{}
+	for _, c := range s.list() {
+		if r, _, _ := c.view(); r.State != nodemanager.Complete {
+			ours[c.client.Supervisor()] = true
+		}
+	}
+	delete(ours, 0) // not spoken to yet
 	for _, p := range supervisor.Carrying("HOPS_CONTAINER_ID") {
+		if p.Below(ours) {
+			continue // whatever it says of itself: it ends with its container
+		}
 		if c := s.find(nodemanager.ContainerID(p.Get("HOPS_CONTAINER_ID"))); c != nil {
 			// By its id alone: the directory may have another name than when it was started.
 			if r, _, _ := c.view(); r.State != nodemanager.Complete {

@@ -337,6 +337,19 @@ func TestAContainerHasItsOwnDevicesOnly(t *testing.T) {
 			t.Errorf("%s with %q: %q, want %q", test.user, test.gpu, got, test.want)
 		}
 	}
+	// A container that poses as a stranger with another one's device takes it from nobody.
+	liar := usersSpec(t, 9, "eve", "HOPS_CONTAINER_ID=container_1_0001_01_000001 CUDA_VISIBLE_DEVICES=GPU-0 sleep 1000 & echo $! > lies; wait")
+	m.start(liar)
+	eventually(t, "it lies", func() bool {
+		_, err := os.Stat(filepath.Join(work, "containers", liar.ContainerId, "work", "lies"))
+		return err == nil && len(carrying("container_1_0001_01_000001")) > 0
+	})
+	m.untilState(liar.ContainerId, rmpb.ContainerStatus_RUNNING)
+	eventually(t, "its supervisor is known", func() bool { return n.find(nodemanager.ContainerID(liar.ContainerId)).client.Supervisor() != 0 })
+	n.watchForgotten(t.Context())
+	if occupied := n.occupied(); strings.Contains(fmt.Sprint(occupied), "container_1_0001_01_000001") {
+		t.Errorf("occupied: %v", occupied)
+	}
 	_, report := n.healthReport()
 	if says := strings.Contains(report, "GPU isolation"); says == n.groups.Report().Devices {
 		t.Errorf("health says %q, devices are limited: %v", report, n.groups.Report().Devices)

@@ -80,6 +80,13 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
+// Supervisor is the process id of the supervisor that was spoken to last; 0: of none.
+func (c *Client) Supervisor() int {
+	c.peerMu.Lock()
+	defer c.peerMu.Unlock()
+	return c.peer.pid
+}
+
 // AwaitEnd waits until the process of the supervisor that was spoken to last is over. The first process of a namespace
 // lets go of its files, and with them of its lock, before the others of the namespace are gone, but is over only after them.
 func (c *Client) AwaitEnd(ctx context.Context) error {

@@ -33,6 +33,20 @@ func (p Process) Lives() bool {
 	return ok && now.start == p.start && !now.zombie
 }
 
+// Below reports whether the process descends from one of these.
+func (p Process) Below(ancestors map[int]bool) bool {
+	for pid := p.PID; pid > 1; {
+		now, ok := readProcess(pid)
+		if !ok {
+			return false
+		}
+		if pid = now.parent; ancestors[pid] {
+			return true
+		}
+	}
+	return false
+}
+
 // Carrying lists the living processes, except this one, whose environment has a variable; those of other users are not seen.
 func Carrying(name string) []Process {
 	var found []Process
