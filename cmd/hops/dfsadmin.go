@@ -114,11 +114,11 @@ func (t *hadoopTool) adminUsage(name string) {
 		fmt.Fprintln(t.errOut, "Usage: hdfs dfsadmin\nNote: Administrative commands can only be run as the HDFS superuser.")
 	}
 	for _, o := range adminOptions {
-		switch {
-		case name == "":
-			fmt.Fprintf(t.errOut, "\t[%s]\n", strings.TrimSpace(o.name+" "+o.arguments))
-		case name == o.name:
-			words := strings.TrimSpace(o.name + " " + o.arguments)
+		words := strings.TrimSpace(o.name + " " + o.arguments)
+		switch name {
+		case "":
+			fmt.Fprintf(t.errOut, "\t[%s]\n", words)
+		case o.name:
 			fmt.Fprintf(t.errOut, "Usage: hdfs dfsadmin [%s]\n", words)
 		}
 	}
@@ -313,7 +313,7 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	case "-setSpaceQuota":
 		n, err := config.ParseSize(args[0])
 		if err != nil || n <= 0 {
-			return t.failed(o.name, fmt.Errorf("%q is not a valid value for a quota.", args[0])), nil //nolint:revive,staticcheck // HDFS's words
+			return t.failed(o.name, fmt.Errorf("%q is not a valid value for a quota.", args[0])), nil //nolint:revive // HDFS's words
 		}
 		space, args = int64(n), args[1:]
 	case "-clrSpaceQuota":
@@ -373,7 +373,7 @@ var javaAdmin = map[namenode.AdminState]string{
 func datanodeAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	i, err := t.fs.DatanodeInfo(t.ctx, args[0])
 	if err != nil {
-		return t.failed(o.name, errors.New("Datanode unreachable. "+hadoopMessage(err))), nil //nolint:revive,staticcheck // HDFS's words
+		return t.failed(o.name, errors.New("Datanode unreachable. "+hadoopMessage(err))), nil //nolint:revive // HDFS's words
 	}
 	t.printf("Uptime: %d, Software version: %s, Config version: %s\n", int64(i.Uptime.Seconds()), i.Software, i.Config)
 	return 0, nil

@@ -203,8 +203,14 @@ func (t *hadoopTool) fsckReport(body io.Reader) (int, error) {
 		words string
 		code  int
 	}{
-		{"is HEALTHY", 0}, {"is CORRUPT", 1}, {"does not exist", 0}, {"is DECOMMISSIONED", 2}, {"is DECOMMISSIONING", 3},
-		{"is IN MAINTENANCE", 4}, {"is ENTERING MAINTENANCE", 5}, {"is STALE", 6},
+		{"is HEALTHY", 0},
+		{"is CORRUPT", 1},
+		{"does not exist", 0},
+		{"is DECOMMISSIONED", 2},
+		{"is DECOMMISSIONING", 3},
+		{"is IN MAINTENANCE", 4},
+		{"is ENTERING MAINTENANCE", 5},
+		{"is STALE", 6},
 	} {
 		if strings.HasSuffix(last, end.words) {
 			return end.code, nil

@@ -5,10 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
-
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/internal/status"
+	"github.com/gohops/hops/namenode"
 )
 
 // pages are what the HTTP port shows beside WebHDFS. readyz is 200 when a client that asks now gets an answer, from this
@@ -92,8 +93,15 @@ func (s *Server) figures(to status.Sample) {
 	}{{"under_replicated", st.UnderReplicated}, {"missing", st.Missing}, {"corrupt", st.Corrupt}, {"critical", st.Critical}, {"pending_deletion", st.PendingDeletion}} {
 		to.Gauge("hops_namenode_unhealthy_blocks", "Blocks that need work, by why; a block may count for several reasons.", float64(b.n), "reason", b.state)
 	}
-	live, dead := 0, 0
+	live, dead, leaving, left, blocks := 0, 0, 0, 0, 0
 	for _, n := range s.Datanodes() {
+		switch n.Node.Admin {
+		case namenode.DecommissionInProgress, namenode.EnteringMaintenance:
+			leaving++
+			blocks += n.Leaving.Blocks
+		case namenode.Decommissioned, namenode.InMaintenance:
+			left++
+		}
 		if n.Alive {
 			live++
 		} else {
@@ -102,6 +110,9 @@ func (s *Server) figures(to status.Sample) {
 	}
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(live), "state", "live")
 	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(dead), "state", "dead")
+	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(leaving), "state", "leaving")
+	to.Gauge("hops_namenode_datanodes", "Datanodes by state.", float64(left), "state", "left")
+	to.Gauge("hops_namenode_leaving_blocks", "Blocks that keep datanodes from being let go.", float64(blocks))
 	to.Gauge("hops_namenode_capacity_bytes", "Bytes of the live datanodes' volumes.", float64(st.Capacity))
 	to.Gauge("hops_namenode_used_bytes", "Bytes that replicas take on live datanodes.", float64(st.Used))
 	to.Gauge("hops_namenode_remaining_bytes", "Bytes that are free for replicas on live datanodes.", float64(st.Remaining))
