@@ -10,7 +10,7 @@ import (
 	"github.com/gohops/hops/internal/sasl"
 )
 
-// login takes the tickets of the process's user (KRB5CCNAME) where the configuration wants Kerberos and no token is at hand. The
+// login takes the tickets of the process's user (KRB5CCNAME, KRB5_CLIENT_KTNAME) where the configuration wants Kerberos and no token is at hand. The
 // client's user is who they are of.
 func (c *Config) login(conf *HadoopConf) error {
 	switch method := conf.Properties["hadoop.security.authentication"]; {
@@ -23,7 +23,7 @@ func (c *Config) login(conf *HadoopConf) error {
 	if principal == "" {
 		return fmt.Errorf("hadoop.security.authentication is kerberos, and dfs.namenode.kerberos.principal does not say who the namenodes are")
 	}
-	l, err := kerberos.LoginFromCache()
+	l, err := kerberos.NewLogin()
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -129,9 +130,17 @@ func runDev(c *cli.Context) error {
 	})
 }
 
+// processUser is whom the cluster knows this process as by the owner of its sockets: it needs no ticket or token.
+func processUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Getuid())
+}
+
 // tellRunning says which jobs run while the cluster is about to stop.
 func tellRunning(w io.Writer, conf string) {
-	c, err := client.New(client.Config{ConfDir: conf})
+	c, err := client.New(client.Config{ConfDir: conf, User: processUser()})
 	if err != nil {
 		return
 	}
@@ -372,7 +381,7 @@ func devDatanode(file *config.File, dir string, i int, open *devListeners) (conf
 
 // awaitDev waits until files can be written and jobs be submitted.
 func awaitDev(ctx context.Context, conf string, datanodes int) error {
-	c, err := client.New(client.Config{ConfDir: conf})
+	c, err := client.New(client.Config{ConfDir: conf, User: processUser()})
 	if err != nil {
 		return err
 	}

@@ -241,7 +241,9 @@ func TestOwnClientFromKeytab(t *testing.T) {
 	if err := k.Keytab(path, "", who.String()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := kerberos.LoginFromKeytab(path, who)
+	t.Setenv("KRB5CCNAME", "FILE:"+filepath.Join(k.Dir, "none"))
+	t.Setenv("KRB5_CLIENT_KTNAME", path)
+	l, err := kerberos.NewLogin()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,5 +320,42 @@ func TestRefusingKDC(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("tickets of one second, later: %v", err)
 		}
+	}
+}
+
+// A client that runs for long takes the tickets that kinit has written meanwhile, and nobody else's.
+func TestTicketsAnew(t *testing.T) {
+	k := realm(t)
+	cache, err := k.User("alice", "-l", "1s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := login(t, k, cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := service(t, k, types[1])
+	try := func() error { return talk(a.Exchange(), l.Exchange(a.Principal())) }
+	for deadline := time.Now().Add(30 * time.Second); try() == nil; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("tickets of one second are good for long")
+		}
+	}
+	if _, err := k.User("alice"); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(); err != nil {
+		t.Errorf("after kinit: %v", err)
+	}
+	bob, err := k.User("bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(bob, cache); err != nil {
+		t.Fatal(err)
+	}
+	if err := try(); err == nil || !strings.Contains(err.Error(), "is bob@HOPS.TEST's now, and this client began as alice@HOPS.TEST") {
+		t.Errorf("with somebody else's tickets: %v", err)
 	}
 }

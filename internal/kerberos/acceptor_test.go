@@ -189,10 +189,10 @@ func TestReplay(t *testing.T) {
 
 // Replays are remembered in bounded room; who comes then is told to come again.
 func TestReplaysAreBounded(t *testing.T) {
-	var r replays
+	r := replays{limit: 3000}
 	now := time.Unix(1e9, 0)
 	r.seen = map[[32]byte]struct{}{}
-	for i := range maxReplays {
+	for i := range r.limit {
 		var sum [32]byte
 		sum[0], sum[1], sum[2] = byte(i), byte(i>>8), byte(i>>16)
 		r.seen[sum] = struct{}{}

@@ -165,7 +165,7 @@ func FuzzCache(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = readCache(path)
+		_, _, _ = readCache(path)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jcmturner/gokrb5/v8/client"
@@ -26,8 +27,12 @@ import (
 
 // Login is a client's: the tickets that kinit got, or a keytab that gets them. It is safe for concurrent use.
 type Login struct {
+	who   Principal
+	cache string // the file of a ticket cache; empty: the login is from a keytab
+
+	mu     sync.Mutex
 	client *client.Client
-	who    Principal
+	read   time.Time // the modification time of the cache that client has
 }
 
 // Where MIT Kerberos looks unless KRB5_CONFIG and KRB5CCNAME say otherwise.
@@ -47,12 +52,31 @@ func loadConfig() (*config.Config, error) {
 	return c, nil
 }
 
-// LoginFromCache takes the tickets of kinit, from the file that KRB5CCNAME names.
-func LoginFromCache() (*Login, error) {
-	conf, err := loadConfig()
-	if err != nil {
-		return nil, err
+// NewLogin takes the tickets of kinit, or, where there are none, those that the keytab KRB5_CLIENT_KTNAME gets for its first
+// principal, as MIT's library does.
+func NewLogin() (*Login, error) {
+	l, err := LoginFromCache()
+	path, ok := os.LookupEnv("KRB5_CLIENT_KTNAME")
+	if err == nil || !ok {
+		return l, err
 	}
+	path = strings.TrimPrefix(path, "FILE:")
+	entries, err := loadKeytab(path)
+	if err != nil {
+		return nil, fmt.Errorf("Kerberos: KRB5_CLIENT_KTNAME: %w", err)
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("Kerberos: KRB5_CLIENT_KTNAME: keytab %s is empty", path)
+	}
+	who, err := ParsePrincipal(entries[0].principal)
+	if err != nil {
+		return nil, fmt.Errorf("Kerberos: KRB5_CLIENT_KTNAME: %w", err)
+	}
+	return LoginFromKeytab(path, who)
+}
+
+// LoginFromCache takes the tickets of kinit, from the file that KRB5CCNAME names. A cache that was written anew is read again.
+func LoginFromCache() (*Login, error) {
 	path := cmp.Or(os.Getenv("KRB5CCNAME"), defaultCache+strconv.Itoa(os.Getuid()))
 	if kind, rest, ok := strings.Cut(path, ":"); ok {
 		if kind != "FILE" {
@@ -60,44 +84,68 @@ func LoginFromCache() (*Login, error) {
 		}
 		path = rest
 	}
-	cache, err := readCache(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("Kerberos: there is no ticket cache %s: kinit first", path)
+	l := &Login{cache: path}
+	return l, l.refresh()
+}
+
+// refresh reads the ticket cache if it is another one by now.
+func (l *Login) refresh() error {
+	path := l.cache
+	if path == "" {
+		return nil
 	}
+	if info, err := os.Stat(path); err == nil && l.client != nil && info.ModTime().Equal(l.read) {
+		return nil
+	}
+	conf, err := loadConfig()
 	if err != nil {
-		return nil, fmt.Errorf("Kerberos: ticket cache %s: %w", path, err)
+		return err
+	}
+	cache, written, err := readCache(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("Kerberos: there is no ticket cache %s: kinit first", path)
+	case err != nil && l.client != nil: // it is being written
+		return nil
+	case err != nil:
+		return fmt.Errorf("Kerberos: ticket cache %s: %w", path, err)
 	}
 	who := Principal{cache.DefaultPrincipal.PrincipalName.NameString, cache.DefaultPrincipal.Realm}
 	if err := current(cache, time.Now()); err != nil {
-		return nil, fmt.Errorf("Kerberos: the tickets of %s in %s %w", who, path, err)
+		return fmt.Errorf("Kerberos: the tickets of %s in %s %w", who, path, err)
+	}
+	if l.client != nil && who.String() != l.who.String() {
+		return fmt.Errorf("Kerberos: the ticket cache %s is %s's now, and this client began as %s", path, who, l.who)
 	}
 	c, err := client.NewFromCCache(cache, conf, client.DisablePAFXFAST(true))
 	if err != nil {
-		return nil, fmt.Errorf("Kerberos: ticket cache %s: %w", path, err)
+		return fmt.Errorf("Kerberos: ticket cache %s: %w", path, err)
 	}
-	return &Login{c, who}, nil
+	l.client, l.who, l.read = c, who, written
+	return nil
 }
 
 // maxCache is the size of the largest ticket cache that is read, in bytes.
 const maxCache = 4 << 20
 
-func readCache(path string) (*credentials.CCache, error) {
+// readCache reads a ticket cache, and says when it was written.
+func readCache(path string) (*credentials.CCache, time.Time, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	if info.Size() > maxCache {
-		return nil, fmt.Errorf("%d bytes are too many", info.Size())
+		return nil, time.Time{}, fmt.Errorf("%d bytes are too many", info.Size())
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	if !wholeCache(b) {
-		return nil, errors.New("it is no ticket cache of version 3 or 4, or ends in the middle: kinit again")
+		return nil, time.Time{}, errors.New("it is no ticket cache of version 3 or 4, or ends in the middle: kinit again")
 	}
 	cache := new(credentials.CCache)
-	return cache, cache.Unmarshal(b)
+	return cache, info.ModTime(), cache.Unmarshal(b)
 }
 
 // wholeCache walks through a ticket cache: the library believes the lengths in it.
@@ -177,7 +225,21 @@ func LoginFromKeytab(path string, who Principal) (*Login, error) {
 	if err := c.Login(); err != nil {
 		return nil, fmt.Errorf("Kerberos: login as %s: %w", who, explain(err, who.Realm))
 	}
-	return &Login{c, who}, nil
+	return &Login{client: c, who: who}, nil
+}
+
+// ticket asks for a ticket of a service.
+func (l *Login) ticket(service Principal) (messages.Ticket, types.EncryptionKey, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.refresh(); err != nil {
+		return messages.Ticket{}, types.EncryptionKey{}, err
+	}
+	t, session, err := l.client.GetServiceTicket(strings.Join(service.Components, "/"))
+	if err != nil {
+		return t, session, fmt.Errorf("Kerberos: ticket for %s: %w", service, explain(err, l.who.Realm))
+	}
+	return t, session, nil
 }
 
 // Principal is who has logged in.
@@ -244,7 +306,7 @@ func (i *Initiator) Step(token []byte) (reply []byte, done bool, err error) {
 	switch step {
 	case stepBegin:
 		if reply, err = i.begin(); err != nil {
-			return nil, false, fmt.Errorf("Kerberos: %w", err)
+			return nil, false, err
 		}
 		i.step = stepProof
 		return reply, false, nil
@@ -270,17 +332,21 @@ func (l *Login) Negotiate(service Principal) ([]byte, error) {
 	i := l.Exchange(service)
 	token, err := i.begin()
 	if err != nil {
-		return nil, fmt.Errorf("Kerberos: %w", err)
+		return nil, err
 	}
 	return negotiationOf(token)
 }
 
 func (i *Initiator) begin() ([]byte, error) {
-	t, session, err := i.login.client.GetServiceTicket(strings.Join(i.service.Components, "/"))
+	t, session, err := i.login.ticket(i.service)
 	if err != nil {
-		return nil, fmt.Errorf("ticket for %s: %w", i.service, explain(err, i.login.who.Realm))
+		return nil, err
 	}
-	return i.request(t, session)
+	token, err := i.request(t, session)
+	if err != nil {
+		return nil, fmt.Errorf("Kerberos: %w", err)
+	}
+	return token, nil
 }
 
 // request makes the initial token from a ticket.

@@ -54,7 +54,7 @@ func TestLoginsThatFail(t *testing.T) {
 	if err := os.WriteFile(path, cache, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	read, err := readCache(path)
+	read, _, err := readCache(path)
 	if err != nil {
 		t.Fatal(err)
 	}
