@@ -95,6 +95,7 @@ func runDev(c *cli.Context) error {
 	b.Timers = raftstore.Timers{Heartbeat: 50 * time.Millisecond, Election: 50 * time.Millisecond}
 	// Everything stops at once but containers that do not want to: they must not outlive the cluster, however busy the machine.
 	p := program.Program{Logger: logger, StopTimeout: nmserver.StopPatience + 2*time.Second}
+	p.Add(b.Membership()...)
 	makers := []func() ([]program.Part, error){b.Namenode}
 	for i := range c.Int("datanodes") {
 		makers = append(makers, func() ([]program.Part, error) { return b.DatanodeAt(devDatanode(file, dir, i, open)) })

@@ -134,7 +134,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              usageError,
 		Commands: []*cli.Command{
-			devCommand(), serverCommand(), demoCommand(),
+			devCommand(), clusterCommand(), joinCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
 			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
@@ -228,7 +228,7 @@ func dashes(name string) string {
 // hadoops are commands of Hadoop that people try, and what answers here.
 var hadoops = map[string]string{
 	"haadmin": "hops namenode", "dfsadmin": "hops doctor, hops namenode, hops datanode", "fsck": "hops doctor", "hdfs": "hops fs", "hadoop": "hops fs",
-	"yarn": "hops app, hops node, hops logs", "mapred": "hops job", "cluster": "hops doctor, hops namenode",
+	"yarn": "hops app, hops node, hops logs", "mapred": "hops job",
 }
 
 func unknownCommand(c *cli.Context) error {

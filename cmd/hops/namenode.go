@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
-	"os/user"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -249,6 +247,11 @@ func transferNamenode(c *cli.Context) error {
 
 // operate sends a request to the operator's door of the namenode that leads.
 func operate(c *cli.Context, method, path string, query url.Values) error {
+	return operation(c, method, path, query, nil)
+}
+
+// operation is operate whose answer is wanted.
+func operation(c *cli.Context, method, path string, query url.Values, into any) error {
 	_, _, leader, err := askNamenodes(c)
 	if err != nil {
 		return err
@@ -256,31 +259,35 @@ func operate(c *cli.Context, method, path string, query url.Values) error {
 	if leader == nil {
 		return fail(exitUnreachable, "no namenode leads: `hops namenode list` shows who runs")
 	}
+	return request(c.Context, leader.ID, leader.http, c.String("user"), method, path, query, into)
+}
+
+// request sends one to the operator's door of a namenode.
+func request(ctx context.Context, id, addr, as, method, path string, query url.Values, into any) error {
 	if query == nil {
 		query = url.Values{}
 	}
-	name := c.String("user")
-	if name == "" {
-		name = os.Getenv("HADOOP_USER_NAME")
-	}
-	if name == "" {
-		who, err := user.Current()
-		if err != nil {
-			return err
-		}
-		name = who.Username
-	}
-	query.Set("user.name", name)
-	request, err := http.NewRequestWithContext(c.Context, method, "http://"+leader.http+path+"?"+query.Encode(), nil)
+	name, err := operator(as)
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	query.Set("user.name", name)
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path+"?"+query.Encode(), nil)
 	if err != nil {
-		return fail(exitUnreachable, "namenode %s: %w", leader.ID, err)
+		return err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return fail(exitUnreachable, "namenode %s: %w", id, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode == http.StatusOK {
+		if into == nil {
+			return nil
+		}
+		if err := json.NewDecoder(io.LimitReader(answer.Body, 64<<20)).Decode(into); err != nil {
+			return fmt.Errorf("namenode %s: %w", id, err)
+		}
 		return nil
 	}
 	var body struct{ Error string }
@@ -294,7 +301,7 @@ func operate(c *cli.Context, method, path string, query url.Values) error {
 	case http.StatusBadRequest:
 		code = exitUsage
 	}
-	return fail(code, "namenode %s: %s", leader.ID, body.Error)
+	return fail(code, "namenode %s: %s", id, body.Error)
 }
 
 // others are the namenodes of the list but this machine's.

@@ -66,6 +66,7 @@ func runServer(c *cli.Context) error {
 	}
 	b.Path = c.String("config")
 	p := program.Program{Logger: logger}
+	p.Add(b.Membership()...)
 	names := map[string]struct {
 		configured bool
 		make       func() ([]program.Part, error)

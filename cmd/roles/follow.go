@@ -17,7 +17,7 @@ const followEvery = time.Second
 // follow keeps a server's list of namenodes what the configuration file says, while the server runs. Nothing else of a changed
 // file counts before the next start. A file that cannot be read, or has mistakes, changes nothing.
 func (b *Builder) follow(set func(*config.File) error) []program.Part {
-	if b.Path == "" {
+	if b.Path == "" || b.File != nil && b.File.Followed {
 		return nil
 	}
 	return []program.Part{{Name: "list of namenodes", Run: func(ctx context.Context) error {

@@ -31,23 +31,33 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, GPUs: gpus, HTTP: l[0],
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
-		FS: server.OverDFS(b.filesystem),
-		Cluster: server.Cluster{
-			FS: FSURI(f), Namenodes: ipc(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }),
-			ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.HTTP }), HadoopConfDir: f.Cluster.Conf,
-		},
-		Labels: own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
+		FS:      server.OverDFS(b.filesystem),
+		Cluster: clusterOf(f),
+		Labels:  own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
 		Isolation: server.Isolation(own.Isolation), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
+	b.membership.follow(func(now config.Servers) error {
+		all := *f
+		all.Namenodes, all.ResourceManagers = now.Namenodes, now.ResourceManagers
+		return s.SetCluster(managers(&all, func(m config.ManagerMember) string { return m.GRPC }), clusterOf(&all))
+	})
 	audit, err := b.audit("nodemanager", own.Work)
 	if err != nil {
 		return nil, err
 	}
 	b.awaited = append(b.awaited, s.Ready())
 	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
+}
+
+// clusterOf is what containers are told of the cluster.
+func clusterOf(f *config.File) server.Cluster {
+	return server.Cluster{
+		FS: FSURI(f), Namenodes: ipc(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }),
+		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.HTTP }), HadoopConfDir: f.Cluster.Conf,
+	}
 }
 
 // neighbour is the uuid of this machine's datanode, empty while it has none. Of several the first counts.

@@ -22,10 +22,10 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
-	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/namenode/server"
 )
 
 // Builder makes the roles of one process. Set its fields, then call the roles' methods in the order in which they depend
@@ -52,23 +52,39 @@ type Builder struct {
 	Alone  bool
 	Logger *slog.Logger
 
+	membership *membership
+
 	hosts   map[string]*raftstore.Host // by address
 	audited bool                       // Door has an audit log
 	volumes []string                   // of the datanodes made so far
 	awaited []<-chan struct{}          // closed when a role that was made is of use
 }
 
-// New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
+// New makes a builder of a configuration: it loads the secret and the identity, which Bootstrap makes if need be.
 func New(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger) (*Builder, error) {
 	status.Version = version
-	secret, err := security.LoadOrCreateSecret(file.Cluster.SecretFile, bootstrap)
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			err = fmt.Errorf("%w; copy it from another server of the cluster, or start the first one with --bootstrap", err)
-		}
-		return nil, err
+	if _, err := os.Stat(filepath.Join(filepath.Dir(file.Cluster.Identity), authorityFile)); err == nil {
+		bootstrap = true // no namenode has served this cluster yet
 	}
-	member, err := identity(file.Cluster.Identity, bootstrap)
+	var secret security.Secret
+	if file.Cluster.SecretFile != "" {
+		var err error
+		if secret, err = security.LoadOrCreateSecret(file.Cluster.SecretFile, bootstrap); err != nil {
+			if errors.Is(err, os.ErrNotExist) {
+				err = fmt.Errorf("%w; copy it from another server of the cluster, or start the first one with --bootstrap", err)
+			}
+			return nil, err
+		}
+	}
+	members, err := newMembership(file, logger)
+	if errors.Is(err, os.ErrNotExist) {
+		if !bootstrap {
+			return nil, fmt.Errorf("%w; let this machine join (`hops join`), or start the first server of a new cluster with --bootstrap", err)
+		}
+		if err = found(file.Cluster.Identity); err == nil {
+			members, err = newMembership(file, logger)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,66 +103,104 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		logger.Warn("CLIENTS ARE BELIEVED: whoever can send from these networks is whoever they say, the superuser too (clients.simple of hops.yaml)", "networks", file.Clients.Simple)
 	}
 	return &Builder{
-		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
+		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: members.keeper.Member}, Logger: logger,
 		Door: security.NewDoor(security.Config{
-			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Member: member, Simple: networks, Hosts: file.Cluster.Hosts,
-			Groups: groups, Users: usertoken.NewVerifier(time.Now), Logger: logger,
+			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Member: members.keeper.Member, Simple: networks, Hosts: file.Cluster.Hosts,
+			Groups: groups, Users: members.users, Logger: logger,
 		}),
+		membership: members,
 	}, nil
 }
 
-// identity is this machine's, of which create makes a new cluster's first one if there is none.
-func identity(path string, create bool) (*authority.Member, error) {
-	i, err := authority.LoadIdentity(path)
-	if errors.Is(err, os.ErrNotExist) {
-		if !create {
-			return nil, fmt.Errorf("%w; start the first server of the cluster with --bootstrap", err)
-		}
-		i, err = found(path)
-	}
+// found makes the authority of a new cluster, and the identity of this machine, which is the first one and may be everything.
+func found(path string) error {
+	host, err := os.Hostname()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m, err := i.Member(time.Now)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
+	return Found(path, host, authority.Roles, []string{"localhost", "127.0.0.1", "::1"})
 }
 
-// found makes the authority of a new cluster, and the identity of this machine, which is the first one and may be everything.
-// Several servers may do so at the same time.
-func found(path string) (*authority.Identity, error) {
+// Found makes the authority of a new cluster, and the identity of its first machine. The namenode takes the authority into the
+// register, and the file goes. Several servers may do so at the same time.
+func Found(path, machine string, may []authority.Role, addresses []string) error {
 	file := filepath.Join(filepath.Dir(path), authorityFile)
 	a, err := authority.New("CID-"+uuid.NewString(), time.Now())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := a.Create(file); errors.Is(err, os.ErrExist) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		if a, err = authority.Parse(text); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	} else if err != nil {
-		return nil, err
+	err = a.Create(file)
+	mine := err == nil
+	if errors.Is(err, os.ErrExist) {
+		a, err = readAuthority(file)
 	}
-	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	i, err := a.Self(machine, may, addresses, time.Now())
+	if err != nil {
+		return err
+	}
+	err = i.Create(path)
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if mine { // another one was faster, and its authority is in the register already
+		return os.Remove(file)
+	}
+	return nil
+}
+
+func readAuthority(file string) (*authority.Authority, error) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	i, err := a.Self(host, authority.Roles, []string{"localhost", "127.0.0.1", "::1"}, time.Now())
+	a, err := authority.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return a, nil
+}
+
+// founding is what a new cluster begins with, if this machine has made it.
+func (b *Builder) founding() (*server.Founding, error) {
+	a, err := readAuthority(b.authorityFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := i.Create(path); errors.Is(err, os.ErrExist) {
-		return authority.LoadIdentity(path)
-	} else if err != nil {
-		return nil, err
+	m := b.Credentials.Member
+	if authority.FingerprintOf(a.Root()) != m.Issuer() {
+		return nil, fmt.Errorf("%s did not issue this machine's certificate: it is of another cluster", b.authorityFile())
 	}
-	return i, nil
+	return &server.Founding{Authority: a, First: server.Founder(m.Self(), m.Certificate(), time.Now())}, nil
+}
+
+// founded removes the file of the authority, which the register has, sealed.
+func (b *Builder) founded(t *authority.Trust) {
+	file := b.authorityFile()
+	a, err := readAuthority(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err == nil && !slices.ContainsFunc(t.Roots, a.Root().Equal) {
+		err = errors.New("it is not this cluster's")
+	}
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if err != nil {
+		b.Logger.Warn("the file of an authority stays where it is", "file", file, "error", err)
+		return
+	}
+	b.Logger.Info("the cluster's authority is in the register, and its file is gone", "file", file)
+}
+
+func (b *Builder) authorityFile() string {
+	return filepath.Join(filepath.Dir(b.File.Cluster.Identity), authorityFile)
 }
 
 // authorityFile is beside the identity of the first machine.
@@ -258,9 +312,14 @@ func ipc(f *config.File) []string {
 	return namenodes(f, func(n config.NamenodeMember) string { return n.IPC })
 }
 
+// ipc are those of now.
+func (b *Builder) ipc() []string {
+	return ipc(&config.File{Namenodes: b.membership.now().Namenodes})
+}
+
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
-	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
+	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
 }
 
 // dial connects to another server of the cluster.

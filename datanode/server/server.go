@@ -93,7 +93,7 @@ func New(cfg Config) (*Server, error) {
 	s.scrub = scrub.New(scrub.Config{Store: s.store, Rate: cfg.ScrubRate, Every: cfg.ScrubEvery, Logger: s.log})
 	s.clients = newClients(s)
 	s.peers = peers{credentials: cfg.Credentials}
-	s.trust = newTrust(cfg.Credentials.Secret, cfg.Door.Daemon(), s.askTrust)
+	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
 		Share:     func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
 		Unwelcome: func(c net.Conn) error { return s.cfg.Door.Peer(c).Refused() },

@@ -134,7 +134,7 @@ func (n *fakeNamenode) Register(_ context.Context, r *pb.RegisterRequest) (*pb.R
 func (n *fakeNamenode) trust() *pb.Trust {
 	m := &pb.Trust{Version: uint64(len(n.registers))<<8 | uint64(n.lastKey)}
 	for id := max(n.lastKey-3, 0) + 1; id <= n.lastKey; id++ {
-		m.Keys = append(m.Keys, &pb.BlockKey{Id: id, Seed: fmt.Appendf(nil, "%032d", id)})
+		m.Keys = append(m.Keys, &pb.BlockKey{Id: id, Key: fmt.Appendf(nil, "%032d", id)})
 	}
 	for _, r := range n.registers {
 		if d := r.Datanode; d.Uuid != n.hidden {
@@ -682,7 +682,7 @@ func TestWrongSecretIsNotFatalButSaid(t *testing.T) {
 		s := d.all()[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return strings.Contains(s.problem, "credentials")
+		return strings.Contains(s.problem, "not of this cluster")
 	})
 }
 

@@ -29,8 +29,7 @@ const (
 // trust is whom the datanode trusts: the bearers of tokens signed by the cluster's keys, and the datanodes that some
 // namenode knows. It implements transfer.Trust.
 type trust struct {
-	secret security.Secret
-	user   string // for whom own tokens are signed
+	user string // for whom own tokens are signed
 	// ask has every namenode tell what it knows now.
 	ask  func(ctx context.Context)
 	keys atomic.Pointer[security.BlockKeys]
@@ -45,9 +44,9 @@ type trust struct {
 // round is one time that the namenodes are asked.
 type round struct{ done chan struct{} }
 
-func newTrust(secret security.Secret, user string, ask func(context.Context)) *trust {
+func newTrust(user string, ask func(context.Context)) *trust {
 	return &trust{
-		secret: secret, user: user, ask: ask,
+		user: user, ask: ask,
 		named: map[string][]string{}, peers: map[string]time.Time{}, want: make(chan struct{}, 1),
 	}
 }
@@ -56,11 +55,11 @@ func newTrust(secret security.Secret, user string, ask func(context.Context)) *t
 func (t *trust) learn(namenode string, m *pb.Trust, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var keys []metadata.BlockKey
+	var keys []security.BlockKey
 	for _, k := range m.GetKeys() {
-		keys = append(keys, metadata.BlockKey{ID: k.GetId(), Seed: metadata.KeySeed(k.GetSeed())})
+		keys = append(keys, security.BlockKey{ID: k.GetId(), Key: k.GetKey()})
 	}
-	if told := t.secret.BlockKeys(keys); told.Newest() >= t.keys.Load().Newest() {
+	if told := security.NewBlockKeys(keys); told.Newest() >= t.keys.Load().Newest() {
 		t.keys.Store(told)
 	}
 	t.named[namenode] = m.GetDatanodes()

@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,12 +18,12 @@ import (
 const testPool = "BP-lab"
 
 // tokenOfKey is what a namenode signs whose newest key is id + 1.
-func tokenOfKey(credentials security.Credentials, id int32, expires time.Time) security.Token {
-	var keys []metadata.BlockKey
+func tokenOfKey(id int32, expires time.Time) security.Token {
+	var keys []security.BlockKey
 	for i := id; i <= id+1; i++ {
-		keys = append(keys, metadata.BlockKey{ID: i, Seed: metadata.KeySeed(strings.Repeat("0", 32-len(strconv.Itoa(int(i)))) + strconv.Itoa(int(i)))})
+		keys = append(keys, security.BlockKey{ID: i, Key: fmt.Appendf(nil, "%032d", i)})
 	}
-	return credentials.BlockKeys(keys).Sign(security.BlockGrant{User: "ann", Pool: testPool, Block: 7, Modes: security.ReadBlock}, expires)
+	return security.NewBlockKeys(keys).Sign(security.BlockGrant{User: "ann", Pool: testPool, Block: 7, Modes: security.ReadBlock}, expires)
 }
 
 func (s *Server) transferAddr() string {
@@ -40,14 +40,14 @@ func TestUnknownKeysAreAskedFor(t *testing.T) {
 	good := func(tok security.Token) error {
 		return d.trust.Check(t.Context(), tok, testPool, 7, security.ReadBlock)
 	}
-	check(t, good(tokenOfKey(credentials, 1, time.Now().Add(time.Minute))))
+	check(t, good(tokenOfKey(1, time.Now().Add(time.Minute))))
 	n.mu.Lock()
 	n.silent, n.lastKey = true, 5 // it does not tell by itself
 	n.mu.Unlock()
-	check(t, good(tokenOfKey(credentials, 4, time.Now().Add(time.Minute))))
-	check(t, good(tokenOfKey(credentials, 3, time.Now().Add(time.Minute)))) // one that was rolled meanwhile
+	check(t, good(tokenOfKey(4, time.Now().Add(time.Minute))))
+	check(t, good(tokenOfKey(3, time.Now().Add(time.Minute)))) // one that was rolled meanwhile
 
-	if err := good(tokenOfKey(credentials, 1, time.Now().Add(time.Minute))); !errors.Is(err, security.ErrBlockToken) {
+	if err := good(tokenOfKey(1, time.Now().Add(time.Minute))); !errors.Is(err, security.ErrBlockToken) {
 		t.Errorf("a key that is gone: %v", err)
 	}
 	n.mu.Lock()
@@ -56,7 +56,7 @@ func TestUnknownKeysAreAskedFor(t *testing.T) {
 	const many = 200
 	errs := make(chan error, many)
 	for range many {
-		go func() { errs <- good(tokenOfKey(credentials, 900, time.Now().Add(time.Minute))) }()
+		go func() { errs <- good(tokenOfKey(900, time.Now().Add(time.Minute))) }()
 	}
 	for range many {
 		if err := <-errs; !errors.Is(err, security.ErrBlockKey) {
@@ -93,11 +93,11 @@ func TestDatanodesOfTheClusterAreKnown(t *testing.T) {
 }
 
 func TestWhatNamenodesSayIsMerged(t *testing.T) {
-	tr := newTrust(security.NewSecret(), "dn", func(context.Context) {})
+	tr := newTrust("dn", func(context.Context) {})
 	now := time.Now()
 	keys := func(ids ...int32) (out []*pb.BlockKey) {
 		for _, id := range ids {
-			out = append(out, &pb.BlockKey{Id: id, Seed: []byte("seed")})
+			out = append(out, &pb.BlockKey{Id: id, Key: []byte("key")})
 		}
 		return out
 	}

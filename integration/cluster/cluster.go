@@ -209,6 +209,7 @@ func (k *Cluster) start(name string) error {
 		return err
 	}
 	p := program.Program{Logger: logger}
+	p.Add(b.Membership()...)
 	p.Add(parts...)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &server{stop: stop, done: make(chan struct{})}

@@ -14,6 +14,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -130,6 +131,21 @@ func (a *Authority) Root() *x509.Certificate { return a.root }
 
 // Fingerprint is the SHA-256 of a root, by which a machine that joins knows the authority.
 type Fingerprint [sha256.Size]byte
+
+// String is the fingerprint in hexadecimal.
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// MarshalText is String.
+func (f Fingerprint) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (f *Fingerprint) UnmarshalText(text []byte) error {
+	if len(text) != hex.EncodedLen(len(f)) {
+		return errors.New("that is no fingerprint")
+	}
+	_, err := hex.Decode(f[:], text)
+	return err
+}
 
 // FingerprintOf a root.
 func FingerprintOf(root *x509.Certificate) Fingerprint { return sha256.Sum256(root.Raw) }

@@ -365,10 +365,18 @@ func TestAMachineJoinsByToken(t *testing.T) {
 	} {
 		i, shown, roles, now := kept, token, []Role{Datanode}, start
 		c.change(&i, &shown, &roles, &now)
-		err := i.Admit(shown.Secret, roles, now)
+		proof := shown.Prove([]byte("this connection"), []byte("to join"))
+		err := i.Admit(proof, []byte("this connection"), []byte("to join"), roles, now)
 		if c.says == "" && err != nil || c.says != "" && (!errors.Is(err, ErrToken) || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+	proof := token.Prove([]byte("this connection"), []byte("to join"))
+	if err := kept.Admit(proof, []byte("another connection"), []byte("to join"), nil, start); !errors.Is(err, ErrToken) {
+		t.Errorf("a proof that was overheard, on another connection: %v", err)
+	}
+	if err := kept.Admit(proof, []byte("this connection"), []byte("to join as somebody else"), nil, start); !errors.Is(err, ErrToken) {
+		t.Errorf("a proof of something else: %v", err)
 	}
 	for _, text := range []string{"", "hops1", "hops2." + token.ID + ".AAAA", token.String()[:60], token.String() + "A", strings.Replace(token.String(), ".", "", 1)} {
 		if _, err := ParseToken(text); err == nil {

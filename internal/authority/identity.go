@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -153,6 +154,9 @@ func writeFile(path string, text []byte, place func(old, path string) error) err
 	}
 	_, err = f.Write(text)
 	if err == nil {
+		err = likeOwner(f, path)
+	}
+	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -169,6 +173,23 @@ func writeFile(path string, text []byte, place func(old, path string) error) err
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// likeOwner gives a file that root writes the owner of the one that it replaces, or else of its directory: other servers of the
+// machine run as that user.
+func likeOwner(f *os.File, path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		info, err = os.Stat(filepath.Dir(path))
+	}
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return f.Chown(int(owner.Uid), int(owner.Gid))
 }
 
 // Self is the identity of the machine on which the authority itself is: its first generation.

@@ -1,9 +1,9 @@
 package authority
 
 import (
+	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -45,10 +45,26 @@ func ParseToken(text string) (Token, error) {
 	return t, nil
 }
 
+// key signs what a machine asks for when it joins. The secret itself is shown to nobody.
+func (t Token) key() ed25519.PrivateKey {
+	seed := sha256.Sum256(append([]byte("hops key of a token to join with"), t.Secret[:]...))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+// asking is what a proof is of: what is asked for, on one connection.
+func asking(bound, asked []byte) []byte {
+	sum := sha256.Sum256(asked)
+	return append(append([]byte("hops join"), bound...), sum[:]...)
+}
+
+// Prove shows knowledge of the token: for what is asked for, and on the connection whose keying material is bound (RFC 9266), so that
+// it is good nowhere else.
+func (t Token) Prove(bound, asked []byte) []byte { return ed25519.Sign(t.key(), asking(bound, asked)) }
+
 // Invitation is what the cluster keeps of a token: not its secret.
 type Invitation struct {
 	ID      string
-	Hash    [sha256.Size]byte // of the secret
+	Key     ed25519.PublicKey // of the secret
 	Roles   []Role            // that may be asked for
 	Expires time.Time
 	Uses    int // that are left
@@ -64,14 +80,13 @@ func NewInvitation(authority Fingerprint, roles []Role, expires time.Time, uses 
 	id := make([]byte, 4)
 	rand.Read(id)
 	t.ID = hex.EncodeToString(id)
-	return t, Invitation{ID: t.ID, Hash: sha256.Sum256(t.Secret[:]), Roles: roles, Expires: expires, Uses: uses}
+	return t, Invitation{ID: t.ID, Key: t.key().Public().(ed25519.PublicKey), Roles: roles, Expires: expires, Uses: uses}
 }
 
-// Admit says whether the token lets a machine with these roles in now. The caller counts the use. Errors are ErrToken, with
-// the reason for who knows the secret.
-func (i *Invitation) Admit(secret [16]byte, roles []Role, now time.Time) error {
-	hash := sha256.Sum256(secret[:])
-	if subtle.ConstantTimeCompare(hash[:], i.Hash[:]) != 1 {
+// Admit says whether the token lets a machine with these roles in now, which showed proof of what it asked for on the connection that
+// bound is of. The caller counts the use. Errors are ErrToken, with the reason for who knows the secret.
+func (i *Invitation) Admit(proof, bound, asked []byte, roles []Role, now time.Time) error {
+	if len(i.Key) != ed25519.PublicKeySize || !ed25519.Verify(i.Key, asking(bound, asked), proof) {
 		return fmt.Errorf("%w: the cluster does not know it: it was withdrawn, or is of another cluster", ErrToken)
 	}
 	if !now.Before(i.Expires) {

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -18,7 +20,7 @@ type KeeperConfig struct {
 	// Path is the identity's file. Several processes of the machine may have it in common.
 	Path string
 	// Renew asks the cluster for a new certificate: it takes the request and returns the certificate, in DER, and the authorities
-	// that are trusted now.
+	// that are trusted now. It is set before Run.
 	Renew func(ctx context.Context, request []byte) (certificate []byte, roots []*x509.Certificate, err error)
 	// Now is the clock.
 	Now    func() time.Time
@@ -31,6 +33,11 @@ type Keeper struct {
 	Member *Member
 
 	key crypto.Signer
+	due chan struct{} // capacity 1: another issuer is wanted
+
+	mu     sync.Mutex
+	issuer Fingerprint         // whose certificate is wanted; zero: any authority's
+	noted  []*x509.Certificate // authorities that the file has
 }
 
 // NewKeeper reads the file.
@@ -43,12 +50,88 @@ func NewKeeper(c KeeperConfig) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Path, err)
 	}
-	return &Keeper{KeeperConfig: c, Member: m, key: i.Key}, nil
+	return &Keeper{KeeperConfig: c, Member: m, key: i.Key, due: make(chan struct{}, 1), noted: i.Roots}, nil
+}
+
+// Want has the certificate renewed soon, unless that authority has issued it: while one follows the other.
+func (k *Keeper) Want(issuer Fingerprint) {
+	k.mu.Lock()
+	k.issuer = issuer
+	k.mu.Unlock()
+	if k.unwanted() {
+		select {
+		case k.due <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// unwanted reports whether another authority than the one that is wanted issued the certificate.
+func (k *Keeper) unwanted() bool {
+	k.mu.Lock()
+	want := k.issuer
+	k.mu.Unlock()
+	return want != Fingerprint{} && want != k.Member.Issuer()
+}
+
+// Believe has the member trust what the cluster says now, and notes other authorities in the file: a process that starts later must
+// find its cluster.
+func (k *Keeper) Believe(t *Trust) error {
+	k.Member.Believe(t)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if slices.EqualFunc(t.Roots, k.noted, (*x509.Certificate).Equal) {
+		return nil
+	}
+	unlock, err := k.lock(syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	i, err := LoadIdentity(k.Path)
+	if err != nil {
+		return err
+	}
+	if !slices.EqualFunc(t.Roots, i.Roots, (*x509.Certificate).Equal) {
+		i.Roots = t.Roots
+		if err := i.Write(k.Path); err != nil {
+			return err
+		}
+	}
+	k.noted = t.Roots
+	return nil
+}
+
+// Reload takes what another process of the machine has written into the file.
+func (k *Keeper) Reload() error {
+	i, err := LoadIdentity(k.Path)
+	if err != nil {
+		return err
+	}
+	return k.take(i)
+}
+
+func (k *Keeper) lock(how int) (unlock func(), err error) {
+	f, err := os.OpenFile(k.Path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := likeOwner(f, k.Path); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil // and lets it go
 }
 
 const (
 	// renewAgain is how long a keeper waits after it could not renew; it tries for a third of a certificate's life.
 	renewAgain = 10 * time.Minute
+	// wantAgain is how long it waits while the authority of its certificate is about to go.
+	wantAgain = time.Second
 	// renewSpread keeps machines that joined together from renewing together, as a part of a certificate's life.
 	renewSpread = 20
 )
@@ -61,7 +144,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if wait < 0 {
 			wait = 0
 		}
-		if !sleep(ctx, wait) {
+		if !k.sleep(ctx, wait, k.due) {
 			return nil
 		}
 		for {
@@ -72,19 +155,25 @@ func (k *Keeper) Run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			k.Logger.Warn("this machine's certificate could not be renewed, trying again", "file", k.Path, "in", renewAgain, "error", err)
-			if !sleep(ctx, renewAgain) {
+			again := renewAgain
+			if k.unwanted() {
+				again = wantAgain
+			}
+			k.Logger.Warn("this machine's certificate could not be renewed, trying again", "file", k.Path, "in", again, "error", err)
+			if !k.sleep(ctx, again, nil) {
 				return nil
 			}
 		}
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
+func (k *Keeper) sleep(ctx context.Context, d time.Duration, due <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-due:
 		return true
 	case <-ctx.Done():
 		return false
@@ -93,14 +182,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // renew renews the certificate, or takes the one that another process of the machine has got.
 func (k *Keeper) renew(ctx context.Context) error {
-	lock, err := os.OpenFile(k.Path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	unlock, err := k.lock(syscall.LOCK_EX | syscall.LOCK_NB)
 	if err != nil {
-		return err
-	}
-	defer lock.Close() // and lets it go
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("another process of this machine renews it: %w", err)
 	}
+	defer unlock()
 	before := k.Member.RenewAt()
 	i, err := LoadIdentity(k.Path)
 	if err != nil {
@@ -109,7 +195,8 @@ func (k *Keeper) renew(ctx context.Context) error {
 	if err := k.take(i); err != nil {
 		return err
 	}
-	if k.Member.RenewAt().After(before) {
+	unwanted := k.unwanted()
+	if !unwanted && (k.Member.RenewAt().After(before) || k.Now().Before(before)) {
 		return nil
 	}
 	request, err := Request(i.Key)
@@ -124,7 +211,7 @@ func (k *Keeper) renew(ctx context.Context) error {
 	if err := k.take(next); err != nil { // before the file says so
 		return err
 	}
-	if !k.Member.RenewAt().After(before) {
+	if !unwanted && !k.Member.RenewAt().After(before) {
 		return errors.New("the new certificate ends no later than the old one")
 	}
 	if err := next.Write(k.Path); err != nil {

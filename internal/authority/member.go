@@ -100,6 +100,32 @@ func (m *Member) Addresses() []string {
 	return out
 }
 
+// Certificate is the member's own.
+func (m *Member) Certificate() *x509.Certificate {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.own.Leaf
+}
+
+// Issuer is the authority that issued the member's certificate.
+func (m *Member) Issuer() Fingerprint {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.trust.Roots {
+		if m.own.Leaf.CheckSignatureFrom(r) == nil {
+			return FingerprintOf(r)
+		}
+	}
+	return Fingerprint{}
+}
+
+// Trusts is what it trusts now.
+func (m *Member) Trusts() *Trust {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.trust
+}
+
 // RenewAt is when the certificate should be replaced: after two thirds of its life.
 func (m *Member) RenewAt() time.Time {
 	m.mu.Lock()

@@ -25,8 +25,8 @@ import (
 	"github.com/gohops/hops/internal/yaml"
 )
 
-// File is hops.yaml. The lists of namenodes and resource managers are the same on every machine; each role's own
-// section is there where the role runs.
+// File is hops.yaml. The lists of namenodes and resource managers are the same on every machine, or left to servers.yaml; each role's
+// own section is there where the role runs.
 type File struct {
 	Cluster          Cluster           `yaml:"cluster"`
 	Namenodes        []NamenodeMember  `yaml:"namenodes"`
@@ -40,12 +40,16 @@ type File struct {
 	Clients          Clients           `yaml:"clients"`
 	Properties       map[string]string `yaml:"properties"`
 	properties       Properties
+	// Followed: the lists are those of servers.yaml, and follow what the cluster says.
+	Followed bool `yaml:"-"`
+	// Removed are the machines that servers.yaml says were removed.
+	Removed map[string]uint64 `yaml:"-"`
 }
 
 // Cluster names the cluster and its secret.
 type Cluster struct {
 	Name string `yaml:"name"`
-	// SecretFile is shared by all servers, mode 0600; the first server started with --bootstrap makes it.
+	// SecretFile is shared by all namenodes and resource managers, mode 0600; the first one started with --bootstrap makes it.
 	SecretFile string `yaml:"secret_file"`
 	// Identity is this machine's certificate and key, mode 0600, which all of its servers show; default: identity.pem beside the
 	// secret.
@@ -58,6 +62,9 @@ type Cluster struct {
 	Bind string `yaml:"bind"`
 	// Hosts are more names by which clients call the web servers of this machine.
 	Hosts []string `yaml:"hosts"`
+	// Servers is the list of the cluster's namenodes and resource managers where this file has none; default: servers.yaml beside the
+	// identity.
+	Servers string `yaml:"servers"`
 	// Conf, when set, is a directory into which a starting namenode writes core-site.xml, hdfs-site.xml and yarn-site.xml.
 	Conf string `yaml:"conf"`
 }
@@ -253,15 +260,26 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w (name another file with -c; docs/reference/configuration.md shows one)", err)
 	}
-	return Parse(path, text)
+	return parse(path, text, (*File).withServers)
 }
 
-// Parse reads and validates the text of the file called name.
+// Parse reads and validates the text of the file called name, without servers.yaml.
 func Parse(name string, text []byte) (*File, error) {
+	return parse(name, text, nil)
+}
+
+// parse reads a file, completes it and validates it.
+func parse(name string, text []byte, complete func(*File) error) (*File, error) {
 	f := &File{}
 	err := yaml.UnmarshalStrict(name, text, f)
 	if wrong, ok := errors.AsType[*yaml.Mistakes](err); err != nil && (!ok || wrong.Hides()) {
 		return nil, err
+	}
+	f.places()
+	if complete != nil {
+		if bad := complete(f); bad != nil {
+			return nil, errors.Join(err, fmt.Errorf("%s: %w", name, bad))
+		}
 	}
 	if invalid := f.Validate(); invalid != nil {
 		err = errors.Join(err, fmt.Errorf("%s: %w", name, invalid))
@@ -274,6 +292,17 @@ func Parse(name string, text []byte) (*File, error) {
 
 // HadoopProperties are the file's properties over Hadoop's defaults.
 func (f *File) HadoopProperties() Properties { return f.properties }
+
+// places fills in where the files are that this one does not name.
+func (f *File) places() {
+	c := &f.Cluster
+	if c.Identity == "" && c.SecretFile != "" {
+		c.Identity = filepath.Join(filepath.Dir(c.SecretFile), "identity.pem")
+	}
+	if c.Servers == "" && c.Identity != "" {
+		c.Servers = filepath.Join(filepath.Dir(c.Identity), "servers.yaml")
+	}
+}
 
 // Validate fills in defaults and lists every mistake at once.
 func (f *File) Validate() error {
@@ -292,7 +321,10 @@ func (f *File) Validate() error {
 		}
 	}
 	need("cluster.name", f.Cluster.Name)
-	need("cluster.secret_file", f.Cluster.SecretFile)
+	f.places()
+	if f.Namenode != nil || f.ResourceManager != nil || f.Cluster.Identity == "" {
+		need("cluster.secret_file", f.Cluster.SecretFile)
+	}
 	f.Cluster.Address = cmp.Or(f.Cluster.Address, "127.0.0.1")
 	if err := checkAddress(net.JoinHostPort(f.Cluster.Address, "0")); err != nil {
 		wrong("cluster.address: %w", err)
@@ -308,7 +340,6 @@ func (f *File) Validate() error {
 	if _, err := f.Clients.Networks(); err != nil {
 		wrong("%w", err)
 	}
-	f.Cluster.Identity = cmp.Or(f.Cluster.Identity, filepath.Join(filepath.Dir(f.Cluster.SecretFile), "identity.pem"))
 	ids := map[string]bool{}
 	for i, n := range f.Namenodes {
 		where := fmt.Sprintf("namenodes[%d]", i)

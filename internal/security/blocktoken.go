@@ -90,22 +90,39 @@ func (k *blockKey) sum(to, data []byte) []byte {
 	return h.Sum(to)
 }
 
-// BlockKeys derives keys, given with ascending ids, from their seeds. The last but one signs, a single one too: the last
-// is the next to sign, and is told everybody long before.
-//
-// Seeds alone are of no use: not in a backup of the namespace, nor to who listens between servers.
-func (s Secret) BlockKeys(keys []metadata.BlockKey) *BlockKeys {
+// BlockKey is one key, derived from its seed.
+type BlockKey struct {
+	ID  int32
+	Key []byte
+}
+
+// DeriveBlockKeys derives keys from their seeds. Seeds alone are of no use: not in a backup of the namespace, nor to who reads the log.
+func (s Secret) DeriveBlockKeys(seeds []metadata.BlockKey) []BlockKey {
+	var out []BlockKey
+	for _, k := range seeds {
+		out = append(out, BlockKey{k.ID, s.MAC("block token", []byte(string(k.Seed)))})
+	}
+	return out
+}
+
+// NewBlockKeys are keys given with ascending ids. The last but one signs, a single one too: the last is the next to sign, and is told
+// everybody long before.
+func NewBlockKeys(keys []BlockKey) *BlockKeys {
 	out := &BlockKeys{}
 	for _, k := range keys {
-		key := s.MAC("block token", []byte(string(k.Seed)))
 		b := &blockKey{id: k.ID}
-		b.macs.New = func() any { return hmac.New(sha256.New, key) }
+		b.macs.New = func() any { return hmac.New(sha256.New, k.Key) }
 		out.keys = append(out.keys, b)
 	}
 	if n := len(out.keys); n > 0 {
 		out.current = out.keys[max(n-2, 0)]
 	}
 	return out
+}
+
+// BlockKeys derives keys, given with ascending ids, from their seeds.
+func (s Secret) BlockKeys(keys []metadata.BlockKey) *BlockKeys {
+	return NewBlockKeys(s.DeriveBlockKeys(keys))
 }
 
 // String says how many keys there are and which signs.

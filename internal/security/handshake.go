@@ -23,13 +23,17 @@ import (
 //
 //	dialer → acceptor    length of the container's id | id | HMAC(token, "hops container" id K)
 //
-// K is keying material of the connection (RFC 9266): what a stranger passes on to another server does not fit there.
+// A machine that joins has nothing to prove yet, and says so by a length of 0. It shows its token in the call that follows, bound to the
+// connection. K is keying material of the connection (RFC 9266): what a stranger passes on to another server does not fit there.
 const (
 	maxKeyID = 128
 	// proofTime is how long a peer may take to prove who it is.
 	proofTime = 5 * time.Second
 	// maxStrangers is how many connections of a listener may be without proof; one more, and the oldest is closed.
 	maxStrangers = 256
+	// A machine that joins has one call to make: joinTime is how long its connection may last, and joinBytes how much it may send.
+	joinTime  = 30 * time.Second
+	joinBytes = 128 << 10
 )
 
 // Key is what a dialer proves, and to whom.
@@ -57,10 +61,12 @@ func TokenKey(trust *authority.Trust, container, token string, roles ...authorit
 
 // Principal is who has proved a key.
 type Principal struct {
-	// Container is the id of the container whose token was proved; empty: a server of the cluster.
+	// Container is the id of the container whose token was proved; empty: it is none.
 	Container string
-	// Server is the server; nil: a container.
+	// Server is the server; nil: it is none.
 	Server *authority.Name
+	// Joining is keying material of the connection of a machine that has no certificate yet and has proved nothing; nil: it is none.
+	Joining []byte
 }
 
 // AuthType implements credentials.AuthInfo.
@@ -71,8 +77,10 @@ type Keyring struct {
 	Member *authority.Member
 	// Roles of which a server that dials needs one; none: any server is let in.
 	Roles []authority.Role
-	// Token finds the token of a container; nil: only servers are let in.
+	// Token finds the token of a container; nil: none is let in.
 	Token func(container string) (token string, ok bool)
+	// Joining machines are let in, for services of that right.
+	Joining bool
 }
 
 // find returns the token of a container. An unknown one has a token that nobody knows, so that it is refused like a wrong proof.
@@ -187,6 +195,8 @@ type provenConn struct {
 	secure   *authority.Conn
 	who      Principal
 	err      error
+	over     *time.Timer // ends the connection of a machine that joins
+	left     int         // what it may still send, in bytes; the reader's alone
 
 	stranger *list.Element // under the listener's lock; nil once the connection is no stranger
 }
@@ -196,12 +206,16 @@ func (c *provenConn) NetConn() net.Conn { return c.Conn }
 
 func (c *provenConn) handshake() error {
 	c.once.Do(func() {
-		defer c.listener.known(c)
 		c.secure, c.who, c.err = c.listener.keys.challenge(c.Conn)
 		if g, ok := c.Conn.(*guardedConn); ok && c.who.Server != nil {
 			g.door.certified(&g.peer, c.who.Server, nil)
 			g.way.places.entered(g)
 		}
+		if c.err == nil && c.who.Joining != nil { // it stays a stranger
+			c.over, c.left = time.AfterFunc(joinTime, func() { c.Conn.Close() }), joinBytes
+			return
+		}
+		c.listener.known(c)
 	})
 	return c.err
 }
@@ -210,7 +224,15 @@ func (c *provenConn) Read(p []byte) (int, error) {
 	if err := c.handshake(); err != nil {
 		return 0, err
 	}
-	return c.secure.Read(p)
+	if c.over == nil {
+		return c.secure.Read(p)
+	}
+	if c.left <= 0 {
+		return 0, fmt.Errorf("%w: a machine that joins sent more than %d bytes", ErrProof, joinBytes)
+	}
+	n, err := c.secure.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 func (c *provenConn) Write(p []byte) (int, error) {
@@ -226,6 +248,9 @@ func (c *provenConn) Close() error {
 	if c.handshake() == nil {
 		c.secure.Close()
 	}
+	if c.over != nil {
+		c.over.Stop()
+	}
 	return err
 }
 
@@ -238,9 +263,9 @@ func (k Keyring) challenge(c net.Conn) (*authority.Conn, Principal, error) {
 	defer cancel()
 	door := authority.Door{Roles: k.Roles, Protocols: protocols}
 	var who Principal
-	if k.Token != nil {
+	if k.Token != nil || k.Joining {
 		door.Guest = func(c *authority.Conn) (err error) {
-			who.Container, err = k.checkProof(c.Conn)
+			who, err = k.checkProof(c.Conn)
 			return err
 		}
 	}
@@ -248,36 +273,44 @@ func (k Keyring) challenge(c net.Conn) (*authority.Conn, Principal, error) {
 	if err != nil {
 		return nil, Principal{}, proofError(err)
 	}
-	who.Server = out.Peer()
+	if peer := out.Peer(); peer != nil {
+		who = Principal{Server: peer}
+	}
 	return out, who, nil
 }
 
 // errToken says nothing of which of the two is wrong.
 var errToken = fmt.Errorf("%w: the container or its token is not known", ErrProof)
 
-// checkProof is whose token the other end of a connection knows.
-func (k Keyring) checkProof(c *tls.Conn) (container string, err error) {
+// checkProof is whose token the other end of a connection knows, or that it joins.
+func (k Keyring) checkProof(c *tls.Conn) (Principal, error) {
 	answer := make([]byte, maxKeyID+sha256.Size)
 	if _, err := io.ReadFull(c, answer[:1]); err != nil {
-		return "", err
+		return Principal{}, err
 	}
 	n := int(answer[0])
-	if n == 0 || n > maxKeyID {
-		return "", fmt.Errorf("the peer's container has an id of %d bytes, want 1 to %d", n, maxKeyID)
+	switch {
+	case n == 0 && k.Joining:
+		bound, err := joinBinding(c)
+		return Principal{Joining: bound}, err
+	case n > 0 && k.Token == nil:
+		return Principal{}, fmt.Errorf("%w: this is no place for containers", ErrProof)
+	case n == 0 || n > maxKeyID:
+		return Principal{}, fmt.Errorf("the peer's container has an id of %d bytes, want 1 to %d", n, maxKeyID)
 	}
 	answer = answer[:n+sha256.Size]
 	if _, err := io.ReadFull(c, answer); err != nil {
-		return "", err
+		return Principal{}, err
 	}
 	id := string(answer[:n])
 	want, err := proofOf(c, id, k.find(id))
 	if err != nil {
-		return "", err
+		return Principal{}, err
 	}
 	if !hmac.Equal(answer[n:], want) {
-		return "", errToken
+		return Principal{}, errToken
 	}
-	return id, nil
+	return Principal{Container: id}, nil
 }
 
 // proofOf shows knowledge of a container's token on one connection.

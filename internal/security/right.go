@@ -28,6 +28,8 @@ const (
 	ServersOnly
 	// ContainersOnly: who has proved the token of a container, for the container's own application.
 	ContainersOnly
+	// Joining: a machine that has no certificate yet and shows a token to join with.
+	Joining
 	// BlockToken: who shows a token of the namenode's for the block and what is done to it.
 	BlockToken
 	rights
@@ -35,7 +37,7 @@ const (
 
 var rightNames = [...]string{
 	Open: "open", Anyone: "anyone", Named: "named", ByPath: "by path", Owner: "owner", Superuser: "superuser", Self: "self",
-	ServersOnly: "servers", ContainersOnly: "containers", BlockToken: "block token",
+	ServersOnly: "servers", ContainersOnly: "containers", Joining: "join token", BlockToken: "block token",
 }
 
 // Valid reports whether r is one of the rights.

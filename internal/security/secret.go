@@ -35,22 +35,40 @@ func (s Secret) File() string { return s.file }
 // CreateSecret draws a secret and stores it in a new file of mode 0600. fs.ErrExist: there is one already.
 func CreateSecret(path string) (Secret, error) {
 	s := NewSecret()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	s.file = path
+	if err := s.store(path); err != nil {
 		return Secret{}, err
+	}
+	return s, nil
+}
+
+func (s Secret) store(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return Secret{}, fmt.Errorf("cluster secret: %w", err)
+		return fmt.Errorf("cluster secret: %w", err)
 	}
 	_, err = f.WriteString(hex.EncodeToString(s.key) + "\n")
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return Secret{}, fmt.Errorf("cluster secret: %w", err)
+		return fmt.Errorf("cluster secret: %w", err)
 	}
-	s.file = path
-	return s, nil
+	return nil
+}
+
+// Reveal is the secret itself, for a machine that joins and whose servers sign, too.
+func (s Secret) Reveal() []byte { return s.key }
+
+// StoreSecret keeps a secret that was revealed to this machine in a new file of mode 0600. fs.ErrExist: there is one already.
+func StoreSecret(path string, key []byte) error {
+	if len(key) != secretBytes {
+		return fmt.Errorf("cluster secret: %d bytes, want %d", len(key), secretBytes)
+	}
+	return Secret{key: key}.store(path)
 }
 
 // LoadSecret reads a secret's file, which nobody but its owner may read.

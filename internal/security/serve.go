@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -85,11 +86,13 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 }
 
 // Service is a gRPC service: its description, the object that serves it, and the right that all its methods need, which
-// is ServersOnly or ContainersOnly.
+// is ServersOnly, ContainersOnly or Joining.
 type Service struct {
 	Desc   *grpc.ServiceDesc
 	Server any
 	Right  Right
+	// Roles of which a server that calls needs one; none: any role.
+	Roles []authority.Role
 }
 
 // Routes lists the methods of services at a port.
@@ -135,7 +138,7 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	for _, s := range g.Services {
-		if s.Right != ServersOnly && s.Right != ContainersOnly {
+		if s.Right != ServersOnly && s.Right != ContainersOnly && s.Right != Joining {
 			return fmt.Errorf("%s: the service %s has no right", g.Name, s.Desc.ServiceName)
 		}
 		server.RegisterService(s.Desc, s.Server)
@@ -160,16 +163,22 @@ func (g *GRPC) authorize(ctx context.Context, call *tap.Info) (context.Context, 
 	if i < 0 {
 		return ctx, status.Errorf(codes.Unimplemented, "unknown service %s", service)
 	}
-	switch g.Services[i].Right {
-	case ServersOnly:
-		if who.Container == "" {
-			return ctx, nil
+	switch of := g.Services[i]; {
+	case of.Right == ServersOnly && who.Server != nil:
+		if len(of.Roles) > 0 && !slices.ContainsFunc(of.Roles, who.Server.Has) {
+			return ctx, status.Errorf(codes.PermissionDenied, "%s: %s: %s has no right to %s", ErrProof, authority.ErrRole, who.Server, service)
 		}
+		return ctx, nil
+	case of.Right == ContainersOnly && who.Container != "":
+		return ctx, nil
+	case of.Right == Joining && who.Joining != nil:
+		return ctx, nil
+	case of.Right == ServersOnly && who.Container != "":
 		return ctx, status.Errorf(codes.PermissionDenied, "%s is for servers, not for container %s", service, who.Container)
-	case ContainersOnly:
-		if who.Container != "" {
-			return ctx, nil
-		}
+	case of.Right == ServersOnly:
+		return ctx, status.Errorf(codes.PermissionDenied, "%s is for servers: join the cluster first", service)
+	case of.Right == Joining:
+		return ctx, status.Errorf(codes.PermissionDenied, "%s is for machines that join: this one is a member", service)
 	}
 	return ctx, status.Errorf(codes.PermissionDenied, "%s is for containers: prove a container's token", service)
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
 )
 
 // Change of an item of the register; Value nil removes it.
@@ -73,6 +74,7 @@ func New(c Config) (*Roster, error) {
 // The items.
 const (
 	authorityItem = "authority"
+	serversItem   = "servers"
 	machines      = "machine/"
 	invitations   = "invitation/"
 )
@@ -82,6 +84,8 @@ type kept struct {
 	Cluster string `json:"cluster"`
 	// Sealed is the authority that issues, with its key.
 	Sealed []byte `json:"sealed"`
+	// Next is the one that will, sealed like it, while not yet all machines trust it.
+	Next []byte `json:"next,omitempty"`
 	// Roots are the certificates of all that members trust, in PEM: its own, and while one follows another that of the other.
 	Roots []byte `json:"roots"`
 }
@@ -98,8 +102,11 @@ type Machine struct {
 	Expires time.Time `json:"expires"`
 	// Removed is when it was removed; zero: it is a member.
 	Removed time.Time `json:"removed,omitzero"`
-	// By is the id of the token that it joined with, or who else took it in.
+	// By is the id of the token that it joined with; empty: it founded the cluster.
 	By string `json:"by"`
+	// Issuer is the authority that issued its newest certificate, and Knows the newest one that it trusts.
+	Issuer authority.Fingerprint `json:"issuer"`
+	Knows  authority.Fingerprint `json:"knows"`
 }
 
 // Errors that callers tell apart; authority.ErrToken is another.
@@ -108,6 +115,10 @@ var (
 	ErrNone = errors.New("this cluster has no certificate authority yet")
 	// ErrMember: a machine of that name is a member.
 	ErrMember = errors.New("a machine of that name is a member")
+	// ErrAddress: another machine has that address.
+	ErrAddress = errors.New("another machine has that address")
+	// ErrServer: the group of the namenodes or resource managers cannot take another one in this way.
+	ErrServer = errors.New("not supported")
 	// ErrUnknown: no such machine or token.
 	ErrUnknown = errors.New("not known")
 	// ErrTooMany: a limit would be exceeded.
@@ -120,6 +131,8 @@ var (
 const (
 	maxMachines    = 20000
 	maxInvitations = 1000
+	// maxOver is how many tokens that are over are kept.
+	maxOver = 32
 	// MaxUses and MaxInvitation bound a token.
 	MaxUses       = 10000
 	MaxInvitation = 30 * 24 * time.Hour
@@ -162,22 +175,45 @@ func change(name string, value any, version uint64) Change {
 	return Change{Name: name, Value: text, Version: version}
 }
 
-// Found makes the authority of a cluster that has none. It is no error when there is one.
-func (r *Roster) Found(ctx context.Context, cluster string) error {
+// Found gives a cluster that has none its authority, its first machine, which made it, and the list of its servers. It is no error
+// when there is one already: it stays.
+func (r *Roster) Found(ctx context.Context, a *authority.Authority, first Machine, servers config.Servers) error {
 	return r.decide(ctx, func() ([]Change, error) {
 		k, version, err := item[kept](r, authorityItem)
 		if err != nil || k != nil {
-			return nil, err
-		}
-		a, err := authority.New(cluster, r.now())
-		if err != nil {
 			return nil, err
 		}
 		sealed, err := r.sealed(a)
 		if err != nil {
 			return nil, err
 		}
-		return []Change{change(authorityItem, kept{cluster, sealed, authority.MarshalRoots([]*x509.Certificate{a.Root()})}, version)}, nil
+		first.Issuer = authority.FingerprintOf(a.Root())
+		_, member := r.register.Item(machines + first.Name)
+		_, listed := r.register.Item(serversItem)
+		return []Change{
+			change(authorityItem, kept{Cluster: a.Cluster(), Sealed: sealed, Roots: authority.MarshalRoots([]*x509.Certificate{a.Root()})}, version),
+			change(machines+first.Name, first, member), change(serversItem, servers, listed),
+		}, nil
+	})
+}
+
+// Servers are the cluster's namenodes and resource managers.
+func (r *Roster) Servers() (config.Servers, error) {
+	s, _, err := item[config.Servers](r, serversItem)
+	if err != nil || s == nil {
+		return config.Servers{}, err
+	}
+	return *s, nil
+}
+
+// SetServers replaces the list of servers.
+func (r *Roster) SetServers(ctx context.Context, servers config.Servers) error {
+	return r.decide(ctx, func() ([]Change, error) {
+		s, version, err := item[config.Servers](r, serversItem)
+		if err != nil || s != nil && s.Equal(servers) {
+			return nil, err
+		}
+		return []Change{change(serversItem, servers, version)}, nil
 	})
 }
 
@@ -200,10 +236,14 @@ func (r *Roster) opened() (*authority.Authority, error) {
 	if k == nil {
 		return nil, ErrNone
 	}
-	if len(k.Sealed) < r.seal.NonceSize() {
+	return r.open(k.Sealed)
+}
+
+func (r *Roster) open(sealed []byte) (*authority.Authority, error) {
+	if len(sealed) < r.seal.NonceSize() {
 		return nil, errors.New("the authority in the register is cut off")
 	}
-	text, err := r.seal.Open(nil, k.Sealed[:r.seal.NonceSize()], k.Sealed[r.seal.NonceSize():], []byte(authorityItem))
+	text, err := r.seal.Open(nil, sealed[:r.seal.NonceSize()], sealed[r.seal.NonceSize():], []byte(authorityItem))
 	if err != nil {
 		return nil, errors.New("this namenode's cluster secret does not open the cluster's authority: the secret file is of another cluster")
 	}
@@ -270,7 +310,7 @@ func (r *Roster) Invitations() ([]authority.Invitation, error) {
 	return out, nil
 }
 
-// Invite makes a token for machines with some of the roles, good for a time and a number of uses. Tokens that are over go.
+// Invite makes a token for machines with some of the roles, good for a time and a number of uses. Tokens that are over go when there are many.
 func (r *Roster) Invite(ctx context.Context, roles []authority.Role, life time.Duration, uses int) (authority.Token, error) {
 	var token authority.Token
 	if len(roles) == 0 || life <= 0 || life > MaxInvitation || uses < 1 || uses > MaxUses {
@@ -283,16 +323,20 @@ func (r *Roster) Invite(ctx context.Context, roles []authority.Role, life time.D
 			return nil, err
 		}
 		now, alive := r.now(), 0
-		var changes []Change
+		var over []Change // tokens, which are known for a while so that who uses them hears why they are refused
 		for name, value := range r.register.Items(invitations) {
 			var i authority.Invitation
 			if json.Unmarshal(value, &i) == nil && i.Uses > 0 && now.Before(i.Expires) {
 				alive++
 				continue
 			}
-			if _, version := r.register.Item(name); len(changes) < 32 {
-				changes = append(changes, Change{Name: name, Version: version})
+			if _, version := r.register.Item(name); len(over) < maxOver {
+				over = append(over, Change{Name: name, Version: version})
 			}
+		}
+		var changes []Change
+		if len(over) == maxOver {
+			changes = over
 		}
 		if alive >= maxInvitations {
 			return nil, fmt.Errorf("%w: %d tokens can be used: withdraw some", ErrTooMany, alive)
@@ -317,19 +361,22 @@ func (r *Roster) Withdraw(ctx context.Context, id string) error {
 
 // Joining is what a machine asks for.
 type Joining struct {
-	Token   string           // its id
-	Secret  [16]byte         // of the token
-	Machine string           // its name
-	Roles   []authority.Role // sorted
+	Token string // its id
+	// Proof shows that the machine has the token: of what was Asked on the connection that Bound is of.
+	Proof, Bound, Asked []byte
+	Machine             string           // its name
+	Roles               []authority.Role // sorted
 	// Addresses at which it answers: names or IP addresses.
 	Addresses []string
 	// Request for a certificate, in DER.
 	Request []byte
+	// Namenode is where that of its roles answers.
+	Namenode *config.NamenodeMember
 }
 
 // Admit takes a machine in and returns its certificate in DER. One use of the token is gone then.
 //
-// Errors: authority.ErrToken, ErrMember, ErrTooMany, and what is wrong with the request.
+// Errors: authority.ErrToken, ErrMember, ErrAddress, ErrServer, ErrTooMany, and what is wrong with the request.
 func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err error) {
 	err = r.decide(ctx, func() ([]Change, error) {
 		a, err := r.opened()
@@ -344,7 +391,7 @@ func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err 
 			i = &authority.Invitation{} // nobody knows its secret
 		}
 		now := r.now()
-		if err := i.Admit(j.Secret, j.Roles, now); err != nil {
+		if err := i.Admit(j.Proof, j.Bound, j.Asked, j.Roles, now); err != nil {
 			return nil, err
 		}
 		m, joined, err := item[Machine](r, machines+j.Machine)
@@ -360,14 +407,60 @@ func (r *Roster) Admit(ctx context.Context, j Joining) (certificate []byte, err 
 			return nil, fmt.Errorf("%w: %s joined at %s; give this machine another name, or remove that one first (`hops cluster remove %s`)",
 				ErrMember, j.Machine, m.Joined.UTC().Format(time.RFC3339), j.Machine)
 		}
+		if err := r.free(j.Machine, j.Addresses); err != nil {
+			return nil, err
+		}
+		changes, err := r.list(j)
+		if err != nil {
+			return nil, err
+		}
 		*m = Machine{Generation: m.Generation + 1, Roles: slices.Clone(j.Roles), Addresses: slices.Clone(j.Addresses), Joined: now, By: j.Token}
 		if certificate, err = r.issue(a, j.Machine, m, j.Request, now); err != nil {
 			return nil, err
 		}
 		i.Uses--
-		return []Change{change(invitations+j.Token, i, invited), change(machines+j.Machine, m, joined)}, nil
+		return append(changes, change(invitations+j.Token, i, invited), change(machines+j.Machine, m, joined)), nil
 	})
 	return certificate, err
+}
+
+// free makes sure that no other machine has one of the addresses.
+func (r *Roster) free(machine string, addresses []string) error {
+	all, err := r.Machines()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if m.Name == machine || !m.Removed.IsZero() {
+			continue
+		}
+		for _, a := range addresses {
+			if slices.Contains(m.Addresses, a) {
+				return fmt.Errorf("%w: %s is %s; give this one's by --address, or remove that one first (`hops cluster remove %s`)", ErrAddress, a, m.Name, m.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// list adds the namenode of a machine to the cluster's servers.
+func (r *Roster) list(j Joining) ([]Change, error) {
+	if slices.Contains(j.Roles, authority.ResourceManager) {
+		return nil, fmt.Errorf("%w: a group of resource managers cannot grow; leave resourcemanager out of --roles", ErrServer)
+	}
+	n := j.Namenode
+	if n == nil {
+		return nil, nil
+	}
+	s, version, err := item[config.Servers](r, serversItem)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		s = &config.Servers{}
+	}
+	s.Namenodes = append(slices.DeleteFunc(s.Namenodes, func(m config.NamenodeMember) bool { return m.ID == n.ID }), *n)
+	return []Change{change(serversItem, s, version)}, nil
 }
 
 func (r *Roster) count() (n int) {
@@ -387,35 +480,8 @@ func (r *Roster) issue(a *authority.Authority, name string, m *Machine, request 
 	if err != nil {
 		return nil, err
 	}
-	m.Expires = c.NotAfter
+	m.Expires, m.Issuer = c.NotAfter, authority.FingerprintOf(a.Root())
 	return der, nil
-}
-
-// Enroll takes in the machine that founds the cluster: there is nobody yet who could give it a token.
-func (r *Roster) Enroll(ctx context.Context, name string, roles []authority.Role, addresses []string, request []byte, by string) (certificate []byte, err error) {
-	err = r.decide(ctx, func() ([]Change, error) {
-		a, err := r.opened()
-		if err != nil {
-			return nil, err
-		}
-		m, version, err := item[Machine](r, machines+name)
-		if err != nil {
-			return nil, err
-		}
-		if m != nil && m.Removed.IsZero() {
-			return nil, fmt.Errorf("%w: %s", ErrMember, name)
-		}
-		if m == nil {
-			m = &Machine{}
-		}
-		now := r.now()
-		*m = Machine{Generation: m.Generation + 1, Roles: slices.Clone(roles), Addresses: slices.Clone(addresses), Joined: now, By: by}
-		if certificate, err = r.issue(a, name, m, request, now); err != nil {
-			return nil, err
-		}
-		return []Change{change(machines+name, m, version)}, nil
-	})
-	return certificate, err
 }
 
 // Renew gives a machine that has shown that it is n a new certificate, with the roles and addresses that it joined with.
@@ -453,7 +519,22 @@ func (r *Roster) Remove(ctx context.Context, name string) error {
 		if !m.Removed.IsZero() {
 			return nil, nil
 		}
+		s, listed, err := item[config.Servers](r, serversItem)
+		if err != nil {
+			return nil, err
+		}
+		var changes []Change
+		if s != nil && slices.ContainsFunc(s.ResourceManagers, func(o config.ManagerMember) bool { return o.ID == name }) {
+			return nil, fmt.Errorf("%w: %s runs the cluster's resource manager, which no other machine can take over", ErrServer, name)
+		}
+		if s != nil && slices.ContainsFunc(s.Namenodes, func(n config.NamenodeMember) bool { return n.ID == name }) {
+			s.Namenodes = slices.DeleteFunc(s.Namenodes, func(n config.NamenodeMember) bool { return n.ID == name })
+			if len(s.Namenodes) == 0 {
+				return nil, fmt.Errorf("%w: %s is the last namenode", ErrServer, name)
+			}
+			changes = append(changes, change(serversItem, s, listed))
+		}
 		m.Removed = r.now()
-		return []Change{change(machines+name, m, version)}, nil
+		return append(changes, change(machines+name, m, version)), nil
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
 )
 
 // register is a Register in memory.
@@ -82,8 +83,9 @@ var seal = []byte(strings.Repeat("s", 32))
 
 type fixture struct {
 	*Roster
-	g   *register
-	now time.Time
+	g         *register
+	now       time.Time
+	authority *authority.Authority
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -94,10 +96,20 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f.Roster = r
-	if err := r.Found(t.Context(), cluster); err != nil {
+	if f.authority, err = authority.New(cluster, f.now); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Found(t.Context(), f.authority, founder(f.now), listed); err != nil {
 		t.Fatal(err)
 	}
 	return f
+}
+
+var listed = config.Servers{Namenodes: []config.NamenodeMember{{ID: "first", GRPC: "10.0.0.1:8486"}}, ResourceManagers: []config.ManagerMember{{ID: "first"}}}
+
+// founder is the machine that made the cluster.
+func founder(now time.Time) Machine {
+	return Machine{Name: "first", Generation: 1, Roles: []authority.Role{authority.Namenode}, Addresses: []string{"10.0.0.1"}, Joined: now, Expires: now.Add(authority.MachineLife)}
 }
 
 func request(t *testing.T) []byte {
@@ -125,7 +137,7 @@ func (f *fixture) invite(t *testing.T, uses int, roles ...authority.Role) author
 func (f *fixture) admit(t *testing.T, token authority.Token, machine string, roles ...authority.Role) (*authority.Name, error) {
 	t.Helper()
 	der, err := f.Admit(t.Context(), Joining{
-		Token: token.ID, Secret: token.Secret, Machine: machine, Roles: roles, Addresses: []string{"10.0.0.7"}, Request: request(t),
+		Token: token.ID, Proof: token.Prove(nil, nil), Machine: machine, Roles: roles, Addresses: []string{machine + ".example"}, Request: request(t),
 	})
 	if err != nil {
 		return nil, err
@@ -188,7 +200,7 @@ func TestAMachineJoinsIsRenewedGoesAndComesBack(t *testing.T) {
 		t.Errorf("the certificate from before: %v", err)
 	}
 	all, err := f.Machines()
-	if err != nil || len(all) != 1 || all[0].Name != "m1" || all[0].Generation != 2 || !all[0].Removed.IsZero() {
+	if err != nil || len(all) != 2 || all[1].Name != "m1" || all[1].Generation != 2 || !all[1].Removed.IsZero() {
 		t.Errorf("%+v %v", all, err)
 	}
 }
@@ -211,7 +223,7 @@ func TestTokensThatLetNobodyIn(t *testing.T) {
 		}
 	}
 	// None of that cost the token its use; a bad request does not either.
-	if _, err := f.Admit(t.Context(), Joining{Token: token.ID, Secret: token.Secret, Machine: "m1", Roles: []authority.Role{authority.Datanode}, Request: []byte("?")}); err == nil {
+	if _, err := f.Admit(t.Context(), Joining{Token: token.ID, Proof: token.Prove(nil, nil), Machine: "m1", Roles: []authority.Role{authority.Datanode}, Request: []byte("?")}); err == nil {
 		t.Error("a request that is none")
 	}
 	if _, err := f.admit(t, token, "m1", authority.Datanode); err != nil {
@@ -232,13 +244,20 @@ func TestTokensThatLetNobodyIn(t *testing.T) {
 	if _, err := f.admit(t, late, "m3", authority.Datanode); !errors.Is(err, authority.ErrToken) {
 		t.Errorf("too late: %v", err)
 	}
-	// Tokens that are over go with the next one.
+	// Tokens that are over are known for a while, and go when they are many.
+	if _, err := f.admit(t, late, "m3", authority.Datanode); err == nil || !strings.Contains(err.Error(), "it ended at") {
+		t.Errorf("too late: %v", err)
+	}
+	for range maxOver {
+		f.invite(t, 1, authority.Datanode)
+	}
+	f.now = f.now.Add(time.Hour)
 	f.invite(t, 1, authority.Datanode)
 	left := 0
 	for range f.g.Items(invitations) {
 		left++
 	}
-	if left != 1 {
+	if left > maxOver {
 		t.Errorf("%d tokens are kept", left)
 	}
 	for _, c := range []struct {
@@ -293,7 +312,11 @@ func TestTheAuthorityIsSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Found(t.Context(), cluster); err != nil {
+	second, err := authority.New(cluster, f.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Found(t.Context(), second, founder(f.now), config.Servers{}); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := f.opened(); err != nil || !after.Root().Equal(before.Root()) {

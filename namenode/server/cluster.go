@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,7 +139,7 @@ func (s *Server) routes(files *webhdfs.Handler) http.Handler {
 	pages := s.pages()
 	members := http.NewServeMux()
 	members.HandleFunc(reportRoute, s.reportDatanodes)
-	for _, m := range memberRoutes {
+	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		members.HandleFunc(m.pattern, func(w http.ResponseWriter, r *http.Request) { s.administer(w, r, m.command, m.run) })
 	}
 	for _, u := range userRoutes {
@@ -176,12 +177,12 @@ func Routes() []security.Route {
 	out = append(out, webhdfs.Routes("namenode HTTP")...)
 	out = append(out, (*Server)(nil).pages().Routes()...)
 	out = append(out, security.Route{Port: "namenode HTTP", Name: reportRoute, Right: security.Open})
-	for _, m := range memberRoutes {
+	for _, m := range slices.Concat(memberRoutes, clusterRoutes) {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: m.pattern, Right: security.Superuser})
 	}
 	for _, u := range userRoutes {
 		out = append(out, security.Route{Port: "namenode HTTP", Name: u.pattern, Right: u.right})
 	}
-	out = append(out, security.Routes("namenode gRPC", services(nil)...)...)
+	out = append(out, security.Routes("namenode gRPC", services(nil, nil)...)...)
 	return append(out, raftstore.Routes()...)
 }

@@ -30,6 +30,9 @@ type reign struct {
 	// rolling: new keys for block tokens are under way; rollAt: not before that time again. Only the duties look at rollAt.
 	rolling atomic.Bool
 	rollAt  time.Time
+	// advancing: a rotation of the authority is looked at; advanceAt: not before that time again. Only the duties look at advanceAt.
+	advancing atomic.Bool
+	advanceAt time.Time
 }
 
 // leadership is told of every change. It must be quick: the duties take it from there.
@@ -94,12 +97,16 @@ func (s *Server) duties(ctx context.Context) error {
 		}
 		s.setCluster(s.ns.ClusterID())
 		s.currentTrust()
+		s.news.tell(s.ns.RegisterVersion())
 		s.pass(time.Now())
 		if r := s.reign.Load(); r != nil && time.Since(leasesAt) >= leasesEvery {
 			leasesAt = time.Now()
 			s.checkLeases(r)
 			s.checkTrash(r, leasesAt)
 			s.checkRetries(r, leasesAt)
+		}
+		if r := s.reign.Load(); r != nil {
+			s.advance(ctx, r, time.Now())
 		}
 		if l.LeaderID != "" && s.cluster.Load() != nil && (l.Leader == (s.reign.Load() != nil)) {
 			s.readyOnce.Do(func() { close(s.ready) })
@@ -139,6 +146,9 @@ func (s *Server) stepUp(ctx context.Context, term uint64) bool {
 		case <-ctx.Done():
 			return false
 		}
+	}
+	if !s.found(ctx) {
+		return false
 	}
 	s.soft.mu.Lock()
 	s.soft.m.Lead(r.began, term)

@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
+	"github.com/gohops/hops/namenode/roster"
 )
 
 // The operator's door: who is a member of the namenodes' group, who of them leads, and which datanodes are given up. Superusers only, every request is
@@ -24,19 +25,28 @@ const (
 	memberSilent = 3 * time.Second
 )
 
-// memberRoutes are the requests of the operator's door.
-var memberRoutes = []struct {
+// operation is a request of the operator's door. It answers what is said in JSON, or nil.
+type operation struct {
 	pattern, command string
-	run              func(s *Server, ctx context.Context, r *http.Request) error
-}{
-	{"PUT /api/v1/namenodes/{id}", "addNamenode", (*Server).addMember},
-	{"DELETE /api/v1/namenodes/{id}", "removeNamenode", (*Server).removeMember},
-	{"POST /api/v1/leader", "transferLeadership", (*Server).transfer},
-	{"DELETE /api/v1/datanodes/{id}", "forgetDatanode", (*Server).forgetDatanode},
+	run              func(s *Server, ctx context.Context, r *http.Request) (any, error)
 }
 
-// administer serves one of memberRoutes.
-func (s *Server) administer(w http.ResponseWriter, r *http.Request, command string, run func(*Server, context.Context, *http.Request) error) {
+// memberRoutes are the requests about namenodes and datanodes.
+var memberRoutes = []operation{
+	{"PUT /api/v1/namenodes/{id}", "addNamenode", silent((*Server).addMember)},
+	{"DELETE /api/v1/namenodes/{id}", "removeNamenode", silent((*Server).removeMember)},
+	{"POST /api/v1/leader", "transferLeadership", silent((*Server).transfer)},
+	{"DELETE /api/v1/datanodes/{id}", "forgetDatanode", silent((*Server).forgetDatanode)},
+}
+
+// silent is an operation with nothing to say.
+func silent(run func(*Server, context.Context, *http.Request) error) func(*Server, context.Context, *http.Request) (any, error) {
+	return func(s *Server, ctx context.Context, r *http.Request) (any, error) { return struct{}{}, run(s, ctx, r) }
+}
+
+// administer serves an operation.
+func (s *Server) administer(w http.ResponseWriter, r *http.Request, command string, run func(*Server, context.Context, *http.Request) (any, error)) {
+	var answer any
 	caller, err := s.config.Door.HTTPCaller(r)
 	if err == nil && !caller.Superuser {
 		err = metadata.Errorf(metadata.ErrPermission, "%s is not a superuser", caller.User)
@@ -44,7 +54,7 @@ func (s *Server) administer(w http.ResponseWriter, r *http.Request, command stri
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), memberPatience)
 		defer cancel()
-		err = run(s, ctx, r)
+		answer, err = run(s, ctx, r)
 	}
 	d := security.Decision{Allowed: !security.Refused(err), Caller: caller, Port: "rest", Command: command, Source: r.PathValue("id"), Target: r.URL.RawQuery}
 	if err != nil {
@@ -53,8 +63,10 @@ func (s *Server) administer(w http.ResponseWriter, r *http.Request, command stri
 	s.config.Door.Record(d)
 	w.Header().Set("Content-Type", "application/json")
 	if err == nil {
-		s.log.Info("changed by an operator", "command", command, "of", d.Source, "by", caller.User)
-		_, _ = w.Write([]byte("{}\n"))
+		if r.Method != http.MethodGet {
+			s.log.Info("changed by an operator", "command", command, "of", d.Source, "by", caller.User)
+		}
+		_ = json.NewEncoder(w).Encode(answer)
 		return
 	}
 	w.WriteHeader(memberStatus(err))
@@ -70,6 +82,8 @@ func memberStatus(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, metadata.ErrInvalidArgument):
 		return http.StatusBadRequest
+	case errors.Is(err, roster.ErrUnknown):
+		return http.StatusNotFound
 	case errors.Is(err, metadata.ErrStandby):
 		return http.StatusMisdirectedRequest
 	case errors.Is(err, context.DeadlineExceeded):
@@ -92,7 +106,11 @@ func (s *Server) addMember(ctx context.Context, r *http.Request) error {
 
 // removeMember takes a namenode out of the group, if those that stay and answer are a majority of those that stay.
 func (s *Server) removeMember(ctx context.Context, r *http.Request) error {
-	id, status := r.PathValue("id"), s.group.Status()
+	return s.dismiss(ctx, r.PathValue("id"))
+}
+
+func (s *Server) dismiss(ctx context.Context, id string) error {
+	status := s.group.Status()
 	known, voters, answer := false, 0, 0
 	for _, m := range status.Members {
 		if m.ID == id {

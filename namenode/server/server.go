@@ -37,6 +37,7 @@ import (
 	"github.com/gohops/hops/namenode/hdfs"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
 	"github.com/gohops/hops/namenode/hdfs/webhdfs"
+	"github.com/gohops/hops/namenode/roster"
 )
 
 // Group is the name of the namenodes' Raft group.
@@ -78,10 +79,18 @@ type Config struct {
 	// them (Hadoop's dfs.block.access.token.lifetime and dfs.block.access.key.update.interval). Default 10 h each.
 	BlockTokenLifetime, BlockKeyInterval time.Duration
 	Peers                                []Peer
-	// Managers are the resource managers (host:port of HTTP), which users are told of; nil: none.
-	Managers func() []string
 	// OIDC, when set, is the identity provider whose users get tokens.
 	OIDC *config.OIDC
+	// Name is the cluster's, Servers are its namenodes and resource managers as configured, and Settings what was configured under
+	// Hadoop's names: for machines that join. Static: the list is this machine's own, and others take it from here.
+	Name     string
+	Servers  config.Servers
+	Static   bool
+	Settings map[string]string
+	// Founding is asked by the leader of a cluster whose register has no authority; nil, or nothing: this machine does not found it.
+	// Founded is told when the register has one.
+	Founding func() (*Founding, error)
+	Founded  func(*authority.Trust)
 	// Requests and Answers bound the bytes that clients make the namenode hold; nil: the process's budgets.
 	Requests, Answers *security.Budget
 	// Logger; nil means slog.Default().
@@ -162,8 +171,11 @@ type Server struct {
 	trustMu sync.Mutex // held while another one is made
 	told    uint64     // the version of the trust that streams were made to look at; only the duties
 
-	users    userKeys
-	provider provider
+	users      userKeys
+	provider   provider
+	roster     *roster.Roster // nil before Run has opened the namespace
+	membersNow atomic.Pointer[pb.Members]
+	news       news
 
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]
@@ -236,6 +248,10 @@ func (s *Server) open() error {
 		return err
 	}
 	s.currentTrust()
+	s.roster, err = roster.New(roster.Config{Register: register{s}, Seal: c.Credentials.MAC("seal of the authority"), Now: time.Now})
+	if err != nil {
+		return err
+	}
 	s.group, err = c.Host.Open(raftstore.GroupConfig{
 		Name: Group, Cluster: c.ClusterID, Members: c.Members, Bootstrap: c.Bootstrap, Timers: c.Timers,
 		Command: "hops namenode", Headroom: (&headroom{dir: checkpoint}).bytes,
@@ -349,13 +365,17 @@ func (s *Server) serveHTTP(ctx context.Context) error {
 	})
 }
 
-func services(d *datanodes) []security.Service {
-	return []security.Service{{Desc: &pb.Datanodes_ServiceDesc, Server: d, Right: security.ServersOnly}}
+func services(s *Server, d *datanodes) []security.Service {
+	return []security.Service{
+		{Desc: &pb.Datanodes_ServiceDesc, Server: d, Right: security.ServersOnly, Roles: []authority.Role{authority.Datanode}},
+		{Desc: &pb.Membership_ServiceDesc, Server: &membership{server: s}, Right: security.ServersOnly},
+		{Desc: &pb.Admission_ServiceDesc, Server: &admission{server: s, places: make(chan struct{}, maxJoins)}, Right: security.Joining},
+	}
 }
 
 func (s *Server) serveGRPC(ctx context.Context) error {
 	return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
-		Doorway: security.Doorway{Name: "namenode gRPC", Servers: true}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.Datanode}}, MaxMessage: maxMessage,
-		Services: services(s.datanodes),
+		Doorway: security.Doorway{Name: "namenode gRPC", Servers: true}, Keys: security.Keyring{Member: s.config.Credentials.Member, Joining: true}, MaxMessage: maxMessage,
+		Services: services(s, s.datanodes),
 	})
 }

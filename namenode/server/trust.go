@@ -39,12 +39,14 @@ func (s *Server) currentTrust() *trust {
 	nodes := s.soft.m.Nodes()
 	s.soft.mu.Unlock()
 
-	keys, _ := s.ns.BlockKeys()
-	t := &trust{newest: newest, membership: membership, keys: s.config.Credentials.BlockKeys(keys), message: &pb.Trust{}}
+	seeds, _ := s.ns.BlockKeys()
+	keys := s.config.Credentials.DeriveBlockKeys(seeds)
+	t := &trust{newest: newest, membership: membership, keys: security.NewBlockKeys(keys), message: &pb.Trust{}}
 	sum := sha256.New()
 	for _, k := range keys {
-		t.message.Keys = append(t.message.Keys, &pb.BlockKey{Id: k.ID, Seed: []byte(string(k.Seed))})
-		sum.Write(binary.BigEndian.AppendUint32([]byte(string(k.Seed)), uint32(k.ID)))
+		t.message.Keys = append(t.message.Keys, &pb.BlockKey{Id: k.ID, Key: k.Key})
+		sum.Write(binary.BigEndian.AppendUint32(nil, uint32(k.ID)))
+		sum.Write(k.Key)
 	}
 	for _, n := range nodes {
 		if n.Alive {

@@ -31,9 +31,9 @@ func users(c *Config) {
 		ProxyUsers: map[string]security.ProxyRule{"hue": {Users: []string{"*"}, Hosts: []string{"*"}}},
 	})
 	for _, m := range c.Members {
-		c.Peers = append(c.Peers, Peer{ID: m.ID, IPC: c.IPC.Addr().String(), HTTP: c.HTTP.Addr().String()})
+		c.Servers.Namenodes = append(c.Servers.Namenodes, config.NamenodeMember{ID: m.ID, IPC: c.IPC.Addr().String(), HTTP: c.HTTP.Addr().String(), GRPC: c.GRPC.Addr().String(), Raft: m.Address})
 	}
-	c.Managers = func() []string { return []string{"127.0.0.1:8088"} }
+	c.Servers.ResourceManagers = []config.ManagerMember{{ID: "rm1", HTTP: "127.0.0.1:8088"}}
 }
 
 // ask sends a request, with a token if it is not empty, and reads the answer into a value or says what was refused.

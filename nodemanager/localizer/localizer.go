@@ -21,7 +21,9 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gohops/hops/nodemanager"
 )
@@ -64,7 +66,7 @@ type Config struct {
 	Reserve int64
 	// Authorities are the host:port of this cluster's namenodes: an artifact of another filesystem is refused. Empty: every
 	// hdfs URI is taken to mean this cluster.
-	Authorities []string
+	Authorities []string // until SetAuthorities
 }
 
 // Localizer is safe for concurrent use.
@@ -72,6 +74,14 @@ type Localizer struct {
 	config Config
 	cache  *cache
 	disk   *disk
+
+	authorities atomic.Pointer[[]string]
+}
+
+// SetAuthorities replaces Config.Authorities.
+func (l *Localizer) SetAuthorities(authorities []string) {
+	authorities = slices.Clone(authorities)
+	l.authorities.Store(&authorities)
 }
 
 // New makes a localizer. The cache directory is made if need be.
@@ -93,7 +103,9 @@ func New(c Config) (*Localizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("artifact cache: %w", err)
 	}
-	return &Localizer{config: c, cache: cache, disk: d}, nil
+	l := &Localizer{config: c, cache: cache, disk: d}
+	l.SetAuthorities(c.Authorities)
+	return l, nil
 }
 
 // Localize puts the artifacts into the directory workDir, which must exist, for a container of user. fsys is the filesystem
@@ -314,14 +326,8 @@ func (l *Localizer) pathOf(uri string) (string, error) {
 	if u.Scheme != "hdfs" {
 		return "", fmt.Errorf("scheme %.20q is not served: want hdfs or an absolute path of the cluster's filesystem", u.Scheme)
 	}
-	if u.Host != "" && len(l.config.Authorities) > 0 {
-		ours := false
-		for _, known := range l.config.Authorities {
-			ours = ours || known == u.Host
-		}
-		if !ours {
-			return "", fmt.Errorf("%s is not a namenode of this cluster (%s)", u.Host, strings.Join(l.config.Authorities, ", "))
-		}
+	if known := *l.authorities.Load(); u.Host != "" && len(known) > 0 && !slices.Contains(known, u.Host) {
+		return "", fmt.Errorf("%s is not a namenode of this cluster (%s)", u.Host, strings.Join(known, ", "))
 	}
 	if u.Path == "" || u.Path[0] != '/' {
 		return "", errors.New("the URI has no path")

@@ -37,6 +37,7 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool)
 	_, httpPort, _ := net.SplitHostPort(s.config.HTTP.Addr().String())
 	work, logs := filepath.Join(dir, "work"), filepath.Join(dir, "logs")
 	gpus := strings.Join(spec.Resources.GPUs, ",")
+	place := s.place()
 	set := map[string]string{
 		"HOPS_APPLICATION_ID": string(spec.Application),
 		"HOPS_ATTEMPT":        strconv.Itoa(spec.Attempt),
@@ -46,11 +47,11 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool)
 		"HOPS_LOG_DIR":        logs,
 		"HOPS_CLUSTER":        s.cluster(),
 		"HOPS_QUEUE":          spec.Queue,
-		"HOPS_FS":             s.config.Cluster.FS,
-		"HOPS_WEBHDFS":        strings.Join(s.config.Cluster.WebHDFS, ","),
-		"HOPS_RM":             strings.Join(s.config.Cluster.ResourceManagers, ","),
-		"HOPS_RM_GRPC":        strings.Join(s.config.ResourceManagers, ","),
-		"HADOOP_CONF_DIR":     s.config.Cluster.HadoopConfDir,
+		"HOPS_FS":             place.cluster.FS,
+		"HOPS_WEBHDFS":        strings.Join(place.cluster.WebHDFS, ","),
+		"HOPS_RM":             strings.Join(place.cluster.ResourceManagers, ","),
+		"HOPS_RM_GRPC":        strings.Join(place.managers, ","),
+		"HADOOP_CONF_DIR":     place.cluster.HadoopConfDir,
 		"HADOOP_USER_NAME":    string(spec.User),
 		// Empty without GPUs: a container that was granted none must not find any.
 		"CUDA_VISIBLE_DEVICES":   gpus,

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -18,9 +19,10 @@ import (
 // devices back, and is killed again every few seconds.
 const sweepPatience = 10 * time.Second
 
-// cluster identifies the cluster in the environment of its containers. It tells nothing of the secret that it is made from.
+// cluster identifies the cluster in the environment of its containers.
 func (s *Server) cluster() string {
-	return hex.EncodeToString(s.config.Credentials.MAC("name of the cluster in containers")[:8])
+	sum := sha256.Sum256([]byte("name of the cluster in containers: " + s.config.Credentials.Member.Self().Cluster))
+	return hex.EncodeToString(sum[:8])
 }
 
 // forgottenProcesses tells two kinds of strangers apart. forgotten are the processes of containers that were started under this node's name in this cluster and are not in the work

@@ -3,10 +3,12 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +30,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *state.Store
 	localizer *localizer.Localizer
+	placed    atomic.Pointer[place]
 	groups    *cgroup.Manager
 	boot      string
 	born      time.Time
@@ -66,11 +69,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node manager: %w", err)
 	}
-	namenodes := config.Cluster.Namenodes
-	if fs, ok := strings.CutPrefix(config.Cluster.FS, "hdfs://"); ok && len(namenodes) > 0 {
-		namenodes = append([]string{strings.TrimSuffix(fs, "/")}, namenodes...)
-	}
-	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Reserve: config.Reserve, Authorities: namenodes})
+	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Reserve: config.Reserve, Authorities: authorities(config.Cluster)})
 	if err != nil {
 		store.Close()
 		return nil, fmt.Errorf("node manager: %w", err)
@@ -86,11 +85,39 @@ func New(config Config) (*Server, error) {
 		stopping:   make(chan struct{}),
 		filesystem: map[nodemanager.User]*userFS{},
 	}
+	s.placed.Store(&place{config.ResourceManagers, config.Cluster})
 	// The group's name must not change over restarts, and two node managers of a machine must not share one.
 	s.groups = cgroup.Open(report, fmt.Sprintf("%x", sha256.Sum256([]byte(store.Dir())))[:12])
 	s.devices.asked = make(chan struct{}, 1)
 	s.health.set(s.checkDisk())
 	return s, nil
+}
+
+// place is where the rest of the cluster is.
+type place struct {
+	managers []string // gRPC addresses of the resource managers
+	cluster  Cluster
+}
+
+func (s *Server) place() *place { return s.placed.Load() }
+
+// SetCluster replaces what is known of the rest of the cluster: the gRPC addresses of the resource managers, and what containers are
+// told that start from now on. It may be called from several goroutines.
+func (s *Server) SetCluster(resourceManagers []string, c Cluster) error {
+	if len(resourceManagers) == 0 {
+		return errors.New("node manager: a list without resource managers is not followed")
+	}
+	s.placed.Store(&place{slices.Clone(resourceManagers), c})
+	s.localizer.SetAuthorities(authorities(c))
+	return nil
+}
+
+// authorities are the hosts and ports under which artifacts may name the cluster's filesystem.
+func authorities(c Cluster) []string {
+	if fs, ok := strings.CutPrefix(c.FS, "hdfs://"); ok && len(c.Namenodes) > 0 {
+		return append([]string{strings.TrimSuffix(fs, "/")}, c.Namenodes...)
+	}
+	return c.Namenodes
 }
 
 // Ready is closed when a resource manager has acknowledged the first report.

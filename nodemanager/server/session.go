@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -57,8 +58,58 @@ func (s *Server) recordTerm() {
 func (s *Server) speak(ctx, work context.Context) {
 	// Sequences rise over restarts of this process too, because the resource manager remembers the last one.
 	sequence := uint64(time.Now().UnixMilli())
-	conns := make([]*grpc.ClientConn, len(s.config.ResourceManagers))
-	for i, address := range s.config.ResourceManagers {
+	var conns []*grpc.ClientConn
+	hangUp := func() {
+		for _, conn := range conns {
+			if conn != nil {
+				conn.Close()
+			}
+		}
+	}
+	defer func() { hangUp() }()
+	var managers []string
+	at, failures, complained := 0, 0, ""
+	stranger := &security.Stranger{Logger: s.log}
+	for ctx.Err() == nil {
+		if now := s.place().managers; !slices.Equal(now, managers) {
+			hangUp()
+			managers, at, failures = now, 0, 0
+			conns = s.connect(managers)
+		}
+		if conns[at] == nil {
+			at = (at + 1) % len(conns)
+			sleep(ctx, 100*time.Millisecond)
+			continue
+		}
+		acknowledged, err := s.session(ctx, work, conns[at], &sequence)
+		if ctx.Err() != nil {
+			return
+		}
+		if acknowledged {
+			stranger.Tried("", nil)
+			s.log.Warn("session with the resource manager ended", "address", managers[at], "error", err)
+			failures, complained = 0, ""
+		} else if text := fmt.Sprint(err); text != complained && status.Code(err) != codes.FailedPrecondition {
+			s.log.Warn("resource manager does not take reports", "address", managers[at], "error", err)
+			complained = text
+		}
+		if !acknowledged && err != nil {
+			stranger.Tried(managers[at], err)
+		}
+		failures++
+		at = nextManager(managers, at, err)
+		// A full round without a leader is worth a pause; within a round the next one is asked at once.
+		if failures%len(conns) == 0 {
+			pause := min(500*time.Millisecond, 25*time.Millisecond<<min(failures/len(conns), 6))
+			sleep(ctx, pause/2+rand.N(pause/2+1))
+		}
+	}
+}
+
+// connect makes a connection to each resource manager; nil where the address cannot be used.
+func (s *Server) connect(managers []string) []*grpc.ClientConn {
+	conns := make([]*grpc.ClientConn, len(managers))
+	for i, address := range managers {
 		conn, err := grpc.NewClient("passthrough:///"+address,
 			grpc.WithTransportCredentials(s.config.Credentials.Key(authority.ResourceManager).Credentials()),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxOrders)),
@@ -71,52 +122,21 @@ func (s *Server) speak(ctx, work context.Context) {
 			continue
 		}
 		conns[i] = conn
-		defer conn.Close()
 	}
-	at, failures, complained := 0, 0, ""
-	stranger := &security.Stranger{Logger: s.log}
-	for ctx.Err() == nil {
-		if conns[at] == nil {
-			at = (at + 1) % len(conns)
-			sleep(ctx, 100*time.Millisecond)
-			continue
-		}
-		acknowledged, err := s.session(ctx, work, conns[at], &sequence)
-		if ctx.Err() != nil {
-			return
-		}
-		if acknowledged {
-			stranger.Tried("", nil)
-			s.log.Warn("session with the resource manager ended", "address", s.config.ResourceManagers[at], "error", err)
-			failures, complained = 0, ""
-		} else if text := fmt.Sprint(err); text != complained && status.Code(err) != codes.FailedPrecondition {
-			s.log.Warn("resource manager does not take reports", "address", s.config.ResourceManagers[at], "error", err)
-			complained = text
-		}
-		if !acknowledged && err != nil {
-			stranger.Tried(s.config.ResourceManagers[at], err)
-		}
-		failures++
-		at = s.nextManager(at, err)
-		// A full round without a leader is worth a pause; within a round the next one is asked at once.
-		if failures%len(conns) == 0 {
-			pause := min(500*time.Millisecond, 25*time.Millisecond<<min(failures/len(conns), 6))
-			sleep(ctx, pause/2+rand.N(pause/2+1))
-		}
-	}
+	return conns
 }
 
 // nextManager is the leader, if the refusal names one that we know, and the next in the list otherwise.
-func (s *Server) nextManager(at int, err error) int {
+func nextManager(managers []string, at int, err error) int {
 	if status.Code(err) == codes.FailedPrecondition {
 		text := status.Convert(err).Message()
-		for i, address := range s.config.ResourceManagers {
+		for i, address := range managers {
 			if i != at && strings.Contains(text, address) {
 				return i
 			}
 		}
 	}
-	return (at + 1) % len(s.config.ResourceManagers)
+	return (at + 1) % len(managers)
 }
 
 var errSilent = errors.New("the resource manager does not acknowledge reports")

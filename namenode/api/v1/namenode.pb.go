@@ -634,8 +634,8 @@ func (x *Trust) GetDatanodes() []string {
 type BlockKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// What the key is derived from, together with the cluster's secret.
-	Seed          []byte `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
+	// The key itself: datanodes know nothing that others are derived from.
+	Key           []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,9 +677,9 @@ func (x *BlockKey) GetId() int32 {
 	return 0
 }
 
-func (x *BlockKey) GetSeed() []byte {
+func (x *BlockKey) GetKey() []byte {
 	if x != nil {
-		return x.Seed
+		return x.Key
 	}
 	return nil
 }
@@ -1483,10 +1483,10 @@ const file_namenode_api_v1_namenode_proto_rawDesc = "" +
 	"\x05Trust\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x06R\aversion\x12.\n" +
 	"\x04keys\x18\x02 \x03(\v2\x1a.hops.namenode.v1.BlockKeyR\x04keys\x12\x1c\n" +
-	"\tdatanodes\x18\x03 \x03(\tR\tdatanodes\"3\n" +
+	"\tdatanodes\x18\x03 \x03(\tR\tdatanodes\"1\n" +
 	"\bBlockKey\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x17\n" +
-	"\x04seed\x18\x02 \x01(\fB\x03\x80\x01\x01R\x04seed\"{\n" +
+	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x15\n" +
+	"\x03key\x18\x02 \x01(\fB\x03\x80\x01\x01R\x03key\"{\n" +
 	"\x04Beat\x12#\n" +
 	"\rdatanode_uuid\x18\x01 \x01(\tR\fdatanodeUuid\x122\n" +
 	"\avolumes\x18\x02 \x03(\v2\x18.hops.namenode.v1.VolumeR\avolumes\x12\x1a\n" +

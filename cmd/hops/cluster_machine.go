@@ -1,0 +1,388 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
+)
+
+// machineSetup is a machine that gets into a cluster: where its files are, and what it is to be.
+type machineSetup struct {
+	dir, data string
+	cluster   string // its name
+	name      string
+	address   string
+	roles     []authority.Role
+	gpus      string
+	settings  map[string]string // under Hadoop's names
+
+	made   []string // files that are this one's, in the order in which they were made
+	began  []*exec.Cmd
+	failed chan error // a server that began has ended
+}
+
+func (m *machineSetup) has(r authority.Role) bool { return slices.Contains(m.roles, r) }
+
+func (m *machineSetup) file(name string) string { return filepath.Join(m.dir, name) }
+
+// at is where this machine listens.
+func (m *machineSetup) at(port int) string { return net.JoinHostPort(m.address, strconv.Itoa(port)) }
+
+func (m *machineSetup) namenode() config.NamenodeMember {
+	return config.NamenodeMember{ID: m.name, IPC: m.at(devPorts.ipc), HTTP: m.at(devPorts.http), GRPC: m.at(devPorts.grpc), Raft: m.at(devPorts.raft)}
+}
+
+// rmRaft is the port of the resource manager's Raft group, which has one of its own.
+const rmRaft = 8587
+
+func (m *machineSetup) manager() config.ManagerMember {
+	return config.ManagerMember{ID: m.name, HTTP: m.at(devPorts.rm), GRPC: m.at(devPorts.rmGRPC), Raft: m.at(rmRaft)}
+}
+
+// http is where a role answers /readyz.
+func (m *machineSetup) http(r authority.Role) string {
+	switch r {
+	case authority.Namenode:
+		return m.at(devPorts.http)
+	case authority.ResourceManager:
+		return m.at(devPorts.rm)
+	case authority.Datanode:
+		return m.at(devPorts.datanode[1])
+	}
+	return m.at(devPorts.nm)
+}
+
+// listens are all addresses of the roles.
+func (m *machineSetup) listens() []string {
+	var out []string
+	for _, r := range m.roles {
+		switch r {
+		case authority.Namenode:
+			n := m.namenode()
+			out = append(out, n.IPC, n.HTTP, n.GRPC, n.Raft)
+		case authority.ResourceManager:
+			r := m.manager()
+			out = append(out, r.HTTP, r.GRPC, r.Raft)
+		case authority.Datanode:
+			for _, port := range devPorts.datanode {
+				out = append(out, m.at(port))
+			}
+		case authority.NodeManager:
+			out = append(out, m.at(devPorts.nm))
+		}
+	}
+	return out
+}
+
+// fresh makes sure that nothing of a cluster is here, and that the addresses are free.
+func (m *machineSetup) fresh() error {
+	if _, err := os.Stat(m.file("hops.yaml")); err == nil {
+		return fmt.Errorf("this machine is in a cluster already: %s says which. To take it out for good, stop its servers and remove that file, identity.pem, servers.yaml and secret beside it", m.file("hops.yaml"))
+	}
+	for _, name := range []string{"identity.pem", "authority.pem", "servers.yaml", "secret"} {
+		if _, err := os.Lstat(m.file(name)); err == nil {
+			return fmt.Errorf("%s is left of a machine that did not get into its cluster: rm -f %s, and try again", m.file(name),
+				strings.Join([]string{m.file("identity.pem"), m.file("authority.pem"), m.file("servers.yaml"), m.file("secret")}, " "))
+		}
+	}
+	if m.has(authority.Namenode) {
+		if entries, err := os.ReadDir(filepath.Join(m.data, "namenode")); err == nil && len(entries) > 0 {
+			return fmt.Errorf("%s has the data of a namenode: choose another --data, or remove it if nobody needs it", filepath.Join(m.data, "namenode"))
+		}
+	}
+	if err := os.MkdirAll(m.dir, 0o755); err != nil {
+		return err
+	}
+	for _, addr := range m.listens() {
+		l, err := net.Listen("tcp", addr)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("%s is taken by another program: end it first", addr)
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			return fmt.Errorf("%s is no address of this machine: say which one is, by --address", m.address)
+		case err != nil:
+			return err
+		}
+		l.Close()
+	}
+	return nil
+}
+
+// own notes a file that was made, and gives it the owner of its directory: the user that servers run as.
+func (m *machineSetup) own(name string) error {
+	m.made = append(m.made, m.file(name))
+	if uid, gid := m.owner(); os.Geteuid() == 0 {
+		return os.Chown(m.file(name), uid, gid)
+	}
+	return nil
+}
+
+// owner of the configuration.
+func (m *machineSetup) owner() (uid, gid int) {
+	if info, err := os.Stat(m.dir); err == nil {
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			return int(s.Uid), int(s.Gid)
+		}
+	}
+	return os.Getuid(), os.Getgid()
+}
+
+// configure writes hops.yaml and reads it, as servers will.
+func (m *machineSetup) configure() error {
+	if err := writeNew(m.file("hops.yaml"), m.text()); err != nil {
+		return err
+	}
+	if err := m.own("hops.yaml"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.data, 0o755); err != nil {
+		return err
+	}
+	_, err := config.Load(m.file("hops.yaml"))
+	return err
+}
+
+func writeNew(path, text string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// text is hops.yaml. What stands in quotes is written as in Go, which YAML reads alike.
+func (m *machineSetup) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# docs/reference/configuration.md has all keys. The cluster's namenodes and resource managers are in servers.yaml.\n")
+	fmt.Fprintf(&b, "cluster:\n  name: %q\n  identity: %q\n  conf: %q\n", m.cluster, m.file("identity.pem"), m.file("conf"))
+	if m.has(authority.Namenode) || m.has(authority.ResourceManager) {
+		fmt.Fprintf(&b, "  secret_file: %q\n", m.file("secret"))
+	}
+	at := func(role string) string { return filepath.Join(m.data, role) }
+	for _, r := range m.roles {
+		switch r {
+		case authority.Namenode:
+			fmt.Fprintf(&b, "namenode:\n  id: %q\n  data: %q\n", m.name, at("namenode"))
+		case authority.ResourceManager:
+			fmt.Fprintf(&b, "resourcemanager:\n  id: %q\n  data: %q\n", m.name, at("resourcemanager"))
+		case authority.Datanode:
+			fmt.Fprintf(&b, "datanode:\n  volumes:\n    - path: %q\n", at("datanode"))
+			for i, name := range []string{"transfer", "http", "ipc", "grpc"} {
+				fmt.Fprintf(&b, "  %s: %q\n", name, m.at(devPorts.datanode[i]))
+			}
+		case authority.NodeManager:
+			own := machine()
+			fmt.Fprintf(&b, "nodemanager:\n  work: %q\n  http: %q\n  memory: %dMiB\n  vcores: %d\n  gpus: %q\n", at("nodemanager"), m.at(devPorts.nm), own.memory>>20, own.cores, m.gpus)
+		}
+	}
+	for i, name := range sortedKeys(m.settings) {
+		if i == 0 {
+			b.WriteString("properties:\n")
+		}
+		fmt.Fprintf(&b, "  %q: %q\n", name, m.settings[name])
+	}
+	return b.String()
+}
+
+func sortedKeys(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// systemd reports whether the units of the package can start the roles.
+func (m *machineSetup) systemd() bool {
+	if _, err := os.Stat("/run/systemd/system"); err != nil || m.dir != "/etc/hops" || m.data != "/var/lib/hops" {
+		return false
+	}
+	return exec.Command("systemctl", "cat", "hops@namenode.service").Run() == nil
+}
+
+// startOrder: who is first needs nobody.
+var startOrder = []authority.Role{authority.ResourceManager, authority.Namenode, authority.Datanode, authority.NodeManager}
+
+// start starts the roles, each when those before it serve, and says so.
+func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
+	m.failed = make(chan error, len(m.roles))
+	units := m.systemd()
+	for _, r := range startOrder {
+		if !m.has(r) {
+			continue
+		}
+		var how string
+		if units {
+			how = "hops@" + string(r) + ".service"
+			if text, err := exec.CommandContext(ctx, "systemctl", "enable", "--now", how).CombinedOutput(); err != nil {
+				return fmt.Errorf("systemctl enable --now %s: %w: %s", how, err, strings.TrimSpace(string(text)))
+			}
+		} else {
+			cmd, err := m.spawn(r)
+			if err != nil {
+				return err
+			}
+			how = fmt.Sprintf("process %d, log %s", cmd.Process.Pid, m.log(r))
+		}
+		if r == authority.Namenode && !m.alone() { // it is of use when the group has taken it
+			if err := m.enlist(ctx); err != nil {
+				return err
+			}
+		}
+		if err := m.await(ctx, r); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s serves at http://%s (%s)\n", r, m.http(r), how)
+	}
+	return nil
+}
+
+// alone: the cluster has no other namenode.
+func (m *machineSetup) alone() bool {
+	s, err := config.LoadServers(m.file("servers.yaml"))
+	return err == nil && len(s.Namenodes) <= 1
+}
+
+func (m *machineSetup) log(r authority.Role) string {
+	return filepath.Join(m.data, "logs", string(r)+".log")
+}
+
+// spawn starts a role as a process that outlives this one.
+func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(m.log(r)), 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(m.log(r), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(executable, "server", "--role", string(r), "-c", m.file("hops.yaml"))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = m.data, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// As the units of the package: the node manager is root, who starts containers as their users; the others are not.
+	if uid, gid := m.owner(); os.Geteuid() == 0 && uid != 0 && r != authority.NodeManager {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		if err := os.Chown(m.data, uid, gid); err != nil {
+			return nil, err
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	m.began = append(m.began, cmd)
+	go func() {
+		err := cmd.Wait()
+		m.failed <- fmt.Errorf("the %s ended (%w); the end of %s:\n%s", r, err, m.log(r), processes.Tail(m.log(r), 5))
+	}()
+	return cmd, nil
+}
+
+// roleTime is how long a role may take to serve.
+const roleTime = time.Minute
+
+// await waits until a role is of use.
+func (m *machineSetup) await(ctx context.Context, r authority.Role) error {
+	ctx, cancel := context.WithTimeout(ctx, roleTime)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		said := m.ready(ctx, r)
+		if said == "" {
+			return nil
+		}
+		select {
+		case err := <-m.failed:
+			return err
+		case <-ctx.Done():
+			return fmt.Errorf("the %s does not serve after %v: %s", r, roleTime, said)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// ready asks a role; "": it is ready.
+func (m *machineSetup) ready(ctx context.Context, r authority.Role) string {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.http(r)+"/readyz", nil)
+	if err != nil {
+		return err.Error()
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+	if answer.StatusCode == http.StatusOK {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// undo ends what was started, and removes the files that were made.
+func (m *machineSetup) undo() error {
+	if m.systemd() {
+		for _, r := range m.roles {
+			_ = exec.Command("systemctl", "disable", "--now", "hops@"+string(r)+".service").Run()
+		}
+	}
+	for _, cmd := range slices.Backward(m.began) {
+		_ = cmd.Process.Kill()
+	}
+	var errs []error
+	for _, name := range m.made {
+		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// defaultName is this machine's, as its members call it.
+func defaultName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	name, _, _ := strings.Cut(host, ".")
+	return name
+}
+
+// addressTowards is this machine's address on the way to another one.
+func addressTowards(addr string) string {
+	c, err := net.Dial("udp", addr) // nothing is sent
+	if err != nil {
+		return "127.0.0.1"
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).IP.String()
+}
+
+// certified are the names and addresses that a machine's certificate is good for.
+func (m *machineSetup) certified() []string {
+	out := []string{m.address}
+	if m.name != m.address {
+		out = append(out, m.name)
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/security"
+	pb "github.com/gohops/hops/namenode/api/v1"
+)
+
+func joinCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "join",
+		Usage:     "let this machine join a cluster, and start its servers",
+		ArgsUsage: "HOST:PORT",
+		Description: "hops join 10.0.0.1:8486 --token hops1.…\n\n" +
+			"`hops cluster init` and `hops cluster token` print the whole line. The machine makes its own key, which never leaves it, and\n" +
+			"makes sure by the token that it speaks to the right cluster.",
+		Flags:  append([]cli.Flag{&cli.StringFlag{Name: "token", Usage: "`TOKEN` that the cluster gave"}}, setupFlags("datanode,nodemanager")...),
+		Action: join,
+	}
+}
+
+// joinTime is how long a cluster may take to take a machine in.
+const joinTime = 30 * time.Second
+
+func join(c *cli.Context) (err error) {
+	began := time.Now()
+	if c.NArg() != 1 {
+		return fail(exitUsage, "join: give HOST:PORT of a namenode, as `hops cluster token` prints it")
+	}
+	addr := c.Args().First()
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fail(exitUsage, "join: %q is not HOST:PORT", addr)
+	}
+	token, err := authority.ParseToken(c.String("token"))
+	if err != nil {
+		return fail(exitUsage, "--token: %w", err)
+	}
+	m, err := setup(c, addr)
+	if err != nil {
+		return err
+	}
+	if m.has(authority.ResourceManager) {
+		return fail(exitFailed, "not supported: a group of resource managers cannot grow; leave resourcemanager out of --roles")
+	}
+	if err := m.fresh(); err != nil {
+		return err
+	}
+	if err := m.join(c.Context, addr, token); err != nil {
+		return err
+	}
+	if err := m.start(c.Context, c.App.Writer); err != nil {
+		return fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+	}
+	fmt.Fprintf(c.App.Writer, "%s is in cluster %s: ready in %.1fs\n", m.name, m.cluster, time.Since(began).Seconds())
+	return nil
+}
+
+// join has the machine taken in, and writes its files.
+func (m *machineSetup) join(ctx context.Context, addr string, token authority.Token) (err error) {
+	key, err := authority.NewKey()
+	if err != nil {
+		return err
+	}
+	asked, err := m.asks(key)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinTime)
+	defer cancel()
+	answer, root, err := askToJoin(ctx, addr, token, asked)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("the cluster took %s in, but its files cannot be written: %w; remove it there (`hops cluster remove %s`) before it joins again", m.name, errors.Join(err, m.undo()), m.name)
+		}
+	}()
+	trust, servers, err := roles.MembersOf(answer.Members)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(trust.Roots, root.Equal) {
+		return errors.New("the cluster does not trust the authority that the token names")
+	}
+	i := &authority.Identity{Certificate: answer.Certified.GetCertificate(), Key: key, Roots: trust.Roots}
+	if _, err := i.Member(time.Now); err != nil {
+		return err
+	}
+	if err := i.Create(m.file("identity.pem")); err != nil {
+		return err
+	}
+	if err := m.own("identity.pem"); err != nil {
+		return err
+	}
+	if m.has(authority.Namenode) {
+		if err := security.StoreSecret(m.file("secret"), answer.Secret); err != nil {
+			return err
+		}
+		if err := m.own("secret"); err != nil {
+			return err
+		}
+	}
+	if err := servers.Write(m.file("servers.yaml")); err != nil {
+		return err
+	}
+	if err := m.own("servers.yaml"); err != nil {
+		return err
+	}
+	m.cluster, m.settings = answer.Name, answer.Properties
+	return m.configure()
+}
+
+// asks is what the machine asks for.
+func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
+	request, err := authority.Request(key)
+	if err != nil {
+		return nil, err
+	}
+	asked := &pb.Joining{Machine: m.name, Addresses: m.certified(), Request: request, NowMs: time.Now().UnixMilli()}
+	for _, r := range m.roles {
+		asked.Roles = append(asked.Roles, string(r))
+	}
+	if m.has(authority.Namenode) {
+		n := m.namenode()
+		asked.Namenode = &pb.NamenodeAddresses{Id: n.ID, Ipc: n.IPC, Http: n.HTTP, Grpc: n.GRPC, Raft: n.Raft}
+	}
+	return proto.Marshal(asked)
+}
+
+// askToJoin asks a namenode, or the one that leads if it names that.
+func askToJoin(ctx context.Context, addr string, token authority.Token, asked []byte) (*pb.JoinResponse, *x509.Certificate, error) {
+	for range 3 {
+		answer, root, err := func() (*pb.JoinResponse, *x509.Certificate, error) {
+			j, err := security.DialToJoin(ctx, addr, token.Authority)
+			if err != nil {
+				return nil, nil, joinError(addr, err)
+			}
+			defer j.Close()
+			answer, err := pb.NewAdmissionClient(j).Join(ctx, &pb.JoinRequest{Asked: asked, Token: token.ID, Proof: token.Prove(j.Bound, asked)})
+			if err != nil {
+				return nil, nil, refusal(addr, err)
+			}
+			return answer, j.Authority, nil
+		}()
+		if err != nil {
+			return nil, nil, err
+		}
+		if answer.Leader == "" {
+			return answer, root, nil
+		}
+		addr = answer.Leader
+	}
+	return nil, nil, fail(exitUnreachable, "the namenodes do not agree on who of them leads: try again")
+}
+
+// joinError says why there is no connection to join on.
+func joinError(addr string, err error) error {
+	if errors.Is(err, security.ErrProof) {
+		return fail(exitDenied, "%w", err)
+	}
+	return fail(exitUnreachable, "no namenode of hops answers at %s: %w. The port is that of gRPC, 8486 unless somebody chose another; `hops cluster token` prints it", addr, err)
+}
+
+// refusal is what a namenode answers who does not take a machine in.
+func refusal(addr string, err error) error {
+	s := grpcstatus.Convert(err)
+	text := strings.TrimPrefix(s.Message(), "invalid argument: ")
+	switch s.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fail(exitDenied, "%s", text)
+	case codes.InvalidArgument:
+		return fail(exitUsage, "%s", text)
+	case codes.Unavailable, codes.DeadlineExceeded:
+		return fail(exitUnreachable, "namenode %s: %s", addr, text)
+	}
+	return fail(exitFailed, "%s", text)
+}
+
+// enlist has the namenodes give this machine's its vote.
+func (m *machineSetup) enlist(ctx context.Context) error {
+	if err := roles.Enlist(ctx, m.file("hops.yaml")); err != nil {
+		return fmt.Errorf("the namenodes do not take this one into their group: %w; `hops namenode add %s %s` does it later", err, m.name, m.namenode().Raft)
+	}
+	return nil
+}

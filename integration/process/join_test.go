@@ -1,0 +1,389 @@
+package process
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/authority"
+)
+
+// machines are machines of one cluster: each has an address of loopback of its own, and directories.
+type machines struct {
+	t   *testing.T
+	dir string
+	net string // 127.x.y.
+}
+
+func newMachines(t *testing.T) *machines {
+	t.Helper()
+	m := &machines{t: t, dir: Dir(t), net: fmt.Sprintf("127.%d.%d.", 64+rand.N(128), rand.N(256))}
+	t.Cleanup(func() {
+		for _, pid := range m.pids("") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		m.eventually("the end of all servers", func() error {
+			if left := m.pids(""); len(left) > 0 {
+				return fmt.Errorf("%v run", left)
+			}
+			return nil
+		})
+	})
+	return m
+}
+
+func (m *machines) etc(n int) string     { return filepath.Join(m.dir, fmt.Sprint("m", n), "etc") }
+func (m *machines) yaml(n int) string    { return filepath.Join(m.etc(n), "hops.yaml") }
+func (m *machines) address(n int) string { return m.net + fmt.Sprint(n) }
+func (m *machines) pids(below string) []int {
+	return processes.Find("", filepath.Join(m.dir, below)+"/")
+}
+
+func (m *machines) log(n int, role string) string {
+	text, _ := os.ReadFile(filepath.Join(m.dir, fmt.Sprint("m", n), "data", "logs", role+".log"))
+	return string(text)
+}
+
+func (m *machines) run(args ...string) Result {
+	m.t.Helper()
+	return Hops{T: m.t}.Run(args...)
+}
+
+// good runs a command that must succeed.
+func (m *machines) good(args ...string) string {
+	m.t.Helper()
+	r := m.run(args...)
+	if r.Status != 0 {
+		m.t.Fatalf("hops %s: %d\n%s%s", strings.Join(args, " "), r.Status, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}
+
+// place are the options that say which machine it is.
+func (m *machines) place(n int) []string {
+	return []string{"--machine", fmt.Sprint("m", n), "--address", m.address(n), "--dir", m.etc(n), "--data", filepath.Join(m.dir, fmt.Sprint("m", n), "data"), "--gpus", "none"}
+}
+
+func (m *machines) init(roles string) (token string) {
+	m.t.Helper()
+	out := m.good(append([]string{"cluster", "init", "--name", "lab", "--roles", roles}, m.place(1)...)...)
+	_, line, _ := strings.Cut(out, "hops join "+m.address(1)+":8486 --token ")
+	if line == "" {
+		m.t.Fatalf("init does not say how to join:\n%s", out)
+	}
+	return strings.TrimSpace(line)
+}
+
+func (m *machines) token(options ...string) string {
+	m.t.Helper()
+	var token struct{ Token string }
+	out := m.good(append([]string{"cluster", "token", "-c", m.yaml(1), "-o", "json"}, options...)...)
+	if err := json.Unmarshal([]byte(out), &token); err != nil {
+		m.t.Fatal(err)
+	}
+	return token.Token
+}
+
+func (m *machines) join(n int, token string, options ...string) Result {
+	m.t.Helper()
+	args := append([]string{"join", m.address(1) + ":8486", "--token", token}, m.place(n)...)
+	return m.run(append(args, options...)...)
+}
+
+func (m *machines) eventually(what string, check func() error) {
+	m.t.Helper()
+	var err error
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	m.t.Fatalf("%s: %v", what, err)
+}
+
+// Three commands make a cluster of three machines; one of them is removed, and comes back with a new token.
+func TestThreeCommandsMakeACluster(t *testing.T) {
+	m := newMachines(t)
+	token := m.init("namenode,datanode,resourcemanager,nodemanager")
+	if _, err := os.Stat(filepath.Join(m.etc(1), "authority.pem")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the authority's key lies in a file: %v", err)
+	}
+	for n := 2; n <= 3; n++ {
+		if r := m.join(n, token, "--roles", "datanode"); r.Status != 0 || !strings.Contains(r.Stdout, fmt.Sprintf("m%d is in cluster lab: ready in ", n)) {
+			t.Fatalf("m%d: %d\n%s%s", n, r.Status, r.Stdout, r.Stderr)
+		}
+		if _, err := os.Stat(filepath.Join(m.etc(n), "secret")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a datanode has the namenodes' secret: %v", err)
+		}
+	}
+	files := Hops{T: t, Conf: filepath.Join(m.etc(3), "conf")}
+	if r := files.Input("three machines\n", "fs", "-put", "-", "/f"); r.Status != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
+		t.Fatal(r.Stdout, r.Stderr)
+	}
+
+	if r := m.run(append([]string{"cluster", "init"}, m.place(1)...)...); r.Status == 0 || !strings.Contains(r.Stderr, "this machine is in a cluster already") {
+		t.Errorf("a second init: %d %s", r.Status, r.Stderr)
+	}
+
+	m.good("cluster", "remove", "-c", m.yaml(1), "m3")
+	m.eventually("the datanode of the removed machine says what to do", func() error {
+		if log := m.log(3, "datanode"); !strings.Contains(log, "this machine was removed from the cluster") || !strings.Contains(log, "join with a new token") {
+			return errors.New(log)
+		}
+		return nil
+	})
+	m.eventually("the others hear of it", func() error {
+		text, err := os.ReadFile(filepath.Join(m.etc(2), "servers.yaml"))
+		if err == nil && !strings.Contains(string(text), "m3: 1") {
+			err = errors.New(string(text))
+		}
+		return err
+	})
+	if r := m.join(3, token, "--roles", "datanode"); r.Status == 0 || !strings.Contains(r.Stderr, "in a cluster already") {
+		t.Errorf("joining again over the old files: %d %s", r.Status, r.Stderr)
+	}
+	for _, pid := range m.pids("m3") {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+	m.eventually("the removed machine's servers end", func() error {
+		if left := m.pids("m3"); len(left) > 0 {
+			return fmt.Errorf("%v run", left)
+		}
+		return nil
+	})
+	for _, name := range []string{"hops.yaml", "identity.pem", "servers.yaml"} {
+		if err := os.Remove(filepath.Join(m.etc(3), name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := m.join(3, token, "--roles", "datanode"); r.Status != 0 {
+		t.Errorf("with its data, and a token: %d %s", r.Status, r.Stderr)
+	}
+	m.rotate()
+}
+
+// rotate replaces the authority while everything runs.
+func (m *machines) rotate() {
+	m.t.Helper()
+	root := func(n int) string {
+		i, err := authority.LoadIdentity(filepath.Join(m.etc(n), "identity.pem"))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if len(i.Roots) != 1 {
+			return ""
+		}
+		return authority.FingerprintOf(i.Roots[0]).String()
+	}
+	before := root(1)
+	m.good("cluster", "rotate", "-c", m.yaml(1))
+	m.eventually("all machines have the new authority alone", func() error {
+		for n := 1; n <= 3; n++ {
+			if now := root(n); now == "" || now == before || now != root(1) {
+				return fmt.Errorf("m%d has %q, m1 %q; it was %q", n, now, root(1), before)
+			}
+		}
+		return nil
+	})
+	files := Hops{T: m.t, Conf: filepath.Join(m.etc(3), "conf")}
+	if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
+		m.t.Error(r.Stdout, r.Stderr)
+	}
+	for n := 1; n <= 3; n++ {
+		if log := m.log(n, "datanode"); strings.Contains(log, "nobody speaks to it") && n != 3 {
+			m.t.Errorf("m%d was without its cluster:\n%s", n, log)
+		}
+	}
+}
+
+// A namenode joins the group of namenodes, which then works without the first one's lead.
+func TestANamenodeJoinsTheGroup(t *testing.T) {
+	m := newMachines(t)
+	m.init("namenode,datanode")
+	for n := 2; n <= 3; n++ {
+		if r := m.join(n, m.token("--roles", "namenode"), "--roles", "namenode"); r.Status != 0 {
+			t.Fatalf("m%d: %d\n%s%s", n, r.Status, r.Stdout, r.Stderr)
+		}
+	}
+	m.good("namenode", "transfer", "-c", m.yaml(1), "m2")
+	m.eventually("the new one leads", func() error {
+		if r := m.run("namenode", "list", "-c", m.yaml(3), "-o", "json"); !strings.Contains(r.Stdout, `"id":"m2"`) || strings.Count(r.Stdout, `"voter":true`) != 3 || !strings.Contains(r.Stdout, `"state":"active"`) {
+			return errors.New(r.Stdout)
+		}
+		return nil
+	})
+	// Who joins at a namenode that does not lead is sent to the one that does.
+	if r := m.join(4, m.token("--roles", "datanode"), "--roles", "datanode"); r.Status != 0 {
+		t.Errorf("%d\n%s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	m.eventually("the machine that leads does not remove itself", func() error {
+		r := m.run("cluster", "remove", "-c", m.yaml(3), "m2")
+		if r.Status == 0 || !strings.Contains(r.Stderr, "hand that over first") {
+			return errors.New(r.Stderr)
+		}
+		return nil
+	})
+	m.good("cluster", "remove", "-c", m.yaml(1), "m3")
+	m.eventually("its vote goes, too", func() error {
+		if r := m.run("namenode", "list", "-c", m.yaml(1), "-o", "json"); strings.Contains(r.Stdout, `"id":"m3"`) {
+			return errors.New(r.Stdout)
+		}
+		return nil
+	})
+}
+
+// What a machine that joins can have wrong: one line each, which says what to do.
+func TestWhoIsNotLetJoin(t *testing.T) {
+	m := newMachines(t)
+	token := m.init("namenode")
+	expired, used := m.token("--ttl", "1ms"), m.token("--roles", "datanode")
+	if r := m.join(2, used, "--roles", "datanode"); r.Status != 0 {
+		t.Fatal(r.Stderr)
+	}
+	fresh := m.token("--uses", "50")
+	guessed := []byte(fresh)
+	if i := len(guessed) - 3; guessed[i] != 'A' {
+		guessed[i] = 'A'
+	} else {
+		guessed[i] = 'B'
+	}
+	a, err := authority.New("CID-other", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, _ := authority.NewInvitation(authority.FingerprintOf(a.Root()), authority.Roles, time.Now().Add(time.Hour), 1)
+	withdrawn := m.token()
+	m.good("cluster", "token", "-c", m.yaml(1), "--withdraw", strings.Split(withdrawn, ".")[1])
+	nobody, err := net.Listen("tcp", m.address(9)+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody.Close()
+	at := func(addr string) []string {
+		return append([]string{"join", addr, "--token", fresh, "--roles", "datanode"}, m.place(3)...)
+	}
+	with := func(token string, more ...string) []string {
+		return append(append([]string{"join", m.address(1) + ":8486", "--token", token, "--roles", "datanode"}, m.place(3)...), more...)
+	}
+	for what, c := range map[string]struct {
+		args   []string
+		status int
+		says   string
+	}{
+		"no token":                      {with(""), 2, "`hops cluster token` prints one"},
+		"half a token":                  {with(fresh[:40]), 2, "copy it again as a whole"},
+		"a guessed token":               {with(string(guessed)), 4, "the cluster does not know it"},
+		"a token of another cluster":    {with(foreign.String()), 4, "of another cluster, or somebody stands in between"},
+		"an expired token":              {with(expired), 4, "`hops cluster token` prints a new one"},
+		"a token used up":               {with(used), 4, "used as often as it may be"},
+		"a token withdrawn":             {with(withdrawn), 4, "it was withdrawn"},
+		"a role that it is not for":     {with(token, "--roles", "namenode"), 4, "it is for datanode, nodemanager, not for namenode"},
+		"a resource manager":            {with(fresh, "--roles", "resourcemanager"), 1, "not supported"},
+		"no such role":                  {with(fresh, "--roles", "king"), 2, "is no role"},
+		"a port where nobody is":        {at(nobody.Addr().String()), 3, "the port is that of gRPC"},
+		"a port of another protocol":    {at(m.address(1) + ":9870"), 3, "the port is that of gRPC"},
+		"no port":                       {at(m.address(1)), 2, "is not HOST:PORT"},
+		"the name of another machine":   {with(fresh, "--machine", "m2"), 1, "a machine of that name is a member"},
+		"a name that is none":           {with(fresh, "--machine", "a/b"), 2, "is no name of a machine"},
+		"no address of this machine":    {with(fresh, "--address", "192.0.2.7"), 1, "192.0.2.7 is no address of this machine"},
+		"the address of another":        {with(fresh, "--address", m.address(1)), 1, "another machine has that address"},
+		"an address that others use":    {with(fresh, "--address", m.address(2)), 1, "is taken by another program"},
+		"an address that is everywhere": {with(fresh, "--address", "0.0.0.0"), 2, "is no address that anybody can reach"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := Hops{T: t}.Run(c.args...)
+			if r.Status != c.status || !strings.Contains(strings.ToLower(r.Stderr), strings.ToLower(c.says)) || strings.Count(r.Stderr, "\n") != 1 {
+				t.Errorf("status %d, want %d with %q:\n%s%s", r.Status, c.status, c.says, r.Stdout, r.Stderr)
+			}
+			if entries, err := os.ReadDir(m.etc(3)); err == nil && len(entries) > 0 {
+				t.Errorf("%v is left", entries)
+			}
+		})
+	}
+	t.Run("what an interrupted join left", func(t *testing.T) {
+		if err := os.MkdirAll(m.etc(3), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		half := filepath.Join(m.etc(3), "identity.pem")
+		if err := os.WriteFile(half, []byte("-----BEGIN CERTIFICATE-----\nMII"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := m.run(with(fresh)...); r.Status != 1 || !strings.Contains(r.Stderr, "rm -f ") || !strings.Contains(r.Stderr, half) {
+			t.Errorf("%d %s", r.Status, r.Stderr)
+		}
+		if err := os.Remove(half); err != nil {
+			t.Fatal(err)
+		}
+		if r := m.run(with(fresh)...); r.Status != 0 {
+			t.Errorf("after that: %d %s", r.Status, r.Stderr)
+		}
+	})
+	t.Run("half a certificate file", func(t *testing.T) {
+		text, err := os.ReadFile(filepath.Join(m.etc(2), "identity.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range m.pids("m2") {
+			_ = syscall.Kill(pid, syscall.SIGTERM)
+		}
+		if err := os.WriteFile(filepath.Join(m.etc(2), "identity.pem"), text[:len(text)/2], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := m.run("server", "--role", "datanode", "-c", m.yaml(2)); r.Status == 0 || !strings.Contains(r.Stderr, "is damaged") || !strings.Contains(r.Stderr, "let the machine join again") {
+			t.Errorf("%d %s", r.Status, r.Stderr)
+		}
+	})
+	t.Run("who is not a superuser", func(t *testing.T) {
+		for _, args := range [][]string{{"token"}, {"nodes"}, {"remove", "m2"}, {"rotate"}} {
+			args = append(slices.Clone(append([]string{"cluster"}, args...)), "-c", m.yaml(1), "--user", "ann")
+			if r := m.run(args...); r.Status != 4 || !strings.Contains(r.Stderr, "not a superuser") {
+				t.Errorf("%q: %d %s", args, r.Status, r.Stderr)
+			}
+		}
+	})
+}
+
+// A machine on which init fails is as it was.
+func TestInitThatFailsLeavesNothing(t *testing.T) {
+	m := newMachines(t)
+	l, err := net.Listen("tcp", m.address(1)+":8020")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"cluster", "init", "--roles", "namenode"}, m.place(1)...)
+	if r := m.run(args...); r.Status != 1 || !strings.Contains(r.Stderr, ":8020 is taken by another program") {
+		t.Errorf("%d %s", r.Status, r.Stderr)
+	}
+	l.Close()
+	for what, c := range map[string]struct {
+		more []string
+		says string
+	}{
+		"without a namenode":         {[]string{"--roles", "datanode"}, "add namenode to --roles"},
+		"without a resource manager": {[]string{"--roles", "namenode,nodemanager"}, "add resourcemanager to --roles"},
+		"a name that is none":        {[]string{"--name", "a/b"}, "is no name of a cluster"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if r := m.run(append(slices.Clone(args), c.more...)...); r.Status != 2 || !strings.Contains(r.Stderr, c.says) {
+				t.Errorf("%d %s", r.Status, r.Stderr)
+			}
+		})
+	}
+	if entries, err := os.ReadDir(m.etc(1)); err == nil && len(entries) > 0 {
+		t.Errorf("%v is left", entries)
+	}
+	m.init("namenode")
+}

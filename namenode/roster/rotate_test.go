@@ -1,0 +1,156 @@
+package roster
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
+)
+
+func TestTheNextAuthorityIssuesWhenAllTrustIt(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first := &authority.Name{Cluster: cluster, Machine: "first", Generation: 1, Roles: []authority.Role{authority.Namenode}}
+	m1, err := f.admit(t, f.invite(t, 1, authority.Datanode), "m1", authority.Datanode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func(want Rotation) {
+		t.Helper()
+		if err := f.Advance(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Rotation(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%+v %v, want %+v", got, err, want)
+		}
+	}
+	issuer := func() authority.Fingerprint {
+		t.Helper()
+		c, err := f.Issuer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return authority.FingerprintOf(c)
+	}
+	before := issuer()
+	step(Rotation{Step: Unrotated})
+	if err := f.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	step(Rotation{Announced, []string{"first", "m1"}})
+	if err := f.Rotate(t.Context()); err != nil {
+		t.Fatalf("asked for twice: %v", err)
+	}
+	trust, err := f.Trust()
+	if err != nil || len(trust.Roots) != 2 || issuer() != before {
+		t.Fatalf("%v %v", trust, err)
+	}
+	next := authority.FingerprintOf(trust.Roots[1])
+	if err := f.Confirm(t.Context(), m1, authority.Fingerprint{1}); !errors.Is(err, ErrUnknown) {
+		t.Errorf("an authority of nobody's: %v", err)
+	}
+	if err := f.Confirm(t.Context(), &authority.Name{Machine: "m1", Generation: 2}, next); !errors.Is(err, authority.ErrRevoked) {
+		t.Errorf("another generation: %v", err)
+	}
+	for _, n := range []*authority.Name{m1, first} {
+		if err := f.Confirm(t.Context(), n, next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step(Rotation{Issued, []string{"first", "m1"}})
+	if issuer() != next {
+		t.Error("the old one still issues")
+	}
+	for _, n := range []*authority.Name{m1, first} {
+		der, err := f.Renew(t.Context(), n, request(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.verify(t, der); err != nil {
+			t.Error(err)
+		}
+	}
+	step(Rotation{Step: Unrotated})
+	if trust, err := f.Trust(); err != nil || len(trust.Roots) != 1 || authority.FingerprintOf(trust.Roots[0]) != next {
+		t.Errorf("%v %v", trust, err)
+	}
+	// A machine that is away for good is not waited for, if the operator says so.
+	if err := f.Rotate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.Advance(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := f.Rotation(); err != nil || got.Step != Unrotated || issuer() == next {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+func TestAnAddressBelongsToOneMachine(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	join := func(name, address string) error {
+		token := f.invite(t, 1, authority.Datanode)
+		_, err := f.Admit(t.Context(), Joining{
+			Token: token.ID, Proof: token.Prove(nil, nil), Machine: name, Roles: []authority.Role{authority.Datanode}, Addresses: []string{address}, Request: request(t),
+		})
+		return err
+	}
+	if err := join("m1", "10.0.0.7"); err != nil {
+		t.Fatal(err)
+	}
+	if err := join("m2", "10.0.0.7"); !errors.Is(err, ErrAddress) {
+		t.Errorf("the address of a member: %v", err)
+	}
+	if err := f.Remove(t.Context(), "m1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := join("m2", "10.0.0.7"); err != nil {
+		t.Errorf("the address of one that was removed: %v", err)
+	}
+}
+
+func TestServersAreListed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	join := func(name string, roles []authority.Role, nn *config.NamenodeMember) error {
+		token := f.invite(t, 1, authority.Roles...)
+		_, err := f.Admit(t.Context(), Joining{
+			Token: token.ID, Proof: token.Prove(nil, nil), Machine: name, Roles: roles, Addresses: []string{name}, Request: request(t), Namenode: nn,
+		})
+		return err
+	}
+	if err := join("m2", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m2", GRPC: "10.0.0.2:8486"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := join("m3", []authority.Role{authority.ResourceManager}, nil); !errors.Is(err, ErrServer) {
+		t.Errorf("a second resource manager: %v", err)
+	}
+	ids := func() (out []string) {
+		s, err := f.Servers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range s.Namenodes {
+			out = append(out, n.ID)
+		}
+		return out
+	}
+	if got := ids(); !slices.Equal(got, []string{"first", "m2"}) {
+		t.Errorf("%q", got)
+	}
+	if err := f.Remove(t.Context(), "m2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := ids(); !slices.Equal(got, []string{"first"}) {
+		t.Errorf("%q", got)
+	}
+	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) {
+		t.Errorf("who runs the resource manager and the last namenode: %v", err)
+	}
+}
