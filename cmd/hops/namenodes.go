@@ -22,6 +22,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/login"
+	"github.com/gohops/hops/internal/security"
 )
 
 // namenodes are asked over HTTP for what concerns users, whichever of them leads.
@@ -70,6 +71,14 @@ func findNamenodes(c *cli.Context) (*namenodes, error) {
 		}
 		for _, n := range file.Namenodes {
 			plain.addresses = append(plain.addresses, "http://"+n.HTTP)
+		}
+		if i, err := authority.LoadIdentity(file.Cluster.Identity); err == nil { // as this machine, where another one's namenode leads
+			member, err := i.Member(time.Now)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file.Cluster.Identity, err)
+			}
+			plain.http = &http.Client{Transport: (&security.Dialer{Member: member}).Transport(authority.Namenode), Timeout: askPatience}
+			return plain, nil
 		}
 	} else {
 		if c.String("conf") == "" {

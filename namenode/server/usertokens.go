@@ -183,7 +183,10 @@ func (s *Server) issueUserToken(ctx context.Context, r *http.Request, caller met
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "life %.40q is no time such as 12h", ask.Life)
 		}
 	}
+	server := s.config.Door.ServerOf(r)
 	switch {
+	case server != nil && !server.Has(authority.Namenode): // a machine that is removed must leave nothing behind
+		return nil, metadata.Errorf(metadata.ErrPermission, "%s gets no user token: only namenodes ask in somebody's name", server)
 	case ask.User == security.DrWho:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is nobody, and has no token", security.DrWho)
 	case caller.RealUser != "":
