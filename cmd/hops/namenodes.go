@@ -22,6 +22,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/login"
+	"github.com/gohops/hops/internal/security"
 )
 
 // namenodes are asked over HTTP for what concerns users, whichever of them leads.
@@ -71,6 +72,14 @@ func findNamenodes(c *cli.Context) (*namenodes, error) {
 		for _, n := range file.Namenodes {
 			plain.addresses = append(plain.addresses, "http://"+n.HTTP)
 		}
+		if i, err := authority.LoadIdentity(file.Cluster.Identity); err == nil { // as this machine, where another one's namenode leads
+			member, err := i.Member(time.Now)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", file.Cluster.Identity, err)
+			}
+			plain.http = &http.Client{Transport: (&security.Dialer{Member: member}).Transport(authority.Namenode), Timeout: askPatience}
+			return plain, nil
+		}
 	} else {
 		if c.String("conf") == "" {
 			f, err := login.Chosen()
@@ -115,14 +124,6 @@ func httpAddresses(conf *dfs.HadoopConf) (out []string) {
 	return slices.Compact(out)
 }
 
-// refusal is what a namenode answered in place of what was asked for.
-type refusal struct {
-	status int
-	detail string
-}
-
-func (r *refusal) Error() string { return r.detail }
-
 // ask sends a request to whichever namenode leads and reads its answer, JSON, into a value.
 func (n *namenodes) ask(ctx context.Context, method, path string, body, into any) error {
 	var data []byte
@@ -166,12 +167,11 @@ func (n *namenodes) ask(ctx context.Context, method, path string, body, into any
 			}
 			return nil
 		}
-		r := &refusal{status: answer.StatusCode}
 		var said struct{ Detail string }
 		if json.Unmarshal(text, &said) != nil || said.Detail == "" {
 			said.Detail = fmt.Sprintf("%s: %s %s", address, answer.Status, strings.TrimSpace(string(text[:min(len(text), 200)])))
 		}
-		r.detail = said.Detail
+		refused := errors.New(said.Detail)
 		code := exitFailed
 		switch answer.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
@@ -179,10 +179,10 @@ func (n *namenodes) ask(ctx context.Context, method, path string, body, into any
 		case http.StatusBadRequest:
 			code = exitUsage
 		case http.StatusMisdirectedRequest, http.StatusServiceUnavailable: // it does not lead
-			problem = &statusError{exitUnreachable, r}
+			problem = &statusError{exitUnreachable, refused}
 			continue
 		}
-		return &statusError{code, r}
+		return &statusError{code, refused}
 	}
 	return problem
 }

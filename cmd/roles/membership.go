@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/usertoken"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -41,7 +42,9 @@ type membership struct {
 	// file is servers.yaml; empty: the lists of hops.yaml count.
 	file string
 	conf func(config.Servers) error // writes clients' configuration; nil: there is none
-	log  *slog.Logger
+	// users checks tokens of users, with the keys that namenodes tell of.
+	users *usertoken.Verifier
+	log   *slog.Logger
 
 	mu      sync.Mutex
 	servers config.Servers
@@ -60,7 +63,7 @@ func (b *Builder) Membership() []program.Part {
 
 // newMembership reads the machine's identity.
 func newMembership(f *config.File, logger *slog.Logger) (*membership, error) {
-	m := &membership{log: logger, servers: config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}}
+	m := &membership{log: logger, users: usertoken.NewVerifier(time.Now), servers: config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}}
 	if f.Followed {
 		m.file = f.Cluster.Servers
 	}
@@ -211,6 +214,9 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 		for _, tell := range rooted {
 			failed = errors.Join(failed, tell())
 		}
+	}
+	for _, document := range news.UserKeys {
+		failed = errors.Join(failed, m.users.Believe(document))
 	}
 	var issuer authority.Fingerprint
 	copy(issuer[:], news.Issuer)

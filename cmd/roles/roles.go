@@ -22,7 +22,6 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
-	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -112,7 +111,7 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
 		Door: security.NewDoor(security.Config{
 			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Member: member, Simple: networks, Hosts: file.Cluster.Hosts,
-			Groups: groups, Negotiator: negotiator, Users: usertoken.NewVerifier(time.Now), Logger: logger,
+			Groups: groups, Negotiator: negotiator, Users: members.users, Logger: logger,
 		}),
 		membership: members,
 	}, nil

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/metadata"
 )
@@ -177,8 +178,8 @@ func (d *Door) bearerCaller(r *http.Request, c *usertoken.Claims, name, as strin
 // printable bounds what somebody else wrote into a message.
 func printable(text string) string { return fmt.Sprintf("%.*q", MaxUserName, text) }
 
-// ProvedBy says how the user of a request has shown who they are: "token"; "certificate"; "socket" for who owns a connection within
-// this machine; "nothing" for a name that is merely believed, as in a trusted network.
+// ProvedBy says how the user of a request has shown who they are: "token"; "certificate", of a user; "server" for a name that
+// another server of the cluster gives; "socket" for who owns a connection within this machine; "nothing" for a name that is merely believed, as in a trusted network.
 func (d *Door) ProvedBy(r *http.Request) string {
 	if TokenOf(r) != nil {
 		return "token"
@@ -186,12 +187,22 @@ func (d *Door) ProvedBy(r *http.Request) string {
 	switch p, err := d.peerOfRequest(r); {
 	case err != nil:
 		return "nothing"
+	case p.name != nil && p.name.Machine != "":
+		return "server"
 	case p.name != nil:
 		return "certificate"
 	case p.from == here:
 		return "socket"
 	}
 	return "nothing"
+}
+
+// ServerOf is the server of the cluster that a request comes from; nil: it comes from none that has shown its certificate.
+func (d *Door) ServerOf(r *http.Request) *authority.Name {
+	if p, _ := d.peerOfRequest(r); p != nil && p.name != nil && p.name.Machine != "" {
+		return p.name
+	}
+	return nil
 }
 
 // TokenOf is what the token says that a request came with through a door; nil: it had none.

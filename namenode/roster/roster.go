@@ -77,8 +77,6 @@ const (
 	serversItem   = "servers"
 	machines      = "machine/"
 	invitations   = "invitation/"
-	// UserKeys begin the names of the items with the public keys that users' tokens are signed for.
-	UserKeys = "user-key/"
 )
 
 // kept is the item of the authorities.

@@ -312,8 +312,12 @@ func (s *Server) members() (*pb.Members, error) {
 	for _, r := range servers.ResourceManagers {
 		m.ResourceManagers = append(m.ResourceManagers, &pb.ManagerAddresses{Id: r.ID, Http: r.HTTP, Grpc: r.GRPC, Raft: r.Raft})
 	}
-	for _, key := range s.ns.Items(roster.UserKeys) {
-		m.UserKeys = append(m.UserKeys, key)
+	keys, err := s.users.issuer.Keys()
+	if err != nil {
+		return nil, err
+	}
+	if keys != nil {
+		m.UserKeys = [][]byte{keys}
 	}
 	s.membersNow.Store(m)
 	return m, nil

@@ -83,8 +83,6 @@ type Config struct {
 	// MaxTokens is how many delegation tokens there may be, MaxTokensOfUser how many of one user. Defaults 200,000 and 20,000.
 	MaxTokens, MaxTokensOfUser int
 	Peers                      []Peer
-	// Managers are the resource managers (host:port of HTTP), which users are told of; nil: none.
-	Managers func() []string
 	// OIDC, when set, is the identity provider whose users get tokens.
 	OIDC *config.OIDC
 	// Name is the cluster's, Servers are its namenodes and resource managers as configured, and Settings what was configured under

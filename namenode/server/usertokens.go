@@ -183,7 +183,10 @@ func (s *Server) issueUserToken(ctx context.Context, r *http.Request, caller met
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "life %.40q is no time such as 12h", ask.Life)
 		}
 	}
+	server := s.config.Door.ServerOf(r)
 	switch {
+	case server != nil && !server.Has(authority.Namenode): // a machine that is removed must leave nothing behind
+		return nil, metadata.Errorf(metadata.ErrPermission, "%s gets no user token: only namenodes ask in somebody's name", server)
 	case ask.User == security.DrWho:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is nobody, and has no token", security.DrWho)
 	case caller.RealUser != "":
@@ -222,11 +225,18 @@ func (s *Server) describe() (*login.File, error) {
 		return nil, metadata.Errorf(metadata.ErrUnsupported, "this namenode has no certificate")
 	}
 	f := &login.File{Cluster: m.Self().Cluster, Authorities: string(authority.MarshalRoots(m.Roots()))}
-	for _, p := range s.config.Peers {
-		f.Namenodes = append(f.Namenodes, login.Namenode{HTTP: p.HTTP, IPC: p.IPC})
+	servers, err := s.roster.Servers()
+	if err != nil {
+		return nil, err
 	}
-	if s.config.Managers != nil {
-		f.ResourceManagers = s.config.Managers()
+	if len(servers.Namenodes) == 0 { // the register does not have them yet
+		servers = s.config.Servers
+	}
+	for _, n := range servers.Namenodes {
+		f.Namenodes = append(f.Namenodes, login.Namenode{HTTP: n.HTTP, IPC: n.IPC})
+	}
+	for _, m := range servers.ResourceManagers {
+		f.ResourceManagers = append(f.ResourceManagers, m.HTTP)
 	}
 	if _, err := f.Marshal(); err != nil {
 		return nil, fmt.Errorf("the servers of this cluster make no login: %w", err)

@@ -31,9 +31,9 @@ func users(c *Config) {
 		ProxyUsers: map[string]security.ProxyRule{"hue": {Users: []string{"*"}, Hosts: []string{"*"}}},
 	})
 	for _, m := range c.Members {
-		c.Peers = append(c.Peers, Peer{ID: m.ID, IPC: c.IPC.Addr().String(), HTTP: c.HTTP.Addr().String()})
+		c.Servers.Namenodes = append(c.Servers.Namenodes, config.NamenodeMember{ID: m.ID, IPC: c.IPC.Addr().String(), HTTP: c.HTTP.Addr().String(), GRPC: c.GRPC.Addr().String(), Raft: m.Address})
 	}
-	c.Managers = func() []string { return []string{"127.0.0.1:8088"} }
+	c.Servers.ResourceManagers = []config.ManagerMember{{ID: "rm1", HTTP: "127.0.0.1:8088"}}
 }
 
 // ask sends a request, with a token if it is not empty, and reads the answer into a value or says what was refused.
@@ -409,5 +409,45 @@ func TestAUserElsewhereWithALogin(t *testing.T) {
 	answer.Body.Close()
 	if _, err := ann.Stat(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), "was revoked") {
 		t.Errorf("after it was revoked: %v", err)
+	}
+}
+
+// A server may speak for users while it is a member, but gets no token that would outlive that.
+func TestServersGetNoUserTokens(t *testing.T) {
+	var root *authority.Authority
+	nn := newCluster(t, 1, func(c *Config) {
+		users(c)
+		own, a, err := securitytest.Make(security.NewSecret())
+		if err != nil {
+			t.Fatal(err)
+		}
+		root = a
+		c.Door = security.NewDoor(security.Config{Users: c.Door.Users(), Member: own.Member, Here: func(netip.Addr, netip.Addr) bool { return false }})
+	}).nodes[0]
+	for _, c := range []struct {
+		role   authority.Role
+		status int
+	}{{authority.Datanode, 403}, {authority.ResourceManager, 403}, {authority.NodeManager, 403}, {authority.Namenode, 200}} {
+		t.Run(string(c.role), func(t *testing.T) {
+			from, err := securitytest.Join(root, security.NewSecret(), c.role)
+			if err != nil {
+				t.Fatal(err)
+			}
+			transport := (&security.Dialer{Member: from.Member, Here: func(netip.Addr, netip.Addr) bool { return false }}).Transport(authority.Namenode)
+			defer transport.CloseIdleConnections()
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+nn.http+"/api/v1/user-tokens?user.name="+nn.config.Door.Daemon(), strings.NewReader(`{"user": "ann"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := (&http.Client{Transport: transport}).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(answer.Body)
+			answer.Body.Close()
+			if answer.StatusCode != c.status || c.status == 403 && !strings.Contains(string(text), "gets no user token") {
+				t.Errorf("%d %s, want %d", answer.StatusCode, text, c.status)
+			}
+		})
 	}
 }
