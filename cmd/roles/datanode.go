@@ -30,6 +30,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		Volumes: volumes, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
+		Protection: b.File.HadoopProperties().TransferProtection, Encrypt: b.File.HadoopProperties().EncryptTransfer,
 		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, Logger: b.Logger,
 	})
 	if err != nil {
