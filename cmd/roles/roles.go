@@ -260,7 +260,7 @@ func ipc(f *config.File) []string {
 
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
-	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Logger: b.Logger, Unreachable: 30 * time.Second})
+	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Protection: b.File.HadoopProperties().TransferProtection, Logger: b.Logger, Unreachable: 30 * time.Second})
 }
 
 // directoriesEvery is how often the system directories are looked after.

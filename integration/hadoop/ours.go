@@ -10,10 +10,11 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/sasl"
 )
 
-// startOurs starts a hops cluster in dir: one process a server.
-func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster, error) {
+// startOurs starts a hops cluster in dir: one process a server. more are settings beside those of every cluster.
+func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[2]string) (*cluster, error) {
 	free, err := freePorts(4*namenodes + 4*datanodes)
 	if err != nil {
 		return nil, err
@@ -23,8 +24,11 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 	if err := os.MkdirAll(c.conf, 0o755); err != nil {
 		return nil, err
 	}
+	if len(more) > 0 {
+		c.protection = []sasl.Quality{sasl.Privacy}
+	}
 	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret")}, Properties: map[string]string{}}
-	for _, s := range settings() {
+	for _, s := range append(settings(), more...) {
 		shared.Properties[s[0]] = s[1]
 	}
 	for i := range namenodes {
