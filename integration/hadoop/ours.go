@@ -27,7 +27,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 	if len(more) > 0 {
 		c.protection = []sasl.Quality{sasl.Privacy}
 	}
-	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret")}, Properties: map[string]string{}}
+	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem")}, Properties: map[string]string{}}
 	for _, s := range append(settings(), more...) {
 		shared.Properties[s[0]] = s[1]
 	}
@@ -60,7 +60,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 			return nil, err
 		}
 		if err := c.await(ctx, 30*time.Second, func() error { // the first one makes it
-			_, err := os.Stat(shared.Cluster.SecretFile)
+			_, err := os.Stat(shared.Cluster.Identity)
 			return err
 		}); err != nil {
 			c.stop()
