@@ -178,8 +178,10 @@ func TestBlockTokenOnTheIPCPort(t *testing.T) {
 		{"a stranger without", "SIMPLE authentication is not enabled.  Available:[TOKEN]", info(nil)},
 		{"one whose token has expired", "it has expired", info(&old)},
 		{"one without the password", "Mismatched response", info(&security.Token{Identifier: good.Identifier, Password: []byte("guess")})},
-		{"the bearer of a superuser's token, as superuser", "Superuser privilege is required",
-			ask(&good, "triggerBlockReport", &hadooppb.TriggerBlockReportRequestProto{Incremental: new(false)}, new(hadooppb.TriggerBlockReportResponseProto))},
+		{
+			"the bearer of a superuser's token, as superuser", "Superuser privilege is required",
+			ask(&good, "triggerBlockReport", &hadooppb.TriggerBlockReportRequestProto{Incremental: new(false)}, new(hadooppb.TriggerBlockReportResponseProto)),
+		},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.words) {
 			t.Errorf("%s: %v, want %s", c.who, c.err, c.words)

@@ -74,8 +74,10 @@ func TestProtectedTransfers(t *testing.T) {
 		secret func(testing.TB) *dtp.Secret
 		open   bool // what is transferred can be read on the wire
 	}{
-		{"authentication", func(c *Config) { c.Protection = []sasl.Quality{sasl.Authentication} },
-			func(testing.TB) *dtp.Secret { return secretOf(g, sasl.Authentication) }, true},
+		{
+			"authentication", func(c *Config) { c.Protection = []sasl.Quality{sasl.Authentication} },
+			func(testing.TB) *dtp.Secret { return secretOf(g, sasl.Authentication) }, true,
+		},
 		{"integrity", func(c *Config) { c.Protection = []sasl.Quality{sasl.Integrity} }, func(testing.TB) *dtp.Secret { return secretOf(g, sasl.Integrity) }, true},
 		{"privacy", func(c *Config) { c.Protection = []sasl.Quality{sasl.Privacy} }, func(testing.TB) *dtp.Secret { return secretOf(g, sasl.Privacy) }, false},
 		{"encryption", func(c *Config) { c.Encrypt = true }, encryption, false},
