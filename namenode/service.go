@@ -34,6 +34,8 @@ type Tokens interface {
 	// TokenPassword is the password that goes with an identifier, and what that says; an error of kind ErrToken if it is of no token that
 	// is good, ErrStandby if this namenode does not lead.
 	TokenPassword(identifier []byte) (password []byte, id token.Identifier, err error)
+	// EncryptionKey makes a key with which a client's data goes encrypted between it and datanodes.
+	EncryptionKey() (EncryptionKey, error)
 }
 
 // Reader are the calls that change nothing. What they see contains every change acknowledged before the call.
@@ -284,6 +286,8 @@ type Defaults struct {
 	Supergroup string
 	// ListLimit is the page size of listings.
 	ListLimit int
+	// EncryptTransfer: blocks move encrypted only.
+	EncryptTransfer bool
 }
 
 // What a namenode that does not lead answers, in Hadoop's words.
@@ -294,4 +298,11 @@ var (
 
 func standby(category string) error {
 	return metadata.Errorf(metadata.ErrStandby, "Operation category %s is not supported in state standby. Visit https://s.apache.org/sbnn-error", category)
+}
+
+// EncryptionKey is a key of data encryption: datanodes know it by the block key's ID and the Nonce, until it Expires.
+type EncryptionKey struct {
+	ID         int32
+	Nonce, Key []byte
+	Expires    metadata.Time
 }

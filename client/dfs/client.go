@@ -51,6 +51,9 @@ type Config struct {
 	// Qualities of protection that are taken on connections on which a token or a ticket is shown, the preferred one first; default: any, the best
 	// first (hadoop.rpc.protection).
 	Qualities []sasl.Quality
+	// Protection are the qualities of protection of which one is agreed on with datanodes before blocks move, the preferred one first
+	// (dfs.data.transfer.protection); none: blocks move without, except for who shows a Token, which takes what the datanode offers.
+	Protection []sasl.Quality
 	// Name is the holder of the client's leases; it must not be shared by two clients. Default: a random one. Doors that
 	// write for others put into it where they run (namenode.DoorWriter).
 	Name string
@@ -122,6 +125,8 @@ type Client struct {
 	defaultsMu   sync.Mutex
 	defaults     *ServerDefaults
 	defaultsTime time.Time
+
+	encryption encryption
 }
 
 // clientCount makes the names of clients of one process different.
@@ -200,7 +205,7 @@ func New(config Config) (*Client, error) {
 		return nil, fmt.Errorf("dfs: %w", err)
 	}
 	c.rpc = rpc
-	c.peers = newPeerPool(config.UseHostname, c.dialDatanode)
+	c.peers = newPeerPool(config.UseHostname, c.dialDatanode, c.secure)
 	limits := defaultTimes
 	limits.heartbeat = min(limits.heartbeat, config.DatanodeTimeout/2)
 	limits.probe = min(limits.probe, config.DatanodeTimeout)

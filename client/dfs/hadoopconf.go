@@ -402,6 +402,10 @@ func (c *HadoopConf) config() (Config, error) {
 		config.Umask = &umask
 		return err
 	})
+	get("dfs.data.transfer.protection", func(v string) (err error) {
+		config.Protection, err = sasl.ParseQualities(v)
+		return err
+	})
 	get("hadoop.rpc.protection", func(v string) (err error) {
 		config.Qualities, err = sasl.ParseQualities(v)
 		return err

@@ -278,7 +278,7 @@ type ServerDefaults struct {
 	BytesPerChecksum int
 	// TrashInterval is how long deleted files stay in the trash; zero: as the client likes.
 	TrashInterval time.Duration
-	// EncryptDataTransfer: the datanodes want a handshake that this client does not know.
+	// EncryptDataTransfer: blocks move encrypted only.
 	EncryptDataTransfer bool
 }
 

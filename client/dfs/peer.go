@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -172,6 +173,9 @@ func (p *peer) send(parts ...[]byte) error {
 type peerPool struct {
 	byHostname bool
 	dial       func(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error)
+	// secure makes the handshake on a new connection, with the token of the first request; it returns the connection as it is where none is
+	// wanted.
+	secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error)
 
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
@@ -181,12 +185,14 @@ type peerPool struct {
 	closed bool
 }
 
-func newPeerPool(byHostname bool, dial func(context.Context, string, time.Duration) (net.Conn, error)) *peerPool {
-	return &peerPool{byHostname: byHostname, dial: dial, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
+func newPeerPool(
+	byHostname bool, dial func(context.Context, string, time.Duration) (net.Conn, error), secure func(context.Context, net.Conn, *hadooppb.TokenProto) (net.Conn, error),
+) *peerPool {
+	return &peerPool{byHostname: byHostname, dial: dial, secure: secure, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
 }
 
-// get returns an idle connection, the last one used, or makes a new one.
-func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeout time.Duration, fresh bool) (*peer, error) {
+// get returns an idle connection, the last one used, or makes a new one, for a request with a token.
+func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, t *hadooppb.TokenProto, timeout time.Duration, fresh bool) (*peer, error) {
 	addr := dtp.TransferAddr(id, pp.byHostname)
 	if !fresh {
 		if p := pp.take(addr); p != nil {
@@ -198,6 +204,9 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeo
 	conn, err := pp.dial(ctx, addr, timeout)
 	if err != nil {
 		return nil, err
+	}
+	if conn, err = pp.secure(ctx, conn, t); err != nil {
+		return nil, fmt.Errorf("%s: %w", addr, err)
 	}
 	p := &peer{conn: conn, addr: addr, timeout: timeout}
 	p.buffer()
@@ -327,7 +336,7 @@ func ipcAddr(id *hadooppb.DatanodeIDProto, byHostname bool) string {
 // kept connection that turns out to be closed is replaced by a new one.
 func (c *Client) ask(ctx context.Context, id *hadooppb.DatanodeIDProto, op dtp.Op, request dtp.Message) (*peer, *hadooppb.BlockOpResponseProto, error) {
 	for fresh := false; ; fresh = true {
-		p, err := c.peers.get(ctx, id, c.config.DatanodeTimeout, fresh)
+		p, err := c.peers.get(ctx, id, tokenOfRequest(request), c.config.DatanodeTimeout, fresh)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -377,7 +377,7 @@ func (b *blockWriter) transfer(ctx context.Context, located *hadooppb.LocatedBlo
 // transferFrom has one datanode copy its replica to another one. That takes as long as it takes, but not if one of the two
 // is silent otherwise as well.
 func (b *blockWriter) transferFrom(ctx context.Context, source *hadooppb.DatanodeInfoProto, request *hadooppb.OpTransferBlockProto) error {
-	p, err := b.c.peers.get(ctx, source.GetId(), max(transferTimeout, b.c.config.DatanodeTimeout), true)
+	p, err := b.c.peers.get(ctx, source.GetId(), tokenOfRequest(request), max(transferTimeout, b.c.config.DatanodeTimeout), true)
 	if err != nil {
 		return err
 	}

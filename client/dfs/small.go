@@ -88,7 +88,7 @@ func (b *blockWriter) sendWhole(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), b.c.config.DatanodeTimeout, fresh)
+		p, err := b.c.peers.get(ctx, b.nodes[0].GetId(), tokenOfRequest(request), b.c.config.DatanodeTimeout, fresh)
 		if err != nil {
 			return &pipelineError{nil, err}
 		}

@@ -123,9 +123,6 @@ func (c *Client) Create(ctx context.Context, name string, options CreateOptions)
 	if err != nil {
 		return nil, wrap("create", name, err)
 	}
-	if defaults.EncryptDataTransfer {
-		return nil, &Error{Op: "create", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted data transfer is not supported"}
-	}
 	replication := firstSet(options.Replication, c.config.Replication, defaults.Replication)
 	if replication == NoReplication {
 		replication = 0
@@ -222,9 +219,6 @@ func (c *Client) AppendWith(ctx context.Context, name string, options AppendOpti
 	defaults, err := c.ServerDefaults(ctx)
 	if err != nil {
 		return nil, wrap("append", name, err)
-	}
-	if defaults.EncryptDataTransfer {
-		return nil, &Error{Op: "append", Path: name, Kind: metadata.ErrUnsupported, Message: "encrypted data transfer is not supported"}
 	}
 	flags := uint32(flagAppend)
 	if options.NewBlock {

@@ -331,7 +331,7 @@ func (b *Builder) ipc() []string {
 
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
-	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
+	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Protection: b.File.HadoopProperties().TransferProtection, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
 }
 
 // dial connects to another server of the cluster.

@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/datanode/blockstore"
 	"github.com/gohops/hops/datanode/vfs"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -58,6 +59,10 @@ type Config struct {
 	ScrubEvery time.Duration
 	// DiskTimeout is how long a call of a disk may take before its volume is given up; 0 is 30 s.
 	DiskTimeout time.Duration
+	// Protection are the qualities of protection of which one has to be agreed on before blocks move (dfs.data.transfer.protection); none:
+	// they move without. Encrypt has them move encrypted only (dfs.encrypt.data.transfer).
+	Protection []sasl.Quality
+	Encrypt    bool
 	// UseHostnames makes datanodes dial each other by name.
 	UseHostnames bool
 	// FS is the disk; nil is the operating system's.

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -16,7 +18,7 @@ const clientDatanodeProtocol = "org.apache.hadoop.hdfs.protocol.ClientDatanodePr
 
 // ipcServer serves the few calls of ClientDatanodeProtocol that clients make.
 func (s *Server) ipcServer() *hrpc.Server {
-	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Offers: append([]hrpc.Offer{hrpc.BearerOffer(s.cfg.Door.Users())}, s.cfg.Offers...), Name: s.caller, Exception: exception, Logger: s.log})
+	srv := hrpc.NewServer(hrpc.ServerConfig{Door: s.cfg.Door, Offers: append([]hrpc.Offer{s.tokenOffer(), hrpc.BearerOffer(s.cfg.Door.Users())}, s.cfg.Offers...), Name: s.caller, Exception: exception, Logger: s.log})
 	handle := func(name string, right security.Right, request func() hrpc.Message, do func(hrpc.Message) (hrpc.Message, error)) {
 		srv.Handle(clientDatanodeProtocol, hrpc.Method{Name: name, New: request, Right: right, Handle: func(c *hrpc.Call) {
 			if m, err := do(c.Request); err != nil {
@@ -33,6 +35,32 @@ func (s *Server) ipcServer() *hrpc.Server {
 	return srv
 }
 
+// tokenBearer is the name of who is known by a block token: of nobody, so that it has no right that a user has.
+const tokenBearer = "bearer of a block token"
+
+// tokenOffer is how Hadoop's clients show a block token when they ask for the length of a block.
+func (s *Server) tokenOffer() hrpc.Offer {
+	return hrpc.Offer{
+		Method: sasl.Token, Mechanism: sasl.DigestMD5, Protocol: hrpc.TokenService, ServerID: hrpc.TokenServer, First: true,
+		New: func(*security.Peer) (sasl.Mechanism, error) {
+			return sasl.NewAcceptor(sasl.AcceptorConfig{
+				Service: hrpc.TokenService, Server: hrpc.TokenServer,
+				Lookup: func(name string) (string, sasl.Identity, error) {
+					identifier, err := sasl.DecodeName(name)
+					if err != nil {
+						return "", sasl.Identity{}, err
+					}
+					password, err := s.trust.Password(context.Background(), identifier)
+					if err != nil {
+						return "", sasl.Identity{}, metadata.Errorf(metadata.ErrToken, "%v", err)
+					}
+					return sasl.EncodePassword(password), sasl.Identity{Name: tokenBearer, Method: sasl.Token}, nil
+				},
+			}), nil
+		},
+	}
+}
+
 // caller is who asks: Hadoop's clients give the name of a block in place of a user's when they ask for its length
 // (DFSUtilClient.createClientDatanodeProtocolProxy), and the token that would go with it only through SASL.
 func (s *Server) caller(p *security.Peer, claimed string) string {
@@ -46,6 +74,9 @@ func (s *Server) caller(p *security.Peer, claimed string) string {
 func exception(err error) (class, message string) {
 	if errors.Is(err, metadata.ErrReplicaNotFound) {
 		return "org.apache.hadoop.hdfs.server.datanode.ReplicaNotFoundException", err.Error()
+	}
+	if errors.Is(err, metadata.ErrToken) {
+		return "org.apache.hadoop.security.token.SecretManager$InvalidToken", err.Error()
 	}
 	return "java.io.IOException", err.Error()
 }

@@ -106,6 +106,9 @@ func New(cfg Config) (*Server, error) {
 		Broken:       s.scrub.Order,
 		Accused:      s.scrub.Accuse,
 		Refused:      s.cfg.Door.Record,
+		Protection:   cfg.Protection,
+		Encrypt:      cfg.Encrypt,
+		Prove:        func(c net.Conn) bool { return !s.cfg.Door.Simple(s.cfg.Door.Peer(c)) },
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
 	})

@@ -99,6 +99,26 @@ func (t *trust) Check(ctx context.Context, tok security.Token, pool string, b me
 	return err
 }
 
+// Password implements transfer.Trust.
+func (t *trust) Password(ctx context.Context, identifier []byte) ([]byte, error) {
+	password, err := t.keys.Load().Password(identifier, time.Now())
+	if errors.Is(err, security.ErrBlockKey) {
+		t.refresh(ctx)
+		password, err = t.keys.Load().Password(identifier, time.Now())
+	}
+	return password, err
+}
+
+// EncryptionKey implements transfer.Trust.
+func (t *trust) EncryptionKey(ctx context.Context, id int32, nonce []byte) ([]byte, int32, error) {
+	key, id, err := t.keys.Load().EncryptionKey(id, nonce)
+	if errors.Is(err, security.ErrBlockKey) {
+		t.refresh(ctx)
+		key, id, err = t.keys.Load().EncryptionKey(id, nonce)
+	}
+	return key, id, err
+}
+
 // Sign implements transfer.Trust.
 func (t *trust) Sign(pool string, b metadata.BlockID, mode security.BlockMode) security.Token {
 	return t.keys.Load().Sign(security.BlockGrant{User: t.user, Pool: pool, Block: b, Modes: mode}, time.Now().Add(tokenLife))

@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 const testPool = "BP-lab"
@@ -125,5 +130,62 @@ func TestWhatNamenodesSayIsMerged(t *testing.T) {
 	}
 	if got := known(formerPeer + time.Second); got != "a:1 " {
 		t.Errorf("long after: %s", got)
+	}
+}
+
+// Hadoop's clients show a block token when they ask a datanode for the length of a block. It makes nobody a user.
+func TestBlockTokenOnTheIPCPort(t *testing.T) {
+	var keys []metadata.BlockKey
+	for id := range int32(2) {
+		keys = append(keys, metadata.BlockKey{ID: id + 1, Seed: metadata.KeySeed(fmt.Sprintf("%032d", id))})
+	}
+	secret := security.NewSecret()
+	s := &Server{log: slog.New(slog.DiscardHandler), trust: newTrust("hdfs", func(context.Context) {}), cfg: Config{
+		Door: security.NewDoor(security.Config{Here: func(_, _ netip.Addr) bool { return false }}),
+	}}
+	known := secret.BlockKeys(keys)
+	s.trust.keys.Store(known)
+	l := listen(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.ipcServer().Serve(ctx, l) }()
+	defer func() { cancel(); <-done }()
+	ask := func(tok *security.Token, method string, request, answer hrpc.Message) error {
+		config := hrpc.DialConfig{Protocol: clientDatanodeProtocol, User: "blk_1_1", DialTimeout: time.Minute}
+		if tok != nil {
+			config.Token = func(string) (hrpc.Token, bool) {
+				return hrpc.Token{Identifier: tok.Identifier, Password: tok.Password}, true
+			}
+		}
+		c, err := hrpc.Dial(t.Context(), l.Addr().String(), config)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return c.Call(t.Context(), clientDatanodeProtocol, method, request, answer)
+	}
+	info := func(tok *security.Token) error {
+		return ask(tok, "getDatanodeInfo", new(hadooppb.GetDatanodeInfoRequestProto), new(hadooppb.GetDatanodeInfoResponseProto))
+	}
+	good := known.Sign(security.BlockGrant{User: s.cfg.Door.Daemon(), Pool: "p", Block: 1, Modes: security.ReadBlock}, time.Now().Add(time.Hour))
+	old := known.Sign(security.BlockGrant{User: "ann", Pool: "p", Block: 1}, time.Now().Add(-time.Hour))
+	if err := info(&good); err != nil {
+		t.Errorf("a bearer: %v", err)
+	}
+	for _, c := range []struct {
+		who, words string
+		err        error
+	}{
+		{"a stranger without", "SIMPLE authentication is not enabled.  Available:[TOKEN]", info(nil)},
+		{"one whose token has expired", "it has expired", info(&old)},
+		{"one without the password", "Mismatched response", info(&security.Token{Identifier: good.Identifier, Password: []byte("guess")})},
+		{
+			"the bearer of a superuser's token, as superuser", "Superuser privilege is required",
+			ask(&good, "triggerBlockReport", &hadooppb.TriggerBlockReportRequestProto{Incremental: new(false)}, new(hadooppb.TriggerBlockReportResponseProto)),
+		},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.words) {
+			t.Errorf("%s: %v, want %s", c.who, c.err, c.words)
+		}
 	}
 }

@@ -20,6 +20,10 @@ type Trust interface {
 	Check(ctx context.Context, t security.Token, pool string, b metadata.BlockID, mode security.BlockMode) error
 	// Sign makes a token for a transfer of the datanode's own.
 	Sign(pool string, b metadata.BlockID, mode security.BlockMode) security.Token
+	// Password is that of the block token with an identifier; EncryptionKey the key of a nonce under a block key, and which that is: 0 is
+	// the one that signs.
+	Password(ctx context.Context, identifier []byte) ([]byte, error)
+	EncryptionKey(ctx context.Context, id int32, nonce []byte) (key []byte, used int32, err error)
 	// Datanode says why addr, a host:port, is not where a datanode of this cluster takes transfers; nil: it is.
 	Datanode(ctx context.Context, addr string) error
 }

@@ -90,7 +90,9 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, 
 	} else if have.State != datanode.Finalized && !ordered {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "copy of %v: the replica is %v", b, have.State)
 	}
-	p, err := s.dial(ctx, request.Targets[0])
+	pool := request.GetHeader().GetBaseHeader().GetBlock().GetPoolId()
+	own := s.ownToken(pool, b.ID) // a client's token lets it order a copy, not write one
+	p, err := s.dial(ctx, request.Targets[0], own)
 	if err != nil {
 		return err
 	}
@@ -98,9 +100,8 @@ func (s *Server) copyAt(ctx context.Context, b metadata.Block, bandwidth int64, 
 	p.deadlines(s.cfg.Read+perHop, s.cfg.Write)
 	block := have.Block
 	block.Length = have.Visible
-	pool := request.GetHeader().GetBaseHeader().GetBlock().GetPoolId()
-	request.Header = &hadooppb.ClientOperationHeaderProto{ // a client's token lets it order a copy, not write one
-		BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, block), Token: s.ownToken(pool, block.ID)},
+	request.Header = &hadooppb.ClientOperationHeaderProto{
+		BaseHeader: &hadooppb.BaseHeaderProto{Block: protoOf(pool, block), Token: own},
 		ClientName: request.Header.ClientName,
 	}
 	request.PipelineSize = new(uint32)

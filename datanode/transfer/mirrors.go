@@ -95,11 +95,12 @@ func (m *mirrors) close() {
 }
 
 // mirror returns a connection to a datanode, a kept one unless it has to be fresh.
-func (s *Server) mirror(ctx context.Context, target *hadooppb.DatanodeInfoProto, fresh bool) (*peer, error) {
+func (s *Server) mirror(ctx context.Context, op *hadooppb.OpWriteBlockProto, fresh bool) (*peer, error) {
+	target := op.Targets[0]
 	if !fresh {
 		if p := s.mirrors.take(dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames)); p != nil {
 			return p, nil
 		}
 	}
-	return s.dial(ctx, target)
+	return s.dial(ctx, target, op.GetHeader().GetBaseHeader().GetToken())
 }

@@ -26,13 +26,16 @@ type peer struct {
 }
 
 // dial connects to a datanode. The connection is cut when ctx is done or the server stops.
-func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto) (*peer, error) {
+func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto, t *hadooppb.TokenProto) (*peer, error) {
 	dialled := dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames)
 	connect, cancel := context.WithTimeout(ctx, s.cfg.Connect)
 	defer cancel()
 	nc, err := s.cfg.Dial(connect, dialled)
 	if err != nil {
 		return nil, err
+	}
+	if nc, err = s.secureTo(ctx, nc, t); err != nil {
+		return nil, fmt.Errorf("%s: %w", dialled, err)
 	}
 	return &peer{
 		Conn: nc,
@@ -95,7 +98,7 @@ func downstream(op *hadooppb.OpWriteBlockProto) *hadooppb.OpWriteBlockProto {
 func (c *conn) connectDownstream(ctx context.Context, op *hadooppb.OpWriteBlockProto, answered bool) (*peer, error) {
 	hops := time.Duration(len(op.Targets)) * perHop
 	for fresh := !answered; ; fresh = true {
-		p, err := c.mirror(ctx, op.Targets[0], fresh)
+		p, err := c.mirror(ctx, op, fresh)
 		if err != nil {
 			return nil, err
 		}

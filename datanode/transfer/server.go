@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -33,6 +34,12 @@ type Config struct {
 	// Accused hears of replicas of which a client says that they do not match their checksums, and whose share the client's
 	// connection uses. It must not block; nil does nothing.
 	Accused func(id metadata.BlockID, user uint32)
+	// Protection are the qualities of protection of which one has to be agreed on by a handshake of SASL, with clients and between
+	// datanodes (dfs.data.transfer.protection); none: requests are served without. Encrypt asks for encryption, whatever Protection says
+	// (dfs.encrypt.data.transfer). Prove reports whether a peer has to begin with a handshake all the same; nil: none has.
+	Protection []sasl.Quality
+	Encrypt    bool
+	Prove      func(net.Conn) bool
 	// UseHostnames makes the server find other datanodes by name instead of by address.
 	UseHostnames bool
 	// FirstRequest and KeepAlive are how long a connection may wait for its first and for a further request. 0 is 60 s and
@@ -186,6 +193,8 @@ type conn struct {
 	*Server
 	nc net.Conn
 	r  *bufio.Reader
+	// unproved: the peer should have begun with a handshake, and has not.
+	unproved bool
 }
 
 // idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
@@ -200,6 +209,11 @@ var errDone = errors.New("connection is done")
 
 func (c *conn) serve(ctx context.Context) {
 	wait := c.cfg.FirstRequest
+	c.deadlines(wait, c.cfg.Write)
+	if err := c.secure(ctx); err != nil {
+		c.log.Warn("data transfer handshake refused", "remote", c.nc.RemoteAddr().String(), "err", err)
+		return
+	}
 	for {
 		c.deadlines(wait, c.cfg.Write)
 		op, request, err := dtp.ReadOp(c.r)
@@ -223,6 +237,11 @@ func (c *conn) serve(ctx context.Context) {
 func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) error {
 	c.deadlines(c.cfg.Read, c.cfg.Write)
 	header, mode := blockOfRequest(request)
+	if c.unproved {
+		err := metadata.Errorf(metadata.ErrUnauthorized, "this datanode takes requests only after a handshake of SASL, with protection %s: set dfs.data.transfer.protection", sasl.FormatQualities(c.qualities()))
+		c.refused(op, header, err)
+		return c.refuse(op, hadooppb.Status_ERROR, "", err)
+	}
 	if mode == 0 {
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}

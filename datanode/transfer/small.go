@@ -109,7 +109,7 @@ func (in *receiver) small(ctx context.Context) error {
 // sendOn connects with the next datanode and sends it a request and what follows.
 func (in *receiver) sendOn(ctx context.Context, message []byte, fresh bool) (*peer, error) {
 	for ; ; fresh = true {
-		p, err := in.Server.mirror(ctx, in.op.Targets[0], fresh)
+		p, err := in.Server.mirror(ctx, in.op, fresh)
 		if err != nil {
 			return nil, err
 		}

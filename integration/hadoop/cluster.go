@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/sasl"
 )
 
 // datanodes of each of the clusters.
@@ -19,8 +20,10 @@ type cluster struct {
 	uri, authority string
 	ipc, http      []string
 	// conf holds the configuration of clients.
-	conf  string
-	parts []*process
+	conf string
+	// protection is that of data transfer, if there has to be any.
+	protection []sasl.Quality
+	parts      []*process
 }
 
 // settings are what both sides run with, under HDFS's names.
@@ -114,7 +117,7 @@ func (c *cluster) client(user string) (*dfs.Client, error) {
 	if user == "" {
 		user = superuser()
 	}
-	return dfs.New(dfs.Config{Namenodes: c.ipc, User: user, Logger: quiet})
+	return dfs.New(dfs.Config{Namenodes: c.ipc, User: user, Protection: c.protection, Logger: quiet})
 }
 
 // stop ends every server, those first that were started last.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/sasl"
 )
 
 // startOurs starts a hops cluster in dir, with more properties than settings: one process a server.
@@ -22,6 +23,9 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 	c := &cluster{name: "hops", conf: filepath.Join(dir, "conf")}
 	if err := os.MkdirAll(c.conf, 0o755); err != nil {
 		return nil, err
+	}
+	if len(more) > 0 {
+		c.protection = []sasl.Quality{sasl.Privacy}
 	}
 	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem")}, Properties: map[string]string{}}
 	for _, s := range append(settings(), more...) {

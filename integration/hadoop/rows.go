@@ -76,6 +76,11 @@ func (s *suite) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	if s.wants("tokens") {
+		if err := s.tokensRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("kerberos") {
 		if err := s.kerberosRow(ctx); err != nil {
 			return err
@@ -184,7 +189,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tokens", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {

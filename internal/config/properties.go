@@ -62,6 +62,11 @@ type Properties struct {
 	MaintenanceReplication int
 	// BalanceBandwidth is how many bytes a second a datanode sends at most for the balancer (dfs.datanode.balance.bandwidthPerSec, 100 MiB).
 	BalanceBandwidth Size
+	// TransferProtection are the qualities of protection of which one has to be agreed on with a datanode before blocks move; none: they
+	// move without (dfs.data.transfer.protection, empty).
+	TransferProtection []sasl.Quality
+	// EncryptTransfer has blocks move encrypted only (dfs.encrypt.data.transfer, false).
+	EncryptTransfer bool
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 	// Kerberos says who takes tickets.
@@ -134,6 +139,25 @@ var properties = []property{
 		func(p *Properties) string { return sasl.FormatQualities(p.RPCProtection) },
 		func(p *Properties, v string) (err error) {
 			p.RPCProtection, err = sasl.ParseQualities(v)
+			return err
+		},
+	},
+	{
+		"dfs.data.transfer.protection",
+		func(p *Properties) string { return sasl.FormatQualities(p.TransferProtection) },
+		func(p *Properties, v string) (err error) {
+			p.TransferProtection = nil
+			if v != "" {
+				p.TransferProtection, err = sasl.ParseQualities(v)
+			}
+			return err
+		},
+	},
+	{
+		"dfs.encrypt.data.transfer",
+		func(p *Properties) string { return strconv.FormatBool(p.EncryptTransfer) },
+		func(p *Properties, v string) (err error) {
+			p.EncryptTransfer, err = strconv.ParseBool(v)
 			return err
 		},
 	},

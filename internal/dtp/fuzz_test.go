@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"net"
 	"slices"
 	"testing"
 
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -143,6 +145,57 @@ func FuzzRequest(f *testing.F) {
 			if _, _, err := ReadOp(r); err != nil {
 				return
 			}
+		}
+	})
+}
+
+// said is a connection whose peer has said all that it will.
+type said struct {
+	net.Conn
+	r *bytes.Reader
+}
+
+func (s said) Read(p []byte) (int, error) { return s.r.Read(p) }
+func (said) Write(p []byte) (int, error)  { return len(p), nil }
+
+// FuzzAccept: nobody gets through a handshake without the password.
+func FuzzAccept(f *testing.F) {
+	hello, _ := AppendMessage([]byte{0xde, 0xad, 0xbe, 0xef}, success([]byte{}))
+	f.Add(hello)
+	response, _ := AppendMessage(hello, success([]byte(`username="YQ==",realm="0",nonce="x",nc=00000001,cnonce="y",digest-uri="hdfs/0",response=00,qop=auth`)))
+	f.Add(response)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		password := func([]byte) ([]byte, error) { return []byte("secret"), nil }
+		c := said{r: bytes.NewReader(b)}
+		_, _, err := Accept(c, bufio.NewReader(c), Acceptor{
+			Qualities: []sasl.Quality{sasl.Authentication, sasl.Privacy}, Password: password,
+			EncryptionKey: func(int32, string, []byte) ([]byte, error) { return []byte("secret"), nil },
+		})
+		if err == nil {
+			t.Fatal("let in")
+		}
+		_, _ = Secure(said{r: bytes.NewReader(b)}, TokenSecret([]byte("a"), []byte("b"), []sasl.Quality{sasl.Privacy}))
+	})
+}
+
+// FuzzWrapped: what a peer sends on a protected connection ends in an error, whatever it is.
+func FuzzWrapped(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 4, 1, 2, 3, 4})
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a := sasl.NewAcceptor(sasl.AcceptorConfig{Server: "0", Qualities: []sasl.Quality{sasl.Integrity}, Lookup: func(string) (string, sasl.Identity, error) {
+			return "p", sasl.Identity{}, nil
+		}})
+		i := sasl.NewInitiator(sasl.InitiatorConfig{Server: "0", Name: "n", Password: "p", Qualities: []sasl.Quality{sasl.Integrity}})
+		challenge, _, _ := a.Step(nil)
+		response, _, _ := i.Step(challenge)
+		if _, done, err := a.Step(response); err != nil || !done {
+			t.Fatal(err)
+		}
+		c := said{r: bytes.NewReader(b)}
+		w := &wrappedConn{Conn: c, from: bufio.NewReader(c), layer: a.Layer()}
+		if n, err := w.Read(make([]byte, 10)); err == nil {
+			t.Fatalf("%d bytes of a forged message", n)
 		}
 	})
 }

@@ -109,7 +109,7 @@ func ReadOp(r *bufio.Reader) (Op, Message, error) {
 	}
 	if version := binary.BigEndian.Uint16(head); version != Version {
 		if version == saslMagic>>16 {
-			return 0, nil, violation("the peer starts a SASL handshake, which is not supported")
+			return 0, nil, violation("the peer starts a SASL handshake in the middle of a connection")
 		}
 		return 0, nil, violation("version %d, want %d", version, Version)
 	}

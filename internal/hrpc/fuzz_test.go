@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -200,4 +202,38 @@ func (p *pieces) Read(b []byte) (int, error) {
 	p.rest = p.rest[n:]
 	p.given += n
 	return n, nil
+}
+
+// FuzzExchange: whatever a client that knows no password says in an exchange, it does not become known.
+func FuzzExchange(f *testing.F) {
+	encode := func(m *hadooppb.RpcSaslProto) []byte {
+		b, err := m.MarshalVT()
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b
+	}
+	f.Add(encode(&hadooppb.RpcSaslProto{State: hadooppb.RpcSaslProto_NEGOTIATE.Enum()}), encode(&hadooppb.RpcSaslProto{
+		State: hadooppb.RpcSaslProto_INITIATE.Enum(), Token: []byte(`username="YWxpY2U="`),
+		Auths: []*hadooppb.RpcSaslProto_SaslAuth{{Method: new(sasl.Token), Mechanism: new(sasl.DigestMD5)}},
+	}))
+	f.Add(encode(&hadooppb.RpcSaslProto{State: hadooppb.RpcSaslProto_RESPONSE.Enum()}), encode(&hadooppb.RpcSaslProto{State: hadooppb.RpcSaslProto_WRAP.Enum()}))
+	s := newServer(f, ServerConfig{Offers: []Offer{tokenOffer()}, Door: strangers(), Exception: notFound})
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		near, far := net.Pipe()
+		defer far.Close()
+		defer near.Close()
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		c := newServerConn(s, near)
+		c.out.tell = func(*outbox) {}
+		c.exchange = &exchange{}
+		for _, message := range [][]byte{first, second, first} {
+			if c.sasl(requestHeader{callID: callSASL}, appendDelimited(nil, message)) != nil {
+				break
+			}
+		}
+		if c.exchange.done || c.layer != nil || c.known {
+			t.Fatal("known")
+		}
+	})
 }

@@ -80,14 +80,22 @@ func TestWhoIsLetIn(t *testing.T) {
 	}{
 		{name: "a stranger with a token", offers: []Offer{tokenOffer()}, config: DialConfig{User: "mallory", Token: tokenOf("alice", "alicealice")}, who: "alice,"},
 		{name: "a stranger with a token that a proxy got", offers: []Offer{tokenOffer()}, config: DialConfig{Token: tokenOf("carol", "carolcarol")}, who: "carol,oozie"},
-		{name: "a stranger that only claims a name", offers: []Offer{tokenOffer()}, config: DialConfig{User: "alice"},
-			class: classAccessControl, words: "SIMPLE authentication is not enabled.  Available:[TOKEN]"},
-		{name: "a stranger with a forged token", offers: []Offer{tokenOffer()}, config: DialConfig{Token: tokenOf("alice", "guess")},
-			class: classSASL, words: "Mismatched response"},
-		{name: "a stranger with a token that was cancelled", offers: []Offer{tokenOffer()}, config: DialConfig{Token: tokenOf("bob", "bobbob")},
-			class: classIOException, words: "not found in cache"},
-		{name: "a stranger that takes less protection than is asked for", offers: []Offer{tokenOffer(sasl.Privacy)},
-			config: DialConfig{Token: tokenOf("alice", "alicealice"), Qualities: []sasl.Quality{sasl.Authentication}}, words: "quality of protection refused"},
+		{
+			name: "a stranger that only claims a name", offers: []Offer{tokenOffer()}, config: DialConfig{User: "alice"},
+			class: classAccessControl, words: "SIMPLE authentication is not enabled.  Available:[TOKEN]",
+		},
+		{
+			name: "a stranger with a forged token", offers: []Offer{tokenOffer()}, config: DialConfig{Token: tokenOf("alice", "guess")},
+			class: classSASL, words: "Mismatched response",
+		},
+		{
+			name: "a stranger with a token that was cancelled", offers: []Offer{tokenOffer()}, config: DialConfig{Token: tokenOf("bob", "bobbob")},
+			class: classIOException, words: "not found in cache",
+		},
+		{
+			name: "a stranger that takes less protection than is asked for", offers: []Offer{tokenOffer(sasl.Privacy)},
+			config: DialConfig{Token: tokenOf("alice", "alicealice"), Qualities: []sasl.Quality{sasl.Authentication}}, words: "quality of protection refused",
+		},
 		{name: "a stranger at a server that offers nothing", config: DialConfig{Token: tokenOf("alice", "alicealice")}, words: "takes no delegation tokens"},
 		{name: "somebody of this machine with a token", local: true, offers: []Offer{tokenOffer()}, config: DialConfig{Token: tokenOf("alice", "alicealice")}, who: "alice,"},
 		{name: "somebody of this machine without", local: true, offers: []Offer{tokenOffer()}, config: DialConfig{User: "alice"}, who: "alice,"},
@@ -246,8 +254,10 @@ func TestAfterTheExchange(t *testing.T) {
 		send    func(sasl.Layer) []byte
 		words   string
 	}{
-		{"somebody else's name", sasl.Authentication, func(sasl.Layer) []byte { return contextFrame("root") },
-			"Authenticated user (alice) doesn't match what the client claims to be (root)"},
+		{
+			"somebody else's name", sasl.Authentication, func(sasl.Layer) []byte { return contextFrame("root") },
+			"Authenticated user (alice) doesn't match what the client claims to be (root)",
+		},
 		{"one's own name", sasl.Authentication, func(sasl.Layer) []byte { return append(contextFrame("alice"), call...) }, ""},
 		{"a context in the clear", sasl.Integrity, func(sasl.Layer) []byte { return contextFrame("") }, "unprotected message"},
 		{"a call in the clear", sasl.Privacy, func(l sasl.Layer) []byte { return append(wrapped(t, l, contextFrame("")), call...) }, "unprotected message"},

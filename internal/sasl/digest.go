@@ -21,10 +21,8 @@ const MaxToken = 64 << 10
 
 const (
 	maxDirectives = 32
-	// noncBytes of a nonce, before base64.
+	// nonceBytes of a nonce, before base64.
 	nonceBytes = 24
-	// maxBuffer is the size of a wrapped message that a peer has to take which does not say otherwise, RFC 2831 2.1.1.
-	maxBuffer = 65536
 )
 
 // Quality is what protects the messages after an exchange (RFC 2831 calls it quality of protection).

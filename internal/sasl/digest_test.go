@@ -88,10 +88,14 @@ func TestExchange(t *testing.T) {
 		{name: "a wrong password is refused", config: with(func(c *InitiatorConfig) { c.Password = "guess" }), side: "acceptor", want: "Mismatched response"},
 		{name: "a name that nobody has is refused", config: with(func(c *InitiatorConfig) { c.Name = "bob" }), side: "acceptor", want: "nobody of that name"},
 		{name: "a response for another server is refused", config: with(func(c *InitiatorConfig) { c.Server = "1" }), side: "acceptor", want: `digest-uri is "hdfs/1"`},
-		{name: "privacy is not to be had where integrity is offered", offers: []Quality{Authentication, Integrity},
-			config: with(func(c *InitiatorConfig) { c.Qualities = []Quality{Privacy} }), side: "initiator", want: "quality of protection refused"},
-		{name: "the better of two qualities is taken", offers: []Quality{Authentication, Integrity, Privacy},
-			config: with(func(c *InitiatorConfig) { c.Qualities = []Quality{Privacy, Integrity} }), quality: Privacy},
+		{
+			name: "privacy is not to be had where integrity is offered", offers: []Quality{Authentication, Integrity},
+			config: with(func(c *InitiatorConfig) { c.Qualities = []Quality{Privacy} }), side: "initiator", want: "quality of protection refused",
+		},
+		{
+			name: "the better of two qualities is taken", offers: []Quality{Authentication, Integrity, Privacy},
+			config: with(func(c *InitiatorConfig) { c.Qualities = []Quality{Privacy, Integrity} }), quality: Privacy,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, i := acceptor(c.offers...), NewInitiator(c.config)

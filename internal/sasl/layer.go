@@ -104,6 +104,12 @@ func (d *direction) sum(p []byte) []byte {
 	return d.mac.Sum(nil)[:macBytes]
 }
 
+// IsPrivate reports whether nobody else can read what a layer of DIGEST-MD5 wraps.
+func IsPrivate(l Layer) bool {
+	d, ok := l.(*digestLayer)
+	return ok && (d.send.stream != nil || d.send.block != nil)
+}
+
 // digestLayer is RFC 2831 2.3 and 2.4: message, code, type and number; with a cipher the message, its padding and the code are
 // sealed.
 type digestLayer struct{ send, receive direction }

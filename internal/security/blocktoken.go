@@ -190,6 +190,44 @@ func (k *BlockKeys) Check(t Token, pool string, block metadata.BlockID, mode Blo
 	return nil
 }
 
+// Password is that of the token with an identifier, as long as it is good, for who proves it without showing it. Errors are those of
+// Check.
+func (k *BlockKeys) Password(identifier []byte, now time.Time) ([]byte, error) {
+	id, err := parseIdentifier(identifier)
+	if err != nil {
+		return nil, refused("its identifier cannot be read: " + err.Error())
+	}
+	key := k.find(id.key)
+	switch {
+	case key == nil && id.key > k.Newest():
+		return nil, ErrBlockKey
+	case key == nil:
+		return nil, refused("its key is no longer in use; ask the namenode for the block's locations again")
+	case now.UnixMilli() > id.expires:
+		return nil, refused("it has expired; ask the namenode for the block's locations again")
+	}
+	return key.sum(nil, identifier), nil
+}
+
+// encryptionPurpose is in front of nonces, so that no key of data encryption is the password of a token.
+const encryptionPurpose = "data encryption "
+
+// EncryptionKey is the key with which data goes encrypted between who has the nonce from a namenode and datanodes, under one of the keys.
+// 0 is the one that signs; its id is returned. Errors: ErrBlockKey when the key is newer than those known here, else ErrBlockToken.
+func (k *BlockKeys) EncryptionKey(id int32, nonce []byte) ([]byte, int32, error) {
+	if id == 0 && k != nil && k.current != nil {
+		id = k.current.id
+	}
+	key := k.find(id)
+	switch {
+	case key == nil && id > k.Newest():
+		return nil, id, ErrBlockKey
+	case key == nil:
+		return nil, id, refused("the encryption key's key is no longer in use; ask the namenode for another one")
+	}
+	return key.sum(nil, append([]byte(encryptionPurpose), nonce...)), id, nil
+}
+
 func (k *BlockKeys) find(id int32) *blockKey {
 	if k == nil {
 		return nil

@@ -22,7 +22,7 @@ func (s *Server) Defaults() namenode.Defaults {
 	p := &s.config.Properties
 	return namenode.Defaults{
 		BlockSize: int64(p.BlockSize), Replication: p.Replication, BytesPerChecksum: 512, PacketSize: 64 << 10, FileBufferSize: 4096,
-		TrashMinutes: p.TrashInterval, Supergroup: s.config.Door.Supergroup(), ListLimit: p.ListLimit,
+		TrashMinutes: p.TrashInterval, Supergroup: s.config.Door.Supergroup(), ListLimit: p.ListLimit, EncryptTransfer: p.EncryptTransfer,
 	}
 }
 

@@ -172,3 +172,17 @@ func (s *Server) rollTokenKey(done func(error)) {
 		done(err)
 	})
 }
+
+// encryptionNonce is the size of a nonce, as Hadoop has it.
+const encryptionNonce = 8
+
+// EncryptionKey implements namenode.Tokens. It is good for as long as a block token that is signed now: so long the block key is kept.
+func (s *Server) EncryptionKey() (namenode.EncryptionKey, error) {
+	k := namenode.EncryptionKey{Nonce: make([]byte, encryptionNonce), Expires: metadata.TimeOf(time.Now().Add(s.config.BlockTokenLifetime))}
+	rand.Read(k.Nonce) // never fails (crypto/rand)
+	var err error
+	if k.Key, k.ID, err = s.trust.Load().keys.EncryptionKey(0, k.Nonce); err != nil {
+		err = metadata.Errorf(metadata.ErrRetriable, "there is no key for data encryption yet: %v", err)
+	}
+	return k, err
+}

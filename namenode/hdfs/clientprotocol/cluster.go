@@ -14,7 +14,7 @@ func (p *protocol) getServerDefaults(c *hrpc.Call, _ *pb.GetServerDefaultsReques
 	d := p.service.Defaults()
 	c.Reply(&pb.GetServerDefaultsResponseProto{ServerDefaults: &pb.FsServerDefaultsProto{
 		BlockSize: ptr(uint64(d.BlockSize)), BytesPerChecksum: ptr(uint32(d.BytesPerChecksum)), WritePacketSize: ptr(uint32(d.PacketSize)),
-		Replication: ptr(uint32(d.Replication)), FileBufferSize: ptr(uint32(d.FileBufferSize)), EncryptDataTransfer: no,
+		Replication: ptr(uint32(d.Replication)), FileBufferSize: ptr(uint32(d.FileBufferSize)), EncryptDataTransfer: ptr(d.EncryptTransfer),
 		TrashInterval: ptr(uint64(d.TrashMinutes)), ChecksumType: pb.ChecksumTypeProto_CHECKSUM_CRC32C.Enum(),
 		KeyProviderUri: empty, PolicyId: ptr(uint32(hdfs.Hot.ID)), SnapshotTrashRootEnabled: no,
 	}})

@@ -84,6 +84,7 @@ func (p *protocol) methods() []hrpc.Method {
 		on("getEnclosingRoot", byPath, p.getEnclosingRoot),
 		on("getHAServiceState", anyone, p.getHAServiceState),
 		on("msync", anyone, p.msync),
+		on("getDataEncryptionKey", anyone, p.getDataEncryptionKey),
 		on("getDelegationToken", anyone, p.getDelegationToken),
 		on("renewDelegationToken", anyone, p.renewDelegationToken),
 		on("cancelDelegationToken", anyone, p.cancelDelegationToken),
@@ -91,7 +92,6 @@ func (p *protocol) methods() []hrpc.Method {
 		large(on("listCorruptFileBlocks", superuser, p.listCorruptFileBlocks)),
 
 		// Without security, encryption, erasure coding and snapshots these are complete answers.
-		answer[pb.GetDataEncryptionKeyRequestProto]("getDataEncryptionKey", &pb.GetDataEncryptionKeyResponseProto{}),
 		answer[pb.GetErasureCodingPoliciesRequestProto]("getErasureCodingPolicies", &pb.GetErasureCodingPoliciesResponseProto{}),
 		answer[pb.GetErasureCodingCodecsRequestProto]("getErasureCodingCodecs", &pb.GetErasureCodingCodecsResponseProto{}),
 		answer[pb.GetSnapshottableDirListingRequestProto]("getSnapshottableDirListing", &pb.GetSnapshottableDirListingResponseProto{}),

@@ -70,3 +70,19 @@ func (p *protocol) cancelDelegationToken(c *hrpc.Call, r *pb.CancelDelegationTok
 func tokenIn(t *pb.TokenProto) security.Token {
 	return security.Token{Identifier: t.GetIdentifier(), Password: t.GetPassword()}
 }
+
+// getDataEncryptionKey answers without a key where blocks move as they are.
+func (p *protocol) getDataEncryptionKey(c *hrpc.Call, _ *pb.GetDataEncryptionKeyRequestProto) {
+	if !p.service.Defaults().EncryptTransfer {
+		c.Reply(&pb.GetDataEncryptionKeyResponseProto{})
+		return
+	}
+	k, err := p.service.EncryptionKey()
+	if err != nil {
+		c.Fail(err)
+		return
+	}
+	c.Reply(&pb.GetDataEncryptionKeyResponseProto{DataEncryptionKey: &pb.DataEncryptionKeyProto{
+		KeyId: ptr(uint32(k.ID)), BlockPoolId: p.blockPool(), Nonce: k.Nonce, EncryptionKey: k.Key, ExpiryDate: ptr(uint64(k.Expires)), EncryptionAlgorithm: ptr("rc4"),
+	}})
+}
