@@ -300,7 +300,7 @@ func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
 }
 
 // roleTime is how long a role may take to serve.
-const roleTime = time.Minute
+const roleTime = 2 * time.Minute
 
 // await waits until a role is of use.
 func (m *machineSetup) await(ctx context.Context, r authority.Role) error {
@@ -323,6 +323,8 @@ func (m *machineSetup) await(ctx context.Context, r authority.Role) error {
 
 // ready asks a role; "": it is ready.
 func (m *machineSetup) ready(ctx context.Context, r authority.Role) string {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.http(r)+"/readyz", nil)
 	if err != nil {
 		return err.Error()

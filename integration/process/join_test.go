@@ -56,7 +56,7 @@ func (m *machines) log(n int, role string) string {
 
 func (m *machines) run(args ...string) Result {
 	m.t.Helper()
-	return Hops{T: m.t}.Run(args...)
+	return Hops{T: m.t, Timeout: 5 * time.Minute}.Run(args...)
 }
 
 // good runs a command that must succeed.
