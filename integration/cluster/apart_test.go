@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -150,4 +151,47 @@ func TestServersOnOtherMachines(t *testing.T) {
 			t.Errorf("%d, %d bytes, redirected to %s", answer.StatusCode, len(text), seen)
 		}
 	})
+}
+
+// In a trusted network clients are believed, and every server says so.
+func TestATrustedNetwork(t *testing.T) {
+	k := Start(t, Config{Apart: true, Simple: []string{"127.0.0.0/8"}})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*Patience) // of the whole test
+	defer cancel()
+	t.Cleanup(func() { status.Notices = nil })
+	plain := &security.Dialer{Plain: true}
+	super := k.FS(k.self(), plain)
+	if err := super.Mkdirs(ctx, "/user/ann", 0o700, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := super.SetOwner(ctx, "/user/ann", "ann", "ann"); err != nil {
+		t.Fatal(err)
+	}
+	ann := k.FS("ann", plain)
+	if err := ann.WriteFile(ctx, "/user/ann/a", []byte("hello"), false); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ann.ReadFile(ctx, "/user/ann/a"); err != nil || string(got) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := k.FS("bob", plain).ReadFile(ctx, "/user/ann/a"); err == nil || !strings.Contains(err.Error(), "Permission denied") {
+		t.Errorf("another name: %v", err)
+	}
+	if _, err := k.FS("ann", k.Dialer("bob")).List(ctx, "/user/ann"); err == nil || !strings.Contains(err.Error(), "user bob may not act as ann") {
+		t.Errorf("a certificate of somebody else: %v", err)
+	}
+	answer, err := http.Get("http://" + k.shared.Namenodes[0].HTTP + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var health status.Health
+	if err := json.NewDecoder(answer.Body).Decode(&health); err != nil || len(health.Notices) != 1 || !strings.Contains(health.Notices[0], "CLIENTS FROM 127.0.0.0/8 ARE BELIEVED") {
+		t.Errorf("%+v, %v", health, err)
+	}
+	k.log.mu.Lock()
+	defer k.log.mu.Unlock()
+	if !strings.Contains(k.log.text.String(), "ARE BELIEVED WITHOUT PROOF") {
+		t.Error("the log says nothing")
+	}
 }

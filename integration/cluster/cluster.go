@@ -57,6 +57,8 @@ type Config struct {
 	Properties map[string]string
 	// Apart: the servers and clients take each other for other machines. Without a node manager.
 	Apart bool
+	// Simple are networks whose clients are believed (clients.simple).
+	Simple []string
 	// Executable is the program that containers are started with; default the test's binary, which must call Main.
 	Executable string
 }
@@ -143,7 +145,7 @@ func (k *Cluster) lay() error {
 	}
 	k.shared = config.File{
 		Cluster:    config.Cluster{Name: "test", SecretFile: filepath.Join(k.Dir, "secret"), Conf: filepath.Join(k.Dir, "conf")},
-		Properties: properties,
+		Properties: properties, Clients: config.Clients{Simple: c.Simple},
 	}
 	for i := range c.Namenodes {
 		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
