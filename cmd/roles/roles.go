@@ -72,7 +72,7 @@ func NewAt(file *config.File, bootstrap bool, executable, version string, logger
 		}
 		return nil, err
 	}
-	member, err := identity(file.Cluster.Identity, bootstrap)
+	member, err := identity(file, bootstrap)
 	if err != nil {
 		return nil, err
 	}
@@ -94,13 +94,14 @@ func NewAt(file *config.File, bootstrap bool, executable, version string, logger
 }
 
 // identity is this machine's, of which create makes a new cluster's first one if there is none.
-func identity(path string, create bool) (*authority.Member, error) {
+func identity(file *config.File, create bool) (*authority.Member, error) {
+	path := file.Cluster.Identity
 	i, err := authority.LoadIdentity(path)
 	if errors.Is(err, os.ErrNotExist) {
 		if !create {
 			return nil, fmt.Errorf("%w; start the first server of the cluster with --bootstrap", err)
 		}
-		i, err = found(path)
+		i, err = found(path, slices.Concat([]string{"localhost", "127.0.0.1", "::1", file.Cluster.Address}, file.Cluster.Hosts))
 	}
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func identity(path string, create bool) (*authority.Member, error) {
 
 // found makes the authority of a new cluster, and the identity of this machine, which is the first one and may be everything.
 // Several servers may do so at the same time.
-func found(path string) (*authority.Identity, error) {
+func found(path string, addresses []string) (*authority.Identity, error) {
 	file := filepath.Join(filepath.Dir(path), authorityFile)
 	a, err := authority.New("CID-"+uuid.NewString(), time.Now())
 	if err != nil {
@@ -135,7 +136,7 @@ func found(path string) (*authority.Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, err := a.Self(host, authority.Roles, []string{"localhost", "127.0.0.1", "::1"}, time.Now())
+	i, err := a.Self(host, authority.Roles, addresses, time.Now())
 	if err != nil {
 		return nil, err
 	}
