@@ -132,11 +132,15 @@ func New(config Config) (*Client, error) {
 		if !strings.Contains(m, "://") {
 			managers[i] = "http://" + m
 		}
-		if u, err := url.Parse(managers[i]); err != nil || u.Scheme != "http" || u.Host == "" {
+		if u, err := url.Parse(managers[i]); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return nil, fmt.Errorf("resource manager %q is not an http address", m)
 		}
 	}
-	c.rest = newREST(managers, c.fs.User(), config.Waiting)
+	dialer, err := login.Dialer(fs.Roots, nil)
+	if err != nil {
+		return nil, err
+	}
+	c.rest = newREST(managers, c.fs.User(), dialer, config.Waiting)
 	c.jobs = &Jobs{c.rest}
 	c.study = &Experiments{c}
 	return c, nil

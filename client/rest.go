@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/login"
+	"github.com/gohops/hops/internal/security"
 )
 
 // maxAnswer bounds what is read of one answer, in bytes.
@@ -53,17 +53,15 @@ type rest struct {
 	waiting   func(error) // may be nil
 }
 
-func newREST(addresses []string, user string, waiting func(error)) *rest {
-	transport := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		MaxIdleConnsPerHost: 16,
+func newREST(addresses []string, user string, dialer *security.Dialer, waiting func(error)) *rest {
+	to := func(role authority.Role, answer time.Duration) *http.Client {
+		t := dialer.Transport(role)
+		t.MaxIdleConnsPerHost, t.ResponseHeaderTimeout = 16, answer
+		return &http.Client{Transport: t}
 	}
-	direct := transport.Clone()
-	direct.ResponseHeaderTimeout = answerTimeout
-	own := &http.Client{Transport: direct}
 	return &rest{
 		addresses: addresses, user: user, scheme: "http", claim: "user.name", waiting: waiting,
-		http: own, proxied: &http.Client{Transport: transport}, nodes: own,
+		http: to(authority.ResourceManager, answerTimeout), proxied: to(authority.ResourceManager, 0), nodes: to(authority.NodeManager, answerTimeout),
 	}
 }
 
@@ -83,10 +81,8 @@ func loginREST(own *login.File, user string, waiting func(error)) *rest {
 	return r
 }
 
-// dialTimeout bounds connecting to a server, and answerTimeout the wait for the beginning of its answer: who takes longer
+// answerTimeout bounds the wait for the beginning of a server's answer: who takes longer
 // stands still, and another one may lead. Masters behind the proxy take what time they want.
-const dialTimeout = 10 * time.Second
-
 var answerTimeout = 30 * time.Second // a variable for tests
 
 // target is a path with the user's name.

@@ -156,7 +156,7 @@ func getJSON(ctx context.Context, url string, into any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := toServers.Do(request)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func newMembership(f *config.File, logger *slog.Logger) (*membership, error) {
 		m.conf = func(s config.Servers) error {
 			now := *f
 			now.Namenodes, now.ResourceManagers = s.Namenodes, s.ResourceManagers
-			return WriteConf(f.Cluster.Conf, &now)
+			return WriteConf(f.Cluster.Conf, &now, k.Member.Roots())
 		}
 		if err := m.conf(m.servers); err != nil {
 			logger.Warn("the configuration of clients cannot be written", "dir", f.Cluster.Conf, "error", err)
@@ -207,7 +207,8 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	}
 	before := m.keeper.Member.Roots()
 	failed := m.keeper.Believe(trust)
-	if !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal) {
+	rerooted := !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal)
+	if rerooted {
 		m.mu.Lock()
 		rooted := m.rooted
 		m.mu.Unlock()
@@ -233,11 +234,11 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	setters := m.setters
 	m.mu.Unlock()
 	failed = errors.Join(failed, servers.Write(m.file))
+	if m.conf != nil && (changed || rerooted) {
+		failed = errors.Join(failed, m.conf(servers))
+	}
 	if !changed {
 		return failed
-	}
-	if m.conf != nil {
-		failed = errors.Join(failed, m.conf(servers))
 	}
 	for _, set := range setters {
 		failed = errors.Join(failed, set(servers))

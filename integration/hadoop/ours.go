@@ -82,7 +82,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 		c.stop()
 		return nil, err
 	}
-	if err := roles.WriteConf(c.conf, &shared); err != nil {
+	if err := roles.WriteConf(c.conf, &shared, nil); err != nil {
 		c.stop()
 		return nil, err
 	}

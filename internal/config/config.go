@@ -501,6 +501,9 @@ func (f *File) Validate() error {
 	if err := f.properties.Kerberos.check(); err != nil {
 		wrong("properties: %w", err)
 	}
+	if p := f.properties; p.RackScript != "" && p.RackTable != "" {
+		wrong("properties: %s and %s are both set: which of them counts?", rackScript, rackTable)
+	}
 	return errors.Join(errs...)
 }
 

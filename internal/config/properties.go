@@ -67,6 +67,9 @@ type Properties struct {
 	TransferProtection []sasl.Quality
 	// EncryptTransfer has blocks move encrypted only (dfs.encrypt.data.transfer, false).
 	EncryptTransfer bool
+	// RackScript is a program that is given addresses of machines and prints the rack of each, RackTable a file that has them in
+	// two columns; at most one of them (net.topology.script.file.name, net.topology.table.file.name; none).
+	RackScript, RackTable string
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 	// Kerberos says who takes tickets.
@@ -161,6 +164,8 @@ var properties = []property{
 			return err
 		},
 	},
+	file(rackScript, func(p *Properties) *string { return &p.RackScript }),
+	file(rackTable, func(p *Properties) *string { return &p.RackTable }),
 	{
 		"fs.protected.directories",
 		func(p *Properties) string { return strings.Join(p.Protected, ",") },
@@ -179,6 +184,11 @@ var properties = []property{
 		},
 	},
 }
+
+const (
+	rackScript = "net.topology.script.file.name"
+	rackTable  = "net.topology.table.file.name"
+)
 
 func number(name string, least, most int, field func(*Properties) *int) property {
 	return property{
@@ -285,6 +295,9 @@ func (p *Properties) setProxy(name, rest, value string) error {
 func (p Properties) Pairs() [][2]string {
 	var pairs [][2]string
 	for _, known := range properties {
+		if known.name == rackScript || known.name == rackTable { // of the servers' machines
+			continue
+		}
 		pairs = append(pairs, [2]string{known.name, known.get(&p)})
 	}
 	for _, known := range kerberosProperties {

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -50,10 +51,10 @@ func (f *File) IPC() []string {
 	return out
 }
 
-// Dialer connects to the servers of a cluster whose authorities are in the file roots, in PEM; empty: those of the login f, if
-// there is one. None: in plain.
+// Dialer connects to the servers of a cluster whose authorities are in the file roots, in PEM; empty: in a container those that it
+// was given ($HOPS_AUTHORITY), else those of the login f, if there is one. None: in plain.
 func Dialer(roots string, f *File) (*security.Dialer, error) {
-	switch {
+	switch roots = cmp.Or(roots, os.Getenv("HOPS_AUTHORITY")); {
 	case roots == None:
 		return &security.Dialer{Plain: true}, nil
 	case roots != "":

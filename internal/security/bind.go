@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -81,6 +82,24 @@ func (d *Door) secureHTTP(next http.Handler) http.Handler {
 	})
 }
 
+// Scheme is that of a link to a server at a host, for who made the request: https, but http for who came in plain and may do so
+// there, too.
+func Scheme(r *http.Request, host string) string {
+	p, _ := r.Context().Value(peerKey{}).(*Peer)
+	if r.TLS == nil && (loopback(host) || p == nil || p.from == trusted || addrOf(p.ConnAddrs.Local).String() == host) {
+		return "http"
+	}
+	return "https"
+}
+
+// PageOf is the URL of the page of a server at an address, host:port: of TLS, unless the address is this machine's alone.
+func PageOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil && loopback(host) {
+		return "http://" + address + "/"
+	}
+	return "https://" + address + "/"
+}
+
 // writeProblem answers with a problem (RFC 9457).
 func writeProblem(w http.ResponseWriter, code int, kind, detail string) {
 	text, err := json.Marshal(struct {
@@ -104,21 +123,21 @@ func writeProblem(w http.ResponseWriter, code int, kind, detail string) {
 // a browser says a page of another site made (images, scripts, forms) are refused too; following a link is not one of
 // these. allowedHosts may be nil.
 func GuardHTTP(next http.Handler, allowedHosts func(host string) bool) http.Handler {
-	allowed := func(hostport string) bool {
+	allowed := func(r *http.Request, hostport string) bool {
 		host, _, err := net.SplitHostPort(hostport)
 		if err != nil {
 			host = hostport
 		}
-		return Loopback(host) || allowedHosts != nil && allowedHosts(host)
+		return Loopback(host) || allowedHosts != nil && allowedHosts(host) || arrivedAt(r, host)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !allowed(r.Host) {
+		if !allowed(r, r.Host) {
 			writeProblem(w, http.StatusForbidden, "host", fmt.Sprintf("host %q is not served here", r.Host))
 			return
 		}
 		if origin := r.Header.Get("Origin"); origin != "" {
 			u, err := url.Parse(origin)
-			if err != nil || !allowed(u.Host) {
+			if err != nil || !allowed(r, u.Host) {
 				writeProblem(w, http.StatusForbidden, "origin", fmt.Sprintf("requests of origin %q are not served here", origin))
 				return
 			}
@@ -129,6 +148,14 @@ func GuardHTTP(next http.Handler, allowedHosts func(host string) bool) http.Hand
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// arrivedAt reports whether host is the IP address at which a request came: no page can have a name that is one.
+func arrivedAt(r *http.Request, host string) bool {
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	at := addrOf(local)
+	ip, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	return err == nil && at.IsValid() && ip.Unmap() == at
 }
 
 // crossSite reports whether a browser says that a page of another site made the request (Fetch Metadata, W3C), other than
