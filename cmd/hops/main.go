@@ -136,7 +136,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			devCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), datanodeCommand(), logsCommand(),
-			benchCommand(), doctorCommand(), versionCommand(), completionCommand(),
+			benchCommand(), doctorCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if ours, ok := hadoops[c.Args().First()]; ok {
