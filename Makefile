@@ -78,6 +78,11 @@ packages: $(TOOLS)/nfpm ## build deb, rpm, an archive and a container image into
 	@$(GO) run ./deploy/packages -nfpm $(abspath $(TOOLS))/nfpm -out $(BIN)/packages
 	@$(GO) test -count=1 ./deploy/packages
 
+cluster: ## a cluster of five machines made of network namespaces, from the deb of make packages: getting in, a search, failures (root; CLUSTER="-only join")
+	@test "$$(id -u)" = 0 || { echo "make cluster: needs root, to make network namespaces and mounts (sudo make cluster)" >&2; exit 2; }
+	@test -n "$$(ls $(BIN)/packages/*.deb 2>/dev/null)" || $(MAKE) --no-print-directory packages
+	@$(GO) build -o $(BIN)/hops-cluster ./integration/machines/cluster && $(BIN)/hops-cluster $(CLUSTER)
+
 clean: ## remove what was built
 	@rm -rf $(BIN) cover.out cover.html
 

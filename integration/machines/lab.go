@@ -150,12 +150,16 @@ func New(ctx context.Context, prepare ...func(root string) error) (*Lab, error) 
 	if err := errors.Join(os.MkdirAll(root, 0o755), overlay(filepath.Join(l.dir, "base"), "/", root)); err != nil {
 		return nil, err
 	}
+	proc := filepath.Join(root, "proc")
+	if err := unix.Mount("proc", proc, "proc", 0, ""); err != nil {
+		return nil, fmt.Errorf("mount %s: %w", proc, err)
+	}
 	for _, f := range prepare {
 		if err := f(root); err != nil {
 			return nil, err
 		}
 	}
-	if err := unix.Unmount(root, 0); err != nil {
+	if err := errors.Join(unix.Unmount(proc, 0), unix.Unmount(root, 0)); err != nil {
 		return nil, fmt.Errorf("unmount %s: %w", root, err)
 	}
 	return l, nil

@@ -1,0 +1,25 @@
+package main
+
+// story is what make cluster does, in this order.
+func story() []step {
+	return []step{
+		{name: "install", what: "the deb is on every machine", run: install},
+		{name: "network", what: "machines reach each other by name, IPv4 and IPv6", run: reach},
+		{name: "cable", what: "a cable is pulled and plugged in", needs: []string{"network"}, run: cable},
+		{name: "alone", what: "a cluster on one machine: servers as their units run them, a file and a job of a user", needs: []string{"install"}, run: alone},
+		{name: "init", what: "the first machine makes the cluster", needs: []string{"install", "network"}, commands: []string{"cluster init"}},
+		{name: "join", what: "four machines join, 5 s each at most", needs: []string{"init"}, commands: []string{"cluster token", "join"}},
+		{name: "nodes", what: "the list of machines has all five", needs: []string{"join"}, commands: []string{"cluster nodes"}},
+		{name: "login", what: "a user who is not root logs in", needs: []string{"join"}, commands: []string{"user token", "login"}},
+		{name: "search", what: "the user runs the demo's search", needs: []string{"login"}},
+		{name: "remove", what: "a machine is removed, and refused within seconds", needs: []string{"nodes"}, commands: []string{"cluster remove"}},
+		{name: "datanode", what: "a datanode's cable is pulled; its blocks are copied; it comes back", needs: []string{"join"}},
+		{name: "replace", what: "the group of namenodes grows from one to three", needs: []string{"join"}, commands: []string{"cluster replace"}},
+		{name: "failover", what: "the leader's cable is pulled; another one leads", needs: []string{"replace"}},
+		{name: "transfer", what: "leadership is handed over", needs: []string{"replace"}, commands: []string{"cluster transfer"}},
+		{name: "decommission", what: "a datanode is drained and leaves", needs: []string{"join"}, commands: []string{"dfsadmin"}},
+		{name: "restart", what: "all five lose power; they serve within 10 s", needs: []string{"join"}},
+		{name: "rotate", what: "the authority is rotated without a stop", needs: []string{"join"}, commands: []string{"cluster rotate"}},
+		{name: "backup", what: "metadata and authority are saved, lost and restored", needs: []string{"join"}, commands: []string{"cluster backup", "cluster restore"}},
+	}
+}
