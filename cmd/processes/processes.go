@@ -73,7 +73,7 @@ func New(c Config) (*Cluster, error) {
 		free = free[1:]
 		return a
 	}
-	k.shared.Cluster = config.Cluster{Name: c.Name, SecretFile: filepath.Join(c.Dir, "secret"), Conf: filepath.Join(c.Dir, "conf")}
+	k.shared.Cluster = config.Cluster{Name: c.Name, SecretFile: filepath.Join(c.Dir, "secret"), Identity: filepath.Join(c.Dir, "identity.pem"), Conf: filepath.Join(c.Dir, "conf")}
 	k.shared.Properties = c.Properties
 	for i := range c.Namenodes {
 		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
@@ -208,7 +208,8 @@ func (k *Cluster) Start(name string) error {
 	return nil
 }
 
-// StartAll starts every server. They wait for each other by themselves; only the first one makes the cluster's secret.
+// StartAll starts every server. They wait for each other by themselves; only the first one makes the cluster's secret and its
+// identity, in this order.
 func (k *Cluster) StartAll() error {
 	for i, name := range k.names {
 		if err := k.Start(name); err != nil {
@@ -217,8 +218,8 @@ func (k *Cluster) StartAll() error {
 		if i > 0 {
 			continue
 		}
-		if err := k.Await(time.Minute, "the cluster's secret", func() error {
-			_, err := os.Stat(k.shared.Cluster.SecretFile)
+		if err := k.Await(time.Minute, "the cluster's identity", func() error {
+			_, err := os.Stat(k.shared.Cluster.Identity)
 			return err
 		}); err != nil {
 			return err

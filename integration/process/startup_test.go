@@ -82,7 +82,7 @@ func TestDevThatCannotStartSaysWhy(t *testing.T) {
 				if err := os.CopyFS(dir, os.DirFS(used)); err != nil {
 					t.Fatal(err)
 				}
-				for _, private := range []string{"secret"} { // CopyFS does not keep modes below the umask
+				for _, private := range []string{"secret", "identity.pem", "authority.pem"} { // CopyFS does not keep modes below the umask
 					_ = os.Chmod(filepath.Join(dir, private), 0o600)
 				}
 				c.prepare(dir)
@@ -203,7 +203,8 @@ func TestServerThatCannotStartSaysWhy(t *testing.T) {
 		stranger.must(stranger.Kill("dn1"))
 		file := other(t, "dn1", func(f *config.File) {
 			elsewhere(f)
-			f.Namenodes, f.Cluster.SecretFile = stranger.File().Namenodes, stranger.File().Cluster.SecretFile
+			s := stranger.File()
+			f.Namenodes, f.Cluster.SecretFile, f.Cluster.Identity = s.Namenodes, s.Cluster.SecretFile, s.Cluster.Identity
 		})
 		k.must(k.Kill("dn1"))
 		Hops{T: t}.Fails(1, []string{"belongs to cluster CID-"}, "server", "--role", "datanode", "-c", file)

@@ -447,7 +447,9 @@ func TestNamesAreWrittenOneWay(t *testing.T) {
 	t.Parallel()
 	for _, n := range []Name{
 		{Cluster: cluster, Machine: "m-1.example", Generation: 7, Roles: []Role{Datanode, Namenode}},
-		{Cluster: cluster, User: ".."}, {Cluster: cluster, User: "a/b c%2F?#"}, {Cluster: cluster, User: "Jürgen"},
+		{Cluster: cluster, User: ".."},
+		{Cluster: cluster, User: "a/b c%2F?#"},
+		{Cluster: cluster, User: "Jürgen"},
 	} {
 		got, err := parseName(n.uris())
 		if err != nil || !reflect.DeepEqual(*got, n) {

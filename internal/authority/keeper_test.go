@@ -115,16 +115,16 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 		for time.Since(begin) < 365*day {
 			time.Sleep(day)
 			mu.Lock()
-			switch passed := time.Since(begin); {
-			case passed == 66*day:
+			switch time.Since(begin) {
+			case 66 * day:
 				away = false
-			case passed == 100*day: // both are trusted, and the next one issues
+			case 100 * day: // both are trusted, and the next one issues
 				next, err := New(cluster, time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}
 				issuer, roots = next, []*x509.Certificate{old.Root(), next.Root()}
-			case passed == 250*day: // the old one is gone
+			case 250 * day: // the old one is gone
 				roots = roots[1:]
 			}
 			mu.Unlock()

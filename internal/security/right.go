@@ -24,7 +24,7 @@ const (
 	Superuser
 	// Self: processes of the servers' own user, whatever name they send.
 	Self
-	// ServersOnly: who has proved the cluster's secret.
+	// ServersOnly: a machine with a certificate of the cluster.
 	ServersOnly
 	// ContainersOnly: who has proved the token of a container, for the container's own application.
 	ContainersOnly

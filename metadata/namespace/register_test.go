@@ -71,7 +71,9 @@ func (s *machine) changeRegister(t *rapid.T) {
 
 func TestRegisterIsChangedWhollyOrNotAtAll(t *testing.T) {
 	w := newWorld(t, Config{})
-	change := func(changes ...*logpb.ItemChange) *Result { return w.do(super, &logpb.ChangeRegister{Changes: changes}) }
+	change := func(changes ...*logpb.ItemChange) *Result {
+		return w.do(super, &logpb.ChangeRegister{Changes: changes})
+	}
 	set := func(name, value string, version uint64) *logpb.ItemChange {
 		return &logpb.ItemChange{Name: name, Value: []byte(value), Version: version}
 	}

@@ -2,6 +2,7 @@ package roster
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"iter"
@@ -11,8 +12,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"crypto/x509"
 
 	"github.com/gohops/hops/internal/authority"
 )

@@ -86,7 +86,7 @@ func (s *Server) reserve(r *reign) {
 
 	cluster := s.config.ClusterID
 	if cluster == "" {
-		cluster = s.config.Credentials.Member.Self().Cluster
+		cluster = newClusterID()
 	}
 	cmd := &logpb.Command{Op: &logpb.Command_ReserveIds{ReserveIds: &logpb.ReserveIDs{
 		Blocks: reserveBlocks, Generations: reserveGenerations,

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/gohops/hops/internal/authority"
@@ -280,6 +281,10 @@ func seedOf(id string) uint64 {
 	sum := sha256.Sum256([]byte(id))
 	return binary.BigEndian.Uint64(sum[:]) ^ uint64(time.Now().UnixNano())
 }
+
+// newClusterID makes up a name in Hadoop's shape. It is the namespace's, not the authority's: volumes that belong to a namespace
+// which is gone do not belong to the next one.
+func newClusterID() string { return "CID-" + uuid.NewString() }
 
 // Ready is closed when the namenode serves and a leader is known.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

@@ -26,8 +26,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
-	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/supervisor"
@@ -73,45 +73,54 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
+	for _, f := range atEnd {
+		f()
+	}
 	os.Exit(code)
 }
 
-var secret = func() security.Secret {
-	dir, err := os.MkdirTemp("", "hops-nm-test")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	if text := os.Getenv("HOPS_TEST_SECRET"); text != "" { // of the test that started us
-		file := filepath.Join(dir, "secret")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			panic(err)
-		}
-		s, err := security.LoadSecret(file)
-		if err != nil {
-			panic(err)
-		}
-		return s
-	}
-	s, err := security.CreateSecret(filepath.Join(dir, "secret"))
-	if err != nil {
-		panic(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "secret"))
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("HOPS_TEST_SECRET", string(text))
-	return s
-}()
-
+// credentials are of this process and of those that it starts, which are told the directory.
 var credentials = func() security.Credentials {
-	c, _, err := securitytest.Make(secret)
+	c, err := loadCredentials(os.Getenv("HOPS_TEST_CREDENTIALS"))
 	if err != nil {
 		panic(err)
 	}
 	return c
 }()
+
+func loadCredentials(dir string) (c security.Credentials, err error) {
+	create := dir == ""
+	if create {
+		if dir, err = os.MkdirTemp("", "hops-nm-test"); err != nil {
+			return c, err
+		}
+		atEnd = append(atEnd, func() { os.RemoveAll(dir) })
+		a, err := authority.New("CID-test", time.Now())
+		if err != nil {
+			return c, err
+		}
+		i, err := a.Self("test", authority.Roles, nil, time.Now())
+		if err != nil {
+			return c, err
+		}
+		if err := i.Create(filepath.Join(dir, "identity.pem")); err != nil {
+			return c, err
+		}
+		os.Setenv("HOPS_TEST_CREDENTIALS", dir)
+	}
+	if c.Secret, err = security.LoadOrCreateSecret(filepath.Join(dir, "secret"), create); err != nil {
+		return c, err
+	}
+	i, err := authority.LoadIdentity(filepath.Join(dir, "identity.pem"))
+	if err != nil {
+		return c, err
+	}
+	c.Member, err = i.Member(time.Now)
+	return c, err
+}
+
+// atEnd is done after the tests.
+var atEnd []func()
 
 // manager is a resource manager that does what the test says.
 type manager struct {

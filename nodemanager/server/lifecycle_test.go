@@ -58,7 +58,7 @@ func TestContainerRunsFromOrderToOblivion(t *testing.T) {
 			t.Errorf("stdout lacks %q:\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, "HOPS_TEST_SECRET") {
+	if strings.Contains(text, "HOPS_TEST_CREDENTIALS") {
 		t.Error("a variable of the daemon reached the container")
 	}
 	if files.get("/logs/app/"+s.ContainerId+"/stderr") != "bye\n" {

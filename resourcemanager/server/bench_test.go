@@ -14,7 +14,7 @@ import (
 func BenchmarkFromSubmissionToStart(b *testing.B) {
 	c := newTestCluster(b, 1, nil)
 	started := make(chan time.Time, 1)
-	c.awaitOpen(c.node("127.0.0.1:1001", 0, programs(b, func(context.Context, *pb.ContainerSpec) int {
+	c.awaitOpen(c.node("127.0.0.1:1001", 0, programs(c, func(context.Context, *pb.ContainerSpec) int {
 		started <- time.Now()
 		return 0
 	})))

@@ -176,7 +176,7 @@ func TestManySmallContainersDoNotKillTheirNode(t *testing.T) {
 // A report that cannot be taken in closes its node for new work. What runs there goes on.
 func TestARefusedReportEndsNoLease(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 0, programs(c, untilStopped))
 	id := c.submit("ann", map[string]any{"argv": []string{"train"}})
 	eventually(t, "the command", func() bool { return len(n.running(false)) == 1 })
 	for what, spoil := range map[string]func(*pb.NodeReport){
@@ -234,7 +234,7 @@ func TestARefusedStartEndsTheJob(t *testing.T) {
 func TestAnOutageOfTheFilesystemCostsNoTry(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	var masters, commands atomic.Int32
-	real := realMaster(t)
+	real := realMaster(c)
 	c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		switch {
 		case spec.ApplicationMaster && masters.Add(1) <= 3, !spec.ApplicationMaster && commands.Add(1) <= 3:
@@ -256,7 +256,7 @@ func TestAnOutageOfTheFilesystemCostsNoTry(t *testing.T) {
 // Devices on which a node sees processes that are no container's are granted to nobody until they are gone.
 func TestOccupiedDevicesAreNotGranted(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))
 	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.OccupiedGpus = []string{r.Gpus[0].Uuid} } })
 	eventually(t, "a report that names it", func() bool {
 		r := c.leader().reign.Load()

@@ -58,7 +58,7 @@ func TestTwoGangsDoNotDeadlock(t *testing.T) {
 	})
 	b := newBarrier()
 	both := make(chan struct{}) // both jobs wait
-	n := c.node("127.0.0.1:1001", 4, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+	n := c.node("127.0.0.1:1001", 4, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.Argv[0] == "block" {
 			<-both
 			return 0
@@ -95,7 +95,7 @@ func TestAGangStartsAgainAsAWhole(t *testing.T) {
 	b := newBarrier()
 	var mu sync.Mutex
 	tries := map[string]int{}
-	c.node("127.0.0.1:1001", 4, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+	c.node("127.0.0.1:1001", 4, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		mu.Lock()
 		tries[spec.Env["HOPS_TRY"]+"/"+spec.Env["HOPS_INSTANCE"]]++
 		mu.Unlock()
@@ -133,7 +133,7 @@ func TestAGangGoesOnWhenTheLastOfItSucceedsWhileItIsReleased(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	b := newBarrier()
 	var n *fakeNode
-	n = c.node("127.0.0.1:1001", 2, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+	n = c.node("127.0.0.1:1001", 2, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.Env["HOPS_TRY"] != "1" {
 			return 0
 		}
@@ -165,7 +165,7 @@ func TestAGangGoesOnWhenTheLastOfItSucceedsWhileItIsReleased(t *testing.T) {
 // While no resource manager speaks, only what asked for it ends.
 func TestAnOutageOfTheResourceManagersEndsOnlyWhatIsFenced(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 2, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 2, programs(c, untilStopped))
 	free := c.submit("ann", `{"name":"free","argv":["train"],"resources":{"gpus":1}}`)
 	fenced := c.submit("ann", `{"name":"fenced","argv":["train"],"fencing":"strict","retry":{"max":0},"resources":{"gpus":1}}`)
 	eventually(t, "both commands", func() bool { return len(n.running(false)) == 2 })
@@ -191,7 +191,7 @@ func TestAShorterLeaseDoesNotCountForWhatAnEarlierLeaderPromised(t *testing.T) {
 	c.kill(0)
 	c.lease = 4 * time.Second
 	c.start(0)
-	one := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	one := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))
 	c.awaitOpen(one)
 	c.submit("ann", `{"argv":["train"],"fencing":"strict","resources":{"gpus":1},"retry":{"max":50}}`)
 	eventually(t, "the training", func() bool { return len(one.running(false)) == 1 })
@@ -199,7 +199,7 @@ func TestAShorterLeaseDoesNotCountForWhatAnEarlierLeaderPromised(t *testing.T) {
 	one.set(func() { one.mute = true }) // cut off
 	c.lease = time.Second
 	c.start(0)
-	two := c.node("127.0.0.1:1002", 1, programs(t, func(ctx context.Context, spec *pb.ContainerSpec) int {
+	two := c.node("127.0.0.1:1002", 1, programs(c, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if !spec.ApplicationMaster && time.Now().Before(one.leaseEnd()) {
 			t.Error("the second try runs while the first may")
 		}

@@ -595,9 +595,12 @@ func (n *fakeNode) running(masters bool) []*pb.ContainerSpec {
 }
 
 // realMaster runs the master of command jobs as its container would.
-func realMaster(t testing.TB) func(ctx context.Context, spec *pb.ContainerSpec) int {
-	dir := t.TempDir()
-	log := testLog(t)
+func realMaster(c *testCluster) func(ctx context.Context, spec *pb.ContainerSpec) int {
+	t, dir, log := c.t, c.t.TempDir(), testLog(c.t)
+	trust := filepath.Join(dir, "authority.pem")
+	if err := os.WriteFile(trust, authority.MarshalRoots(c.credentials.Member.Roots()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return func(ctx context.Context, spec *pb.ContainerSpec) int {
 		work := filepath.Join(dir, spec.ContainerId)
 		if err := os.MkdirAll(work, 0o700); err != nil {
@@ -616,6 +619,8 @@ func realMaster(t testing.TB) func(ctx context.Context, spec *pb.ContainerSpec) 
 			switch name {
 			case "HOPS_TOKEN":
 				return token
+			case "HOPS_AUTHORITY":
+				return trust
 			case "HOPS_WORK_DIR":
 				return work
 			}
@@ -637,8 +642,8 @@ func realMaster(t testing.TB) func(ctx context.Context, spec *pb.ContainerSpec) 
 }
 
 // programs runs real masters, and f in other containers.
-func programs(t testing.TB, f func(ctx context.Context, spec *pb.ContainerSpec) int) func(context.Context, *pb.ContainerSpec) int {
-	master := realMaster(t)
+func programs(c *testCluster, f func(ctx context.Context, spec *pb.ContainerSpec) int) func(context.Context, *pb.ContainerSpec) int {
+	master := realMaster(c)
 	return func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.ApplicationMaster {
 			return master(ctx, spec)

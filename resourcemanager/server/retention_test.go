@@ -53,7 +53,7 @@ func (t *fakeLogTree) Remove(_ context.Context, dir string) error {
 func TestLogsAreRemovedWhenTheyAreOldAndNobodysAnyMore(t *testing.T) {
 	tree := &fakeLogTree{files: map[string]metadata.Time{}}
 	c := newTestCluster(t, 1, func(k *Config) { k.LogTree, k.LogRetention = tree, 24*time.Hour })
-	n := c.node("127.0.0.1:45454", 0, programs(t, untilStopped))
+	n := c.node("127.0.0.1:45454", 0, programs(c, untilStopped))
 	c.awaitOpen(n)
 	live := c.submit("ann", map[string]any{"argv": []string{"train"}})
 	ended := c.submit("ann", map[string]any{"argv": []string{"train"}})

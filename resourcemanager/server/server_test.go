@@ -28,7 +28,7 @@ import (
 func TestACommandRunsToItsEnd(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	specs := make(chan *pb.ContainerSpec, 16)
-	n := c.node("127.0.0.1:1001", 4, programs(t, func(_ context.Context, spec *pb.ContainerSpec) int {
+	n := c.node("127.0.0.1:1001", 4, programs(c, func(_ context.Context, spec *pb.ContainerSpec) int {
 		specs <- spec
 		return 0
 	}))
@@ -83,7 +83,7 @@ func TestACommandRunsToItsEnd(t *testing.T) {
 func TestAFailedCommandIsTriedAgainAndThenExplained(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	var runs atomic.Int32
-	c.node("127.0.0.1:1001", 0, programs(t, func(context.Context, *pb.ContainerSpec) int {
+	c.node("127.0.0.1:1001", 0, programs(c, func(context.Context, *pb.ContainerSpec) int {
 		runs.Add(1)
 		return 3
 	}))
@@ -106,7 +106,7 @@ func TestAFailedCommandIsTriedAgainAndThenExplained(t *testing.T) {
 
 func TestAKilledJobEndsEverywhere(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 2, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 2, programs(c, untilStopped))
 	id := c.submit("ann", `{"argv":["sleep","1000"],"instances":2,"resources":{"gpus":1}}`)
 	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
 	if code, _ := c.http("DELETE", "/api/v1/jobs/"+id.String(), "bob", nil, nil); code != http.StatusForbidden {
@@ -134,7 +134,7 @@ func TestAKilledJobEndsEverywhere(t *testing.T) {
 
 func TestATimeoutKills(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	c.node("127.0.0.1:1001", 0, programs(c, untilStopped))
 	j := c.await(c.submit("ann", `{"argv":["sleep","1000"],"timeout":0.2}`), rm.StateKilled)
 	if !strings.Contains(j.Diagnostics, "timeout of 200ms") {
 		t.Errorf("%+v", j)
@@ -145,7 +145,7 @@ func TestATimeoutKills(t *testing.T) {
 func TestARestartedResourceManagerKeepsApplicationsAndContainers(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	done := make(chan struct{})
-	n := c.node("127.0.0.1:1001", 2, programs(t, func(ctx context.Context, _ *pb.ContainerSpec) int {
+	n := c.node("127.0.0.1:1001", 2, programs(c, func(ctx context.Context, _ *pb.ContainerSpec) int {
 		select {
 		case <-ctx.Done():
 			return 143
@@ -187,8 +187,8 @@ func TestARestartedResourceManagerKeepsApplicationsAndContainers(t *testing.T) {
 // R3 of the fault matrix: the containers of a silent node are dead before their GPUs are granted again.
 func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
-	stay := c.node("127.0.0.1:1002", 0, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))
+	stay := c.node("127.0.0.1:1002", 0, programs(c, untilStopped))
 	c.awaitOpen(n, stay)
 	// The master must not be on the node that goes silent: whole GPUs there, no room for it.
 	id := c.submit("ann", `{"argv":["train"],"fencing":"strict","resources":{"gpus":1},"retry":{"max":5,"on":["node_lost"]}}`)
@@ -239,7 +239,7 @@ func TestASilentNodeIsLostOnlyAfterItsLease(t *testing.T) {
 // A new leader knows nothing of when its predecessor heard of a node: it waits a full lease.
 func TestANewLeaderWaitsOneLeaseForSilentNodes(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))
 	c.submit("ann", `{"argv":["train"],"resources":{"gpus":1}}`)
 	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
 	n.set(func() { n.mute = true })
@@ -269,7 +269,7 @@ func TestANewLeaderWaitsOneLeaseForSilentNodes(t *testing.T) {
 // A resource manager that stood still itself, with its process or its whole machine, has heard of nobody: that is nobody's silence.
 func TestALeaderThatStoodStillLosesNobody(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 0, programs(c, untilStopped))
 	id := c.submit("ann", `{"argv":["train"]}`)
 	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
 	r := c.leader().reign.Load()
@@ -288,8 +288,8 @@ func TestALeaderThatStoodStillLosesNobody(t *testing.T) {
 
 func TestANodeThatLostItsStateLostItsContainers(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 1, programs(t, untilStopped))
-	c.awaitOpen(n, c.node("127.0.0.1:1002", 0, programs(t, untilStopped)))
+	n := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))
+	c.awaitOpen(n, c.node("127.0.0.1:1002", 0, programs(c, untilStopped)))
 	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":1},"retry":{"max":1}}`)
 	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
 	first := n.running(false)[0]
@@ -311,7 +311,7 @@ func TestANodeThatLostItsStateLostItsContainers(t *testing.T) {
 // A container that the resource manager counts as ended is stopped, and its GPU stays closed until it is gone.
 func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 1, programs(t, func(context.Context, *pb.ContainerSpec) int { return 0 }))
+	n := c.node("127.0.0.1:1001", 1, programs(c, func(context.Context, *pb.ContainerSpec) int { return 0 }))
 	ghost := &pb.ContainerSpec{ContainerId: "container_e01_1_0001_01_000001", GpuUuids: []string{"GPU-127.0.0.1:1001-0"}}
 	gone := make(chan struct{})
 	n.set(func() {
@@ -343,7 +343,7 @@ func TestStrangersAreStoppedBeforeTheirGPUsAreGranted(t *testing.T) {
 // What the resource manager will never grant ends the job with the reason, not a master that asks for ever.
 func TestAnAskThatIsRefusedForGoodEndsTheJob(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	master := realMaster(t)
+	master := realMaster(c)
 	id := c.submit("ann", `{"argv":["train"],"resources":{"gpus":65536}}`) // while no node has said how many there can be
 	c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int { return master(ctx, spec) })
 	if j := c.await(id, rm.StateFinished, rm.StateFailed); j.FinalStatus != rm.FinalFailed || j.Attempt != 1 || !strings.Contains(j.Diagnostics, "the job cannot run: ") ||
@@ -407,7 +407,7 @@ func TestAMasterThatDiesFindsItsContainersAgain(t *testing.T) {
 	var masters atomic.Int32
 	var id rm.ApplicationID
 	submitted := make(chan struct{})
-	master := realMaster(t)
+	master := realMaster(c)
 	n := c.node("127.0.0.1:1001", 0, func(ctx context.Context, spec *pb.ContainerSpec) int {
 		if spec.ApplicationMaster {
 			if masters.Add(1) == 1 {
@@ -631,7 +631,7 @@ func TestMembersWithOtherQueuesThanTheLeaderSaySo(t *testing.T) {
 func TestThreeResourceManagersSurviveTheirLeader(t *testing.T) {
 	c := newTestCluster(t, 3, nil)
 	done := make(chan struct{})
-	n := c.node("127.0.0.1:1001", 2, programs(t, func(ctx context.Context, _ *pb.ContainerSpec) int {
+	n := c.node("127.0.0.1:1001", 2, programs(c, func(ctx context.Context, _ *pb.ContainerSpec) int {
 		select {
 		case <-ctx.Done():
 			return 143
@@ -699,7 +699,7 @@ func trustOf(c *testCluster) *authority.Trust {
 // A signal reaches the container's node once, and nobody waits for a node that does not speak.
 func TestASignalReachesTheContainer(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:1001", 0, programs(t, untilStopped))
+	n := c.node("127.0.0.1:1001", 0, programs(c, untilStopped))
 	c.submit("ann", `{"argv":["train"]}`)
 	eventually(t, "the command to run", func() bool { return len(n.running(false)) == 1 })
 	id := n.running(false)[0].ContainerId

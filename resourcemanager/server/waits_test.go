@@ -13,7 +13,7 @@ import (
 // What a node says that a container waits for is shown with its job.
 func TestAContainerThatWaitsForItsInputsSaysSo(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
-	n := c.node("127.0.0.1:45454", 0, programs(t, untilStopped))
+	n := c.node("127.0.0.1:45454", 0, programs(c, untilStopped))
 	const why = `waits for the filesystem: artifact "job.json": no active namenode`
 	n.set(func() {
 		n.spoil = func(r *pb.NodeReport) {

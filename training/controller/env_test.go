@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 )
 
 func TestTheEnvironmentOfAContainerBecomesAnEnv(t *testing.T) {
@@ -29,12 +31,15 @@ func TestTheEnvironmentOfAContainerBecomesAnEnv(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "job.json"), []byte(`{}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "authority.pem"), authority.MarshalRoots(securitytest.Credentials(t).Member.Roots()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	vars := map[string]string{}
 	_, _, err = FromEnvironment(func(k string) string { return vars[k] }, files, nil, slog.Default())
-	if err == nil || !strings.Contains(err.Error(), "HOPS_APPLICATION_ID, HOPS_USER, HOPS_ATTEMPT, HOPS_WORK_DIR, HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN is not set") {
+	if err == nil || !strings.Contains(err.Error(), "HOPS_APPLICATION_ID, HOPS_USER, HOPS_ATTEMPT, HOPS_WORK_DIR, HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN, HOPS_AUTHORITY is not set") {
 		t.Errorf("nothing set: %v", err)
 	}
-	vars = map[string]string{"HOPS_APPLICATION_ID": testApp, "HOPS_USER": "ann", "HOPS_ATTEMPT": "0", "HOPS_WORK_DIR": dir, "HOPS_RM_GRPC": "127.0.0.1:1,127.0.0.1:2", "HOPS_CONTAINER_ID": "container_1_0001_01_000001", "HOPS_TOKEN": filepath.Join(dir, "token")}
+	vars = map[string]string{"HOPS_APPLICATION_ID": testApp, "HOPS_USER": "ann", "HOPS_ATTEMPT": "0", "HOPS_WORK_DIR": dir, "HOPS_RM_GRPC": "127.0.0.1:1,127.0.0.1:2", "HOPS_CONTAINER_ID": "container_1_0001_01_000001", "HOPS_TOKEN": filepath.Join(dir, "token"), "HOPS_AUTHORITY": filepath.Join(dir, "authority.pem")}
 	if _, _, err := FromEnvironment(func(k string) string { return vars[k] }, files, nil, nil); err == nil {
 		t.Error("attempt 0 accepted")
 	}

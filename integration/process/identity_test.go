@@ -9,21 +9,29 @@ import (
 	"time"
 
 	"github.com/gohops/hops/cmd/processes"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
-	"github.com/gohops/hops/internal/security"
 )
 
-// A server with the secret of another cluster is not ready: it says once, at the top of its voice, what is wrong and what to
+// A server with a certificate of another cluster is not ready: it says once, at the top of its voice, what is wrong and what to
 // do. With the right one it is ready when a namenode, or a resource manager, has taken it.
-func TestServerWithTheWrongSecretIsNotReady(t *testing.T) {
+func TestServerOfAnotherClusterIsNotReady(t *testing.T) {
 	dir := Dir(t)
 	wrong := filepath.Join(dir, "wrong")
-	if _, err := security.LoadOrCreateSecret(wrong, true); err != nil {
+	other, err := authority.New("CID-other", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := other.Self("elsewhere", authority.Roles, nil, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Create(wrong); err != nil {
 		t.Fatal(err)
 	}
 	k := Lay(t, processes.Config{Dir: dir, Namenodes: 1, Datanodes: 2, NodeManagers: 2, Adjust: func(name string, f *config.File) {
 		if name == "dn2" || name == "nm2" {
-			f.Cluster.SecretFile = wrong
+			f.Cluster.Identity = wrong
 		}
 	}})
 	k.must(k.StartAll())
@@ -41,9 +49,9 @@ func TestServerWithTheWrongSecretIsNotReady(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"dn2", "nm2"} {
-		refusal := "level=ERROR msg=\"this server's secret is not that of the cluster"
+		refusal := "level=ERROR msg=\"this server is not one of the cluster's"
 		k.Await(name, func() error {
-			if !strings.Contains(log(name), refusal) || !strings.Contains(log(name), wrong) {
+			if !strings.Contains(log(name), refusal) || !strings.Contains(log(name), "the certificate is not of this cluster") {
 				return fmt.Errorf("it says\n%s", log(name))
 			}
 			return nil
