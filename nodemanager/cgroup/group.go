@@ -51,6 +51,11 @@ func (g Group) Make(l Limits) error {
 				return err
 			}
 		}
+		if dir := g.Dirs["devices"]; dir != "" && l.Devices != nil {
+			if err := limitV1(dir, l.Devices); err != nil {
+				return err
+			}
+		}
 	case 2:
 		dir := g.Dirs["unified"]
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -78,6 +83,11 @@ func (g Group) Make(l Limits) error {
 		}
 		if l.Pids > 0 {
 			if err := set("pids.max", strconv.Itoa(l.Pids), true); err != nil {
+				return err
+			}
+		}
+		if l.Devices != nil {
+			if err := limitV2(dir, l.Devices); err != nil {
 				return err
 			}
 		}

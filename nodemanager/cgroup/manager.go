@@ -48,6 +48,8 @@ func (m *Manager) lose(controller string, err error) {
 		m.report.Pids = false
 	case "freezer":
 		m.report.Freezer = false
+	case "devices":
+		m.report.Devices, m.report.NoDevices = false, err.Error()
 	}
 	delete(m.report.dirs, controller)
 	m.report.Missing = append(m.report.Missing, err.Error())
@@ -101,6 +103,8 @@ type Limits struct {
 	Memory int64 `json:"memory,omitempty"` // bytes, page cache included
 	VCores int   `json:"vcores,omitempty"` // relative share when processors are short
 	Pids   int   `json:"pids,omitempty"`   // processes and threads
+	// Devices are the only ones that may be opened; nil: any.
+	Devices []Device `json:"devices,omitempty"`
 }
 
 // Group names the directories of one container's group. It can be written down and used by another process; the zero value

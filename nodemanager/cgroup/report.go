@@ -28,6 +28,9 @@ type Report struct {
 	Pids   bool `json:"pids"`
 	// Freezer: a whole group can be stopped (v1) or killed (v2) at once.
 	Freezer bool `json:"freezer"`
+	// Devices: which devices a group may open can be limited; otherwise NoDevices says why not.
+	Devices   bool   `json:"devices"`
+	NoDevices string `json:"no_devices,omitempty"`
 	// Missing says for every controller that is not usable why, one sentence each.
 	Missing []string `json:"missing,omitempty"`
 
@@ -64,7 +67,7 @@ func (r Report) String() string {
 	for _, c := range []struct {
 		name string
 		ok   bool
-	}{{"memory", r.Memory}, {"cpu", r.CPU}, {"pids", r.Pids}, {"freezer", r.Freezer}} {
+	}{{"memory", r.Memory}, {"cpu", r.CPU}, {"pids", r.Pids}, {"freezer", r.Freezer}, {"devices", r.Devices}} {
 		if c.ok {
 			have = append(have, c.name)
 		}
@@ -77,7 +80,7 @@ func (r Report) String() string {
 }
 
 // None is the report of a machine whose control groups are not used, for the reason given.
-func None(why string) Report { return Report{Missing: []string{why}} }
+func None(why string) Report { return Report{Missing: []string{why}, NoDevices: why} }
 
 // Detect looks at this machine. It changes nothing.
 func Detect() Report {
@@ -126,7 +129,7 @@ func mountPoints(mountinfo io.Reader) (v1 map[string]string, v2 string, err erro
 		switch tail[0] {
 		case "cgroup":
 			for option := range strings.SplitSeq(tail[2], ",") {
-				if slices.Contains([]string{"memory", "cpu", "pids", "freezer"}, option) && v1[option] == "" {
+				if slices.Contains([]string{"memory", "cpu", "pids", "freezer", "devices"}, option) && v1[option] == "" {
 					v1[option] = point
 				}
 			}
@@ -173,6 +176,18 @@ func detectV1(mounts map[string]string) Report {
 	}
 	if !r.Memory && !r.CPU && !r.Pids && !r.Freezer {
 		r.Version = 0
+		r.NoDevices = "no control group is usable"
+		return r
+	}
+	// Who is not root has no devices but its own, and may not change the list.
+	switch dir := mounts["devices"]; {
+	case dir == "":
+		r.NoDevices = "controller devices is not mounted"
+	case os.Geteuid() != 0 || unix.Access(dir, unix.W_OK) != nil:
+		r.NoDevices = dir + " is not writable"
+	default:
+		r.Devices = true
+		r.dirs["devices"] = filepath.Join(dir, "hops")
 	}
 	return r
 }
@@ -207,6 +222,12 @@ func detectV2(mount, own string) Report {
 		if *c.ok = slices.Contains(have, c.name); !*c.ok {
 			r.Missing = append(r.Missing, fmt.Sprintf("controller %s is not delegated to %s", c.name, base))
 		}
+	}
+	if program, err := loadDeviceProgram(Everyday()); err != nil {
+		r.NoDevices = err.Error()
+	} else {
+		unix.Close(program)
+		r.Devices = true
 	}
 	return r
 }

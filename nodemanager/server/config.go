@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/localizer"
@@ -122,8 +123,12 @@ type Config struct {
 	// StopContainers ends all containers when Run ends, within StopPatience. Otherwise they go on and the next node manager of
 	// the directory adopts them; fenced ones if it comes before their lease ends.
 	StopContainers bool
-	// Isolation says what becomes of containers that could read the servers' files; default IsolationAuto.
+	// Isolation says under which user id containers run; default IsolationAuto.
 	Isolation Isolation
+	// Accounts says which users' containers run here, where they run as their users; FindAccount finds their accounts, by default
+	// account.Find.
+	Accounts    account.Rules
+	FindAccount func(ctx context.Context, name string) (*account.Account, error)
 	// Hidden are the files and directories of this machine's servers, besides Work, that containers must not see: the secret
 	// and the data. Shown are those that they must see wherever they are. Absolute.
 	Hidden, Shown []string
@@ -182,6 +187,9 @@ func (c *Config) complete() error {
 	c.Reserve = cmp.Or(c.Reserve, 256<<20)
 	c.Pids = cmp.Or(c.Pids, 32768)
 	c.Poll = cmp.Or(c.Poll, 500*time.Millisecond)
+	if c.FindAccount == nil {
+		c.FindAccount = account.Find
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/durable"
 	"github.com/gohops/hops/nodemanager/state"
@@ -50,7 +52,8 @@ type container struct {
 	// shipped is closed when the log files are in the filesystem completely, or go nowhere.
 	shipped chan struct{}
 
-	disk int64 // that it may take, in bytes; of the goroutine that prepares it
+	disk    int64            // that it may take, in bytes; of the goroutine that prepares it
+	account *account.Account // it runs as; nil: our own; of the same goroutine
 
 	mu     sync.Mutex
 	record *state.Record
@@ -296,7 +299,10 @@ func (c *container) prepare(work context.Context) bool {
 	}()
 	r, _, _ := c.view()
 	c.disk = c.server.diskLimit() // before its inputs are on the disk, because they count
-	err := c.localize(ctx, &r.Spec)
+	err := c.admit(ctx, &r.Spec)
+	if err == nil {
+		err = c.localize(ctx, &r.Spec)
+	}
 	if c.isStopped() {
 		c.complete(nil)
 		return false
@@ -305,11 +311,19 @@ func (c *container) prepare(work context.Context) bool {
 		return false // the next node manager localizes anew
 	}
 	if err != nil {
-		status := nodemanager.Invalid
+		status, what := nodemanager.Invalid, "could not be localized"
 		if passes(err) {
 			status = nodemanager.NoFilesystem
 		}
-		c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s could not be localized: %v", c.id, err)})
+		if _, refused := errors.AsType[*refusal](err); refused {
+			what = "was refused"
+		}
+		c.complete(&state.Exit{Status: status, Diagnostics: fmt.Sprintf("Container %s %s: %v", c.id, what, err)})
+		return false
+	}
+	launch, err := c.launch(&r.Spec)
+	if err != nil {
+		c.complete(&state.Exit{Status: nodemanager.Invalid, Diagnostics: fmt.Sprintf("Container %s could not be launched: %v", c.id, err)})
 		return false
 	}
 	if !c.awaitLease(ctx) {
@@ -319,7 +333,7 @@ func (c *container) prepare(work context.Context) bool {
 		return false
 	}
 	// From here on a supervisor may exist, so a stop goes through it; only the end of the process cuts this short.
-	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, c.launch(&r.Spec))
+	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, launch)
 	switch {
 	case work.Err() != nil:
 		return false
@@ -362,15 +376,40 @@ func (c *container) isStopped() bool {
 	}
 }
 
+// refusal is why a user has no containers here.
+type refusal struct{ error }
+
+// admit finds the account of the container's user and lets it come through the container's directory, which stays ours: nobody
+// else can put anything in place of a file or a directory in it.
+func (c *container) admit(ctx context.Context, spec *nodemanager.Spec) error {
+	a, err := c.server.accountOf(ctx, spec.User)
+	if err != nil {
+		return &refusal{err}
+	}
+	if c.account = a; a == nil {
+		return nil
+	}
+	return errors.Join(os.Chown(c.dir, -1, int(a.GID)), os.Chmod(c.dir, 0o710))
+}
+
+// put writes a file of the container's directory that only the container's user can read.
+func (c *container) put(name string, data []byte) error {
+	file := filepath.Join(c.dir, name)
+	if err := durable.ReplaceFile(file, data, 0o600); err != nil || c.account == nil {
+		return err
+	}
+	return errors.Join(os.Chmod(file, 0o400), os.Chown(file, int(c.account.UID), int(c.account.GID)))
+}
+
 // localize fills the work directory and writes the token. While the filesystem does not answer it tries again, for as long as
 // the configured outage: that is not the container's fault.
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
 	if spec.Token != "" {
-		if err := durable.ReplaceFile(filepath.Join(c.dir, "token"), []byte(spec.Token+"\n"), 0o600); err != nil {
+		if err := c.put("token", []byte(spec.Token+"\n")); err != nil {
 			return err
 		}
 		roots := authority.MarshalRoots(c.server.config.Credentials.Member.Roots())
-		if err := durable.ReplaceFile(filepath.Join(c.dir, "authority.pem"), roots, 0o600); err != nil {
+		if err := c.put("authority.pem", roots); err != nil {
 			return err
 		}
 	}
@@ -393,6 +432,9 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 			return err
 		}
 		err := c.server.localizer.Localize(ctx, fsys, spec.User, dir, spec.Artifacts)
+		if a := c.account; err == nil && a != nil {
+			err = state.Give(dir, a.UID, a.GID)
+		}
 		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
 			c.setWaits("")
 			return err
@@ -447,11 +489,13 @@ func emptyDir(dir string) error {
 	return nil
 }
 
-func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
+func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 	simulated := false
+	var granted []nodemanager.GPU
 	for _, d := range c.server.devices.current() {
-		for _, uuid := range spec.Resources.GPUs {
-			simulated = simulated || (d.UUID == uuid && d.Simulated)
+		if slices.Contains(spec.Resources.GPUs, d.UUID) {
+			granted = append(granted, d)
+			simulated = simulated || d.Simulated
 		}
 	}
 	grace := spec.Grace
@@ -459,15 +503,16 @@ func (c *container) launch(spec *nodemanager.Spec) supervisor.Launch {
 		grace = nodemanager.DefaultGrace
 	}
 	logs := filepath.Join(c.dir, "logs")
-	return supervisor.Launch{
-		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, simulated),
+	l := supervisor.Launch{
+		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, c.account, simulated),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
 		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
 		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk, Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
-		Lease:  c.leaseOf(spec, c.server.currentLease()), Isolation: c.server.isolation(c.dir),
+		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
+	return l, c.server.isolate(&l, c.dir, c.account, granted)
 }
 
 // leaseOf is what of the node's lease a container lives by.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/supervisor"
 )
 
@@ -19,7 +20,7 @@ var inherited = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PAT
 
 // environment builds the complete environment of a container, sorted, as name=value. Precedence: what the platform says,
 // then the container's own, then defaults.
-func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool) []string {
+func (s *Server) environment(spec *nodemanager.Spec, dir string, a *account.Account, simulated bool) []string {
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME": "/",
@@ -28,6 +29,12 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, simulated bool)
 	for _, name := range inherited {
 		if v, ok := os.LookupEnv(name); ok {
 			env[name] = v
+		}
+	}
+	if a != nil {
+		env["HOME"] = a.Home
+		if info, err := os.Stat(a.Home); err != nil || !info.IsDir() {
+			env["HOME"] = filepath.Join(dir, "work")
 		}
 	}
 	env["OMP_NUM_THREADS"] = strconv.Itoa(max(1, spec.Resources.VCores))

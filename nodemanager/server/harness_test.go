@@ -388,7 +388,7 @@ func baseConfig(t testing.TB, work string, managers ...string) Config {
 	return Config{
 		Work: work, Memory: 1 << 30, VCores: 4, HTTP: l, ResourceManagers: managers, Credentials: credentials, Door: security.NewDoor(security.Config{}),
 		Supervisor: []string{self(t), "supervisor"}, Heartbeat: 40 * time.Millisecond, LogInterval: 50 * time.Millisecond, Poll: 50 * time.Millisecond,
-		Groups: &none, Version: "test", Reserve: 1, Logger: slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		Groups: &none, Version: "test", Reserve: 1, Isolation: IsolationAny, Logger: slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 		Cluster: Cluster{FS: "hdfs://127.0.0.1:8020", WebHDFS: []string{"http://127.0.0.1:9870"}, ResourceManagers: []string{"http://127.0.0.1:8088"}, HadoopConfDir: "/conf"},
 	}
 }

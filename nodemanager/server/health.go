@@ -87,8 +87,8 @@ func (s *Server) healthReport() (healthy bool, report string) {
 	for _, uuid := range slices.Sorted(maps.Keys(occupied)) {
 		notes = append(notes, fmt.Sprintf("GPU %s is held back: %s", uuid, occupied[uuid]))
 	}
-	if real > 0 {
-		notes = append(notes, "GPU isolation: environment only (CUDA_VISIBLE_DEVICES)")
+	if n := s.gpuNote(); n != "" && real > 0 {
+		notes = append(notes, n)
 	}
 	if simulated > 0 {
 		notes = append(notes, fmt.Sprintf("%d GPUs are simulated", simulated))

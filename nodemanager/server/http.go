@@ -160,7 +160,7 @@ func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
 		"nmStartupTime": s.born.UnixMilli(),
 		// Ours.
 		"totalGPUs": len(devices), "simulatedGPUs": simulated, "controlGroups": s.groups.Report().String(), "incarnation": s.store.Incarnation(),
-		"isolated": s.exposed == "",
+		"isolated": s.protection.exposed == "", "containersAsUsers": s.protection.users,
 	}})
 }
 

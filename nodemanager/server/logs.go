@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -243,11 +244,26 @@ func openLog(root *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
+	if err == nil && !sameOwner(root, info) {
+		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
 	if err != nil {
 		f.Close()
 		return nil, nil, err
 	}
 	return f, info, nil
+}
+
+// sameOwner reports whether a log file belongs to whom its directory belongs: a container's user may give a name there to
+// another's file (link(2)), which we could read and it could not. Root's own containers may do as they like.
+func sameOwner(root *os.Root, file fs.FileInfo) bool {
+	dir, err := root.Stat(".")
+	if err != nil {
+		return false
+	}
+	owner, ok := dir.Sys().(*syscall.Stat_t)
+	found, ok2 := file.Sys().(*syscall.Stat_t)
+	return ok && ok2 && (owner.Uid == 0 || owner.Uid == found.Uid)
 }
 
 func (s *shipper) file(ctx context.Context, root *os.Root, spec *nodemanager.Spec, name string, ended bool) (err error) {

@@ -53,9 +53,6 @@ func (s *Server) start(work context.Context, spec nodemanager.Spec) {
 	problem := spec.Validate()
 	status := nodemanager.Invalid
 	if problem == nil {
-		problem = s.checkIsolation(spec.User)
-	}
-	if problem == nil {
 		problem, status = s.checkGPUs(&spec), nodemanager.Aborted
 	}
 	next, err := nodemanager.Next(nodemanager.New, nodemanager.Admitted)

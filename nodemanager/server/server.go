@@ -53,8 +53,8 @@ type Server struct {
 	health  healthState
 	devices deviceState
 	streams streams
-	// exposed says why containers see the servers' files; empty: they do not. Set before anything runs.
-	exposed string
+
+	protection protection
 }
 
 // New opens the work directory. It fails, saying why, when another node manager uses it or it cannot be written.
@@ -113,12 +113,12 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
+	s.findIsolation(ctx) // adopted containers may have to be started yet
 	if err := s.adopt(work); err != nil {
 		s.config.HTTP.Close()
 		return fmt.Errorf("node manager: %w", err)
 	}
 	s.findDatanode()
-	s.findIsolation(ctx)
 	s.sweep(ctx, sweepPatience)
 	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)

@@ -84,6 +84,14 @@ func (c *Client) call(ctx context.Context, r request) (*Status, error) {
 	if a.Error != "" {
 		return nil, errors.New(a.Error)
 	}
+	if st := a.Status; st != nil && st.Supervisor == 1 { // as it counts in its own namespace
+		if st.Supervisor = peerOf(c.conn); st.Supervisor <= 1 {
+			return nil, fmt.Errorf("%w: its process is not there", ErrGone)
+		}
+		if len(st.Stuck) > 0 {
+			st.Stuck = outside(st.Supervisor, st.Stuck)
+		}
+	}
 	return a.Status, nil
 }
 
@@ -110,6 +118,20 @@ func (c *Client) tryLocked(ctx context.Context, r request) (a answer, err error)
 		return a, gone(ctx, err)
 	}
 	return a, nil
+}
+
+// peerOf is the process at the other end of a connection, as we count.
+func peerOf(conn net.Conn) (pid int) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
 }
 
 func gone(ctx context.Context, err error) error {

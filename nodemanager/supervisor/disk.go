@@ -1,10 +1,8 @@
 package supervisor
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -60,11 +58,16 @@ func (s *supervisor) watchDisk() {
 // usageOf is what the files below dir take on the disk, holes not counted and a file of several names once. It stops when it
 // has seen too many. Links are not followed, and pipes not waited for.
 func usageOf(dir string) (bytes int64, entries int) {
-	for queue := []string{dir}; len(queue) > 0; queue = queue[1:] {
-		d, err := os.OpenFile(queue[0], os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-		if errors.Is(err, unix.ENAMETOOLONG) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, 0
+	}
+	defer root.Close()
+	for queue := []string{"."}; len(queue) > 0; queue = queue[1:] {
+		if len(queue[0]) >= unix.PathMax {
 			return bytes, maxDiskEntries + 1 // nobody hides there
 		}
+		d, err := openDirectory(root, queue[0])
 		if err != nil {
 			continue // gone meanwhile
 		}
@@ -73,7 +76,7 @@ func usageOf(dir string) (bytes int64, entries int) {
 			for _, e := range list {
 				entries++
 				if e.IsDir() {
-					queue = append(queue, filepath.Join(queue[0], e.Name()))
+					queue = append(queue, queue[0]+"/"+e.Name())
 				}
 				info, err := e.Info()
 				if err != nil {

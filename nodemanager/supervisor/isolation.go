@@ -3,6 +3,7 @@ package supervisor
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,10 +33,18 @@ type Isolation struct {
 	Hide []string `json:"hide"`
 	// Show are files and directories that stay, even below a hidden one.
 	Show []string `json:"show"`
+	// Private is what a command under another user id than the servers' has for itself. Only root may give it.
+	Private *Private `json:"private,omitempty"`
 }
 
 // attributes are those of a process in namespaces of its own. One that is to mount keeps the right to over its start.
 func (i *Isolation) attributes(attr *syscall.SysProcAttr, mounts bool) {
+	if i.Private != nil {
+		if mounts { // the command shares what its supervisor has, and has no privilege to change it
+			attr.Cloneflags |= unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
+		}
+		return
+	}
 	attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 	attr.UidMappings, attr.GidMappings = ownID(os.Geteuid()), ownID(os.Getegid())
 	if os.Geteuid() == 0 {
@@ -83,8 +92,13 @@ func (i *Isolation) enter() error {
 	if err != nil {
 		return err
 	}
+	private, err := i.Private.open()
+	if err != nil {
+		return err
+	}
+	defer private.close()
 	var hide []string
-	for _, path := range append(slices.Clone(i.Hide), blockDevices()...) {
+	for _, path := range append(slices.Clone(i.Hide), private.disks()...) {
 		real, err := filepath.EvalSymlinks(path)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 			continue
@@ -104,7 +118,7 @@ func (i *Isolation) enter() error {
 	var show []shown
 	for _, path := range i.Show {
 		real, err := filepath.EvalSymlinks(path)
-		if err != nil || !slices.ContainsFunc(hide, func(h string) bool { return within(real, h) }) {
+		if err != nil || !slices.ContainsFunc(append(hide, private.covers()...), func(h string) bool { return within(real, h) }) {
 			continue
 		}
 		info, err := os.Stat(real)
@@ -117,6 +131,9 @@ func (i *Isolation) enter() error {
 		}
 		defer unix.Close(fd)
 		show = append(show, shown{real, fd, info.IsDir()})
+	}
+	if err := private.mountTemporary(); err != nil {
+		return err
 	}
 	c := cover{}
 	for _, dirs := range []bool{true, false} { // directories first: a file below one is hidden with it
@@ -150,7 +167,7 @@ func (i *Isolation) enter() error {
 			return fmt.Errorf("hide %s: %w", dir, err)
 		}
 	}
-	return nil
+	return private.mount()
 }
 
 // within reports whether path is dir or below it.
@@ -286,11 +303,24 @@ const (
 //
 // Error: context.DeadlineExceeded, among others, when the attempt took too long to say anything.
 func TryIsolation(ctx context.Context, argv []string, dir string) error {
+	return try(ctx, argv, &Isolation{Hide: []string{dir}})
+}
+
+// TryPrivate is TryIsolation for containers that have a Private, which lies in dir.
+func TryPrivate(ctx context.Context, argv []string, dir string) error {
+	return try(ctx, argv, &Isolation{Hide: []string{dir}, Private: &Private{Tmp: dir}})
+}
+
+func try(ctx context.Context, argv []string, i *Isolation) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], append(slices.Clone(argv[1:]), tryIsolation, dir)...)
+	text, err := json.Marshal(i)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, argv[0], append(slices.Clone(argv[1:]), tryIsolation, string(text))...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
-	(&Isolation{}).attributes(cmd.SysProcAttr, true)
+	i.attributes(cmd.SysProcAttr, true)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
@@ -303,8 +333,11 @@ func TryIsolation(ctx context.Context, argv []string, dir string) error {
 }
 
 // attempt is the supervisor's part of TryIsolation, in its namespaces.
-func attempt(dir string) error {
-	i := &Isolation{Hide: []string{dir}}
+func attempt(text string) error {
+	i := new(Isolation)
+	if err := json.Unmarshal([]byte(text), i); err != nil {
+		return err
+	}
 	if err := i.enter(); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/durable"
 )
@@ -79,6 +80,11 @@ type Launch struct {
 	Lease Lease         `json:"lease"`
 	// Isolation hides the servers' files from the command; nil: they are not hidden.
 	Isolation *Isolation `json:"isolation,omitempty"`
+	// Account is the user as whom the command runs; it owns LogDir and DiskDirs from the start of the command on, and nobody
+	// else may have been able to write there before. Only root may name one, and with it a Confinement. nil: our own.
+	Account *account.Account `json:"account,omitempty"`
+	// Confinement takes privileges and system calls from the command; nil: it keeps those of its user.
+	Confinement *Confinement `json:"confinement,omitempty"`
 }
 
 // Exit says how a container ended. Written after its last process was gone.

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,8 +68,13 @@ func (s *supervisor) inspectLogs() time.Duration {
 // sizeOf sums the files below dir, until it has seen too many. The container may put there what it likes: links are not
 // followed, pipes not waited for, and neither names nor depth cost memory or descriptors.
 func sizeOf(dir string) (bytes int64, entries int) {
-	for queue := []string{dir}; len(queue) > 0; queue = queue[1:] {
-		d, err := os.OpenFile(queue[0], os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, 0
+	}
+	defer root.Close()
+	for queue := []string{"."}; len(queue) > 0; queue = queue[1:] {
+		d, err := openDirectory(root, queue[0])
 		if err != nil {
 			continue // gone meanwhile
 		}
@@ -78,8 +82,8 @@ func sizeOf(dir string) (bytes int64, entries int) {
 			list, err := d.ReadDir(256)
 			for _, e := range list {
 				entries++
-				if e.IsDir() {
-					queue = append(queue, filepath.Join(queue[0], e.Name()))
+				if name := queue[0] + "/" + e.Name(); e.IsDir() && len(name) < unix.PathMax {
+					queue = append(queue, name)
 				} else if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 					bytes += info.Size()
 				}
@@ -91,4 +95,9 @@ func sizeOf(dir string) (bytes int64, entries int) {
 		d.Close()
 	}
 	return bytes, entries
+}
+
+// openDirectory opens a directory below root, which the container may replace by a link or a pipe at any time.
+func openDirectory(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }

@@ -36,6 +36,9 @@ func Main(args []string) int {
 	if len(args) == 1 && args[0] == tryCommand {
 		return 0
 	}
+	if len(args) == 1 && args[0] == stageCommand {
+		return become()
+	}
 	if len(args) == 2 && args[0] == tryIsolation {
 		if err := attempt(args[1]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -210,10 +213,6 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 	if l.Lease.Term != 0 && Now() >= l.Lease.Term {
 		return "", fail(nodemanager.Aborted, "Container %s was not started: the lease of its node had ended", l.Container)
 	}
-	path, err := lookPath(l.Argv[0], l.Dir, l.Env)
-	if err != nil {
-		return "", fail(statusOfExec(err), "Container %s: %v", l.Container, err)
-	}
 	s.group = l.Group
 	if err := s.group.Make(l.Limits); err != nil {
 		degraded = fmt.Sprintf("control group of the container could not be made, memory is polled: %v", err)
@@ -221,24 +220,15 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		_ = s.group.Remove()
 		s.group = cgroup.Group{}
 	}
-	files := make([]uintptr, 3)
-	for i, name := range []string{os.DevNull, l.Stdout, l.Stderr} {
-		flags := os.O_WRONLY | os.O_APPEND | os.O_CREATE
-		if i == 0 {
-			flags = os.O_RDONLY
-		}
-		f, err := os.OpenFile(name, flags, 0o640)
-		if err != nil {
-			return degraded, fail(nodemanager.Invalid, "Container %s: open log file: %v", l.Container, err)
-		}
-		defer f.Close()
-		files[i] = f.Fd()
+	if err := l.handOver(); err != nil {
+		return degraded, fail(nodemanager.Invalid, "Container %s: %v", l.Container, err)
 	}
-	attr := &syscall.ProcAttr{Dir: l.Dir, Env: l.Env, Files: files, Sys: &syscall.SysProcAttr{
-		Setsid: true,
-		// Only a second line of defence: it ends the command alone, and only when this process dies by force.
-		Pdeathsig: unix.SIGKILL,
-	}}
+	start, status, err := l.prepare()
+	if err != nil {
+		return degraded, fail(status, "Container %s: %v", l.Container, err)
+	}
+	defer start.close()
+	path, argv, attr := start.path, start.argv, start.attr
 	if l.Isolation != nil {
 		l.Isolation.attributes(attr.Sys, false)
 	}
@@ -247,7 +237,7 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		// The thread that forks must live on, because Pdeathsig watches the thread, and it enters the control group for
 		// the moment of the fork.
 		runtime.LockOSThread()
-		fork := func() (int, error) { return syscall.ForkExec(path, l.Argv, attr) }
+		fork := func() (int, error) { return syscall.ForkExec(path, argv, attr) }
 		s.mu.Lock()
 		if s.cause != nil {
 			s.mu.Unlock()
@@ -279,6 +269,10 @@ func (s *supervisor) launchMain() (degraded string, exit *Exit) {
 		return degraded, exit
 	} else if err != nil {
 		return degraded, fail(statusOfExec(err), "Container %s: start %s: %v", l.Container, path, err)
+	}
+	if c := start.complaint(); c != nil && s.currentCause() == nil {
+		<-s.treeGone
+		return degraded, fail(c.Status, "Container %s: %s", l.Container, c.Text)
 	}
 	return degraded, nil
 }

@@ -37,9 +37,10 @@ type StopRequest struct {
 
 // Status is a supervisor's view of its container now.
 type Status struct {
-	Supervisor int  `json:"supervisor"` // process id
-	Main       int  `json:"main,omitempty"`
-	Stopping   bool `json:"stopping,omitempty"`
+	Supervisor int `json:"supervisor"` // process id
+	// Main is the command's process id, as the container counts.
+	Main     int  `json:"main,omitempty"`
+	Stopping bool `json:"stopping,omitempty"`
 	// Memory is what the container uses, in bytes.
 	Memory  int64 `json:"memory,omitempty"`
 	Started int64 `json:"started_ms,omitempty"`

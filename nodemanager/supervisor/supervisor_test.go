@@ -27,6 +27,11 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "supervisor":
 			os.Exit(Main(os.Args[2:]))
+		case "call":
+			call(os.Args[2:])
+			os.Exit(0)
+		case "kill-all":
+			killAllMain()
 		case "sleep":
 			time.Sleep(time.Hour)
 		case "orphan": // double-forks: the child lives in a session of its own, the parent goes on or ends

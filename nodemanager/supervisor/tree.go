@@ -186,3 +186,24 @@ func marked(entry string) []process {
 	}
 	return found
 }
+
+// outside translates ids of processes below root from the process namespace in which root is the first one to ours. Those that
+// are gone are left out.
+func outside(root int, inside []int) []int {
+	var found []int
+	for _, p := range descendants(root) {
+		text, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/status")
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+				ids := append([]string{""}, strings.Fields(rest)...)
+				if id, err := strconv.Atoi(ids[len(ids)-1]); err == nil && slices.Contains(inside, id) {
+					found = append(found, p.pid)
+				}
+			}
+		}
+	}
+	return found
+}
