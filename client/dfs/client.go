@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/user"
 	"path"
@@ -16,8 +17,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -69,6 +72,13 @@ type Config struct {
 	// requests take, between 50 ms and 1 s (dfs.client.hedged.read.threshold.millis).
 	HedgedReads int
 	HedgeAfter  time.Duration
+	// Dial connects to a server at addr, host:port, which has to be of the role "namenode" or "datanode". Default: as Roots
+	// say.
+	Dial func(ctx context.Context, role, addr string) (net.Conn, error)
+	// Roots says how servers on other machines are known: the name of a file with the certificates of the cluster's
+	// authorities in PEM (hops.cluster.roots); "none": they are not, and are spoken to in plain, in a network that is trusted;
+	// empty: those of `hops login`. Servers on this machine are spoken to in plain.
+	Roots string
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -136,8 +146,17 @@ func New(config Config) (*Client, error) {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
+	if config.Dial == nil {
+		dialer, err := login.Dialer(config.Roots)
+		if err != nil {
+			return nil, fmt.Errorf("dfs: %w", err)
+		}
+		c.config.Dial = func(ctx context.Context, role, addr string) (net.Conn, error) {
+			return dialer.Dial(ctx, addr, authority.Role(role))
+		}
+	}
 	rpc, err := hrpc.NewFailover(hrpc.FailoverConfig{
-		DialConfig:  hrpc.DialConfig{Protocol: clientProtocol, User: config.User, RealUser: config.RealUser},
+		DialConfig:  c.dialConfig(clientProtocol, authority.Namenode),
 		Addresses:   config.Namenodes,
 		Unreachable: config.Unreachable,
 		Leaderless:  config.Leaderless,
@@ -148,7 +167,7 @@ func New(config Config) (*Client, error) {
 		return nil, fmt.Errorf("dfs: %w", err)
 	}
 	c.rpc = rpc
-	c.peers = newPeerPool(config.UseHostname)
+	c.peers = newPeerPool(config.UseHostname, c.dialDatanode)
 	limits := defaultTimes
 	limits.heartbeat = min(limits.heartbeat, config.DatanodeTimeout/2)
 	limits.probe = min(limits.probe, config.DatanodeTimeout)

@@ -3,9 +3,11 @@ package dfs
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -19,6 +21,16 @@ type NamenodeState struct {
 	Err   error
 }
 
+// dialConfig is for a connection to a server of that role.
+func (c *Client) dialConfig(protocol string, role authority.Role) hrpc.DialConfig {
+	return hrpc.DialConfig{
+		Protocol: protocol, User: c.config.User, RealUser: c.config.RealUser,
+		Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return c.config.Dial(ctx, string(role), addr)
+		},
+	}
+}
+
 // HAState asks every namenode for its state, all at once.
 func (c *Client) HAState(ctx context.Context) []NamenodeState {
 	states := make([]NamenodeState, len(c.config.Namenodes))
@@ -26,7 +38,7 @@ func (c *Client) HAState(ctx context.Context) []NamenodeState {
 	for i, addr := range c.config.Namenodes {
 		wg.Go(func() {
 			states[i].Address = addr
-			conn, err := hrpc.Dial(ctx, addr, hrpc.DialConfig{Protocol: clientProtocol, User: c.config.User, RealUser: c.config.RealUser})
+			conn, err := hrpc.Dial(ctx, addr, c.dialConfig(clientProtocol, authority.Namenode))
 			if err != nil {
 				states[i].Err = err
 				return
@@ -196,9 +208,9 @@ func (c *Client) visibleLength(ctx context.Context, name string, b *hadooppb.Loc
 
 func (c *Client) visibleLengthAt(ctx context.Context, id *hadooppb.DatanodeIDProto, b *hadooppb.ExtendedBlockProto) (int64, error) {
 	addr := ipcAddr(id, c.config.UseHostname)
-	conn, err := hrpc.Dial(ctx, addr, hrpc.DialConfig{
-		Protocol: clientDatanodeProtocol, User: c.config.User, RealUser: c.config.RealUser, CallTimeout: c.config.DatanodeTimeout,
-	})
+	dial := c.dialConfig(clientDatanodeProtocol, authority.Datanode)
+	dial.CallTimeout = c.config.DatanodeTimeout
+	conn, err := hrpc.Dial(ctx, addr, dial)
 	if err != nil {
 		return 0, err
 	}

@@ -148,7 +148,7 @@ func FuzzBlockStream(f *testing.F) {
 	f.Add(answer(1<<63, null, 1<<31), uint16(0), uint16(1))
 	f.Add(answer(0, null, 0, packet(0, 0, false, nil), packet(0, 1, true, nil)), uint16(0), uint16(1))
 	f.Fuzz(func(t *testing.T, said []byte, offset, length uint16) {
-		pool := newPeerPool(false)
+		pool := newPeerPool(false, nil)
 		defer pool.close()
 		p := &peer{conn: sayer{}, r: readers.Get().(*bufio.Reader)}
 		p.r.Reset(bytes.NewReader(said))

@@ -348,6 +348,10 @@ func (c *HadoopConf) config() (Config, error) {
 		}
 		return err
 	})
+	get("hops.cluster.roots", func(v string) error {
+		config.Roots = v
+		return nil
+	})
 	count := func(set func(int)) func(string) error {
 		return func(v string) error {
 			n, err := strconv.Atoi(v)

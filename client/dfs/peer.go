@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -152,7 +153,14 @@ func (p *peer) send(parts ...[]byte) error {
 	if len(parts) == 1 {
 		_, err = p.conn.Write(parts[0])
 	} else {
-		_, err = (*net.Buffers)(&parts).WriteTo(p.conn)
+		buffers := net.Buffers(parts)
+		if t, ok := p.conn.(interface {
+			WriteBuffers(b *net.Buffers) (int64, error)
+		}); ok {
+			_, err = t.WriteBuffers(&buffers)
+		} else {
+			_, err = buffers.WriteTo(p.conn)
+		}
 	}
 	if err != nil {
 		return p.ended(err)
@@ -163,6 +171,7 @@ func (p *peer) send(parts ...[]byte) error {
 // peerPool keeps connections between requests.
 type peerPool struct {
 	byHostname bool
+	dial       func(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error)
 
 	mu     sync.Mutex
 	idle   map[string][]*peer // the longest idle first, without buffers
@@ -172,8 +181,8 @@ type peerPool struct {
 	closed bool
 }
 
-func newPeerPool(byHostname bool) *peerPool {
-	return &peerPool{byHostname: byHostname, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
+func newPeerPool(byHostname bool, dial func(context.Context, string, time.Duration) (net.Conn, error)) *peerPool {
+	return &peerPool{byHostname: byHostname, dial: dial, idle: map[string][]*peer{}, closes: map[string]bool{}, kept: map[string]bool{}}
 }
 
 // get returns an idle connection, the last one used, or makes a new one.
@@ -186,7 +195,7 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeo
 			return p, nil
 		}
 	}
-	conn, err := dialDatanode(ctx, addr, timeout)
+	conn, err := pp.dial(ctx, addr, timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +204,10 @@ func (pp *peerPool) get(ctx context.Context, id *hadooppb.DatanodeIDProto, timeo
 	return p, nil
 }
 
-func dialDatanode(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: min(timeout, dialTimeout)}
-	return d.DialContext(ctx, "tcp", addr)
+func (c *Client) dialDatanode(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, dialTimeout))
+	defer cancel()
+	return c.config.Dial(ctx, string(authority.Datanode), addr)
 }
 
 func (pp *peerPool) take(addr string) *peer {

@@ -259,7 +259,7 @@ func (d *devListeners) open(standard, offset int) (string, error) {
 	case d.base > 0:
 		port = d.base + offset
 	}
-	l, err := roles.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := roles.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "")
 	if err != nil {
 		return "", fmt.Errorf("%w (or run hops dev with --ports random)", err)
 	}

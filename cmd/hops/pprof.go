@@ -19,7 +19,8 @@ func profiler(logger *slog.Logger) error {
 	if addr == "" {
 		return nil
 	}
-	if err := security.CheckBind(addr); err != nil {
+	door := security.NewDoor(security.Config{Logger: logger})
+	if err := door.CheckBind(addr); err != nil {
 		return fmt.Errorf("HOPS_PPROF: %w", err)
 	}
 	l, err := net.Listen("tcp", addr)
@@ -32,7 +33,6 @@ func profiler(logger *slog.Logger) error {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	door := security.NewDoor(security.Config{})
 	own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !door.Own(r) { // profiles tell what the process does, and cost it time
 			http.Error(w, "profiles are for the user who runs this process", http.StatusForbidden)

@@ -2,6 +2,7 @@ package roles
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/gohops/hops/datanode/server"
@@ -22,12 +23,16 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 		volumes = append(volumes, server.Volume{Path: v.Path, Type: v.Type})
 		b.volumes = append(b.volumes, v.Path)
 	}
+	ip, host, err := advertise(own.Transfer)
+	if err != nil {
+		return nil, fmt.Errorf("datanode.transfer: %w", err)
+	}
 	l, err := b.listeners(own.Transfer, own.HTTP, own.IPC, own.GRPC)
 	if err != nil {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		Volumes: volumes, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
+		Volumes: volumes, AdvertiseIP: ip, AdvertiseHost: host, Transfer: l[0], HTTP: l[1], IPC: l[2], GRPC: l[3],
 		NamenodesGRPC: namenodes(b.File, func(n config.NamenodeMember) string { return n.GRPC }), NamenodesIPC: ipc(b.File),
 		Credentials: b.Credentials, Door: b.Door, Reserve: int64(own.Reserve), TrashKeep: own.Trash, Tolerated: own.FailedVolumesTolerated,
 		ScrubRate: int64(own.ScrubRate), ScrubEvery: own.ScrubEvery, Logger: b.Logger,

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,9 +72,18 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		return nil, err
 	}
 	properties := file.HadoopProperties()
+	networks, err := file.Clients.Networks()
+	if err != nil {
+		return nil, err
+	}
+	if len(networks) > 0 {
+		logger.Warn("CLIENTS ARE BELIEVED: whoever can send from these networks is whoever they say, the superuser too (clients.simple of hops.yaml)", "networks", file.Clients.Simple)
+	}
 	return &Builder{
 		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
-		Door: security.NewDoor(security.Config{Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Logger: logger}),
+		Door: security.NewDoor(security.Config{
+			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Member: member, Simple: networks, Hosts: file.Cluster.Hosts, Logger: logger,
+		}),
 	}, nil
 }
 
@@ -155,27 +163,11 @@ func (b *Builder) Awaited() program.Part {
 	}}
 }
 
-// Listen opens a TCP listener on loopback. Its errors say what to do.
-func Listen(addr string) (net.Listener, error) {
-	if err := security.CheckBind(addr); err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("%s is taken by another program: end it, or choose another port", addr)
-	}
-	return l, err
-}
-
 // listeners opens several, or none.
 func (b *Builder) listeners(addrs ...string) ([]net.Listener, error) {
-	listen := b.Listen
-	if listen == nil {
-		listen = Listen
-	}
 	var open []net.Listener
 	for _, a := range addrs {
-		l, err := listen(a)
+		l, err := b.listen(a)
 		if err != nil {
 			for _, l := range open {
 				l.Close()
@@ -196,7 +188,7 @@ func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve})
+	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve})
 	if err != nil {
 		l[0].Close()
 		return nil, nil, err
@@ -260,7 +252,12 @@ func ipc(f *config.File) []string {
 
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
-	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Logger: b.Logger, Unreachable: 30 * time.Second})
+	return dfs.New(dfs.Config{Namenodes: ipc(b.File), User: user, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
+}
+
+// dial connects to another server of the cluster.
+func (b *Builder) dial(ctx context.Context, role, addr string) (net.Conn, error) {
+	return (&security.Dialer{Member: b.Credentials.Member}).Dial(ctx, addr, authority.Role(role))
 }
 
 // directoriesEvery is how often the system directories are looked after.
@@ -270,7 +267,9 @@ const directoriesEvery = 30 * time.Second
 // that are protected (fs.protected.directories) are made when they are missing, whoever removed them. Those that are there
 // stay as they are.
 func (b *Builder) directories(ctx context.Context) error {
-	fs, err := dfs.New(directoriesConfig(b.File, b.Logger))
+	own := directoriesConfig(b.File, b.Logger)
+	own.Dial = b.dial
+	fs, err := dfs.New(own)
 	if err != nil {
 		return err
 	}

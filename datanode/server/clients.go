@@ -46,7 +46,7 @@ func (p *clients) get(user string) (*dfs.Client, func(), error) {
 		}
 		var zero metadata.Mode // the umask was applied by whoever gave the permission
 		client, err := dfs.New(dfs.Config{
-			Namenodes: *p.s.ipc.Load(), User: user, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Logger: p.s.log,
+			Namenodes: *p.s.ipc.Load(), User: user, Umask: &zero, UseHostname: p.s.cfg.UseHostnames, Dial: p.s.dial, Logger: p.s.log,
 			Name: namenode.DoorWriter(namenode.NodeID(p.s.id.Uuid), uuid.NewString()),
 		})
 		if err != nil {

@@ -95,7 +95,11 @@ func New(cfg Config) (*Server, error) {
 	s.peers = peers{credentials: cfg.Credentials}
 	s.trust = newTrust(cfg.Credentials.Secret, cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
-		Share:        func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
+		Share:     func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
+		Unwelcome: func(c net.Conn) error { return s.cfg.Door.Peer(c).Refused() },
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			return s.dial(ctx, string(authority.Datanode), addr)
+		},
 		Store:        s.store,
 		Trust:        s.trust,
 		BlockPool:    func() string { return s.store.Identity().BlockPool },
@@ -167,6 +171,11 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("datanode runs", "node", s.id.Uuid, "transfer", s.cfg.Transfer.Addr().String(), "volumes", len(s.cfg.Volumes))
 	err := g.Wait()
 	return joinClose(err, s.Close())
+}
+
+// dial connects to another server of the cluster.
+func (s *Server) dial(ctx context.Context, role, addr string) (net.Conn, error) {
+	return (&security.Dialer{Member: s.cfg.Credentials.Member}).Dial(ctx, addr, authority.Role(role))
 }
 
 func joinClose(err, closeErr error) error {

@@ -27,9 +27,10 @@ type peer struct {
 
 // dial connects to a datanode. The connection is cut when ctx is done or the server stops.
 func (s *Server) dial(ctx context.Context, target *hadooppb.DatanodeInfoProto) (*peer, error) {
-	d := net.Dialer{Timeout: s.cfg.Connect}
 	dialled := dtp.TransferAddr(target.GetId(), s.cfg.UseHostnames)
-	nc, err := d.DialContext(ctx, "tcp", dialled)
+	connect, cancel := context.WithTimeout(ctx, s.cfg.Connect)
+	defer cancel()
+	nc, err := s.cfg.Dial(connect, dialled)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,10 @@ type Config struct {
 	// says whose share of it a connection uses; nil: that of this process's user.
 	Packets *security.Budget
 	Share   func(net.Conn) uint32
+	// Unwelcome says why a connection is not served; nil: every one is. It is asked with a connection's first request.
+	Unwelcome func(net.Conn) error
+	// Dial connects to another datanode; nil: in plain.
+	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Refused is told of requests without a right to their block, for the audit log; may be nil.
 	Refused func(security.Decision)
 	// Connect limits the dialling of another datanode. 0 is 10 s.
@@ -88,6 +92,14 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Share == nil {
 		cfg.Share = func(net.Conn) uint32 { return uint32(os.Geteuid()) }
+	}
+	if cfg.Unwelcome == nil {
+		cfg.Unwelcome = func(net.Conn) error { return nil }
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -212,7 +224,11 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 	if mode == 0 {
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}
-	if err := c.authorize(ctx, header, mode); err != nil {
+	err := c.cfg.Unwelcome(c.nc)
+	if err == nil {
+		err = c.authorize(ctx, header, mode)
+	}
+	if err != nil {
 		c.refused(op, header, err)
 		err = c.refuse(op, hadooppb.Status_ERROR_ACCESS_TOKEN, "", err)
 		if w, ok := request.(*hadooppb.OpWriteBlockProto); ok && follows(w) {

@@ -65,11 +65,7 @@ type stream struct {
 func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) error) *stream {
 	s := &stream{in: in, forward: forward, store: store, buf: dtp.NewPacketBuffer(nil)}
 	s.account = in.cfg.Packets.Account(in.cfg.Share(in.nc))
-	if c, ok := in.nc.(syscall.Conn); ok {
-		if raw, err := c.SyscallConn(); err == nil {
-			s.raw = raw
-		}
-	}
+	s.raw = security.Raw(in.nc)
 	s.try = func(fd uintptr) bool {
 		s.got, s.tried = unix.Read(int(fd), s.into)
 		return true

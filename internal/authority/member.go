@@ -90,6 +90,16 @@ func (m *Member) Roots() []*x509.Certificate {
 	return m.trust.Roots
 }
 
+// Addresses are the names and addresses at which its certificate says that it answers.
+func (m *Member) Addresses() []string {
+	leaf := m.certificate().Leaf
+	out := slices.Clone(leaf.DNSNames)
+	for _, ip := range leaf.IPAddresses {
+		out = append(out, ip.String())
+	}
+	return out
+}
+
 // RenewAt is when the certificate should be replaced: after two thirds of its life.
 func (m *Member) RenewAt() time.Time {
 	m.mu.Lock()
@@ -127,6 +137,7 @@ func (m *Member) trustRoots(roots []*x509.Certificate) {
 // Conn is a connection whose other end has shown who it is, or is a client without a certificate.
 type Conn struct {
 	*tls.Conn
+	out     *batch
 	peer    *Name
 	leaf    *x509.Certificate
 	refused error
@@ -139,8 +150,33 @@ func (c *Conn) Peer() *Name { return c.peer }
 // Refused says why a client's certificate is not good; nil when it is, or when there is none.
 func (c *Conn) Refused() error { return c.refused }
 
+// Write sends many bytes with few system calls: TLS makes a record of each 16 KiB.
+func (c *Conn) Write(p []byte) (int, error) {
+	if len(p) <= record {
+		return c.Conn.Write(p)
+	}
+	c.out.hold()
+	n, err := c.Conn.Write(p)
+	return n, errors.Join(err, c.out.release())
+}
+
+// WriteBuffers writes all of several buffers, as Write does.
+func (c *Conn) WriteBuffers(b *net.Buffers) (n int64, err error) {
+	c.out.hold()
+	for len(*b) > 0 && err == nil {
+		var k int
+		k, err = c.Conn.Write((*b)[0])
+		n += int64(k)
+		*b = (*b)[1:]
+	}
+	return n, errors.Join(err, c.out.release())
+}
+
 // Close closes the connection.
 func (c *Conn) Close() error {
+	if c.member == nil { // a visitor's
+		return c.Conn.Close()
+	}
 	c.member.mu.Lock()
 	delete(c.member.open, c)
 	c.member.mu.Unlock()
@@ -156,7 +192,7 @@ func (m *Member) certificate() *tls.Certificate {
 // config is what both sides have in common. Sessions are not resumed: who was removed must show a certificate each time.
 func (m *Member) config(protocols []string) *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, NextProtos: protocols, Time: m.now,
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true, NextProtos: protocols, Time: m.now,
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return m.certificate(), nil },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate(), nil },
 	}
@@ -172,6 +208,8 @@ type Door struct {
 	// Guest says, before the verdict, whether an acceptor lets in who comes without a certificate and shows in another way who it
 	// is; nil: nobody comes without one. It ends with the connection's deadline.
 	Guest func(c *Conn) error
+	// Old: TLS 1.2 is taken too, for clients that are not ours.
+	Old bool
 	// Protocols are those of ALPN, such as h2.
 	Protocols []string
 }
@@ -197,8 +235,12 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 	if config.ClientAuth = tls.RequireAnyClientCert; d.Strangers || d.Guest != nil {
 		config.ClientAuth = tls.RequestClientCert
 	}
-	t := tls.Server(c, config)
-	out, err := m.handshake(ctx, t, d)
+	if d.Old {
+		config.MinVersion = tls.VersionTLS12
+	}
+	b := &batch{Conn: c}
+	t := tls.Server(b, config)
+	out, err := m.handshake(ctx, b, t, d)
 	if out == nil { // not even a certificate
 		c.Close()
 		return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
@@ -228,8 +270,9 @@ func (m *Member) Connect(ctx context.Context, c net.Conn, d Door) (*Conn, error)
 	config := m.config(d.Protocols)
 	// A member is who its certificate says, wherever it answers: handshake looks at that before anything is sent.
 	config.InsecureSkipVerify = true
-	t := tls.Client(c, config)
-	out, err := m.handshake(ctx, t, d)
+	b := &batch{Conn: c}
+	t := tls.Client(b, config)
+	out, err := m.handshake(ctx, b, t, d)
 	if err == nil && !d.Strangers {
 		err = within(ctx, t, func() error { return readVerdict(t) })
 	}
@@ -245,11 +288,11 @@ func (m *Member) Connect(ctx context.Context, c net.Conn, d Door) (*Conn, error)
 
 // handshake returns a connection when the peer has shown a certificate, or may come without one, and an error when it is not let
 // in.
-func (m *Member) handshake(ctx context.Context, c *tls.Conn, d Door) (*Conn, error) {
+func (m *Member) handshake(ctx context.Context, b *batch, c *tls.Conn, d Door) (*Conn, error) {
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	out := &Conn{Conn: c, member: m}
+	out := &Conn{Conn: c, out: b, member: m}
 	shown := c.ConnectionState().PeerCertificates
 	if len(shown) == 0 {
 		return out, nil

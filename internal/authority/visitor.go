@@ -20,11 +20,12 @@ type Visitor struct {
 // Connect connects to a member of the cluster with one of the door's roles. Where the acceptor has a Guest, prove shows it who
 // this is, and the verdict is waited for; nil: there is no verdict. It returns the authority that the other end showed. It
 // ends with ctx, and after 5 s. When it fails, c is closed.
-func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*tls.Conn) error) (*tls.Conn, *x509.Certificate, error) {
+func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*tls.Conn) error) (*Conn, *x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
-	t := tls.Client(c, &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: d.Protocols, Time: v.Now,
+	b := &batch{Conn: c}
+	t := tls.Client(b, &tls.Config{
+		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, NextProtos: d.Protocols, Time: v.Now,
 		// A member is who its certificate says, wherever it answers: verify looks at that before anything is sent.
 		InsecureSkipVerify: true,
 	})
@@ -41,7 +42,7 @@ func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*t
 		c.Close()
 		return nil, nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
 	}
-	return t, root, nil
+	return &Conn{Conn: t, out: b}, root, nil
 }
 
 func (v *Visitor) handshake(ctx context.Context, t *tls.Conn, d Door) (*x509.Certificate, error) {

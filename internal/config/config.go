@@ -9,15 +9,17 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/yaml"
 )
 
@@ -32,6 +34,7 @@ type File struct {
 	ResourceManager  *ResourceManager  `yaml:"resourcemanager"`
 	NodeManager      *NodeManager      `yaml:"nodemanager"`
 	Audit            Audit             `yaml:"audit"`
+	Clients          Clients           `yaml:"clients"`
 	Properties       map[string]string `yaml:"properties"`
 	properties       Properties
 }
@@ -44,8 +47,49 @@ type Cluster struct {
 	// Identity is this machine's certificate and key, mode 0600, which all of its servers show; default: identity.pem beside the
 	// secret.
 	Identity string `yaml:"identity"`
+	// Address is the name or IP address at which other machines reach this one; default 127.0.0.1. It is where the servers are
+	// whose sections name no address of their own.
+	Address string `yaml:"address"`
+	// Bind is the IP address that servers listen at in place of the one that others reach them at, such as 0.0.0.0 on a machine
+	// with several networks. Servers on loopback stay there.
+	Bind string `yaml:"bind"`
+	// Hosts are more names by which clients call the web servers of this machine.
+	Hosts []string `yaml:"hosts"`
 	// Conf, when set, is a directory into which a starting namenode writes core-site.xml, hdfs-site.xml and yarn-site.xml.
 	Conf string `yaml:"conf"`
+}
+
+// Clients says who may connect without a proof of who they are.
+type Clients struct {
+	// Simple are networks, as 10.0.0.0/8, whose clients are believed to be who they say, as in a Hadoop without security. Whoever
+	// can send from there is whoever they like.
+	Simple []string `yaml:"simple"`
+}
+
+// maxNetworks bounds the networks that are trusted: each connection is compared with them.
+const maxNetworks = 64
+
+// Networks are those that Simple names.
+func (c Clients) Networks() ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	var errs []error
+	for i, text := range c.Simple {
+		p, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("clients.simple[%d]: %q is no network, as 10.0.0.0/8 or fd00::/8", i, text))
+		case p != p.Masked():
+			errs = append(errs, fmt.Errorf("clients.simple[%d]: %s has bits behind its length: the network is %s", i, text, p.Masked()))
+		case p.Addr().Is4In6():
+			errs = append(errs, fmt.Errorf("clients.simple[%d]: write %s as a network of IPv4", i, text))
+		default:
+			out = append(out, p)
+		}
+	}
+	if len(c.Simple) > maxNetworks {
+		errs = append(errs, fmt.Errorf("clients.simple has %d networks, %d are allowed", len(c.Simple), maxNetworks))
+	}
+	return out, errors.Join(errs...)
 }
 
 // Audit says what is kept of who was let do what, and where.
@@ -219,14 +263,27 @@ func (f *File) Validate() error {
 	address := func(where, value string) {
 		if value == "" {
 			wrong("%s is missing", where)
-		} else if _, _, err := net.SplitHostPort(value); err != nil {
-			wrong("%s: %q is not host:port", where, value)
-		} else if err := security.CheckBind(value); err != nil {
+		} else if err := checkAddress(value); err != nil {
 			wrong("%s: %w", where, err)
 		}
 	}
 	need("cluster.name", f.Cluster.Name)
 	need("cluster.secret_file", f.Cluster.SecretFile)
+	f.Cluster.Address = cmp.Or(f.Cluster.Address, "127.0.0.1")
+	if err := checkAddress(net.JoinHostPort(f.Cluster.Address, "0")); err != nil {
+		wrong("cluster.address: %w", err)
+	}
+	if a, err := netip.ParseAddr(f.Cluster.Bind); f.Cluster.Bind != "" && (err != nil || a.Is4In6()) {
+		wrong("cluster.bind: %q is no IP address, as 0.0.0.0 or 10.0.0.5", f.Cluster.Bind)
+	}
+	for i, h := range f.Cluster.Hosts {
+		if err := checkAddress(net.JoinHostPort(h, "0")); err != nil {
+			wrong("cluster.hosts[%d]: %w", i, err)
+		}
+	}
+	if _, err := f.Clients.Networks(); err != nil {
+		wrong("%w", err)
+	}
 	f.Cluster.Identity = cmp.Or(f.Cluster.Identity, filepath.Join(filepath.Dir(f.Cluster.SecretFile), "identity.pem"))
 	ids := map[string]bool{}
 	for i, n := range f.Namenodes {
@@ -289,7 +346,7 @@ func (f *File) Validate() error {
 			addr *string
 			port string
 		}{{"transfer", &d.Transfer, "9866"}, {"http", &d.HTTP, "9864"}, {"ipc", &d.IPC, "9867"}, {"grpc", &d.GRPC, "9868"}} {
-			*a.addr = cmp.Or(*a.addr, "127.0.0.1:"+a.port)
+			*a.addr = cmp.Or(*a.addr, net.JoinHostPort(f.Cluster.Address, a.port))
 			address("datanode."+a.name, *a.addr)
 		}
 		d.Reserve = cmp.Or(d.Reserve, 256<<20)
@@ -338,7 +395,7 @@ func (f *File) Validate() error {
 	}
 	if n := f.NodeManager; n != nil {
 		need("nodemanager.work", n.Work)
-		n.HTTP = cmp.Or(n.HTTP, "127.0.0.1:8042")
+		n.HTTP = cmp.Or(n.HTTP, net.JoinHostPort(f.Cluster.Address, "8042"))
 		address("nodemanager.http", n.HTTP)
 		n.GPUs = cmp.Or(n.GPUs, "auto")
 		n.LogLimit = cmp.Or(n.LogLimit, 1<<30)
@@ -371,6 +428,28 @@ func (f *File) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// hostName is labels of letters, digits, dashes and, as machines in some networks have them, underscores.
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?$`)
+
+// checkAddress says what is wrong with an address at which others reach a server.
+func checkAddress(value string) error {
+	host, port, err := net.SplitHostPort(value)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port", value)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: the port is a number up to 65535", value)
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err == nil && ip.IsUnspecified():
+		return fmt.Errorf("%s is no address that anybody can reach: give this machine's own (cluster.bind: %s listens on all networks)", value, host)
+	case err != nil && (!hostName.MatchString(host) || len(host) > 253):
+		return fmt.Errorf("%q is neither an IP address nor the name of a host", host)
+	}
+	return nil
 }
 
 // DefaultQueues is a root with the one child default.

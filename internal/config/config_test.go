@@ -53,7 +53,7 @@ func TestMistakesAreNamedWithTheRemedy(t *testing.T) {
 		"mistyped queue key":   {"acl_submit", "acl_sumbit", "did you mean acl_submit?"},
 		"mistyped property":    {"dfs.replication", "dfs.replicaton", "unknown property dfs.replicaton (did you mean dfs.replication?)"},
 		"bad property":         {"dfs.replication: 2", "dfs.replication: zero", `dfs.replication: "zero" is not a whole number from 1 to 512`},
-		"not loopback":         {"127.0.0.1:8020", "0.0.0.0:8020", "needs TLS and authentication"},
+		"not loopback":         {"127.0.0.1:8020", "0.0.0.0:8020", "0.0.0.0:8020 is no address that anybody can reach: give this machine's own"},
 		"not an address":       {"127.0.0.1:8020", "nowhere", `"nowhere" is not host:port`},
 		"not a member":         {"namenode: {id: nn1", "namenode: {id: nn9", `namenode.id: "nn9" is not in the list of namenodes`},
 		"bad size":             {"60GiB", "60XiB", "is not a size"},

@@ -4,8 +4,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-
-	"github.com/gohops/hops/internal/security"
 )
 
 // A file is refused with its name, or gives a configuration that can be validated again and listens where it may.
@@ -35,7 +33,7 @@ func FuzzParse(f *testing.F) {
 			addresses = append(addresses, d.Transfer, d.HTTP, d.IPC, d.GRPC)
 		}
 		for _, a := range addresses {
-			if _, _, err := net.SplitHostPort(a); err != nil || security.CheckBind(a) != nil {
+			if host, _, err := net.SplitHostPort(a); err != nil || host == "" || host == "0.0.0.0" || host == "::" {
 				t.Errorf("address %q", a)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
@@ -116,6 +117,7 @@ func Dial(ctx context.Context, addr string, config DialConfig) (*Client, error) 
 		default:
 		}
 	})
+	c.out.plain(security.Raw(conn))
 	hello := connectionContext(config)
 	err = c.out.add(func(dst []byte) ([]byte, error) {
 		dst = append(dst, magic...)

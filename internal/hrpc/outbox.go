@@ -47,10 +47,14 @@ func newOutbox(conn net.Conn, timeout time.Duration, tell func(*outbox)) *outbox
 	o := &outbox{conn: conn, timeout: timeout, tell: tell}
 	o.room = sync.NewCond(&o.mu)
 	o.push = o.pushRest
-	if socket, ok := conn.(syscall.Conn); ok {
-		o.raw, _ = socket.SyscallConn() // without it Conn.Write does
-	}
 	return o
+}
+
+// plain says which socket is written directly, before anything is sent; nil: Conn.Write does it.
+func (o *outbox) plain(raw syscall.RawConn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.raw = raw
 }
 
 const (

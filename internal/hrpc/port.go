@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/gohops/hops/internal/security"
 )
 
 // ErrMute is what a connection ends in on which the server has not said a word before it hung up.
@@ -47,6 +49,9 @@ func spoken(first []byte) string {
 // hopeless reports whether trying again cannot help: it is another kind of port, or there is no such host.
 func hopeless(err error) bool {
 	if _, ok := errors.AsType[*WrongPortError](err); ok {
+		return true
+	}
+	if errors.Is(err, security.ErrProof) { // it is somebody else
 		return true
 	}
 	dns, ok := errors.AsType[*net.DNSError](err)

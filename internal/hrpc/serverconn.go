@@ -94,8 +94,16 @@ func newServerConn(s *Server, conn net.Conn) *serverConn {
 func (c *serverConn) serve(parent context.Context) {
 	ctx, cancel := context.WithCancel(parent)
 	c.ctx = ctx
+	c.opened = time.Now()
+	err := c.interrupt(c.due())
+	if err == nil {
+		err = security.Enter(c.conn)
+	}
+	c.out.plain(security.Raw(c.conn))
 	c.open()
-	err := c.read()
+	if err == nil {
+		err = c.read()
+	}
 	if c.stopping.Load() {
 		c.waitInFlight(0)
 		err = nil
@@ -151,8 +159,7 @@ type refused struct{ reason string }
 func (r *refused) Error() string { return r.reason }
 
 func (c *serverConn) read() error {
-	c.opened = time.Now()
-	c.heard = c.opened
+	c.heard = time.Now()
 	if err := c.preamble(); err != nil {
 		return err
 	}
@@ -286,8 +293,8 @@ const lookAgain = time.Second
 
 // receive serves what comes until the connection ends or a deadline passes.
 func (c *serverConn) receive() error {
-	socket, ok := c.conn.(syscall.Conn)
-	if !ok {
+	raw := security.Raw(c.conn)
+	if raw == nil {
 		for {
 			if err := c.frames.fill(); err != nil {
 				return err
@@ -296,10 +303,6 @@ func (c *serverConn) receive() error {
 				return err
 			}
 		}
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return err
 	}
 	c.ended = nil
 	if err := raw.Read(c.readable); err != nil {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/user"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -48,6 +50,14 @@ type Config struct {
 	// Descriptors bounds what the connections of all guarded listeners use; default: two thirds of what the process may
 	// open (RLIMIT_NOFILE).
 	Descriptors int
+	// Member is this machine as others meet it: with it, ports take TLS; nil: only this machine and trusted networks connect.
+	Member *authority.Member
+	// Simple are the networks whose clients are believed to be who they say in plain, as in a Hadoop without security.
+	Simple []netip.Prefix
+	// Hosts are names by which web servers are called, beside those in the certificate and those of loopback.
+	Hosts []string
+	// Here says whether both ends of a connection are on this machine; nil: Here. Tests set it.
+	Here func(remote, local netip.Addr) bool
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -84,6 +94,9 @@ func NewDoor(config Config) *Door {
 	if config.Descriptors == 0 {
 		config.Descriptors = connectionDescriptors()
 	}
+	if config.Here == nil {
+		config.Here = Here
+	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
@@ -104,7 +117,9 @@ func (d *Door) Daemon() string { return d.daemon }
 // Supergroup is the group whose members are superusers.
 func (d *Door) Supergroup() string { return d.config.Supergroup }
 
-// Claim answers who acts on a connection whose peer p calls itself claimed. A non-empty real is the authenticated user who
+// Claim answers who acts on a connection whose peer p calls itself claimed: the owner of a local socket and the user of a
+// certificate by their own name; the servers' user, root, and another server of the cluster by any; from trusted networks
+// everybody as they say. A non-empty real is the authenticated user who
 // acts for claimed and needs a proxy rule. Errors are of kind metadata.ErrUnauthorized.
 func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	claimed, real = shortName(claimed), shortName(real)
@@ -142,12 +157,20 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	return caller, nil
 }
 
-// OwnerName is the name of the user who owns a connection's far end; empty if that is not known.
+// OwnerName is the name of the user who has a connection's far end, without asking for it: DrWho in a trusted network, empty if
+// that is not known.
 func (d *Door) OwnerName(p *Peer) string {
-	if p.err != nil {
+	switch {
+	case p.err != nil:
 		return ""
+	case p.from == here:
+		return d.nameOf(p.uid)
+	case p.name == nil:
+		return DrWho
+	case p.name.User != "":
+		return p.name.User
 	}
-	return d.nameOf(p.uid)
+	return d.daemon
 }
 
 // refuse records that a peer may not have the name that it claims.
@@ -178,6 +201,9 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	if err != nil {
 		return metadata.Caller{}, err
 	}
+	if p, err := d.peerOfRequest(r); err == nil && name == "" && p.name != nil { // the certificate says it
+		name = d.OwnerName(p)
+	}
 	if name == "" || name == DrWho {
 		if as != "" {
 			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "User: %s is not allowed to impersonate %s", DrWho, as)
@@ -206,10 +232,8 @@ func (d *Door) checkOwner(p *Peer, name string) (string, error) {
 	if p.err != nil {
 		return "", p.err
 	}
-	if !d.own(p) {
-		if owner := d.nameOf(p.uid); owner != name {
-			return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
-		}
+	if owner := d.OwnerName(p); owner != name && !d.own(p) && (p.from != trusted || p.name != nil) {
+		return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
 	}
 	return p.Remote.(*net.TCPAddr).IP.String(), nil
 }

@@ -198,6 +198,10 @@ func (c *provenConn) handshake() error {
 	c.once.Do(func() {
 		defer c.listener.known(c)
 		c.secure, c.who, c.err = c.listener.keys.challenge(c.Conn)
+		if g, ok := c.Conn.(*guardedConn); ok && c.who.Server != nil {
+			g.door.certified(&g.peer, c.who.Server, nil)
+			g.way.places.entered(g)
+		}
 	})
 	return c.err
 }

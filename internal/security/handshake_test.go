@@ -158,7 +158,7 @@ func TestAHandshakeCannotBeRelayed(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if out, err = proofOf(c, "container_1", []byte("sesame")); err != nil {
+		if out, err = proofOf(c.Conn, "container_1", []byte("sesame")); err != nil {
 			t.Fatal(err)
 		}
 		return out

@@ -2,11 +2,15 @@ package security
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -16,23 +20,57 @@ type ConnAddrs struct{ Local, Remote net.Addr }
 // AddrsOf returns the ends of a connection.
 func AddrsOf(c net.Conn) ConnAddrs { return ConnAddrs{Local: c.LocalAddr(), Remote: c.RemoteAddr()} }
 
-// Peer is the far end of a connection: which local user has it. A connection that a guarded listener accepted was looked
-// up once, when it came.
+// Peer is the far end of a connection, as far as the connection itself says who that is: which local user has it, or which
+// certificate it has shown. Of a connection that a guarded listener accepted it is complete after Enter.
 type Peer struct {
 	ConnAddrs
-	uid uint32
-	err error // why nobody is known to own it
+	from origin
+	uid  uint32
+	// secure: the connection is TLS, in this state after the handshake.
+	secure bool
+	tls    *tls.ConnectionState
+	// name is whose certificate was shown; nil: none, or none that is good.
+	name *authority.Name
+	// refused is why a certificate is not good that was shown.
+	refused error
+	err     error // why a name that it gives is not believed
 }
 
 // Nobody is the user whose share of a budget connections have whose owner is not known.
 const Nobody = ^uint32(0)
 
-// UID is the user of the operating system that owns the socket, Nobody if that is not known.
+// UID is whose share of budgets the far end uses: the user of the operating system that owns a local socket, this process's
+// user for another server of the cluster, and a number from 1<<31 on for the user of a certificate, or for an address. Nobody
+// if nothing is known.
 func (p *Peer) UID() uint32 {
-	if p.err != nil {
+	if p.from == here && p.err != nil {
 		return Nobody
 	}
 	return p.uid
+}
+
+// Local reports whether the far end is another process of this machine.
+func (p *Peer) Local() bool { return p.from == here }
+
+// Trusted reports whether the far end is in a network whose clients are believed who they say they are.
+func (p *Peer) Trusted() bool { return p.from == trusted }
+
+// Secure reports whether the connection is TLS.
+func (p *Peer) Secure() bool { return p.secure }
+
+// Certified is who has shown a certificate; nil: nobody.
+func (p *Peer) Certified() *authority.Name { return p.name }
+
+// Err says why nobody is believed on the connection itself; nil: somebody is. Errors are of kind metadata.ErrUnauthorized.
+func (p *Peer) Err() error { return p.err }
+
+// Refused says why nothing may be asked for on the connection, whatever else it carries: it comes in plain from elsewhere, or
+// with a certificate that is not good. nil: it may.
+func (p *Peer) Refused() error {
+	if p.refused != nil || !p.secure && p.from == elsewhere {
+		return p.err
+	}
+	return nil
 }
 
 // Peer finds out who has the far end of a connection.
@@ -49,24 +87,61 @@ func (d *Door) Peer(c net.Conn) *Peer {
 	}
 }
 
-// PeerAt finds out who has the far end of the connection between two addresses.
+// PeerAt finds out who has the far end of a plain connection between two addresses.
 func (d *Door) PeerAt(ends ConnAddrs) *Peer {
-	p := &Peer{ConnAddrs: ends}
-	remote, ok := ends.Remote.(*net.TCPAddr)
-	if !ok || !remote.IP.IsLoopback() {
-		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v may not connect: without TLS only loopback is served", ends.Remote)
-		return p
+	p := &Peer{ConnAddrs: ends, from: d.originOf(ends), uid: shareOf(addrOf(ends.Remote).String())}
+	switch p.from {
+	case here:
+		uid, err := d.config.Owner(ends)
+		if err != nil {
+			p.err = metadata.Errorf(metadata.ErrUnauthorized, "cannot tell who owns the connection from %v: %v", ends.Remote, err)
+			break
+		}
+		p.uid = uid
+	case elsewhere:
+		p.err = d.strange(ends.Remote)
 	}
-	uid, err := d.config.Owner(ends)
-	if err != nil {
-		p.err = metadata.Errorf(metadata.ErrUnauthorized, "cannot tell who owns the connection from %v: %v", remote, err)
-	}
-	p.uid = uid
 	return p
 }
 
-// own reports whether the servers' user, or root, has the far end.
-func (d *Door) own(p *Peer) bool { return p.err == nil && (p.uid == 0 || p.uid == d.uid) }
+// strange refuses what comes in plain from another machine.
+func (d *Door) strange(remote net.Addr) error {
+	if d.config.Member == nil {
+		return metadata.Errorf(metadata.ErrUnauthorized, "%v may not connect: without TLS only loopback is served", remote)
+	}
+	return metadata.Errorf(metadata.ErrUnauthorized, "%v is not on this machine, and a name that it gives in plain proves nothing: "+
+		"connect by TLS, prove a token or Kerberos, or have its network listed in clients.simple of hops.yaml", remote)
+}
+
+// certified takes note of a handshake: whose certificate the far end has shown, or why it is not good.
+func (d *Door) certified(p *Peer, name *authority.Name, refused error) {
+	p.secure, p.name, p.refused = true, name, refused
+	switch {
+	case refused != nil: // also here: who shows a certificate wants it to count
+		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v", refused)
+	case p.from == here: // whose owner counts, too
+	case name == nil && p.from == trusted:
+	case name == nil:
+		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v has shown no certificate and no token: run `hops login`", p.Remote)
+	default:
+		p.err = nil
+		if p.uid = d.uid; name.User != "" {
+			p.uid = shareOf("user " + name.User)
+		}
+	}
+}
+
+// shareOf is the number of a share that is no user's of this machine. Two that have the same one share it.
+func shareOf(name string) uint32 {
+	h := fnv.New32a()
+	io.WriteString(h, name)
+	return min(h.Sum32()|1<<31, Nobody-1)
+}
+
+// own reports whether the servers' user, root, or another server of the cluster has the far end.
+func (d *Door) own(p *Peer) bool {
+	return p.err == nil && (p.from == here && (p.uid == 0 || p.uid == d.uid) || p.name != nil && p.name.Machine != "")
+}
 
 type peerKey struct{}
 
@@ -91,11 +166,11 @@ func (d *Door) peerOfRequest(r *http.Request) (*Peer, error) {
 
 // UIDOfRequest is the user that owns the far end of a request's connection, Nobody if that is not known.
 func (d *Door) UIDOfRequest(r *http.Request) uint32 {
-	p, err := d.peerOfRequest(r)
-	if err != nil {
+	p, _ := d.peerOfRequest(r)
+	if p == nil {
 		return Nobody
 	}
-	return p.uid
+	return p.UID()
 }
 
 func tcpAddr(hostport string) (*net.TCPAddr, error) {

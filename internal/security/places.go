@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gohops/hops/internal/authority"
 )
 
 // DefaultConnections is how many connections a doorway serves at a time unless it says otherwise.
@@ -23,15 +25,21 @@ type Doorway struct {
 	Limit int
 	// Descriptors is how many a connection uses at most while it is served, its own included; 0 is 1.
 	Descriptors int
-	// Servers: only the servers' own user and root may connect.
+	// Servers: of this machine only the servers' own user and root may connect.
 	Servers bool
+	// Proves: the port's protocol is TLS, in which who connects proves who it is (Keyring). Otherwise TLS is taken beside the
+	// port's own protocol.
+	Proves bool
+	// OldTLS: clients that are not ours may use TLS 1.2.
+	OldTLS bool
 }
 
-// Guard makes a listener's connections known and bounded. The owner of each is looked up when it comes; one without an
-// owner, or of a user who has no business here, is closed at once. When the doorway, or the process, has no place left,
-// the idlest connection of the user with most of them makes room: who opens many loses their own, and a newcomer is
-// served. The servers' user and root keep three quarters of the places as long as they use them, everybody else together
-// a quarter.
+// Guard makes a listener's connections known and bounded. The owner of a local one is looked up when it comes; one without
+// an owner, or of a user who has no business here, is closed at once. One from elsewhere shows who it is by TLS, in the
+// protocol, or is in a trusted network; before its first bytes it counts among few. When the doorway, or the process, has no
+// place left, the idlest connection of the user with most of them makes room: who opens many loses their own, and a newcomer
+// is served. The cluster's servers, their user and root keep three quarters of the places as long as they use them,
+// everybody else together a quarter.
 func (d *Door) Guard(l net.Listener, way Doorway) net.Listener {
 	if way.Limit <= 0 {
 		way.Limit = DefaultConnections
@@ -57,28 +65,48 @@ func (l *guardedListener) Accept() (net.Conn, error) {
 			c.Close()
 			continue
 		}
-		g := &guardedConn{TCPConn: tcp, peer: *l.door.PeerAt(AddrsOf(c)), way: l.way}
+		g := &guardedConn{tcp: tcp, door: l.door, peer: *l.door.PeerAt(AddrsOf(c)), way: l.way}
 		own := l.door.own(&g.peer)
-		if g.peer.err != nil || l.way.Servers && !own {
+		switch g.peer.from {
+		case here:
+			ok = g.peer.err == nil && (own || !l.way.Servers)
+		case elsewhere:
+			ok = l.door.config.Member != nil
+		case trusted:
+			ok = true
+		}
+		if !ok {
 			c.Close()
 			continue
+		}
+		if l.way.Proves {
+			g.entered.Store(true)
 		}
 		l.door.places.take(g, own)
 		return g, nil
 	}
 }
 
-// guardedConn is a connection that holds a place.
+// guardedConn is a connection that holds a place. It has no method but those below: bytes that a method of the socket's own
+// would send go in plain where TLS was agreed.
 type guardedConn struct {
-	*net.TCPConn
-	peer Peer
+	tcp  *net.TCPConn
+	door *Door
 	way  *doorway
+	peer Peer
 	// busy: something was read or written since the last look for an idle connection.
-	busy atomic.Bool
+	busy   atomic.Bool
+	closed atomic.Bool
+
+	entered  atomic.Bool // nothing below changes any more
+	entering sync.Mutex
+	refused  error
+	secure   atomic.Pointer[authority.Conn] // nil: the connection is plain
 
 	// Of the places, under their lock.
 	holder *holder
 	at     *list.Element // nil once the place is given back
+	new    *list.Element // among those that have not entered
 }
 
 // Touch says that a connection is in use, for who reads and writes its socket directly.
@@ -96,25 +124,64 @@ func (c *guardedConn) touch() {
 
 func (c *guardedConn) Read(p []byte) (int, error) {
 	c.touch()
-	return c.TCPConn.Read(p)
+	if err := c.enter(); err != nil {
+		return 0, err
+	}
+	if t := c.secure.Load(); t != nil {
+		return t.Read(p)
+	}
+	return c.tcp.Read(p)
 }
 
 func (c *guardedConn) Write(p []byte) (int, error) {
 	c.touch()
-	return c.TCPConn.Write(p)
+	if err := c.enter(); err != nil {
+		return 0, err
+	}
+	if t := c.secure.Load(); t != nil {
+		return t.Write(p)
+	}
+	return c.tcp.Write(p)
 }
 
 // ReadFrom implements io.ReaderFrom.
 func (c *guardedConn) ReadFrom(r io.Reader) (int64, error) {
 	c.touch()
-	return c.TCPConn.ReadFrom(r)
+	if err := c.enter(); err != nil {
+		return 0, err
+	}
+	if t := c.secure.Load(); t != nil {
+		return io.Copy(struct{ io.Writer }{t}, r)
+	}
+	return c.tcp.ReadFrom(r)
 }
 
+// CloseWrite ends what is sent.
+func (c *guardedConn) CloseWrite() error {
+	if t := c.secure.Load(); t != nil {
+		return t.CloseWrite()
+	}
+	return c.tcp.CloseWrite()
+}
+
+// Close closes the connection, also in the middle of a handshake.
 func (c *guardedConn) Close() error {
-	err := c.TCPConn.Close()
+	c.closed.Store(true)
+	var err error
+	if t := c.secure.Load(); t != nil {
+		err = t.Close()
+	} else {
+		err = c.tcp.Close()
+	}
 	c.way.places.give(c)
 	return err
 }
+
+func (c *guardedConn) LocalAddr() net.Addr                { return c.tcp.LocalAddr() }
+func (c *guardedConn) RemoteAddr() net.Addr               { return c.tcp.RemoteAddr() }
+func (c *guardedConn) SetDeadline(t time.Time) error      { return c.tcp.SetDeadline(t) }
+func (c *guardedConn) SetReadDeadline(t time.Time) error  { return c.tcp.SetReadDeadline(t) }
+func (c *guardedConn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
 
 // places are the connections of all doorways of a process.
 type places struct {
@@ -132,7 +199,8 @@ type doorway struct {
 	Doorway
 	places       *places
 	users        map[uint32]*holder
-	own, foreign int // connections
+	own, foreign int       // connections
+	new          list.List // of *guardedConn from elsewhere that have not entered, the oldest in front
 }
 
 // holder are the connections of a user at a doorway, those that were looked at longest ago in front.
@@ -167,14 +235,16 @@ func (p *places) open(way Doorway) *doorway {
 func (p *places) take(c *guardedConn, own bool) {
 	p.mu.Lock()
 	w := c.way
-	h := w.users[c.peer.uid]
-	if h == nil {
-		h = &holder{uid: c.peer.uid, own: own}
-		w.users[c.peer.uid] = h
-	}
-	c.holder, c.at = h, h.conns.PushBack(c)
-	w.count(h, 1)
+	w.hold(c, own)
 	var drop []*guardedConn
+	if c.peer.from != here && !c.entered.Load() {
+		if w.new.Len() >= maxEntering {
+			oldest := w.oldest()
+			p.remove(oldest)
+			drop = append(drop, oldest)
+		}
+		c.new = w.new.PushBack(c)
+	}
 	for w.held() > w.Limit {
 		drop = append(drop, p.evict(w, w.Limit, c))
 	}
@@ -198,11 +268,51 @@ func (p *places) take(c *guardedConn, own bool) {
 	for _, c := range drop {
 		if tell {
 			p.log.Warn("too many connections: the idlest of the user with most is closed, and so on while that lasts",
-				"port", c.way.Name, "uid", c.peer.uid, "limit", c.way.Limit, "descriptors", p.capacity)
+				"port", c.way.Name, "peer", c.RemoteAddr().String(), "limit", c.way.Limit, "descriptors", p.capacity)
 			tell = false
 		}
-		c.TCPConn.Close()
+		c.tcp.Close()
 	}
+}
+
+// hold counts a connection in. mu is held.
+func (w *doorway) hold(c *guardedConn, own bool) {
+	h := w.users[c.peer.uid]
+	if h == nil {
+		h = &holder{uid: c.peer.uid, own: own}
+		w.users[c.peer.uid] = h
+	}
+	c.holder, c.at = h, h.conns.PushBack(c)
+	w.count(h, 1)
+}
+
+// oldest is the connection that gives its place among those that have not entered: the oldest of the address with most.
+func (w *doorway) oldest() *guardedConn {
+	of, most := map[uint32]int{}, 0
+	for e := w.new.Front(); e != nil; e = e.Next() {
+		uid := e.Value.(*guardedConn).holder.uid
+		of[uid]++
+		most = max(most, of[uid])
+	}
+	for e := w.new.Front(); ; e = e.Next() {
+		if c := e.Value.(*guardedConn); of[c.holder.uid] == most {
+			return c
+		}
+	}
+}
+
+// entered takes a connection off those that have not shown who they are, and lets it count for who that is.
+func (p *places) entered(c *guardedConn) {
+	if c.peer.from == here {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c.at == nil {
+		return // closed meanwhile
+	}
+	p.remove(c)
+	c.way.hold(c, c.door.own(&c.peer))
 }
 
 func (p *places) give(c *guardedConn) {
@@ -221,6 +331,10 @@ func (p *places) remove(c *guardedConn) {
 	c.way.count(c.holder, -1)
 	if c.holder.conns.Len() == 0 {
 		delete(c.way.users, c.holder.uid)
+	}
+	if c.new != nil {
+		c.way.new.Remove(c.new)
+		c.new = nil
 	}
 }
 

@@ -64,6 +64,9 @@ func (c *crowd) come() (client, server net.Conn) {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { client.Close() })
+	if _, err := client.Write([]byte("x")); err != nil { // a server says nothing before
+		c.t.Fatal(err)
+	}
 	select {
 	case server = <-c.accepted:
 	case <-time.After(time.Minute):

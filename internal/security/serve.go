@@ -60,7 +60,7 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 		base = context.WithoutCancel(ctx)
 	}
 	server := &http.Server{
-		Handler:           GuardHTTP(h.Handler, h.Hosts),
+		Handler:           d.secureHTTP(GuardHTTP(h.Handler, d.hosts(h.Hosts))),
 		ReadHeaderTimeout: headerTime, ReadTimeout: h.ReadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders,
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: d.withPeer,
@@ -75,6 +75,7 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 			server.Close()
 		}
 	})
+	h.Doorway.OldTLS = true
 	err := server.Serve(d.Guard(l, h.Doorway))
 	if !stop() {
 		<-drained
@@ -141,6 +142,7 @@ func (d *Door) ServeGRPC(ctx context.Context, l net.Listener, g GRPC) error {
 	}
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
+	g.Doorway.Proves = true
 	if err := server.Serve(g.Keys.Listen(d.Guard(l, g.Doorway))); err != nil && ctx.Err() == nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("%s: %w", g.Name, err)
 	}

@@ -96,7 +96,7 @@ func NewHost(cfg HostConfig) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: cfg.Logger.With("member", cfg.ID),
-		listener:      security.Keyring{Member: cfg.Credentials.Member, Roles: []authority.Role{cfg.Role}}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true})),
+		listener:      security.Keyring{Member: cfg.Credentials.Member, Roles: []authority.Role{cfg.Role}}.Listen(cfg.Door.Guard(cfg.Listener, security.Doorway{Name: "Raft", Servers: true, Proves: true})),
 		space:         newSpace(cfg.Dir, cfg.Reserve),
 		fatal:         make(chan error, 1),
 		groups:        make(map[string]*Group),

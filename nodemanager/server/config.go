@@ -143,8 +143,8 @@ func (c *Config) complete() error {
 	if c.HTTP == nil {
 		errs = append(errs, errors.New("no HTTP listener"))
 	} else {
-		if err := security.CheckBind(c.HTTP.Addr().String()); err != nil {
-			errs = append(errs, err)
+		if c.Door != nil {
+			errs = append(errs, c.Door.CheckBind(c.HTTP.Addr().String()))
 		}
 		if c.NodeID == "" {
 			c.NodeID = c.HTTP.Addr().String()

@@ -100,8 +100,8 @@ func (c *Config) check() error {
 	need(c.Door != nil, "the door")
 	need(c.Executable != "", "the path of the program that masters run")
 	for _, l := range []net.Listener{c.HTTP, c.GRPC} {
-		if l != nil {
-			errs = append(errs, security.CheckBind(l.Addr().String()))
+		if l != nil && c.Door != nil {
+			errs = append(errs, c.Door.CheckBind(l.Addr().String()))
 		}
 	}
 	if c.NodeLease <= 0 {
