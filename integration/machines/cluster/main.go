@@ -24,6 +24,7 @@ func main() {
 	flag.StringVar(&o.deb, "deb", "", "the `package` to install (default the one in bin/packages)")
 	flag.StringVar(&o.examples, "examples", "examples", "`directory` of the search that the user runs")
 	flag.StringVar(&o.only, "only", "", "`expression` that the names of steps have to match; those that they need are taken too")
+	flag.BoolVar(&o.hand, "hand", false, "lay the cluster by hand, without hops cluster and hops join")
 	flag.BoolVar(&o.list, "list", false, "list the steps")
 	flag.BoolVar(&o.verbose, "v", false, "show every command with what it said")
 	flag.Parse()
@@ -33,7 +34,7 @@ func main() {
 // options are the command line.
 type options struct {
 	deb, examples, only string
-	list, verbose       bool
+	hand, list, verbose bool
 }
 
 // Exit statuses.
@@ -54,8 +55,12 @@ func run(o options, stdout, stderr io.Writer) int {
 	if err != nil {
 		return cannot(fmt.Errorf("-only: %w", err))
 	}
+	steps := story()
+	if o.hand {
+		steps = byHand()
+	}
 	if o.list {
-		for _, s := range story() {
+		for _, s := range steps {
 			fmt.Fprintf(stdout, "%-12s %s\n", s.name, s.what)
 		}
 		return 0
@@ -85,7 +90,7 @@ func run(o options, stdout, stderr io.Writer) int {
 	if err != nil {
 		return cannot(err)
 	}
-	if !t.tell(ctx, pick(story(), only)) {
+	if !t.tell(ctx, pick(steps, only)) {
 		return exitFailed
 	}
 	return 0

@@ -1,5 +1,19 @@
 package main
 
+// byHand is a cluster that is laid without the commands of getting in, by copied files and a network that is trusted; what can happen to
+// a cluster happens to it.
+func byHand() []step {
+	return []step{
+		{name: "install", what: "the deb is on every machine", run: install},
+		{name: "hand", what: "five machines with identities of their own, three namenodes and resource managers", needs: []string{"install"}, run: hand},
+		{name: "home", what: "a user has a home directory", needs: []string{"hand"}, run: home},
+		{name: "search", what: "the user runs the demo's search", needs: []string{"home"}, run: search},
+		{name: "datanode", what: "a datanode's cable is pulled and plugged in again", needs: []string{"home"}, run: datanode},
+		{name: "failover", what: "the leader's cable is pulled; another one leads", needs: []string{"home"}, run: failover},
+		{name: "restart", what: "all five lose power; they serve within 10 s", needs: []string{"home"}, run: restart},
+	}
+}
+
 // story is what make cluster does, in this order.
 func story() []step {
 	return []step{
