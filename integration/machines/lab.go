@@ -180,6 +180,18 @@ func Deb(ctx context.Context, path string) func(root string) error {
 	}
 }
 
+// File puts a file of root's in place of the one that is there.
+func File(from, to string, mode os.FileMode) func(root string) error {
+	return func(root string) error {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		at := filepath.Join(root, to)
+		return errors.Join(os.WriteFile(at, text, mode), os.Chmod(at, mode))
+	}
+}
+
 // User adds a user with a home directory.
 func User(ctx context.Context, name string, uid int) func(root string) error {
 	return func(root string) error {

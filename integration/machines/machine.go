@@ -91,6 +91,8 @@ func (m *Machine) Boot(ctx context.Context) error {
 		{"addr", "add", m.Address.String() + "/24", "dev", "eth0"},
 		{"addr", "add", m.Address6.String() + "/64", "dev", "eth0", "nodad"},
 		{"link", "set", "eth0", "up"},
+		{"route", "add", "default", "via", network4 + "254"}, // nothing is behind it; programs find their address by it
+		{"-6", "route", "add", "default", "via", network6 + "fe"},
 	} {
 		if out, err := m.Command(ctx, "root", append([]string{"ip"}, words...)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: ip %s: %w: %s", m.Name, strings.Join(words, " "), err, out)

@@ -24,7 +24,7 @@ properties: {dfs.replication: 1}
 func install(ctx context.Context, t *teller) (string, error) {
 	var version string
 	for _, name := range names {
-		if out, err := t.do(ctx, name, "root", "dpkg", "--verify", "hops"); err != nil || strings.TrimSpace(out) != "" {
+		if out, err := t.do(ctx, name, "root", "dpkg", "--verify", "hops"); !t.replaced && (err != nil || strings.TrimSpace(out) != "") {
 			return "", errors.Join(fmt.Errorf("dpkg finds changed files: %s", out), err)
 		}
 		out, err := t.do(ctx, name, user, "hops", "version")

@@ -22,6 +22,7 @@ func main() {
 	machines.Main()
 	var o options
 	flag.StringVar(&o.deb, "deb", "", "the `package` to install (default the one in bin/packages)")
+	flag.StringVar(&o.hops, "hops", "", "a `program` in place of the package's, to try what is being written")
 	flag.StringVar(&o.examples, "examples", "examples", "`directory` of the search that the user runs")
 	flag.StringVar(&o.only, "only", "", "`expression` that the names of steps have to match; those that they need are taken too")
 	flag.BoolVar(&o.hand, "hand", false, "lay the cluster by hand, without hops cluster and hops join")
@@ -33,8 +34,8 @@ func main() {
 
 // options are the command line.
 type options struct {
-	deb, examples, only string
-	hand, list, verbose bool
+	deb, hops, examples, only string
+	hand, list, verbose       bool
 }
 
 // Exit statuses.
@@ -86,7 +87,7 @@ func run(o options, stdout, stderr io.Writer) int {
 	if err != nil {
 		return cannot(err)
 	}
-	t, err := newTeller(ctx, deb, o.examples, stdout, o.verbose)
+	t, err := newTeller(ctx, deb, o, stdout)
 	if err != nil {
 		return cannot(err)
 	}

@@ -47,7 +47,9 @@ type teller struct {
 	out      io.Writer
 	verbose  bool
 	examples string
+	replaced bool // the program is not the package's
 	results  []result
+	pasted   string // the line by which machines join
 }
 
 // names of the machines; the last one is not of the cluster.
@@ -56,9 +58,13 @@ var names = []string{"m1", "m2", "m3", "m4", "m5", "alone"}
 // user is who is not root, on all machines.
 const user = "ada"
 
-func newTeller(ctx context.Context, deb, examples string, out io.Writer, verbose bool) (*teller, error) {
+func newTeller(ctx context.Context, deb string, o options, out io.Writer) (*teller, error) {
 	began := time.Now()
-	lab, err := machines.New(ctx, machines.Deb(ctx, deb), machines.User(ctx, user, 5001), machines.User(ctx, "bob", 5002))
+	prepare := []func(string) error{machines.Deb(ctx, deb), machines.User(ctx, user, 5001), machines.User(ctx, "bob", 5002)}
+	if o.hops != "" {
+		prepare = append(prepare, machines.File(o.hops, "/usr/bin/hops", 0o755))
+	}
+	lab, err := machines.New(ctx, prepare...)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +76,7 @@ func newTeller(ctx context.Context, deb, examples string, out io.Writer, verbose
 			return nil, err
 		}
 	}
-	t := &teller{lab: lab, out: out, verbose: verbose, examples: examples}
+	t := &teller{lab: lab, out: out, verbose: o.verbose, replaced: o.hops != "", examples: o.examples}
 	t.say("%d machines with %s in %.1f s", len(names), deb, time.Since(began).Seconds())
 	return t, nil
 }
