@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/login"
 )
 
 // Config says where a cluster is. The zero value asks HADOOP_CONF_DIR: core-site.xml, hdfs-site.xml and yarn-site.xml.
@@ -107,11 +108,15 @@ func New(config Config) (*Client, error) {
 		if !strings.Contains(m, "://") {
 			managers[i] = "http://" + m
 		}
-		if u, err := url.Parse(managers[i]); err != nil || u.Scheme != "http" || u.Host == "" {
+		if u, err := url.Parse(managers[i]); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return nil, fmt.Errorf("resource manager %q is not an http address", m)
 		}
 	}
-	c.rest = newREST(managers, c.fs.User(), config.Waiting)
+	dialer, err := login.Dialer(fs.Roots)
+	if err != nil {
+		return nil, err
+	}
+	c.rest = newREST(managers, c.fs.User(), dialer, config.Waiting)
 	c.jobs = &Jobs{c.rest}
 	c.study = &Experiments{c}
 	return c, nil
@@ -121,6 +126,7 @@ func New(config Config) (*Client, error) {
 func (c *Client) Close() error {
 	c.rest.http.CloseIdleConnections()
 	c.rest.proxied.CloseIdleConnections()
+	c.rest.nodes.CloseIdleConnections()
 	return c.fs.Close()
 }
 

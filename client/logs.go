@@ -232,7 +232,7 @@ func (l *logFile) live(ctx context.Context) (complete bool, err error) {
 		}
 		return err
 	}
-	answer, err := l.c.rest.http.Do(request)
+	answer, err := l.c.rest.nodes.Do(request)
 	if err != nil {
 		return false, silent(err)
 	}

@@ -7,13 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/security"
 )
 
 // maxAnswer bounds what is read of one answer, in bytes.
@@ -42,25 +44,26 @@ type rest struct {
 	user      string
 	http      *http.Client
 	proxied   *http.Client // for what lies behind a resource manager's proxy
+	nodes     *http.Client // for node managers
 	active    atomic.Int32
 	reached   atomic.Bool // some server has answered
 	waiting   func(error) // may be nil
 }
 
-func newREST(addresses []string, user string, waiting func(error)) *rest {
-	transport := &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		MaxIdleConnsPerHost: 16,
+func newREST(addresses []string, user string, dialer *security.Dialer, waiting func(error)) *rest {
+	to := func(role authority.Role, answer time.Duration) *http.Client {
+		t := dialer.Transport(role)
+		t.MaxIdleConnsPerHost, t.ResponseHeaderTimeout = 16, answer
+		return &http.Client{Transport: t}
 	}
-	direct := transport.Clone()
-	direct.ResponseHeaderTimeout = answerTimeout
-	return &rest{addresses: addresses, user: user, waiting: waiting, http: &http.Client{Transport: direct}, proxied: &http.Client{Transport: transport}}
+	return &rest{
+		addresses: addresses, user: user, waiting: waiting,
+		http: to(authority.ResourceManager, answerTimeout), proxied: to(authority.ResourceManager, 0), nodes: to(authority.NodeManager, answerTimeout),
+	}
 }
 
-// dialTimeout bounds connecting to a server, and answerTimeout the wait for the beginning of its answer: who takes longer
+// answerTimeout bounds the wait for the beginning of a server's answer: who takes longer
 // stands still, and another one may lead. Masters behind the proxy take what time they want.
-const dialTimeout = 10 * time.Second
-
 var answerTimeout = 30 * time.Second // a variable for tests
 
 // target is a path with the user's name.

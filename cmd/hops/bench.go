@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -18,7 +20,9 @@ import (
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/bench"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/login"
 )
 
 func benchCommand() *cli.Command {
@@ -30,6 +34,7 @@ func benchCommand() *cli.Command {
 		&cli.IntFlag{Name: "replication", Value: 1, Usage: "of files with data"},
 		&cli.StringFlag{Name: "size", Value: "1GiB", Usage: "`SIZE` of the file of io, and of the files of smallfiles (there 4KiB)"},
 		&cli.StringFlag{Name: "servers", Usage: "`NAME=PID,...` of the servers, whose CPU time is then shown"},
+		&cli.StringFlag{Name: "tls", Hidden: true, Usage: "speak TLS on this machine too, with servers of the authorities in `FILE`"},
 		confFlag(), userFlag(), outputFlag(),
 	}
 	command := func(name, usage string, run func(c *cli.Context, b *bench.Bench) (any, error), more ...cli.Flag) *cli.Command {
@@ -116,6 +121,16 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 	location, err := conf.LocateAs(strings.TrimRight(uri, "/")+"/", c.String("user"))
 	if err != nil {
 		return &statusError{exitUsage, err}
+	}
+	if roots := c.String("tls"); roots != "" {
+		dialer, err := login.Dialer(roots)
+		if err != nil {
+			return fail(exitUsage, "--tls: %w", err)
+		}
+		dialer.Here = func(netip.Addr, netip.Addr) bool { return false }
+		location.Config.Dial = func(ctx context.Context, role, addr string) (net.Conn, error) {
+			return dialer.Dial(ctx, addr, authority.Role(role))
+		}
 	}
 	size, err := config.ParseSize(c.String("size"))
 	if err != nil {

@@ -141,7 +141,7 @@ func getJSON(ctx context.Context, url string, into any) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := toServers.Do(request)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
 	pages "github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
@@ -99,7 +100,7 @@ func (s *server) ask(ctx context.Context) {
 		if err != nil {
 			return err
 		}
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := toServers.Do(r)
 		if errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("does not answer within %v: it hangs, is stopped, or the network is cut", serverPatience)
 		}
@@ -131,8 +132,10 @@ func findings(role string, servers []*server) []finding {
 			found = append(found, finding{what: role, detail: s.address + " is not ready: " + s.health.Problem, remedy: "look at its log"})
 		case s.health.Joining:
 			found = append(found, finding{what: role, detail: s.address + " joins the group and has no vote yet", remedy: "wait until it has caught up; if it does not, see docs/how-to/namenodes.md"})
+		case len(s.health.Notices) > 0:
+			found = append(found, finding{what: role, detail: s.address + ": " + strings.Join(s.health.Notices, "; "), remedy: "take the networks out of clients.simple of hops.yaml, and let clients prove who they are (docs/how-to/hadoop-clients.md)"})
 		case len(s.health.Warnings) > 0 && role != "namenode": // a namenode's warnings are about the rest of the cluster
-			found = append(found, finding{what: role, detail: s.address + ": " + strings.Join(s.health.Warnings, "; "), remedy: "see http://" + s.address + "/"})
+			found = append(found, finding{what: role, detail: s.address + ": " + strings.Join(s.health.Warnings, "; "), remedy: "see " + security.PageOf(s.address)})
 		default:
 			if well++; well <= shownOfRole {
 				found = append(found, finding{what: role, ok: true, detail: s.address + " " + s.health.State})

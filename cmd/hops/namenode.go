@@ -85,7 +85,7 @@ func askNamenode(ctx context.Context, n config.NamenodeMember) namenodeHealth {
 		h.err = err
 		return h
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := toServers.Do(request)
 	if err != nil {
 		h.err = err
 		return h
@@ -100,6 +100,9 @@ func askNamenode(ctx context.Context, n config.NamenodeMember) namenodeHealth {
 // askNamenodes asks all of the list; leader is nil when none of them leads.
 func askNamenodes(c *cli.Context) (file *config.File, all []namenodeHealth, leader *namenodeHealth, err error) {
 	if file, err = config.Load(c.String("config")); err != nil {
+		return nil, nil, nil, err
+	}
+	if err = knowServersAs(file.Cluster.Identity); err != nil {
 		return nil, nil, nil, err
 	}
 	all = make([]namenodeHealth, len(file.Namenodes))
@@ -275,7 +278,7 @@ func operate(c *cli.Context, method, path string, query url.Values) error {
 	if err != nil {
 		return err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := toServers.Do(request)
 	if err != nil {
 		return fail(exitUnreachable, "namenode %s: %w", leader.ID, err)
 	}

@@ -46,7 +46,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		return nil, err
 	}
 	if f.Cluster.Conf != "" {
-		if err := WriteConf(f.Cluster.Conf, f); err != nil {
+		if err := WriteConf(f.Cluster.Conf, f, b.Credentials.Member.Roots()); err != nil {
 			return nil, err
 		}
 	}

@@ -45,9 +45,10 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
 		Credentials: b.Credentials, Door: b.Door, Queues: queues, NodeLease: own.Lease,
-		Minimum: rm.Resource{Memory: int64(own.MinimumAllocation)},
-		Maximum: rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
-		Logs:    server.DFSLogs(b.filesystem), Executable: b.Executable,
+		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
+		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
+		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
+		Logs: server.DFSLogs(b.filesystem), Executable: b.Executable,
 		LogTree: server.DFSLogTree(func() (*dfs.Client, error) { return b.filesystem("") }), LogRetention: own.LogRetention,
 		Environment: server.Environment{
 			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,

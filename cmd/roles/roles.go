@@ -3,12 +3,12 @@
 package roles
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,6 +59,11 @@ type Builder struct {
 
 // New makes a builder of a configuration: it loads the secret, which Bootstrap makes if need be.
 func New(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger) (*Builder, error) {
+	return NewAt(file, bootstrap, executable, version, logger, nil)
+}
+
+// NewAt is New for tests, which say what they take for this machine.
+func NewAt(file *config.File, bootstrap bool, executable, version string, logger *slog.Logger, here func(remote, local netip.Addr) bool) (*Builder, error) {
 	status.Version = version
 	secret, err := security.LoadOrCreateSecret(file.Cluster.SecretFile, bootstrap)
 	if err != nil {
@@ -77,12 +82,13 @@ func New(file *config.File, bootstrap bool, executable, version string, logger *
 		return nil, err
 	}
 	if len(networks) > 0 {
-		logger.Warn("CLIENTS ARE BELIEVED: whoever can send from these networks is whoever they say, the superuser too (clients.simple of hops.yaml)", "networks", file.Clients.Simple)
+		status.Notices = []string{fmt.Sprintf("CLIENTS FROM %s ARE BELIEVED WITHOUT PROOF: whoever can send from there is whoever they say, the superuser too (clients.simple of hops.yaml)", strings.Join(file.Clients.Simple, ", "))}
+		logger.Warn(status.Notices[0])
 	}
 	return &Builder{
-		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member}, Logger: logger,
+		File: file, Bootstrap: bootstrap, Executable: executable, Version: version, Credentials: security.Credentials{Secret: secret, Member: member, Here: here}, Logger: logger,
 		Door: security.NewDoor(security.Config{
-			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Member: member, Simple: networks, Hosts: file.Cluster.Hosts, Logger: logger,
+			Supergroup: properties.Supergroup, ProxyUsers: properties.ProxyUsers, Member: member, Simple: networks, Hosts: file.Cluster.Hosts, Here: here, Logger: logger,
 		}),
 	}, nil
 }
@@ -257,7 +263,7 @@ func (b *Builder) filesystem(user string) (*dfs.Client, error) {
 
 // dial connects to another server of the cluster.
 func (b *Builder) dial(ctx context.Context, role, addr string) (net.Conn, error) {
-	return (&security.Dialer{Member: b.Credentials.Member}).Dial(ctx, addr, authority.Role(role))
+	return b.Credentials.Dialer().Dial(ctx, addr, authority.Role(role))
 }
 
 // directoriesEvery is how often the system directories are looked after.
@@ -321,64 +327,4 @@ func makeDirectories(ctx context.Context, fs *dfs.Client, wanted []string) error
 		}
 	}
 	return nil
-}
-
-// WriteConf writes the files by which Hadoop's clients, and hops itself, find the cluster.
-func WriteConf(dir string, f *config.File) error {
-	core := [][2]string{{"fs.defaultFS", FSURI(f)}}
-	hdfs := f.HadoopProperties().Pairs()
-	if len(f.Namenodes) > 1 {
-		name := f.Cluster.Name
-		hdfs = append(hdfs,
-			[2]string{"dfs.nameservices", name},
-			[2]string{"dfs.ha.namenodes." + name, strings.Join(namenodes(f, func(n config.NamenodeMember) string { return n.ID }), ",")},
-			[2]string{"dfs.client.failover.proxy.provider." + name, "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"},
-		)
-		for _, n := range f.Namenodes {
-			hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address." + name + "." + n.ID, n.IPC}, [2]string{"dfs.namenode.http-address." + name + "." + n.ID, n.HTTP})
-		}
-	} else if len(f.Namenodes) == 1 {
-		hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address", f.Namenodes[0].IPC}, [2]string{"dfs.namenode.http-address", f.Namenodes[0].HTTP})
-	}
-	var yarn [][2]string
-	for i, m := range f.ResourceManagers {
-		name := "yarn.resourcemanager.webapp.address"
-		if i > 0 || len(f.ResourceManagers) > 1 {
-			name += "." + m.ID
-		}
-		yarn = append(yarn, [2]string{name, m.HTTP})
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	for name, pairs := range map[string][][2]string{"core-site.xml": core, "hdfs-site.xml": hdfs, "yarn-site.xml": yarn} {
-		if err := writeFile(filepath.Join(dir, name), siteXML(pairs)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func siteXML(pairs [][2]string) []byte {
-	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
-	var b strings.Builder
-	b.WriteString("<?xml version=\"1.0\"?>\n<configuration>\n")
-	for _, p := range pairs {
-		fmt.Fprintf(&b, "  <property><name>%s</name><value>%s</value></property>\n", escape.Replace(p[0]), escape.Replace(p[1]))
-	}
-	b.WriteString("</configuration>\n")
-	return []byte(b.String())
-}
-
-// writeFile replaces a file at once, so that a reader never sees half of it, unless it has that content: a server starts
-// on a full disk, too.
-func writeFile(name string, data []byte) error {
-	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, data) {
-		return nil
-	}
-	temporary := fmt.Sprintf("%s.%d.tmp", name, os.Getpid())
-	if err := os.WriteFile(temporary, data, 0o644); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return os.Rename(temporary, name)
 }

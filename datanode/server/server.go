@@ -175,7 +175,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // dial connects to another server of the cluster.
 func (s *Server) dial(ctx context.Context, role, addr string) (net.Conn, error) {
-	return (&security.Dialer{Member: s.cfg.Credentials.Member}).Dial(ctx, addr, authority.Role(role))
+	return s.cfg.Credentials.Dialer().Dial(ctx, addr, authority.Role(role))
 }
 
 func joinClose(err, closeErr error) error {

@@ -675,14 +675,14 @@ func TestOneNamenodeOfAnotherClusterEndsNothing(t *testing.T) {
 	}
 }
 
-func TestWrongSecretIsNotFatalButSaid(t *testing.T) {
+func TestCertificateOfAnotherClusterIsNotFatalButSaid(t *testing.T) {
 	n := startNamenode(t, securitytest.Credentials(t), "lab")
 	d, _ := startDatanode(t, securitytest.Credentials(t), t.TempDir(), n)
 	within(t, "the problem shows", func() bool {
 		s := d.all()[0]
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return strings.Contains(s.problem, "credentials")
+		return strings.Contains(s.problem, "not of this cluster")
 	})
 }
 

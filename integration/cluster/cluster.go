@@ -6,14 +6,20 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -23,8 +29,10 @@ import (
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/cmd/roles"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 )
 
@@ -47,6 +55,10 @@ type Config struct {
 	// Properties are server settings under Hadoop's names. The replication is the number of datanodes, 3 at most, unless
 	// they say otherwise.
 	Properties map[string]string
+	// Apart: the servers and clients take each other for other machines. Without a node manager.
+	Apart bool
+	// Simple are networks whose clients are believed (clients.simple).
+	Simple []string
 	// Executable is the program that containers are started with; default the test's binary, which must call Main.
 	Executable string
 }
@@ -122,6 +134,9 @@ func (k *Cluster) lay() error {
 	next := func() string {
 		a := free[0]
 		free = free[1:]
+		if c.Apart {
+			a = strings.Replace(a, "127.0.0.1:", apart+":", 1)
+		}
 		return a
 	}
 	properties := map[string]string{"dfs.replication": fmt.Sprint(min(c.Datanodes, 3))}
@@ -130,7 +145,7 @@ func (k *Cluster) lay() error {
 	}
 	k.shared = config.File{
 		Cluster:    config.Cluster{Name: "test", SecretFile: filepath.Join(k.Dir, "secret"), Conf: filepath.Join(k.Dir, "conf")},
-		Properties: properties,
+		Properties: properties, Clients: config.Clients{Simple: c.Simple},
 	}
 	for i := range c.Namenodes {
 		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
@@ -171,6 +186,76 @@ func (k *Cluster) lay() error {
 	return errors.Join(errs...)
 }
 
+// apart is where servers listen that are on machines of their own: connections to it come from 127.0.0.1.
+const apart = "127.9.0.1"
+
+// here is what servers and clients take for their own machine.
+func (k *Cluster) here() func(remote, local netip.Addr) bool {
+	if !k.config.Apart {
+		return nil
+	}
+	return func(remote, local netip.Addr) bool { return remote == local }
+}
+
+// self is who runs the test.
+func (k *Cluster) self() string {
+	who, err := user.Current()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return who.Username
+}
+
+// Dialer is of a client on a machine of its own that shows a user's certificate; an empty name: none.
+func (k *Cluster) Dialer(name string) *security.Dialer {
+	k.t.Helper()
+	text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	a, err := authority.Parse(text)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	trust := &authority.Trust{Cluster: a.Cluster(), Roots: []*x509.Certificate{a.Root()}}
+	if name == "" {
+		return &security.Dialer{Trust: trust, Here: k.here()}
+	}
+	key, err := authority.NewKey()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	request, err := authority.Request(key)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	der, err := a.Issue(request, authority.Name{User: name}, nil, time.Now(), time.Hour)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	m, err := authority.NewMember(authority.Config{Key: key, Certificate: der, Trust: trust, Now: time.Now})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return &security.Dialer{Member: m, Here: k.here()}
+}
+
+// FS is a client of the filesystem that acts for a user and connects by a dialer.
+func (k *Cluster) FS(user string, d *security.Dialer) *dfs.Client {
+	k.t.Helper()
+	c, err := dfs.New(dfs.Config{
+		Namenodes: k.namenodes(), User: user, Logger: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, role, addr string) (net.Conn, error) {
+			return d.Dial(ctx, addr, authority.Role(role))
+		},
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // Start starts a server that does not run.
 func (k *Cluster) Start(name string) {
 	k.t.Helper()
@@ -192,7 +277,7 @@ func (k *Cluster) start(name string) error {
 		}
 	}
 	logger := slog.New(slog.NewTextHandler(&k.log, nil)).With("server", name)
-	b, err := roles.New(f, true, executable, "test", logger)
+	b, err := roles.NewAt(f, true, executable, "test", logger, k.here())
 	if err != nil {
 		return err
 	}
@@ -278,10 +363,14 @@ func (k *Cluster) Server(name string) *config.File { return k.own[name] }
 // Client is a client for a user; empty: who runs the test. It is closed with the test.
 func (k *Cluster) Client(user string) *client.Client {
 	k.t.Helper()
-	c, err := client.New(client.Config{
-		FS:               &dfs.Config{Namenodes: k.namenodes(), User: user, Logger: slog.New(slog.DiscardHandler)},
-		ResourceManagers: k.managers(), User: user,
-	})
+	fs := &dfs.Config{Namenodes: k.namenodes(), User: user, Logger: slog.New(slog.DiscardHandler)}
+	if k.config.Apart {
+		d := k.Dialer(cmp.Or(user, k.self()))
+		fs.Dial = func(ctx context.Context, role, addr string) (net.Conn, error) {
+			return d.Dial(ctx, addr, authority.Role(role))
+		}
+	}
+	c, err := client.New(client.Config{FS: fs, ResourceManagers: k.managers(), User: user})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -328,7 +417,7 @@ func (k *Cluster) Ready() {
 			continue
 		}
 		k.Await("the datanodes at "+n.ID, func(ctx context.Context) error {
-			live, err := liveDatanodes(ctx, n.HTTP)
+			live, err := k.liveDatanodes(ctx, n.HTTP)
 			if err == nil && live < datanodes {
 				err = fmt.Errorf("%d of %d datanodes have registered", live, datanodes)
 			}
@@ -348,12 +437,18 @@ func (k *Cluster) Ready() {
 }
 
 // liveDatanodes is how many live datanodes a namenode knows.
-func liveDatanodes(ctx context.Context, namenode string) (int, error) {
+func (k *Cluster) liveDatanodes(ctx context.Context, namenode string) (int, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+namenode+"/health", nil)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	transport := http.DefaultTransport
+	if k.config.Apart {
+		t := k.Dialer("").Transport(authority.Namenode)
+		defer t.CloseIdleConnections()
+		transport = t
+	}
+	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
 		return 0, err
 	}

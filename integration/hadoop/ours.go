@@ -23,7 +23,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 	if err := os.MkdirAll(c.conf, 0o755); err != nil {
 		return nil, err
 	}
-	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret")}, Properties: map[string]string{}}
+	shared := config.File{Cluster: config.Cluster{Name: "hops", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem")}, Properties: map[string]string{}}
 	for _, s := range settings() {
 		shared.Properties[s[0]] = s[1]
 	}
@@ -56,7 +56,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 			return nil, err
 		}
 		if err := c.await(ctx, 30*time.Second, func() error { // the first one makes it
-			_, err := os.Stat(shared.Cluster.SecretFile)
+			_, err := os.Stat(shared.Cluster.Identity)
 			return err
 		}); err != nil {
 			c.stop()
@@ -78,7 +78,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int) (*cluster
 		c.stop()
 		return nil, err
 	}
-	if err := roles.WriteConf(c.conf, &shared); err != nil {
+	if err := roles.WriteConf(c.conf, &shared, nil); err != nil {
 		c.stop()
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func TestPageOnNamenodesDoesWhatItSays(t *testing.T) {
 		},
 	})
 	k.must(k.Start("nn1"))
-	k.Await("the cluster's secret", func() error { _, err := os.Stat(k.File().Cluster.SecretFile); return err })
+	k.Await("the cluster's identity", func() error { _, err := os.Stat(k.File().Cluster.Identity); return err })
 	for _, name := range []string{"nn2", "nn3"} {
 		k.must(k.Start(name))
 	}

@@ -41,7 +41,7 @@ func pages(t *testing.T, datanodes int, page string, without ...string) *operato
 	})
 	o := &operator{Cluster: k, blocks: pageBlocks(t, "../../docs/how-to/"+page)}
 	k.must(k.Start("nn1"))
-	k.Await("the cluster's secret", func() error { _, err := os.Stat(k.File().Cluster.SecretFile); return err })
+	k.Await("the cluster's identity", func() error { _, err := os.Stat(k.File().Cluster.Identity); return err })
 	for _, name := range k.Names()[1:] {
 		if !strings.Contains(strings.Join(without, " "), name) {
 			k.must(k.Start(name))

@@ -11,10 +11,14 @@ const record = 16 << 10
 // batchSize is how much is sent with one system call.
 const batchSize = 128 << 10
 
-// batch is the socket below a connection of TLS, which writes each record by itself. While it is held, records are kept
-// until there are enough of them, or the holder lets go.
+// batch is the socket below a connection of TLS, which reads and writes each record by itself. While it is held, records are kept
+// until there are enough of them, or the holder lets go. Reads take what is there when there is more than was asked for.
 type batch struct {
 	net.Conn
+
+	ahead *[]byte // what was read ahead, from at; nil while there is nothing
+	at    int
+	more  bool // the last read filled its buffer
 
 	mu    sync.Mutex
 	holds int
@@ -52,6 +56,33 @@ func (b *batch) flush() error {
 	batches.Put(b.buf)
 	b.buf = nil
 	return b.err
+}
+
+var aheads = sync.Pool{New: func() any { return new(make([]byte, 0, batchSize)) }}
+
+// Read reads ahead while much comes. A connection that is quiet has no buffer here.
+func (b *batch) Read(p []byte) (int, error) {
+	if b.ahead == nil {
+		if !b.more || len(p) >= batchSize {
+			n, err := b.Conn.Read(p)
+			b.more = n == len(p)
+			return n, err
+		}
+		buf := aheads.Get().(*[]byte)
+		n, err := b.Conn.Read((*buf)[:batchSize])
+		if n <= 0 {
+			aheads.Put(buf)
+			return n, err
+		}
+		*buf = (*buf)[:n]
+		b.ahead, b.at, b.more = buf, 0, n == batchSize
+	}
+	n := copy(p, (*b.ahead)[b.at:])
+	if b.at += n; b.at == len(*b.ahead) {
+		aheads.Put(b.ahead)
+		b.ahead = nil
+	}
+	return n, nil
 }
 
 // Write keeps p, or sends it.

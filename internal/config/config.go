@@ -427,6 +427,9 @@ func (f *File) Validate() error {
 			wrong("properties: %w", err)
 		}
 	}
+	if p := f.properties; p.RackScript != "" && p.RackTable != "" {
+		wrong("properties: %s and %s are both set: which of them counts?", rackScript, rackTable)
+	}
 	return errors.Join(errs...)
 }
 

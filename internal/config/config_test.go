@@ -159,3 +159,40 @@ func TestExampleOfTheClusterPageIsValid(t *testing.T) {
 		}
 	}
 }
+
+func TestTrustedNetworks(t *testing.T) {
+	for text, says := range map[string]string{
+		`["10.0.0.0/8", "fd00::/8"]`: "", `["0.0.0.0/0"]`: "", "[]": "",
+		"[10.0.0.0]":              `clients.simple[0]: "10.0.0.0" is no network, as 10.0.0.0/8`,
+		"[10.0.0.1/8]":            "clients.simple[0]: 10.0.0.1/8 has bits behind its length: the network is 10.0.0.0/8",
+		`["10.0.0.0/8", "all"]`:   `clients.simple[1]: "all" is no network`,
+		"[10.0.0.0/33]":           "is no network",
+		`["::ffff:10.0.0.0/104"]`: "as a network of IPv4",
+		"[" + strings.Repeat("10.0.0.0/8, ", 64) + "10.0.0.0/8]": "clients.simple has 65 networks, 64 are allowed",
+	} {
+		_, err := Parse("hops.yaml", []byte("cluster: {name: a, secret_file: b}\nclients: {simple: "+text+"}\n"))
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for text, says := range map[string]string{
+		"{address: 10.0.0.5}": "", "{address: dn1.example, bind: 0.0.0.0}": "", `{address: "fd00::5", bind: "::"}`: "", "{hosts: [files.example, 10.0.0.9]}": "",
+		"{address: 0.0.0.0}":                          "is no address that anybody can reach",
+		"{address: two words}":                        `cluster.address: "two words" is neither an IP address nor the name of a host`,
+		"{bind: dn1.example}":                         `cluster.bind: "dn1.example" is no IP address`,
+		"{hosts: [http://x]}":                         "cluster.hosts[0]",
+		"{address: " + strings.Repeat("a", 300) + "}": "is neither an IP address nor the name of a host",
+	} {
+		text = "{name: a, secret_file: b, " + strings.TrimPrefix(text, "{")
+		f, err := Parse("hops.yaml", []byte("cluster: "+text+"\ndatanode: {volumes: [{path: /d}]}\n"))
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v, want %q", text, err, says)
+		}
+		if err == nil && strings.Contains(text, "fd00") && f.Datanode.Transfer != "[fd00::5]:9866" {
+			t.Errorf("the datanode is at %s", f.Datanode.Transfer)
+		}
+	}
+}

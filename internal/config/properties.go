@@ -41,6 +41,9 @@ type Properties struct {
 	// Protected are directories that nobody can remove or rename while there is something in them (fs.protected.directories;
 	// HDFS has none). Of those that the cluster needs, SystemDirectories, the missing ones are made.
 	Protected []string
+	// RackScript is a program that is given addresses of machines and prints the rack of each, RackTable a file that has them in
+	// two columns; at most one of them (net.topology.script.file.name, net.topology.table.file.name; none).
+	RackScript, RackTable string
 	// ProxyUsers says who may act for whom (hadoop.proxyuser.USER.{users,groups,hosts}).
 	ProxyUsers map[string]security.ProxyRule
 }
@@ -92,6 +95,8 @@ var properties = []property{
 	number("dfs.corruptfilesreturned.max", 1, 10_000, func(p *Properties) *int { return &p.CorruptFilesReturned }),
 	number("dfs.namenode.lease-hard-limit-sec", 1, 1<<30, func(p *Properties) *int { return &p.LeaseHardLimit }),
 	number("dfs.namenode.accesstime.precision", 0, 1<<40, func(p *Properties) *int { return &p.AccessTimePrecision }),
+	file(rackScript, func(p *Properties) *string { return &p.RackScript }),
+	file(rackTable, func(p *Properties) *string { return &p.RackTable }),
 	{
 		"fs.protected.directories",
 		func(p *Properties) string { return strings.Join(p.Protected, ",") },
@@ -109,6 +114,26 @@ var properties = []property{
 			return nil
 		},
 	},
+}
+
+const (
+	rackScript = "net.topology.script.file.name"
+	rackTable  = "net.topology.table.file.name"
+)
+
+// file is a property that names a file, which only servers look at.
+func file(name string, field func(*Properties) *string) property {
+	return property{
+		name,
+		func(p *Properties) string { return *field(p) },
+		func(p *Properties, v string) error {
+			if v != "" && !path.IsAbs(v) {
+				return fmt.Errorf("%q is not the whole path of a file", v)
+			}
+			*field(p) = v
+			return nil
+		},
+	}
 }
 
 func number(name string, least, most int, field func(*Properties) *int) property {
@@ -200,6 +225,9 @@ func (p *Properties) setProxy(name, rest, value string) error {
 func (p Properties) Pairs() [][2]string {
 	var pairs [][2]string
 	for _, known := range properties {
+		if known.name == rackScript || known.name == rackTable { // of the servers' machines
+			continue
+		}
 		pairs = append(pairs, [2]string{known.name, known.get(&p)})
 	}
 	for _, who := range slices.Sorted(maps.Keys(p.ProxyUsers)) {

@@ -3,6 +3,7 @@
 package login
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -82,9 +83,10 @@ func (l *Login) Roots() ([]*x509.Certificate, error) {
 // None as the name of a file says that the servers are not known, and are spoken to in plain.
 const None = "none"
 
-// Dialer connects to the servers of a cluster whose authorities are in the file roots, in PEM; empty: those of the user's
-// login, if there is one. None: in plain.
+// Dialer connects to the servers of a cluster whose authorities are in the file roots, in PEM; empty: in a container those that it
+// was given ($HOPS_AUTHORITY), else those of the user's login, if there is one. None: in plain.
 func Dialer(roots string) (*security.Dialer, error) {
+	roots = cmp.Or(roots, os.Getenv("HOPS_AUTHORITY"))
 	if roots == None {
 		return &security.Dialer{Plain: true}, nil
 	}

@@ -77,6 +77,24 @@ func (d *Door) secureHTTP(next http.Handler) http.Handler {
 	})
 }
 
+// Scheme is that of a link to a server at a host, for who made the request: https, but http for who came in plain and may do so
+// there, too.
+func Scheme(r *http.Request, host string) string {
+	p, _ := r.Context().Value(peerKey{}).(*Peer)
+	if r.TLS == nil && (loopback(host) || p == nil || p.from == trusted || addrOf(p.ConnAddrs.Local).String() == host) {
+		return "http"
+	}
+	return "https"
+}
+
+// PageOf is the URL of the page of a server at an address, host:port: of TLS, unless the address is this machine's alone.
+func PageOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil && loopback(host) {
+		return "http://" + address + "/"
+	}
+	return "https://" + address + "/"
+}
+
 // writeProblem answers with a problem (RFC 9457).
 func writeProblem(w http.ResponseWriter, code int, kind, detail string) {
 	text, err := json.Marshal(struct {

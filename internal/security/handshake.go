@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -45,7 +46,12 @@ type Key struct {
 type Credentials struct {
 	Secret
 	Member *authority.Member
+	// Here says whether both ends of a connection are on this machine; nil: Here. Tests set it.
+	Here func(remote, local netip.Addr) bool
 }
+
+// Dialer is for connections to other servers at their ports for clients.
+func (c Credentials) Dialer() *Dialer { return &Dialer{Member: c.Member, Here: c.Here} }
 
 // Key is for connections to servers with one of the roles.
 func (c Credentials) Key(roles ...authority.Role) Key { return Key{member: c.Member, roles: roles} }

@@ -197,12 +197,18 @@ type Health struct {
 	Ready    bool     `json:"ready"`
 	Problem  string   `json:"problem,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Notices are what everybody should know of the server's configuration (Notices).
+	Notices []string `json:"notices,omitempty"`
 }
+
+// Notices are said with every health answer and on every page of this process: choices by which it is less safe than it could be.
+// They are set before the first page is served.
+var Notices []string
 
 func (p *Pages) health(w http.ResponseWriter, _ *http.Request) {
 	r := p.report()
 	body, err := json.Marshal(Health{
-		Role: p.config.Role, ID: r.ID, Version: Version, State: r.State, Ready: r.Problem == "", Problem: r.Problem, Warnings: r.Warnings,
+		Role: p.config.Role, ID: r.ID, Version: Version, State: r.State, Ready: r.Problem == "", Problem: r.Problem, Warnings: r.Warnings, Notices: Notices,
 	})
 	if err == nil && r.Detail != nil {
 		var detail []byte
@@ -295,7 +301,8 @@ th { color: #666; }
 <body>
 <h1>hops {{.Role}}{{with .ID}} {{.}}{{end}}</h1>
 <p>{{if .Problem}}<span class="bad">not ready</span> ({{.State}}): {{.Problem}}{{else}}<span class="good">ready</span> ({{.State}}){{end}}</p>
-{{range .Warnings}}<p class="bad">{{.}}</p>
+{{range .Notices}}<p class="bad">{{.}}</p>
+{{end}}{{range .Warnings}}<p class="bad">{{.}}</p>
 {{end}}<table>
 {{range .Facts}}<tr><th>{{.Name}}</th><td>{{.Value}}</td></tr>
 {{end}}</table>
@@ -329,6 +336,9 @@ func (p *Pages) page(w http.ResponseWriter, r *http.Request) {
 		} else {
 			fmt.Fprintf(&b, ": ready (%s)\n\n", report.State)
 		}
+		for _, notice := range Notices {
+			fmt.Fprintf(&b, "notice: %s\n", notice)
+		}
 		for _, warning := range report.Warnings {
 			fmt.Fprintf(&b, "warning: %s\n", warning)
 		}
@@ -344,6 +354,6 @@ func (p *Pages) page(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_ = page.Execute(w, map[string]any{ // the client has gone
-		"Role": p.config.Role, "ID": report.ID, "State": report.State, "Problem": report.Problem, "Warnings": report.Warnings, "Facts": facts, "Links": links,
+		"Role": p.config.Role, "ID": report.ID, "State": report.State, "Problem": report.Problem, "Warnings": report.Warnings, "Notices": Notices, "Facts": facts, "Links": links,
 	})
 }

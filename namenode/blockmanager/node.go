@@ -93,6 +93,19 @@ func (v *volume) location() namenode.Location {
 	return namenode.Location{Node: v.node.info, Volume: v.id, Type: v.kind}
 }
 
+// SetRack says where the nodes at an IP address stand.
+func (m *Manager) SetRack(ip, rack string) {
+	for _, n := range m.order {
+		if n.info.IP != ip || n.info.Rack == rack {
+			continue
+		}
+		info := *n.info // others have the old one
+		info.Rack = rack
+		n.info, n.candidate.Node = &info, &info
+		m.membership++
+	}
+}
+
 // Register introduces a node, or the same node again after a restart or a break. What it reported before stays until
 // the full report that follows. Another node that had the same address is gone: its data was wiped or moved.
 func (m *Manager) Register(now time.Time, info namenode.Node, volumes []namenode.Volume, incarnation uint64) {

@@ -61,6 +61,7 @@ func (d *datanodes) Register(_ context.Context, r *pb.RegisterRequest) (*pb.Regi
 		return nil, pb.Status(err)
 	}
 	s.soft.mu.Lock()
+	n.Rack = s.racks.Lookup(n.IP) // setRack waits for the lock
 	s.soft.m.Register(time.Now(), n, volumes, r.Incarnation)
 	s.soft.mu.Unlock()
 	s.log.Info("datanode registered", "node", n.ID, "address", n.TransferAddr(), "volumes", len(volumes), "version", r.SoftwareVersion)

@@ -28,6 +28,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/badger"
 	"github.com/gohops/hops/metadata/namespace"
@@ -141,6 +142,7 @@ type Server struct {
 	datanodes *datanodes
 
 	soft   soft
+	racks  *topology.Racks
 	leases leases
 	clock  clock
 	safe   safeMode
@@ -186,6 +188,7 @@ func New(c Config) (*Server, error) {
 		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),
 	})
 	s.leases.init()
+	s.racks = topology.New(topology.Config{Script: c.Properties.RackScript, Table: c.Properties.RackTable, Changed: s.setRack, Logger: s.log})
 	s.serveWith()
 	return s, nil
 }
@@ -322,6 +325,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	s.group.Watch(s.leadership)
 	g, work := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.duties(work) })
+	g.Go(func() error { return s.racks.Run(work) })
 	g.Go(func() error {
 		return s.ipc.Serve(work, s.config.Door.Guard(s.config.IPC, security.Doorway{Name: "namenode IPC", Limit: maxClients}))
 	})
@@ -330,6 +334,13 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	err = g.Wait()
 	s.soft.abandon()
 	return err
+}
+
+// setRack hears where the datanodes at an address stand.
+func (s *Server) setRack(ip, rack string) {
+	s.soft.mu.Lock()
+	defer s.soft.mu.Unlock()
+	s.soft.m.SetRack(ip, rack)
 }
 
 func (s *Server) serveHTTP(ctx context.Context) error {

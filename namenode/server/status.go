@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/internal/status"
 )
@@ -43,7 +44,7 @@ func (s *Server) report() status.Report {
 		r.Facts = append(r.Facts, status.Fact{Name: "member " + m.ID, Value: text})
 	}
 	if h.LeaderHTTP != "" && h.State != "active" {
-		r.Links = append(r.Links, status.Link{Address: "http://" + h.LeaderHTTP + "/", Text: "the leader"})
+		r.Links = append(r.Links, status.Link{Address: security.PageOf(h.LeaderHTTP), Text: "the leader"})
 	}
 	if h.State != "active" {
 		return r // what it knows of blocks is the leader's to judge

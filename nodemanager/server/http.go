@@ -194,12 +194,16 @@ var yarnStates = map[nodemanager.State]string{
 
 // describe hides the lines of the diagnostics behind the first, which quote what the program printed, from those who may
 // not read its logs.
-func (s *Server) describe(c *container, caller metadata.Caller) containerInfo {
+func (s *Server) describe(req *http.Request, c *container, caller metadata.Caller) containerInfo {
 	r, memory, stuck := c.view()
+	scheme := "http"
+	if req.TLS != nil {
+		scheme = "https"
+	}
 	i := containerInfo{
 		ID: string(c.id), State: yarnStates[r.State], ExitCode: int(nodemanager.Invalid), User: string(r.Spec.User),
 		TotalMemoryNeededMB: r.Spec.Resources.Memory >> 20, TotalVCoresNeeded: r.Spec.Resources.VCores, ExecutionType: "GUARANTEED",
-		ContainerLogsLink: fmt.Sprintf("http://%s/node/containerlogs/%s/%s", s.config.HTTP.Addr(), c.id, url.PathEscape(string(r.Spec.User))),
+		ContainerLogsLink: fmt.Sprintf("%s://%s/node/containerlogs/%s/%s", scheme, s.config.HTTP.Addr(), c.id, url.PathEscape(string(r.Spec.User))),
 		NodeID:            s.config.NodeID, ContainerLogFiles: []string{}, UsedMemoryMB: memory >> 20, GPUs: r.Spec.Resources.GPUs,
 		StartedTime: r.Started, FinishedTime: r.Finished, Degraded: r.Degraded, StuckProcesses: stuck,
 	}
@@ -231,7 +235,7 @@ func (s *Server) allContainers(w http.ResponseWriter, r *http.Request) {
 		Container []containerInfo `json:"container,omitempty"`
 	}{}
 	for _, c := range s.shown() {
-		list.Container = append(list.Container, s.describe(c, caller))
+		list.Container = append(list.Container, s.describe(r, c, caller))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"containers": list})
 }
@@ -253,7 +257,7 @@ func (s *Server) named(w http.ResponseWriter, r *http.Request) *container {
 func (s *Server) oneContainer(w http.ResponseWriter, r *http.Request) {
 	if c := s.named(w, r); c != nil {
 		caller, _ := s.config.Door.HTTPCaller(r)
-		writeJSON(w, http.StatusOK, map[string]any{"container": s.describe(c, caller)})
+		writeJSON(w, http.StatusOK, map[string]any{"container": s.describe(r, c, caller)})
 	}
 }
 

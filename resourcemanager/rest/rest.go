@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"syscall"
@@ -347,11 +348,25 @@ func (a *API) redirect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "This resource manager does not lead, and no leader is known at the moment. Try again.", http.StatusServiceUnavailable)
 		return
 	}
-	target := "http://" + leader + r.URL.RequestURI()
+	target := schemeOf(r, leader) + leader + r.URL.RequestURI()
 	w.Header().Set("Location", target)
 	w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 	w.WriteHeader(http.StatusTemporaryRedirect)
 	io.WriteString(w, "This is standby RM. The redirect url is: "+target+"\n")
+}
+
+// schemeOf is the beginning of a link to an address, host:port, for who made the request.
+func schemeOf(r *http.Request, address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return security.Scheme(r, host) + "://"
+}
+
+// ownScheme is the beginning of a link to where a request came.
+func ownScheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https://"
+	}
+	return "http://"
 }
 
 // healthRoutes are served by every member.

@@ -3,6 +3,7 @@ package rest
 import (
 	"fmt"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/internal/status"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -84,7 +85,7 @@ func (a *API) report() status.Report {
 	case leader == "":
 		r.Problem = "no leader is known"
 	default:
-		r.Links = append(r.Links, status.Link{Address: "http://" + leader + "/", Text: "the leader"})
+		r.Links = append(r.Links, status.Link{Address: security.PageOf(leader), Text: "the leader"})
 	}
 	if id, hash := a.Cluster.View().Leader(); hash != "" && hash != a.Cluster.Queues().Hash() {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the queues configured here are not those of the leader %s, which rule while it leads: "+

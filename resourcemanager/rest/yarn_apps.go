@@ -169,7 +169,7 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		}
 	}
 	if out.TrackingUI != "UNASSIGNED" {
-		out.TrackingURL = "http://" + q.r.Host + "/proxy/" + a.ID.String() + "/"
+		out.TrackingURL = ownScheme(q.r) + q.r.Host + "/proxy/" + a.ID.String() + "/"
 	}
 	if a.Timeout > 0 && a.Launched > 0 {
 		expiry := a.Launched + metadata.Time(a.Timeout.Milliseconds())
@@ -183,7 +183,7 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		out.MasterNode = string(c.Node)
 		if n := q.view.Node(c.Node); n != nil {
 			out.AMHostHTTP = n.HTTP
-			out.AMContainerLogs = logLink(n, c)
+			out.AMContainerLogs = logLink(q.r, n, c)
 		}
 	}
 	if a.State.Final() {
@@ -267,8 +267,8 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-func logLink(n *rm.Node, c *rm.Container) string {
-	return fmt.Sprintf("http://%s/node/containerlogs/%v/%s", n.HTTP, c.ID, c.User)
+func logLink(r *http.Request, n *rm.Node, c *rm.Container) string {
+	return fmt.Sprintf("%s%s/node/containerlogs/%v/%s", schemeOf(r, n.HTTP), n.HTTP, c.ID, c.User)
 }
 
 // appStates are the words that a filter may use.
@@ -445,7 +445,7 @@ func (q *request) attempts() {
 			out.Container, out.Node = t.Container.String(), string(t.Node)
 			out.BySystem, out.ExportPorts = new(string), "null"
 			if n, c := q.view.Node(t.Node), q.view.Container(t.Container); n != nil && c != nil {
-				out.NodeHTTP, out.Logs = n.HTTP, logLink(n, c)
+				out.NodeHTTP, out.Logs = n.HTTP, logLink(q.r, n, c)
 			}
 		}
 		list = append(list, out)
@@ -493,7 +493,7 @@ func (q *request) attempt() {
 	}
 	out := attemptReport{
 		AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(), Host: "N/A", RPCPort: "-1",
-		TrackingURL: "http://" + q.r.Host + "/proxy/" + q.id.String() + "/", OriginalURL: "N/A", Diagnostics: q.shown(q.app, t.Diagnostics), State: string(t.State),
+		TrackingURL: ownScheme(q.r) + q.r.Host + "/proxy/" + q.id.String() + "/", OriginalURL: "N/A", Diagnostics: q.shown(q.app, t.Diagnostics), State: string(t.State),
 		Started: strconv.FormatInt(int64(t.Started), 10), Finished: strconv.FormatInt(int64(t.Finished), 10),
 	}
 	if t.TrackingURL != "" {
@@ -543,7 +543,7 @@ func (q *request) containerInfo(c *rm.Container) containerInfo {
 		out.State = "NEW"
 	}
 	if n := q.view.Node(c.Node); n != nil {
-		out.NodeHTTP, out.LogURL = "http://"+n.HTTP, logLink(n, c)
+		out.NodeHTTP, out.LogURL = schemeOf(q.r, n.HTTP)+n.HTTP, logLink(q.r, n, c)
 	}
 	return out
 }

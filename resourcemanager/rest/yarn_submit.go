@@ -187,7 +187,7 @@ func (q *request) submitYARN() {
 		q.fail(err)
 		return
 	}
-	q.w.Header().Set("Location", "http://"+q.r.Host+"/ws/v1/cluster/apps/"+id.String())
+	q.w.Header().Set("Location", ownScheme(q.r)+q.r.Host+"/ws/v1/cluster/apps/"+id.String())
 	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
 	q.w.WriteHeader(http.StatusAccepted)
 }
@@ -307,7 +307,7 @@ func (q *request) setAppState() {
 		q.fail(err)
 		return
 	}
-	q.w.Header().Set("Location", "http://"+q.r.Host+q.r.URL.Path)
+	q.w.Header().Set("Location", ownScheme(q.r)+q.r.Host+q.r.URL.Path)
 	writeJSON(q.w, http.StatusAccepted, "application/json;charset=utf-8", map[string]string{"state": string(state)})
 }
 

@@ -46,6 +46,8 @@ type Config struct {
 	FinishGrace time.Duration
 	// MaxAttempts of an application's master by default; default 2.
 	MaxAttempts int
+	// RackScript and RackTable say where nodes stand whose own configuration does not, as in topology.Config.
+	RackScript, RackTable string
 	// Logs reads the log files of containers; nil: requests for logs are refused.
 	Logs rest.Logs
 	// LogRoot is the directory of the file system under which node managers put logs; default /logs.

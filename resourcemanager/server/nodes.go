@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -228,6 +229,10 @@ func (x *session) heard(report *pb.NodeReport, at time.Time) error {
 // register commits what the node is and has, if that is new.
 func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, error) {
 	want := nodeOf(report)
+	if want.Rack == topology.DefaultRack { // the node manager's own configuration says nothing
+		host, _, _ := net.SplitHostPort(report.NodeId)
+		want.Rack = x.r.s.racks.Lookup(host)
+	}
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
 		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
@@ -461,7 +466,7 @@ func nodeOf(r *pb.NodeReport) *rm.Node {
 		n.HTTP = r.NodeId
 	}
 	if n.Rack == "" {
-		n.Rack = "/default-rack"
+		n.Rack = topology.DefaultRack
 	}
 	if !r.Healthy {
 		n.State = rm.NodeUnhealthy

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -37,6 +38,7 @@ type Server struct {
 	ready     chan struct{}
 	readyOnce sync.Once
 	started   time.Time
+	racks     *topology.Racks
 	// logs is what nodes still have to copy.
 	logs logStates
 }
@@ -51,6 +53,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
 	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
+	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	c.limits.OnEffects = s.applied
 	s.state = state.New(c.limits)
 	return s, nil
@@ -86,6 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group.Status, Door: s.config.Door, Logs: s.config.Logs, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
+	g.Go(func() error { return s.racks.Run(ctx) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
 			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,

@@ -68,7 +68,7 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 		return Env{}, nil, fmt.Errorf("HOPS_AUTHORITY: %w", err)
 	}
 	if managers := getenv("HOPS_RM"); managers != "" {
-		env.Ended = applicationEnded(strings.Split(managers, ","), env.Application, env.User)
+		env.Ended = applicationEnded(strings.Split(managers, ","), trust, env.Application, env.User)
 	}
 	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return Env{}, nil, err
@@ -105,9 +105,9 @@ func proxied(door *security.Door, token, host string) func(*http.Request) (metad
 }
 
 // applicationEnded asks the resource managers at addresses (HTTP host:port each) whether an application has reached its end.
-func applicationEnded(addresses []string, application, user string) func(context.Context) (string, bool) {
+func applicationEnded(addresses []string, trust *authority.Trust, application, user string) func(context.Context) (string, bool) {
 	return func(ctx context.Context) (string, bool) {
-		client := &http.Client{Transport: &http.Transport{Proxy: nil}}
+		client := &http.Client{Transport: (&security.Dialer{Trust: trust}).Transport(authority.ResourceManager)}
 		defer client.CloseIdleConnections()
 		for _, a := range addresses {
 			a = strings.TrimPrefix(strings.TrimSpace(a), "http://")

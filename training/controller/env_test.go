@@ -61,7 +61,7 @@ func TestOnlyAnEndedApplicationIsEnded(t *testing.T) {
 		fmt.Fprintf(w, `{"app": {"id": "%s", "state": "%s", "diagnostics": "killed by user bob"}}`, path.Base(r.URL.Path), state)
 	}))
 	defer s.Close()
-	ask := applicationEnded([]string{"127.0.0.1:1", s.Listener.Addr().String()}, testApp, "ann")
+	ask := applicationEnded([]string{"127.0.0.1:1", s.Listener.Addr().String()}, nil, testApp, "ann")
 	if why, ok := ask(t.Context()); ok {
 		t.Error(why)
 	}
@@ -69,7 +69,7 @@ func TestOnlyAnEndedApplicationIsEnded(t *testing.T) {
 	if why, ok := ask(t.Context()); !ok || why != "killed by user bob" {
 		t.Error(why, ok)
 	}
-	if _, ok := applicationEnded([]string{"127.0.0.1:1"}, testApp, "ann")(t.Context()); ok {
+	if _, ok := applicationEnded([]string{"127.0.0.1:1"}, nil, testApp, "ann")(t.Context()); ok {
 		t.Error("nobody answers, and it is ended")
 	}
 }

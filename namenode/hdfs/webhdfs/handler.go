@@ -306,7 +306,7 @@ func (q *request) redirect(read bool, offset int64) (response, error) {
 		return response{}, err
 	}
 	u := url.URL{
-		Scheme: "http", Host: net.JoinHostPort(node.Host, strconv.FormatUint(uint64(node.HTTPPort), 10)),
+		Scheme: security.Scheme(q.http, node.Host), Host: net.JoinHostPort(node.Host, strconv.FormatUint(uint64(node.HTTPPort), 10)),
 		Path: Prefix + q.path, RawQuery: q.dataQuery(),
 	}
 	if no, err := q.params.boolean("noredirect", false); err != nil || no {

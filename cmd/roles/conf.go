@@ -1,0 +1,109 @@
+package roles
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/security"
+)
+
+// rootsFile has the certificates of the cluster's authorities, beside the site files.
+const rootsFile = "ca.pem"
+
+// WriteConf writes the files by which Hadoop's clients, and hops itself, find the cluster; of one that is reached from other
+// machines the certificates of its authorities, too.
+func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
+	core := [][2]string{{"fs.defaultFS", FSURI(f)}}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	secure := len(roots) > 0 && beyond(f)
+	if secure {
+		core = append(core, [2]string{"hops.cluster.roots", filepath.Join(dir, rootsFile)})
+	}
+	hdfs := f.HadoopProperties().Pairs()
+	if len(f.Namenodes) > 1 {
+		name := f.Cluster.Name
+		hdfs = append(hdfs,
+			[2]string{"dfs.nameservices", name},
+			[2]string{"dfs.ha.namenodes." + name, strings.Join(namenodes(f, func(n config.NamenodeMember) string { return n.ID }), ",")},
+			[2]string{"dfs.client.failover.proxy.provider." + name, "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"},
+		)
+		for _, n := range f.Namenodes {
+			hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address." + name + "." + n.ID, n.IPC}, [2]string{"dfs.namenode.http-address." + name + "." + n.ID, n.HTTP})
+			if secure { // the port takes both
+				hdfs = append(hdfs, [2]string{"dfs.namenode.https-address." + name + "." + n.ID, n.HTTP})
+			}
+		}
+	} else if len(f.Namenodes) == 1 {
+		hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address", f.Namenodes[0].IPC}, [2]string{"dfs.namenode.http-address", f.Namenodes[0].HTTP})
+		if secure {
+			hdfs = append(hdfs, [2]string{"dfs.namenode.https-address", f.Namenodes[0].HTTP})
+		}
+	}
+	var yarn [][2]string
+	for i, m := range f.ResourceManagers {
+		name := "yarn.resourcemanager.webapp.address"
+		if i > 0 || len(f.ResourceManagers) > 1 {
+			name += "." + m.ID
+		}
+		yarn = append(yarn, [2]string{name, m.HTTP})
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if secure {
+		if err := writeFile(filepath.Join(dir, rootsFile), authority.MarshalRoots(roots)); err != nil {
+			return err
+		}
+	}
+	for name, pairs := range map[string][][2]string{"core-site.xml": core, "hdfs-site.xml": hdfs, "yarn-site.xml": yarn} {
+		if err := writeFile(filepath.Join(dir, name), siteXML(pairs)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beyond reports whether some namenode or resource manager is reached from other machines.
+func beyond(f *config.File) bool {
+	addresses := append(ipc(f), managers(f, func(m config.ManagerMember) string { return m.HTTP })...)
+	return slices.ContainsFunc(addresses, func(a string) bool {
+		host, _, err := net.SplitHostPort(a)
+		return err == nil && !security.Loopback(host)
+	})
+}
+
+func siteXML(pairs [][2]string) []byte {
+	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	var b strings.Builder
+	b.WriteString("<?xml version=\"1.0\"?>\n<configuration>\n")
+	for _, p := range pairs {
+		fmt.Fprintf(&b, "  <property><name>%s</name><value>%s</value></property>\n", escape.Replace(p[0]), escape.Replace(p[1]))
+	}
+	b.WriteString("</configuration>\n")
+	return []byte(b.String())
+}
+
+// writeFile replaces a file at once, so that a reader never sees half of it, unless it has that content: a server starts
+// on a full disk, too.
+func writeFile(name string, data []byte) error {
+	if old, err := os.ReadFile(name); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	temporary := fmt.Sprintf("%s.%d.tmp", name, os.Getpid())
+	if err := os.WriteFile(temporary, data, 0o644); err != nil {
+		return errors.Join(err, os.Remove(temporary))
+	}
+	return os.Rename(temporary, name)
+}

@@ -1,0 +1,269 @@
+// Package topology is where machines stand: the rack of each, from a script or a table of the operator's, as in Hadoop.
+package topology
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+)
+
+// DefaultRack is where a machine stands of which nothing is known.
+const DefaultRack = "/default-rack"
+
+const (
+	// batch is how many addresses a script is given at a time (Hadoop's net.topology.script.number.args).
+	batch = 100
+	// scriptTime is how long a script may take for a batch.
+	scriptTime = 10 * time.Second
+	// every is how often all machines are looked up again, for a script or table that was changed, or failed.
+	every = time.Minute
+	// maxRack is the length of a rack's longest name, maxTable the size of the largest table, in bytes; maxKnown is how many
+	// addresses are remembered.
+	maxRack, maxTable, maxKnown = 255, 16 << 20, 100_000
+)
+
+// Config says where racks come from: from a script, a table, or nowhere.
+type Config struct {
+	// Script is a program that is given up to 100 addresses and prints a rack for each
+	// (net.topology.script.file.name).
+	Script string
+	// Table is a file whose lines have an address or name, and its rack (net.topology.table.file.name).
+	Table string
+	// Changed hears of the rack of an address that was asked for, when it is found and when it is another one. It is called by one
+	// goroutine, and by none while Lookup runs.
+	Changed func(address, rack string)
+	// Time is how long a script may take; default 10 s.
+	Time   time.Duration
+	Logger *slog.Logger
+}
+
+// Racks knows the racks of machines. Who asks never waits: what is not known yet is DefaultRack, and Changed hears of it. It is
+// safe for concurrent use.
+type Racks struct {
+	config Config
+	wanted chan struct{} // capacity 1: there is an address of which nothing is known
+
+	mu     sync.Mutex
+	known  map[string]string // by address; empty: asked for, and not found yet
+	failed bool              // the last look-up did, and that was said
+}
+
+// New makes Racks of which nothing is known.
+func New(c Config) *Racks {
+	c.Time = cmp.Or(c.Time, scriptTime)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Racks{config: c, wanted: make(chan struct{}, 1), known: map[string]string{}}
+}
+
+// Lookup is the rack of an address as far as it is known.
+func (r *Racks) Lookup(address string) string {
+	if r == nil || r.config.Script == "" && r.config.Table == "" {
+		return DefaultRack
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rack, asked := r.known[address]
+	if !asked && len(r.known) < maxKnown {
+		r.known[address] = ""
+		select {
+		case r.wanted <- struct{}{}:
+		default:
+		}
+	}
+	return cmp.Or(rack, DefaultRack)
+}
+
+// Run finds racks until ctx is done.
+func (r *Racks) Run(ctx context.Context) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	all := false
+	for {
+		r.find(ctx, all)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wanted:
+			all = false
+		case <-tick.C:
+			all = true
+		}
+	}
+}
+
+// find looks up the addresses of which nothing is known, or all.
+func (r *Racks) find(ctx context.Context, all bool) {
+	r.mu.Lock()
+	var want []string
+	for address, rack := range r.known {
+		if all || rack == "" {
+			want = append(want, address)
+		}
+	}
+	r.mu.Unlock()
+	if len(want) == 0 {
+		return
+	}
+	slices.Sort(want)
+	var problem error
+	for part := range slices.Chunk(want, batch) {
+		var racks []string
+		var err error
+		if r.config.Script != "" {
+			racks, err = r.ask(ctx, part)
+		} else {
+			racks, err = r.read(part)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			problem = err
+			continue // what was known stays
+		}
+		for i, address := range part {
+			r.learn(address, racks[i])
+		}
+	}
+	r.mu.Lock()
+	tell := problem != nil && !r.failed
+	r.failed = problem != nil
+	r.mu.Unlock()
+	if tell {
+		r.config.Logger.Warn("the racks of machines are not known: until that is mended they stand in "+DefaultRack+", or where they stood", "error", problem)
+	}
+}
+
+func (r *Racks) learn(address, rack string) {
+	r.mu.Lock()
+	before := r.known[address]
+	r.known[address] = rack
+	r.mu.Unlock()
+	if rack != before && r.config.Changed != nil {
+		r.config.Changed(address, rack)
+	}
+}
+
+// ask runs the script for a batch of addresses.
+func (r *Racks) ask(ctx context.Context, addresses []string) ([]string, error) {
+	script := r.config.Script
+	limit, cancel := context.WithTimeout(ctx, r.config.Time)
+	defer cancel()
+	c := exec.CommandContext(limit, script, addresses...)
+	c.Dir = path.Dir(script)
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it has started ends with it
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.WaitDelay = time.Second
+	out, said := &bounded{left: batch * (maxRack + 2)}, &bounded{left: 1 << 10}
+	c.Stdout, c.Stderr = out, said
+	err := c.Run()
+	switch {
+	case limit.Err() != nil:
+		return nil, fmt.Errorf("net.topology.script.file.name: %s did not end within %v", script, r.config.Time)
+	case err != nil:
+		return nil, fmt.Errorf("net.topology.script.file.name: %s: %w %s", script, err, strings.TrimSpace(said.String()))
+	case out.cut:
+		return nil, fmt.Errorf("net.topology.script.file.name: %s prints more than a rack for each address", script)
+	}
+	racks := strings.Fields(out.String())
+	if len(racks) != len(addresses) {
+		return nil, fmt.Errorf("net.topology.script.file.name: %s prints %d racks for %d addresses", script, len(racks), len(addresses))
+	}
+	for _, rack := range racks {
+		if err := Check(rack); err != nil {
+			return nil, fmt.Errorf("net.topology.script.file.name: %s prints %w", script, err)
+		}
+	}
+	return racks, nil
+}
+
+// bounded keeps the beginning of what is written.
+type bounded struct {
+	text bytes.Buffer // not embedded: io.Copy would fill it past the end
+	left int
+	cut  bool
+}
+
+func (b *bounded) String() string { return b.text.String() }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	n := min(len(p), b.left)
+	b.left -= n
+	b.cut = b.cut || n < len(p)
+	b.text.Write(p[:n])
+	return len(p), nil
+}
+
+// Check says what is wrong with the name of a rack: it is a path, as /row7/rack3.
+func Check(rack string) error {
+	if !strings.HasPrefix(rack, "/") || rack == "/" || path.Clean(rack) != rack || len(rack) > maxRack ||
+		strings.ContainsFunc(rack, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar }) {
+		return fmt.Errorf("%.100q, which is no path of a rack, as /row7/rack3", rack)
+	}
+	return nil
+}
+
+// read looks addresses up in the table.
+func (r *Racks) read(addresses []string) ([]string, error) {
+	f, err := os.Open(r.config.Table)
+	if err != nil {
+		return nil, fmt.Errorf("net.topology.table.file.name: %w", err)
+	}
+	defer f.Close()
+	table, err := ParseTable(f)
+	if err != nil {
+		return nil, fmt.Errorf("net.topology.table.file.name: %s: %w", r.config.Table, err)
+	}
+	racks := make([]string, len(addresses))
+	for i, a := range addresses {
+		racks[i] = cmp.Or(table[a], DefaultRack)
+	}
+	return racks, nil
+}
+
+// ParseTable reads a table: a line has an address or name, and its rack, with blanks between them; what follows # is a
+// comment. A mistake in any line refuses the table.
+func ParseTable(r io.Reader) (map[string]string, error) {
+	table := map[string]string{}
+	lines := bufio.NewScanner(io.LimitReader(r, maxTable+1))
+	total := 0
+	for n := 1; lines.Scan(); n++ {
+		if total += len(lines.Bytes()) + 1; total > maxTable {
+			return nil, fmt.Errorf("more than %d bytes", maxTable)
+		}
+		text, _, _ := strings.Cut(lines.Text(), "#")
+		fields := strings.Fields(text)
+		if len(fields) == 0 {
+			continue
+		}
+		if len(fields) != 2 {
+			return nil, fmt.Errorf("line %d has %d columns, want an address and a rack", n, len(fields))
+		}
+		if err := Check(fields[1]); err != nil {
+			return nil, fmt.Errorf("line %d has %w", n, err)
+		}
+		table[fields[0]] = fields[1]
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, errors.New("a line is too long")
+	} else if err != nil {
+		return nil, err
+	}
+	return table, nil
+}
