@@ -48,6 +48,7 @@ func handConfig(t *teller, machine string) string {
 // hand lays a cluster of five machines without the commands for it: the authority and the secret are made here and each machine gets
 // its own identity.
 func hand(ctx context.Context, t *teller) (string, error) {
+	t.shellConf, t.jobConf = []string{"-conf", conf}, []string{"--conf", conf}
 	began := time.Now()
 	a, err := authority.New("CID-by-hand", time.Now())
 	if err != nil {
@@ -103,16 +104,28 @@ func hand(ctx context.Context, t *teller) (string, error) {
 	return fmt.Sprintf("five machines, %d servers, ready in %.1f s", 2*len(servers)+2*len(members), up.Seconds()), nil
 }
 
-// serveAll starts the servers of all machines, all machines at the same time.
+// serveAll starts the servers that the configuration of each machine has, all machines at the same time.
 func (t *teller) serveAll(ctx context.Context, bootstrap bool) error {
 	var wait sync.WaitGroup
-	errs := make([]error, 2*len(members))
+	errs := make([]error, len(members))
 	for i, name := range members {
-		roles := []string{"datanode", "nodemanager"}
-		if i < len(servers) {
-			wait.Go(func() { errs[2*i] = t.serve(ctx, name, bootstrap, "namenode", "resourcemanager") })
-		}
-		wait.Go(func() { errs[2*i+1] = t.serve(ctx, name, bootstrap, roles...) })
+		wait.Go(func() {
+			text, err := t.do(ctx, name, "root", "cat", "/etc/hops/hops.yaml")
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			var each sync.WaitGroup // one waits for another of another machine
+			roles := []string{"resourcemanager", "namenode", "datanode", "nodemanager"}
+			failed := make([]error, len(roles))
+			for j, role := range roles {
+				if strings.Contains(text, "\n"+role+":") {
+					each.Go(func() { failed[j] = t.serve(ctx, name, bootstrap, role) })
+				}
+			}
+			each.Wait()
+			errs[i] = errors.Join(failed...)
+		})
 	}
 	wait.Wait()
 	return errors.Join(errs...)

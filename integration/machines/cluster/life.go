@@ -15,15 +15,42 @@ import (
 
 const conf = "/etc/hops/conf"
 
-// fs runs the shell of the filesystem as a user on a machine.
+// fs runs the shell of the filesystem as a user on a machine: with a login, or with the configuration of a cluster that was laid by hand.
 func (t *teller) fs(ctx context.Context, machine, user string, words ...string) (string, error) {
-	return t.do(ctx, machine, user, append([]string{"hops", "fs", "-conf", conf}, words...)...)
+	return t.do(ctx, machine, user, append(append([]string{"hops", "fs"}, t.shellConf...), words...)...)
 }
 
-// home gives the user a home directory in the filesystem.
+// login gives the users tokens, with which they log in on all machines.
+func login(ctx context.Context, t *teller) (string, error) {
+	leader, err := t.leader(ctx, "9870")
+	if err != nil {
+		return "", err
+	}
+	for _, who := range []string{user, "bob"} {
+		token, err := t.do(ctx, leader, "hops", "hops", "user", "token", who)
+		if err != nil {
+			return "", err
+		}
+		for _, machine := range members {
+			cmd := t.m(machine).Command(ctx, who, "hops", "login", "--token", "-")
+			cmd.Stdin = strings.NewReader(token)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("%s@%s: hops login: %w: %s", who, machine, err, out)
+			}
+		}
+	}
+	t.shellConf, t.jobConf = nil, nil
+	return "ada and bob, on all machines", nil
+}
+
+// home gives the user a home directory in the filesystem, as the superuser on the machine whose namenode leads.
 func home(ctx context.Context, t *teller) (string, error) {
+	leader, err := t.leader(ctx, "9870")
+	if err != nil {
+		return "", err
+	}
 	for _, words := range [][]string{{"-mkdir", "-p", "/user/" + user, "/data"}, {"-chown", user, "/user/" + user, "/data"}} {
-		if _, err := t.fs(ctx, "m1", "hops", words...); err != nil {
+		if _, err := t.do(ctx, leader, "hops", append([]string{"hops", "fs", "-conf", conf}, words...)...); err != nil {
 			return "", err
 		}
 	}
@@ -49,7 +76,7 @@ func search(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	out, err := t.do(ctx, "m5", user, "hops", "experiment", "run", "--conf", conf, "-f", "/home/"+user+"/digits.yaml")
+	out, err := t.do(ctx, "m5", user, append(append([]string{"hops", "experiment", "run"}, t.jobConf...), "-f", "/home/"+user+"/digits.yaml")...)
 	if err != nil {
 		return "", err
 	}
@@ -108,7 +135,7 @@ func (t *teller) acknowledged(ctx context.Context, machine, name string, size in
 
 // same reads a file back.
 func (t *teller) same(ctx context.Context, machine, name, sum string) error {
-	out, err := t.do(ctx, machine, user, "sh", "-c", "hops fs -conf "+conf+" -cat "+name+" | sha256sum")
+	out, err := t.do(ctx, machine, user, "sh", "-c", strings.Join(append(append([]string{"hops", "fs"}, t.shellConf...), "-cat", name, "| sha256sum"), " "))
 	if err != nil {
 		return err
 	}
@@ -128,17 +155,12 @@ func datanode(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	full := func(machine string) error {
-		out, err := t.fs(ctx, machine, user, "-stat", "%r", "of-m5")
-		if err != nil {
-			return err
-		}
-		_ = out
+	gone := func() error {
 		leader, err := t.leader(ctx, "9870")
 		if err != nil {
 			return err
 		}
-		out, err = t.do(ctx, leader, "hops", "hops", "datanode", "list", "--conf", conf)
+		out, err := t.do(ctx, leader, "hops", "hops", "datanode", "list", "--conf", conf)
 		if err != nil {
 			return err
 		}
@@ -147,7 +169,7 @@ func datanode(ctx context.Context, t *teller) (string, error) {
 		}
 		return nil
 	}
-	if err := await(ctx, 2*time.Minute, func() error { return full("m4") }); err != nil {
+	if err := await(ctx, 4*time.Minute, gone); err != nil {
 		return "", errors.Join(err, t.m("m5").Link(ctx, true))
 	}
 	dead := time.Since(began)

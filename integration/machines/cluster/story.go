@@ -49,7 +49,9 @@ type teller struct {
 	examples string
 	replaced bool // the program is not the package's
 	results  []result
-	pasted   string // the line by which machines join
+	// how commands of users find the cluster, if not by a login
+	shellConf, jobConf []string
+	pasted             string // the line by which machines join
 }
 
 // names of the machines; the last one is not of the cluster.
