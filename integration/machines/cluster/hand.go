@@ -88,7 +88,7 @@ func hand(ctx context.Context, t *teller) (string, error) {
 	}
 	up := time.Since(began)
 	for _, name := range members[len(servers):] {
-		for _, file := range []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml"} {
+		for _, file := range []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml", "ca.pem"} {
 			text, err := t.do(ctx, servers[0], "root", "cat", "/etc/hops/conf/"+file)
 			if err != nil {
 				return "", err

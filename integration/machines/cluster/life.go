@@ -54,8 +54,8 @@ func home(ctx context.Context, t *teller) (string, error) {
 			return "", err
 		}
 	}
-	if _, err := t.fs(ctx, "m4", "bob", "-put", "/etc/passwd", "/user/"+user+"/of-bob"); err == nil {
-		return "", errors.New("bob writes into ada's directory")
+	if out, err := t.fs(ctx, "m4", "bob", "-put", "/etc/passwd", "/user/"+user+"/of-bob"); err == nil || !strings.Contains(out, "Permission denied: user=bob") {
+		return "", fmt.Errorf("bob who writes into ada's directory is told %q, %w", out, err)
 	}
 	return user + " has a home; bob may not write into it", nil
 }
