@@ -76,11 +76,12 @@ train: ## real frameworks on a real cluster (not built yet)
 
 packages: $(TOOLS)/nfpm ## build deb, rpm, an archive and a container image into bin/packages, and try them (a C compiler; as root the deb is installed and run)
 	@$(GO) run ./deploy/packages -nfpm $(abspath $(TOOLS))/nfpm -out $(BIN)/packages
-	@$(GO) test -count=1 ./deploy/packages
+	@HOPS_TEST_PACKAGES=1 $(GO) test -count=1 ./deploy/packages
 
 cluster: ## a cluster of five machines made of network namespaces, from the deb of make packages: getting in, a search, failures (root; CLUSTER="-only join")
 	@test "$$(id -u)" = 0 || { echo "make cluster: needs root, to make network namespaces and mounts (sudo make cluster)" >&2; exit 2; }
 	@test -n "$$(ls $(BIN)/packages/*.deb 2>/dev/null)" || $(MAKE) --no-print-directory packages
+	@HOPS_TEST_MACHINES=1 $(GO) test -count=1 ./integration/machines
 	@$(GO) build -o $(BIN)/hops-cluster ./integration/machines/cluster && $(BIN)/hops-cluster $(CLUSTER)
 
 clean: ## remove what was built
