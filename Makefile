@@ -5,10 +5,11 @@ TOOLS    := $(BIN)/tools
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 GOLANGCI_VERSION := v2.15.0
+NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fuzz fault train clean
+.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +74,16 @@ fault: ## the fault matrix with real processes (not built yet)
 train: ## real frameworks on a real cluster (not built yet)
 	@echo "make train: the suite with real training frameworks is not built yet" >&2; exit 2
 
+packages: $(TOOLS)/nfpm ## build deb, rpm, an archive and a container image into bin/packages, and try them (a C compiler; as root the deb is installed and run)
+	@$(GO) run ./deploy/packages -nfpm $(abspath $(TOOLS))/nfpm -out $(BIN)/packages
+	@HOPS_TEST_PACKAGES=1 $(GO) test -count=1 ./deploy/packages
+
+cluster: ## a cluster of five machines made of network namespaces, from the deb of make packages: getting in, a search, failures (root; CLUSTER="-only join")
+	@test "$$(id -u)" = 0 || { echo "make cluster: needs root, to make network namespaces and mounts (sudo make cluster)" >&2; exit 2; }
+	@test -n "$$(ls $(BIN)/packages/*.deb 2>/dev/null)" || $(MAKE) --no-print-directory packages
+	@HOPS_TEST_MACHINES=1 $(GO) test -count=1 ./integration/machines
+	@$(GO) build -o $(BIN)/hops-cluster ./integration/machines/cluster && $(BIN)/hops-cluster $(CLUSTER)
+
 clean: ## remove what was built
 	@rm -rf $(BIN) cover.out cover.html
 
@@ -84,3 +95,7 @@ $(TOOLS)/protogen: internal/tools/go.mod internal/tools/protogen/main.go
 	@mkdir -p $(TOOLS)
 	@cd internal/tools && $(GO) build -o $(abspath $(TOOLS))/ ./protogen google.golang.org/protobuf/cmd/protoc-gen-go \
 		google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto
+
+$(TOOLS)/nfpm:
+	@echo "installing nfpm $(NFPM_VERSION) (once, a minute)"
+	@GOBIN=$(abspath $(TOOLS)) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM_VERSION)

@@ -61,8 +61,8 @@ func (s *Server) figures(to status.Sample) {
 		record, _, _ := c.view()
 		states[record.State]++
 	}
-	for state, n := range states {
-		to.Gauge("hops_nodemanager_containers", "Containers by state.", float64(n), "state", string(state))
+	for _, state := range []nodemanager.State{nodemanager.New, nodemanager.Localizing, nodemanager.Running, nodemanager.Stopping, nodemanager.Complete} { // at 0 too
+		to.Gauge("hops_nodemanager_containers", "Containers by state.", float64(states[state]), "state", string(state))
 	}
 	to.Gauge("hops_nodemanager_memory_bytes", "Memory that the node offers.", float64(s.config.Memory))
 	to.Gauge("hops_nodemanager_vcores", "Vcores that the node offers.", float64(s.config.VCores))

@@ -2,7 +2,6 @@ package rest
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
@@ -107,13 +106,7 @@ func (a *API) figures(to status.Sample) {
 	for _, s := range []rm.NodeState{rm.NodeRunning, rm.NodeLost, rm.NodeUnhealthy} {
 		to.Gauge("hops_resourcemanager_nodes", "Nodes by state.", float64(l.nodes[s]), "state", string(s))
 	}
-	for _, s := range slices.Sorted(func(yield func(rm.State) bool) {
-		for s := range l.apps {
-			if !yield(s) {
-				return
-			}
-		}
-	}) {
+	for _, s := range []rm.State{rm.StateAccepted, rm.StateRunning, rm.StateFinished, rm.StateFailed, rm.StateKilled} { // at 0 too: what is absent alerts nobody
 		to.Gauge("hops_resourcemanager_applications", "Applications that are kept, by state.", float64(l.apps[s]), "state", string(s))
 	}
 	to.Gauge("hops_resourcemanager_containers", "Containers that hold something.", float64(l.containers))

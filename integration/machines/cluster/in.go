@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// joinTime is how long a machine may take to get in.
+const joinTime = 5 * time.Second
+
+var joinLine = regexp.MustCompile(`(?m)^\s*(hops join \S+ --token \S+.*)$`)
+
+// initialize makes the cluster on the first machine and keeps the line for the others.
+func initialize(ctx context.Context, t *teller) (string, error) {
+	began := time.Now()
+	out, err := t.do(ctx, "m1", "root", "hops", "cluster", "init", "--name", "lab")
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	line := joinLine.FindStringSubmatch(out)
+	if line == nil {
+		return "", fmt.Errorf("no line to paste in what it said: %s", out)
+	}
+	t.pasted = line[1]
+	seen := fmt.Sprintf("serving after %.1f s", took.Seconds())
+	if took > joinTime {
+		return "", fmt.Errorf("%s: more than %s", seen, joinTime)
+	}
+	return seen, nil
+}
+
+// join pastes the line on the other machines, one after the other; two of them are namenodes too.
+func join(ctx context.Context, t *teller) (string, error) {
+	var seen []string
+	var errs []error
+	for _, name := range members[1:] {
+		line := t.pasted
+		if name == servers[1] || name == servers[2] {
+			line += " --roles namenode,datanode,nodemanager"
+		}
+		began := time.Now()
+		if _, err := t.do(ctx, name, "root", strings.Fields(line)...); err != nil {
+			return "", err
+		}
+		took := time.Since(began)
+		seen = append(seen, fmt.Sprintf("%s %.1f s", name, took.Seconds()))
+		if took > joinTime {
+			errs = append(errs, fmt.Errorf("%s took %.1f s, more than %s", name, took.Seconds(), joinTime))
+		}
+	}
+	return strings.Join(seen, ", "), errors.Join(errs...)
+}
+
+// again pastes what must not work: the line on a machine that is in, a token that was changed, and one that was used up.
+func again(ctx context.Context, t *teller) (string, error) {
+	words := strings.Fields(t.pasted)
+	token := words[len(words)-1]
+	other := token[:len(token)-1] + "A"
+	if strings.HasSuffix(token, "A") {
+		other = token[:len(token)-1] + "B"
+	}
+	var seen []string
+	for _, c := range []struct{ machine, line, want string }{
+		{"m5", t.pasted, "in a cluster already"},
+		{"alone", strings.Replace(t.pasted, token, other, 1) + " --dir /tmp/other --data /tmp/other-data", ""},
+		{"alone", "hops join m1:1 --token " + token + " --dir /tmp/other --data /tmp/other-data", "no namenode of hops answers at m1:1"},
+	} {
+		out, err := t.do(ctx, c.machine, "root", strings.Fields(c.line)...)
+		if err == nil {
+			return "", fmt.Errorf("%s got in by %s", c.machine, c.line)
+		}
+		if !strings.Contains(out, c.want) || strings.Count(strings.TrimSpace(out), "\n") > 0 {
+			return "", fmt.Errorf("not one line with %q: %s", c.want, out)
+		}
+		seen = append(seen, strings.TrimSpace(out))
+	}
+	return strings.Join(seen, " | "), nil
+}
+
+// nodes lists the machines.
+func nodes(ctx context.Context, t *teller) (string, error) {
+	out, err := t.do(ctx, "m1", "hops", "hops", "cluster", "nodes")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range members {
+		if !regexp.MustCompile(`(?m)^` + name + `\s`).MatchString(out) {
+			return "", fmt.Errorf("no %s in\n%s", name, out)
+		}
+	}
+	return fmt.Sprintf("all %d", len(members)), nil
+}
+
+// refusedTime is how long a removed machine may still be served.
+const refusedTime = 10 * time.Second
+
+// remove takes a machine out and waits until its datanode is no datanode any more; a server of it that starts again is refused.
+func remove(ctx context.Context, t *teller) (string, error) {
+	if _, err := t.do(ctx, "m1", "hops", "hops", "cluster", "remove", "m5"); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	err := await(ctx, refusedTime, func() error {
+		h, err := t.health(ctx, "m5", "9864")
+		if err == nil && h.Ready {
+			err = errors.New("m5's datanode is still registered")
+		}
+		if err != nil && h.State != "" && !h.Ready {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("refused after %.1f s", time.Since(began).Seconds()), nil
+}

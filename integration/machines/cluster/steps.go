@@ -1,0 +1,41 @@
+package main
+
+// byHand is a cluster that is laid without the commands of getting in, by copied files and a network that is trusted; what can happen to
+// a cluster happens to it.
+func byHand() []step {
+	return []step{
+		{name: "install", what: "the deb is on every machine", run: install},
+		{name: "hand", what: "five machines with identities of their own, three namenodes and resource managers", needs: []string{"install"}, run: hand},
+		{name: "home", what: "a user has a home directory", needs: []string{"hand"}, run: home},
+		{name: "search", what: "the user runs the demo's search", needs: []string{"home"}, run: search},
+		{name: "datanode", what: "a datanode's cable is pulled and plugged in again", needs: []string{"home"}, run: datanode},
+		{name: "failover", what: "the leader's cable is pulled; another one leads", needs: []string{"home"}, run: failover},
+		{name: "restart", what: "all five lose power; they serve within 10 s", needs: []string{"home"}, run: restart},
+	}
+}
+
+// story is what make cluster does, in this order.
+func story() []step {
+	return []step{
+		{name: "install", what: "the deb is on every machine", run: install},
+		{name: "network", what: "machines reach each other by name, IPv4 and IPv6", run: reach},
+		{name: "cable", what: "a cable is pulled and plugged in", needs: []string{"network"}, run: cable},
+		{name: "alone", what: "a cluster on one machine: servers as their units run them, a file and a job of a user", needs: []string{"install"}, run: alone},
+		{name: "init", what: "the first machine makes the cluster", needs: []string{"install", "network"}, commands: []string{"cluster init"}, run: initialize},
+		{name: "join", what: "four machines join, 5 s each at most", needs: []string{"init"}, commands: []string{"cluster token", "join"}, run: join},
+		{name: "again", what: "a machine that is in, a forged token and a wrong address are refused in one line", needs: []string{"join"}, commands: []string{"join"}, run: again},
+		{name: "nodes", what: "the list of machines has all five", needs: []string{"join"}, commands: []string{"cluster nodes"}, run: nodes},
+		{name: "login", what: "a user who is not root logs in", needs: []string{"join"}, commands: []string{"user token", "login"}, run: login},
+		{name: "home", what: "the user has a home directory", needs: []string{"login"}, run: home},
+		{name: "search", what: "the user runs the demo's search", needs: []string{"home"}, run: search},
+		{name: "datanode", what: "a datanode's cable is pulled; its file is read; it comes back", needs: []string{"home"}, run: datanode},
+		{name: "failover", what: "the leader's cable is pulled; another one leads", needs: []string{"home"}, run: failover},
+		{name: "replace", what: "a namenode whose disk is gone is replaced", needs: []string{"join"}, commands: []string{"cluster replace"}},
+		{name: "transfer", what: "leadership is handed over", needs: []string{"join"}, commands: []string{"cluster transfer"}},
+		{name: "decommission", what: "a datanode is drained and leaves", needs: []string{"join"}, commands: []string{"dfsadmin"}},
+		{name: "restart", what: "all five lose power; they serve within 10 s", needs: []string{"home"}, run: restart},
+		{name: "remove", what: "a machine is removed, and refused within seconds", needs: []string{"nodes"}, commands: []string{"cluster remove"}, run: remove},
+		{name: "rotate", what: "the authority is rotated without a stop", needs: []string{"join"}, commands: []string{"cluster rotate"}},
+		{name: "backup", what: "metadata and authority are saved, lost and restored", needs: []string{"join"}, commands: []string{"cluster backup", "cluster restore"}},
+	}
+}
