@@ -165,6 +165,8 @@ func (w *whoami) String() string {
 	switch w.ProvedBy {
 	case "token":
 		fmt.Fprintf(&b, "by token %s, good until %s", w.Token, w.Expires.Local().Format(time.DateTime))
+	case "ticket":
+		b.WriteString("by a ticket of Kerberos")
 	case "server":
 		b.WriteString("as this machine, a server of the cluster, says")
 	case "certificate":

@@ -27,6 +27,8 @@ type Call struct {
 	Protocol, Method string
 	// Authentication is how the caller is known: sasl.Simple, sasl.Token, …
 	Authentication string
+	// Proof is what the caller's name rests on.
+	Proof security.Proof
 	// Remote is the peer's address.
 	Remote net.Addr
 

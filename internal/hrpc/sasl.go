@@ -290,7 +290,7 @@ const wrapOverhead = 1 << 10
 func (c *serverConn) callerOf(user *hadooppb.UserInformationProto) (metadata.Caller, error) {
 	door := c.server.config.Door
 	peer, x := door.Peer(c.conn), c.exchange
-	c.method = sasl.Simple
+	c.method, c.proof = sasl.Simple, door.Proof(peer)
 	if x == nil || !x.done {
 		if !c.simple() || x != nil && x.chosen != "" && x.chosen != sasl.Simple {
 			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the client has not proved who it is")
@@ -298,7 +298,7 @@ func (c *serverConn) callerOf(user *hadooppb.UserInformationProto) (metadata.Cal
 		return door.Claim(peer, c.server.config.Name(peer, user.GetEffectiveUser()), user.GetRealUser())
 	}
 	id := x.mechanism.Identity()
-	c.method = id.Method
+	c.method, c.proof = id.Method, security.Proved
 	claimed := user.GetEffectiveUser()
 	if l, ok := x.mechanism.(lasting); ok {
 		c.lasting = l

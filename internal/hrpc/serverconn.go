@@ -64,10 +64,11 @@ type serverConn struct {
 	lean       time.Time // until then requests for which there is no room are refused at once
 	ended      error     // why the connection ends, once readable has said that it does
 	caller     metadata.Caller
-	clientID   []byte  // of the last call, shared by the next ones with the same
-	method     string  // by which the caller is known
-	lasting    lasting // what the caller has proved, if that may cease to be good
-	inner      frames  // of what was protected
+	clientID   []byte         // of the last call, shared by the next ones with the same
+	method     string         // by which the caller is known
+	proof      security.Proof // of the caller's name
+	lasting    lasting        // what the caller has proved, if that may cease to be good
+	inner      frames         // of what was protected
 	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
 	layer sasl.Layer
 
@@ -539,6 +540,12 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 		call.fail(detailApplication, classAccessControl, metadata.NeedsSuperuser(c.caller.User, method.operation(body)).Error())
 		return nil
 	}
+	if method.Right == security.Superuser && c.proof == security.Vouched {
+		call.Caller, call.method = c.caller, method
+		call.decided(metadata.ErrPermission)
+		call.fail(detailApplication, classAccessControl, security.NoOperator(method.Name).Error())
+		return nil
+	}
 	if err := c.take(c.answers, method.Answer); err != nil {
 		return c.noRoom(call, err)
 	}
@@ -558,7 +565,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.conn.RemoteAddr()
-	call.Authentication = c.method
+	call.Authentication, call.Proof = c.method, c.proof
 	c.run(method, call)
 	return nil
 }

@@ -178,16 +178,19 @@ func (d *Door) bearerCaller(r *http.Request, c *usertoken.Claims, name, as strin
 // printable bounds what somebody else wrote into a message.
 func printable(text string) string { return fmt.Sprintf("%.*q", MaxUserName, text) }
 
-// ProvedBy says how the user of a request has shown who they are: "token"; "certificate", of a user; "server" for a name that
+// ProvedBy says how the user of a request has shown who they are: "token"; "ticket" of Kerberos; "certificate", of a user; "server" for a name that
 // another server of the cluster gives; "socket" for who owns a connection within this machine; "nothing" for a name that is merely believed, as in a trusted network.
 func (d *Door) ProvedBy(r *http.Request) string {
-	if TokenOf(r) != nil {
+	switch {
+	case TokenOf(r) != nil:
 		return "token"
+	case ByTicket(r):
+		return "ticket"
 	}
 	switch p, err := d.peerOfRequest(r); {
 	case err != nil:
 		return "nothing"
-	case p.name != nil && p.name.Machine != "":
+	case p.server():
 		return "server"
 	case p.name != nil:
 		return "certificate"
@@ -199,7 +202,7 @@ func (d *Door) ProvedBy(r *http.Request) string {
 
 // ServerOf is the server of the cluster that a request comes from; nil: it comes from none that has shown its certificate.
 func (d *Door) ServerOf(r *http.Request) *authority.Name {
-	if p, _ := d.peerOfRequest(r); p != nil && p.name != nil && p.name.Machine != "" {
+	if p, _ := d.peerOfRequest(r); p != nil && p.server() {
 		return p.name
 	}
 	return nil

@@ -125,8 +125,8 @@ func (d *Door) Daemon() string { return d.daemon }
 func (d *Door) Supergroup() string { return d.config.Supergroup }
 
 // Claim answers who acts on a connection whose peer p calls itself claimed: the owner of a local socket and the user of a
-// certificate by their own name; the servers' user, root, and another server of the cluster by any; from trusted networks
-// everybody as they say. A non-empty real is the authenticated user who
+// certificate by their own name; the servers' user, root, and another server of the cluster by any (Proof tells whose word that is); from
+// trusted networks everybody as they say. A non-empty real is the authenticated user who
 // acts for claimed and needs a proxy rule. Errors are of kind metadata.ErrUnauthorized.
 func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 	claimed, real = shortName(claimed), shortName(real)
@@ -262,7 +262,7 @@ func (d *Door) Caller(name string) metadata.Caller {
 }
 
 // HTTPCaller answers who acts in an HTTP request: the user of its ticket, of its token, or user.name, for whom doas may name
-// another, or DrWho.
+// another, or DrWho. Of servers only namenodes and resource managers may say whom they act for: no other has a reason to ask by HTTP.
 func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	name, as, err := claims(r)
 	if err != nil {
@@ -279,7 +279,14 @@ func (d *Door) HTTPCaller(r *http.Request) (metadata.Caller, error) {
 	if p, _ := d.peerOfRequest(r); p != nil && p.from == elsewhere && p.err != nil { // nobody is anonymous there
 		return metadata.Caller{}, d.challenge(r, p.err)
 	}
-	if p, err := d.peerOfRequest(r); err == nil && name == "" && p.name != nil { // the certificate says it
+	if p, err := d.peerOfRequest(r); err == nil && d.Proof(p) == Vouched {
+		if name != "" && name != DrWho {
+			err := metadata.Errorf(metadata.ErrUnauthorized, "%s may not act as %s: only namenodes and resource managers act for others here. "+
+				"Ask on one of their machines, or with a user token (`hops login`)", p.name, printable(name))
+			d.Refuse(p, name, "", err)
+			return metadata.Caller{}, err
+		}
+	} else if err == nil && name == "" && p.name != nil { // the certificate says it
 		name = d.OwnerName(p)
 	}
 	if name == "" || name == DrWho {
@@ -310,7 +317,7 @@ func (d *Door) checkOwner(p *Peer, name string) (string, error) {
 	if p.err != nil {
 		return "", p.err
 	}
-	if owner := d.OwnerName(p); owner != name && !d.own(p) && (p.from != trusted || p.name != nil) {
+	if owner := d.OwnerName(p); owner != name && !d.own(p) && !p.server() && (p.from != trusted || p.name != nil) {
 		return "", metadata.Errorf(metadata.ErrUnauthorized, "user %s may not act as %s", owner, name)
 	}
 	return p.Remote.(*net.TCPAddr).IP.String(), nil

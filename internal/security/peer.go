@@ -138,9 +138,49 @@ func shareOf(name string) uint32 {
 	return min(h.Sum32()|1<<31, Nobody-1)
 }
 
-// own reports whether the servers' user, root, or another server of the cluster has the far end.
+// own reports whether the servers' user, root, or a namenode or resource manager of the cluster has the far end.
 func (d *Door) own(p *Peer) bool {
-	return p.err == nil && (p.from == here && (p.uid == 0 || p.uid == d.uid) || p.name != nil && p.name.Machine != "")
+	return p.err == nil && (p.from == here && (p.uid == 0 || p.uid == d.uid) || p.server() && !p.lesser())
+}
+
+// server reports whether a server of the cluster has shown its certificate.
+func (p *Peer) server() bool { return p.name != nil && p.name.Machine != "" }
+
+// lesser reports whether it is a server that has neither namenode nor resource manager on its machine, and so nothing that others'
+// keys follow from: its key must not open what makes other keys.
+func (p *Peer) lesser() bool {
+	return p.server() && !p.name.Has(authority.Namenode) && !p.name.Has(authority.ResourceManager)
+}
+
+// Proof is what the name of a caller rests on who claims it on a connection.
+type Proof uint8
+
+const (
+	// Proved: the owner of the connection within this machine, a certificate, or a server that everything is open to.
+	Proved Proof = iota
+	// Believed: nothing, in a trusted network.
+	Believed
+	// Vouched: the word of a server that is neither namenode nor resource manager. It works in users' names, and is no operator.
+	Vouched
+)
+
+// NoOperator refuses an operator's command to a caller that a server has Vouched for.
+func NoOperator(command string) error {
+	return metadata.Errorf(metadata.ErrPermission, "%s is for operators, and a server that is neither namenode nor resource manager is none, whatever name it gives: "+
+		"ask on one of their machines, or with a user token", command)
+}
+
+// Proof is what a name rests on that the far end claims, if Claim does not refuse it.
+func (d *Door) Proof(p *Peer) Proof {
+	switch {
+	case p.from == here && (p.uid == 0 || p.uid == d.uid): // on the servers' own machine they prove nothing to each other
+		return Proved
+	case p.lesser():
+		return Vouched
+	case p.from == trusted && p.name == nil:
+		return Believed
+	}
+	return Proved
 }
 
 type peerKey struct{}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/hdfs"
@@ -100,6 +101,10 @@ func (p *protocol) setSafeMode(c *hrpc.Call, r *pb.SetSafeModeRequestProto) {
 	}
 	if !c.Caller.Superuser {
 		c.Fail(metadata.NeedsSuperuser(c.Caller.User, strings.ToLower(r.GetAction().String())))
+		return
+	}
+	if c.Proof == security.Vouched {
+		c.Fail(security.NoOperator("setSafeMode"))
 		return
 	}
 	if err := p.service.SetSafeMode(r.GetAction() == pb.SafeModeActionProto_SAFEMODE_ENTER); err != nil {

@@ -33,16 +33,17 @@ func TokenOffer(service namenode.Tokens, qualities []sasl.Quality) hrpc.Offer {
 	}
 }
 
-// byToken refuses what nobody may do who is known by a token: it would be good for ever.
-func byToken(c *hrpc.Call, what string) error {
-	if c.Authentication == sasl.Token {
+// proved refuses what nobody may do who is known by a token, or not at all: a token would be good for ever, and make a name that is
+// only claimed one that is proved.
+func proved(c *hrpc.Call, what string) error {
+	if c.Authentication == sasl.Token || c.Proof != security.Proved {
 		return metadata.Errorf(metadata.ErrIO, "Delegation Token can be %s only with kerberos or web authentication", what)
 	}
 	return nil
 }
 
 func (p *protocol) getDelegationToken(c *hrpc.Call, r *pb.GetDelegationTokenRequestProto) {
-	if err := byToken(c, "issued"); err != nil {
+	if err := proved(c, "issued"); err != nil {
 		c.Fail(err)
 		return
 	}
@@ -54,7 +55,7 @@ func (p *protocol) getDelegationToken(c *hrpc.Call, r *pb.GetDelegationTokenRequ
 }
 
 func (p *protocol) renewDelegationToken(c *hrpc.Call, r *pb.RenewDelegationTokenRequestProto) {
-	if err := byToken(c, "renewed"); err != nil {
+	if err := proved(c, "renewed"); err != nil {
 		c.Fail(err)
 		return
 	}

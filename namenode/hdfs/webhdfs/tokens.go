@@ -37,6 +37,9 @@ func (q *request) delegationToken() (response, error) {
 	if err := security.MayWrite(q.caller); err != nil {
 		return response{}, err
 	}
+	if q.door.ProvedBy(q.http) == "nothing" {
+		return response{}, metadata.Errorf(metadata.ErrIO, "Delegation Token can be issued only with kerberos or web authentication")
+	}
 	renewer := q.params["renewer"]
 	if renewer == "" {
 		renewer = q.caller.User
@@ -68,7 +71,7 @@ func (q *request) tokenParameter() (security.Token, error) {
 }
 
 func (q *request) renewToken() (response, error) {
-	if q.token != "" {
+	if q.token != "" || q.door.ProvedBy(q.http) == "nothing" {
 		return response{}, metadata.Errorf(metadata.ErrIO, "Delegation Token can be renewed only with kerberos or web authentication")
 	}
 	t, err := q.tokenParameter()
