@@ -238,7 +238,7 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 	c.deadlines(c.cfg.Read, c.cfg.Write)
 	header, mode := blockOfRequest(request)
 	if c.unproved {
-		err := metadata.Errorf(metadata.ErrUnauthorized, "this datanode takes requests only after a handshake of SASL, with protection %s: set dfs.data.transfer.protection", sasl.FormatQualities(c.qualities()))
+		err := metadata.Errorf(metadata.ErrUnauthorized, "this datanode takes requests only after a handshake of SASL, with protection %s: set dfs.data.transfer.protection, or connect by TLS", sasl.FormatQualities(c.qualities()))
 		c.refused(op, header, err)
 		return c.refuse(op, hadooppb.Status_ERROR, "", err)
 	}

@@ -76,6 +76,8 @@ type Cluster struct {
 	ports   processes.Ports
 	log     lockedBuffer
 	servers map[string]*server
+	// authority is the cluster's, as the first server made it: the namenode keeps it afterwards.
+	authority *authority.Authority
 }
 
 // server is one running server.
@@ -209,14 +211,7 @@ func (k *Cluster) self() string {
 // Dialer is of a client on a machine of its own that shows a user's certificate; an empty name: none.
 func (k *Cluster) Dialer(name string) *security.Dialer {
 	k.t.Helper()
-	text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	a, err := authority.Parse(text)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	a := k.authority
 	trust := &authority.Trust{Cluster: a.Cluster(), Roots: []*x509.Certificate{a.Root()}}
 	if name == "" {
 		return &security.Dialer{Trust: trust, Here: k.here()}
@@ -280,6 +275,15 @@ func (k *Cluster) start(name string) error {
 	b, err := roles.NewAt(f, true, executable, "test", logger, k.here())
 	if err != nil {
 		return err
+	}
+	if k.authority == nil {
+		text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
+		if err != nil {
+			return err
+		}
+		if k.authority, err = authority.Parse(text); err != nil {
+			return err
+		}
 	}
 	// Who votes alone elects itself at once. Among several a member that gets no processor for a while must not lose its office
 	// all the time.
