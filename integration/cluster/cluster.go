@@ -76,7 +76,7 @@ type Cluster struct {
 	ports   processes.Ports
 	log     lockedBuffer
 	servers map[string]*server
-	// authority is the cluster's, as the first server made it: the namenode keeps it afterwards.
+	// authority of a cluster whose clients are on other machines: it issues users' certificates.
 	authority *authority.Authority
 }
 
@@ -115,11 +115,29 @@ func Start(t testing.TB, c Config) *Cluster {
 	if err := k.lay(); err != nil {
 		t.Fatal(err)
 	}
+	if c.Apart {
+		k.found()
+	}
 	for _, name := range k.names {
 		k.Start(name)
 	}
 	k.Ready()
 	return k
+}
+
+// found makes the cluster's authority, and keeps it: the first namenode takes it into the register, and removes the file.
+func (k *Cluster) found() {
+	k.t.Helper()
+	if err := roles.Found(filepath.Join(k.Dir, "identity.pem"), "test", authority.Roles, []string{"localhost", "127.0.0.1", "::1"}); err != nil {
+		k.t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if k.authority, err = authority.Parse(text); err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 // lay makes the configuration of every server.
@@ -275,15 +293,6 @@ func (k *Cluster) start(name string) error {
 	b, err := roles.NewAt(f, true, executable, "test", logger, k.here())
 	if err != nil {
 		return err
-	}
-	if k.authority == nil {
-		text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
-		if err != nil {
-			return err
-		}
-		if k.authority, err = authority.Parse(text); err != nil {
-			return err
-		}
 	}
 	// Who votes alone elects itself at once. Among several a member that gets no processor for a while must not lose its office
 	// all the time.

@@ -78,8 +78,8 @@ func (c *serverConn) refuseMethod(method string) error {
 		available = append(available, sasl.Simple)
 	}
 	text := fmt.Sprintf("%s authentication is not enabled.  Available:[%s]", method, strings.Join(available, ", "))
-	if err := c.server.config.Door.Peer(c.conn).Err(); method == sasl.Simple && err != nil { // what would help
-		text += ": " + err.Error()
+	if err := c.server.config.Door.Peer(c.conn).Err(); err != nil && method == sasl.Simple { // Hadoop's words first, then what would help
+		text += "; " + err.Error()
 	}
 	return c.unauthenticated(metadata.Errorf(metadata.ErrPermission, "%s", text), "")
 }
