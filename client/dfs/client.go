@@ -108,7 +108,6 @@ type Client struct {
 	name   string // holder of our leases
 	log    *slog.Logger
 	rpc    *hrpc.Failover
-	dial   hrpc.DialConfig // of namenodes
 	peers  *peerPool
 	leases *leaseRenewer
 

@@ -6,11 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gohops/hops/internal/token"
-
 	"github.com/google/uuid"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )

@@ -76,6 +76,8 @@ type Cluster struct {
 	ports   processes.Ports
 	log     lockedBuffer
 	servers map[string]*server
+	// authority of a cluster whose clients are on other machines: it issues users' certificates.
+	authority *authority.Authority
 }
 
 // server is one running server.
@@ -113,11 +115,29 @@ func Start(t testing.TB, c Config) *Cluster {
 	if err := k.lay(); err != nil {
 		t.Fatal(err)
 	}
+	if c.Apart {
+		k.found()
+	}
 	for _, name := range k.names {
 		k.Start(name)
 	}
 	k.Ready()
 	return k
+}
+
+// found makes the cluster's authority, and keeps it: the first namenode takes it into the register, and removes the file.
+func (k *Cluster) found() {
+	k.t.Helper()
+	if err := roles.Found(filepath.Join(k.Dir, "identity.pem"), "test", authority.Roles, []string{"localhost", "127.0.0.1", "::1"}); err != nil {
+		k.t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if k.authority, err = authority.Parse(text); err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 // lay makes the configuration of every server.
@@ -209,14 +229,7 @@ func (k *Cluster) self() string {
 // Dialer is of a client on a machine of its own that shows a user's certificate; an empty name: none.
 func (k *Cluster) Dialer(name string) *security.Dialer {
 	k.t.Helper()
-	text, err := os.ReadFile(filepath.Join(k.Dir, "authority.pem"))
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	a, err := authority.Parse(text)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	a := k.authority
 	trust := &authority.Trust{Cluster: a.Cluster(), Roots: []*x509.Certificate{a.Root()}}
 	if name == "" {
 		return &security.Dialer{Trust: trust, Here: k.here()}

@@ -174,7 +174,7 @@ func TestServerThatCannotStartSaysWhy(t *testing.T) {
 		{"a node manager's directory in use", "nm1", "nodemanager", elsewhere, []string{"nm1", "in use"}},
 		{"an address of the network", "nn1", "namenode", func(f *config.File) {
 			f.Namenodes[0].IPC = "0.0.0.0:8020"
-		}, []string{"0.0.0.0:8020", "loopback needs TLS and authentication"}},
+		}, []string{"0.0.0.0:8020", "no address that anybody can reach", "cluster.bind"}},
 		{"a section that is missing", "nn1", "datanode", func(*config.File) {}, []string{`no section "datanode"`}},
 		{"no secret", "nn1", "namenode", func(f *config.File) {
 			f.Cluster.SecretFile = filepath.Join(dir, "none")

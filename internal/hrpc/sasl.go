@@ -77,7 +77,11 @@ func (c *serverConn) refuseMethod(method string) error {
 	if c.simple() {
 		available = append(available, sasl.Simple)
 	}
-	return c.unauthenticated(metadata.Errorf(metadata.ErrPermission, "%s authentication is not enabled.  Available:[%s]", method, strings.Join(available, ", ")), "")
+	text := fmt.Sprintf("%s authentication is not enabled.  Available:[%s]", method, strings.Join(available, ", "))
+	if err := c.server.config.Door.Peer(c.conn).Err(); err != nil && method == sasl.Simple { // Hadoop's words first, then what would help
+		text += "; " + err.Error()
+	}
+	return c.unauthenticated(metadata.Errorf(metadata.ErrPermission, "%s", text), "")
 }
 
 // unauthenticated ends the connection of a client that is not known, and tells it and the audit log why.

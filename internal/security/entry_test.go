@@ -171,7 +171,7 @@ func TestWhoIsLetInOverHTTP(t *testing.T) {
 		{"plain from a trusted network", friend, nil, "/?user.name=ann", "", 200, "ann tls=false own=false"},
 		{"plain from a trusted network, no name", friend, nil, "/", "", 200, "dr.who"},
 		{"tls from a trusted network", friend, l.tls(), "/?user.name=ann", "", 200, "ann tls=true own=false"},
-		{"tls without certificate, no name", stranger, l.tls(), "/", "", 200, "dr.who tls=true"},
+		{"tls without certificate, no name", stranger, l.tls(), "/", "", 401, "has shown no certificate and no token: run `hops login`"},
 		{"tls without certificate, a name", stranger, l.tls(), "/?user.name=root", "", 401, "has shown no certificate and no token: run `hops login`"},
 		{"user's certificate", stranger, l.tls(ann), "/", "", 200, "ann tls=true own=false"},
 		{"user's certificate, own name", stranger, l.tls(ann), "/?user.name=ann", "", 200, "ann tls=true"},
@@ -184,7 +184,7 @@ func TestWhoIsLetInOverHTTP(t *testing.T) {
 		{"certificate of another cluster", stranger, l.tls(issue(t, other, authority.Name{User: "ann"}, time.Now())), "/", "", 403, "the certificate is not of this cluster"},
 		{"certificate of another cluster, here", local, l.tls(machine(other, authority.Namenode)), "/?user.name=7001", "", 403, "the certificate is not of this cluster"},
 		{"certificate of another cluster, from a trusted network", friend, l.tls(issue(t, other, authority.Name{User: "ann"}, time.Now())), "/?user.name=ann", "", 403, "not of this cluster"},
-		{"a name of the machine", stranger, l.tls(), "/", "files.example:9870", 200, "dr.who"},
+		{"a name of the machine", stranger, l.tls(ann), "/", "files.example:9870", 200, "ann"},
 		{"a name of somebody else", stranger, l.tls(), "/", "evil.example", 403, `urn:hops:host host "evil.example" is not served here`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func TestTickets(t *testing.T) {
 		{name: "nothing", from: near, refuse: "the request shows no ticket of Kerberos: kinit", answer: "Negotiate"},
 		{name: "nothing, from another machine", from: away, refuse: "the request shows no ticket of Kerberos: kinit", answer: "Negotiate"},
 		{name: "dr.who's name", from: near, query: "user.name=dr.who", refuse: "the request shows no ticket of Kerberos: kinit", answer: "Negotiate"},
-		{name: "a bare name, from another machine", from: away, query: "user.name=ann", refuse: "has to prove who it is", answer: "Negotiate"},
+		{name: "a bare name, from another machine", from: away, query: "user.name=ann", refuse: "may not connect: without TLS only loopback is served", answer: "Negotiate"},
 		{name: "somebody else's name", from: away, header: ticket("ann"), query: "user.name=root", refuse: `the ticket is of user ann, and user.name says "root"`},
 		{name: "somebody for whom there is no rule", from: away, header: ticket("ann"), query: "doas=root", refuse: "User: ann is not allowed to impersonate root"},
 		{name: "garbage", from: near, header: []string{"Negotiate Z2FyYmFnZQ=="}, refuse: "it is no Kerberos token", answer: "Negotiate"},

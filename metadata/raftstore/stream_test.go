@@ -36,9 +36,9 @@ func TestStrangersAreRefusedWithAReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, err := range map[string]error{
-		"does not carry group":       greet(c.credentials, "b", ""),
-		"belongs to cluster c1":      greet(c.credentials, "a", "c2"),
-		"does not know this cluster": greet(securitytest.Credentials(t), "a", "c1"),
+		"does not carry group":                   greet(c.credentials, "b", ""),
+		"belongs to cluster c1":                  greet(c.credentials, "a", "c2"),
+		"the certificate is not of this cluster": greet(securitytest.Credentials(t), "a", "c1"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to say %q", err, want)
