@@ -160,7 +160,9 @@ type Attempt struct {
 	Started   metadata.Time
 	Finished  metadata.Time
 	// HTTP is host:port of the master's HTTP server, empty when it has none.
-	HTTP        string
+	HTTP string
+	// Certificate is the SHA-256 of that server's certificate, by which alone it is known; empty: the server is plain.
+	Certificate []byte
 	TrackingURL string
 	// Epoch is given at registration; 0: not registered.
 	Epoch uint64

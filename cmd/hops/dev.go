@@ -22,6 +22,7 @@ import (
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 	nmserver "github.com/gohops/hops/nodemanager/server"
 )
@@ -269,7 +270,7 @@ func (d *devListeners) open(standard, offset int) (string, error) {
 	case d.base > 0:
 		port = d.base + offset
 	}
-	l, err := roles.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "")
+	l, err := security.Listen(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), "")
 	if err != nil {
 		return "", fmt.Errorf("%w (or run hops dev with --ports random)", err)
 	}

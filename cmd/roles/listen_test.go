@@ -34,7 +34,7 @@ func TestAddressesThatCannotBe(t *testing.T) {
 					t.Skip("/etc/hosts has no such name")
 				}
 			}
-			l, err := Listen(c.addr, c.bind)
+			l, err := security.Listen(c.addr, c.bind)
 			if err == nil {
 				l.Close()
 			}
@@ -47,7 +47,7 @@ func TestAddressesThatCannotBe(t *testing.T) {
 
 // Who listens at another address than others use is known by that which others use; loopback stays loopback.
 func TestListeningApartFromTheAddress(t *testing.T) {
-	l, err := Listen("203.0.113.9:0", "127.0.0.1")
+	l, err := security.Listen("203.0.113.9:0", "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestListeningApartFromTheAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	own, err := Listen("127.0.0.1:0", "0.0.0.0")
+	own, err := security.Listen("127.0.0.1:0", "0.0.0.0")
 	if err != nil {
 		t.Fatal(err)
 	}

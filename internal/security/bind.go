@@ -70,6 +70,9 @@ func (d *Door) secureHTTP(next http.Handler) http.Handler {
 		}
 		kind, detail := "https-required", fmt.Sprintf("plain HTTP is for this machine and trusted networks: use https://%s%s, with the certificate of the cluster's authority (curl --cacert)",
 			r.Host, r.URL.EscapedPath())
+		if d.config.Pinned != nil {
+			detail = p.err.Error()
+		}
 		if _, shown, _ := bearerOf(r); shown && !p.secure {
 			d.refuseToken(w, r, d.safe(r))
 			return

@@ -16,6 +16,9 @@ import (
 var ErrNoRoots = errors.New("the server is on another machine, and the certificate of the cluster's authority is not known here: " +
 	"run `hops login`, or set hops.cluster.roots in core-site.xml to the file that has it")
 
+// connecting is how long an HTTP client waits for a connection, with its handshake.
+const connecting = 10 * time.Second
+
 // Dialer makes connections to the cluster's servers: in plain within this machine, where the owner of the socket counts, and
 // by TLS to everywhere else. The zero value reaches this machine alone.
 type Dialer struct {
@@ -68,10 +71,30 @@ func (d *Dialer) secure(ctx context.Context, c net.Conn, roles []authority.Role)
 	return out, nil
 }
 
+// PinnedTransport is of an HTTP client for one request, to the server whose certificate has the fingerprint, and to nobody else:
+// no connection is kept, since the next request to the same address may be meant for somebody else there.
+func PinnedTransport(pin authority.Fingerprint) *http.Transport {
+	return &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connecting)
+			defer cancel()
+			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+			if err != nil {
+				return nil, err
+			}
+			t, err := authority.ConnectPinned(ctx, c, pin)
+			if err != nil {
+				return nil, err // nil, and no Conn that is nil
+			}
+			return t, nil
+		},
+		DisableKeepAlives: true, DisableCompression: true,
+	}
+}
+
 // Transport is of an HTTP client that speaks to servers with one of the roles. The URLs are http: whether a connection is TLS
 // follows from where the server is; of an https URL it always is.
 func (d *Dialer) Transport(roles ...authority.Role) *http.Transport {
-	const connecting = 10 * time.Second
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, connecting)

@@ -59,6 +59,9 @@ type Config struct {
 	Descriptors int
 	// Member is this machine as others meet it: with it, ports take TLS; nil: only this machine and trusted networks connect.
 	Member *authority.Member
+	// Pinned, in place of Member, is of a process that is no machine's server, such as an application's master: its ports take TLS,
+	// and nobody shows a certificate there.
+	Pinned *authority.Pinned
 	// Simple are the networks whose clients are believed to be who they say in plain, as in a Hadoop without security.
 	Simple []netip.Prefix
 	// Hosts are names by which web servers are called, beside those in the certificate and those of loopback.

@@ -127,12 +127,16 @@ var errNoIdentity = metadata.Errorf(metadata.ErrUnauthorized, "this server has n
 
 // secured runs the handshake and takes note of who has shown a certificate.
 func (c *guardedConn) secured() error {
-	member := c.door.config.Member
-	if member == nil {
-		return errNoIdentity
+	var t *authority.Conn
+	var err error
+	switch config := &c.door.config; { // the handshake's time is the authority's
+	case config.Member != nil:
+		t, err = config.Member.Accept(context.Background(), c.tcp, authority.Door{Strangers: true, Old: c.way.OldTLS})
+	case config.Pinned != nil:
+		t, err = config.Pinned.Accept(context.Background(), c.tcp)
+	default:
+		err = errNoIdentity
 	}
-	// The handshake's time is the authority's.
-	t, err := member.Accept(context.Background(), c.tcp, authority.Door{Strangers: true, Old: c.way.OldTLS})
 	if err != nil {
 		return err
 	}

@@ -106,11 +106,19 @@ func (d *Door) PeerAt(ends ConnAddrs) *Peer {
 
 // strange refuses what comes in plain from another machine.
 func (d *Door) strange(remote net.Addr) error {
+	if d.config.Pinned != nil {
+		return d.throughProxy(remote)
+	}
 	if d.config.Member == nil {
 		return metadata.Errorf(metadata.ErrUnauthorized, "%v may not connect: without TLS only loopback is served", remote)
 	}
 	return metadata.Errorf(metadata.ErrUnauthorized, "%v is not on this machine, and a name that it gives in plain proves nothing: "+
 		"connect by TLS, prove a token or Kerberos, or have its network listed in clients.simple of hops.yaml", remote)
+}
+
+// throughProxy refuses who asks an application itself, which knows nobody but its containers.
+func (d *Door) throughProxy(remote net.Addr) error {
+	return metadata.Errorf(metadata.ErrUnauthorized, "%v is not on this machine: an application is reached through the resource manager's /proxy", remote)
 }
 
 // certified takes note of a handshake: whose certificate the far end has shown, or why it is not good.
@@ -121,6 +129,8 @@ func (d *Door) certified(p *Peer, name *authority.Name, refused error) {
 		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v", refused)
 	case p.from == here: // whose owner counts, too
 	case name == nil && p.from == trusted:
+	case d.config.Pinned != nil:
+		p.err = d.throughProxy(p.Remote)
 	case name == nil:
 		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v has shown no certificate and no token: run `hops login`", p.Remote)
 	default:

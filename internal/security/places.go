@@ -71,7 +71,7 @@ func (l *guardedListener) Accept() (net.Conn, error) {
 		case here:
 			ok = g.peer.err == nil && (own || !l.way.Servers)
 		case elsewhere:
-			ok = l.door.config.Member != nil || l.door.config.Stranger != nil
+			ok = l.door.config.Member != nil || l.door.config.Pinned != nil || l.door.config.Stranger != nil
 		case trusted:
 			ok = true
 		}

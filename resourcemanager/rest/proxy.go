@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -96,12 +97,16 @@ func quarantine(answer *http.Response) error {
 
 func (q *request) forward(t *rm.Attempt, c *rm.Container) {
 	prefix := "/proxy/" + q.id.String()
+	master, through := &url.URL{Scheme: "http", Host: t.HTTP}, transport
+	if len(t.Certificate) > 0 {
+		master.Scheme, through = "https", security.PinnedTransport(authority.Fingerprint(t.Certificate))
+	}
 	p := &httputil.ReverseProxy{
-		Transport:      transport,
+		Transport:      through,
 		FlushInterval:  -1, // events reach the user when they happen
 		ModifyResponse: quarantine,
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: t.HTTP})
+			r.SetURL(master)
 			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, prefix)
 			r.Out.URL.RawPath = strings.TrimPrefix(r.In.URL.RawPath, prefix)
 			r.Out.URL.RawQuery = withoutClaims(r.In.URL.RawQuery)

@@ -1,12 +1,22 @@
 package rest
 
 import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"fmt"
 	"io"
+	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -67,5 +77,84 @@ func TestAProxiedPageIsAStranger(t *testing.T) {
 	}
 	if posts != 0 {
 		t.Errorf("%d requests of the page reached the master", posts)
+	}
+}
+
+// A master on another machine is who has the certificate that it has registered: nobody else gets what users send it.
+func TestAMasterOnAnotherMachine(t *testing.T) {
+	c := newFakeCluster(t)
+	running := c.fill()
+	key := c.ProxyKey(nil)
+	serve := func(who string, config *tls.Config, own *authority.Pinned) (string, *atomic.Int32) {
+		var got atomic.Int32
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			got.Add(1)
+			sig, ok := security.ParseSignature(r)
+			b, _ := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %v %s", who, ok && r.TLS != nil && key.Signed(r, r.Context().Value(http.LocalAddrContextKey).(net.Addr).String(), sig), b)
+		})
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		address := l.Addr().String()
+		if own != nil {
+			door := security.NewDoor(security.Config{Pinned: own, Here: func(_, _ netip.Addr) bool { return false }})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- door.ServeHTTP(ctx, l, security.HTTP{Handler: handler}) }()
+			t.Cleanup(func() { cancel(); <-done })
+			return address, &got
+		}
+		server := &http.Server{Handler: handler, TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0)}
+		t.Cleanup(func() { server.Close() })
+		if config == nil {
+			go server.Serve(l)
+		} else {
+			go server.ServeTLS(l, "", "")
+		}
+		return address, &got
+	}
+	pin := func() (*authority.Pinned, []byte) {
+		p, err := authority.NewPinned(time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := p.Fingerprint()
+		return p, sum[:]
+	}
+	own, sum := pin()
+	other, _ := pin()
+	master, _ := serve("master", nil, own)
+	stranger, strangers := serve("stranger", nil, other)
+	plain, plains := serve("plain", nil, nil)
+	known := httptest.NewTLSServer(nil)
+	known.Close()
+	foreign, foreigns := serve("foreign", &tls.Config{Certificates: known.TLS.Certificates, MaxVersion: tls.VersionTLS12}, nil)
+	foreignSum := sha256.Sum256(known.Certificate().Raw)
+	s := httptest.NewServer(New(Config{Cluster: c, Door: security.NewDoor(security.Config{})}))
+	defer s.Close()
+	for _, test := range []struct {
+		who, address string
+		certificate  []byte
+		code         int
+		says         string
+	}{
+		{"the master", master, sum, 200, "master true secret"},
+		{"somebody with another certificate, at its address", stranger, sum, 503, "shows another certificate than the one that was registered"},
+		{"somebody in plain, at its address", plain, sum, 503, "does not look like a TLS handshake"},
+		{"TLS 1.2", foreign, foreignSum[:], 503, "protocol version"},
+		{"the master again", master, sum, 200, "master true secret"},
+	} {
+		t.Run(test.who, func(t *testing.T) {
+			c.register(running, test.address, test.certificate...)
+			code, _, body := call(t, s, "POST", "/proxy/"+running.String()+"/v1/x?user.name=alice", "secret")
+			if code != test.code || !strings.Contains(body, test.says) {
+				t.Errorf("%d %s, want %d %q", code, body, test.code, test.says)
+			}
+		})
+	}
+	if n := strangers.Load() + plains.Load() + foreigns.Load(); n != 0 {
+		t.Errorf("%d requests reached somebody else", n)
 	}
 }

@@ -173,8 +173,10 @@ func (c *fakeCluster) fill() (running rm.ApplicationID) {
 	return running
 }
 
-func (c *fakeCluster) register(id rm.ApplicationID, http string) uint64 {
-	return c.do(&statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{Application: state.ApplicationID(id), Attempt: 1, Http: http}}}).Epoch
+func (c *fakeCluster) register(id rm.ApplicationID, http string, certificate ...byte) uint64 {
+	return c.do(&statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
+		Application: state.ApplicationID(id), Attempt: 1, Http: http, HttpCertificate: certificate,
+	}}}).Epoch
 }
 
 // call is a request to a server on loopback; the answer's body is text.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net"
 	"slices"
@@ -85,12 +86,12 @@ func (m *applicationMasters) Register(ctx context.Context, q *pb.RegisterRequest
 	if c == nil {
 		return nil, m.s.wire(fmt.Errorf("%w: %v has no container", rm.ErrStaleAttempt, id))
 	}
-	http, err := masterAddress(q.HttpAddress, view.Node(c.Node))
+	http, err := masterAddress(q.HttpAddress, q.HttpCertificate, view.Node(c.Node))
 	if err != nil {
 		return nil, m.s.wire(err)
 	}
 	result, err := m.s.propose(ctx, &statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
-		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Http: http, TrackingUrl: q.TrackingUrl,
+		Application: state.ApplicationID(id.Application), Attempt: q.Attempt, Http: http, TrackingUrl: q.TrackingUrl, HttpCertificate: q.HttpCertificate,
 	}}})
 	if err != nil {
 		return nil, m.s.wire(err)
@@ -143,8 +144,11 @@ func (m *applicationMasters) Ended(ctx context.Context, q *pb.EndedRequest) (*pb
 }
 
 // masterAddress checks the address of a master's HTTP server: users reach it through this process, so it must be on the
-// master's own node and nowhere else.
-func masterAddress(address string, node *rm.Node) (string, error) {
+// master's own node and nowhere else, and have a certificate there unless it is reached by loopback.
+func masterAddress(address string, certificate []byte, node *rm.Node) (string, error) {
+	if n := len(certificate); n != 0 && (n != sha256.Size || address == "") {
+		return "", metadata.Errorf(metadata.ErrInvalidArgument, "http_certificate has %d bytes; it is the SHA-256 of the certificate of the server at http_address", n)
+	}
 	if address == "" {
 		return "", nil
 	}
@@ -157,16 +161,15 @@ func masterAddress(address string, node *rm.Node) (string, error) {
 	own := []string{node.Host, nodeHTTP, nodeID}
 	switch {
 	case host == "":
-		return net.JoinHostPort(nodeHTTP, port), nil
-	case slices.Contains(own, host), local(host) && slices.ContainsFunc(own, local):
-		return address, nil
+		host, address = nodeHTTP, net.JoinHostPort(nodeHTTP, port)
+	case slices.Contains(own, host), security.Loopback(host) && slices.ContainsFunc(own, security.Loopback):
+	default:
+		return "", metadata.Errorf(metadata.ErrInvalidArgument, "http_address %s is not on the master's node %s", address, node.ID)
 	}
-	return "", metadata.Errorf(metadata.ErrInvalidArgument, "http_address %s is not on the master's node %s", address, node.ID)
-}
-
-func local(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	if len(certificate) == 0 && !security.Loopback(host) {
+		return "", metadata.Errorf(metadata.ErrInvalidArgument, "http_address %s is reached over the network: serve TLS there and register http_certificate", address)
+	}
+	return address, nil
 }
 
 // largest is the most that one container could get of each resource.

@@ -61,7 +61,7 @@ func Application(a *rm.Application) *statepb.Application {
 		p.Attempts = append(p.Attempts, &statepb.Attempt{
 			Number: int32(t.Number), State: string(t.State), Container: ContainerID(t.Container),
 			Node: string(t.Node), StartedMs: int64(t.Started), FinishedMs: int64(t.Finished), Http: t.HTTP, TrackingUrl: t.TrackingURL,
-			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics,
+			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics, HttpCertificate: t.Certificate,
 		})
 	}
 	return p
@@ -81,7 +81,7 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		a.Attempts = append(a.Attempts, rm.Attempt{
 			Number: int(t.Number), State: rm.AttemptState(t.State), Container: containerIDOf(t.Container),
 			Node: rm.NodeID(t.Node), Started: metadata.Time(t.StartedMs), Finished: metadata.Time(t.FinishedMs), HTTP: t.Http, TrackingURL: t.TrackingUrl,
-			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics,
+			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics, Certificate: t.HttpCertificate,
 		})
 	}
 	return a

@@ -73,6 +73,8 @@ func FuzzCommands(f *testing.F) {
 		{Op: &statepb.Command_Grant{Grant: &statepb.Grant{Epoch: epoch, Groups: []*statepb.Group{{}, {Application: ApplicationID(waiting.ID), Attempt: 1, Placements: []*statepb.Placement{{Node: nodeOne, Resource: Resource(master)}}}}}}},
 		{Op: &statepb.Command_Grant{Grant: &statepb.Grant{Epoch: epoch, Groups: []*statepb.Group{{Application: ApplicationID(running.ID), Attempt: 1, Ask: "w", Placements: []*statepb.Placement{{Node: nodeOne, Resource: Resource(oneGPU), Gpus: []string{"n1:1-1"}}}}}}}},
 		{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{Application: ApplicationID(running.ID), Attempt: 1, Http: "h:1"}}},
+		{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{Application: ApplicationID(running.ID), Attempt: 1, Http: "h:1", HttpCertificate: make([]byte, 32)}}},
+		{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{Application: ApplicationID(running.ID), Attempt: 1, Http: "h:1", HttpCertificate: make([]byte, 31)}}},
 		{Op: &statepb.Command_Allocate{Allocate: &statepb.Allocate{Application: ApplicationID(running.ID), Attempt: 1, Epoch: at, Sequence: 9, Asks: []*statepb.WantedAsk{{}, {Ask: &statepb.Ask{Id: "v", Count: 3}}}}}},
 		{Op: &statepb.Command_Allocate{Allocate: &statepb.Allocate{Application: ApplicationID(running.ID), Attempt: 1, Epoch: at, Sequence: 9, Acknowledged: 1, Asks: []*statepb.WantedAsk{{Ask: Ask(gpuAsk)}}, Cancel: []string{"w"}, Release: []*statepb.ContainerID{ContainerID(worker.ID)}}}},
 		{Op: &statepb.Command_Finish{Finish: &statepb.Finish{Application: ApplicationID(running.ID), Attempt: 1, Epoch: at, Final: "FAILED"}}},

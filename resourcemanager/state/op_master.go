@@ -63,6 +63,7 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 		a.Acknowledged = a.LastEvent
 	}
 	t.HTTP, t.TrackingURL, a.TrackingURL = c.Http, c.TrackingUrl, c.TrackingUrl
+	t.Certificate = c.HttpCertificate
 	s.setApp(a)
 	out := &Result{Application: a.ID, Epoch: t.Epoch}
 	for _, other := range s.containersOf(a.ID) {

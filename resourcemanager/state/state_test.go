@@ -102,7 +102,7 @@ func (c *cluster) status(node, incarnation string, id rm.ContainerID, state rm.C
 
 func (c *cluster) register(app rm.ApplicationID, attempt int32) *Result {
 	return c.do(&statepb.Command{Op: &statepb.Command_RegisterMaster{RegisterMaster: &statepb.RegisterMaster{
-		Application: ApplicationID(app), Attempt: attempt, Http: "127.0.0.1:1",
+		Application: ApplicationID(app), Attempt: attempt, Http: "127.0.0.1:1", HttpCertificate: make([]byte, 32),
 	}}})
 }
 

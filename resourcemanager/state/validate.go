@@ -1,6 +1,8 @@
 package state
 
 import (
+	"crypto/sha256"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -61,6 +63,10 @@ func validate(c *statepb.Command) error {
 					return bad("a placement of %v", p.Resource)
 				}
 			}
+		}
+	case *statepb.Command_RegisterMaster:
+		if n := len(op.RegisterMaster.HttpCertificate); n != 0 && n != sha256.Size {
+			return bad("the SHA-256 of a certificate with %d bytes", n)
 		}
 	case *statepb.Command_Allocate:
 		for _, w := range op.Allocate.Asks {

@@ -16,6 +16,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -53,6 +55,9 @@ type Env struct {
 	RM ResourceManager
 	// Listener is the HTTP server's; Run closes it.
 	Listener net.Listener
+	// Certificate is by what executors and the resource manager know the server, in TLS; nil: it is for this machine alone, and plain.
+	// The Door has the same.
+	Certificate *authority.Pinned
 	// Door knows and bounds the connections; nil: one of the running user.
 	Door *security.Door
 	// Caller says which user sends a request that comes through the resource manager's proxy. nil: users are not served.
@@ -70,6 +75,28 @@ type Env struct {
 	Logger *slog.Logger
 
 	now func() time.Time // for tests; nil: time.Now
+}
+
+// url is where the server is.
+func (e *Env) url() string {
+	if e.Certificate != nil {
+		return "https://" + e.Listener.Addr().String()
+	}
+	return "http://" + e.Listener.Addr().String()
+}
+
+// certificate is what the server shows, in DER; nil: it is plain.
+func (e *Env) certificate() []byte {
+	if e.Certificate == nil {
+		return nil
+	}
+	return e.Certificate.DER()
+}
+
+// hasHost reports whether the server is called by a name.
+func (e *Env) hasHost(name string) bool {
+	host, _, _ := net.SplitHostPort(e.Listener.Addr().String())
+	return name == host
 }
 
 // Times are the controller's time limits. Zero fields are the defaults.
@@ -190,7 +217,7 @@ func Run(ctx context.Context, env Env) error {
 	}
 	c.log = c.log.With("app", env.Application, "attempt", env.Attempt)
 	if env.Door == nil {
-		env.Door = security.NewDoor(security.Config{Logger: c.log})
+		env.Door = security.NewDoor(security.Config{Pinned: env.Certificate, Logger: c.log})
 	}
 	if env.now == nil {
 		env.now = time.Now
@@ -204,7 +231,7 @@ func Run(ctx context.Context, env Env) error {
 	defer stop()
 	g, inner2 := errgroup.WithContext(inner)
 	g.Go(func() error {
-		return env.Door.ServeHTTP(inner2, env.Listener, security.HTTP{Doorway: security.Doorway{Name: "controller HTTP"}, Handler: c.handler(), Interrupt: true, Logger: c.log})
+		return env.Door.ServeHTTP(inner2, env.Listener, security.HTTP{Doorway: security.Doorway{Name: "controller HTTP"}, Handler: c.handler(), Hosts: env.hasHost, Interrupt: true, Logger: c.log})
 	})
 	g.Go(func() error {
 		defer stop()
@@ -220,9 +247,12 @@ func Run(ctx context.Context, env Env) error {
 // run is the experiment's life.
 func (c *controller) run(ctx context.Context) error {
 	env := c.env
-	registration, err := env.RM.Register(ctx, &rmpb.RegisterRequest{
-		ApplicationId: env.Application, Attempt: int32(env.Attempt), HttpAddress: env.Listener.Addr().String(),
-	})
+	request := &rmpb.RegisterRequest{ApplicationId: env.Application, Attempt: int32(env.Attempt), HttpAddress: env.Listener.Addr().String()}
+	if env.Certificate != nil {
+		pin := env.Certificate.Fingerprint()
+		request.HttpCertificate = pin[:]
+	}
+	registration, err := env.RM.Register(ctx, request)
 	if err != nil {
 		return fmt.Errorf("register with the resource manager: %w", err)
 	}
@@ -460,7 +490,7 @@ func (c *controller) open(ctx context.Context, spec *training.Spec, containers [
 
 // announce writes where the controller is and what it runs.
 func (c *controller) announce(ctx context.Context, spec *training.Spec, now training.Millis) error {
-	where, err := json.Marshal(Whereabouts{URL: "http://" + c.env.Listener.Addr().String(), Attempt: c.env.Attempt, Since: now, Application: c.env.Application})
+	where, err := json.Marshal(Whereabouts{URL: c.env.url(), Certificate: c.env.certificate(), Attempt: c.env.Attempt, Since: now, Application: c.env.Application})
 	if err != nil {
 		return err
 	}
@@ -484,9 +514,12 @@ func (c *controller) launch(ctx context.Context, spec *training.Spec, doc *job) 
 	l := &rmpb.Launch{
 		Argv: []string{spec.Interpreter(c.env.Python), "-m", "hops.executor"},
 		Env: map[string]string{
-			"HOPS_CONTROLLER": "http://" + c.env.Listener.Addr().String(), "HOPS_EXPERIMENT_DIR": c.dir, "ML_ID": c.id, "PYTHONUNBUFFERED": "1",
+			"HOPS_CONTROLLER": c.env.url(), "HOPS_EXPERIMENT_DIR": c.dir, "ML_ID": c.id, "PYTHONUNBUFFERED": "1",
 		},
 		GraceMs: 5000,
+	}
+	if der := c.env.certificate(); der != nil {
+		l.Env["HOPS_CONTROLLER_CERTIFICATE"] = base64.StdEncoding.EncodeToString(der)
 	}
 	if doc.Fencing == "strict" {
 		l.Fencing = rmpb.Fencing_FENCING_STRICT

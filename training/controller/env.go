@@ -26,7 +26,8 @@ import (
 const maxJob = 16 << 20
 
 // FromEnvironment makes an Env from the environment of an application master's container: HOPS_APPLICATION_ID,
-// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN and, if set, HOPS_RM. files is a client of HOPS_FS that
+// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN and, if set, HOPS_RM and
+// NM_HOST. files is a client of HOPS_FS that
 // acts as HOPS_USER; sdk is the Python package. The closer is for after Run. Every variable that is missing is named in
 // the error.
 func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() ([]byte, string), log *slog.Logger) (Env, io.Closer, error) {
@@ -70,10 +71,10 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	if managers := getenv("HOPS_RM"); managers != "" {
 		env.Ended = applicationEnded(strings.Split(managers, ","), trust, env.Application, env.User)
 	}
-	if env.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	if err = env.listen(getenv("NM_HOST")); err != nil {
 		return Env{}, nil, err
 	}
-	env.Door = security.NewDoor(security.Config{Logger: log})
+	env.Door = security.NewDoor(security.Config{Pinned: env.Certificate, Logger: log})
 	env.Caller = proxied(env.Door, token, env.Listener.Addr().String())
 	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), trust, container, token)
 	if err != nil {
@@ -81,6 +82,22 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	}
 	env.RM = rm
 	return env, closer, nil
+}
+
+// listen opens the server's port at the node's address, host: with a certificate of its own, if others reach it there.
+func (e *Env) listen(host string) (err error) {
+	if host == "" || security.Loopback(host) {
+		e.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}
+	if e.Certificate, err = authority.NewPinned(time.Now()); err != nil {
+		return err
+	}
+	at := net.JoinHostPort(host, "0")
+	if e.Listener, err = security.Listen(at, ""); errors.Is(err, security.ErrElsewhere) { // translated on the way here
+		e.Listener, err = security.Listen(at, "0.0.0.0")
+	}
+	return err
 }
 
 // proxied finds the user of a request that arrived at the address host: whom the resource manager names, who signs with a

@@ -247,25 +247,27 @@ func (w *memWriter) Abort() {}
 type fakeRM struct {
 	start func(rm *fakeRM, c *rmpb.Container, l *rmpb.Launch) // in its own goroutine
 
-	mu       sync.Mutex
-	seq      uint64
-	events   []*rmpb.Event
-	more     chan struct{}
-	running  map[string]*rmpb.Container
-	n        int
-	asks     []*rmpb.Ask
-	finished *rmpb.FinishRequest
-	nodes    int
-	released []string
+	mu         sync.Mutex
+	seq        uint64
+	events     []*rmpb.Event
+	more       chan struct{}
+	running    map[string]*rmpb.Container
+	n          int
+	asks       []*rmpb.Ask
+	registered *rmpb.RegisterRequest // the last
+	finished   *rmpb.FinishRequest
+	nodes      int
+	released   []string
 }
 
 func newFakeRM(nodes int, start func(*fakeRM, *rmpb.Container, *rmpb.Launch)) *fakeRM {
 	return &fakeRM{start: start, nodes: nodes, more: make(chan struct{}), running: map[string]*rmpb.Container{}}
 }
 
-func (f *fakeRM) Register(context.Context, *rmpb.RegisterRequest) (*rmpb.RegisterResponse, error) {
+func (f *fakeRM) Register(_ context.Context, q *rmpb.RegisterRequest) (*rmpb.RegisterResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.registered = q
 	r := &rmpb.RegisterResponse{Epoch: 1}
 	for _, c := range f.running {
 		r.Containers = append(r.Containers, c)

@@ -232,9 +232,11 @@ func (e *ErrorDetail) Error() string { return e.Message }
 // Whereabouts is the file .controller.json in the experiment's directory: where the controller is now. An executor that
 // cannot reach it reads this file until it changes.
 type Whereabouts struct {
-	URL     string          `json:"url"`
-	Attempt int             `json:"attempt"`
-	Since   training.Millis `json:"since"`
+	URL string `json:"url"`
+	// Certificate is the one of an https URL, in DER: whoever shows another one is not the controller.
+	Certificate []byte          `json:"certificate,omitempty"`
+	Attempt     int             `json:"attempt"`
+	Since       training.Millis `json:"since"`
 	// Application runs the experiment, or ran it last: another one than that of its id if it was resumed.
 	Application string `json:"application"`
 }

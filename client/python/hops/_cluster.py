@@ -121,8 +121,8 @@ def token():
 
 
 def split(address):
-    """(host, port) of an http address."""
+    """(host, port) of an http or https address."""
     parts = urllib.parse.urlsplit(address)
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ClusterError("%s is not an http address" % address)
-    return parts.hostname, parts.port or 80
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

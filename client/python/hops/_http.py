@@ -3,6 +3,7 @@ import http.client
 import json
 import random
 import socket
+import ssl
 import threading
 import time
 
@@ -18,6 +19,25 @@ class _Connection(http.client.HTTPConnection):
     def connect(self):
         super().connect()
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+class _PinnedConnection(http.client.HTTPSConnection):
+    """TLS 1.3 with the one server that has this certificate (DER), whatever that says of it."""
+
+    def __init__(self, host, port, timeout, certificate):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the certificate names nobody
+        context.load_verify_locations(cadata=certificate)
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._certificate = certificate
+
+    def connect(self):
+        super().connect()
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.sock.getpeercert(binary_form=True) != self._certificate:
+            self.close()
+            raise ssl.SSLCertVerificationError("%s:%d shows another certificate than the one that is expected" % (self.host, self.port))
 
 
 class Response:
@@ -41,16 +61,16 @@ class Response:
         return found
 
 
-def request(address, method, target, body=None, headers=None, timeout=60.0):
-    """One request to one address. A kept connection that the server has closed meanwhile is opened again once, if the
+def request(address, method, target, body=None, headers=None, timeout=60.0, certificate=None):
+    """One request to one address; to one of https with the certificate (DER) that its server must have. A kept connection that the server has closed meanwhile is opened again once, if the
     request may be repeated. headers may be a function that makes them anew for each try."""
     pool = _local.__dict__.setdefault("pool", {})
+    place = (address, certificate)
     for attempt in (0, 1):
-        connection = pool.pop(address, None)
+        connection = pool.pop(place, None)
         fresh = connection is None
         if fresh:
-            host, port = _cluster.split(address)
-            connection = _Connection(host, port, timeout=timeout)
+            connection = _connection(address, timeout, certificate)
         elif connection.sock is not None:
             connection.sock.settimeout(timeout)
         try:
@@ -65,15 +85,27 @@ def request(address, method, target, body=None, headers=None, timeout=60.0):
         if answer.will_close:
             connection.close()
         else:
-            pool[address] = connection
+            pool[place] = connection
         return Response(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
 
 
+def _connection(address, timeout, certificate):
+    host, port = _cluster.split(address)
+    if address.startswith("http:"):
+        return _Connection(host, port, timeout=timeout)
+    if certificate is None:
+        raise _cluster.ClusterError("%s: the certificate of its server is not known" % address)
+    try:
+        return _PinnedConnection(host, port, timeout, certificate)
+    except ssl.SSLError as e:
+        raise _cluster.ClusterError("%s: the certificate of its server cannot be read: %s" % (address, e)) from None
+
+
 def forget(address):
-    """Drop the kept connection to an address, so that the next request is not sent into one that may be dead."""
-    connection = _local.__dict__.setdefault("pool", {}).pop(address, None)
-    if connection is not None:
-        connection.close()
+    """Drop the kept connections to an address, so that the next request is not sent into one that may be dead."""
+    pool = _local.__dict__.setdefault("pool", {})
+    for place in [p for p in pool if p[0] == address]:
+        pool.pop(place).close()
 
 
 # QUIET is for how many seconds nobody is told that a call waits: an election takes about one.

@@ -6,6 +6,7 @@ Trials are forked from a warm interpreter (executor mode fork) or started afresh
 kept until the controller has acknowledged it, so a controller that restarts loses none. The protocol, with its rules of
 sequence, lease and fencing, is in docs/reference/executor-protocol.md.
 """
+import base64
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ import secrets
 import select
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -76,11 +78,20 @@ class Recorder:
             os.write(self._fd, _wire.encode(fact) + b"\n")
 
 
+def _certificate(text):
+    """A certificate (DER) from base64; None without one."""
+    try:
+        return base64.b64decode(text, validate=True) if text else None
+    except (TypeError, ValueError):
+        raise _cluster.ClusterError("the controller's certificate is not base64: %.60r" % text) from None
+
+
 class Controller:
     """Calls of the executor protocol. They are retried until the controller, or its successor, answers."""
 
     def __init__(self):
-        self.url = os.environ["HOPS_CONTROLLER"].rstrip("/")
+        # Of an https URL, the certificate (DER) that the controller has: the two change together.
+        self.where = os.environ["HOPS_CONTROLLER"].rstrip("/"), _certificate(os.environ.get("HOPS_CONTROLLER_CERTIFICATE"))
         self.key = _signature.key(_cluster.token(), "executor")
         self.container = os.environ.get("HOPS_CONTAINER_ID", "")
         self.instance = secrets.token_hex(8)
@@ -124,6 +135,9 @@ class Controller:
                         self.register()
                 elif e.status != 503 and e.code != "REPEATED":
                     raise
+            except ssl.SSLError as e:
+                stranger = "; %s: %s" % (self.where[0], e)
+                self._look_around()
             except _http.BROKEN:
                 self._look_around()
             except Unproven as e:
@@ -134,16 +148,16 @@ class Controller:
 
     def _call(self, method, target, body):
         data = None if body is None else _wire.encode(body)
-        url, number = self.url, 0
+        (url, certificate), number = self.where, 0
 
         def headers():
             nonlocal number
             number = _signature.number()
-            host = "%s:%d" % _cluster.split(url)
+            host = urllib.parse.urlsplit(url).netloc
             signature = _signature.sign(self.key, method, target, host, self.container, number, data)
             return {"Host": host, "Authorization": signature, "Content-Type": "application/json"}
 
-        answer = _http.request(url, method, target, body=data, headers=headers, timeout=45)
+        answer = _http.request(url, method, target, body=data, headers=headers, timeout=45, certificate=certificate)
         if not _signature.proven(self.key, number, answer.status, answer.body, answer.headers.get(_signature.PROOF)):
             raise Unproven("what answers at %s has not shown to be the controller (HTTP %d: %s)" % (
                 url, answer.status, answer.body[:300].decode("utf-8", "replace")))
@@ -163,8 +177,8 @@ class Controller:
         try:
             where = json.loads(self.fs.read(_webhdfs.join(directory, ".controller.json")).decode("utf-8"))
             if where.get("url"):
-                self.url = where["url"].rstrip("/")
-        except (OSError, ValueError):
+                self.where = where["url"].rstrip("/"), _certificate(where.get("certificate"))
+        except (OSError, ValueError, _cluster.ClusterError):
             pass
 
 
@@ -595,7 +609,7 @@ def main():
         _work()
     except Refused as refusal:
         sys.exit("the controller refused: %s" % refusal)
-    except Abandoned as problem:
+    except (Abandoned, _cluster.ClusterError) as problem:
         sys.exit("executor: %s" % problem)
 
 
@@ -611,7 +625,7 @@ def _work():
     if setup.get("code_dir"):
         setup = dict(setup, code_dir=os.path.join(work, setup["code_dir"]))
     os.environ["ML_ID"] = setup["experiment"]
-    print("executor %s of %s on %s" % (setup["executor"], setup["experiment"], urllib.parse.urlsplit(controller.url).netloc), flush=True)
+    print("executor %s of %s on %s" % (setup["executor"], setup["experiment"], urllib.parse.urlsplit(controller.where[0]).netloc), flush=True)
     runner = (SpawnRunner if setup["mode"] == "spawn" else ForkRunner)(setup)
     # Registering again says that this executor lives: who is silent loses its lease, and with it the files.
     fs, writer = _webhdfs.WebHDFS(), Writer(controller.register, setup["report_ms"] / 1000.0)

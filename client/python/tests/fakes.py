@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import json
 import re
+import ssl
 import threading
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,11 +38,19 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Fake:
-    def __init__(self):
+    """A server; by TLS if a file with its key and certificate is given."""
+
+    def __init__(self, identity=None, newest=None):
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.fake = self
-        self.url = "http://127.0.0.1:%d" % self.server.server_address[1]
+        self.url = "http%s://127.0.0.1:%d" % ("s" if identity else "", self.server.server_address[1])
+        if identity:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(identity)
+            if newest:
+                context.maximum_version = newest
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def close(self):
@@ -187,7 +196,7 @@ class FakeController(Fake):
     are told how many finals, and executors, there were."""
 
     def __init__(self, setup, assignments, stop_at=None, unavailable=0, empty=0, gone=False, strangers=0, checkpoint_at=None, refuse_at=None,
-                 on_final=None, on_register=None):
+                 on_final=None, on_register=None, identity=None):
         self.setup, self.assignments, self.stop_at, self.unavailable, self.gone = setup, list(assignments), stop_at, unavailable, gone
         self.empty = collections.defaultdict(lambda: empty)
         self.strangers, self.numbers = strangers, set()
@@ -195,7 +204,7 @@ class FakeController(Fake):
         self.on_final, self.on_register, self.registered = on_final or (lambda n: None), on_register or (lambda n: None), 0
         self.reports, self.finals, self.checkpoints, self.acked = [], [], [], {}
         self.lock = threading.RLock()
-        super().__init__()
+        super().__init__(identity)
 
     def serve(self, h):
         body = h.body()
@@ -203,7 +212,7 @@ class FakeController(Fake):
             path = urllib.parse.urlsplit(h.path).path.split("/")
             signing, given = _signature.key("sesame", "executor"), h.headers.get("Authorization", "")
             number = int(re.search(r"number=(\d+)", given).group(1))
-            want = _signature.sign(signing, h.command, h.path, self.url[len("http://"):], "container_1", number, body)
+            want = _signature.sign(signing, h.command, h.path, urllib.parse.urlsplit(self.url).netloc, "container_1", number, body)
             if given != want or "sesame" in str(h.headers) or number in self.numbers:
                 return h.answer(401, {"error": {"code": "UNAUTHORIZED", "message": "no signature"}})
             self.numbers.add(number)

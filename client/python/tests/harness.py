@@ -1,6 +1,8 @@
 """Runs the executor against a controller and a filesystem that are fakes."""
+import base64
 import json
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,13 +24,24 @@ def vector(name):
         return json.load(f)
 
 
+def identity(name):
+    """A file with a key and a certificate, as a controller makes them for itself."""
+    return os.path.join(HERE, "testdata", name + ".pem")
+
+
+def certificate(path):
+    """The certificate in such a file, in DER."""
+    with open(path) as f:
+        return ssl.PEM_cert_to_DER_cert("-----BEGIN CERTIFICATE-----" + f.read().split("-----BEGIN CERTIFICATE-----")[1])
+
+
 class ExecutorCase(unittest.TestCase):
     # The module study that the trials' functions are in.
     FUNCTIONS = ""
 
-    def run_executor(self, function, mode="fork", resume=None, status=0, env=None, setup=None, hdfs=None, orders=1, constants=None, **controller):
+    def run_executor(self, function, mode="fork", resume=None, status=0, env=None, setup=None, hdfs=None, orders=1, constants=None, first=None, **controller):
         """Run one executor through orders trials of the function. constants are those of the executor's module that have other
-        values. Returns the controller, the filesystem and what was recorded."""
+        values. first is the controller's URL as the executor is told it; the file .controller.json in /e has the true one. Returns the controller, the filesystem and what was recorded."""
         work = tempfile.TemporaryDirectory()
         self.addCleanup(work.cleanup)
         if hdfs is None:
@@ -51,8 +64,13 @@ class ExecutorCase(unittest.TestCase):
         c = fakes.FakeController(setup, [order] + [dict(order, trial="%04d" % (7 + n), dirs={k: v.replace("0007", "%04d" % (7 + n)) for k, v in order["dirs"].items()})
                                                   for n in range(1, orders)], **controller)
         self.addCleanup(c.close)
+        if first:
+            where = {"url": c.url}
+            if controller.get("identity"):
+                where["certificate"] = base64.b64encode(certificate(controller["identity"])).decode()
+            hdfs.files["/e/.controller.json"] = json.dumps(where).encode()
         record = os.path.join(work.name, "record")
-        environment = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
+        environment = dict(os.environ, PYTHONPATH=ROOT, HOPS_CONTROLLER=first or c.url, HOPS_TOKEN=os.path.join(work.name, "token"), HOPS_CONTAINER_ID="container_1",
                            HOPS_WORK_DIR=work.name, HOPS_WEBHDFS=hdfs.url, HADOOP_USER_NAME="ann", HOPS_RECORD=record, PYTHONDONTWRITEBYTECODE="1", **(env or {}))
         program = "from hops import executor; vars(executor).update(%r); executor.main()" % (constants or {})
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)

@@ -1151,10 +1151,13 @@ type RegisterRequest struct {
 	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// host:port of the master's HTTP server, reached by users through /proxy/<application>/.
-	HttpAddress   string `protobuf:"bytes,3,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
-	TrackingUrl   string `protobuf:"bytes,4,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HttpAddress string `protobuf:"bytes,3,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	TrackingUrl string `protobuf:"bytes,4,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
+	// SHA-256 of the certificate (X.509, DER) of that server, which speaks TLS and is taken for the master only with this one. Empty:
+	// it speaks plain HTTP, which it may only on a node that is known by an address of loopback.
+	HttpCertificate []byte `protobuf:"bytes,5,opt,name=http_certificate,json=httpCertificate,proto3" json:"http_certificate,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RegisterRequest) Reset() {
@@ -1213,6 +1216,13 @@ func (x *RegisterRequest) GetTrackingUrl() string {
 		return x.TrackingUrl
 	}
 	return ""
+}
+
+func (x *RegisterRequest) GetHttpCertificate() []byte {
+	if x != nil {
+		return x.HttpCertificate
+	}
+	return nil
 }
 
 type RegisterResponse struct {
@@ -2608,12 +2618,13 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"LOCALIZING\x10\x01\x12\v\n" +
 	"\aRUNNING\x10\x02\x12\f\n" +
 	"\bSTOPPING\x10\x03\x12\f\n" +
-	"\bCOMPLETE\x10\x04\"\x98\x01\n" +
+	"\bCOMPLETE\x10\x04\"\xc3\x01\n" +
 	"\x0fRegisterRequest\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12!\n" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12!\n" +
-	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\"\xc0\x01\n" +
+	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\x12)\n" +
+	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\xc0\x01\n" +
 	"\x10RegisterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12<\n" +
 	"\amaximum\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ResourcesR\amaximum\x12\x14\n" +

@@ -946,13 +946,15 @@ func (x *Placement) GetSalt() []byte {
 }
 
 type RegisterMaster struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
-	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Http          string                 `protobuf:"bytes,3,opt,name=http,proto3" json:"http,omitempty"`
-	TrackingUrl   string                 `protobuf:"bytes,4,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Attempt     int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Http        string                 `protobuf:"bytes,3,opt,name=http,proto3" json:"http,omitempty"`
+	TrackingUrl string                 `protobuf:"bytes,4,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
+	// SHA-256 of the certificate of the server at http; empty: it is plain.
+	HttpCertificate []byte `protobuf:"bytes,5,opt,name=http_certificate,json=httpCertificate,proto3" json:"http_certificate,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RegisterMaster) Reset() {
@@ -1011,6 +1013,13 @@ func (x *RegisterMaster) GetTrackingUrl() string {
 		return x.TrackingUrl
 	}
 	return ""
+}
+
+func (x *RegisterMaster) GetHttpCertificate() []byte {
+	if x != nil {
+		return x.HttpCertificate
+	}
+	return nil
 }
 
 type Allocate struct {
@@ -1952,20 +1961,22 @@ func (x *Application) GetEnded() uint64 {
 }
 
 type Attempt struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	Container     *ContainerID           `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
-	Node          string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
-	StartedMs     int64                  `protobuf:"varint,5,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
-	FinishedMs    int64                  `protobuf:"varint,6,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
-	Http          string                 `protobuf:"bytes,7,opt,name=http,proto3" json:"http,omitempty"`
-	TrackingUrl   string                 `protobuf:"bytes,8,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,10,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Diagnostics   string                 `protobuf:"bytes,11,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Number      int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	State       string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	Container   *ContainerID           `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
+	Node        string                 `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	StartedMs   int64                  `protobuf:"varint,5,opt,name=started_ms,json=startedMs,proto3" json:"started_ms,omitempty"`
+	FinishedMs  int64                  `protobuf:"varint,6,opt,name=finished_ms,json=finishedMs,proto3" json:"finished_ms,omitempty"`
+	Http        string                 `protobuf:"bytes,7,opt,name=http,proto3" json:"http,omitempty"`
+	TrackingUrl string                 `protobuf:"bytes,8,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
+	Epoch       uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Sequence    uint64                 `protobuf:"varint,10,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Diagnostics string                 `protobuf:"bytes,11,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	// As in RegisterMaster.
+	HttpCertificate []byte `protobuf:"bytes,12,opt,name=http_certificate,json=httpCertificate,proto3" json:"http_certificate,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Attempt) Reset() {
@@ -2073,6 +2084,13 @@ func (x *Attempt) GetDiagnostics() string {
 		return x.Diagnostics
 	}
 	return ""
+}
+
+func (x *Attempt) GetHttpCertificate() []byte {
+	if x != nil {
+		return x.HttpCertificate
+	}
+	return nil
 }
 
 type Ask struct {
@@ -3501,12 +3519,13 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
 	"\x04gpus\x18\x03 \x03(\tR\x04gpus\x12\x12\n" +
-	"\x04salt\x18\x04 \x01(\fR\x04salt\"\xb1\x01\n" +
+	"\x04salt\x18\x04 \x01(\fR\x04salt\"\xdc\x01\n" +
 	"\x0eRegisterMaster\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12!\n" +
-	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\"\xe6\x02\n" +
+	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\x12)\n" +
+	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\xe6\x02\n" +
 	"\bAllocate\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -3599,7 +3618,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vlast_launch\x18\x1e \x01(\x04R\n" +
 	"lastLaunch\x12\"\n" +
 	"\facknowledged\x18\x1f \x01(\x04R\facknowledged\x12\x14\n" +
-	"\x05ended\x18  \x01(\x04R\x05ended\"\xe0\x02\n" +
+	"\x05ended\x18  \x01(\x04R\x05ended\"\x8b\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
@@ -3614,7 +3633,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05epoch\x18\t \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bsequence\x18\n" +
 	" \x01(\x04R\bsequence\x12 \n" +
-	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\"\xe4\x02\n" +
+	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\x12)\n" +
+	"\x10http_certificate\x18\f \x01(\fR\x0fhttpCertificate\"\xe4\x02\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12C\n" +
