@@ -6,9 +6,9 @@ import socket
 import threading
 import time
 
-from hops import _cluster
+from hops import _cluster, _login
 
-# What a server that is gone, restarting or being replaced does to a connection.
+# What a server that is gone, restarting or being replaced does to a connection. Who is no server of the cluster counts as gone.
 BROKEN = (OSError, http.client.HTTPException)
 
 _local = threading.local()
@@ -41,20 +41,23 @@ class Response:
         return found
 
 
-def request(address, method, target, body=None, headers=None, timeout=60.0):
-    """One request to one address. A kept connection that the server has closed meanwhile is opened again once, if the
+def request(address, method, target, body=None, headers=None, timeout=60.0, role=""):
+    """One request to one address; one of https has to be of a server with the role. A kept connection that the server has closed meanwhile is opened again once, if the
     request may be repeated. headers may be a function that makes them anew for each try."""
     pool = _local.__dict__.setdefault("pool", {})
     for attempt in (0, 1):
         connection = pool.pop(address, None)
         fresh = connection is None
         if fresh:
-            host, port = _cluster.split(address)
-            connection = _Connection(host, port, timeout=timeout)
+            if _cluster.secure(address):
+                connection = _cluster.connection(address, role, timeout)
+            else:
+                connection = _Connection(*_cluster.split(address), timeout=timeout)
         elif connection.sock is not None:
             connection.sock.settimeout(timeout)
+        shown = dict(headers() if callable(headers) else headers or {}, **_cluster.authorization(address))
         try:
-            connection.request(method, target, body=body, headers=headers() if callable(headers) else headers or {})
+            connection.request(method, target, body=body, headers=shown)
             answer = connection.getresponse()
             data = answer.read()
         except BROKEN:
@@ -74,6 +77,12 @@ def forget(address):
     connection = _local.__dict__.setdefault("pool", {}).pop(address, None)
     if connection is not None:
         connection.close()
+
+
+def known(problems):
+    """ClusterError when who was asked is in every case no server of the cluster: asking again does not help."""
+    if problems and all(isinstance(p, _login.Stranger) for p in problems):
+        raise _cluster.ClusterError("; ".join(str(p) for p in problems))
 
 
 # QUIET is for how many seconds nobody is told that a call waits: an election takes about one.
