@@ -107,7 +107,7 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 		return err
 	}
 	uri := c.String("against")
-	conf, err := hadoopConf(c.String("conf"))
+	conf, own, err := clusterConf(c.String("conf"))
 	switch {
 	case err != nil && !isNoCluster(err):
 		return &statusError{exitUsage, fmt.Errorf("bench: %w", err)}
@@ -118,7 +118,7 @@ func runBench(c *cli.Context, run func(*cli.Context, *bench.Bench) (any, error))
 	case uri == "":
 		uri = conf.DefaultFS()
 	}
-	location, err := conf.LocateAs(strings.TrimRight(uri, "/")+"/", c.String("user"))
+	location, err := locate(conf, own, strings.TrimRight(uri, "/")+"/", c.String("user"))
 	if err != nil {
 		return &statusError{exitUsage, err}
 	}

@@ -21,7 +21,7 @@ func clusterCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of a machine of the cluster"}
 	return &cli.Command{
 		Name:  "cluster",
-		Usage: "the machines of a cluster: make one, invite others, list, remove, rotate the authority",
+		Usage: "the machines of a cluster: make one, invite others, list, remove, rotate the authority, back up, restore",
 		Description: "hops cluster init --name lab          on the first machine; it prints the line for the others\n" +
 			"hops join HOST:PORT --token TOKEN     on each other machine\n" +
 			"hops cluster nodes                    who is a member\n\n" +
@@ -56,6 +56,7 @@ func clusterCommand() *cli.Command {
 				},
 				Action: clusterRotate,
 			},
+			clusterBackupCommand(), clusterRestoreCommand(),
 		},
 	}
 }

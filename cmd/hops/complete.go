@@ -15,6 +15,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/client/shell"
+	"github.com/gohops/hops/internal/login"
 )
 
 // completionFlag ends a command line of which the last word is to be completed; the word may be empty.
@@ -61,11 +62,11 @@ func completeFS(ctx context.Context, words []string) (offers []string) {
 	if strings.HasPrefix(last, "-") {
 		return shell.Options(words[0])
 	}
-	conf, err := hadoopConf("")
+	conf, own, err := clusterConf("")
 	if err != nil {
 		return nil
 	}
-	location, err := conf.Locate("/")
+	location, err := locate(conf, own, "/", "")
 	if err != nil {
 		return nil
 	}
@@ -136,11 +137,15 @@ func completeCommand(ctx context.Context, words []string) (offers []string) {
 
 // completeIDs lists the newest jobs, or experiments.
 func completeIDs(ctx context.Context, kind string) (offers []string) {
-	dir, err := findConf("")
+	config := client.Config{Logger: slog.New(slog.DiscardHandler)}
+	own, err := login.Chosen()
+	if err == nil && own == nil {
+		config.ConfDir, err = findConf("")
+	}
 	if err != nil {
 		return nil
 	}
-	c, err := client.New(client.Config{ConfDir: dir, Logger: slog.New(slog.DiscardHandler)})
+	c, err := client.New(config)
 	if err != nil {
 		return nil
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -129,7 +131,55 @@ func dial(c *cli.Context) (*client.Client, error) {
 	return client.New(client.Config{ConfDir: dir, User: c.String("user"), Logger: clientLogger(c.App.ErrWriter), Waiting: waiting(c.App.ErrWriter)})
 }
 
-// hadoopConf is the configuration of the cluster, as the filesystem's client needs it.
+// clusterConf is the configuration of the cluster, as the filesystem's client needs it, and the login by which it was found; nil: it
+// was found in another way.
+func clusterConf(dir string) (*dfs.HadoopConf, *login.File, error) {
+	if dir == "" {
+		own, err := login.Chosen()
+		if err != nil {
+			return nil, nil, err
+		}
+		if own != nil {
+			conf, err := loginConf(own)
+			return conf, own, err
+		}
+	}
+	conf, err := hadoopConf(dir)
+	return conf, nil, err
+}
+
+// loginConf says of the cluster of a login what the configuration of a Hadoop client would.
+func loginConf(own *login.File) (*dfs.HadoopConf, error) {
+	if err := own.Expired(time.Now()); err != nil {
+		return nil, fail(exitDenied, "%w", err)
+	}
+	if err := knowServers(""); err != nil {
+		return nil, err
+	}
+	conf := &dfs.HadoopConf{Properties: map[string]string{"fs.defaultFS": "hdfs://" + own.Cluster, "dfs.nameservices": own.Cluster}}
+	var ids []string
+	for i, n := range own.Namenodes {
+		id := fmt.Sprintf("nn%d", i+1)
+		ids = append(ids, id)
+		conf.Properties["dfs.namenode.rpc-address."+own.Cluster+"."+id] = n.IPC
+		conf.Properties["dfs.namenode.http-address."+own.Cluster+"."+id] = n.HTTP
+	}
+	conf.Properties["dfs.ha.namenodes."+own.Cluster] = strings.Join(ids, ",")
+	return conf, nil
+}
+
+// locate resolves a URI for a user; empty: who runs this, or the login's.
+func locate(conf *dfs.HadoopConf, own *login.File, uri, user string) (dfs.Location, error) {
+	if own == nil {
+		return conf.LocateAs(uri, user)
+	}
+	as := client.FilesOf(own)
+	location, err := conf.LocateAs(uri, cmp.Or(user, as.User))
+	location.Config.Dial, location.Config.Bearer = as.Dial, as.Bearer
+	return location, err
+}
+
+// hadoopConf is the configuration of the cluster in a directory of files, as the filesystem's client needs it.
 func hadoopConf(dir string) (*dfs.HadoopConf, error) {
 	dir, err := findConf(dir)
 	if err != nil {

@@ -45,7 +45,7 @@ func listDatanodes(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	conf, err := hadoopConf(c.String("conf"))
+	conf, _, err := clusterConf(c.String("conf"))
 	if err != nil {
 		return err
 	}

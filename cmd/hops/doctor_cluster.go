@@ -23,6 +23,7 @@ import (
 	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
 	pages "github.com/gohops/hops/internal/status"
@@ -51,6 +52,9 @@ const (
 
 // dataDirectory is where the `hops dev` that is looked at keeps its data; "" for other clusters.
 func dataDirectory(conf string) string {
+	if own, err := login.Chosen(); conf == "" && (own != nil || err != nil) {
+		return ""
+	}
 	if dir, err := findConf(conf); err == nil {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(dir), devLock)); err != nil {
 			return ""
@@ -164,17 +168,17 @@ func examineCluster(c *cli.Context) []finding {
 		return []finding{{what: "cluster", detail: err.Error()}}
 	}
 	if err != nil {
-		return []finding{{what: "configuration", detail: err.Error(), remedy: "look at HADOOP_CONF_DIR"}}
+		return []finding{{what: "configuration", detail: err.Error(), remedy: "look at HADOOP_CONF_DIR, or run `hops login` again"}}
 	}
 	defer cl.Close()
 	var namenodes, managers []*server
-	if conf, err := hadoopConf(c.String("conf")); err == nil {
+	if conf, _, err := clusterConf(c.String("conf")); err == nil {
 		for _, address := range namenodePages(conf) {
 			namenodes = append(namenodes, &server{role: "namenode", address: address})
 		}
 	}
 	for _, address := range cl.ResourceManagers() {
-		managers = append(managers, &server{role: "resourcemanager", address: strings.TrimPrefix(address, "http://")})
+		managers = append(managers, &server{role: "resourcemanager", address: address[strings.LastIndexByte(address, '/')+1:]})
 	}
 	ask(c.Context, slices.Concat(namenodes, managers))
 	found := findings("namenode", namenodes)

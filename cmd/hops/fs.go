@@ -13,7 +13,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/gohops/hops/client"
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/client/shell"
 	"github.com/gohops/hops/internal/login"
@@ -99,27 +98,18 @@ func dialShell(uri string, properties map[string]string, stderr io.Writer) (*dfs
 
 // dialLogin finds the filesystem of a URI in the cluster of a login, by default its own.
 func dialLogin(own *login.File, uri string, properties map[string]string, stderr io.Writer) (*dfs.Client, string, error) {
-	if err := own.Expired(time.Now()); err != nil {
+	conf, err := loginConf(own)
+	if err != nil {
 		return nil, "", err
 	}
-	conf := &dfs.HadoopConf{Properties: map[string]string{"fs.defaultFS": "hdfs://" + own.Cluster, "dfs.nameservices": own.Cluster}}
-	var ids []string
-	for i, n := range own.Namenodes {
-		id := fmt.Sprintf("nn%d", i+1)
-		ids = append(ids, id)
-		conf.Properties["dfs.namenode.rpc-address."+own.Cluster+"."+id] = n.IPC
-	}
-	conf.Properties["dfs.ha.namenodes."+own.Cluster] = strings.Join(ids, ",")
 	maps.Copy(conf.Properties, properties)
 	if uri == "" {
 		uri = conf.DefaultFS()
 	}
-	location, err := conf.Locate(uri)
+	location, err := locate(conf, own, uri, "")
 	if err != nil {
 		return nil, "", err
 	}
-	as := client.FilesOf(own)
-	location.Config.User, location.Config.Dial, location.Config.Bearer = as.User, as.Dial, as.Bearer
 	location.Config.Logger, location.Config.Waiting, location.Config.Leaderless = clientLogger(stderr), waiting(stderr), leaderless
 	c, err := dfs.New(location.Config)
 	authority := location.Authority

@@ -57,7 +57,7 @@ func haadmin(t *hadoopTool, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	conf, err := hadoopConf(t.properties["-conf"])
+	conf, _, err := clusterConf(t.properties["-conf"])
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package roles
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,6 +28,11 @@ func (b *Builder) ReinstallNamenode() error {
 // RecoverNamenode makes the group anew with the namenode of this machine as its only member. The namenode must not run.
 func (b *Builder) RecoverNamenode(cluster string) error {
 	return b.offline(func(h *raftstore.Host, group raftstore.GroupConfig) error { return h.Recover(group, cluster) })
+}
+
+// RestoreNamenode makes the group out of a backup, with the namenode of this machine as its only member. r is the snapshot.
+func (b *Builder) RestoreNamenode(backup raftstore.Backup, r io.Reader) error {
+	return b.offline(func(h *raftstore.Host, group raftstore.GroupConfig) error { return h.Restore(group, backup, r) })
 }
 
 // offline gives do the Raft host of this machine's namenode, on no port.

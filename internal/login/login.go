@@ -1,6 +1,6 @@
 // Package login is what a user has of a cluster on a machine that is none of its servers: a file with the addresses of its servers,
-// the certificates by which they are known, and the user's token. `hops login` and `hops user token` write it; the command
-// and the Go client read it. docs/reference/contracts.md describes the format.
+// the certificates by which they are known, and the user's token. `hops login` and `hops user token` write it; the command,
+// the Go client and the Python package (client/python/hops/_login.py) read it. docs/reference/contracts.md describes the format.
 package login
 
 import (

@@ -36,6 +36,7 @@ var memberRoutes = []operation{
 	{"PUT /api/v1/namenodes/{id}", "addNamenode", silent((*Server).addMember)},
 	{"DELETE /api/v1/namenodes/{id}", "removeNamenode", silent((*Server).removeMember)},
 	{"POST /api/v1/leader", "transferLeadership", silent((*Server).transfer)},
+	{"POST /api/v1/backup", "backup", (*Server).backup},
 	{"DELETE /api/v1/datanodes/{id}", "forgetDatanode", silent((*Server).forgetDatanode)},
 }
 

@@ -266,7 +266,7 @@ func (s *Server) open() error {
 		return err
 	}
 	s.currentTrust()
-	s.roster, err = roster.New(roster.Config{Register: register{s}, Seal: c.Credentials.MAC("seal of the authority"), Now: time.Now})
+	s.roster, err = roster.New(roster.Config{Register: register{s}, Seal: Seal(c.Credentials.Secret), Now: time.Now})
 	if err != nil {
 		return err
 	}

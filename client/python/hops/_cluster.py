@@ -1,4 +1,5 @@
-"""Where the cluster is: environment variables of a container first, then Hadoop's configuration files, then the user's `hops dev`."""
+"""Where the cluster is: environment variables of a container first, then HOPS_LOGIN, Hadoop's configuration files, the user's login,
+and the user's `hops dev`."""
 import fcntl
 import getpass
 import os
@@ -6,14 +7,17 @@ import sys
 import urllib.parse
 import xml.etree.ElementTree as ET
 
-
-class ClusterError(Exception):
-    """The cluster cannot be found or used; the message says what to do."""
+from hops import _login
+from hops._login import ClusterError
 
 
 def user():
-    """Name of the acting user: HADOOP_USER_NAME, else the user of the process."""
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    """Name of the acting user: HADOOP_USER_NAME, else the login's, else the user of the process."""
+    name = os.environ.get("HADOOP_USER_NAME")
+    if not name and not os.environ.get("HOPS_WEBHDFS") and not os.environ.get("HOPS_RM"):
+        login = _login.chosen()
+        name = login.user if login else None
+    return name or getpass.getuser()
 
 
 SITE_FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
@@ -30,7 +34,7 @@ def _conf():
         return directory
     dev = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "hops", "dev")
     if not _has_site(os.path.join(dev, "conf")):
-        raise ClusterError("no cluster is configured: start one with `hops dev`, or set HADOOP_CONF_DIR to the directory with its core-site.xml")
+        raise ClusterError("no cluster is configured: start one with `hops dev`, log in to one (`hops login`), or set HADOOP_CONF_DIR to the directory with its core-site.xml")
     if _dev_ended(dev):
         raise ClusterError("cluster: %s, not running: start it with `hops dev`" % dev)
     return os.path.join(dev, "conf")
@@ -69,6 +73,9 @@ def webhdfs():
     """HTTP addresses of the namenodes."""
     if os.environ.get("HOPS_WEBHDFS"):
         return _addresses(os.environ["HOPS_WEBHDFS"])
+    login = _login.chosen()
+    if login:
+        return login.namenodes
     found = [v for k, v in sorted(_site("hdfs-site.xml").items()) if k.startswith("dfs.namenode.http-address") and v]
     if not found:  # Hadoop's port, on the host of the filesystem
         uri = default_fs()
@@ -83,6 +90,11 @@ def resource_managers():
     """HTTP addresses of the resource managers."""
     if os.environ.get("HOPS_RM"):
         return _addresses(os.environ["HOPS_RM"])
+    login = _login.chosen()
+    if login:
+        if not login.managers:
+            raise ClusterError("the login %s names no resource manager: is there one in this cluster?" % login.path)
+        return login.managers
     site = _site("yarn-site.xml")
     found = [v for k, v in sorted(site.items()) if k.startswith("yarn.resourcemanager.webapp.address") and v]
     if not found and site.get("yarn.resourcemanager.hostname"):
@@ -95,7 +107,13 @@ def resource_managers():
 
 def default_fs():
     """URI of the filesystem, as Hadoop programs write it."""
-    uri = os.environ.get("HOPS_FS") or _site("core-site.xml").get("fs.defaultFS")
+    uri = os.environ.get("HOPS_FS")
+    if uri:
+        return uri
+    login = _login.chosen()
+    if login:
+        return "hdfs://" + login.cluster
+    uri = _site("core-site.xml").get("fs.defaultFS")
     if not uri:
         raise ClusterError("%s does not say fs.defaultFS" % os.path.join(_conf(), "core-site.xml"))
     return uri
@@ -125,4 +143,41 @@ def split(address):
     parts = urllib.parse.urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ClusterError("%s is not an http address" % address)
-    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.hostname, parts.port or {"http": 80, "https": 443}[parts.scheme]
+
+
+def secure(address):
+    """Whether a server is spoken to by TLS, with the user's login."""
+    return address.startswith("https://")
+
+
+def claim(address, user):
+    """Parameters that say to a server who acts: what it is told in plain is a name; with a login the token says it."""
+    if not secure(address):
+        return {"user.name": user}
+    return _required(address).claim(user)
+
+
+def _required(address):
+    login = _login.chosen()
+    if login is None:
+        raise ClusterError("%s is spoken to by TLS, and nobody has logged in on this machine: run `hops login`" % address)
+    return login
+
+
+def connection(address, role, timeout):
+    """A connection by TLS to a server of the login's cluster with a role."""
+    return _login.Connection(_required(address), role, *split(address), timeout)
+
+
+def authorization(address):
+    """Headers that prove to a server who acts."""
+    return _required(address).authorization() if secure(address) else {}
+
+
+def follow(address, location):
+    """The address of a server to which another one, at address, sends its client. A token goes nowhere in plain."""
+    parts = urllib.parse.urlsplit(location)
+    if secure(address) and parts.scheme != "https":
+        raise ClusterError("%s://%s is not https: the token is not sent there" % (parts.scheme, parts.netloc))
+    return "%s://%s" % (parts.scheme, parts.netloc)

@@ -7,9 +7,9 @@ import ssl
 import threading
 import time
 
-from hops import _cluster
+from hops import _cluster, _login
 
-# What a server that is gone, restarting or being replaced does to a connection.
+# What a server that is gone, restarting or being replaced does to a connection. Who is no server of the cluster counts as gone.
 BROKEN = (OSError, http.client.HTTPException)
 
 _local = threading.local()
@@ -61,8 +61,9 @@ class Response:
         return found
 
 
-def request(address, method, target, body=None, headers=None, timeout=60.0, certificate=None):
-    """One request to one address; to one of https with the certificate (DER) that its server must have. A kept connection that the server has closed meanwhile is opened again once, if the
+def request(address, method, target, body=None, headers=None, timeout=60.0, certificate=None, role=""):
+    """One request to one address; one of https has to be of a server that has the certificate (DER), or without one of a server of the
+    login's cluster with the role. A kept connection that the server has closed meanwhile is opened again once, if the
     request may be repeated. headers may be a function that makes them anew for each try."""
     pool = _local.__dict__.setdefault("pool", {})
     place = (address, certificate)
@@ -70,11 +71,14 @@ def request(address, method, target, body=None, headers=None, timeout=60.0, cert
         connection = pool.pop(place, None)
         fresh = connection is None
         if fresh:
-            connection = _connection(address, timeout, certificate)
+            connection = _connection(address, timeout, certificate, role)
         elif connection.sock is not None:
             connection.sock.settimeout(timeout)
+        shown = dict(headers() if callable(headers) else headers or {})
+        if certificate is None:  # a server of the cluster: it is shown who acts
+            shown.update(_cluster.authorization(address))
         try:
-            connection.request(method, target, body=body, headers=headers() if callable(headers) else headers or {})
+            connection.request(method, target, body=body, headers=shown)
             answer = connection.getresponse()
             data = answer.read()
         except BROKEN:
@@ -89,12 +93,12 @@ def request(address, method, target, body=None, headers=None, timeout=60.0, cert
         return Response(answer.status, {k.lower(): v for k, v in answer.getheaders()}, data)
 
 
-def _connection(address, timeout, certificate):
+def _connection(address, timeout, certificate, role):
     host, port = _cluster.split(address)
-    if address.startswith("http:"):
+    if not _cluster.secure(address):
         return _Connection(host, port, timeout=timeout)
     if certificate is None:
-        raise _cluster.ClusterError("%s: the certificate of its server is not known" % address)
+        return _cluster.connection(address, role, timeout)
     try:
         return _PinnedConnection(host, port, timeout, certificate)
     except ssl.SSLError as e:
@@ -106,6 +110,12 @@ def forget(address):
     pool = _local.__dict__.setdefault("pool", {})
     for place in [p for p in pool if p[0] == address]:
         pool.pop(place).close()
+
+
+def known(problems):
+    """ClusterError when who was asked is in every case no server of the cluster: asking again does not help."""
+    if problems and all(isinstance(p, _login.Stranger) for p in problems):
+        raise _cluster.ClusterError("; ".join(str(p) for p in problems))
 
 
 # QUIET is for how many seconds nobody is told that a call waits: an election takes about one.

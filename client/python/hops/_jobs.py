@@ -21,8 +21,6 @@ class Jobs:
         """(status, JSON) of one call, which may be repeated. Broken connections, answers without their document, 503 and 504
         (the outcome is unknown) are retried until the timeout."""
         backoff = _http.Backoff(self.timeout)
-        joiner = "&" if "?" in path else "?"
-        target = path + joiner + urllib.parse.urlencode({"user.name": self.user})
         try:
             data = None if body is None else json.dumps(body, allow_nan=False).encode("utf-8")
         except ValueError as e:
@@ -31,21 +29,28 @@ class Jobs:
         if data is not None:
             headers["Content-Type"] = "application/json"
         while True:
-            problem = None
+            problem, problems = None, []
             for address in list(self.addresses):
                 try:
-                    answer = _http.request(address, method, target, body=data, headers=headers, timeout=30)
+                    answer = self._send(address, method, path, data, headers)
                     if answer.status == 307 and "location" in answer.headers:
-                        parts = urllib.parse.urlsplit(answer.headers["location"])
-                        answer = _http.request("http://" + parts.netloc, method, target, body=data, headers=headers, timeout=30)
+                        answer = self._send(_cluster.follow(address, answer.headers["location"]), method, path, data, headers)
                     if answer.status in (503, 504) and retry_unavailable:
                         problem = "%s: %s" % (address, _detail(answer))
                         continue
                     return answer.status, answer.document() if answer.status < 300 else _parse(answer)
                 except _http.BROKEN as e:
                     problem = "%s: %s" % (address, e)
+                    problems.append(e)
+            if len(problems) == len(self.addresses):
+                _http.known(problems)
             if not backoff.wait(problem):
                 raise JobError("no resource manager answers (%s). Is the cluster running? Start one with: hops dev" % problem)
+
+    def _send(self, address, method, path, data, headers):
+        claim = urllib.parse.urlencode(_cluster.claim(address, self.user))
+        target = path + ("&" if "?" in path else "?") * bool(claim) + claim
+        return _http.request(address, method, target, body=data, headers=headers, timeout=30, role="resourcemanager")
 
     def submit(self, job, key):
         """Submit once, however often the call is repeated: key is the idempotency key. Returns the job's id."""

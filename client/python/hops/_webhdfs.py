@@ -53,18 +53,18 @@ class WebHDFS:
 
     # -- plumbing
 
-    def _target(self, path, op, params):
+    def _target(self, address, path, op, params):
         if not path.startswith("/"):
             raise ValueError("path %r is not absolute" % path)
-        query = {"op": op, "user.name": self.user}
+        query = {"op": op}
+        query.update(_cluster.claim(address, self.user))
         query.update({k: ("true" if v is True else "false" if v is False else v) for k, v in params.items() if v is not None})
         return "/webhdfs/v1" + urllib.parse.quote(path) + "?" + urllib.parse.urlencode(query)
 
     def _namenode(self, method, path, op, params, backoff):
-        """One answer of the active namenode, found by asking around until the deadline."""
-        target = self._target(path, op, params)
-        unreachable = {}
+        """(address, answer) of the active namenode, found by asking around until the deadline."""
         while True:
+            unreachable = {}
             with self._lock:
                 active = self._active
             for i in range(len(self.addresses)):
@@ -72,8 +72,8 @@ class WebHDFS:
                 address = self.addresses[k]
                 try:
                     # A dead namenode's host answers at once or never: do not wait long for one of several.
-                    answer = _http.request(address, method, target, headers={"Content-Length": "0"} if method in ("PUT", "POST") else None,
-                                           timeout=min(30.0, self.timeout))
+                    answer = _http.request(address, method, self._target(address, path, op, params), role="namenode", timeout=min(30.0, self.timeout),
+                                           headers={"Content-Length": "0"} if method in ("PUT", "POST") else None)
                 except _http.BROKEN as e:
                     unreachable[address] = e
                     continue
@@ -88,19 +88,20 @@ class WebHDFS:
                     break
                 if problem:
                     raise _error(*problem)
-                return answer
+                return address, answer
+            _http.known(unreachable.values())
             what = "; ".join("%s: %s" % p for p in sorted(unreachable.items()))
             if not backoff.wait(what):
                 raise TimeoutError("%s of %s: no namenode served it within %.0f s (%s)" % (op, path, self.timeout, what))
 
     def _data(self, method, path, op, params, body, backoff):
         """The second step of CREATE, APPEND and OPEN: with the datanode that the namenode chose."""
-        answer = self._namenode(method, path, op, dict(params, noredirect=True), backoff)
+        namenode, answer = self._namenode(method, path, op, dict(params, noredirect=True), backoff)
         location = answer.json()["Location"]
         parts = urllib.parse.urlsplit(location)
-        address = "http://" + parts.netloc
+        address = _cluster.follow(namenode, location)
         try:
-            answer = _http.request(address, method, parts.path + "?" + parts.query, body=body,
+            answer = _http.request(address, method, parts.path + "?" + parts.query, body=body, role="datanode",
                                    headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
         except _http.BROKEN as e:
             raise _Lost("datanode %s: %s" % (parts.netloc, e)) from e
@@ -112,7 +113,7 @@ class WebHDFS:
         return answer
 
     def _simple(self, method, path, op, **params):
-        return self._namenode(method, path, op, params, _http.Backoff(self.timeout)).json()
+        return self._namenode(method, path, op, params, _http.Backoff(self.timeout))[1].json()
 
     # -- operations
 

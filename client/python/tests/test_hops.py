@@ -166,7 +166,7 @@ class Cluster(unittest.TestCase):
 
     def test_the_dev_cluster_that_runs(self):
         with tempfile.TemporaryDirectory() as cache:
-            self.assertIn("start one with `hops dev`, or set HADOOP_CONF_DIR", self.find(cache))
+            self.assertIn("start one with `hops dev`, log in to one (`hops login`), or set HADOOP_CONF_DIR", self.find(cache))
             dev = os.path.join(cache, "hops", "dev")
             self.site(os.path.join(dev, "conf"), core={"fs.defaultFS": "hdfs://127.0.0.1:33001"}, hdfs={"dfs.namenode.http-address": "127.0.0.1:33002"},
                       yarn={"yarn.resourcemanager.webapp.address": "127.0.0.1:33003"})

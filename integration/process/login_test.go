@@ -1,0 +1,202 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/login"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
+)
+
+// A machine that has a login and nothing else of a cluster: the commands and Python's programs find it, and are who the token says.
+func TestALoginIsEnough(t *testing.T) {
+	m := newMachines(t)
+	m.init("namenode,datanode,resourcemanager")
+	path := filepath.Join(m.dir, "login")
+	m.good("user", "token", "ann", "-c", m.yaml(1), "--out", path)
+	good, err := login.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hops := Hops{T: t, Env: []string{"HOPS_LOGIN=" + path}}
+	m.eventually("a datanode", func() error {
+		if r := hops.Run("datanode", "list"); r.Status != 0 || !strings.Contains(r.Stdout, "live") {
+			return errors.New(r.Stdout + r.Stderr)
+		}
+		return nil
+	})
+	m.superuser("fs", "-mkdir", "/benchmarks")
+	m.superuser("fs", "-chmod", "1777", "/benchmarks")
+	for _, c := range []struct {
+		name  string
+		stdin string
+		args  []string
+		want  string
+	}{
+		{"the doctor", "", []string{"doctor"}, "ok    filesystem         writable"},
+		{"a benchmark", "", []string{"bench", "meta", "--time", "20ms", "--outstanding", "2", "--connections", "1"}, "mkdir"},
+		{"the states of the namenodes", "", []string{"haadmin", "-getServiceState", "nn1"}, "active"},
+		{"a file", "of ann\n", []string{"fs", "-put", "-", "/tmp/f"}, ""},
+		{"its completion", "", []string{"fs", "-cat", "/tmp/", "--generate-bash-completion"}, "/tmp/f\n"},
+		{"completion of jobs", "", []string{"job", "status", "", "--generate-bash-completion"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if r := hops.Input(c.stdin, c.args...); r.Status != 0 && c.name != "the doctor" || // which misses a node manager
+				!strings.Contains(r.Stdout, c.want) {
+				t.Errorf("%d\n%s%s", r.Status, r.Stdout, r.Stderr)
+			}
+		})
+	}
+
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	sources, err := filepath.Abs("../../client/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// script runs a program and returns the last line of what it says.
+	script := func(t *testing.T, program string, env ...string) string {
+		t.Helper()
+		cmd := exec.Command(python, "-c", program)
+		cmd.Env = Environ(t, "", append([]string{"PYTHONPATH=" + sources, "PYTHONDONTWRITEBYTECODE=1", "HOME=" + t.TempDir()}, env...)...)
+		out, _ := cmd.CombinedOutput() // what it says tells how it ended
+		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
+		return string(lines[len(lines)-1])
+	}
+	const files = "from hops import hdfs\nhdfs.dump('by TLS', '/tmp/p'); print(hdfs.load('/tmp/p'), hdfs.stat('/tmp/p')['owner'], hdfs.load('/tmp/f'))"
+	if said := script(t, files, "HOPS_LOGIN="+path); said != `b'by TLS' ann b'of ann\n'` {
+		t.Errorf("Python's files: %s", said)
+	}
+	const jobs = "from hops import _jobs\nprint(_jobs.Jobs().call('GET', '/api/v1/jobs'))"
+	if said := script(t, jobs, "HOPS_LOGIN="+path); !strings.HasPrefix(said, "(200, ") {
+		t.Errorf("Python's jobs: %s", said)
+	}
+
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(m.dir, "home")
+	if err := good.Write(filepath.Join(home, ".hops", "login")); err != nil {
+		t.Fatal(err)
+	}
+	if said := script(t, files, "HOME="+home); !strings.Contains(said, "ann") {
+		t.Errorf("the login of the home directory: %s", said)
+	}
+	credentials, foreign, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	datanode, err := securitytest.Join(foreign, credentials.Secret, authority.Datanode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := serveTLS(t, datanode.Member)
+	of := func(namenode string) string { // a login for the other cluster
+		f := *good
+		f.Cluster, f.Authorities, f.Namenodes = foreign.Cluster(), string(authority.MarshalRoots([]*x509.Certificate{foreign.Root()})), []login.Namenode{{HTTP: namenode, IPC: namenode}}
+		text, err := f.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	replace := func(old, new string) string {
+		if !strings.Contains(string(text), old) {
+			t.Fatalf("%s is not in %s", old, text)
+		}
+		return strings.Replace(string(text), old, new, 1)
+	}
+	namenode := good.Namenodes[0].HTTP
+	expires, err := good.Expires.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, text string
+		mode       os.FileMode
+		want       string
+	}{
+		{"half of it", string(text[:len(text)/2]), 0o600, "it is cut off: run `hops login` again"},
+		{"without its last bracket", strings.TrimSuffix(string(text), "}\n"), 0o600, "it is cut off: run `hops login` again"},
+		{"nothing", "", 0o600, "it is cut off: run `hops login` again"},
+		{"twice", string(text) + string(text), 0o600, "something follows its end"},
+		{"Hadoop's", "<configuration/>", 0o600, "it is not a login"},
+		{"another version", replace(`"version": 1`, `"version": 2`), 0o600, "it has version 2, this program reads version 1"},
+		{"no certificate", replace("BEGIN CERT", "BEGIN DIRT"), 0o600, "the certificates of the cluster's authorities"},
+		{"another cluster's certificate", replace(`"cluster": "CID-`, `"cluster": "DIC-`), 0o600, "and its certificates are of hops://" + good.Cluster},
+		{"no port", replace(namenode, "nn1"), 0o600, "'nn1' is not host:port"},
+		{"a token with the end of a line", replace(good.Token, `a\r\nX: y`), 0o600, "characters that no token has"},
+		{"a time that is none", replace(string(expires), "soon"), 0o600, "no time as in RFC 3339"},
+		{"expired", replace(string(expires), "2020-01-01T00:00:00Z"), 0o600, "your login expired at 2020-01-01 00:00:00: run `hops login` again"},
+		{"readable by others", string(text), 0o640, "has mode 0640 and others could read the token: chmod 600 it"},
+		{"more than is allowed", string(text) + strings.Repeat(" ", 256<<10), 0o600, "more than the 262144 bytes that are allowed"},
+		{"a forged token", replace(good.Token, good.Token[:len(good.Token)-4]+"AAAA"), 0o600, "its signature is wrong: it was changed, or is forged"},
+		{"a server of another cluster", of(namenode), 0o600, "shows no certificate of cluster " + foreign.Cluster() + " that is good"},
+		{"a datanode in place of a namenode", of(wrong), 0o600, "is no namenode of cluster " + foreign.Cluster() + ": its certificate does not allow that role"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bad := filepath.Join(t.TempDir(), "login")
+			if err := os.WriteFile(bad, []byte(c.text), c.mode); err != nil {
+				t.Fatal(err)
+			}
+			if said := script(t, files, "HOPS_LOGIN="+bad); !strings.Contains(said, c.want) {
+				t.Errorf("%s; want %s", said, c.want)
+			}
+		})
+	}
+	t.Run("no file", func(t *testing.T) {
+		if said := script(t, files, "HOPS_LOGIN="+path+"-"); !strings.Contains(said, "and no file is there") {
+			t.Error(said)
+		}
+	})
+	t.Run("a revoked token", func(t *testing.T) {
+		m.good("user", "revoke", good.ID, "-c", m.yaml(1))
+		m.eventually("it is refused", func() error {
+			if said := script(t, files, "HOPS_LOGIN="+path); !strings.Contains(said, "revoked") {
+				return errors.New(said)
+			}
+			return nil
+		})
+	})
+}
+
+// superuser runs a command as who made the cluster, on its first machine.
+func (m *machines) superuser(args ...string) string {
+	m.t.Helper()
+	return Hops{T: m.t, Conf: filepath.Join(m.etc(1), "conf")}.OK(args...)
+}
+
+// serveTLS accepts connections as a member of a cluster, and answers nothing.
+func serveTLS(t *testing.T, m *authority.Member) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if t, err := m.Accept(context.Background(), c, authority.Door{Strangers: true}); err == nil {
+				t.Close()
+			}
+		}
+	}()
+	return l.Addr().String()
+}
