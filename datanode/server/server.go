@@ -108,7 +108,10 @@ func New(cfg Config) (*Server, error) {
 		Refused:      s.cfg.Door.Record,
 		Protection:   cfg.Protection,
 		Encrypt:      cfg.Encrypt,
-		Prove:        func(c net.Conn) bool { return !s.cfg.Door.Simple(s.cfg.Door.Peer(c)) },
+		Prove: func(c net.Conn) bool { // within TLS each request's token proves enough
+			p := s.cfg.Door.Peer(c)
+			return !p.Secure() && !s.cfg.Door.Simple(p)
+		},
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
 	})

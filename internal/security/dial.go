@@ -57,7 +57,9 @@ func (d *Dialer) secure(ctx context.Context, c net.Conn, roles []authority.Role)
 		out, err = d.Member.Connect(ctx, c, door)
 	case d.Trust != nil:
 		v := authority.Visitor{Trust: d.Trust, Now: time.Now}
-		out, _, err = v.Connect(ctx, c, door, nil)
+		if out, _, err = v.Connect(ctx, c, door, nil); errors.Is(err, authority.ErrForeign) {
+			err = fmt.Errorf("%w; if the cluster's authority was replaced (hops cluster rotate), log in again: hops login", err)
+		}
 	default:
 		err = fmt.Errorf("%w: %s: %w", ErrProof, c.RemoteAddr(), ErrNoRoots)
 		c.Close()
