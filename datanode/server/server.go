@@ -108,10 +108,7 @@ func New(cfg Config) (*Server, error) {
 		Refused:      s.cfg.Door.Record,
 		Protection:   cfg.Protection,
 		Encrypt:      cfg.Encrypt,
-		Prove: func(c net.Conn) bool { // within TLS each request's token proves enough
-			p := s.cfg.Door.Peer(c)
-			return !p.Secure() && !s.cfg.Door.Simple(p)
-		},
+		Prove:        func(c net.Conn) bool { return !s.cfg.Door.Carries(s.cfg.Door.Peer(c)) },
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
 	})
