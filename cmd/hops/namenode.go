@@ -101,7 +101,7 @@ func askNamenodes(c *cli.Context) (file *config.File, all []namenodeHealth, lead
 	if file, err = config.Load(c.String("config")); err != nil {
 		return nil, nil, nil, err
 	}
-	if err = knowServersAs(file.Cluster.Identity); err != nil {
+	if err = knowServersAs(file.Cluster.Identity, ""); err != nil {
 		return nil, nil, nil, err
 	}
 	all = make([]namenodeHealth, len(file.Namenodes))
