@@ -23,6 +23,7 @@ import (
 	"github.com/gohops/hops/internal/kerberos"
 	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/internal/sasl"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -97,6 +98,9 @@ type Config struct {
 	// authorities in PEM (hops.cluster.roots); "none": they are not, and are spoken to in plain, in a network that is trusted;
 	// empty: those of `hops login`. Servers on this machine are spoken to in plain.
 	Roots string
+	// Identity is the file with the machine's certificate and key (hops.cluster.identity). Who may read it, the servers' user and root,
+	// speaks as a server of the machine, by any name; it does not count for others.
+	Identity string
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -184,6 +188,13 @@ func New(config Config) (*Client, error) {
 		dialer, err := login.Dialer(config.Roots, own)
 		if err != nil {
 			return nil, fmt.Errorf("dfs: %w", err)
+		}
+		if i, err := authority.LoadIdentity(config.Identity); err == nil && config.Identity != "" {
+			m, err := i.Member(time.Now)
+			if err != nil {
+				return nil, fmt.Errorf("dfs: %s: %w", config.Identity, err)
+			}
+			dialer = &security.Dialer{Member: m}
 		}
 		if own != nil && config.Bearer == nil {
 			c.config.Bearer = func() string { return own.Token }

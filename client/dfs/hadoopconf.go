@@ -425,6 +425,10 @@ func (c *HadoopConf) config() (Config, error) {
 		config.Roots = v
 		return nil
 	})
+	get("hops.cluster.identity", func(v string) error {
+		config.Identity = v
+		return nil
+	})
 	count := func(set func(int)) func(string) error {
 		return func(v string) error {
 			n, err := strconv.Atoi(v)

@@ -61,11 +61,14 @@ func clusterCommand() *cli.Command {
 	}
 }
 
-// askToken makes a token at a namenode.
-
-func askToken(ctx context.Context, addr string, may []authority.Role, life time.Duration, uses int) (nnserver.Token, error) {
+// askToken makes a token at a namenode, as an operator of the machine whose configuration is in dir.
+func askToken(ctx context.Context, addr, dir string, may []authority.Role, life time.Duration, uses int) (nnserver.Token, error) {
 	var token nnserver.Token
-	err := request(ctx, addr, addr, "", http.MethodPost, "/api/v1/cluster/tokens", tokenQuery(may, life, uses), &token)
+	as, err := operator("", dir)
+	if err != nil {
+		return token, err
+	}
+	err = request(ctx, addr, addr, as, http.MethodPost, "/api/v1/cluster/tokens", tokenQuery(may, life, uses), &token)
 	return token, err
 }
 

@@ -7,7 +7,9 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -41,7 +43,9 @@ func setup(c *cli.Context, towards string) (*machineSetup, error) {
 		m.name = defaultName()
 	}
 	if m.address == "" {
-		m.address = addressTowards(towards)
+		if m.address, err = addressTowards(towards); err != nil {
+			return nil, fail(exitUsage, "this machine's address is not known (%w): say by --address at which name or address the others reach it", err)
+		}
 	}
 	if ip := net.ParseIP(m.address); ip != nil && ip.IsUnspecified() {
 		return nil, fail(exitUsage, "--address: %s is no address that anybody can reach", m.address)
@@ -97,7 +101,7 @@ func clusterInit(c *cli.Context) (err error) {
 	if err := m.start(c.Context, c.App.Writer); err != nil {
 		return err
 	}
-	token, err := askToken(c.Context, m.at(devPorts.http), []authority.Role{authority.Datanode, authority.NodeManager}, 24*time.Hour, 100)
+	token, err := askToken(c.Context, m.at(devPorts.http), m.dir, []authority.Role{authority.Datanode, authority.NodeManager}, 24*time.Hour, 100)
 	if err != nil {
 		return err
 	}
@@ -139,15 +143,22 @@ func (m *machineSetup) found() error {
 	return m.configure()
 }
 
-// operator is the name under which this program speaks to namenodes.
-func operator(name string) (string, error) {
+// operator is the name under which this program speaks to namenodes: who runs it, or whom name or HADOOP_USER_NAME names. Root, who
+// may be anybody on a machine, is the user whom its servers run as, to whom dir belongs, the directory of their configuration.
+func operator(name, dir string) (string, error) {
 	if name == "" {
 		name = os.Getenv("HADOOP_USER_NAME")
 	}
 	if name != "" {
 		return name, nil
 	}
-	who, err := user.Current()
+	id := os.Geteuid()
+	if info, err := os.Stat(dir); err == nil && id == 0 {
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			id = int(s.Uid)
+		}
+	}
+	who, err := user.LookupId(strconv.Itoa(id))
 	if err != nil {
 		return "", err
 	}

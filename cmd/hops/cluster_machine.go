@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -150,11 +151,26 @@ func (m *machineSetup) configure() error {
 	if err := m.own("hops.yaml"); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(m.data, 0o755); err != nil {
+	if err := makeReachable(m.data); err != nil {
 		return err
 	}
 	_, err := config.Load(m.file("hops.yaml"))
 	return err
+}
+
+// makeReachable makes a directory with those above it, all of which everybody may search, whatever the umask: containers are below
+// it. What is there stays as it is.
+func makeReachable(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makeReachable(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
 }
 
 func writeNew(path, text string) error {
@@ -181,6 +197,7 @@ func (m *machineSetup) text() string {
 			fmt.Fprintf(&b, "namenode:\n  id: %q\n  data: %q\n", m.name, at("namenode"))
 		case authority.ResourceManager:
 			fmt.Fprintf(&b, "resourcemanager:\n  id: %q\n  data: %q\n", m.name, at("resourcemanager"))
+			b.WriteString("  queues: {root: {acl_submit: [\"*\"], children: {default: {capacity: 100%}}}}   # every user may submit: containers are their users\n")
 		case authority.Datanode:
 			fmt.Fprintf(&b, "datanode:\n  volumes:\n    - path: %q\n", at("datanode"))
 			for i, name := range []string{"transfer", "http", "ipc", "grpc"} {
@@ -189,6 +206,9 @@ func (m *machineSetup) text() string {
 		case authority.NodeManager:
 			own := machine()
 			fmt.Fprintf(&b, "nodemanager:\n  work: %q\n  http: %q\n  memory: %dMiB\n  vcores: %d\n  gpus: %q\n", at("nodemanager"), m.at(devPorts.nm), own.memory>>20, own.cores, m.gpus)
+			if uid, _ := m.owner(); os.Geteuid() == 0 && uid != 0 {
+				b.WriteString("  banned_users: [root, hdfs, yarn, mapred, bin]   # the node manager is root: without root here, root's containers would be, too\n")
+			}
 		}
 	}
 	for i, name := range sortedKeys(m.settings) {
@@ -329,7 +349,7 @@ func (m *machineSetup) ready(ctx context.Context, r authority.Role) string {
 	if err != nil {
 		return err.Error()
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := toServers.Do(request)
 	if err != nil {
 		return err.Error()
 	}
@@ -371,13 +391,13 @@ func defaultName() string {
 }
 
 // addressTowards is this machine's address on the way to another one.
-func addressTowards(addr string) string {
+func addressTowards(addr string) (string, error) {
 	c, err := net.Dial("udp", addr) // nothing is sent
 	if err != nil {
-		return "127.0.0.1"
+		return "", err
 	}
 	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).IP.String()
+	return c.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
 // certified are the names and addresses that a machine's certificate is good for.

@@ -192,7 +192,7 @@ func hadoopConf(dir string) (*dfs.HadoopConf, error) {
 	if conf.DefaultFS() == "" {
 		return nil, noCluster("%s does not say fs.defaultFS: name the filesystem there, or with -fs hdfs://host:port", filepath.Join(dir, "core-site.xml"))
 	}
-	if err := knowServers(conf.Properties["hops.cluster.roots"]); err != nil {
+	if err := knowServersAs(conf.Properties["hops.cluster.identity"], conf.Properties["hops.cluster.roots"]); err != nil {
 		return nil, err
 	}
 	return conf, nil

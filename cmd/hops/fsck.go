@@ -131,7 +131,7 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := toServers.Do(request)
 	if err != nil {
 		return 0, fail(exitUnreachable, "fsck: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -100,7 +101,7 @@ func askNamenodes(c *cli.Context) (file *config.File, all []namenodeHealth, lead
 	if file, err = config.Load(c.String("config")); err != nil {
 		return nil, nil, nil, err
 	}
-	if err = knowServersAs(file.Cluster.Identity); err != nil {
+	if err = knowServersAs(file.Cluster.Identity, ""); err != nil {
 		return nil, nil, nil, err
 	}
 	all = make([]namenodeHealth, len(file.Namenodes))
@@ -255,26 +256,36 @@ func operate(c *cli.Context, method, path string, query url.Values) error {
 
 // operation is operate whose answer is wanted.
 func operation(c *cli.Context, method, path string, query url.Values, into any) error {
-	_, _, leader, err := askNamenodes(c)
+	_, all, leader, err := askNamenodes(c)
 	if err != nil {
 		return err
 	}
 	if leader == nil {
-		return fail(exitUnreachable, "no namenode leads: `hops namenode list` shows who runs")
+		return notLed(all)
 	}
-	return request(c.Context, leader.ID, leader.http, c.String("user"), method, path, query, into)
+	as, err := operator(c.String("user"), filepath.Dir(c.String("config")))
+	if err != nil {
+		return err
+	}
+	return request(c.Context, leader.ID, leader.http, as, method, path, query, into)
 }
 
-// request sends one to the operator's door of a namenode.
+// notLed says that none of the namenodes leads, and why the first of those is not known that did not answer.
+func notLed(all []namenodeHealth) error {
+	for _, n := range all {
+		if n.err != nil {
+			return fail(exitUnreachable, "no namenode that answers leads, and %s does not: %w", n.ID, n.err)
+		}
+	}
+	return fail(exitUnreachable, "no namenode leads: `hops namenode list` shows who runs")
+}
+
+// request sends one to the operator's door of a namenode, in the name of as.
 func request(ctx context.Context, id, addr, as, method, path string, query url.Values, into any) error {
 	if query == nil {
 		query = url.Values{}
 	}
-	name, err := operator(as)
-	if err != nil {
-		return err
-	}
-	query.Set("user.name", name)
+	query.Set("user.name", as)
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return err

@@ -31,11 +31,11 @@ func knowServers(roots string) error {
 }
 
 // knowServersAs lets the commands that read hops.yaml speak as one of the machine's servers, where the identity can be read; where
-// not, what the user's login knows counts.
-func knowServersAs(identity string) error {
+// not, they are known by roots, as knowServers has it.
+func knowServersAs(identity, roots string) error {
 	i, err := authority.LoadIdentity(identity)
 	if err != nil {
-		return knowServers("")
+		return knowServers(roots)
 	}
 	m, err := i.Member(time.Now)
 	if err != nil {

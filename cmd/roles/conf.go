@@ -30,6 +30,9 @@ func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
 	secure := len(roots) > 0 && beyond(f)
 	if secure {
 		core = append(core, [2]string{"hops.cluster.roots", filepath.Join(dir, rootsFile)})
+		if identity, err := filepath.Abs(f.Cluster.Identity); err == nil && f.Cluster.Identity != "" {
+			core = append(core, [2]string{"hops.cluster.identity", identity})
+		}
 	}
 	var hdfs [][2]string
 	for _, p := range f.HadoopProperties().Pairs() {

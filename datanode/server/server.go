@@ -108,7 +108,7 @@ func New(cfg Config) (*Server, error) {
 		Refused:      s.cfg.Door.Record,
 		Protection:   cfg.Protection,
 		Encrypt:      cfg.Encrypt,
-		Prove:        func(c net.Conn) bool { return !s.cfg.Door.Simple(s.cfg.Door.Peer(c)) },
+		Prove:        func(c net.Conn) bool { return !s.cfg.Door.Carries(s.cfg.Door.Peer(c)) },
 		UseHostnames: cfg.UseHostnames,
 		Logger:       s.log,
 	})

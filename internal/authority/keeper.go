@@ -66,12 +66,14 @@ func (k *Keeper) Want(issuer Fingerprint) {
 	}
 }
 
-// unwanted reports whether another authority than the one that is wanted issued the certificate.
+// unwanted reports whether another authority than the one that is wanted issued the certificate, or one that is trusted no more:
+// another process of the machine got one in time then.
 func (k *Keeper) unwanted() bool {
 	k.mu.Lock()
 	want := k.issuer
 	k.mu.Unlock()
-	return want != Fingerprint{} && want != k.Member.Issuer()
+	has := k.Member.Issuer()
+	return has == Fingerprint{} || want != Fingerprint{} && want != has
 }
 
 // Believe has the member trust what the cluster says now, and notes other authorities in the file: a process that starts later must
@@ -132,6 +134,8 @@ const (
 	renewAgain = 10 * time.Minute
 	// wantAgain is how long it waits while the authority of its certificate is about to go.
 	wantAgain = time.Second
+	// busyAgain is how long it waits for another process of the machine, whose certificate it takes then.
+	busyAgain = 50 * time.Millisecond
 	// renewSpread keeps machines that joined together from renewing together, as a part of a certificate's life.
 	renewSpread = 20
 )
@@ -154,6 +158,12 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			if ctx.Err() != nil {
 				return nil
+			}
+			if errors.Is(err, syscall.EWOULDBLOCK) {
+				if !k.sleep(ctx, busyAgain, nil) {
+					return nil
+				}
+				continue
 			}
 			again := renewAgain
 			if k.unwanted() {

@@ -192,3 +192,46 @@ func TestAVisitorReadsAgainWhoIsTrusted(t *testing.T) {
 		t.Errorf("a file of another cluster: %v", err)
 	}
 }
+
+// A process that hears of a new authority only when the old one is trusted no more shows the certificate that another process of its machine got.
+func TestAProcessThatMissesARotationTakesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		before, after := newAuthority(t, cluster), newAuthority(t, cluster)
+		i := newIdentity(t, before, time.Now())
+		path := filepath.Join(dir, "identity.pem")
+		if err := i.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		late, err := NewKeeper(KeeperConfig{
+			Path: path, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Renew: func(context.Context, []byte) ([]byte, []*x509.Certificate, error) {
+				return nil, nil, errors.New("not let in with the old certificate")
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- late.Run(ctx) }()
+		synctest.Wait()
+		i.Certificate = issue(t, after, i.Key, Name{Machine: "m1", Generation: 1, Roles: []Role{Datanode}}, time.Now())
+		i.Roots = []*x509.Certificate{after.Root()}
+		if err := i.Write(path); err != nil { // the other process
+			t.Fatal(err)
+		}
+		if err := late.Believe(&Trust{Cluster: cluster, Roots: i.Roots}); err != nil {
+			t.Fatal(err)
+		}
+		late.Want(Fingerprint{})
+		synctest.Wait()
+		if late.Member.Issuer() != FingerprintOf(after.Root()) {
+			t.Error("it shows the certificate of the old authority")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/security"
 )
 
 // Variable names another file than the one in the home directory.
@@ -218,7 +219,7 @@ func (f *File) Dial(ctx context.Context, addr string, role authority.Role) (net.
 	v := authority.Visitor{Trust: f.trust, Now: time.Now}
 	t, _, err := v.Connect(ctx, c, authority.Door{Roles: []authority.Role{role}, Strangers: true}, nil)
 	if err != nil {
-		return nil, err // and no Conn that is nil
+		return nil, security.Remedy(err) // and no Conn that is nil
 	}
 	return t, nil
 }

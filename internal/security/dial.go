@@ -61,6 +61,7 @@ func (d *Dialer) secure(ctx context.Context, c net.Conn, roles []authority.Role)
 	case d.Trust != nil:
 		v := authority.Visitor{Trust: d.Trust, Now: time.Now}
 		out, _, err = v.Connect(ctx, c, door, nil)
+		err = Remedy(err)
 	default:
 		err = fmt.Errorf("%w: %s: %w", ErrProof, c.RemoteAddr(), ErrNoRoots)
 		c.Close()
@@ -90,6 +91,14 @@ func PinnedTransport(pin authority.Fingerprint) *http.Transport {
 		},
 		DisableKeepAlives: true, DisableCompression: true,
 	}
+}
+
+// Remedy adds to an error by which a user's process does not know a server what its user can do.
+func Remedy(err error) error {
+	if errors.Is(err, authority.ErrForeign) {
+		return fmt.Errorf("%w; if the cluster's authority was replaced (hops cluster rotate), log in again: hops login", err)
+	}
+	return err
 }
 
 // Transport is of an HTTP client that speaks to servers with one of the roles. The URLs are http: whether a connection is TLS

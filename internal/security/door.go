@@ -171,6 +171,10 @@ func (d *Door) Claim(p *Peer, claimed, real string) (metadata.Caller, error) {
 // does not refuse it. Others have to prove who they are.
 func (d *Door) Simple(p *Peer) bool { return p.from != elsewhere || p.name != nil }
 
+// Carries reports whether a secret may go in the open through a connection, as a block's token in each request does: nobody reads along
+// within TLS, and where a bare name counts.
+func (d *Door) Carries(p *Peer) bool { return p.secure || d.Simple(p) }
+
 // Authenticated is the caller who has proved to be name on a connection, by something that stands for real's acting for it, if
 // there is one: no rule for proxies is asked. Errors are of kind metadata.ErrUnauthorized.
 func (d *Door) Authenticated(p *Peer, name, real string) (metadata.Caller, error) {

@@ -347,6 +347,52 @@ func TestBytesOverTLS(t *testing.T) {
 	}
 }
 
+// Who may show a block's token to a datanode without a handshake of SASL.
+func TestWhereTokensGoInTheOpen(t *testing.T) {
+	l := newLab(t, 7001)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	t.Cleanup(func() { listener.Close() })
+	l.addr = listener.Addr().String()
+	guarded := l.door.Guard(listener, security.Doorway{Name: "test"})
+	other, err := authority.New("CID-other", time.Now())
+	check(t, err)
+	foreign := l.tls(issue(t, other, authority.Name{User: "ann"}, time.Now()))
+	for _, c := range []struct {
+		name, from string
+		config     *tls.Config
+		carries    bool
+		refused    bool
+	}{
+		{"plain here", local, nil, true, false},
+		{"plain from a trusted network", friend, nil, true, false},
+		{"plain from elsewhere", stranger, nil, false, true},
+		{"tls without certificate", stranger, l.tls(), true, false},
+		{"user's certificate", stranger, l.tls(l.user("ann", time.Now())), true, false},
+		{"certificate of another cluster", stranger, foreign, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			far, err := l.dial(c.from, c.config)
+			check(t, err)
+			defer far.Close()
+			sent := make(chan error, 1)
+			go func() {
+				_, err := far.Write([]byte{0})
+				sent <- err
+			}()
+			near, err := guarded.Accept()
+			check(t, err)
+			defer near.Close()
+			check(t, security.Enter(near))
+			check(t, <-sent)
+			p := l.door.Peer(near)
+			if got, refused := l.door.Carries(p), p.Refused() != nil; got != c.carries || refused != c.refused {
+				t.Errorf("carries tokens: %v, refused: %v (%v)", got, refused, p.Refused())
+			}
+		})
+	}
+}
+
 // Who connects to another machine makes sure who answers.
 func TestDialersMakeSure(t *testing.T) {
 	l := newLab(t, 7001)

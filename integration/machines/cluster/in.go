@@ -14,6 +14,22 @@ const joinTime = 5 * time.Second
 
 var joinLine = regexp.MustCompile(`(?m)^\s*(hops join \S+ --token \S+.*)$`)
 
+// address has a machine without a way to the others refuse to be the first of a cluster, unless it is told its address.
+func address(ctx context.Context, t *teller) (string, error) {
+	routes, err := t.do(ctx, "m1", "root", "sh", "-c", "ip route show default && ip route del default")
+	if err != nil {
+		return "", err
+	}
+	out, refused := t.do(ctx, "m1", "root", "hops", "cluster", "init")
+	if _, err := t.do(ctx, "m1", "root", append([]string{"ip", "route", "add"}, strings.Fields(routes)...)...); err != nil {
+		return "", err
+	}
+	if refused == nil || !strings.Contains(out, "--address") || strings.Count(strings.TrimSpace(out), "\n") > 0 {
+		return "", fmt.Errorf("it is told %q, %w", out, refused)
+	}
+	return strings.TrimSpace(out), nil
+}
+
 // initialize makes the cluster on the first machine and keeps the line for the others.
 func initialize(ctx context.Context, t *teller) (string, error) {
 	began := time.Now()
@@ -34,14 +50,19 @@ func initialize(ctx context.Context, t *teller) (string, error) {
 	return seen, nil
 }
 
-// join pastes the line on the other machines, one after the other; two of them are namenodes too.
+// join pastes the line on the other machines, one after the other; two of them are namenodes too, for which there is a token of its own.
 func join(ctx context.Context, t *teller) (string, error) {
+	out, err := t.do(ctx, "m1", "root", "hops", "cluster", "token", "--roles", "namenode,datanode,nodemanager", "--uses", "2")
+	if err != nil {
+		return "", err
+	}
+	ofNamenodes := strings.TrimSpace(out)
 	var seen []string
 	var errs []error
 	for _, name := range members[1:] {
 		line := t.pasted
 		if name == servers[1] || name == servers[2] {
-			line += " --roles namenode,datanode,nodemanager"
+			line = ofNamenodes
 		}
 		began := time.Now()
 		if _, err := t.do(ctx, name, "root", strings.Fields(line)...); err != nil {
@@ -82,18 +103,26 @@ func again(ctx context.Context, t *teller) (string, error) {
 	return strings.Join(seen, " | "), nil
 }
 
-// nodes lists the machines.
+// nodes lists the machines, on each machine as root and as the servers' user; another user is refused.
 func nodes(ctx context.Context, t *teller) (string, error) {
-	out, err := t.do(ctx, "m1", "hops", "hops", "cluster", "nodes")
-	if err != nil {
-		return "", err
-	}
-	for _, name := range members {
-		if !regexp.MustCompile(`(?m)^` + name + `\s`).MatchString(out) {
-			return "", fmt.Errorf("no %s in\n%s", name, out)
+	for _, on := range members {
+		for _, who := range []string{"root", "hops"} {
+			out, err := t.do(ctx, on, who, "hops", "cluster", "nodes")
+			if err != nil {
+				return "", err
+			}
+			for _, name := range members {
+				if !regexp.MustCompile(`(?m)^` + name + `\s`).MatchString(out) {
+					return "", fmt.Errorf("no %s in what %s@%s is told:\n%s", name, who, on, out)
+				}
+			}
 		}
 	}
-	return fmt.Sprintf("all %d", len(members)), nil
+	out, err := t.do(ctx, "m4", user, "hops", "cluster", "nodes")
+	if err == nil || strings.Count(strings.TrimSpace(out), "\n") > 0 {
+		return "", fmt.Errorf("%s is told %s", user, out)
+	}
+	return fmt.Sprintf("all %d, on each of them; %s is told: %s", len(members), user, strings.TrimSpace(out)), nil
 }
 
 // refusedTime is how long a removed machine may still be served.
@@ -101,7 +130,7 @@ const refusedTime = 10 * time.Second
 
 // remove takes a machine out and waits until its datanode is no datanode any more; a server of it that starts again is refused.
 func remove(ctx context.Context, t *teller) (string, error) {
-	if _, err := t.do(ctx, "m1", "hops", "hops", "cluster", "remove", "m5"); err != nil {
+	if _, err := t.do(ctx, "m2", "root", "hops", "cluster", "remove", "m5"); err != nil {
 		return "", err
 	}
 	began := time.Now()
@@ -118,5 +147,21 @@ func remove(ctx context.Context, t *teller) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("refused after %.1f s", time.Since(began).Seconds()), nil
+	took := time.Since(began)
+	if err := t.m("m5").PowerOff(ctx); err != nil {
+		return "", err
+	}
+	if err := t.m("m5").Boot(ctx); err != nil {
+		return "", err
+	}
+	words := []string{"sh", "-c", "timeout 20 runuser -u hops -- hops server --role datanode -c /etc/hops/hops.yaml 2>&1"}
+	out, err := t.do(ctx, "m5", "root", words...)
+	if strings.Contains(out, " ready in ") {
+		return "", errors.New("a datanode of m5 that starts again is let in")
+	}
+	said := regexp.MustCompile(`(?m)the machine was removed from the cluster: [^"\\]*`).FindString(out)
+	if said == "" {
+		return "", errors.Join(fmt.Errorf("a datanode of m5 that starts again does not say that the machine was removed: %s", out), err)
+	}
+	return fmt.Sprintf("refused after %.1f s; started again its datanode says: %s", took.Seconds(), said), nil
 }

@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -27,11 +30,11 @@ func login(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	for _, who := range []string{user, "bob"} {
-		token, err := t.do(ctx, leader, "hops", "hops", "user", "token", who)
+		token, err := t.do(ctx, leader, "hops", "hops", "user", "token", "-c", "/etc/hops/hops.yaml", who)
 		if err != nil {
 			return "", err
 		}
-		for _, machine := range members {
+		for _, machine := range names {
 			cmd := t.m(machine).Command(ctx, who, "hops", "login", "--token", "-")
 			cmd.Stdin = strings.NewReader(token)
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -40,7 +43,51 @@ func login(ctx context.Context, t *teller) (string, error) {
 		}
 	}
 	t.shellConf, t.jobConf = nil, nil
-	return "ada and bob, on all machines", nil
+	out, err := t.do(ctx, "alone", user, "hops", "whoami")
+	if err != nil {
+		return "", err
+	}
+	return "ada and bob, on all machines; one that is no server's says: " + strings.TrimSpace(out), nil
+}
+
+// files has the user write and read on a machine that has no server: everything goes by TLS.
+func files(ctx context.Context, t *teller) (string, error) {
+	sum, err := t.acknowledged(ctx, "alone", "far", 8<<20)
+	if err != nil {
+		return "", err
+	}
+	for _, machine := range []string{"alone", "m4"} {
+		if err := t.same(ctx, machine, "far", sum); err != nil {
+			return "", err
+		}
+	}
+	if out, err := t.fs(ctx, "alone", "bob", "-rm", "/user/"+user+"/far"); err == nil || !strings.Contains(out, "Permission denied: user=bob") {
+		return "", fmt.Errorf("bob who removes ada's file is told %q, %w", out, err)
+	}
+	return "8 MiB written and read; bob may not remove them", nil
+}
+
+// job has the user run a job on all machines from one that has no server. Its containers are the user's.
+func job(ctx context.Context, t *teller) (string, error) {
+	began := time.Now()
+	out, err := t.do(ctx, "alone", user, append(append([]string{"hops", "job", "run"}, t.jobConf...),
+		"--memory", "128MiB", "--instances", "8", "--", "sh", "-c", "echo ran as $(id -un) on $(hostname); sleep 2")...)
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	on := map[string]bool{}
+	for _, ran := range regexp.MustCompile(`ran as (\S+) on (\S+)`).FindAllStringSubmatch(out, -1) {
+		if ran[1] != user {
+			return "", fmt.Errorf("%s's job ran as %s", user, ran[1])
+		}
+		on[ran[2]] = true
+	}
+	delete(on, "m1")
+	if len(on) == 0 {
+		return "", fmt.Errorf("no container ran on another machine than the resource manager's: %s", out)
+	}
+	return fmt.Sprintf("%.1f s, as %s on %s, among others", took.Seconds(), user, strings.Join(slices.Sorted(maps.Keys(on)), ", ")), nil
 }
 
 // home gives the user a home directory in the filesystem, as the superuser on the machine whose namenode leads.
@@ -135,7 +182,7 @@ func (t *teller) acknowledged(ctx context.Context, machine, name string, size in
 
 // same reads a file back.
 func (t *teller) same(ctx context.Context, machine, name, sum string) error {
-	out, err := t.do(ctx, machine, user, "sh", "-c", strings.Join(append(append([]string{"hops", "fs"}, t.shellConf...), "-cat", name, "| sha256sum"), " "))
+	out, err := t.do(ctx, machine, user, "sh", "-c", "out=$(mktemp) && "+strings.Join(append(append([]string{"hops", "fs"}, t.shellConf...), "-cat", name, "> $out && sha256sum $out; end=$?; rm -f $out; exit $end"), " "))
 	if err != nil {
 		return err
 	}
@@ -193,6 +240,98 @@ func datanode(ctx context.Context, t *teller) (string, error) {
 	return fmt.Sprintf("dead after %.1f s, its file is read meanwhile; back %.1f s after the cable", dead.Seconds(), time.Since(began).Seconds()), nil
 }
 
+// decommission drains the datanode of a machine: its blocks are elsewhere before it is stopped.
+func decommission(ctx context.Context, t *teller) (string, error) {
+	sum, err := t.acknowledged(ctx, "m4", "of-m4", 4<<20)
+	if err != nil {
+		return "", err
+	}
+	leader, err := t.leader(ctx, "9870")
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if _, err := t.do(ctx, leader, "hops", "hops", "dfsadmin", "-conf", conf, "-decommission", t.m("m4").Address.String()); err != nil {
+		return "", err
+	}
+	state := func(want string) error {
+		return await(ctx, 2*time.Minute, func() error {
+			out, err := t.do(ctx, leader, "hops", "hops", "datanode", "list", "--conf", conf)
+			if err == nil && !regexp.MustCompile(want).MatchString(out) {
+				err = fmt.Errorf("no datanode is %s:\n%s", want, out)
+			}
+			return err
+		})
+	}
+	if err := state("decommissioned"); err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	if err := t.same(ctx, "m3", "of-m4", sum); err != nil {
+		return "", err
+	}
+	if _, err := t.do(ctx, leader, "hops", "hops", "dfsadmin", "-conf", conf, "-recommission", t.m("m4").Address.String()); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("m4 was empty after %.1f s, and was taken back", took.Seconds()), nil
+}
+
+// rotate replaces the authority. Servers go on; users' logins, which know the old one, are told to log in again.
+func rotate(ctx context.Context, t *teller) (string, error) {
+	sum, err := t.acknowledged(ctx, "m4", "rotated", 1<<20)
+	if err != nil {
+		return "", err
+	}
+	root := func(machine string) (string, error) {
+		return t.do(ctx, machine, "root", "sh", "-c", "sed -n '/END PRIVATE KEY/,$p' /etc/hops/identity.pem | sha256sum")
+	}
+	before, err := root("m1")
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if _, err := t.do(ctx, "m2", "root", "hops", "cluster", "rotate"); err != nil {
+		return "", err
+	}
+	err = await(ctx, 3*time.Minute, func() error {
+		out, err := t.do(ctx, "m2", "root", "hops", "cluster", "nodes")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(out, "new authority") {
+			return errors.New(lastLine(out))
+		}
+		var only string
+		for _, machine := range members {
+			now, err := root(machine)
+			if err != nil {
+				return err
+			}
+			if only == "" {
+				only = now
+			}
+			if now == before || now != only {
+				return fmt.Errorf("%s has not the same new authority alone", machine)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	if out, err := t.fs(ctx, "alone", user, "-ls"); err == nil || !strings.Contains(out, "log in again: hops login") {
+		return "", fmt.Errorf("who knows the old authority is told %q, %w", out, err)
+	}
+	if _, err := login(ctx, t); err != nil {
+		return "", err
+	}
+	if err := t.same(ctx, "alone", "rotated", sum); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("all machines have another one after %.1f s; users are told to log in again", took.Seconds()), nil
+}
+
 // failover pulls the cable of the machine whose namenode leads, and writes.
 func failover(ctx context.Context, t *teller) (string, error) {
 	old, err := t.leader(ctx, "9870")
@@ -227,6 +366,27 @@ func failover(ctx context.Context, t *teller) (string, error) {
 	}
 	leads, err := t.leader(ctx, "9870")
 	return fmt.Sprintf("%s led; the next file was acknowledged after %.1f s; %s leads, %s follows", old, took.Seconds(), leads, old), err
+}
+
+// transfer hands leadership to the namenode of another machine.
+func transfer(ctx context.Context, t *teller) (string, error) {
+	old, err := t.leader(ctx, "9870")
+	if err != nil {
+		return "", err
+	}
+	to := servers[0]
+	if to == old {
+		to = servers[1]
+	}
+	began := time.Now()
+	if _, err := t.do(ctx, "m4", "root", "hops", "namenode", "transfer", to); err != nil {
+		return "", err
+	}
+	now, err := t.leader(ctx, "9870")
+	if err == nil && now != to {
+		err = fmt.Errorf("%s leads", now)
+	}
+	return fmt.Sprintf("from %s to %s in %.1f s, said on m4", old, to, time.Since(began).Seconds()), err
 }
 
 // restart takes the power of all five machines at once.
