@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
@@ -21,7 +22,11 @@ func (c *Client) Namenodes() []string { return slices.Clone(c.config.Namenodes) 
 
 // at calls one server by its address: a namenode whether it leads or not, or a datanode.
 func (c *Client) at(ctx context.Context, op, addr, protocol, method string, request, response hrpc.Message) error {
-	conn, err := hrpc.Dial(ctx, addr, hrpc.DialConfig{Protocol: protocol, User: c.config.User, RealUser: c.config.RealUser})
+	role := authority.Datanode
+	if slices.Contains(c.config.Namenodes, addr) {
+		role = authority.Namenode
+	}
+	conn, err := hrpc.Dial(ctx, addr, c.dialConfig(protocol, role))
 	if err != nil {
 		return err
 	}

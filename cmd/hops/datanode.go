@@ -150,13 +150,17 @@ func remark(ctx context.Context, rows []*datanodeRow) {
 
 // getJSON fetches what one server says.
 func getJSON(ctx context.Context, url string, into any) error {
+	return getJSONBy(ctx, toServers, url, into)
+}
+
+func getJSONBy(ctx context.Context, by *http.Client, url string, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, serverPatience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	answer, err := toServers.Do(request)
+	answer, err := by.Do(request)
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,9 @@ func dfsadmin(t *hadoopTool, args []string) (int, error) {
 	}
 	o, rest := adminOptions[at], args[1:]
 	if len(rest) < o.least || o.most >= 0 && len(rest) > o.most {
+		if strings.HasSuffix(o.name, "Quota") {
+			fmt.Fprintf(t.errOut, "%s: Not enough arguments: expected %d but got %d\n", o.name[1:], o.least, len(rest))
+		}
 		t.adminUsage(o.name)
 		return exitHadoop, nil
 	}
@@ -313,7 +316,9 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	case "-setSpaceQuota":
 		n, err := config.ParseSize(args[0])
 		if err != nil || n <= 0 {
-			return t.failed(o.name, fmt.Errorf("%q is not a valid value for a quota.", args[0])), nil //nolint:revive // HDFS's words
+			t.failed(o.name, fmt.Errorf("%q is not a valid value for a quota.", args[0])) //nolint:revive // HDFS's words
+			t.adminUsage(o.name)
+			return exitHadoop, nil
 		}
 		space, args = int64(n), args[1:]
 	case "-clrSpaceQuota":
@@ -414,6 +419,7 @@ func openFilesAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	for after := metadata.INodeID(0); ; {
 		files, more, err := t.fs.OpenFiles(t.ctx, after, path, blocking)
 		if err != nil {
+			fmt.Fprintln(t.errOut, "List open files failed.")
 			return t.failed(o.name, err), nil
 		}
 		for _, f := range files {
@@ -428,7 +434,7 @@ func openFilesAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 
 func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	n, err := config.ParseSize(args[0])
-	if err != nil {
+	if err != nil && !strings.HasPrefix(args[0], "-") {
 		t.failed(o.name, err)
 		t.adminUsage(o.name)
 		return exitHadoop, nil
@@ -438,6 +444,7 @@ func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		return exitHadoop, nil
 	}
 	if err := t.fs.SetBalancerBandwidth(t.ctx, int64(n)); err != nil {
+		fmt.Fprintln(t.errOut, "Balancer bandwidth is set failed.")
 		return t.failed(o.name, err), nil
 	}
 	t.printf("Balancer bandwidth is set to %d\n", int64(n))

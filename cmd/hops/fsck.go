@@ -11,10 +11,12 @@ import (
 	"os"
 	"os/user"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -49,6 +51,7 @@ var fsckParameters = map[string]string{
 
 func fsck(t *hadoopTool, args []string) (int, error) {
 	query := url.Values{}
+	var asked []string // in the order in which Hadoop's client puts it into the URL
 	target, ids := "", []string(nil)
 	wrong := func(format string, a ...any) (int, error) {
 		fmt.Fprintf(t.errOut, "fsck: "+format+"\n", a...)
@@ -65,6 +68,7 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 		switch {
 		case fsckParameters[word] != "":
 			query.Set(fsckParameters[word], "1")
+			asked = append(asked, fsckParameters[word]+"=1")
 		case word == "-showprogress": // Hadoop has deprecated it: progress is always shown
 		case word == "-move" || word == "-replicate" || word == "-storagepolicies" || word == "-upgradedomains" || word == "-includeSnapshots":
 			fmt.Fprintf(t.errOut, "fsck: %s is not supported\n", word)
@@ -110,7 +114,8 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 	}
 	target = path.Clean("/" + target)
 	if len(ids) > 0 {
-		query.Set("blockId", strings.Join(ids, " "))
+		asked = append(asked, "blockId="+url.QueryEscape(strings.Join(ids, " ")))
+		query.Set("blockId", "")
 	} else if _, err := fs.Stat(t.ctx, target); err != nil {
 		message := hadoopMessage(err)
 		if errors.Is(err, metadata.ErrNotExist) {
@@ -119,19 +124,17 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 		fmt.Fprintf(t.errOut, "FileSystem is inaccessible due to:\n%s\nDFSck exiting.\n", message)
 		return 0, nil // as Hadoop's
 	}
-	query.Set("ugi", name)
-	query.Set("path", target)
-	address, err := t.activePage()
+	pages, address, err := t.activePage()
 	if err != nil {
 		return 0, err
 	}
-	link := "http://" + address + "/fsck?" + query.Encode()
+	link := address + "/fsck?" + strings.Join(slices.Concat([]string{"ugi=" + url.QueryEscape(name)}, asked, []string{"path=" + url.QueryEscape(target)}), "&")
 	fmt.Fprintf(t.errOut, "Connecting to namenode via %s\n", link)
 	request, err := http.NewRequestWithContext(t.ctx, http.MethodGet, link, nil)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := toServers.Do(request)
+	answer, err := pages.Do(request)
 	if err != nil {
 		return 0, fail(exitUnreachable, "fsck: %w", err)
 	}
@@ -150,36 +153,48 @@ func fsck(t *hadoopTool, args []string) (int, error) {
 	return t.fsckReport(answer.Body)
 }
 
-// activePage is the HTTP address of the namenode that leads.
-func (t *hadoopTool) activePage() (string, error) {
-	dir := t.properties["-conf"]
-	conf, err := hadoopConf(dir)
+// activePage is the URL of the namenode that leads, without a path, and a client for it.
+func (t *hadoopTool) activePage() (*http.Client, string, error) {
+	own, err := t.own()
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
-	maps.Copy(conf.Properties, t.properties)
-	if t.filesystem != "" && strings.TrimSuffix(t.filesystem, "/") != strings.TrimSuffix(conf.DefaultFS(), "/") {
-		return "", fail(exitUsage, "fsck: %s is not the filesystem of the configuration, which says where its pages are: give its directory with -conf", t.filesystem)
+	pages := toServers
+	var addresses []string
+	if own != nil {
+		pages = &http.Client{Transport: own.Transport(authority.Namenode, serverPatience)} // a walk takes as long as it takes
+		addresses = loggedIn(own).addresses
+	} else {
+		conf, err := hadoopConf(t.properties["-conf"])
+		if err != nil {
+			return nil, "", err
+		}
+		maps.Copy(conf.Properties, t.properties)
+		if t.filesystem != "" && strings.TrimSuffix(t.filesystem, "/") != strings.TrimSuffix(conf.DefaultFS(), "/") {
+			return nil, "", fail(exitUsage, "fsck: %s is not the filesystem of the configuration, which says where its pages are: give its directory with -conf", t.filesystem)
+		}
+		for _, address := range namenodePages(conf) {
+			addresses = append(addresses, "http://"+address)
+		}
 	}
-	pages := namenodePages(conf)
-	if len(pages) == 0 {
-		return "", noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
+	if len(addresses) == 0 {
+		return nil, "", noCluster("the configuration of clients names no dfs.namenode.http-address: take the directory that the namenodes write (cluster.conf)")
 	}
 	var last error
-	for _, address := range pages {
+	for _, address := range addresses {
 		var h struct {
 			State string `json:"state"`
 		}
-		if err := getJSON(t.ctx, "http://"+address+"/health", &h); err != nil {
+		if err := getJSONBy(t.ctx, pages, address+"/health", &h); err != nil {
 			last = err
 			continue
 		}
 		if h.State == "active" {
-			return address, nil
+			return pages, address, nil
 		}
 		last = fmt.Errorf("%s does not lead", address)
 	}
-	return "", fail(exitUnreachable, "no namenode leads: %w", last)
+	return nil, "", fail(exitUnreachable, "no namenode leads: %w", last)
 }
 
 // fsckReport passes a report on. Its last line says how it ends.

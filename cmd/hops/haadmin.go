@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,11 +58,10 @@ func haadmin(t *hadoopTool, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	conf, _, err := clusterConf(t.properties["-conf"])
+	ids, err := t.namenodeIDs(fs)
 	if err != nil {
 		return 0, err
 	}
-	ids := namenodeIDs(conf, fs)
 	addresses := make([]string, len(args))
 	for i, name := range args {
 		if addresses[i] = ids[name]; addresses[i] == "" && slices.Contains(fs.Namenodes(), name) {
@@ -111,6 +111,8 @@ func haadmin(t *hadoopTool, args []string) (int, error) {
 			to, err = fs.ServiceStatus(t.ctx, addresses[1])
 		}
 		switch {
+		case addresses[0] == addresses[1]:
+			err = errors.New("Can't failover a service to itself") //nolint:revive // Hadoop's words
 		case err != nil:
 		case to.State == "active":
 			t.printf("%s is active already\n", args[1])
@@ -132,14 +134,28 @@ func haadmin(t *hadoopTool, args []string) (int, error) {
 	return 0, nil
 }
 
-// namenodeIDs are the IPC addresses of the namenodes by their names in the clients' configuration.
-func namenodeIDs(conf *dfs.HadoopConf, fs *dfs.Client) map[string]string {
+// namenodeIDs are the IPC addresses of the namenodes by their names in the clients' configuration; those of a login are nn1, nn2, nn3.
+func (t *hadoopTool) namenodeIDs(fs *dfs.Client) (map[string]string, error) {
 	ids := map[string]string{}
+	own, err := t.own()
+	if err != nil {
+		return nil, err
+	}
+	if own != nil {
+		for i, n := range own.Namenodes {
+			ids[fmt.Sprintf("nn%d", i+1)] = n.IPC
+		}
+		return ids, nil
+	}
+	conf, err := hadoopConf(t.properties["-conf"])
+	if err != nil {
+		return nil, err
+	}
 	for name, value := range conf.Properties {
 		rest, ok := strings.CutPrefix(name, "dfs.namenode.rpc-address.")
 		if i := strings.LastIndexByte(rest, '.'); ok && i >= 0 && slices.Contains(fs.Namenodes(), value) {
 			ids[rest[i+1:]] = value
 		}
 	}
-	return ids
+	return ids, nil
 }

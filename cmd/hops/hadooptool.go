@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/login"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -126,6 +127,14 @@ func (t *hadoopTool) client() (*dfs.Client, error) {
 	var err error
 	t.fs, t.uri, err = dialShell(t.filesystem, t.properties, t.errOut)
 	return t.fs, err
+}
+
+// own is the login that the tool's client takes; nil: a configuration says where the cluster is.
+func (t *hadoopTool) own() (*login.File, error) {
+	if t.properties["-conf"] != "" {
+		return nil, nil
+	}
+	return login.Chosen()
 }
 
 func (t *hadoopTool) close() {

@@ -47,6 +47,17 @@ func TestNumbersOfCasesAreThoseOfTheFiles(t *testing.T) {
 	for _, sc := range scenarios {
 		commands += len(sc.steps)
 	}
+	steps := func(file string) (n int) {
+		_, scenarios, err := readScenarios(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sc := range scenarios {
+			n += len(sc.steps)
+		}
+		return n
+	}
+	tools, haTools := steps("tools.txt"), steps("haadmin.txt")
 	names, exchanges, err := readExchanges(filepath.Join("testdata", "webhdfs.txt"))
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +68,7 @@ func TestNumbersOfCasesAreThoseOfTheFiles(t *testing.T) {
 	}
 	for row, want := range map[string]int{
 		"fsshell": commands, "fsshell-ha": commands, "hopsfs": commands, "hopsfs-stock": commands, "webhdfs": recorded, "webhdfs-stock": recorded,
+		"tools": tools, "hopstools": tools, "tools-ha": haTools, "hopstools-ha": haTools,
 	} {
 		if k.Cases[row] != want {
 			t.Errorf("known.yaml says %d cases of %s, there are %d", k.Cases[row], row, want)

@@ -19,6 +19,10 @@ type cluster struct {
 	// uri is the file system's, authority the part of it that messages show.
 	uri, authority string
 	ipc, http      []string
+	// datanode is the IPC address of one.
+	datanode string
+	// stores are the directories of the datanodes, by the address of data transfer.
+	stores map[string]string
 	// conf holds the configuration of clients.
 	conf string
 	// protection is that of data transfer, if there has to be any.
@@ -52,6 +56,8 @@ func superuser() string {
 var clientSettings = [][2]string{
 	// The first pause of a client whose last block no datanode has reported yet; 400 ms by default.
 	{"dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "10"},
+	// Hadoop's -failover takes no target without a fencer; the namenodes of hops fence each other.
+	{"dfs.ha.fencing.methods", "shell(/bin/true)"},
 	{"fs.permissions.umask-mode", "022"},
 	// Each command looks for the leader of three namenodes anew, and would pause before it asks the third one.
 	{"dfs.client.failover.sleep.base.millis", "5"},

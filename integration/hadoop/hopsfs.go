@@ -12,10 +12,18 @@ import (
 
 // hopsFS is `hops fs` as a runner.
 func hopsFS(binary string) runner {
+	run := hopsTool(binary)
+	return func(ctx context.Context, c *cluster, user, stdin string, args []string) (outcome, error) {
+		return run(ctx, c, user, stdin, append([]string{"fs"}, args...))
+	}
+}
+
+// hopsTool is a command of hops as a runner.
+func hopsTool(binary string) runner {
 	return func(ctx context.Context, c *cluster, user, stdin string, args []string) (outcome, error) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, binary, append([]string{"fs"}, args...)...)
+		cmd := exec.CommandContext(ctx, binary, args...)
 		cmd.Env = append(os.Environ(), "HADOOP_CONF_DIR="+c.conf, "HADOOP_USER_NAME="+user, "TZ=UTC")
 		cmd.Stdin = strings.NewReader(stdin)
 		var stdout, stderr bytes.Buffer

@@ -78,7 +78,7 @@ func (m *masker) expand(arg string) string {
 	for _, l := range longNames {
 		arg = strings.ReplaceAll(arg, l[0], l[1])
 	}
-	return strings.NewReplacer("$H", m.home, "$L", m.local, "$NN", m.cluster.authority, "$USER", superuser()).Replace(arg)
+	return strings.NewReplacer("$DN", m.cluster.datanode, "$H", m.home, "$L", m.local, "$NN", m.cluster.authority, "$USER", superuser()).Replace(arg)
 }
 
 // sortAttributes sorts the attributes of each file of -getfattr, whose order means nothing.

@@ -20,7 +20,7 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 		return nil, err
 	}
 	next := taken(free)
-	c := &cluster{name: "hops", conf: filepath.Join(dir, "conf")}
+	c := &cluster{name: "hops", stores: map[string]string{}, conf: filepath.Join(dir, "conf")}
 	if err := os.MkdirAll(c.conf, 0o755); err != nil {
 		return nil, err
 	}
@@ -73,6 +73,8 @@ func startOurs(ctx context.Context, binary, dir string, namenodes int, more ...[
 			Volumes:  []config.Volume{{Path: filepath.Join(dir, fmt.Sprintf("dn%d", i+1)), Type: "DISK"}},
 			Transfer: next(), HTTP: next(), IPC: next(), GRPC: next(), Reserve: 64 << 20,
 		}
+		c.datanode = f.Datanode.IPC
+		c.stores[f.Datanode.Transfer] = f.Datanode.Volumes[0].Path
 		if err := run(fmt.Sprintf("datanode%d", i+1), "datanode", f); err != nil {
 			c.stop()
 			return nil, err

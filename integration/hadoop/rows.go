@@ -76,6 +76,16 @@ func (s *suite) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	if s.wants("tools") || s.wants("hopstools") {
+		if err := s.toolsRow(ctx); err != nil {
+			return err
+		}
+	}
+	if s.wants("tools-ha") || s.wants("hopstools-ha") {
+		if err := s.haToolsRow(ctx); err != nil {
+			return err
+		}
+	}
 	if s.wants("tokens") {
 		if err := s.tokensRow(ctx); err != nil {
 			return err
@@ -189,7 +199,7 @@ func (s *suite) askOracle(ctx context.Context, r *shellRun) error {
 func (s *suite) fetch() error {
 	wants := func(rows ...string) bool { return slices.ContainsFunc(rows, s.wants) }
 	var err error
-	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tokens", "differ") {
+	if wants("fsshell", "fsshell-ha", "hopsfs", "hopsfs-stock", "webhdfs-stock", "gohdfs-stock", "across", "tools", "hopstools", "tools-ha", "hopstools-ha", "tokens", "differ") {
 		_, err = s.hadoop()
 	}
 	if err == nil && wants("curl", "across") {

@@ -166,25 +166,29 @@ func (s *suite) shellRow(ctx context.Context, name, title string, r *shellRun) e
 		if err != nil {
 			return err
 		}
-		want := s.oracle[sc.name]
-		seen := map[string]int{}
-		for i, st := range sc.steps {
-			id := sc.name + ": " + st.title()
-			if seen[id]++; seen[id] > 1 {
-				id = fmt.Sprintf("%s (%d)", id, seen[id])
-			}
-			d := difference(want[i], got[i])
-			switch {
-			case d == "":
-				row.add(id, passed, "")
-			case saysUnsupported(got[i].stderr):
-				row.add(id, unsupported, d)
-			default:
-				row.add(id, failed, d)
-			}
-		}
+		s.judge(row, sc, s.oracle[sc.name], got)
 	}
 	return nil
+}
+
+// judge compares the outcomes of a scenario.
+func (s *suite) judge(row *row, sc scenario, want, got []outcome) {
+	seen := map[string]int{}
+	for i, st := range sc.steps {
+		id := sc.name + ": " + st.title()
+		if seen[id]++; seen[id] > 1 {
+			id = fmt.Sprintf("%s (%d)", id, seen[id])
+		}
+		d := difference(want[i], got[i])
+		switch {
+		case d == "":
+			row.add(id, passed, "")
+		case saysUnsupported(got[i].stderr):
+			row.add(id, unsupported, d)
+		default:
+			row.add(id, failed, d)
+		}
+	}
 }
 
 var unsupportedWords = regexp.MustCompile(`Unknown method|\b(is|are) not supported|not supported by|UnsupportedOperationException|: Unknown command`)

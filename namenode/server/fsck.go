@@ -206,9 +206,6 @@ func (f *fsckRun) walk() {
 	f.printf("\nErasure Coded Block Groups:\n Total size:\t0 B\n Total files:\t0\n Total block groups (validated):\t0\n Minimally erasure-coded block groups:\t0\n" +
 		" Over-erasure-coded block groups:\t0\n Under-erasure-coded block groups:\t0\n Unsatisfactory placement block groups:\t0\n Average block group size:\t0.0\n" +
 		" Missing block groups:\t\t0\n Corrupt block groups:\t\t0\n Missing internal blocks:\t0\n")
-	if f.maintenance {
-		f.printf(" EnteringMaintenanceReplicas:\t0\n InMaintenanceReplicas:\t0\n")
-	}
 	f.printf(" Blocks queued for replication:\t0\n")
 	now := time.Now()
 	f.printf("FSCK ended at %s in %d milliseconds\n", javaTime(now), now.Sub(f.begun).Milliseconds())
@@ -246,7 +243,7 @@ func (f *fsckRun) printTotals() {
 	if t.corruptFiles > 0 || t.tooFew > 0 {
 		f.printf("\n  ********************************")
 		if t.tooFew > 0 {
-			f.printf("\n  UNDER MIN REPL'D BLOCKS:\t%d%s\n  dfs.namenode.replication.min:\t1", t.tooFew, share(t.tooFew, t.blocks))
+			f.printf("\n  UNDER MIN REPL'D BLOCKS:\t%d%s\n  MINIMAL BLOCK REPLICATION:\t1", t.tooFew, share(t.tooFew, t.blocks))
 		}
 		if t.corruptFiles > 0 {
 			f.printf("\n  CORRUPT FILES:\t%d", t.corruptFiles)
@@ -276,8 +273,11 @@ func (f *fsckRun) printTotals() {
 	if t.leaving > 0 {
 		f.printf("\n DecommissioningReplicas:\t%d", t.leaving)
 	}
-	if f.maintenance {
-		f.printf("\n EnteringMaintenanceReplicas:\t%d\n InMaintenanceReplicas:\t%d", t.entering, t.inService)
+	if t.entering > 0 {
+		f.printf("\n EnteringMaintenanceReplicas:\t%d", t.entering)
+	}
+	if t.inService > 0 {
+		f.printf("\n InMaintenanceReplicas:\t%d", t.inService)
 	}
 	f.printf("\n Blocks queued for replication:\t0\n")
 }
@@ -339,10 +339,11 @@ func (f *fsckRun) checkFile(path string) error {
 	t.size += file.Length
 	t.blocks += int64(all)
 	if f.files || f.open && file.UnderConstruction {
-		f.printf("%s %d bytes, replicated: replication=%d, %d block(s): ", path, file.Length, file.Status.Replication, all)
+		state := ":"
 		if f.open && file.UnderConstruction {
-			f.printf("OPENFORWRITE: ")
+			state = ", OPENFORWRITE:"
 		}
+		f.printf("%s %d bytes, replicated: replication=%d, %d block(s)%s ", path, file.Length, file.Status.Replication, all, state)
 	}
 	one := &fsckFile{fsckRun: f, path: path, want: int(file.Status.Replication)}
 	for at := 0; at < all; at += fsckPage {
@@ -408,11 +409,11 @@ func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockRepo
 	t.entering += int64(n[namenode.EnteringMaintenance])
 	t.inService += int64(n[namenode.InMaintenance])
 	t.replicas += int64(total)
-	t.wanted += int64(f.want)
 	if total < 1 {
 		t.tooFew++
 	} else {
 		t.enough++
+		t.wanted += int64(f.want)
 	}
 	if live > f.want {
 		t.over++
@@ -651,7 +652,10 @@ func (f *fsckRun) listCorrupt(after string) {
 				if found++; found == 1 {
 					f.printf("Cookie:\t1\n")
 				}
-				f.printf("blk_%d\t%s\n", id, path)
+				f.soft.mu.Lock()
+				r, _ := f.soft.m.Describe(id)
+				f.soft.mu.Unlock()
+				f.printf("blk_%d\t%d\t%s\n", id, r.Want, path)
 			}
 		}
 		if len(lost) < lostStep {

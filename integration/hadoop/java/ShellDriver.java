@@ -5,6 +5,7 @@ import java.io.BufferedReader;
 import java.io.InputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Constructor;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.security.PrivilegedExceptionAction;
@@ -20,7 +21,12 @@ import org.apache.hadoop.fs.FsShell;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.TrashPolicyDefault;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.tools.DFSAdmin;
+import org.apache.hadoop.hdfs.tools.DFSHAAdmin;
+import org.apache.hadoop.hdfs.tools.DFSck;
+import org.apache.hadoop.metrics2.lib.DefaultMetricsSystem;
 import org.apache.hadoop.security.UserGroupInformation;
+import org.apache.hadoop.util.Tool;
 import org.apache.hadoop.util.ToolRunner;
 import org.apache.log4j.AppenderSkeleton;
 import org.apache.log4j.Level;
@@ -28,12 +34,13 @@ import org.apache.log4j.Logger;
 import org.apache.log4j.spi.LoggingEvent;
 
 /**
- * Runs many command lines of the unmodified FsShell in one JVM, each as the user and against the cluster that it names.
+ * Runs many command lines of the unmodified FsShell, and of the operators' tools, in one JVM, each as the user and against the cluster that it names.
  *
  * Arguments: NAME=CONFDIR for each cluster. Standard input has one command a line: cluster, user, standard input and
  * arguments, separated by tabs, all but the first two in base64. Standard output has one answer a line: exit status,
  * standard output, standard error, the latter two in base64. An argument list that begins with an at sign is no command of
- * FsShell but a call of the Java API for which FsShell has none.
+ * FsShell but a call of the Java API for which FsShell has none; one that begins with an exclamation mark is a command of the tool
+ * that follows it.
  */
 public class ShellDriver {
   private static final long PATIENCE_MS = Long.getLong("compat.patience.ms", 60_000);
@@ -114,7 +121,7 @@ public class ShellDriver {
     Thread worker = new Thread(() -> {
       try {
         status[0] = ugi.doAs((PrivilegedExceptionAction<Integer>) () ->
-            argv.get(0).startsWith("@") ? api(conf, argv) : shell(conf, argv));
+            argv.get(0).startsWith("@") ? api(conf, argv) : argv.get(0).startsWith("!") ? tool(conf, argv, out) : shell(conf, argv));
       } catch (Throwable t) {
         Throwable cause = t.getCause() != null && t instanceof java.lang.reflect.UndeclaredThrowableException ? t.getCause() : t;
         err.println(String.valueOf(cause.getMessage()).split("\n", 2)[0]);
@@ -145,6 +152,26 @@ public class ShellDriver {
       shell.close();
       // A process of its own would have no file system from the command before, with its options.
       FileSystem.closeAllForUGI(UserGroupInformation.getCurrentUser());
+    }
+  }
+
+  /** Runs an operators' tool, as its main method does. */
+  private static int tool(Configuration conf, List<String> argv, PrintStream out) throws Exception {
+    String[] args = argv.subList(1, argv.size()).toArray(new String[0]);
+    switch (argv.get(0)) {
+      case "!dfsadmin":
+        return ToolRunner.run(new DFSAdmin(conf), args);
+      case "!fsck":
+        return ToolRunner.run(new DFSck(conf, out), args);
+      case "!haadmin":
+        return ToolRunner.run(conf, new DFSHAAdmin(), args);
+      case "!balancer":
+        DefaultMetricsSystem.setMiniClusterMode(true); // it registers its metrics again with each run
+        Constructor<?> balancer = Class.forName("org.apache.hadoop.hdfs.server.balancer.Balancer$Cli").getDeclaredConstructor();
+        balancer.setAccessible(true);
+        return ToolRunner.run(conf, (Tool) balancer.newInstance(), args);
+      default:
+        throw new IllegalArgumentException("no tool is named " + argv.get(0));
     }
   }
 
