@@ -21,11 +21,11 @@ func clusterCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of a machine of the cluster"}
 	return &cli.Command{
 		Name:  "cluster",
-		Usage: "the machines of a cluster: make one, invite others, list, remove, rotate the authority, back up, restore",
+		Usage: "the machines of a cluster: make one, invite others, list, remove, replace, rotate the authority, back up, restore",
 		Description: "hops cluster init --name lab          on the first machine; it prints the line for the others\n" +
 			"hops join HOST:PORT --token TOKEN     on each other machine\n" +
 			"hops cluster nodes                    who is a member\n\n" +
-			"docs/how-to/cluster.md tells more. token, nodes, remove and rotate are for superusers.",
+			"docs/how-to/cluster.md tells more. all but init and join are for superusers.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "init", Usage: "make a new cluster, of which this is the first machine, and start its servers",
@@ -57,6 +57,8 @@ func clusterCommand() *cli.Command {
 				Action: clusterRotate,
 			},
 			clusterBackupCommand(), clusterRestoreCommand(),
+			replaceCommand(file),
+			transferCommand(file),
 		},
 	}
 }
@@ -73,11 +75,15 @@ func askToken(ctx context.Context, addr, dir string, may []authority.Role, life 
 }
 
 func tokenQuery(may []authority.Role, life time.Duration, uses int) url.Values {
-	var names []string
+	return url.Values{"roles": {roleNames(may)}, "ttl": {life.String()}, "uses": {strconv.Itoa(uses)}}
+}
+
+func roleNames(may []authority.Role) string {
+	var out []string
 	for _, r := range may {
-		names = append(names, string(r))
+		out = append(out, string(r))
 	}
-	return url.Values{"roles": {strings.Join(names, ",")}, "ttl": {life.String()}, "uses": {strconv.Itoa(uses)}}
+	return strings.Join(out, ",")
 }
 
 // joinLine is what is pasted on other machines.
@@ -128,13 +134,6 @@ func clusterNodes(c *cli.Context) error {
 	if asJSON {
 		return json.NewEncoder(c.App.Writer).Encode(all)
 	}
-	names := func(may []authority.Role) string {
-		var out []string
-		for _, r := range may {
-			out = append(out, string(r))
-		}
-		return strings.Join(out, ",")
-	}
 	when := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 	t := newTable(c.App.Writer, "MACHINE", "ROLES", "ADDRESSES", "JOINED", "CERTIFICATE UNTIL", "REMARKS")
 	for _, m := range all.Machines {
@@ -142,13 +141,13 @@ func clusterNodes(c *cli.Context) error {
 		if !m.Removed.IsZero() {
 			remarks = "removed " + when(m.Removed)
 		}
-		t.row(m.Name, names(m.Roles), strings.Join(m.Addresses, ","), when(m.Joined), when(m.Expires), remarks)
+		t.row(m.Name, roleNames(m.Roles), strings.Join(m.Addresses, ","), when(m.Joined), when(m.Expires), remarks)
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
 	for _, k := range all.Tokens {
-		fmt.Fprintf(c.App.Writer, "token %s: for %s, %d uses left, until %s\n", k.ID, names(k.Roles), k.Uses, when(k.Expires))
+		fmt.Fprintf(c.App.Writer, "token %s: for %s, %d uses left, until %s\n", k.ID, roleNames(k.Roles), k.Uses, when(k.Expires))
 	}
 	tellRotation(c, all.Rotation)
 	return nil
@@ -159,7 +158,7 @@ func clusterRemove(c *cli.Context) error {
 		return fail(exitUsage, "cluster remove: give the NAME of one machine; `hops cluster nodes` lists them")
 	}
 	name := c.Args().First()
-	if err := operate(c, http.MethodDelete, "/api/v1/cluster/machines/"+url.PathEscape(name), nil); err != nil {
+	if err := removeMachine(c, name); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is no member any more; its connections end within seconds. It may join again with a new token.\n", name)

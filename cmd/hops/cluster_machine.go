@@ -101,9 +101,10 @@ func (m *machineSetup) fresh() error {
 				strings.Join([]string{m.file("identity.pem"), m.file("authority.pem"), m.file("servers.yaml"), m.file("secret")}, " "))
 		}
 	}
-	if m.has(authority.Namenode) {
-		if entries, err := os.ReadDir(filepath.Join(m.data, "namenode")); err == nil && len(entries) > 0 {
-			return fmt.Errorf("%s has the data of a namenode: choose another --data, or remove it if nobody needs it", filepath.Join(m.data, "namenode"))
+	for _, r := range []authority.Role{authority.Namenode, authority.ResourceManager} {
+		data := filepath.Join(m.data, string(r))
+		if entries, err := os.ReadDir(data); m.has(r) && err == nil && len(entries) > 0 {
+			return fmt.Errorf("%s has the data of a %s: choose another --data, or remove it if nobody needs it", data, r)
 		}
 	}
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
@@ -261,8 +262,8 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 			}
 			how = fmt.Sprintf("process %d, log %s", cmd.Process.Pid, m.log(r))
 		}
-		if r == authority.Namenode && !m.alone() { // it is of use when the group has taken it
-			if err := m.enlist(ctx); err != nil {
+		if !m.alone(r) { // it is of use when the group has taken it
+			if err := m.enlist(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -274,10 +275,16 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// alone: the cluster has no other namenode.
-func (m *machineSetup) alone() bool {
+// alone: the cluster has no other server of a role of which several are a group.
+func (m *machineSetup) alone(r authority.Role) bool {
 	s, err := config.LoadServers(m.file("servers.yaml"))
-	return err == nil && len(s.Namenodes) <= 1
+	switch r {
+	case authority.Namenode:
+		return err == nil && len(s.Namenodes) <= 1
+	case authority.ResourceManager:
+		return err == nil && len(s.ResourceManagers) <= 1
+	}
+	return true
 }
 
 func (m *machineSetup) log(r authority.Role) string {

@@ -55,9 +55,6 @@ func join(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.has(authority.ResourceManager) {
-		return fail(exitFailed, "not supported: a group of resource managers cannot grow; leave resourcemanager out of --roles")
-	}
 	if err := m.fresh(); err != nil {
 		return err
 	}
@@ -109,7 +106,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 	if err := m.own("identity.pem"); err != nil {
 		return err
 	}
-	if m.has(authority.Namenode) {
+	if m.has(authority.Namenode) || m.has(authority.ResourceManager) {
 		if err := security.StoreSecret(m.file("secret"), answer.Secret); err != nil {
 			return err
 		}
@@ -140,6 +137,10 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 	if m.has(authority.Namenode) {
 		n := m.namenode()
 		asked.Namenode = &pb.NamenodeAddresses{Id: n.ID, Ipc: n.IPC, Http: n.HTTP, Grpc: n.GRPC, Raft: n.Raft}
+	}
+	if m.has(authority.ResourceManager) {
+		r := m.manager()
+		asked.ResourceManager = &pb.ManagerAddresses{Id: r.ID, Http: r.HTTP, Grpc: r.GRPC, Raft: r.Raft}
 	}
 	return proto.Marshal(asked)
 }
@@ -193,10 +194,14 @@ func notTakenIn(addr string, err error) error {
 	return fail(exitFailed, "%s", text)
 }
 
-// enlist has the namenodes give this machine's its vote.
-func (m *machineSetup) enlist(ctx context.Context) error {
-	if err := roles.Enlist(ctx, m.file("hops.yaml")); err != nil {
-		return fmt.Errorf("the namenodes do not take this one into their group: %w; `hops namenode add %s %s` does it later", err, m.name, m.namenode().Raft)
+// enlist has the group of a role, namenode or resourcemanager, give this machine's its vote.
+func (m *machineSetup) enlist(ctx context.Context, r authority.Role) error {
+	call, raft := roles.Enlist, m.namenode().Raft
+	if r == authority.ResourceManager {
+		call, raft = roles.EnlistManager, m.manager().Raft
+	}
+	if err := call(ctx, m.file("hops.yaml")); err != nil {
+		return fmt.Errorf("the others do not take its %s into their group: %w; `hops %s add %s %s` does it later", r, err, r, m.name, raft)
 	}
 	return nil
 }

@@ -238,8 +238,12 @@ func transferNamenode(c *cli.Context) error {
 	if c.NArg() > 1 {
 		return fail(exitUsage, "namenode transfer: give one ID, or none")
 	}
+	return transferNamenodeTo(c, c.Args().First())
+}
+
+func transferNamenodeTo(c *cli.Context, id string) error {
 	to := url.Values{}
-	if id := c.Args().First(); id != "" {
+	if id != "" {
 		to.Set("to", id)
 	}
 	if err := operate(c, http.MethodPost, "/api/v1/leader", to); err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/usertoken"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 const (
@@ -373,6 +374,52 @@ func Enlist(ctx context.Context, path string) error {
 		case <-time.After(followAgain):
 		case <-ctx.Done():
 			return err
+		}
+	}
+}
+
+// EnlistManager asks the resource managers to take the one of this machine, which runs on an empty directory, into their group.
+func EnlistManager(ctx context.Context, path string) error {
+	f, err := config.Load(path)
+	if err != nil {
+		return err
+	}
+	m, err := newMembership(f, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	self := m.keeper.Member.Self().Machine
+	var own config.ManagerMember
+	for _, r := range f.ResourceManagers {
+		if r.ID == self {
+			own = r
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, enlistTime)
+	defer cancel()
+	key := security.Credentials{Member: m.keeper.Member}.Key(authority.ResourceManager)
+	for failed := errors.New("no other resource manager is listed"); ; {
+		for _, r := range f.ResourceManagers {
+			if r.ID == self {
+				continue
+			}
+			failed = func() error {
+				conn, err := grpc.NewClient("passthrough:///"+r.GRPC, grpc.WithTransportCredentials(key.Credentials()))
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				_, err = rmpb.NewResourceManagersClient(conn).Enlist(ctx, &rmpb.EnlistRequest{Raft: own.Raft})
+				return err
+			}()
+			if code := status.Code(failed); failed == nil || code != codes.Unavailable && code != codes.FailedPrecondition {
+				return failed
+			}
+		}
+		select {
+		case <-time.After(followAgain):
+		case <-ctx.Done():
+			return failed
 		}
 	}
 }

@@ -17,13 +17,11 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	f, own := b.File, b.File.ResourceManager
 	var self config.ManagerMember
 	var members []raftstore.Member
-	var peers []server.Peer
 	for _, m := range f.ResourceManagers {
 		if m.ID == own.ID {
 			self = m
 		}
 		members = append(members, raftstore.Member{ID: m.ID, Address: m.Raft})
-		peers = append(peers, server.Peer{ID: m.ID, HTTP: m.HTTP, GRPC: m.GRPC})
 	}
 	queues, err := server.Queues(own.Queues)
 	if err != nil {
@@ -43,7 +41,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers,
+		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
 		Credentials: b.Credentials, Door: b.Door, Queues: queues, NodeLease: own.Lease,
 		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
@@ -58,5 +56,16 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.membership.follow(func(now config.Servers) error {
+		s.SetPeers(peers(now.ResourceManagers))
+		return nil
+	})
 	return append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()}), nil
+}
+
+func peers(list []config.ManagerMember) (out []server.Peer) {
+	for _, m := range list {
+		out = append(out, server.Peer{ID: m.ID, HTTP: m.HTTP, GRPC: m.GRPC})
+	}
+	return out
 }

@@ -253,7 +253,7 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 	if r := m.join(2, used, "--roles", "datanode"); r.Status != 0 {
 		t.Fatal(r.Stderr)
 	}
-	fresh := m.token("--uses", "50")
+	fresh, anything := m.token("--uses", "50"), m.token("--roles", "resourcemanager")
 	guessed := []byte(fresh)
 	if i := len(guessed) - 3; guessed[i] != 'A' {
 		guessed[i] = 'A'
@@ -291,7 +291,7 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 		"a token used up":               {with(used), 4, "used as often as it may be"},
 		"a token withdrawn":             {with(withdrawn), 4, "it was withdrawn"},
 		"a role that it is not for":     {with(token, "--roles", "namenode"), 4, "it is for datanode, nodemanager, not for namenode"},
-		"a resource manager":            {with(fresh, "--roles", "resourcemanager"), 1, "not supported"},
+		"a resource manager where none": {with(anything, "--roles", "resourcemanager"), 1, "this cluster has no resource manager that another one could join"},
 		"no such role":                  {with(fresh, "--roles", "king"), 2, "is no role"},
 		"a port where nobody is":        {at(nobody.Addr().String()), 3, "the port is that of gRPC"},
 		"a port of another protocol":    {at(m.address(1) + ":9870"), 3, "the port is that of gRPC"},
@@ -386,4 +386,46 @@ func TestInitThatFailsLeavesNothing(t *testing.T) {
 		t.Errorf("%v is left", entries)
 	}
 	m.init("namenode")
+}
+
+// Resource managers become three; a machine that burnt with both of its servers is replaced by one command and the line that it prints.
+func TestALostMachineIsReplaced(t *testing.T) {
+	m := newMachines(t)
+	m.init("namenode,resourcemanager")
+	for n := 2; n <= 3; n++ {
+		if r := m.join(n, m.token("--roles", "namenode,resourcemanager"), "--roles", "namenode,resourcemanager"); r.Status != 0 {
+			t.Fatalf("m%d: %d\n%s%s", n, r.Status, r.Stdout, r.Stderr)
+		}
+	}
+	if r := m.run("cluster", "replace", "-c", m.yaml(1), "m3"); r.Status != 2 || !strings.Contains(r.Stderr, "m3 is not lost") {
+		t.Errorf("a machine that runs is replaced: %d %s", r.Status, r.Stderr)
+	}
+	for _, pid := range m.pids("m3") {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	m.eventually("the end of m3", func() error {
+		if left := m.pids("m3"); len(left) > 0 {
+			return fmt.Errorf("%v run", left)
+		}
+		return nil
+	})
+	if err := os.RemoveAll(filepath.Join(m.dir, "m3")); err != nil {
+		t.Fatal(err)
+	}
+	var said struct{ Token string }
+	if err := json.Unmarshal([]byte(m.good("cluster", "replace", "-c", m.yaml(1), "-o", "json", "m3")), &said); err != nil {
+		t.Fatal(err)
+	}
+	if r := m.join(3, said.Token, "--roles", "namenode,resourcemanager"); r.Status != 0 {
+		t.Fatalf("%d\n%s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	for _, role := range []string{"namenode", "resourcemanager"} {
+		m.good("cluster", "transfer", "-c", m.yaml(1), role, "m3")
+		m.eventually("the new one leads the "+role+"s", func() error {
+			if r := m.run(role, "list", "-c", m.yaml(1), "-o", "json"); strings.Count(r.Stdout, `"voter":true`) != 3 || !strings.Contains(r.Stdout, `"state":"active"`) {
+				return errors.New(r.Stdout)
+			}
+			return nil
+		})
+	}
 }

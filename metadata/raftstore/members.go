@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -187,6 +189,51 @@ func (g *Group) RemoveMember(ctx context.Context, id string) error {
 		return fmt.Errorf("remove member %s: %w", id, err)
 	}
 	return nil
+}
+
+// memberSilent is how long a member may be silent and still count as one that answers.
+const memberSilent = 3 * time.Second
+
+// Dismiss is RemoveMember for people: it is done only if those that stay and answer are a majority of those that stay.
+//
+// Errors: NotLeader; metadata.ErrInvalidArgument with what is in the way.
+func (g *Group) Dismiss(ctx context.Context, id string) error {
+	status := g.Status()
+	known, voters, answer := false, 0, 0
+	for _, m := range status.Members {
+		if m.ID == id {
+			known = true
+			continue
+		}
+		if m.Voter {
+			voters++
+			if m.ID == g.host.cfg.ID || time.Since(m.Contact) < memberSilent {
+				answer++
+			}
+		}
+	}
+	switch {
+	case !status.Leader:
+		return g.notLeader()
+	case !known:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%s is not a member", id)
+	case voters == 0:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%s is the last member", id)
+	case answer <= voters/2:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "without %s %d of %d members answer, which is no majority: start the others first", id, answer, voters)
+	}
+	return g.RemoveMember(ctx, id)
+}
+
+// ParseMember checks what people say of a member: its id, and the address of its Raft port, host:port.
+func ParseMember(id, address string) (Member, error) {
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "" || port == "0" {
+		return Member{}, metadata.Errorf(metadata.ErrInvalidArgument, "raft address %q of %s: want host:port", address, id)
+	}
+	if id == "" || len(id) > 255 || strings.ContainsAny(id, " \t\n#/") {
+		return Member{}, metadata.Errorf(metadata.ErrInvalidArgument, "id %q: want up to 255 letters, digits and dashes", id)
+	}
+	return Member{ID: id, Address: address}, nil
 }
 
 // TransferLeadership hands leadership to a member, or to the most advanced one if id is empty. It returns when this

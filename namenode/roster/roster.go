@@ -370,8 +370,9 @@ type Joining struct {
 	Addresses []string
 	// Request for a certificate, in DER.
 	Request []byte
-	// Namenode is where that of its roles answers.
+	// Namenode is where that of its roles answers, Manager its resource manager; nil: it has none.
 	Namenode *config.NamenodeMember
+	Manager  *config.ManagerMember
 }
 
 // Admit takes a machine in and returns its certificate in DER. One use of the token is gone then.
@@ -443,13 +444,9 @@ func (r *Roster) free(machine string, addresses []string) error {
 	return nil
 }
 
-// list adds the namenode of a machine to the cluster's servers.
+// list adds the namenode and the resource manager of a machine to the cluster's servers.
 func (r *Roster) list(j Joining) ([]Change, error) {
-	if slices.Contains(j.Roles, authority.ResourceManager) {
-		return nil, fmt.Errorf("%w: a group of resource managers cannot grow; leave resourcemanager out of --roles", ErrServer)
-	}
-	n := j.Namenode
-	if n == nil {
+	if j.Namenode == nil && j.Manager == nil {
 		return nil, nil
 	}
 	s, version, err := item[config.Servers](r, serversItem)
@@ -459,7 +456,15 @@ func (r *Roster) list(j Joining) ([]Change, error) {
 	if s == nil {
 		s = &config.Servers{}
 	}
-	s.Namenodes = append(slices.DeleteFunc(s.Namenodes, func(m config.NamenodeMember) bool { return m.ID == n.ID }), *n)
+	if j.Manager != nil && len(s.ResourceManagers) == 0 {
+		return nil, fmt.Errorf("%w: this cluster has no resource manager that another one could join: begin a cluster with one (`hops cluster init`), or leave resourcemanager out of --roles", ErrServer)
+	}
+	if n := j.Namenode; n != nil {
+		s.Namenodes = append(slices.DeleteFunc(s.Namenodes, func(m config.NamenodeMember) bool { return m.ID == n.ID }), *n)
+	}
+	if r := j.Manager; r != nil {
+		s.ResourceManagers = append(slices.DeleteFunc(s.ResourceManagers, func(m config.ManagerMember) bool { return m.ID == r.ID }), *r)
+	}
 	return []Change{change(serversItem, s, version)}, nil
 }
 
@@ -524,15 +529,19 @@ func (r *Roster) Remove(ctx context.Context, name string) error {
 			return nil, err
 		}
 		var changes []Change
-		if s != nil && slices.ContainsFunc(s.ResourceManagers, func(o config.ManagerMember) bool { return o.ID == name }) {
-			return nil, fmt.Errorf("%w: %s runs the cluster's resource manager, which no other machine can take over", ErrServer, name)
-		}
-		if s != nil && slices.ContainsFunc(s.Namenodes, func(n config.NamenodeMember) bool { return n.ID == name }) {
+		if s != nil {
+			before := len(s.Namenodes) + len(s.ResourceManagers)
+			managed := len(s.ResourceManagers) > 0
 			s.Namenodes = slices.DeleteFunc(s.Namenodes, func(n config.NamenodeMember) bool { return n.ID == name })
-			if len(s.Namenodes) == 0 {
+			s.ResourceManagers = slices.DeleteFunc(s.ResourceManagers, func(o config.ManagerMember) bool { return o.ID == name })
+			switch {
+			case len(s.Namenodes) == 0:
 				return nil, fmt.Errorf("%w: %s is the last namenode", ErrServer, name)
+			case managed && len(s.ResourceManagers) == 0:
+				return nil, fmt.Errorf("%w: %s runs the last resource manager: let another machine join as one first", ErrServer, name)
+			case len(s.Namenodes)+len(s.ResourceManagers) < before:
+				changes = append(changes, change(serversItem, s, listed))
 			}
-			changes = append(changes, change(serversItem, s, listed))
 		}
 		m.Removed = r.now()
 		return append(changes, change(machines+name, m, version)), nil

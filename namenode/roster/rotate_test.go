@@ -4,6 +4,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gohops/hops/internal/authority"
@@ -128,9 +129,6 @@ func TestServersAreListed(t *testing.T) {
 	if err := join("m2", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m2", GRPC: "10.0.0.2:8486"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := join("m3", []authority.Role{authority.ResourceManager}, nil); !errors.Is(err, ErrServer) {
-		t.Errorf("a second resource manager: %v", err)
-	}
 	ids := func() (out []string) {
 		s, err := f.Servers()
 		if err != nil {
@@ -152,5 +150,24 @@ func TestServersAreListed(t *testing.T) {
 	}
 	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) {
 		t.Errorf("who runs the resource manager and the last namenode: %v", err)
+	}
+	if err := join("m4", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m4"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) || !strings.Contains(err.Error(), "the last resource manager") {
+		t.Errorf("who runs the last resource manager: %v", err)
+	}
+	token := f.invite(t, 1, authority.Roles...)
+	if _, err := f.Admit(t.Context(), Joining{
+		Token: token.ID, Proof: token.Prove(nil, nil), Machine: "m5", Roles: []authority.Role{authority.ResourceManager}, Addresses: []string{"m5"}, Request: request(t),
+		Manager: &config.ManagerMember{ID: "m5", GRPC: "10.0.0.5:8586"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove(t.Context(), "first"); err != nil {
+		t.Error(err)
+	}
+	if s, err := f.Servers(); err != nil || len(s.ResourceManagers) != 1 || s.ResourceManagers[0].ID != "m5" {
+		t.Errorf("%+v %v", s, err)
 	}
 }

@@ -141,11 +141,11 @@ func (s *Server) removeMachine(ctx context.Context, r *http.Request) error {
 	}
 	name := r.PathValue("id")
 	if name == s.config.ID {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "the namenode of %s leads: hand that over first (`hops namenode transfer`)", name)
+		return metadata.Errorf(metadata.ErrInvalidArgument, "the namenode of %s leads: hand that over first (`hops cluster transfer namenode`)", name)
 	}
 	for _, m := range s.group.Status().Members {
 		if m.ID == name {
-			if err := s.dismiss(ctx, name); err != nil {
+			if err := s.group.Dismiss(ctx, name); err != nil {
 				return err
 			}
 		}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -21,8 +19,6 @@ import (
 const (
 	// memberPatience is how long a change of the members may take: a new one receives everything before it gets its vote.
 	memberPatience = 2 * time.Minute
-	// memberSilent is how long a member may be silent and still count as one that answers.
-	memberSilent = 3 * time.Second
 )
 
 // operation is a request of the operator's door. It answers what is said in JSON, or nil.
@@ -95,47 +91,16 @@ func memberStatus(err error) int {
 
 // addMember makes a namenode that runs on an empty directory a member, or changes the address of one.
 func (s *Server) addMember(ctx context.Context, r *http.Request) error {
-	m := raftstore.Member{ID: r.PathValue("id"), Address: r.URL.Query().Get("raft")}
-	if _, port, err := net.SplitHostPort(m.Address); err != nil || port == "" || port == "0" {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "raft address %q of %s: want host:port", m.Address, m.ID)
-	}
-	if len(m.ID) > 255 || strings.ContainsAny(m.ID, " \t\n#/") {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "namenode id %q: want up to 255 letters, digits and dashes", m.ID)
+	m, err := raftstore.ParseMember(r.PathValue("id"), r.URL.Query().Get("raft"))
+	if err != nil {
+		return err
 	}
 	return s.group.AddMember(ctx, m)
 }
 
 // removeMember takes a namenode out of the group, if those that stay and answer are a majority of those that stay.
 func (s *Server) removeMember(ctx context.Context, r *http.Request) error {
-	return s.dismiss(ctx, r.PathValue("id"))
-}
-
-func (s *Server) dismiss(ctx context.Context, id string) error {
-	status := s.group.Status()
-	known, voters, answer := false, 0, 0
-	for _, m := range status.Members {
-		if m.ID == id {
-			known = true
-			continue
-		}
-		if m.Voter {
-			voters++
-			if m.ID == s.config.ID || time.Since(m.Contact) < memberSilent {
-				answer++
-			}
-		}
-	}
-	switch {
-	case !status.Leader:
-		return &raftstore.NotLeader{LeaderID: status.LeaderID, LeaderAddress: status.LeaderAddress}
-	case !known:
-		return metadata.Errorf(metadata.ErrInvalidArgument, "%s is not a member", id)
-	case voters == 0:
-		return metadata.Errorf(metadata.ErrInvalidArgument, "%s is the last member", id)
-	case answer <= voters/2:
-		return metadata.Errorf(metadata.ErrInvalidArgument, "without %s %d of %d members answer, which is no majority: start the others first", id, answer, voters)
-	}
-	return s.group.RemoveMember(ctx, id)
+	return s.group.Dismiss(ctx, r.PathValue("id"))
 }
 
 // transfer hands leadership to a namenode, or to the one that is best.

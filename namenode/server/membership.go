@@ -112,6 +112,13 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 		}
 		j.Namenode = &m
 	}
+	if slices.Contains(j.Roles, authority.ResourceManager) {
+		r := asked.ResourceManager
+		j.Manager = &config.ManagerMember{ID: asked.Machine, HTTP: r.GetHttp(), GRPC: r.GetGrpc(), Raft: r.GetRaft()}
+		if j.Manager.HTTP == "" || j.Manager.GRPC == "" || j.Manager.Raft == "" {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a resource manager joins with its three addresses")
+		}
+	}
 	certificate, err := s.roster.Admit(ctx, j)
 	if err != nil {
 		return nil, err
@@ -123,7 +130,7 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 	answer := &pb.JoinResponse{
 		Certified: &pb.Certified{Certificate: certificate, Roots: members.Roots}, Members: members, Name: s.config.Name, Properties: s.config.Settings,
 	}
-	if j.Namenode != nil {
+	if j.Namenode != nil || j.Manager != nil {
 		answer.Secret = s.config.Credentials.Reveal()
 	}
 	return answer, nil

@@ -4,6 +4,7 @@ package rest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,7 +16,6 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
-	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/state"
 )
@@ -116,9 +116,9 @@ type LogFile struct {
 type Config struct {
 	Cluster Cluster
 	Door    *security.Door
-	// ID is the member's name, Group tells of its Raft group; nil: nothing.
+	// ID is the member's name, Group its Raft group; nil: it is told nothing of, and not changed.
 	ID    string
-	Group func() raftstore.Status
+	Group Group
 	// Logs may be nil: requests for logs are then refused.
 	Logs Logs
 	// Secrets may be nil: none are kept then.
@@ -186,6 +186,7 @@ func New(c Config) *API {
 	a.routes = append(a.routes, jobRoutes...)
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
+	a.routes = append(a.routes, memberRoutes...)
 	for method, right := range map[string]security.Right{
 		"GET": security.Anyone, "HEAD": security.Anyone,
 		"POST": security.Owner, "PUT": security.Owner, "PATCH": security.Owner, "DELETE": security.Owner,
@@ -291,6 +292,13 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	}
 	switch right := route.Right; {
 	case right == security.Anyone:
+	case right == security.Superuser:
+		if !q.caller.Superuser {
+			text := fmt.Sprintf("%s is not a superuser", q.caller.User)
+			q.audit(route, text)
+			q.forbidden(text)
+			return
+		}
 	case security.MayWrite(q.caller) != nil:
 		q.audit(route, security.MayWrite(q.caller).Error())
 		q.forbidden(security.MayWrite(q.caller).Error())
@@ -318,6 +326,8 @@ func (q *request) audit(route Route, refused string) {
 	}
 	if !q.id.IsZero() {
 		d.Source = q.id.String()
+	} else if route.Right == security.Superuser {
+		d.Source, d.Target = q.r.PathValue("id"), q.r.URL.RawQuery
 	}
 	q.Door.Record(d)
 }

@@ -120,7 +120,7 @@ func (a *API) figures(to status.Sample) {
 		to.Gauge("hops_resourcemanager_memory_bytes", "Memory of running nodes, and what of it is granted.", float64(r.r.Memory), "of", r.kind)
 	}
 	if a.Group != nil {
-		g := a.Group()
+		g := a.Group.Status()
 		g.Figures(to)
 	}
 }

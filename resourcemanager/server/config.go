@@ -26,7 +26,7 @@ type Config struct {
 	Members   []raftstore.Member
 	Bootstrap bool
 	Timers    raftstore.Timers
-	// Peers are all resource managers, this one included, so that a follower can name the leader.
+	// Peers are all resource managers, this one included, so that a follower can name the leader; SetPeers changes them.
 	Peers       []Peer
 	Credentials security.Credentials
 	Door        *security.Door

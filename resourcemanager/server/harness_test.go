@@ -46,6 +46,7 @@ type testCluster struct {
 	lease       time.Duration
 	queues      rm.QueueConfig
 	tune        func(*Config)
+	ports       processes.Ports // that nobody takes while a member is down
 	peers       []Peer
 	raft        []raftstore.Member
 	dirs        []string
@@ -63,10 +64,9 @@ func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster 
 		t: t, credentials: securitytest.Credentials(t), door: security.NewDoor(security.Config{}), lease: time.Minute, tune: tune,
 		live: make([]*member, members),
 	}
-	var ports processes.Ports // that nobody takes while a member is down
-	t.Cleanup(func() { ports.Close() })
+	t.Cleanup(func() { c.ports.Close() })
 	for i := range members {
-		a, err := ports.Take(3)
+		a, err := c.ports.Take(3)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func masterDocument(a *rm.Application) ([]byte, error) {
 // the node manager's to add.
 func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]string {
 	var http, grpc []string
-	for _, p := range s.config.Peers {
+	for _, p := range *s.peers.Load() {
 		http, grpc = append(http, p.HTTP), append(grpc, p.GRPC)
 	}
 	e := map[string]string{

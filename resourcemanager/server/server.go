@@ -34,8 +34,10 @@ type Server struct {
 	state  *state.State
 	group  atomic.Pointer[raftstore.Group]
 	// reign is what this process does and knows as the leader; nil while it is not.
-	reign     atomic.Pointer[reign]
-	ready     chan struct{}
+	reign atomic.Pointer[reign]
+	ready chan struct{}
+	// peers are all resource managers of now.
+	peers     atomic.Pointer[[]Peer]
 	readyOnce sync.Once
 	started   time.Time
 	racks     *topology.Racks
@@ -54,6 +56,7 @@ func New(c Config) (*Server, error) {
 	}
 	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
+	s.SetPeers(c.Peers)
 	c.limits.OnEffects = s.applied
 	s.state = state.New(c.limits)
 	return s, nil
@@ -69,7 +72,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer s.config.GRPC.Close()
 	group, err := s.config.Host.Open(raftstore.GroupConfig{
 		Name: GroupName, Members: s.config.Members, Bootstrap: s.config.Bootstrap,
-		Timers: s.config.Timers,
+		Timers: s.config.Timers, Command: "hops resourcemanager",
 	}, s.state)
 	if err != nil {
 		return fmt.Errorf("open the resource manager's group: %w", err)
@@ -86,13 +89,13 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group.Status, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.config.Secrets, Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.config.Secrets, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
-			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
+			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager, authority.ResourceManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
 			Services: s.services(),
 		})
 	})
@@ -110,7 +113,8 @@ func Routes() []security.Route {
 
 func (s *Server) services() []security.Service {
 	return []security.Service{
-		{Desc: &pb.NodeManagers_ServiceDesc, Server: &nodeManagers{s: s}, Right: security.ServersOnly},
+		{Desc: &pb.NodeManagers_ServiceDesc, Server: &nodeManagers{s: s}, Right: security.ServersOnly, Roles: []authority.Role{authority.NodeManager}},
+		{Desc: &pb.ResourceManagers_ServiceDesc, Server: &resourceManagers{s: s}, Right: security.ServersOnly, Roles: []authority.Role{authority.ResourceManager}},
 		{Desc: &pb.ApplicationMasters_ServiceDesc, Server: &applicationMasters{s: s}, Right: security.ContainersOnly},
 	}
 }
@@ -179,9 +183,12 @@ func (s *Server) compareQueues() {
 	}
 }
 
+// SetPeers replaces the list of all resource managers, this one included. Who is a member of the group is not changed by it.
+func (s *Server) SetPeers(peers []Peer) { s.peers.Store(&peers) }
+
 // peer finds a resource manager by id; the zero Peer when it is unknown.
 func (s *Server) peer(id string) Peer {
-	for _, p := range s.config.Peers {
+	for _, p := range *s.peers.Load() {
 		if p.ID == id {
 			return p
 		}

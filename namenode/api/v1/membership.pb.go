@@ -95,9 +95,11 @@ type Joining struct {
 	// The machine's clock, in milliseconds since 1970.
 	NowMs int64 `protobuf:"varint,5,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
 	// Where a namenode will answer; for machines with that role.
-	Namenode      *NamenodeAddresses `protobuf:"bytes,6,opt,name=namenode,proto3" json:"namenode,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Namenode *NamenodeAddresses `protobuf:"bytes,6,opt,name=namenode,proto3" json:"namenode,omitempty"`
+	// Where a resource manager will; likewise.
+	ResourceManager *ManagerAddresses `protobuf:"bytes,7,opt,name=resource_manager,json=resourceManager,proto3" json:"resource_manager,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Joining) Reset() {
@@ -172,6 +174,13 @@ func (x *Joining) GetNamenode() *NamenodeAddresses {
 	return nil
 }
 
+func (x *Joining) GetResourceManager() *ManagerAddresses {
+	if x != nil {
+		return x.ResourceManager
+	}
+	return nil
+}
+
 type JoinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where the leader serves, if this namenode does not lead; nothing else is set then.
@@ -180,7 +189,7 @@ type JoinResponse struct {
 	Members   *Members   `protobuf:"bytes,3,opt,name=members,proto3" json:"members,omitempty"`
 	// Name of the cluster.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// What namenodes have in common; for machines with that role.
+	// What namenodes and resource managers have in common; for machines with one of these roles.
 	Secret []byte `protobuf:"bytes,5,opt,name=secret,proto3" json:"secret,omitempty"`
 	// The cluster's settings under Hadoop's names.
 	Properties    map[string]string `protobuf:"bytes,6,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -822,14 +831,15 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\fR\x05asked\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x19\n" +
-	"\x05proof\x18\x03 \x01(\fB\x03\x80\x01\x01R\x05proof\"\xc9\x01\n" +
+	"\x05proof\x18\x03 \x01(\fB\x03\x80\x01\x01R\x05proof\"\x98\x02\n" +
 	"\aJoining\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\arequest\x18\x04 \x01(\fR\arequest\x12\x15\n" +
 	"\x06now_ms\x18\x05 \x01(\x03R\x05nowMs\x12?\n" +
-	"\bnamenode\x18\x06 \x01(\v2#.hops.namenode.v1.NamenodeAddressesR\bnamenode\"\xd6\x02\n" +
+	"\bnamenode\x18\x06 \x01(\v2#.hops.namenode.v1.NamenodeAddressesR\bnamenode\x12M\n" +
+	"\x10resource_manager\x18\a \x01(\v2\".hops.namenode.v1.ManagerAddressesR\x0fresourceManager\"\xd6\x02\n" +
 	"\fJoinResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x129\n" +
 	"\tcertified\x18\x02 \x01(\v2\x1b.hops.namenode.v1.CertifiedR\tcertified\x123\n" +
@@ -920,27 +930,28 @@ var file_namenode_api_v1_membership_proto_goTypes = []any{
 }
 var file_namenode_api_v1_membership_proto_depIdxs = []int32{
 	7,  // 0: hops.namenode.v1.Joining.namenode:type_name -> hops.namenode.v1.NamenodeAddresses
-	4,  // 1: hops.namenode.v1.JoinResponse.certified:type_name -> hops.namenode.v1.Certified
-	6,  // 2: hops.namenode.v1.JoinResponse.members:type_name -> hops.namenode.v1.Members
-	13, // 3: hops.namenode.v1.JoinResponse.properties:type_name -> hops.namenode.v1.JoinResponse.PropertiesEntry
-	14, // 4: hops.namenode.v1.Members.removed:type_name -> hops.namenode.v1.Members.RemovedEntry
-	7,  // 5: hops.namenode.v1.Members.namenodes:type_name -> hops.namenode.v1.NamenodeAddresses
-	8,  // 6: hops.namenode.v1.Members.resource_managers:type_name -> hops.namenode.v1.ManagerAddresses
-	0,  // 7: hops.namenode.v1.Admission.Join:input_type -> hops.namenode.v1.JoinRequest
-	3,  // 8: hops.namenode.v1.Membership.Renew:input_type -> hops.namenode.v1.RenewRequest
-	5,  // 9: hops.namenode.v1.Membership.Follow:input_type -> hops.namenode.v1.FollowRequest
-	9,  // 10: hops.namenode.v1.Membership.Confirm:input_type -> hops.namenode.v1.ConfirmRequest
-	11, // 11: hops.namenode.v1.Membership.Enlist:input_type -> hops.namenode.v1.EnlistRequest
-	2,  // 12: hops.namenode.v1.Admission.Join:output_type -> hops.namenode.v1.JoinResponse
-	4,  // 13: hops.namenode.v1.Membership.Renew:output_type -> hops.namenode.v1.Certified
-	6,  // 14: hops.namenode.v1.Membership.Follow:output_type -> hops.namenode.v1.Members
-	10, // 15: hops.namenode.v1.Membership.Confirm:output_type -> hops.namenode.v1.ConfirmResponse
-	12, // 16: hops.namenode.v1.Membership.Enlist:output_type -> hops.namenode.v1.EnlistResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	8,  // 1: hops.namenode.v1.Joining.resource_manager:type_name -> hops.namenode.v1.ManagerAddresses
+	4,  // 2: hops.namenode.v1.JoinResponse.certified:type_name -> hops.namenode.v1.Certified
+	6,  // 3: hops.namenode.v1.JoinResponse.members:type_name -> hops.namenode.v1.Members
+	13, // 4: hops.namenode.v1.JoinResponse.properties:type_name -> hops.namenode.v1.JoinResponse.PropertiesEntry
+	14, // 5: hops.namenode.v1.Members.removed:type_name -> hops.namenode.v1.Members.RemovedEntry
+	7,  // 6: hops.namenode.v1.Members.namenodes:type_name -> hops.namenode.v1.NamenodeAddresses
+	8,  // 7: hops.namenode.v1.Members.resource_managers:type_name -> hops.namenode.v1.ManagerAddresses
+	0,  // 8: hops.namenode.v1.Admission.Join:input_type -> hops.namenode.v1.JoinRequest
+	3,  // 9: hops.namenode.v1.Membership.Renew:input_type -> hops.namenode.v1.RenewRequest
+	5,  // 10: hops.namenode.v1.Membership.Follow:input_type -> hops.namenode.v1.FollowRequest
+	9,  // 11: hops.namenode.v1.Membership.Confirm:input_type -> hops.namenode.v1.ConfirmRequest
+	11, // 12: hops.namenode.v1.Membership.Enlist:input_type -> hops.namenode.v1.EnlistRequest
+	2,  // 13: hops.namenode.v1.Admission.Join:output_type -> hops.namenode.v1.JoinResponse
+	4,  // 14: hops.namenode.v1.Membership.Renew:output_type -> hops.namenode.v1.Certified
+	6,  // 15: hops.namenode.v1.Membership.Follow:output_type -> hops.namenode.v1.Members
+	10, // 16: hops.namenode.v1.Membership.Confirm:output_type -> hops.namenode.v1.ConfirmResponse
+	12, // 17: hops.namenode.v1.Membership.Enlist:output_type -> hops.namenode.v1.EnlistResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_membership_proto_init() }

@@ -10,6 +10,7 @@ package resourcemanagerpb
 
 import (
 	context "context"
+
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -121,6 +122,116 @@ var NodeManagers_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 	},
+	Metadata: "resourcemanager/api/v1/resourcemanager.proto",
+}
+
+const (
+	ResourceManagers_Enlist_FullMethodName = "/hops.resourcemanager.v1.ResourceManagers/Enlist"
+)
+
+// ResourceManagersClient is the client API for ResourceManagers service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// ResourceManagers is spoken by a machine's resource manager to the leader.
+type ResourceManagersClient interface {
+	// Enlist makes the caller's, which runs on an empty directory, a member of the group under the name of its machine. It
+	// answers when the member has everything and its vote. FAILED_PRECONDITION as above; UNAVAILABLE: not yet, ask again.
+	Enlist(ctx context.Context, in *EnlistRequest, opts ...grpc.CallOption) (*EnlistResponse, error)
+}
+
+type resourceManagersClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewResourceManagersClient(cc grpc.ClientConnInterface) ResourceManagersClient {
+	return &resourceManagersClient{cc}
+}
+
+func (c *resourceManagersClient) Enlist(ctx context.Context, in *EnlistRequest, opts ...grpc.CallOption) (*EnlistResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EnlistResponse)
+	err := c.cc.Invoke(ctx, ResourceManagers_Enlist_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ResourceManagersServer is the server API for ResourceManagers service.
+// All implementations must embed UnimplementedResourceManagersServer
+// for forward compatibility.
+//
+// ResourceManagers is spoken by a machine's resource manager to the leader.
+type ResourceManagersServer interface {
+	// Enlist makes the caller's, which runs on an empty directory, a member of the group under the name of its machine. It
+	// answers when the member has everything and its vote. FAILED_PRECONDITION as above; UNAVAILABLE: not yet, ask again.
+	Enlist(context.Context, *EnlistRequest) (*EnlistResponse, error)
+	mustEmbedUnimplementedResourceManagersServer()
+}
+
+// UnimplementedResourceManagersServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedResourceManagersServer struct{}
+
+func (UnimplementedResourceManagersServer) Enlist(context.Context, *EnlistRequest) (*EnlistResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Enlist not implemented")
+}
+func (UnimplementedResourceManagersServer) mustEmbedUnimplementedResourceManagersServer() {}
+func (UnimplementedResourceManagersServer) testEmbeddedByValue()                          {}
+
+// UnsafeResourceManagersServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ResourceManagersServer will
+// result in compilation errors.
+type UnsafeResourceManagersServer interface {
+	mustEmbedUnimplementedResourceManagersServer()
+}
+
+func RegisterResourceManagersServer(s grpc.ServiceRegistrar, srv ResourceManagersServer) {
+	// If the following call panics, it indicates UnimplementedResourceManagersServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&ResourceManagers_ServiceDesc, srv)
+}
+
+func _ResourceManagers_Enlist_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EnlistRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ResourceManagersServer).Enlist(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ResourceManagers_Enlist_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ResourceManagersServer).Enlist(ctx, req.(*EnlistRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// ResourceManagers_ServiceDesc is the grpc.ServiceDesc for ResourceManagers service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var ResourceManagers_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "hops.resourcemanager.v1.ResourceManagers",
+	HandlerType: (*ResourceManagersServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Enlist",
+			Handler:    _ResourceManagers_Enlist_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
 	Metadata: "resourcemanager/api/v1/resourcemanager.proto",
 }
 

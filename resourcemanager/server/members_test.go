@@ -1,0 +1,192 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/rest"
+)
+
+// steady has groups of one behave as those of several: a leader that is only slow stays.
+func steady(c *Config) {
+	c.Timers = raftstore.Timers{Heartbeat: 2 * time.Second, Election: 2 * time.Second, Lease: 2 * time.Second}
+}
+
+// grow adds the process of a member that the group does not know.
+func (c *testCluster) grow(id string) {
+	c.t.Helper()
+	a, err := c.ports.Take(3)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.peers, c.raft, c.dirs = append(c.peers, Peer{id, a[0], a[1]}), append(c.raft, raftstore.Member{ID: id, Address: a[2]}), append(c.dirs, c.t.TempDir())
+	c.live = append(c.live, nil)
+	c.start(len(c.live) - 1)
+	for _, m := range c.live { // as those hear who follow the list of servers
+		if m != nil {
+			m.SetPeers(slices.Clone(c.peers))
+		}
+	}
+}
+
+func (c *testCluster) members() (out []string) {
+	c.t.Helper()
+	var list struct{ Members []rest.MemberView }
+	c.http("GET", "/api/v1/resourcemanagers", "", nil, &list)
+	for _, m := range list.Members {
+		if m.Voter {
+			out = append(out, m.ID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// One resource manager becomes three while a job runs; the first one, which the job's containers know, is taken out; the job ends well.
+func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
+	c := newTestCluster(t, 1, steady)
+	super := c.door.Daemon()
+	done := make(chan struct{})
+	n := c.node("127.0.0.1:1001", 2, programs(c, func(ctx context.Context, _ *pb.ContainerSpec) int {
+		select {
+		case <-ctx.Done():
+			return 143
+		case <-done:
+			return 0
+		}
+	}))
+	id := c.submit("ann", `{"argv":["train"],"instances":2,"resources":{"gpus":1}}`)
+	eventually(t, "two commands to run", func() bool { return len(n.running(false)) == 2 })
+
+	change := func(want int, says, method, path, user string) {
+		t.Helper()
+		var text string
+		if code, _ := c.http(method, path, user, nil, &text); code != want || !strings.Contains(text, says) {
+			t.Fatalf("%s %s by %s: %d %s, want %d with %q", method, path, user, code, text, want, says)
+		}
+	}
+	add := func(i int) string {
+		return "/api/v1/resourcemanagers/" + c.raft[i].ID + "?raft=" + url.QueryEscape(c.raft[i].Address)
+	}
+	c.grow("rm2")
+	change(http.StatusForbidden, "bob is not a superuser", "PUT", add(1), "bob")
+	change(http.StatusForbidden, "bob is not a superuser", "DELETE", "/api/v1/resourcemanagers/rm1", "bob")
+	change(http.StatusForbidden, "bob is not a superuser", "POST", "/api/v1/leader", "bob")
+	change(http.StatusBadRequest, "want host:port", "PUT", "/api/v1/resourcemanagers/rm2?raft=there", super)
+	change(http.StatusBadRequest, "rm1 is the last member", "DELETE", "/api/v1/resourcemanagers/rm1", super)
+	change(http.StatusOK, "", "PUT", add(1), super)
+	c.grow("rm3")
+	change(http.StatusOK, "", "PUT", add(2), super)
+	if now := c.members(); !slices.Equal(now, []string{"rm1", "rm2", "rm3"}) {
+		t.Fatalf("members are %v", now)
+	}
+	change(http.StatusBadRequest, "rm9 is not a member", "DELETE", "/api/v1/resourcemanagers/rm9", super)
+	change(http.StatusBadRequest, "rm9 is no voter", "POST", "/api/v1/leader?to=rm9", super)
+
+	first := c.live[0]
+	change(http.StatusOK, "", "POST", "/api/v1/leader?to=rm2", super)
+	eventually(t, "rm2 to lead", func() bool { return c.live[1].Leading() && !first.Leading() })
+	c.awaitOpen(n)
+	change(http.StatusOK, "", "DELETE", "/api/v1/resourcemanagers/rm1", super)
+	c.kill(0)
+	if now := c.members(); !slices.Equal(now, []string{"rm2", "rm3"}) {
+		t.Errorf("members are %v", now)
+	}
+	c.awaitOpen(n)
+	if len(n.running(false)) != 2 {
+		t.Error("containers did not survive")
+	}
+	close(done)
+	if j := c.await(id, rm.StateFinished); j.FinalStatus != rm.FinalSucceeded {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}
+
+// A machine's resource manager enlists by its certificate, whose name it becomes a member by; no other server does.
+func TestOnlyResourceManagersEnlist(t *testing.T) {
+	credentials, a, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newTestCluster(t, 0, steady)
+	c.credentials = credentials
+	c.grow("rm1")
+	eventually(t, "it leads", func() bool { return c.live[0].Leading() })
+	enlist := func(as security.Credentials, raft string) error {
+		t.Helper()
+		conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(as.Key(authority.ResourceManager).Credentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, err = pb.NewResourceManagersClient(conn).Enlist(t.Context(), &pb.EnlistRequest{Raft: raft})
+		return err
+	}
+	joined := func(roles ...authority.Role) security.Credentials {
+		out, err := securitytest.Join(a, credentials.Secret, roles...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	foreign, _, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tried := range map[string]struct {
+		as   security.Credentials
+		raft string
+		code codes.Code
+		says string
+	}{
+		"a node manager":                 {joined(authority.NodeManager), "127.0.0.1:9", codes.PermissionDenied, "has no right to"},
+		"a datanode":                     {joined(authority.Datanode), "127.0.0.1:9", codes.Unavailable, ""},
+		"a server of another cluster":    {foreign, "127.0.0.1:9", codes.Unavailable, ""},
+		"a resource manager, no address": {joined(authority.ResourceManager), "", codes.InvalidArgument, "want host:port"},
+		"a resource manager, port 0":     {joined(authority.ResourceManager), "127.0.0.1:0", codes.InvalidArgument, "want host:port"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if err := enlist(tried.as, tried.raft); status.Code(err) != tried.code || !strings.Contains(err.Error(), tried.says) {
+				t.Errorf("%v, want %v with %q", err, tried.code, tried.says)
+			}
+		})
+	}
+	t.Run("a resource manager that reports as a node", func(t *testing.T) {
+		conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(joined(authority.ResourceManager).Key(authority.ResourceManager).Credentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		s, err := pb.NewNodeManagersClient(conn).Session(t.Context())
+		if err == nil {
+			_, err = s.Recv()
+		}
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%v", err)
+		}
+	})
+	own := credentials.Member.Self().Machine
+	c.grow(own)
+	if err := enlist(credentials, c.raft[1].Address); err != nil {
+		t.Fatal(err)
+	}
+	if now := c.members(); !slices.Contains(now, own) || len(now) != 2 {
+		t.Errorf("members are %v", now)
+	}
+}
