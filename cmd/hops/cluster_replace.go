@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -70,7 +71,11 @@ func removeMachine(c *cli.Context, name string) error {
 			return err
 		}
 		if slices.ContainsFunc(known.Members, func(m struct{ ID string }) bool { return m.ID == name }) { // not after a remove that was interrupted here
-			if err := requestManager(c.Context, *leader, c.String("user"), http.MethodDelete, "/api/v1/resourcemanagers/"+url.PathEscape(name), nil, &struct{}{}); err != nil {
+			as, err := operator(c.String("user"), filepath.Dir(c.String("config")))
+			if err != nil {
+				return err
+			}
+			if err := requestManager(c.Context, *leader, as, http.MethodDelete, "/api/v1/resourcemanagers/"+url.PathEscape(name), nil, &struct{}{}); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ func resourcemanagerCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "resourcemanager",
 		Usage:       "the members of the resource managers' group: list, add, remove, transfer",
-		Description: "docs/how-to/namenodes.md shows how a member is replaced. add, remove and transfer are for superusers.",
+		Description: "docs/how-to/cluster.md shows how a member is replaced. add, remove and transfer are for superusers.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "who is a member, who leads, who lags behind",
@@ -55,7 +56,7 @@ func askManagers(c *cli.Context) (rows []managerRow, leader *config.ManagerMembe
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := knowServersAs(file.Cluster.Identity); err != nil {
+	if err := knowServersAs(file.Cluster.Identity, ""); err != nil {
 		return nil, nil, err
 	}
 	rows = make([]managerRow, len(file.ResourceManagers))
@@ -87,16 +88,14 @@ func askManagers(c *cli.Context) (rows []managerRow, leader *config.ManagerMembe
 	return rows, leader, nil
 }
 
-// requestManager sends a request to a resource manager.
+// requestManager sends a request to a resource manager, in the name of a user; empty: in nobody's.
 func requestManager(ctx context.Context, m config.ManagerMember, as, method, path string, query url.Values, into any) error {
-	name, err := operator(as)
-	if err != nil {
-		return err
-	}
 	if query == nil {
 		query = url.Values{}
 	}
-	query.Set("user.name", name)
+	if as != "" {
+		query.Set("user.name", as)
+	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.HTTP+path+"?"+query.Encode(), nil)
 	if err != nil {
 		return err
@@ -139,7 +138,11 @@ func operateManagers(c *cli.Context, method, path string, query url.Values) erro
 	if leader == nil {
 		return fail(exitUnreachable, "no resource manager leads: `hops resourcemanager list` shows who runs")
 	}
-	return requestManager(c.Context, *leader, c.String("user"), method, path, query, &struct{}{})
+	as, err := operator(c.String("user"), filepath.Dir(c.String("config")))
+	if err != nil {
+		return err
+	}
+	return requestManager(c.Context, *leader, as, method, path, query, &struct{}{})
 }
 
 func listManagers(c *cli.Context) error {

@@ -429,8 +429,10 @@ func TestServersGetNoUserTokens(t *testing.T) {
 		status int
 		says   string
 	}{
-		{authority.Datanode, 401, "may not act as"}, {authority.NodeManager, 401, "may not act as"},
-		{authority.ResourceManager, 403, "gets no user token"}, {authority.Namenode, 200, "token"},
+		{authority.Datanode, 401, "may not act as"},
+		{authority.NodeManager, 401, "may not act as"},
+		{authority.ResourceManager, 403, "gets no user token"},
+		{authority.Namenode, 200, "token"},
 	} {
 		t.Run(string(c.role), func(t *testing.T) {
 			from, err := securitytest.Join(root, security.NewSecret(), c.role)
