@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -70,9 +71,22 @@ func askToken(ctx context.Context, addr, dir string, may []authority.Role, life 
 	if err != nil {
 		return token, err
 	}
-	err = request(ctx, addr, addr, as, http.MethodPost, "/api/v1/cluster/tokens", tokenQuery(may, life, uses), &token)
-	return token, err
+	for began := time.Now(); ; {
+		err = request(ctx, addr, addr, as, http.MethodPost, "/api/v1/cluster/tokens", tokenQuery(may, life, uses), &token)
+		unavailable, ok := errors.AsType[*statusError](err)
+		if !ok || unavailable.code != exitUnreachable || time.Since(began) > leaderPatience {
+			return token, err
+		}
+		select { // it serves, and leads in a moment
+		case <-ctx.Done():
+			return token, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
+
+// leaderPatience is how long the first namenode of a cluster that has just started may take to lead.
+const leaderPatience = 30 * time.Second
 
 func tokenQuery(may []authority.Role, life time.Duration, uses int) url.Values {
 	return url.Values{"roles": {roleNames(may)}, "ttl": {life.String()}, "uses": {strconv.Itoa(uses)}}

@@ -318,6 +318,8 @@ func request(ctx context.Context, id, addr, as, method, path string, query url.V
 		code = exitDenied
 	case http.StatusBadRequest:
 		code = exitUsage
+	case http.StatusMisdirectedRequest, http.StatusServiceUnavailable: // it leads no more, or not yet
+		code = exitUnreachable
 	}
 	return fail(code, "namenode %s: %s", id, body.Error)
 }

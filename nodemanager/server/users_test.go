@@ -158,7 +158,9 @@ func TestContainersOfDifferentUsers(t *testing.T) {
 	var pid int
 	eventually(t, "its process", func() bool {
 		for _, p := range n.find(nodemanager.ContainerID(victim.ContainerId)).processes() {
-			if st, err := os.Stat(fmt.Sprintf("/proc/%d", p)); err == nil && st.Sys().(*syscall.Stat_t).Uid == accounts["ann"].UID {
+			// Before it is what it will be, it starts others.
+			name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p))
+			if st, err := os.Stat(fmt.Sprintf("/proc/%d", p)); err == nil && st.Sys().(*syscall.Stat_t).Uid == accounts["ann"].UID && string(name) == "sleep\n" {
 				pid = p
 			}
 		}

@@ -102,6 +102,17 @@ func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	change(http.StatusOK, "", "POST", "/api/v1/leader?to=rm2", super)
 	eventually(t, "rm2 to lead", func() bool { return c.live[1].Leading() && !first.Leading() })
 	c.awaitOpen(n)
+	eventually(t, "the job's master to follow, to which rm1 names rm2", func() bool {
+		r := c.live[1].reign.Load()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, m := range r.masters {
+			if m.streams > 0 {
+				return true
+			}
+		}
+		return false
+	})
 	change(http.StatusOK, "", "DELETE", "/api/v1/resourcemanagers/rm1", super)
 	c.kill(0)
 	if now := c.members(); !slices.Equal(now, []string{"rm2", "rm3"}) {

@@ -92,6 +92,8 @@ class Controller:
     def __init__(self):
         # Of an https URL, the certificate (DER) that the controller has: the two change together.
         self.where = os.environ["HOPS_CONTROLLER"].rstrip("/"), _certificate(os.environ.get("HOPS_CONTROLLER_CERTIFICATE"))
+        if _cluster.secure(self.where[0]) and self.where[1] is None:
+            raise _cluster.ClusterError("%s: the certificate of its server is not known: HOPS_CONTROLLER_CERTIFICATE is not set" % self.where[0])
         self.key = _signature.key(_cluster.token(), "executor")
         self.container = os.environ.get("HOPS_CONTAINER_ID", "")
         self.instance = secrets.token_hex(8)
