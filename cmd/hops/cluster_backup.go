@@ -151,7 +151,11 @@ func clusterBackup(c *cli.Context) (err error) {
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	if err := request(c.Context, leader.ID, leader.http, c.String("user"), http.MethodPost, "/api/v1/backup", nil, &m.Namenode); err != nil {
+	as, err := operator(c.String("user"), filepath.Dir(c.String("config")))
+	if err != nil {
+		return err
+	}
+	if err := request(c.Context, leader.ID, leader.http, as, http.MethodPost, "/api/v1/backup", nil, &m.Namenode); err != nil {
 		return err
 	}
 	snapshot, err := os.Open(filepath.Join(file.Namenode.Data, "raft", nnserver.Group, filepath.Clean("/"+m.Namenode.Snapshot)))
