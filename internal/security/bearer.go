@@ -98,13 +98,18 @@ func (d *Door) bearers(next http.Handler) http.Handler {
 	})
 }
 
-// refuseToken answers 401 in the words of every dialect that is spoken here: RFC 6750 in the header, and a body that is a problem
-// (RFC 9457) as well as Hadoop's RemoteException.
+// refuseToken answers 401 with the reason in the header, too (RFC 6750).
 func (d *Door) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
+	w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer error=%q, error_description=%q", "invalid_token", plainText(err.Error())))
+	d.refuseProof(w, r, "token", "org.apache.hadoop.security.AccessControlException", err)
+}
+
+// refuseProof answers 401 to a request whose proof is not good, in every dialect that is spoken here: the body is a problem
+// (RFC 9457) as well as Hadoop's RemoteException of a class.
+func (d *Door) refuseProof(w http.ResponseWriter, r *http.Request, proof, class string, err error) {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	d.Record(Decision{Caller: metadata.Caller{Host: host}, Port: "door", Command: "token", Source: r.Method, Target: r.URL.Path, Reason: err.Error()})
+	d.Record(Decision{Caller: metadata.Caller{Host: host}, Port: "door", Command: proof, Source: r.Method, Target: r.URL.Path, Reason: err.Error()})
 	h := w.Header()
-	h.Set("WWW-Authenticate", fmt.Sprintf("Bearer error=%q, error_description=%q", "invalid_token", plainText(err.Error())))
 	h.Set("Content-Type", "application/problem+json")
 	if strings.HasPrefix(r.URL.Path, "/webhdfs/") || strings.HasPrefix(r.URL.Path, "/ws/") {
 		h.Set("Content-Type", "application/json") // the only one that Hadoop's client reads
@@ -116,9 +121,7 @@ func (d *Door) refuseToken(w http.ResponseWriter, r *http.Request, err error) {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(map[string]any{ // fails only when the client is gone
 		"type": "about:blank", "title": "Unauthorized", "status": http.StatusUnauthorized, "detail": err.Error(),
-		"RemoteException": map[string]string{
-			"exception": "AccessControlException", "javaClassName": "org.apache.hadoop.security.AccessControlException", "message": err.Error(),
-		},
+		"RemoteException": map[string]string{"exception": class[strings.LastIndexByte(class, '.')+1:], "javaClassName": class, "message": err.Error()},
 	})
 }
 

@@ -3,8 +3,6 @@ package security
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"net"
 	"net/http"
 	"strings"
 
@@ -76,28 +74,10 @@ func negotiateToken(r *http.Request) (token []byte, ok bool, err error) {
 	return nil, false, nil
 }
 
-// refuseTicket answers 401, in a body that is a problem (RFC 9457) as well as Hadoop's RemoteException.
+// refuseTicket answers 401, and asks for a ticket.
 func (d *Door) refuseTicket(w http.ResponseWriter, r *http.Request, err error) {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	d.Record(Decision{Caller: metadata.Caller{Host: host}, Port: "door", Command: "ticket", Source: r.Method, Target: r.URL.Path, Reason: err.Error()})
-	h := w.Header()
-	h.Set("WWW-Authenticate", "Negotiate")
-	h.Set("Content-Type", "application/problem+json")
-	if strings.HasPrefix(r.URL.Path, "/webhdfs/") || strings.HasPrefix(r.URL.Path, "/ws/") {
-		h.Set("Content-Type", "application/json") // the only one that Hadoop's client reads
-	}
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(http.StatusUnauthorized)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(map[string]any{ // fails only when the client is gone
-		"type": "about:blank", "title": "Unauthorized", "status": http.StatusUnauthorized, "detail": err.Error(),
-		"RemoteException": map[string]string{
-			"exception": "AuthenticationException", "javaClassName": "org.apache.hadoop.security.authentication.client.AuthenticationException",
-			"message": err.Error(),
-		},
-	})
+	w.Header().Set("WWW-Authenticate", "Negotiate")
+	d.refuseProof(w, r, "ticket", "org.apache.hadoop.security.authentication.client.AuthenticationException", err)
 }
 
 // ticketCaller answers who acts in a request with a ticket, which says it is from name and for as, both of which may be empty. ok is

@@ -362,7 +362,7 @@ func (x *BalanceRequestProto) GetStop() bool {
 
 type BalanceResponseProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Bytes that were moved in this session, and blocks; bytes under way, and bytes that still have to be moved.
+	// Bytes that were moved since the balancing began, and blocks; bytes under way, and bytes that still have to be moved.
 	Moved  *int64 `protobuf:"varint,1,opt,name=moved" json:"moved,omitempty"`
 	Blocks *int64 `protobuf:"varint,2,opt,name=blocks" json:"blocks,omitempty"`
 	Moving *int64 `protobuf:"varint,3,opt,name=moving" json:"moving,omitempty"`
