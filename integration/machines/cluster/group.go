@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -43,8 +44,16 @@ done
 	return err
 }
 
-// restarted stops the server of a role, as the unit does, and starts it again.
+// restarted stops the server of a role and starts it again.
 func (t *teller) restarted(ctx context.Context, machine, role string) error {
+	if err := t.stop(ctx, machine, role); err != nil {
+		return err
+	}
+	return t.serve(ctx, machine, false, role)
+}
+
+// stop stops the server of a role, as its unit does, and waits until it has ended.
+func (t *teller) stop(ctx context.Context, machine, role string) error {
 	if err := t.signal(ctx, machine, role, "TERM"); err != nil {
 		return err
 	}
@@ -54,10 +63,7 @@ func (t *teller) restarted(ctx context.Context, machine, role string) error {
 		}
 		return nil
 	}
-	if err := await(ctx, time.Minute, gone); err != nil {
-		return err
-	}
-	return t.serve(ctx, machine, false, role)
+	return await(ctx, time.Minute, gone)
 }
 
 // other is a server's machine that is none of these.
@@ -331,4 +337,47 @@ func (t *teller) submitted(ctx context.Context, lost string) (took time.Duration
 		return 0, "", err
 	}
 	return took, leads, nil
+}
+
+// managerMembers takes the resource manager of a machine out of the group and in again, and hands leadership over, by the commands of docs/how-to/namenodes.md.
+func managerMembers(ctx context.Context, t *teller) (string, error) {
+	leads, err := t.leader(ctx, managersAt)
+	if err != nil {
+		return "", err
+	}
+	out, next := other(leads), other(leads, other(leads))
+	for _, words := range []string{"remove " + out, "list"} {
+		said, err := t.do(ctx, leads, "root", strings.Fields("hops resourcemanager "+words)...)
+		if err != nil {
+			return "", err
+		}
+		if words == "list" && !regexp.MustCompile(`(?m)^`+out+` .* not a member`).MatchString(said) {
+			return "", fmt.Errorf("the list does not say that %s is no member:\n%s", out, said)
+		}
+	}
+	if err := t.stop(ctx, out, "resourcemanager"); err != nil {
+		return "", err
+	}
+	if _, err := t.do(ctx, out, "root", "find", "/var/lib/hops/resourcemanager", "-mindepth", "1", "-delete"); err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if err := t.serve(ctx, out, false, "resourcemanager"); err != nil {
+		return "", err
+	}
+	if _, err := t.do(ctx, leads, "root", "hops", "resourcemanager", "add", out, t.m(out).Address.String()+":8587"); err != nil {
+		return "", err
+	}
+	if err := t.whole(ctx, "resourcemanager"); err != nil {
+		return "", err
+	}
+	took := time.Since(began)
+	if _, err := t.do(ctx, out, "root", "hops", "resourcemanager", "transfer", next); err != nil {
+		return "", err
+	}
+	now, err := t.leader(ctx, managersAt)
+	if err == nil && now != next {
+		err = fmt.Errorf("%s leads, %s was to", now, next)
+	}
+	return fmt.Sprintf("%s lost its vote, and had it again %.1f s after its start on an empty directory; %s leads", out, took.Seconds(), next), err
 }

@@ -39,7 +39,7 @@ func maintenance(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	ready := time.Since(began)
-	if err := errors.Join(t.signal(ctx, "m4", "datanode", "TERM"), t.same(ctx, "m3", "maintained", sum)); err != nil {
+	if err := errors.Join(t.stop(ctx, "m4", "datanode"), t.same(ctx, "m3", "maintained", sum)); err != nil {
 		return "", err
 	}
 	if err := t.serve(ctx, "m4", false, "datanode"); err != nil {

@@ -32,6 +32,7 @@ func story() []step {
 		{name: "job", what: "the user's job runs as the user on other machines", needs: []string{"home"}, run: job},
 		{name: "search", what: "the user runs the demo's search", needs: []string{"home"}, run: search},
 		{name: "managers", what: "a resource manager that leads is killed, the next one loses its cable, under load", needs: []string{"home"}, run: managers},
+		{name: "members", what: "a resource manager is taken out of the group and in again", needs: []string{"join"}, commands: []string{"resourcemanager remove"}, run: managerMembers},
 		{name: "datanode", what: "a datanode's cable is pulled; its file is read; it comes back", needs: []string{"home"}, run: datanode},
 		{name: "failover", what: "the leader's cable is pulled; another one leads", needs: []string{"home"}, run: failover},
 		{name: "replace", what: "the machine whose namenode leads loses its disks and is replaced", needs: []string{"home"}, commands: []string{"cluster replace"}, run: replace},
