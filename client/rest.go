@@ -149,33 +149,28 @@ func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duratio
 		return client.Do(request)
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())
-	connected, over := make(chan struct{}, 1), make(chan struct{})
+	over := make(chan struct{})
 	defer close(over)
+	var asked atomic.Pointer[string] // who is asked: one that does not lead sends to another one
+	asked.Store(&request.URL.Host)
+	var connected atomic.Bool
 	go func() {
-		timer := time.NewTimer(turn)
-		defer timer.Stop()
-		here := false
 		for {
 			select {
 			case <-over:
 				return
-			case <-connected:
-				here = true
-			case <-timer.C:
-				if !here || !accepts(ctx, request.URL.Host, turn) {
-					cancel(fmt.Errorf("%s %w", request.URL.Host, errGone))
-					return
-				}
-				timer.Reset(turn)
+			case <-time.After(turn):
+			}
+			if host := *asked.Load(); !connected.Load() || !accepts(ctx, host, turn) {
+				cancel(fmt.Errorf("%s %w", host, errGone))
+				return
 			}
 		}
 	}()
-	answer, err := client.Do(request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-		select {
-		case connected <- struct{}{}:
-		default: // it was redirected
-		}
-	}})))
+	answer, err := client.Do(request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(host string) { connected.Store(false); asked.Store(&host) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})))
 	if err != nil {
 		if why := context.Cause(ctx); errors.Is(why, errGone) {
 			err = why

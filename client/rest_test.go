@@ -177,6 +177,17 @@ func TestAManagerWhoseMachineIsGoneIsLeft(t *testing.T) {
 		}
 		t.Errorf("%v", err)
 	}
+	follows := httptest.NewServer(http.RedirectHandler("http://"+full.Addr().String(), http.StatusTemporaryRedirect)) // it has not heard yet
+	defer follows.Close()
+	if request, err = http.NewRequestWithContext(ctx, http.MethodGet, follows.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := c.Jobs().rest.ask(c.Jobs().rest.http, request, 100*time.Millisecond); !errors.Is(err, errGone) {
+		if err == nil {
+			answer.Body.Close()
+		}
+		t.Errorf("sent on to it: %v", err)
+	}
 	if accepts(ctx, full.Addr().String(), 200*time.Millisecond) {
 		t.Error("silence counts as an answer")
 	}

@@ -362,10 +362,15 @@ func managerMembers(ctx context.Context, t *teller) (string, error) {
 		return "", err
 	}
 	began := time.Now()
-	if err := t.serve(ctx, out, false, "resourcemanager"); err != nil {
-		return "", err
-	}
-	if _, err := t.do(ctx, leads, "root", "hops", "resourcemanager", "add", out, t.m(out).Address.String()+":8587"); err != nil {
+	var wait sync.WaitGroup
+	var ready error
+	wait.Go(func() { ready = t.serve(ctx, out, false, "resourcemanager") }) // it is when it is a member
+	err = await(ctx, time.Minute, func() error {
+		_, err := t.do(ctx, leads, "root", "hops", "resourcemanager", "add", out, t.m(out).Address.String()+":8587")
+		return err
+	})
+	wait.Wait()
+	if err := errors.Join(err, ready); err != nil {
 		return "", err
 	}
 	if err := t.whole(ctx, "resourcemanager"); err != nil {
