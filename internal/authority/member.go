@@ -163,7 +163,8 @@ func (m *Member) trustRoots(roots []*x509.Certificate) {
 // Conn is a connection whose other end has shown who it is, or is a client without a certificate.
 type Conn struct {
 	*tls.Conn
-	out     *batch
+	socket  *batch
+	reading sync.Mutex
 	peer    *Name
 	leaf    *x509.Certificate
 	refused error
@@ -181,21 +182,66 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if len(p) <= record {
 		return c.Conn.Write(p)
 	}
-	c.out.hold()
+	c.socket.hold()
 	n, err := c.Conn.Write(p)
-	return n, errors.Join(err, c.out.release())
+	return n, errors.Join(err, c.socket.release())
+}
+
+// Read reads as many records as were received with the first one, and fit into p.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	n, err := c.Conn.Read(p)
+	if c.socket.taken -= n + overhead; c.socket.taken > 0 && err == nil && n < len(p) {
+		n += c.more(p[n:], buffered)
+	}
+	return n, err
+}
+
+// ReadNow reads what has come, perhaps nothing, and does not wait for more.
+func (c *Conn) ReadNow(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.socket.mode = here
+	n, err := c.Conn.Read(p)
+	c.socket.mode = wait
+	c.socket.taken -= n + overhead
+	if errors.Is(err, errNothing) {
+		c.socket.taken = 0
+		return n, nil
+	}
+	if err == nil && n < len(p) {
+		n += c.more(p[n:], here)
+	}
+	return n, err
+}
+
+// more reads what there is without waiting. An error stays with TLS, for the next read.
+func (c *Conn) more(p []byte, m mode) (n int) {
+	c.socket.mode = m
+	defer func() { c.socket.mode = wait }()
+	for n < len(p) {
+		k, err := c.Conn.Read(p[n:])
+		n += k
+		c.socket.taken -= k + overhead
+		if err != nil {
+			c.socket.taken = 0
+			return n
+		}
+	}
+	return n
 }
 
 // WriteBuffers writes all of several buffers, as Write does.
 func (c *Conn) WriteBuffers(b *net.Buffers) (n int64, err error) {
-	c.out.hold()
+	c.socket.hold()
 	for len(*b) > 0 && err == nil {
 		var k int
 		k, err = c.Conn.Write((*b)[0])
 		n += int64(k)
 		*b = (*b)[1:]
 	}
-	return n, errors.Join(err, c.out.release())
+	return n, errors.Join(err, c.socket.release())
 }
 
 // Close closes the connection.
@@ -318,7 +364,7 @@ func (m *Member) handshake(ctx context.Context, b *batch, c *tls.Conn, d Door) (
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	out := &Conn{Conn: c, out: b, member: m}
+	out := &Conn{Conn: c, socket: b, member: m}
 	shown := c.ConnectionState().PeerCertificates
 	if len(shown) == 0 {
 		return out, nil

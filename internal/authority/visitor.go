@@ -43,7 +43,7 @@ func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*t
 		c.Close()
 		return nil, nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
 	}
-	return &Conn{Conn: t, out: b}, root, nil
+	return &Conn{Conn: t, socket: b}, root, nil
 }
 
 func (v *Visitor) handshake(ctx context.Context, t *tls.Conn, d Door) (*x509.Certificate, error) {
