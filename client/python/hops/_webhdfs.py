@@ -1,11 +1,12 @@
 """A WebHDFS client with failover, on the standard library alone."""
 import collections
 import json
+import os
 import posixpath
 import threading
 import urllib.parse
 
-from hops import _cluster, _http
+from hops import _cluster, _http, _token
 
 # Exceptions by which a namenode says: ask another one, or ask again.
 _ELSEWHERE = {"StandbyException", "ObserverRetryOnActiveException"}
@@ -17,6 +18,7 @@ _CLASSES = {
     "AccessControlException": PermissionError,
     "AuthorizationException": PermissionError,
     "SecurityException": PermissionError,
+    "InvalidToken": PermissionError,
     "ParentNotDirectoryException": NotADirectoryError,
 }
 
@@ -53,13 +55,40 @@ class WebHDFS:
 
     # -- plumbing
 
-    def _target(self, address, path, op, params):
+    def _target(self, path, op, params):
         if not path.startswith("/"):
             raise ValueError("path %r is not absolute" % path)
         query = {"op": op}
-        query.update(_cluster.claim(address, self.user))
         query.update({k: ("true" if v is True else "false" if v is False else v) for k, v in params.items() if v is not None})
         return "/webhdfs/v1" + urllib.parse.quote(path) + "?" + urllib.parse.urlencode(query)
+
+    def _ask(self, role, address, method, target, **how):
+        """(answer, problem) of one request. A delegation token that is not good any more is read anew, once."""
+        shown = []
+
+        def acting(secure, target):
+            token = self._token() if secure else None
+            shown.append(token)
+            claim, headers = _cluster.proof(address, secure, self.user, token)
+            path, _, query = target.partition("?")
+            pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+            if "delegation" in claim or not any(k == "delegation" for k, _ in pairs):  # a redirect may carry one of its own
+                pairs = [p for p in pairs if p[0] not in ("user.name", "doas", "delegation")] + list(claim.items())
+            return path + "?" + urllib.parse.urlencode(pairs), headers
+
+        for again in (True, False):
+            answer = _http.request(address, method, target, role=role, acting=acting, **how)
+            problem = _problem(answer)
+            token = shown[-1]
+            if not problem or problem[0] != "InvalidToken" or token is None:
+                return answer, problem
+            now = self._token()
+            if not again or now is None or now.text == token.text:
+                return answer, (problem[0], "%s (the token of %s for %s, in %s)" % (problem[1], token.owner, token.service, os.environ.get(_token.VARIABLE)))
+
+    def _token(self):
+        """The delegation token for the filesystem, None: there is none."""
+        return _cluster.delegation(self.addresses)
 
     def _namenode(self, method, path, op, params, backoff):
         """(address, answer) of the active namenode, found by asking around until the deadline."""
@@ -72,12 +101,11 @@ class WebHDFS:
                 address = self.addresses[k]
                 try:
                     # A dead namenode's host answers at once or never: do not wait long for one of several.
-                    answer = _http.request(address, method, self._target(address, path, op, params), role="namenode", timeout=min(30.0, self.timeout),
-                                           headers={"Content-Length": "0"} if method in ("PUT", "POST") else None)
+                    answer, problem = self._ask("namenode", address, method, self._target(path, op, params), timeout=min(30.0, self.timeout),
+                                                headers={"Content-Length": "0"} if method in ("PUT", "POST") else None)
                 except _http.BROKEN as e:
                     unreachable[address] = e
                     continue
-                problem = _problem(answer)
                 if problem and problem[0] in _ELSEWHERE:
                     unreachable[address] = problem[1]
                     continue
@@ -101,11 +129,10 @@ class WebHDFS:
         parts = urllib.parse.urlsplit(location)
         address = _cluster.follow(namenode, location)
         try:
-            answer = _http.request(address, method, parts.path + "?" + parts.query, body=body, role="datanode",
-                                   headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
+            answer, problem = self._ask("datanode", address, method, parts.path + "?" + parts.query, body=body,
+                                        headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
         except _http.BROKEN as e:
             raise _Lost("datanode %s: %s" % (parts.netloc, e)) from e
-        problem = _problem(answer)
         if problem:
             if problem[0] in _ELSEWHERE or problem[0] in _AGAIN:
                 raise _Lost(problem[1])
