@@ -30,16 +30,16 @@ SITE_FILES = ("core-site.xml", "hdfs-site.xml", "yarn-site.xml")
 
 def _conf():
     """Directory with the cluster's configuration, found as the command hops finds it: HADOOP_CONF_DIR, else that of the
-    servers of this machine, else that of the user's `hops dev`, which must run."""
+    user's `hops dev` that runs, else that of the servers of this machine."""
     directory = os.environ.get("HADOOP_CONF_DIR")
     if directory:
         if not _has_site(directory):
             raise ClusterError("HADOOP_CONF_DIR is %s, which holds none of %s: name the directory with the cluster's configuration"
                                % (directory, ", ".join(SITE_FILES)))
         return directory
-    if _has_site(MACHINE):
-        return MACHINE
     dev = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "hops", "dev")
+    if (not _has_site(os.path.join(dev, "conf")) or _dev_ended(dev)) and _has_site(MACHINE):
+        return MACHINE
     if not _has_site(os.path.join(dev, "conf")):
         raise ClusterError("no cluster is configured: start one with `hops dev`, log in to one (`hops login`), or set HADOOP_CONF_DIR to the directory with its core-site.xml")
     if _dev_ended(dev):
@@ -83,7 +83,7 @@ def webhdfs():
     login = _login.chosen()
     if login:
         return login.namenodes
-    found = [v for k, v in sorted(_site("hdfs-site.xml").items()) if k.startswith("dfs.namenode.http-address") and v]
+    found = [v for k, v in sorted(_site("hdfs-site.xml").items()) if k.startswith(NAMENODES[1]) and v]
     if not found:  # Hadoop's port, on the host of the filesystem
         uri = default_fs()
         host = urllib.parse.urlsplit(uri).hostname
@@ -91,6 +91,22 @@ def webhdfs():
             raise ClusterError("%s: neither dfs.namenode.http-address nor a host in fs.defaultFS (%s) says where the namenode's HTTP is" % (_conf(), uri))
         found = ["[%s]:9870" % host if ":" in host else "%s:9870" % host]
     return _addresses(",".join(found))
+
+
+def newer(known, site, name):
+    """Addresses that are known, and those that the configuration has come to name since in properties whose name begins so: servers
+    of a machine write it anew when servers of the cluster come and go. The environment of a container stays as it was."""
+    if not os.environ.get("HADOOP_CONF_DIR"):
+        return known
+    try:
+        found = [v for k, v in sorted(_site(site).items()) if k.startswith(name) and v]
+    except ClusterError:
+        return known
+    return known + [a for a in _addresses(",".join(found)) if a not in known]
+
+
+NAMENODES = "hdfs-site.xml", "dfs.namenode.http-address"
+MANAGERS = "yarn-site.xml", "yarn.resourcemanager.webapp.address"
 
 
 def resource_managers():
@@ -103,7 +119,7 @@ def resource_managers():
             raise ClusterError("the login %s names no resource manager: is there one in this cluster?" % login.path)
         return login.managers
     site = _site("yarn-site.xml")
-    found = [v for k, v in sorted(site.items()) if k.startswith("yarn.resourcemanager.webapp.address") and v]
+    found = [v for k, v in sorted(site.items()) if k.startswith(MANAGERS[1]) and v]
     if not found and site.get("yarn.resourcemanager.hostname"):
         found = [site["yarn.resourcemanager.hostname"] + ":8088"]
     if not found:

@@ -15,6 +15,7 @@ class Jobs:
 
     def __init__(self, addresses=None, user=None, timeout=60.0):
         self.addresses = list(addresses or _cluster.resource_managers())
+        self._follows = not addresses  # the list of the cluster's, as it changes
         self.user = user or _cluster.user()
         self.timeout = timeout
 
@@ -43,6 +44,8 @@ class Jobs:
                 except _http.BROKEN as e:
                     problem = "%s: %s" % (address, e)
                     problems.append(e)
+            if self._follows and len(problems) == len(self.addresses):
+                self.addresses = _cluster.newer(self.addresses, *_cluster.MANAGERS)
             if len(problems) == len(self.addresses):
                 _http.known(problems)
             if not backoff.wait(problem):

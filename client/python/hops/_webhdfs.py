@@ -48,6 +48,7 @@ class WebHDFS:
 
     def __init__(self, addresses=None, user=None, timeout=90.0):
         self.addresses = list(addresses or _cluster.webhdfs())
+        self._follows = not addresses or _configured(addresses)  # the list of the cluster's namenodes, as it changes
         self.user = user or _cluster.user()
         self.timeout = timeout
         self._lock = threading.Lock()
@@ -96,9 +97,10 @@ class WebHDFS:
             unreachable = {}
             with self._lock:
                 active = self._active
-            for i in range(len(self.addresses)):
-                k = (active + i) % len(self.addresses)
-                address = self.addresses[k]
+            addresses = self.addresses
+            for i in range(len(addresses)):
+                k = (active + i) % len(addresses)
+                address = addresses[k]
                 try:
                     # A dead namenode's host answers at once or never: do not wait long for one of several.
                     answer, problem = self._ask("namenode", address, method, self._target(path, op, params), timeout=min(30.0, self.timeout),
@@ -117,6 +119,10 @@ class WebHDFS:
                 if problem:
                     raise _error(*problem)
                 return address, answer
+            if self._follows and len(unreachable) == len(self.addresses):
+                self.addresses = _cluster.newer(self.addresses, *_cluster.NAMENODES)
+                if len(self.addresses) > len(unreachable):
+                    continue
             _http.known(unreachable.values())
             what = "; ".join("%s: %s" % p for p in sorted(unreachable.items()))
             if not backoff.wait(what):
@@ -232,6 +238,13 @@ class WebHDFS:
                 if done < 0 or done > len(data):
                     raise HdfsError("IOException", "%s changed while it was appended to" % path) from None
                 rest = data[done:]
+
+
+def _configured(addresses):
+    try:
+        return list(addresses) == _cluster.webhdfs()
+    except _cluster.ClusterError:
+        return False
 
 
 class _Lost(OSError):

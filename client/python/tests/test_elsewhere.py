@@ -249,6 +249,23 @@ class Files(Elsewhere):
         self.assertFalse(self.fs(d).exists("/f"))
         self.assertEqual(d.asked, [("namenode", "ann", None, None)])
 
+    def test_namenodes_and_resource_managers_that_took_the_place_of_others_are_found(self):
+        d = self.doors(good=self.text())
+        d.files["/f"] = b"x"
+        m = Manager(pem("resourcemanager"), [(200, {"id": "a"})])
+        self.addCleanup(m.close)
+        conf = os.environ["HADOOP_CONF_DIR"] = os.path.join(self.dir, "conf")
+        os.mkdir(conf)
+        os.environ.update(HOPS_WEBHDFS="127.0.0.1:1", HOPS_RM="127.0.0.1:1", HOPS_TOKEN=os.path.join(self.dir, "token"))
+        with open(os.environ["HOPS_TOKEN"], "w") as f:
+            f.write("sesame")
+        fs, jobs = _webhdfs.WebHDFS(timeout=60), _jobs.Jobs(timeout=60)
+        for site, name, at in (("hdfs", "dfs.namenode.http-address.lab.nn9", d), ("yarn", "yarn.resourcemanager.webapp.address.rm9", m)):
+            with open(os.path.join(conf, site + "-site.xml"), "w") as f:
+                f.write("<configuration><property><name>%s</name><value>%s</value></property></configuration>" % (name, at.url.partition("://")[2]))
+        self.assertEqual(fs.read("/f"), b"x")
+        self.assertEqual(jobs.get("a"), {"id": "a"})
+
     def test_a_child_that_was_forked_has_connections_of_its_own(self):
         d = self.doors(good=self.text())
         fs = self.fs(d)
