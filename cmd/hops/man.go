@@ -33,7 +33,7 @@ func manual(app *cli.App) []byte {
 	fmt.Fprint(&b, ".SH SYNOPSIS\n.B hops\n.I COMMAND\n.RI [ OPTION ]...\n.RI [ ARGUMENT ]...\n")
 	fmt.Fprint(&b, ".SH DESCRIPTION\nOne program is every server of a cluster, the shell of its filesystem, and its jobs and experiments.\n")
 	fmt.Fprint(&b, "Every command finds the cluster in the same way: the directory of\n.BR \\-\\-conf ,\nelse that of\n.BR HADOOP_CONF_DIR ,\n"+
-		"else the login of\n.BR \"hops login\" ,\nelse the\n.B hops dev\nof the same user that runs, else\n.IR /etc/hops/conf .\n.B hops help\n.I COMMAND\ndescribes one command.\n")
+		"else the login of\n.BR \"hops login\" ,\nelse the\n.B hops dev\nof the same user that runs, else the configuration\n.I /etc/hops/conf\nof this machine's servers.\n.B hops help\n.I COMMAND\ndescribes one command.\n")
 	fmt.Fprint(&b, ".SH COMMANDS\n")
 	for _, c := range app.Commands {
 		manualCommand(&b, app.Name, c)

@@ -98,7 +98,7 @@ func TestALoginIsEnough(t *testing.T) {
 		t.Errorf("a container's files: %s", said)
 	}
 	m.superuser("fetchdt", "--cancel", tokens)
-	if said := script(t, elsewhere+"hdfs.load('/tmp/d')", inside...); !strings.Contains(said, "InvalidToken: ") || !strings.Contains(said, "it was cancelled, or has expired") {
+	if said := script(t, elsewhere+"hdfs.load('/tmp/d')", inside...); !strings.Contains(said, "InvalidToken: ") || !strings.Contains(said, "it was cancelled, has expired") {
 		t.Errorf("a token that was cancelled: %s", said)
 	}
 
