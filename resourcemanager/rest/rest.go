@@ -49,11 +49,21 @@ type Cluster interface {
 	Liveness(id rm.NodeID) Liveness
 	// ProxyKey signs requests that are passed on to a master in this container.
 	ProxyKey(c *rm.Container) security.RequestKey
+	// ContainerOf is the token and the user of a container that runs, and whether its job may submit others; ok is false when
+	// there is none of that name.
+	ContainerOf(container string) (c Container, ok bool)
 	// LogDir is the directory of the file system under which an application's containers put their logs.
 	LogDir(a *rm.Application) string
 	// LogAggregation says in YARN's words (LogAggregationStatus) whether the logs of an application that has ended are in that
 	// directory.
 	LogAggregation(id rm.ApplicationID) string
+}
+
+// Container is by what a container's requests are known.
+type Container struct {
+	Token, User string
+	// MaySubmit: its job's environment says so (HOPS_MAY_SUBMIT).
+	MaySubmit bool
 }
 
 // Submission is an application to be.
@@ -134,6 +144,8 @@ type API struct {
 	routes []Route
 	// numbers are those of the requests that are passed on.
 	numbers security.Numbers
+	// signers are the containers that sign their requests.
+	signers security.Containers
 }
 
 // Route is one method of one path. The part {app} of a path is an application's id, {containerid} a container's.
@@ -266,7 +278,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		return
 	}
 	var err error
-	if q.caller, err = a.Door.HTTPCaller(r); err != nil {
+	if q.caller, err = q.who(); err != nil {
 		q.fail(err)
 		return
 	}
@@ -316,6 +328,24 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	}
 	q.audit(route, "")
 	route.handle(q)
+}
+
+// who acts: the user of the container that has signed the request, or whom the door knows. What a container changes, its job has to be
+// allowed to.
+func (q *request) who() (metadata.Caller, error) {
+	var from Container
+	caller, container, err := q.signers.Caller(q.Door, q.r, func(id string) (token, user string, ok bool) {
+		from, ok = q.Cluster.ContainerOf(id)
+		return from.Token, from.User, ok
+	})
+	switch {
+	case container == "" && err == nil:
+		return q.Door.HTTPCaller(q.r)
+	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit:
+		err = metadata.Errorf(metadata.ErrPermission, "this comes from %s, whose job may not submit or change others: if it is to, submit it with HOPS_MAY_SUBMIT=1 in its env", container)
+		q.Door.Record(security.Decision{Caller: caller, Port: "rest", Command: q.r.Method, Source: container, Target: q.r.URL.Path, Reason: err.Error()})
+	}
+	return caller, err
 }
 
 // audit records that the caller was let in at a route, or why not.

@@ -183,8 +183,23 @@ func (s *Server) compareQueues() {
 	}
 }
 
-// SetPeers replaces the list of all resource managers, this one included. Who is a member of the group is not changed by it.
-func (s *Server) SetPeers(peers []Peer) { s.peers.Store(&peers) }
+// SetPeers replaces the list of all resource managers, this one included, and tells the masters. Who is a member of the group is not
+// changed by it.
+func (s *Server) SetPeers(peers []Peer) {
+	s.peers.Store(&peers)
+	if r := s.reign.Load(); r != nil {
+		r.wakeMasters()
+	}
+}
+
+// managers are the gRPC addresses of all resource managers.
+func (s *Server) managers() []string {
+	var out []string
+	for _, p := range *s.peers.Load() {
+		out = append(out, p.GRPC)
+	}
+	return out
+}
 
 // peer finds a resource manager by id; the zero Peer when it is unknown.
 func (s *Server) peer(id string) Peer {

@@ -2068,7 +2068,7 @@ func (x *EventsRequest) GetAcknowledged() uint64 {
 
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0: a hint that needs no acknowledgement and is not repeated (pending).
+	// 0: a hint that needs no acknowledgement and is not repeated (pending, managers).
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -2077,6 +2077,7 @@ type Event struct {
 	//	*Event_Preempt
 	//	*Event_NodeLost
 	//	*Event_Pending
+	//	*Event_Managers
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2171,6 +2172,15 @@ func (x *Event) GetPending() *Pending {
 	return nil
 }
 
+func (x *Event) GetManagers() *Managers {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Managers); ok {
+			return x.Managers
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -2195,6 +2205,10 @@ type Event_Pending struct {
 	Pending *Pending `protobuf:"bytes,6,opt,name=pending,proto3,oneof"`
 }
 
+type Event_Managers struct {
+	Managers *Managers `protobuf:"bytes,7,opt,name=managers,proto3,oneof"`
+}
+
 func (*Event_Granted) isEvent_Event() {}
 
 func (*Event_Completed) isEvent_Event() {}
@@ -2204,6 +2218,8 @@ func (*Event_Preempt) isEvent_Event() {}
 func (*Event_NodeLost) isEvent_Event() {}
 
 func (*Event_Pending) isEvent_Event() {}
+
+func (*Event_Managers) isEvent_Event() {}
 
 type Completed struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2464,6 +2480,158 @@ func (x *Pending) GetMessage() string {
 	return ""
 }
 
+// Managers are all resource managers that there are now: the first event of a stream, and another one whenever they change. A master
+// that loses its connection looks for the leader among them.
+type Managers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port of their gRPC.
+	Addresses     []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Managers) Reset() {
+	*x = Managers{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Managers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Managers) ProtoMessage() {}
+
+func (x *Managers) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Managers.ProtoReflect.Descriptor instead.
+func (*Managers) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Managers) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+type FateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FateRequest) Reset() {
+	*x = FateRequest{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FateRequest) ProtoMessage() {}
+
+func (x *FateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
+func (*FateRequest) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FateRequest) GetApplicationId() string {
+	if x != nil {
+		return x.ApplicationId
+	}
+	return ""
+}
+
+func (x *FateRequest) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type FateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In YARN's words: RUNNING, FINISHED, FAILED, KILLED, …
+	State         string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Diagnostics   string `protobuf:"bytes,2,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FateResponse) Reset() {
+	*x = FateResponse{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FateResponse) ProtoMessage() {}
+
+func (x *FateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
+func (*FateResponse) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *FateResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FateResponse) GetDiagnostics() string {
+	if x != nil {
+		return x.Diagnostics
+	}
+	return ""
+}
+
 type FinishRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
@@ -2479,7 +2647,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2659,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2672,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -2557,7 +2725,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2737,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2750,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -2777,14 +2945,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\"\n" +
-	"\facknowledged\x18\x04 \x01(\x04R\facknowledged\"\xee\x02\n" +
+	"\facknowledged\x18\x04 \x01(\x04R\facknowledged\"\xaf\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12>\n" +
 	"\agranted\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ContainerH\x00R\agranted\x12B\n" +
 	"\tcompleted\x18\x03 \x01(\v2\".hops.resourcemanager.v1.CompletedH\x00R\tcompleted\x12<\n" +
 	"\apreempt\x18\x04 \x01(\v2 .hops.resourcemanager.v1.PreemptH\x00R\apreempt\x12@\n" +
 	"\tnode_lost\x18\x05 \x01(\v2!.hops.resourcemanager.v1.NodeLostH\x00R\bnodeLost\x12<\n" +
-	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apendingB\a\n" +
+	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apending\x12?\n" +
+	"\bmanagers\x18\a \x01(\v2!.hops.resourcemanager.v1.ManagersH\x00R\bmanagersB\a\n" +
 	"\x05event\"\xd6\x01\n" +
 	"\tCompleted\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
@@ -2805,7 +2974,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aPending\x12\x15\n" +
 	"\x06ask_id\x18\x01 \x01(\tR\x05askId\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xce\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"(\n" +
+	"\bManagers\x12\x1c\n" +
+	"\taddresses\x18\x01 \x03(\tR\taddresses\"N\n" +
+	"\vFateRequest\x12%\n" +
+	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"F\n" +
+	"\fFateResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12 \n" +
+	"\vdiagnostics\x18\x02 \x01(\tR\vdiagnostics\"\xce\x01\n" +
 	"\rFinishRequest\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -2820,13 +2997,14 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fNodeManagers\x12W\n" +
 	"\aSession\x12#.hops.resourcemanager.v1.NodeReport\x1a#.hops.resourcemanager.v1.NodeOrders(\x010\x012m\n" +
 	"\x10ResourceManagers\x12Y\n" +
-	"\x06Enlist\x12&.hops.resourcemanager.v1.EnlistRequest\x1a'.hops.resourcemanager.v1.EnlistResponse2\xdd\x03\n" +
+	"\x06Enlist\x12&.hops.resourcemanager.v1.EnlistRequest\x1a'.hops.resourcemanager.v1.EnlistResponse2\xb2\x04\n" +
 	"\x12ApplicationMasters\x12_\n" +
 	"\bRegister\x12(.hops.resourcemanager.v1.RegisterRequest\x1a).hops.resourcemanager.v1.RegisterResponse\x12V\n" +
 	"\x05Ended\x12%.hops.resourcemanager.v1.EndedRequest\x1a&.hops.resourcemanager.v1.EndedResponse\x12_\n" +
 	"\bAllocate\x12(.hops.resourcemanager.v1.AllocateRequest\x1a).hops.resourcemanager.v1.AllocateResponse\x12R\n" +
 	"\x06Events\x12&.hops.resourcemanager.v1.EventsRequest\x1a\x1e.hops.resourcemanager.v1.Event0\x01\x12Y\n" +
-	"\x06Finish\x12&.hops.resourcemanager.v1.FinishRequest\x1a'.hops.resourcemanager.v1.FinishResponseBAZ?github.com/gohops/hops/resourcemanager/api/v1;resourcemanagerpbb\x06proto3"
+	"\x06Finish\x12&.hops.resourcemanager.v1.FinishRequest\x1a'.hops.resourcemanager.v1.FinishResponse\x12S\n" +
+	"\x04Fate\x12$.hops.resourcemanager.v1.FateRequest\x1a%.hops.resourcemanager.v1.FateResponseBAZ?github.com/gohops/hops/resourcemanager/api/v1;resourcemanagerpbb\x06proto3"
 
 var (
 	file_resourcemanager_api_v1_resourcemanager_proto_rawDescOnce sync.Once
@@ -2841,7 +3019,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),               // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0), // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -2872,10 +3050,13 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*Preempt)(nil),            // 26: hops.resourcemanager.v1.Preempt
 	(*NodeLost)(nil),           // 27: hops.resourcemanager.v1.NodeLost
 	(*Pending)(nil),            // 28: hops.resourcemanager.v1.Pending
-	(*FinishRequest)(nil),      // 29: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),     // 30: hops.resourcemanager.v1.FinishResponse
-	nil,                        // 31: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                        // 32: hops.resourcemanager.v1.Launch.EnvEntry
+	(*Managers)(nil),           // 29: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),        // 30: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),       // 31: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),      // 32: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),     // 33: hops.resourcemanager.v1.FinishResponse
+	nil,                        // 34: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                        // 35: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	4,  // 0: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
@@ -2885,7 +3066,7 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	12, // 4: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
 	9,  // 5: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
 	10, // 6: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	31, // 7: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	34, // 7: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
 	11, // 8: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
 	4,  // 9: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
 	0,  // 10: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
@@ -2897,7 +3078,7 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	5,  // 16: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
 	4,  // 17: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
 	20, // 18: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	32, // 19: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	35, // 19: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
 	11, // 20: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
 	0,  // 21: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
 	19, // 22: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
@@ -2906,25 +3087,28 @@ var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	26, // 25: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
 	27, // 26: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
 	28, // 27: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	6,  // 28: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	2,  // 29: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	14, // 30: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	16, // 31: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	21, // 32: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	23, // 33: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	29, // 34: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	8,  // 35: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	3,  // 36: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	15, // 37: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	17, // 38: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	22, // 39: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	24, // 40: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	30, // 41: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	29, // 28: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	6,  // 29: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	2,  // 30: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	14, // 31: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	16, // 32: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	21, // 33: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	23, // 34: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	32, // 35: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	30, // 36: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	8,  // 37: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	3,  // 38: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	15, // 39: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	17, // 40: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	22, // 41: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	24, // 42: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	33, // 43: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	31, // 44: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	37, // [37:45] is the sub-list for method output_type
+	29, // [29:37] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -2938,6 +3122,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 		(*Event_Preempt)(nil),
 		(*Event_NodeLost)(nil),
 		(*Event_Pending)(nil),
+		(*Event_Managers)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2945,7 +3130,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

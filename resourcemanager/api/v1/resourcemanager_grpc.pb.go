@@ -240,14 +240,14 @@ const (
 	ApplicationMasters_Allocate_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/Allocate"
 	ApplicationMasters_Events_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Events"
 	ApplicationMasters_Finish_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Finish"
+	ApplicationMasters_Fate_FullMethodName     = "/hops.resourcemanager.v1.ApplicationMasters/Fate"
 )
 
 // ApplicationMastersClient is the client API for ApplicationMasters service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ApplicationMasters is spoken by an application's master. Every call carries the token of its container as gRPC metadata
-// "authorization: Bearer ...".
+// ApplicationMasters is spoken by an application's master. Its connections have proved the token of its container.
 type ApplicationMastersClient interface {
 	// Register starts an attempt's epoch. A second registration of the same attempt answers the same epoch.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
@@ -261,6 +261,8 @@ type ApplicationMastersClient interface {
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 	// Finish ends the application. Durable when it returns.
 	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
+	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
+	Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error)
 }
 
 type applicationMastersClient struct {
@@ -330,12 +332,21 @@ func (c *applicationMastersClient) Finish(ctx context.Context, in *FinishRequest
 	return out, nil
 }
 
+func (c *applicationMastersClient) Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FateResponse)
+	err := c.cc.Invoke(ctx, ApplicationMasters_Fate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ApplicationMastersServer is the server API for ApplicationMasters service.
 // All implementations must embed UnimplementedApplicationMastersServer
 // for forward compatibility.
 //
-// ApplicationMasters is spoken by an application's master. Every call carries the token of its container as gRPC metadata
-// "authorization: Bearer ...".
+// ApplicationMasters is spoken by an application's master. Its connections have proved the token of its container.
 type ApplicationMastersServer interface {
 	// Register starts an attempt's epoch. A second registration of the same attempt answers the same epoch.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
@@ -349,6 +360,8 @@ type ApplicationMastersServer interface {
 	Events(*EventsRequest, grpc.ServerStreamingServer[Event]) error
 	// Finish ends the application. Durable when it returns.
 	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
+	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
+	Fate(context.Context, *FateRequest) (*FateResponse, error)
 	mustEmbedUnimplementedApplicationMastersServer()
 }
 
@@ -373,6 +386,9 @@ func (UnimplementedApplicationMastersServer) Events(*EventsRequest, grpc.ServerS
 }
 func (UnimplementedApplicationMastersServer) Finish(context.Context, *FinishRequest) (*FinishResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Finish not implemented")
+}
+func (UnimplementedApplicationMastersServer) Fate(context.Context, *FateRequest) (*FateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fate not implemented")
 }
 func (UnimplementedApplicationMastersServer) mustEmbedUnimplementedApplicationMastersServer() {}
 func (UnimplementedApplicationMastersServer) testEmbeddedByValue()                            {}
@@ -478,6 +494,24 @@ func _ApplicationMasters_Finish_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApplicationMasters_Fate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationMastersServer).Fate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApplicationMasters_Fate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationMastersServer).Fate(ctx, req.(*FateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ApplicationMasters_ServiceDesc is the grpc.ServiceDesc for ApplicationMasters service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -500,6 +534,10 @@ var ApplicationMasters_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Finish",
 			Handler:    _ApplicationMasters_Finish_Handler,
+		},
+		{
+			MethodName: "Fate",
+			Handler:    _ApplicationMasters_Fate_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
