@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/release"
 )
 
 // A connection between servers is TLS 1.3, on which both ends show a certificate of the cluster's authority. An application's
@@ -185,6 +186,7 @@ var protocols = []string{"h2"}
 func proofError(err error) error {
 	for _, e := range []error{
 		authority.ErrForeign, authority.ErrTime, authority.ErrRevoked, authority.ErrRole, authority.ErrRefused,
+		release.ErrOlder, release.ErrNewer,
 	} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %w", ErrProof, err)
