@@ -10,7 +10,9 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/roster"
 )
 
 // follow has a process of a machine follow a namenode; it stops with the function.
@@ -69,6 +71,47 @@ func TestWhoKeepsTheClusterFromBeingRaised(t *testing.T) {
 	check(t, err)
 	if l.Newest != release.Level || l.Level.Level != release.Level {
 		t.Errorf("%+v", l)
+	}
+}
+
+func TestTheClusterIsRaised(t *testing.T) {
+	m, a := joinable(t)
+	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
+	i, err := a.Self("m1", []authority.Role{authority.Namenode}, nil, time.Now())
+	check(t, err)
+	follow(t, m, i, &pb.Program{Servers: []*pb.ServerOf{{Role: "namenode", Id: "nn1"}}, Version: "v9", Level: uint32(release.Level), Oldest: 1})
+	// As a cluster that the version before has made.
+	_, version := m.ns.Item("level")
+	done, err := register{m.Server}.Change(t.Context(), roster.Change{Name: "level", Version: version})
+	if err != nil || !done {
+		t.Fatal(done, err)
+	}
+	info, err := m.rollingUpgrade(t.Context(), namenode.QueryUpgrade)
+	if err != nil || info != nil {
+		t.Errorf("no upgrade: %+v %v", info, err)
+	}
+	prepared, err := m.rollingUpgrade(t.Context(), namenode.PrepareUpgrade)
+	if err != nil || prepared == nil || prepared.Started.IsZero() || !prepared.Finalized.IsZero() {
+		t.Errorf("prepared: %+v %v", prepared, err)
+	}
+	ended, err := m.rollingUpgrade(t.Context(), namenode.FinalizeUpgrade)
+	if err != nil || ended == nil || !ended.Started.Equal(prepared.Started) || ended.Finalized.IsZero() {
+		t.Errorf("finalized: %+v %v", ended, err)
+	}
+	for range 2 {
+		l, err := m.raise(t.Context())
+		check(t, err)
+		if l.Level.Level != release.Level || !l.Raised.Equal(ended.Finalized) || !l.Prepared.IsZero() {
+			t.Errorf("%+v", l)
+		}
+	}
+	eventually(t, "the member's directory is marked", func() bool {
+		return m.group.Level() == release.Level && m.config.Credentials.Member.Level() == release.Level
+	})
+	var answer error
+	m.RollingUpgrade(metadata.Caller{User: "eve"}, namenode.FinalizeUpgrade, func(_ *namenode.Upgrade, err error) { answer = err })
+	if !errors.Is(answer, metadata.ErrPermission) {
+		t.Errorf("somebody who is no superuser: %v", answer)
 	}
 }
 
