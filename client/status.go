@@ -98,9 +98,12 @@ type Grant struct {
 
 // Node is one node manager.
 type Node struct {
-	ID           string       `json:"id"`
-	Host         string       `json:"host"`
-	HTTP         string       `json:"http"`
+	ID      string `json:"id"`
+	Host    string `json:"host"`
+	HTTP    string `json:"http"`
+	Version string `json:"version"`
+	// Level is the newest of the cluster's formats that its program knows; 0: not known.
+	Level        int          `json:"level"`
 	State        rm.NodeState `json:"state"`
 	HealthReport string       `json:"health_report"`
 	Capacity     Amount       `json:"capacity"`

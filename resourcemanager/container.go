@@ -82,6 +82,9 @@ type Node struct {
 	Rack         string
 	Labels       []string
 	Version      string
+	// Level is the newest of the cluster's formats that its program knows; 0: it is not known, while the cluster has not been raised to
+	// release.NodePrograms.
+	Level        int
 	Datanode     string
 	State        NodeState
 	HealthReport string

@@ -22,7 +22,7 @@ func clusterCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of a machine of the cluster"}
 	return &cli.Command{
 		Name:  "cluster",
-		Usage: "the machines of a cluster: make one, invite others, list, remove, replace, rotate the authority, back up, restore",
+		Usage: "the machines of a cluster: make one, invite others, list, remove, replace, rotate the authority, finalize an upgrade, back up, restore",
 		Description: "hops cluster init --name lab          on the first machine; it prints the line for the others\n" +
 			"hops join HOST:PORT --token TOKEN     on each other machine\n" +
 			"hops cluster nodes                    who is a member\n\n" +
@@ -58,6 +58,7 @@ func clusterCommand() *cli.Command {
 				Action: clusterRotate,
 			},
 			clusterBackupCommand(), clusterRestoreCommand(),
+			finalizeCommand(file),
 			replaceCommand(file),
 			transferCommand(file),
 		},
@@ -149,13 +150,13 @@ func clusterNodes(c *cli.Context) error {
 		return json.NewEncoder(c.App.Writer).Encode(all)
 	}
 	when := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
-	t := newTable(c.App.Writer, "MACHINE", "ROLES", "ADDRESSES", "JOINED", "CERTIFICATE UNTIL", "REMARKS")
+	t := newTable(c.App.Writer, "MACHINE", "ROLES", "ADDRESSES", "JOINED", "CERTIFICATE UNTIL", "VERSION", "REMARKS")
 	for _, m := range all.Machines {
 		remarks := ""
 		if !m.Removed.IsZero() {
 			remarks = "removed " + when(m.Removed)
 		}
-		t.row(m.Name, roleNames(m.Roles), strings.Join(m.Addresses, ","), when(m.Joined), when(m.Expires), remarks)
+		t.row(m.Name, roleNames(m.Roles), strings.Join(m.Addresses, ","), when(m.Joined), when(m.Expires), versionsOf(all.Level, m.Name), remarks)
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -164,6 +165,9 @@ func clusterNodes(c *cli.Context) error {
 		fmt.Fprintf(c.App.Writer, "token %s: for %s, %d uses left, until %s\n", k.ID, roleNames(k.Roles), k.Uses, when(k.Expires))
 	}
 	tellRotation(c, all.Rotation)
+	if l := all.Level; l != nil {
+		tellLevel(c.App.Writer, l)
+	}
 	return nil
 }
 

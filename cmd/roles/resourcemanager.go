@@ -60,6 +60,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		s.SetPeers(peers(now.ResourceManagers))
 		return nil
 	})
+	b.membership.serves(authority.ResourceManager, own.ID)
 	return append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()}), nil
 }
 

@@ -36,7 +36,8 @@ func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*t
 			if err := prove(t); err != nil {
 				return err
 			}
-			return readVerdict(t)
+			_, err := readVerdict(t)
+			return err
 		})
 	}
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 )
 
 // Change of an item of the register; Value nil removes it.
@@ -75,6 +76,7 @@ func New(c Config) (*Roster, error) {
 const (
 	authorityItem = "authority"
 	serversItem   = "servers"
+	levelItem     = "level"
 	machines      = "machine/"
 	invitations   = "invitation/"
 )
@@ -190,7 +192,9 @@ func (r *Roster) Found(ctx context.Context, a *authority.Authority, first Machin
 		first.Issuer = authority.FingerprintOf(a.Root())
 		_, member := r.register.Item(machines + first.Name)
 		_, listed := r.register.Item(serversItem)
+		_, level := r.register.Item(levelItem)
 		return []Change{
+			change(levelItem, Level{Level: release.Level}, level),
 			change(authorityItem, kept{Cluster: a.Cluster(), Sealed: sealed, Roots: authority.MarshalRoots([]*x509.Certificate{a.Root()})}, version),
 			change(machines+first.Name, first, member), change(serversItem, servers, listed),
 		}, nil

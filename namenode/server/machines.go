@@ -20,6 +20,8 @@ var clusterRoutes = []operation{
 	{"GET /api/v1/cluster/machines", "listMachines", (*Server).listMachines},
 	{"DELETE /api/v1/cluster/machines/{id}", "removeMachine", silent((*Server).removeMachine)},
 	{"POST /api/v1/cluster/rotation", "rotateAuthority", (*Server).rotate},
+	{"GET /api/v1/cluster/level", "showLevel", (*Server).showLevel},
+	{"POST /api/v1/cluster/level", "raiseLevel", (*Server).raiseLevel},
 }
 
 // Token is the answer to a request for a token to join with.
@@ -39,6 +41,8 @@ type Machines struct {
 	// Tokens are those that may still be used, by their ids.
 	Tokens   []ListedToken   `json:"tokens"`
 	Rotation roster.Rotation `json:"rotation"`
+	// Level is what the cluster has been raised to, with the live processes and their versions.
+	Level *Level `json:"level"`
 }
 
 // ListedMachine is one machine of the list.
@@ -104,7 +108,7 @@ func (s *Server) withdrawToken(ctx context.Context, r *http.Request) error {
 	return s.roster.Withdraw(ctx, r.PathValue("id"))
 }
 
-func (s *Server) listMachines(context.Context, *http.Request) (any, error) {
+func (s *Server) listMachines(ctx context.Context, _ *http.Request) (any, error) {
 	if err := s.leads(); err != nil {
 		return nil, err
 	}
@@ -130,7 +134,10 @@ func (s *Server) listMachines(context.Context, *http.Request) (any, error) {
 	for _, i := range invitations {
 		out.Tokens = append(out.Tokens, ListedToken{i.ID, i.Roles, i.Expires, i.Uses})
 	}
-	out.Rotation, err = s.roster.Rotation()
+	if out.Rotation, err = s.roster.Rotation(); err != nil {
+		return nil, err
+	}
+	out.Level, err = s.level(ctx)
 	return out, err
 }
 

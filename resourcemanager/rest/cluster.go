@@ -14,13 +14,15 @@ var clusterRoutes = []Route{
 
 // NodeView is a node as GET /api/v1/nodes shows it.
 type NodeView struct {
-	ID      string       `json:"id"`
-	Host    string       `json:"host"`
-	HTTP    string       `json:"http"`
-	Rack    string       `json:"rack"`
-	Labels  []string     `json:"labels,omitempty"`
-	Version string       `json:"version,omitempty"`
-	State   rm.NodeState `json:"state"`
+	ID      string   `json:"id"`
+	Host    string   `json:"host"`
+	HTTP    string   `json:"http"`
+	Rack    string   `json:"rack"`
+	Labels  []string `json:"labels,omitempty"`
+	Version string   `json:"version,omitempty"`
+	// Level is the newest of the cluster's formats that its program knows; 0: not known.
+	Level int          `json:"level,omitempty"`
+	State rm.NodeState `json:"state"`
 	// Open: the node takes work now.
 	Open         bool      `json:"open"`
 	HealthReport string    `json:"health_report,omitempty"`
@@ -52,7 +54,7 @@ func (q *request) listNodes() {
 	for n := range q.view.Nodes() {
 		live := q.Cluster.Liveness(n.ID)
 		v := NodeView{
-			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, State: n.State, Open: live.Open,
+			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Level: n.Level, State: n.State, Open: live.Open,
 			HealthReport: n.HealthReport, Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
 		}
 		if !live.Heard.IsZero() {

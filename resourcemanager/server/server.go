@@ -93,6 +93,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
+	g.Go(func() error { return s.heedLevel(ctx) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
 			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager, authority.ResourceManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,

@@ -138,7 +138,7 @@ func Node(n *rm.Node) *statepb.Node {
 	p := &statepb.Node{
 		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
-		RegisteredMs: int64(n.Registered),
+		RegisteredMs: int64(n.Registered), Level: uint32(n.Level),
 	}
 	for _, g := range n.GPUs {
 		p.Gpus = append(p.Gpus, &statepb.GPU{
@@ -153,7 +153,7 @@ func nodeOf(p *statepb.Node) *rm.Node {
 	n := &rm.Node{
 		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
-		Registered: metadata.Time(p.RegisteredMs),
+		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level),
 	}
 	for _, g := range p.Gpus {
 		n.GPUs = append(n.GPUs, rm.GPU{

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -97,7 +98,7 @@ func (e *recordWriter) put(r *statepb.Record) {
 }
 
 // Restore replaces everything by a snapshot. When it fails the state is as before. Errors: metadata.ErrCorrupt,
-// metadata.ErrUnsupported for a newer version.
+// metadata.ErrUnsupported or release.ErrOlder for a newer version.
 func (s *State) Restore(r io.Reader) error {
 	t, err := read(bufio.NewReaderSize(r, 1<<16))
 	if err != nil {
@@ -121,6 +122,9 @@ func read(r *bufio.Reader) (tables, error) {
 		record := &statepb.Record{}
 		if err := options.UnmarshalFrom(r, record); err != nil {
 			return t, metadata.Errorf(metadata.ErrCorrupt, "record %d: %v", n, err)
+		}
+		if unknown(record.ProtoReflect()) {
+			return t, fmt.Errorf("record %d is of a newer version of the program: %w", n, release.ErrOlder)
 		}
 		if header := record.GetHeader(); (header != nil) != (n == 0) {
 			return t, metadata.Errorf(metadata.ErrCorrupt, "record %d: the header is the first record and only that", n)

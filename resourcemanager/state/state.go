@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -117,8 +118,8 @@ func Encode(c *statepb.Command) ([]byte, error) {
 }
 
 // Apply runs commands at an index and returns a *Result for each. Entries at or below AppliedIndex are skipped with nil
-// results. It panics on bytes that are no command or a command of a newer version: a replica that cannot follow the log
-// must stop. On nothing else: an entry is in the log for ever.
+// results. It panics on bytes that are no command, and with release.ErrOlder on a command that has something in it which this program does not
+// know: a replica that cannot follow the log must stop. On nothing else: an entry is in the log for ever.
 func (s *State) Apply(index uint64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	s.mu.Lock()
@@ -144,6 +145,9 @@ func (s *State) apply(index uint64, command []byte) *Result {
 	c := &statepb.Command{}
 	if err := proto.Unmarshal(command, c); err != nil {
 		panic(fmt.Sprintf("resource manager state: entry %d is not a command: %v", index, err))
+	}
+	if c.Op == nil || unknown(c.ProtoReflect()) {
+		panic(fmt.Errorf("resource manager state: log entry %d: command of a newer version of the program (%w): install the one that the leader runs", index, release.ErrOlder))
 	}
 	if err := validate(c); err != nil {
 		return &Result{Err: err}
@@ -177,7 +181,7 @@ func (s *State) apply(index uint64, command []byte) *Result {
 	case *statepb.Command_SettleLease:
 		return s.settleLease(op.SettleLease)
 	}
-	panic(fmt.Sprintf("resource manager state: entry %d holds a command of a newer version", index))
+	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }
 
 // AppliedIndex is the last index that the state contains; 0: it is empty.

@@ -3,6 +3,8 @@ package state
 import (
 	"crypto/sha256"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -85,6 +87,26 @@ func validate(c *statepb.Command) error {
 		}
 	}
 	return nil
+}
+
+// unknown reports whether a message, or one that it is made of, has something in it that this program does not know.
+func unknown(m protoreflect.Message) (found bool) {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil:
+		case f.IsList(): // there are no maps
+			for list, i := v.List(), 0; i < list.Len() && !found; i++ {
+				found = unknown(list.Get(i).Message())
+			}
+		default:
+			found = unknown(v.Message())
+		}
+		return !found
+	})
+	return found
 }
 
 // maxName bounds a member's name, in bytes.

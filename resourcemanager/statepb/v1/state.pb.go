@@ -2659,20 +2659,22 @@ func (x *Container) GetInstance() int32 {
 }
 
 type Node struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Host          string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
-	Http          string                 `protobuf:"bytes,4,opt,name=http,proto3" json:"http,omitempty"`
-	Rack          string                 `protobuf:"bytes,5,opt,name=rack,proto3" json:"rack,omitempty"`
-	Labels        []string               `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
-	Version       string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
-	Datanode      string                 `protobuf:"bytes,8,opt,name=datanode,proto3" json:"datanode,omitempty"`
-	State         string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
-	HealthReport  string                 `protobuf:"bytes,10,opt,name=health_report,json=healthReport,proto3" json:"health_report,omitempty"`
-	Capacity      *Resource              `protobuf:"bytes,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
-	Gpus          []*GPU                 `protobuf:"bytes,12,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	RegisteredMs  int64                  `protobuf:"varint,13,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Id           string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Incarnation  string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Host         string                 `protobuf:"bytes,3,opt,name=host,proto3" json:"host,omitempty"`
+	Http         string                 `protobuf:"bytes,4,opt,name=http,proto3" json:"http,omitempty"`
+	Rack         string                 `protobuf:"bytes,5,opt,name=rack,proto3" json:"rack,omitempty"`
+	Labels       []string               `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty"`
+	Version      string                 `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	Datanode     string                 `protobuf:"bytes,8,opt,name=datanode,proto3" json:"datanode,omitempty"`
+	State        string                 `protobuf:"bytes,9,opt,name=state,proto3" json:"state,omitempty"`
+	HealthReport string                 `protobuf:"bytes,10,opt,name=health_report,json=healthReport,proto3" json:"health_report,omitempty"`
+	Capacity     *Resource              `protobuf:"bytes,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Gpus         []*GPU                 `protobuf:"bytes,12,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	RegisteredMs int64                  `protobuf:"varint,13,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	// Level that the node's program knows (release.NodePrograms); 0: not known.
+	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2794,6 +2796,13 @@ func (x *Node) GetGpus() []*GPU {
 func (x *Node) GetRegisteredMs() int64 {
 	if x != nil {
 		return x.RegisteredMs
+	}
+	return 0
+}
+
+func (x *Node) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -3696,7 +3705,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\"\x9f\x03\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\xb5\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -3711,7 +3720,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\tR\fhealthReport\x12C\n" +
 	"\bcapacity\x18\v \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bcapacity\x126\n" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
-	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\"\xa0\x02\n" +
+	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x14\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\"\xa0\x02\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
