@@ -91,6 +91,9 @@ type Node struct {
 	Capacity     Resource
 	GPUs         []GPU
 	Registered   metadata.Time
+	// Machine is the name in the certificate that the node manager has shown. Nobody else's word counts for the node until it is
+	// lost.
+	Machine string
 	// Used is the sum over its live containers, Live their number.
 	Used Resource
 	Live int

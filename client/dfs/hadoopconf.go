@@ -219,13 +219,8 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 		if l.Config, err = c.reach(config, scheme, authority); err != nil {
 			return Location{}, fmt.Errorf("fs.defaultFS: %w", err)
 		}
-		if user == "" {
-			if err := l.Config.useToken(authority); err != nil {
-				return Location{}, err
-			}
-			if err := l.Config.login(c); err != nil {
-				return Location{}, err
-			}
+		if err := l.Config.authenticate(c, authority, user); err != nil {
+			return Location{}, err
 		}
 		config.User = l.Config.User
 		if !strings.HasPrefix(name, "/") {
@@ -238,13 +233,8 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 	if l.Config, err = c.reach(config, scheme, authority); err != nil {
 		return Location{}, err
 	}
-	if user == "" {
-		if err := l.Config.useToken(authority); err != nil {
-			return Location{}, err
-		}
-		if err := l.Config.login(c); err != nil {
-			return Location{}, err
-		}
+	if err := l.Config.authenticate(c, authority, user); err != nil {
+		return Location{}, err
 	}
 	return l, nil
 }
@@ -265,7 +255,7 @@ func (c *HadoopConf) LocateInJob(uri, user string) (Location, error) {
 			return Location{}, err
 		}
 	}
-	if err := l.Config.useToken(authority); err != nil {
+	if err := l.Config.useToken(authority, ""); err != nil {
 		return Location{}, err
 	}
 	if t := l.Config.Token; t != nil && l.Config.User != user {
@@ -274,9 +264,18 @@ func (c *HadoopConf) LocateInJob(uri, user string) (Location, error) {
 	return l, nil
 }
 
-// useToken takes the token for a file system from the file that $HADOOP_TOKEN_FILE_LOCATION names, as jobs of Hadoop's do, and follows that file.
-// Without one for it nothing changes.
-func (c *Config) useToken(authority string) error {
+// authenticate takes what proves who the user is: the token of a job, or the tickets of the process's user. Of a user that was named only
+// a token of theirs counts.
+func (c *Config) authenticate(conf *HadoopConf, authority, user string) error {
+	if err := c.useToken(authority, user); err != nil || user != "" {
+		return err
+	}
+	return c.login(conf)
+}
+
+// useToken takes the token for a file system from the file that $HADOOP_TOKEN_FILE_LOCATION names, as jobs of Hadoop's do, and looks there
+// again for each connection. Without one for it, or with one of another user than the one that was named, nothing changes.
+func (c *Config) useToken(authority, user string) error {
 	path := os.Getenv(token.LocationVariable)
 	credentials, err := token.FromEnvironment()
 	if err != nil || len(credentials) == 0 {
@@ -290,6 +289,9 @@ func (c *Config) useToken(authority string) error {
 	id, err := token.ParseIdentifier(t.Identifier)
 	if err != nil {
 		return fmt.Errorf("%s: the token for %s: %w", path, t.Service, err)
+	}
+	if user != "" && user != id.Owner {
+		return nil
 	}
 	c.Token, c.User = &t, id.Owner
 	f := &tokenFile{path: path, services: services, owner: id.Owner, last: &t}

@@ -143,6 +143,9 @@ type manager struct {
 	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
 	changed chan struct{} // closed and replaced at every report
+	// give answers who asks for credentials; nil: there are none.
+	give  func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error)
+	pulls int
 }
 
 func newManager(t testing.TB, address string) *manager {
@@ -198,6 +201,17 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 			return err
 		}
 	}
+}
+
+func (m *manager) Credentials(_ context.Context, q *rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) {
+	m.mu.Lock()
+	give := m.give
+	m.pulls++
+	m.mu.Unlock()
+	if give == nil {
+		return &rmpb.CredentialsResponse{}, nil
+	}
+	return give(q)
 }
 
 func (m *manager) order(o *rmpb.NodeOrders) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager"
@@ -33,6 +34,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *state.Store
 	localizer *localizer.Localizer
+	leader    atomic.Pointer[grpc.ClientConn] // to the resource manager that has acknowledged a report last
 	placed    atomic.Pointer[place]
 	groups    *cgroup.Manager
 	boot      string

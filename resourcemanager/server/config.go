@@ -51,7 +51,13 @@ type Config struct {
 	// Logs reads the log files of containers; nil: requests for logs are refused.
 	Logs rest.Logs
 	// Secrets keeps users' secrets for their jobs; nil: they have none.
-	Secrets rest.Secrets
+	Secrets Secrets
+	// Tokens are the filesystem's, by which containers are known there as their users; nil: there is no filesystem, and containers get
+	// none.
+	Tokens Tokens
+	// TokenPatience is how long an application that has no token yet waits for a filesystem that gives none, before it fails; default 10
+	// min.
+	TokenPatience time.Duration
 	// LogRoot is the directory of the file system under which node managers put logs; default /logs.
 	LogRoot string
 	// LogRetention is how long the logs of an application are kept after its end; default a week. LogTree removes them; nil:
@@ -116,6 +122,9 @@ func (c *Config) check() error {
 	}
 	if c.MasterExpiry <= 0 {
 		c.MasterExpiry = 10 * time.Minute
+	}
+	if c.TokenPatience <= 0 {
+		c.TokenPatience = 10 * time.Minute
 	}
 	if c.FinishGrace <= 0 {
 		c.FinishGrace = 10 * time.Second

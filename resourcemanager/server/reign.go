@@ -32,6 +32,8 @@ type reign struct {
 	settles time.Time
 	// wake starts a scheduling pass.
 	wake chan struct{}
+	// keeper looks after the tokens of applications; nil: they have none.
+	keeper *keeper
 
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when silence was last looked for
@@ -82,6 +84,9 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		streams: map[rm.ApplicationID]map[*eventStream]bool{}, reasons: map[rm.ApplicationID]map[string]rm.Reason{},
 		masters: map[rm.AttemptID]*softMaster{},
 	}
+	if s.config.Tokens != nil {
+		r.keeper = newKeeper(r)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -123,6 +128,9 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		wg.Go(r.schedule)
 		wg.Go(r.watch)
 		wg.Go(r.sweep)
+		if r.keeper != nil {
+			wg.Go(r.keeper.run)
+		}
 	})
 	return func() {
 		cancel()
@@ -135,6 +143,9 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 func (r *reign) applied(e state.Effects) {
 	if e.Schedule || e.Restored {
 		kick(r.wake)
+	}
+	if r.keeper != nil && (e.Credentials || e.Restored) {
+		kick(r.keeper.wake)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,6 +179,7 @@ func (r *reign) schedule() {
 		start := time.Now()
 		view := r.s.state.View()
 		plan := scheduler.Schedule(r.snapshot(view), metadata.TimeOf(start))
+		plan.Waiting = append(plan.Waiting, r.uncredentialed(view)...)
 		r.explain(plan.Waiting)
 		granted, refused := 0, 0
 		pause = min(2*pause, longest)
@@ -291,7 +303,7 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 			app.Masters = m.Resource
 		}
 		if !a.State.Final() {
-			if a.WantsMaster() {
+			if a.WantsMaster() && r.credentialed(view, a) {
 				app.Asks = append(app.Asks, rm.Ask{Resource: a.Master, Count: 1})
 			}
 			if !a.Deaf() {

@@ -43,6 +43,8 @@ type Server struct {
 	racks     *topology.Racks
 	// logs is what nodes still have to copy.
 	logs logStates
+	// opening has a place for each container whose secrets are being read.
+	opening chan struct{}
 }
 
 // New checks the configuration. It starts nothing.
@@ -54,7 +56,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce)}
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)
 	c.limits.OnEffects = s.applied
@@ -89,7 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.config.Secrets, Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
@@ -104,6 +106,14 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{Doorway: security.Doorway{Name: "resource manager HTTP"}, Handler: web, Logger: s.log})
 	})
 	return g.Wait()
+}
+
+// secrets is what users ask for theirs; nil: nothing, which a Secrets that is nil would not be.
+func (s *Server) secrets() rest.Secrets {
+	if s.config.Secrets == nil {
+		return nil
+	}
+	return s.config.Secrets
 }
 
 // Routes lists what the ports of a resource manager do, and the right that each thing needs.

@@ -138,7 +138,7 @@ func Node(n *rm.Node) *statepb.Node {
 	p := &statepb.Node{
 		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
-		RegisteredMs: int64(n.Registered), Level: uint32(n.Level),
+		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine,
 	}
 	for _, g := range n.GPUs {
 		p.Gpus = append(p.Gpus, &statepb.GPU{
@@ -153,7 +153,7 @@ func nodeOf(p *statepb.Node) *rm.Node {
 	n := &rm.Node{
 		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
-		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level),
+		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine,
 	}
 	for _, g := range p.Gpus {
 		n.GPUs = append(n.GPUs, rm.GPU{
@@ -195,6 +195,21 @@ func eventOf(p *statepb.Event) Event {
 	return Event{
 		Application: appIDOf(p.Application), Sequence: p.Sequence, Granted: containerIDOf(p.Granted),
 		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost),
+	}
+}
+
+// Credential encodes a credential.
+func Credential(c *rm.Credential) *statepb.Credential {
+	return &statepb.Credential{
+		Application: ApplicationID(c.Application), Number: c.Number, Sealed: c.Sealed, GotMs: int64(c.Got), MaxMs: int64(c.Max),
+		RenewedMs: int64(c.Renewed), ExpiresMs: int64(c.Expires),
+	}
+}
+
+func credentialOf(p *statepb.Credential) *rm.Credential {
+	return &rm.Credential{
+		Application: appIDOf(p.Application), Number: p.Number, Sealed: p.Sealed, Got: metadata.Time(p.GotMs), Max: metadata.Time(p.MaxMs),
+		Renewed: metadata.Time(p.RenewedMs), Expires: metadata.Time(p.ExpiresMs),
 	}
 }
 

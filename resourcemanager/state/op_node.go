@@ -12,12 +12,16 @@ import (
 
 // registerNode sets what a node is and has. A new incarnation of a known node has lost its containers: they end here.
 //
-// Errors: ErrStaleEpoch; ErrExist when a device is another node's that is not lost, or listed twice.
+// Errors: ErrStaleEpoch; ErrExist when a device is another node's that is not lost, or listed twice; ErrPermission when the node is another
+// machine's and not lost.
 func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 	if r := s.stale(c.Epoch); r != nil {
 		return r
 	}
 	n := nodeOf(c.Node)
+	if old := s.node(n.ID); old != nil && old.Machine != "" && old.Machine != n.Machine && old.State != rm.NodeLost {
+		return &Result{Err: metadata.Errorf(metadata.ErrPermission, "node %s is on machine %s, and the certificate is that of machine %s", n.ID, old.Machine, n.Machine)}
+	}
 	seen := map[string]bool{}
 	for _, g := range n.GPUs {
 		if seen[g.UUID] {

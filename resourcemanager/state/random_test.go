@@ -97,7 +97,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17}).Draw(t, "kind")
 	if len(apps) == 0 && kind > 4 {
 		kind = 2
 	}
@@ -173,6 +173,19 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			f.Epoch = at.Epoch
 		}
 		c.Op = &statepb.Command_Finish{Finish: f}
+	case 16:
+		k := &statepb.KeepCredentials{Epoch: epoch}
+		for n := range int64(3) {
+			p := &statepb.Credential{Application: ApplicationID(a.ID), Number: n + 1, Sealed: []byte{byte(n)}, GotMs: now}
+			if rapid.Bool().Draw(t, "kept") {
+				k.Keep = append(k.Keep, p)
+			} else {
+				k.Drop = append(k.Drop, p)
+			}
+		}
+		c.Op = &statepb.Command_KeepCredentials{KeepCredentials: k}
+	case 17:
+		c.Op = &statepb.Command_Fail{Fail: &statepb.Fail{Epoch: epoch, Application: ApplicationID(a.ID), Diagnostics: "no token"}}
 	default:
 		c.Op = &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(a.ID)}}
 	}

@@ -76,6 +76,9 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	for _, l := range t.ledger.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Ledger{Ledger: ledgerPB(l)}})
 	}
+	for _, c := range t.credentials.Items() {
+		e.put(&statepb.Record{Item: &statepb.Record_Credential{Credential: Credential(c)}})
+	}
 	e.put(&statepb.Record{Item: &statepb.Record_End{End: &statepb.End{Records: e.records}}})
 	return e.bytes, e.err
 }
@@ -156,6 +159,8 @@ func read(r *bufio.Reader) (tables, error) {
 			t.events.Set(eventOf(item.Event))
 		case *statepb.Record_Ledger:
 			t.ledger.Set(ledgerOf(item.Ledger))
+		case *statepb.Record_Credential:
+			t.credentials.Set(credentialOf(item.Credential))
 		case *statepb.Record_End:
 			if item.End.Records != n {
 				return t, metadata.Errorf(metadata.ErrCorrupt, "%d records, the end says %d", n, item.End.Records)

@@ -60,6 +60,8 @@ type Effects struct {
 	Applications map[rm.ApplicationID]bool
 	// Schedule: there may be something to grant that there was not before.
 	Schedule bool
+	// Credentials: an application was submitted or has ended, so that tokens may be wanted or not wanted any more.
+	Credentials bool
 	// Begun: a leader has begun.
 	Begun bool
 	// Restored: everything may have changed.
@@ -180,6 +182,10 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.stop(op.Stop)
 	case *statepb.Command_SettleLease:
 		return s.settleLease(op.SettleLease)
+	case *statepb.Command_KeepCredentials:
+		return s.keepCredentials(op.KeepCredentials)
+	case *statepb.Command_Fail:
+		return s.fail(op.Fail)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }

@@ -37,6 +37,8 @@ type tables struct {
 	nodes      *btree.BTreeG[*rm.Node]
 	events     *btree.BTreeG[Event]
 	ledger     *btree.BTreeG[ledgerRow]
+	// credentials of applications that have not ended, and of ended ones until they are cancelled.
+	credentials *btree.BTreeG[*rm.Credential]
 
 	// Derived, and kept here because readers need them too: applications that are not final or still have live
 	// containers, and the live containers of each node.
@@ -92,7 +94,10 @@ func newTables() tables {
 			return cmp.Or(a.Application.Compare(b.Application), cmp.Compare(a.Sequence, b.Sequence))
 		}),
 		ledger: tree(func(a, b ledgerRow) int { return cmp.Compare(a.number, b.number) }),
-		live:   tree(rm.ApplicationID.Compare),
+		credentials: tree(func(a, b *rm.Credential) int {
+			return cmp.Or(a.Application.Compare(b.Application), cmp.Compare(a.Number, b.Number))
+		}),
+		live: tree(rm.ApplicationID.Compare),
 		byNode: tree(func(a, b nodeRow) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), a.container.Compare(b.container))
 		}),
@@ -104,6 +109,7 @@ func (t *tables) copy() tables {
 	c.apps, c.asks, c.launches = t.apps.Copy(), t.asks.Copy(), t.launches.Copy()
 	c.containers, c.nodes = t.containers.Copy(), t.nodes.Copy()
 	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
+	c.credentials = t.credentials.Copy()
 	c.live, c.byNode = t.live.Copy(), t.byNode.Copy()
 	return c
 }

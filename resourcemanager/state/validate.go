@@ -79,6 +79,17 @@ func validate(c *statepb.Command) error {
 				return bad("ask %.100q wants %d containers and numbers %d", w.Ask.Id, w.Ask.Count, n)
 			}
 		}
+	case *statepb.Command_KeepCredentials:
+		for _, k := range op.KeepCredentials.Keep {
+			if n := len(k.GetSealed()); k.GetApplication() == nil || k.Number < 1 || n == 0 || n > maxSealed {
+				return bad("a token of %v with number %d and %d bytes", appIDOf(k.GetApplication()), k.GetNumber(), n)
+			}
+		}
+		for _, d := range op.KeepCredentials.Drop {
+			if d == nil {
+				return bad("a token of no application is dropped")
+			}
+		}
 	case *statepb.Command_Finish:
 		switch rm.FinalStatus(op.Finish.Final) {
 		case rm.FinalSucceeded, rm.FinalFailed, rm.FinalKilled:

@@ -97,6 +97,14 @@ func (v *View) On(id rm.NodeID) []*rm.Container {
 	return out
 }
 
+// Credentials lists an application's tokens of the filesystem, the one that containers are given last.
+func (v *View) Credentials(id rm.ApplicationID) []*rm.Credential { return v.t.credentialsOf(id) }
+
+// AllCredentials yields those of all applications, also of ended ones whose tokens are not cancelled yet.
+func (v *View) AllCredentials() iter.Seq[*rm.Credential] {
+	return func(yield func(*rm.Credential) bool) { v.t.credentials.Scan(yield) }
+}
+
 // Node finds a node; nil: it never registered.
 func (v *View) Node(id rm.NodeID) *rm.Node {
 	n, _ := v.t.nodes.Get(&rm.Node{ID: id})

@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeManagers_Session_FullMethodName = "/hops.resourcemanager.v1.NodeManagers/Session"
+	NodeManagers_Session_FullMethodName     = "/hops.resourcemanager.v1.NodeManagers/Session"
+	NodeManagers_Credentials_FullMethodName = "/hops.resourcemanager.v1.NodeManagers/Credentials"
 )
 
 // NodeManagersClient is the client API for NodeManagers service.
@@ -33,6 +34,11 @@ type NodeManagersClient interface {
 	// Session carries reports up and orders down for as long as the node lives. FAILED_PRECONDITION: not the leader; the
 	// message names the leader's address when it is known.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[NodeReport, NodeOrders], error)
+	// Credentials gives what one container needs that no order carries. It is for the machine that the container's node is on, while
+	// the container lives and its application has not ended. NOT_FOUND: it has ended. PERMISSION_DENIED: it is none of this machine's.
+	// INVALID_ARGUMENT: the job asks for a secret that cannot be had, and asking again is of no use. UNAVAILABLE: not yet, ask again.
+	// FAILED_PRECONDITION as above.
+	Credentials(ctx context.Context, in *CredentialsRequest, opts ...grpc.CallOption) (*CredentialsResponse, error)
 }
 
 type nodeManagersClient struct {
@@ -56,6 +62,16 @@ func (c *nodeManagersClient) Session(ctx context.Context, opts ...grpc.CallOptio
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeManagers_SessionClient = grpc.BidiStreamingClient[NodeReport, NodeOrders]
 
+func (c *nodeManagersClient) Credentials(ctx context.Context, in *CredentialsRequest, opts ...grpc.CallOption) (*CredentialsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CredentialsResponse)
+	err := c.cc.Invoke(ctx, NodeManagers_Credentials_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeManagersServer is the server API for NodeManagers service.
 // All implementations must embed UnimplementedNodeManagersServer
 // for forward compatibility.
@@ -65,6 +81,11 @@ type NodeManagersServer interface {
 	// Session carries reports up and orders down for as long as the node lives. FAILED_PRECONDITION: not the leader; the
 	// message names the leader's address when it is known.
 	Session(grpc.BidiStreamingServer[NodeReport, NodeOrders]) error
+	// Credentials gives what one container needs that no order carries. It is for the machine that the container's node is on, while
+	// the container lives and its application has not ended. NOT_FOUND: it has ended. PERMISSION_DENIED: it is none of this machine's.
+	// INVALID_ARGUMENT: the job asks for a secret that cannot be had, and asking again is of no use. UNAVAILABLE: not yet, ask again.
+	// FAILED_PRECONDITION as above.
+	Credentials(context.Context, *CredentialsRequest) (*CredentialsResponse, error)
 	mustEmbedUnimplementedNodeManagersServer()
 }
 
@@ -77,6 +98,9 @@ type UnimplementedNodeManagersServer struct{}
 
 func (UnimplementedNodeManagersServer) Session(grpc.BidiStreamingServer[NodeReport, NodeOrders]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedNodeManagersServer) Credentials(context.Context, *CredentialsRequest) (*CredentialsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Credentials not implemented")
 }
 func (UnimplementedNodeManagersServer) mustEmbedUnimplementedNodeManagersServer() {}
 func (UnimplementedNodeManagersServer) testEmbeddedByValue()                      {}
@@ -106,13 +130,36 @@ func _NodeManagers_Session_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeManagers_SessionServer = grpc.BidiStreamingServer[NodeReport, NodeOrders]
 
+func _NodeManagers_Credentials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CredentialsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeManagersServer).Credentials(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeManagers_Credentials_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeManagersServer).Credentials(ctx, req.(*CredentialsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeManagers_ServiceDesc is the grpc.ServiceDesc for NodeManagers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var NodeManagers_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "hops.resourcemanager.v1.NodeManagers",
 	HandlerType: (*NodeManagersServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Credentials",
+			Handler:    _NodeManagers_Credentials_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Session",

@@ -44,6 +44,8 @@ type Command struct {
 	//	*Command_Kill
 	//	*Command_Stop
 	//	*Command_SettleLease
+	//	*Command_KeepCredentials
+	//	*Command_Fail
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -210,6 +212,24 @@ func (x *Command) GetSettleLease() *SettleLease {
 	return nil
 }
 
+func (x *Command) GetKeepCredentials() *KeepCredentials {
+	if x != nil {
+		if x, ok := x.Op.(*Command_KeepCredentials); ok {
+			return x.KeepCredentials
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetFail() *Fail {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Fail); ok {
+			return x.Fail
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -266,6 +286,14 @@ type Command_SettleLease struct {
 	SettleLease *SettleLease `protobuf:"bytes,14,opt,name=settle_lease,json=settleLease,proto3,oneof"`
 }
 
+type Command_KeepCredentials struct {
+	KeepCredentials *KeepCredentials `protobuf:"bytes,15,opt,name=keep_credentials,json=keepCredentials,proto3,oneof"`
+}
+
+type Command_Fail struct {
+	Fail *Fail `protobuf:"bytes,16,opt,name=fail,proto3,oneof"`
+}
+
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -291,6 +319,10 @@ func (*Command_Kill) isCommand_Op() {}
 func (*Command_Stop) isCommand_Op() {}
 
 func (*Command_SettleLease) isCommand_Op() {}
+
+func (*Command_KeepCredentials) isCommand_Op() {}
+
+func (*Command_Fail) isCommand_Op() {}
 
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
@@ -1379,6 +1411,225 @@ func (x *Stop) GetReason() string {
 	return ""
 }
 
+// KeepCredentials keeps tokens of applications that have not ended, in place of those of the same numbers, and drops others.
+type KeepCredentials struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Keep          []*Credential          `protobuf:"bytes,2,rep,name=keep,proto3" json:"keep,omitempty"`
+	Drop          []*Credential          `protobuf:"bytes,3,rep,name=drop,proto3" json:"drop,omitempty"` // application and number
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepCredentials) Reset() {
+	*x = KeepCredentials{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepCredentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepCredentials) ProtoMessage() {}
+
+func (x *KeepCredentials) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepCredentials.ProtoReflect.Descriptor instead.
+func (*KeepCredentials) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *KeepCredentials) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *KeepCredentials) GetKeep() []*Credential {
+	if x != nil {
+		return x.Keep
+	}
+	return nil
+}
+
+func (x *KeepCredentials) GetDrop() []*Credential {
+	if x != nil {
+		return x.Drop
+	}
+	return nil
+}
+
+// Fail ends an application that cannot go on.
+type Fail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Application   *ApplicationID         `protobuf:"bytes,2,opt,name=application,proto3" json:"application,omitempty"`
+	Diagnostics   string                 `protobuf:"bytes,3,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fail) Reset() {
+	*x = Fail{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fail) ProtoMessage() {}
+
+func (x *Fail) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fail.ProtoReflect.Descriptor instead.
+func (*Fail) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Fail) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Fail) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *Fail) GetDiagnostics() string {
+	if x != nil {
+		return x.Diagnostics
+	}
+	return ""
+}
+
+// Credential is a delegation token of the filesystem for an application's user.
+type Credential struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	// Of an application's tokens the one with the largest number is given to containers.
+	Number int64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The token, sealed by the cluster's secret.
+	Sealed []byte `protobuf:"bytes,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	// By our clock: when it was got, when it is over whoever renews it, when it was renewed last, and until when it is good; the last two
+	// are 0 before it is renewed for the first time.
+	GotMs         int64 `protobuf:"varint,4,opt,name=got_ms,json=gotMs,proto3" json:"got_ms,omitempty"`
+	MaxMs         int64 `protobuf:"varint,5,opt,name=max_ms,json=maxMs,proto3" json:"max_ms,omitempty"`
+	RenewedMs     int64 `protobuf:"varint,6,opt,name=renewed_ms,json=renewedMs,proto3" json:"renewed_ms,omitempty"`
+	ExpiresMs     int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credential) Reset() {
+	*x = Credential{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credential) ProtoMessage() {}
+
+func (x *Credential) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credential.ProtoReflect.Descriptor instead.
+func (*Credential) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Credential) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *Credential) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Credential) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *Credential) GetGotMs() int64 {
+	if x != nil {
+		return x.GotMs
+	}
+	return 0
+}
+
+func (x *Credential) GetMaxMs() int64 {
+	if x != nil {
+		return x.MaxMs
+	}
+	return 0
+}
+
+func (x *Credential) GetRenewedMs() int64 {
+	if x != nil {
+		return x.RenewedMs
+	}
+	return 0
+}
+
+func (x *Credential) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
 type ApplicationID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       int64                  `protobuf:"varint,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -1389,7 +1640,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1652,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1665,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -1443,7 +1694,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1706,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1719,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -1510,7 +1761,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1773,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1786,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -1576,7 +1827,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1839,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1852,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1708,7 +1959,7 @@ type Application struct {
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +1971,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +1984,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -1981,7 +2232,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2244,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2257,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2114,7 +2365,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2377,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2390,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Ask) GetId() string {
@@ -2246,7 +2497,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2509,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2522,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -2319,7 +2570,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2582,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2595,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EnvVar) GetName() string {
@@ -2377,7 +2628,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2640,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2653,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Artifact) GetName() string {
@@ -2490,7 +2741,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +2753,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +2766,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -2673,6 +2924,8 @@ type Node struct {
 	Capacity     *Resource              `protobuf:"bytes,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	Gpus         []*GPU                 `protobuf:"bytes,12,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	RegisteredMs int64                  `protobuf:"varint,13,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	// The machine whose certificate the node manager has shown.
+	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
 	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2681,7 +2934,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +2946,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +2959,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Node) GetId() string {
@@ -2800,6 +3053,13 @@ func (x *Node) GetRegisteredMs() int64 {
 	return 0
 }
 
+func (x *Node) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
 func (x *Node) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
@@ -2821,7 +3081,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +3093,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +3106,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -2898,7 +3158,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3170,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3183,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -2982,6 +3242,7 @@ type Record struct {
 	//	*Record_Event
 	//	*Record_Ledger
 	//	*Record_End
+	//	*Record_Credential
 	Item          isRecord_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2989,7 +3250,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3262,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3275,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -3105,6 +3366,15 @@ func (x *Record) GetEnd() *End {
 	return nil
 }
 
+func (x *Record) GetCredential() *Credential {
+	if x != nil {
+		if x, ok := x.Item.(*Record_Credential); ok {
+			return x.Credential
+		}
+	}
+	return nil
+}
+
 type isRecord_Item interface {
 	isRecord_Item()
 }
@@ -3145,6 +3415,10 @@ type Record_End struct {
 	End *End `protobuf:"bytes,9,opt,name=end,proto3,oneof"`
 }
 
+type Record_Credential struct {
+	Credential *Credential `protobuf:"bytes,10,opt,name=credential,proto3,oneof"`
+}
+
 func (*Record_Header) isRecord_Item() {}
 
 func (*Record_Application) isRecord_Item() {}
@@ -3162,6 +3436,8 @@ func (*Record_Event) isRecord_Item() {}
 func (*Record_Ledger) isRecord_Item() {}
 
 func (*Record_End) isRecord_Item() {}
+
+func (*Record_Credential) isRecord_Item() {}
 
 type Header struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -3185,7 +3461,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3473,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3486,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -3314,7 +3590,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3602,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3615,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -3367,7 +3643,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3655,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3668,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -3425,7 +3701,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3713,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3726,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -3464,7 +3740,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xc9\a\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xe1\b\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -3480,7 +3756,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06finish\x18\v \x01(\v2%.hops.resourcemanager.state.v1.FinishH\x00R\x06finish\x129\n" +
 	"\x04kill\x18\f \x01(\v2#.hops.resourcemanager.state.v1.KillH\x00R\x04kill\x129\n" +
 	"\x04stop\x18\r \x01(\v2#.hops.resourcemanager.state.v1.StopH\x00R\x04stop\x12O\n" +
-	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLeaseB\x04\n" +
+	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLease\x12[\n" +
+	"\x10keep_credentials\x18\x0f \x01(\v2..hops.resourcemanager.state.v1.KeepCredentialsH\x00R\x0fkeepCredentials\x129\n" +
+	"\x04fail\x18\x10 \x01(\v2#.hops.resourcemanager.state.v1.FailH\x00R\x04failB\x04\n" +
 	"\x02op\"[\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
@@ -3563,7 +3841,26 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"containers\x18\x02 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
 	"containers\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\x05R\x06status\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"E\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa5\x01\n" +
+	"\x0fKeepCredentials\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12=\n" +
+	"\x04keep\x18\x02 \x03(\v2).hops.resourcemanager.state.v1.CredentialR\x04keep\x12=\n" +
+	"\x04drop\x18\x03 \x03(\v2).hops.resourcemanager.state.v1.CredentialR\x04drop\"\x8e\x01\n" +
+	"\x04Fail\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12N\n" +
+	"\vapplication\x18\x02 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12 \n" +
+	"\vdiagnostics\x18\x03 \x01(\tR\vdiagnostics\"\xf8\x01\n" +
+	"\n" +
+	"Credential\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
+	"\x06sealed\x18\x03 \x01(\fR\x06sealed\x12\x15\n" +
+	"\x06got_ms\x18\x04 \x01(\x03R\x05gotMs\x12\x15\n" +
+	"\x06max_ms\x18\x05 \x01(\x03R\x05maxMs\x12\x1d\n" +
+	"\n" +
+	"renewed_ms\x18\x06 \x01(\x03R\trenewedMs\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\"E\n" +
 	"\rApplicationID\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x03R\acluster\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xa5\x01\n" +
@@ -3705,7 +4002,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\"\xb5\x03\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\xcf\x03\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -3720,7 +4017,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\tR\fhealthReport\x12C\n" +
 	"\bcapacity\x18\v \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bcapacity\x126\n" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
-	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x14\n" +
+	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
+	"\amachine\x18\x0e \x01(\tR\amachine\x12\x14\n" +
 	"\x05level\x18\x14 \x01(\rR\x05level\"\xa0\x02\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
@@ -3735,7 +4033,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x04 \x03(\tR\x04gpus\x12\x17\n" +
 	"\afrom_ms\x18\x05 \x01(\x03R\x06fromMs\x12\x13\n" +
-	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xe6\x04\n" +
+	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xb3\x05\n" +
 	"\x06Record\x12?\n" +
 	"\x06header\x18\x01 \x01(\v2%.hops.resourcemanager.state.v1.HeaderH\x00R\x06header\x12N\n" +
 	"\vapplication\x18\x02 \x01(\v2*.hops.resourcemanager.state.v1.ApplicationH\x00R\vapplication\x12<\n" +
@@ -3745,7 +4043,11 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x06 \x01(\v2#.hops.resourcemanager.state.v1.NodeH\x00R\x04node\x12<\n" +
 	"\x05event\x18\a \x01(\v2$.hops.resourcemanager.state.v1.EventH\x00R\x05event\x12C\n" +
 	"\x06ledger\x18\b \x01(\v2).hops.resourcemanager.state.v1.LedgerLineH\x00R\x06ledger\x126\n" +
-	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03endB\x06\n" +
+	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03end\x12K\n" +
+	"\n" +
+	"credential\x18\n" +
+	" \x01(\v2).hops.resourcemanager.state.v1.CredentialH\x00R\n" +
+	"credentialB\x06\n" +
 	"\x04item\"\xef\x02\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
@@ -3786,45 +4088,48 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
-	(*Command)(nil),        // 0: hops.resourcemanager.state.v1.Command
-	(*Begin)(nil),          // 1: hops.resourcemanager.state.v1.Begin
-	(*SettleLease)(nil),    // 2: hops.resourcemanager.state.v1.SettleLease
-	(*NewApplication)(nil), // 3: hops.resourcemanager.state.v1.NewApplication
-	(*Submit)(nil),         // 4: hops.resourcemanager.state.v1.Submit
-	(*RegisterNode)(nil),   // 5: hops.resourcemanager.state.v1.RegisterNode
-	(*LoseNode)(nil),       // 6: hops.resourcemanager.state.v1.LoseNode
-	(*Statuses)(nil),       // 7: hops.resourcemanager.state.v1.Statuses
-	(*Status)(nil),         // 8: hops.resourcemanager.state.v1.Status
-	(*Grant)(nil),          // 9: hops.resourcemanager.state.v1.Grant
-	(*Group)(nil),          // 10: hops.resourcemanager.state.v1.Group
-	(*Placement)(nil),      // 11: hops.resourcemanager.state.v1.Placement
-	(*RegisterMaster)(nil), // 12: hops.resourcemanager.state.v1.RegisterMaster
-	(*Allocate)(nil),       // 13: hops.resourcemanager.state.v1.Allocate
-	(*WantedAsk)(nil),      // 14: hops.resourcemanager.state.v1.WantedAsk
-	(*Finish)(nil),         // 15: hops.resourcemanager.state.v1.Finish
-	(*Kill)(nil),           // 16: hops.resourcemanager.state.v1.Kill
-	(*Stop)(nil),           // 17: hops.resourcemanager.state.v1.Stop
-	(*ApplicationID)(nil),  // 18: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),    // 19: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),       // 20: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),            // 21: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),    // 22: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),        // 23: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),            // 24: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),         // 25: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),         // 26: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),       // 27: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),      // 28: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),           // 29: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),          // 30: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),     // 31: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),         // 32: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),         // 33: hops.resourcemanager.state.v1.Header
-	(*AskRecord)(nil),      // 34: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),   // 35: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),            // 36: hops.resourcemanager.state.v1.End
+	(*Command)(nil),         // 0: hops.resourcemanager.state.v1.Command
+	(*Begin)(nil),           // 1: hops.resourcemanager.state.v1.Begin
+	(*SettleLease)(nil),     // 2: hops.resourcemanager.state.v1.SettleLease
+	(*NewApplication)(nil),  // 3: hops.resourcemanager.state.v1.NewApplication
+	(*Submit)(nil),          // 4: hops.resourcemanager.state.v1.Submit
+	(*RegisterNode)(nil),    // 5: hops.resourcemanager.state.v1.RegisterNode
+	(*LoseNode)(nil),        // 6: hops.resourcemanager.state.v1.LoseNode
+	(*Statuses)(nil),        // 7: hops.resourcemanager.state.v1.Statuses
+	(*Status)(nil),          // 8: hops.resourcemanager.state.v1.Status
+	(*Grant)(nil),           // 9: hops.resourcemanager.state.v1.Grant
+	(*Group)(nil),           // 10: hops.resourcemanager.state.v1.Group
+	(*Placement)(nil),       // 11: hops.resourcemanager.state.v1.Placement
+	(*RegisterMaster)(nil),  // 12: hops.resourcemanager.state.v1.RegisterMaster
+	(*Allocate)(nil),        // 13: hops.resourcemanager.state.v1.Allocate
+	(*WantedAsk)(nil),       // 14: hops.resourcemanager.state.v1.WantedAsk
+	(*Finish)(nil),          // 15: hops.resourcemanager.state.v1.Finish
+	(*Kill)(nil),            // 16: hops.resourcemanager.state.v1.Kill
+	(*Stop)(nil),            // 17: hops.resourcemanager.state.v1.Stop
+	(*KeepCredentials)(nil), // 18: hops.resourcemanager.state.v1.KeepCredentials
+	(*Fail)(nil),            // 19: hops.resourcemanager.state.v1.Fail
+	(*Credential)(nil),      // 20: hops.resourcemanager.state.v1.Credential
+	(*ApplicationID)(nil),   // 21: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),     // 22: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),        // 23: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),             // 24: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),     // 25: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),         // 26: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),             // 27: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),          // 28: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),          // 29: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),        // 30: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),       // 31: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),            // 32: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),           // 33: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),      // 34: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),          // 35: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),          // 36: hops.resourcemanager.state.v1.Header
+	(*AskRecord)(nil),       // 37: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),    // 38: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),             // 39: hops.resourcemanager.state.v1.End
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -3840,57 +4145,64 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	16, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
 	17, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
 	2,  // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
-	22, // 13: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	29, // 14: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,  // 15: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	19, // 16: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10, // 17: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	18, // 18: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11, // 19: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	20, // 20: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	18, // 21: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 22: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14, // 23: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	19, // 24: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	24, // 25: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	25, // 26: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	18, // 27: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 28: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	19, // 29: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	18, // 30: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 31: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	20, // 32: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	23, // 33: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	19, // 34: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	20, // 35: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	26, // 36: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	27, // 37: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	19, // 38: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	20, // 39: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	20, // 40: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	21, // 41: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	18, // 42: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	19, // 43: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	19, // 44: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	19, // 45: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	33, // 46: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	22, // 47: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	34, // 48: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	35, // 49: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	28, // 50: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	29, // 51: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	30, // 52: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	31, // 53: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	36, // 54: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	18, // 55: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	24, // 56: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	18, // 57: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	25, // 58: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	18, // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
+	19, // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
+	25, // 15: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	32, // 16: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,  // 17: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	22, // 18: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10, // 19: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	21, // 20: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11, // 21: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	23, // 22: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	21, // 23: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	21, // 24: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14, // 25: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	22, // 26: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	27, // 27: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	28, // 28: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	21, // 29: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	21, // 30: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	22, // 31: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	20, // 32: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	20, // 33: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	21, // 34: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	21, // 35: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	21, // 36: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	21, // 37: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23, // 38: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	26, // 39: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	22, // 40: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	23, // 41: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 42: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	30, // 43: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	22, // 44: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	23, // 45: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	23, // 46: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	24, // 47: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	21, // 48: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	22, // 49: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22, // 50: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22, // 51: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	36, // 52: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	25, // 53: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	37, // 54: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	38, // 55: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	31, // 56: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	32, // 57: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	33, // 58: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	34, // 59: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	39, // 60: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	20, // 61: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	21, // 62: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	27, // 63: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	21, // 64: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 65: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	66, // [66:66] is the sub-list for method output_type
+	66, // [66:66] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -3912,8 +4224,10 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_Kill)(nil),
 		(*Command_Stop)(nil),
 		(*Command_SettleLease)(nil),
+		(*Command_KeepCredentials)(nil),
+		(*Command_Fail)(nil),
 	}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[32].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[35].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -3923,6 +4237,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Record_Event)(nil),
 		(*Record_Ledger)(nil),
 		(*Record_End)(nil),
+		(*Record_Credential)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3930,7 +4245,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
