@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strings"
@@ -160,6 +162,75 @@ func (r *rest) open(ctx context.Context, method, path string) (answer *http.Resp
 	return answer, err
 }
 
+// firstTurn is how long one of several resource managers may take to accept a connection until the next one is asked; in the round after
+// that twice as long. One that has accepted it and does not answer is looked for as often: its machine may be gone since.
+const firstTurn = time.Second
+
+// errGone: nobody takes a connection, though nobody refuses it either.
+var errGone = errors.New("does not answer, and accepts no connection: its machine is off, or the network is cut")
+
+// ask sends a request to one of several resource managers, and gives up when its machine is not there.
+func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duration) (*http.Response, error) {
+	if len(r.addresses) == 1 {
+		return client.Do(request)
+	}
+	ctx, cancel := context.WithCancelCause(request.Context())
+	over := make(chan struct{})
+	defer close(over)
+	var asked atomic.Pointer[string] // who is asked: one that does not lead sends to another one
+	asked.Store(&request.URL.Host)
+	var connected atomic.Bool
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(turn):
+			}
+			if host := *asked.Load(); !connected.Load() || !accepts(ctx, host, turn) {
+				cancel(fmt.Errorf("%s %w", host, errGone))
+				return
+			}
+		}
+	}()
+	answer, err := client.Do(request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(host string) { connected.Store(false); asked.Store(&host) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})))
+	if err != nil {
+		if why := context.Cause(ctx); errors.Is(why, errGone) {
+			err = why
+		}
+		cancel(nil)
+		return nil, err
+	}
+	answer.Body = &cancelledBody{answer.Body, cancel}
+	return answer, nil
+}
+
+// accepts reports whether anything but silence is at an address.
+func accepts(ctx context.Context, address string, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	c.Close()
+	return true
+}
+
+// cancelledBody ends the context of its request when it is closed.
+type cancelledBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *cancelledBody) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
 // octets is a body that is sent as it is, not as JSON.
 type octets []byte
 
@@ -191,7 +262,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 	began := time.Now()
 	pause := 20 * time.Millisecond
 	told := false
-	for {
+	for turn := firstTurn; ; turn = min(2*turn, patience) {
 		var problem error
 		refused := 0
 		for i := range r.addresses {
@@ -206,7 +277,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			if data != nil {
 				request.Header.Set("Content-Type", kind)
 			}
-			answer, err := client.Do(request)
+			answer, err := r.ask(client, request, turn)
 			if err == nil {
 				r.reached.Store(true)
 			} else if errors.Is(err, syscall.ECONNREFUSED) {
