@@ -34,8 +34,8 @@ func (c *Client) dialConfig(protocol string, role authority.Role) hrpc.DialConfi
 	if c.config.Token != nil {
 		dial.Token = func(string) (hrpc.Token, bool) {
 			t := c.config.Token
-			if c.config.NewToken != nil {
-				t = cmp.Or(c.config.NewToken(), t)
+			if c.config.Refresh != nil {
+				t = cmp.Or(c.config.Refresh(), t)
 			}
 			return hrpc.Token{Identifier: t.Identifier, Password: t.Password}, true
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"math"
 	"net"
 	"net/url"
@@ -16,7 +15,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gohops/hops/internal/sasl"
@@ -242,28 +240,6 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 // lookupTimeout is how long the name of a namenode is looked up to find a token for its address.
 const lookupTimeout = 5 * time.Second
 
-// LocateInJob is LocateAs for a program of a job, which acts as the job's user: with the token of the job's credentials
-// (HADOOP_TOKEN_FILE_LOCATION) if there is one for the file system.
-func (c *HadoopConf) LocateInJob(uri, user string) (Location, error) {
-	l, err := c.LocateAs(uri, user)
-	if err != nil {
-		return Location{}, err
-	}
-	authority := l.Authority
-	if authority == "" {
-		if _, authority, _, err = splitURI(c.DefaultFS()); err != nil {
-			return Location{}, err
-		}
-	}
-	if err := l.Config.useToken(authority, ""); err != nil {
-		return Location{}, err
-	}
-	if t := l.Config.Token; t != nil && l.Config.User != user {
-		return Location{}, fmt.Errorf("%s: the token for %s is of user %s, and the job is of %s", os.Getenv(token.LocationVariable), t.Service, l.Config.User, user)
-	}
-	return l, nil
-}
-
 // authenticate takes what proves who the user is: the token of a job, or the tickets of the process's user. Of a user that was named only
 // a token of theirs counts.
 func (c *Config) authenticate(conf *HadoopConf, authority, user string) error {
@@ -276,7 +252,6 @@ func (c *Config) authenticate(conf *HadoopConf, authority, user string) error {
 // useToken takes the token for a file system from the file that $HADOOP_TOKEN_FILE_LOCATION names, as jobs of Hadoop's do, and looks there
 // again for each connection. Without one for it, or with one of another user than the one that was named, nothing changes.
 func (c *Config) useToken(authority, user string) error {
-	path := os.Getenv(token.LocationVariable)
 	credentials, err := token.FromEnvironment()
 	if err != nil || len(credentials) == 0 {
 		return err
@@ -288,59 +263,24 @@ func (c *Config) useToken(authority, user string) error {
 	}
 	id, err := token.ParseIdentifier(t.Identifier)
 	if err != nil {
-		return fmt.Errorf("%s: the token for %s: %w", path, t.Service, err)
+		return fmt.Errorf("%s: the token for %s: %w", os.Getenv(token.LocationVariable), t.Service, err)
 	}
 	if user != "" && user != id.Owner {
 		return nil
 	}
 	c.Token, c.User = &t, id.Owner
-	f := &tokenFile{path: path, services: services, owner: id.Owner, last: &t}
-	c.NewToken = f.read
-	return nil
-}
-
-// tokenFile is a file of credentials that is replaced while a job runs.
-type tokenFile struct {
-	path     string
-	services []string
-	owner    string
-
-	mu   sync.Mutex
-	seen os.FileInfo // of last; nil: not known
-	last *token.Token
-}
-
-// read is the token of now: the last one while the file is the same, or has none that is good.
-func (f *tokenFile) read() *token.Token {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	info, err := os.Stat(f.path)
-	if err == nil && f.seen != nil && os.SameFile(info, f.seen) && info.ModTime().Equal(f.seen.ModTime()) && info.Size() == f.seen.Size() {
-		return f.last
-	}
-	var all token.Credentials
-	if err == nil {
-		all, err = token.Load(f.path)
-	}
-	if err == nil {
-		t, ok := all.For(f.services...)
-		id, bad := token.ParseIdentifier(t.Identifier)
-		switch {
-		case !ok:
-			err = fmt.Errorf("%s has no token for %s any more", f.path, f.services[0])
-		case bad != nil:
-			err = bad
-		case id.Owner != f.owner:
-			err = fmt.Errorf("the token in %s is of user %s, and was of %s", f.path, id.Owner, f.owner)
-		default:
-			f.last = &t
+	c.Refresh = func() *token.Token {
+		credentials, err := token.FromEnvironment()
+		if err != nil { // it is being replaced, or the job's end is near
+			return nil
 		}
-		f.seen = info
+		now, ok := credentials.For(services...)
+		if of, err := token.ParseIdentifier(now.Identifier); !ok || err != nil || of.Owner != id.Owner {
+			return nil
+		}
+		return &now
 	}
-	if err != nil {
-		slog.Warn("the credentials were replaced by what is of no use: going on with the token from before", "error", err)
-	}
-	return f.last
+	return nil
 }
 
 // TokenServices are the names that Hadoop's clients have in tokens for a file system, the usual one first: of a name service that, of a

@@ -58,7 +58,7 @@ func experimentMaster(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 	}
-	location, err := conf.LocateInJob(os.Getenv("HOPS_FS"), os.Getenv("HOPS_USER"))
+	location, err := conf.LocateAs(os.Getenv("HOPS_FS"), os.Getenv("HOPS_USER"))
 	if err != nil {
 		return fmt.Errorf("HOPS_FS: %w", err)
 	}

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -64,10 +66,29 @@ func TestAMasterHearsOfResourceManagersAndOfItsEnd(t *testing.T) {
 	if f, err := master.Fate(t.Context(), ask); err != nil || rm.State(f.State).Final() {
 		t.Errorf("while it runs: %v, %v", f, err)
 	}
+	jobs := func(container, token string) int {
+		t.Helper()
+		request, err := http.NewRequest("GET", "http://"+c.peers[0].HTTP+"/api/v1/jobs", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		security.NewRequestKey(token, security.ManagerRequests).Sign(request, security.Signature{Container: container, Number: time.Now().UnixNano(), Body: security.BodySum(nil)})
+		var text string
+		code, _ := c.do(request, &text)
+		return code
+	}
+	mine, others := of[id.String()], of[other.String()]
+	if code := jobs(mine.ContainerId, mine.Token); code != http.StatusOK {
+		t.Errorf("a container's signed request: %d", code)
+	}
+	if code := jobs(mine.ContainerId, others.Token); code != http.StatusUnauthorized {
+		t.Errorf("signed with another container's token: %d", code)
+	}
 	if code, _ := c.http("DELETE", "/api/v1/jobs/"+id.String(), "ann", nil, nil); code >= 300 {
 		t.Fatalf("killed: %d", code)
 	}
 	c.await(id, rm.StateKilled)
+	eventually(t, "the end of the container, whose signature is of no use then", func() bool { return jobs(mine.ContainerId, mine.Token) == http.StatusUnauthorized })
 	if f, err := master.Fate(t.Context(), ask); err != nil || f.State != string(rm.StateKilled) || f.Diagnostics == "" {
 		t.Errorf("after it was killed: %v, %v", f, err)
 	}
