@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/authority"
@@ -21,8 +22,12 @@ import (
 // filesCommand has this binary use the filesystem in a container, as a program of a user's does.
 const filesCommand = "files"
 
-// filesMain does what its arguments say, "what path" each, and prints a line of what happened.
+// filesMain does what its arguments say, "how what path" each, and prints a line of what happened. "outlive" reads a path until it has done
+// so by three tokens.
 func filesMain(args []string) int {
+	if len(args) == 2 && args[0] == "outlive" {
+		return outlive(args[1])
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	for i := 0; i+2 < len(args); i += 3 {
@@ -37,8 +42,6 @@ func filesMain(args []string) int {
 				if text, err = c.ReadFile(ctx, path); err == nil {
 					fmt.Printf("%s ", text)
 				}
-			case "list":
-				_, err = c.List(ctx, path)
 			case "token":
 				_, err = c.GetDelegationToken(ctx, c.User())
 			}
@@ -76,6 +79,77 @@ func filesClient(how string) (*dfs.Client, error) {
 	return dfs.New(l.Config)
 }
 
+// outlive is a program that runs longer than any of its tokens is good: one client, whose connections end now and then.
+func outlive(path string) int {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	conf := &dfs.HadoopConf{Properties: map[string]string{}}
+	l, err := conf.Locate(os.Getenv("HOPS_FS") + "/")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	refresh, last := l.Config.Refresh, ""
+	l.Config.Refresh = func() *token.Token {
+		t := refresh()
+		if t != nil {
+			last = string(t.Identifier)
+		}
+		return t
+	}
+	seen := map[string]bool{}
+	for why := error(nil); len(seen) < 3; {
+		if ctx.Err() != nil {
+			fmt.Println(len(seen), "tokens were of use, then:", why)
+			return 1
+		}
+		c, err := dfs.New(l.Config)
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		if _, why = c.List(ctx, path); why == nil {
+			seen[last] = true
+		}
+		c.Close()
+		time.Sleep(20 * time.Millisecond)
+	}
+	fmt.Println("three tokens")
+	return 0
+}
+
+// A container that runs for longer than a token is good goes on: its tokens are renewed and replaced, and it finds the last one.
+func TestAContainerOutlivesItsTokens(t *testing.T) {
+	k := Start(t, Config{NodeManager: true, Apart: true, Properties: map[string]string{
+		"dfs.namenode.delegation.token.max-lifetime": "1200", "dfs.namenode.delegation.token.renew-interval": "1000",
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*Patience) // of the whole test
+	defer cancel()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var job struct{ ID string }
+	if err := k.Ask(ctx, "ann", http.MethodPost, "/api/v1/jobs", map[string]any{
+		"name": "long", "argv": []string{self, filesCommand, "outlive", "/tmp"}, "resources": map[string]any{"memory": "256MiB"},
+	}, &job); err != nil {
+		t.Fatal(err)
+	}
+	k.Await("its end", func(ctx context.Context) error {
+		var s struct{ State, FinalStatus, Diagnostics string }
+		if err := k.Ask(ctx, "ann", http.MethodGet, "/api/v1/jobs/"+job.ID, nil, &s); err != nil {
+			return err
+		}
+		if s.State != "FINISHED" {
+			return fmt.Errorf("%+v", s)
+		}
+		if s.Diagnostics != "" {
+			t.Errorf("%+v", s)
+		}
+		return nil
+	})
+}
+
 // A container is known as its user to namenodes and datanodes on other machines: who tried what, and what happened.
 func TestAContainerIsItsUserElsewhere(t *testing.T) {
 	k := Start(t, Config{Datanodes: 2, NodeManager: true, Apart: true})
@@ -101,7 +175,8 @@ func TestAContainerIsItsUserElsewhere(t *testing.T) {
 	tries := []struct{ who, how, what, path, says string }{
 		{"a container writes", "tls", "write", "/user/ann/f", "<nil>"},
 		{"a container reads", "tls", "read", "/user/ann/f", "of ann tls read /user/ann/f: <nil>"},
-		{"a container in plain", "plain", "list", "/user/ann", "<nil>"},
+		{"a container in plain writes", "plain", "write", "/user/ann/g", "<nil>"},
+		{"a container in plain reads", "plain", "read", "/user/ann/f", "of ann plain read /user/ann/f: <nil>"},
 		{"a container and another user's file", "tls", "read", "/user/eve/f", "Permission denied: user=ann"},
 		{"a container asks for another token", "tls", "token", "-", "Delegation Token can be issued only with kerberos or web authentication"},
 		{"a container leaves its token out", "without-token", "read", "/user/ann/f", "has shown no certificate and no token"},

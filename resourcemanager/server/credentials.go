@@ -26,6 +26,8 @@ const (
 	firstRenewal = time.Minute
 	// tokenRetry and tokenRetryMost bound the pause after something failed.
 	tokenRetry, tokenRetryMost = 250 * time.Millisecond, 15 * time.Second
+	// tokenQuiet is how long an application waits for its first token before that is said: one takes some milliseconds.
+	tokenQuiet = time.Second
 )
 
 // errand is something to do with a token: get one for an application, or renew or cancel what it has.
@@ -110,6 +112,10 @@ func (k *keeper) look(now time.Time, wg *sync.WaitGroup) time.Duration {
 		if len(all) > 0 {
 			last := all[len(all)-1]
 			at = last.Got.Time().Add(life(last) / 2)
+		} else if told := a.Submitted.Time().Add(tokenQuiet); told.After(now) {
+			next = earlier(next, told)
+		} else {
+			kick(k.r.wake) // which says so
 		}
 		due(errand{app: a.ID}, a.User, at, func(ctx context.Context) error { return k.get(ctx, a.ID, a.User, number(all)+1) })
 	}
@@ -296,7 +302,7 @@ func (k *keeper) drop(ctx context.Context, c *rm.Credential) error {
 	return err
 }
 
-// renew makes a token good for longer. Until when is told by the namenode's clock, which was ours when the token was issued.
+// renew makes a token good for longer, or has one forgotten that the filesystem does not know any more. Until when is told by the namenode's clock, which was ours when the token was issued.
 func (k *keeper) renew(ctx context.Context, c *rm.Credential) error {
 	t, err := k.r.s.unseal(c)
 	if err != nil {
@@ -307,6 +313,9 @@ func (k *keeper) renew(ctx context.Context, c *rm.Credential) error {
 		return err
 	}
 	until, err := k.r.s.config.Tokens.Renew(ctx, t)
+	if errors.Is(err, metadata.ErrToken) { // its user has cancelled it, say: another one takes its place
+		return k.drop(ctx, c)
+	}
 	if err != nil {
 		return err
 	}
@@ -346,8 +355,11 @@ func (r *reign) uncredentialed(view *state.View) (waiting []scheduler.Waiting) {
 			continue
 		}
 		text := fmt.Sprintf("waits for a delegation token of the filesystem for user %s", a.User)
-		if f := k.failed[errand{app: a.ID}]; f != nil {
+		switch f := k.failed[errand{app: a.ID}]; {
+		case f != nil:
 			text = fmt.Sprintf("%s: %v", text, f.why)
+		case time.Since(a.Submitted.Time()) < tokenQuiet:
+			continue
 		}
 		waiting = append(waiting, scheduler.Waiting{App: a.ID, Reason: rm.Reason{Code: rm.ReasonCredential, Text: text}})
 	}

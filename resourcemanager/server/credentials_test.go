@@ -357,6 +357,14 @@ func TestTokensAreRenewedAndReplaced(t *testing.T) {
 		all := c.leader().View().Credentials(id)
 		return len(all) > 0 && all[0].Number > 1
 	})
+	// Its user cancels it.
+	all := c.leader().View().Credentials(id)
+	last := all[len(all)-1].Number
+	tokens.set(func() { tokens.cancelled = append(tokens.cancelled, int32(len(tokens.issued))) })
+	eventually(t, "another one takes its place", func() bool {
+		all := c.leader().View().Credentials(id)
+		return len(all) > 0 && all[len(all)-1].Number > last
+	})
 	if j := c.job(id); j.State != rm.StateRunning {
 		t.Errorf("the job is %s", j.State)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,36 @@ func sequence(file string) int32 {
 		return 0
 	}
 	return id.Sequence
+}
+
+// The names under which Hadoop's clients look for a token: those of a single namenode, and of several.
+func TestNamesOfATokenInTheFile(t *testing.T) {
+	for _, test := range []struct {
+		cluster Cluster
+		want    []string
+	}{
+		{Cluster{FS: "hdfs://127.0.0.1:8020", Namenodes: []string{"127.0.0.1:8020"}, WebHDFS: []string{"http://127.0.0.1:9870"}}, []string{
+			"HDFS_DELEGATION_TOKEN 127.0.0.1:8020", "WEBHDFS delegation 127.0.0.1:9870", "SWEBHDFS delegation 127.0.0.1:9870",
+		}},
+		{Cluster{FS: "hdfs://lab", Namenodes: []string{"127.0.0.1:8020", "127.0.0.2:8020"}, WebHDFS: []string{"127.0.0.1:9870"}}, []string{
+			"HDFS_DELEGATION_TOKEN ha-hdfs:lab", "HDFS_DELEGATION_TOKEN 127.0.0.1:8020", "HDFS_DELEGATION_TOKEN 127.0.0.2:8020",
+			"WEBHDFS delegation 127.0.0.1:9870", "SWEBHDFS delegation 127.0.0.1:9870",
+		}},
+	} {
+		all, err := token.Parse(credentialsFile(&test.cluster, token.Token{Identifier: []byte("id"), Password: []byte("p"), Kind: token.Kind}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		aliases := map[string]bool{}
+		for _, e := range all {
+			got = append(got, e.Token.Kind+" "+e.Token.Service)
+			aliases[e.Alias] = true
+		}
+		if !slices.Equal(got, test.want) || len(aliases) != len(all) { // Java keeps one of each alias
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
 }
 
 // tells looks for a text in everything that the node manager keeps and says of a container.
@@ -219,7 +250,9 @@ func TestCredentialsAreRefreshed(t *testing.T) {
 			}
 			m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE)
 			m.set(func() { // as that of an application that has ended
-				m.give = func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) { return nil, status.Error(codes.NotFound, "it has ended") }
+				m.give = func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) {
+					return nil, status.Error(codes.NotFound, "it has ended")
+				}
 			})
 		})
 	}
