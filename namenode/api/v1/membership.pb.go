@@ -421,7 +421,9 @@ type Members struct {
 	// Public keys that users' tokens are signed for.
 	UserKeys [][]byte `protobuf:"bytes,9,rep,name=user_keys,json=userKeys,proto3" json:"user_keys,omitempty"`
 	// The namenode's clock, in milliseconds since 1970.
-	NowMs         int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	NowMs int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	// Certificates by which earlier authorities vouch for these, in DER: to be shown to clients, oldest first.
+	Links         [][]byte `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +526,13 @@ func (x *Members) GetNowMs() int64 {
 		return x.NowMs
 	}
 	return 0
+}
+
+func (x *Members) GetLinks() [][]byte {
+	if x != nil {
+		return x.Links
+	}
+	return nil
 }
 
 type NamenodeAddresses struct {
@@ -857,7 +866,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tCertified\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x14\n" +
 	"\x05roots\x18\x02 \x03(\fR\x05roots\"\x0f\n" +
-	"\rFollowRequest\"\xcb\x03\n" +
+	"\rFollowRequest\"\xe1\x03\n" +
 	"\aMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
@@ -869,7 +878,8 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\x11resource_managers\x18\b \x03(\v2\".hops.namenode.v1.ManagerAddressesR\x10resourceManagers\x12\x1b\n" +
 	"\tuser_keys\x18\t \x03(\fR\buserKeys\x12\x15\n" +
 	"\x06now_ms\x18\n" +
-	" \x01(\x03R\x05nowMs\x1a:\n" +
+	" \x01(\x03R\x05nowMs\x12\x14\n" +
+	"\x05links\x18\v \x03(\fR\x05links\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +
