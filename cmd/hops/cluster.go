@@ -54,6 +54,7 @@ func clusterCommand() *cli.Command {
 				Flags: []cli.Flag{
 					file, userFlag(),
 					&cli.BoolFlag{Name: "finish", Usage: "take the next step although machines are not ready for it: they must join again"},
+					&cli.BoolFlag{Name: "compromised", Usage: "somebody may have the old authority's key: it does not vouch for the new one, and users log in anew by its fingerprint"},
 				},
 				Action: clusterRotate,
 			},
@@ -164,6 +165,7 @@ func clusterNodes(c *cli.Context) error {
 	for _, k := range all.Tokens {
 		fmt.Fprintf(c.App.Writer, "token %s: for %s, %d uses left, until %s\n", k.ID, roleNames(k.Roles), k.Uses, when(k.Expires))
 	}
+	fmt.Fprintf(c.App.Writer, "authority sha256:%s\n", all.Authority)
 	tellRotation(c, all.Rotation)
 	if l := all.Level; l != nil {
 		tellLevel(c.App.Writer, l)
@@ -187,6 +189,12 @@ func clusterRotate(c *cli.Context) error {
 	query := url.Values{}
 	if c.Bool("finish") {
 		query.Set("finish", "true")
+	}
+	if c.Bool("compromised") {
+		if c.Bool("finish") {
+			return fail(exitUsage, "cluster rotate: --compromised and --finish are two steps: say --compromised first")
+		}
+		query.Set("compromised", "true")
 	}
 	var now roster.Rotation
 	if err := operation(c, http.MethodPost, "/api/v1/cluster/rotation", query, &now); err != nil {

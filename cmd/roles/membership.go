@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -309,6 +310,14 @@ func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
 	}
 	// The same checks as for a file.
 	if _, err := authority.ParseRoots(authority.MarshalRoots(trust.Roots)); err != nil {
+		return nil, servers, err
+	}
+	var links []byte
+	for _, der := range news.Links {
+		links = append(links, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	var err error
+	if trust.Links, err = authority.ParseLinks(links); err != nil {
 		return nil, servers, err
 	}
 	for _, n := range news.Namenodes {

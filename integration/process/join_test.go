@@ -1,12 +1,14 @@
 package process
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/login"
 )
 
 // machines are machines of one cluster: each has an address of loopback of its own, and directories.
@@ -189,6 +192,12 @@ func (m *machines) rotate() {
 		return authority.FingerprintOf(i.Roots[0]).String()
 	}
 	before := root(1)
+	userLogin := filepath.Join(m.dir, "login")
+	m.good("user", "token", "ann", "-c", m.yaml(1), "--out", userLogin)
+	known := filepath.Join(m.dir, "known.pem") // as a curl of somebody's has it
+	if err := os.WriteFile(known, m.roots(1), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
 	m.good("cluster", "rotate", "-c", m.yaml(1))
 	m.eventually("all machines have the new authority alone", func() error {
 		for n := 1; n <= 3; n++ {
@@ -198,14 +207,72 @@ func (m *machines) rotate() {
 		}
 		return nil
 	})
-	files := Hops{T: m.t, Conf: filepath.Join(m.etc(3), "conf")}
-	if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
-		m.t.Error(r.Stdout, r.Stderr)
+	for who, files := range map[string]Hops{
+		"a server's machine": {T: m.t, Conf: filepath.Join(m.etc(3), "conf")}, "a login from before": {T: m.t, Env: []string{"HOPS_LOGIN=" + userLogin}},
+	} {
+		if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
+			m.t.Error(who, r.Stdout, r.Stderr)
+		}
 	}
+	m.afterRotation(userLogin, known)
 	for n := 1; n <= 3; n++ {
 		if log := m.log(n, "datanode"); strings.Contains(log, "nobody speaks to it") && n != 3 {
 			m.t.Errorf("m%d was without its cluster:\n%s", n, log)
 		}
+	}
+}
+
+// roots are the authorities that a machine trusts, in PEM.
+func (m *machines) roots(n int) []byte {
+	m.t.Helper()
+	i, err := authority.LoadIdentity(filepath.Join(m.etc(n), "identity.pem"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return authority.MarshalRoots(i.Roots)
+}
+
+// afterRotation makes sure that clients that are not Go's still know the servers, and that a login that is made anew knows the new
+// authority alone.
+func (m *machines) afterRotation(path, known string) {
+	m.t.Helper()
+	old, err := login.Load(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if curl, err := exec.LookPath("curl"); err == nil {
+		// The address is one of loopback, so that whether it is the cluster's is all that curl looks at.
+		if out, err := exec.Command(curl, "-sS", "--max-time", "30", "--cacert", known, "https://"+m.address(1)+":9870/readyz").CombinedOutput(); err != nil {
+			m.t.Errorf("curl: %v: %s", err, out)
+		}
+	}
+	if python, err := exec.LookPath("python3"); err == nil {
+		sources, err := filepath.Abs("../../client/python")
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		cmd := exec.Command(python, "-c", "from hops import hdfs\nprint(hdfs.load('/f'))")
+		cmd.Env = Environ(m.t, "", "PYTHONPATH="+sources, "PYTHONDONTWRITEBYTECODE=1", "HOPS_LOGIN="+path)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "three machines") {
+			m.t.Errorf("Python: %v: %s", err, out)
+		}
+	}
+	token := filepath.Join(m.dir, "token")
+	if err := os.WriteFile(token, []byte(old.Token), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	if r := (Hops{T: m.t, Env: []string{"HOPS_LOGIN=" + path}}).Run("login", "--token", token); r.Status != 0 {
+		m.t.Fatal(r.Stderr)
+	}
+	renewed, err := login.Load(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if renewed.Authorities != string(m.roots(1)) || renewed.Authorities == old.Authorities {
+		m.t.Errorf("a login that was made anew knows\n%s", renewed.Authorities)
+	}
+	if out := m.good("cluster", "nodes", "-c", m.yaml(1)); !strings.Contains(out, "authority sha256:") {
+		m.t.Error(out)
 	}
 }
 
@@ -426,6 +493,78 @@ func TestALostMachineIsReplaced(t *testing.T) {
 				return errors.New(r.Stdout)
 			}
 			return nil
+		})
+	}
+}
+
+// A machine whose servers run in the foreground, as in a container: it gets in once, and is the same after it was ended. The token is in a file.
+func TestServersRunInTheForeground(t *testing.T) {
+	m := newMachines(t)
+	run := func(n int, args ...string) (stop func()) {
+		t.Helper()
+		var said bytes.Buffer
+		cmd := exec.Command(Binary(t), append(append(args, m.place(n)...), "--run")...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = Environ(t, ""), &said, &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		m.eventually(fmt.Sprintf("m%d serves", n), func() error {
+			r := m.run("datanode", "list", "--conf", filepath.Join(m.etc(1), "conf"))
+			if r.Status != 0 || strings.Count(r.Stdout, " live ") < n {
+				return errors.New(r.Stdout + r.Stderr)
+			}
+			return nil
+		})
+		return func() {
+			t.Helper()
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			if err := <-done; err != nil {
+				t.Errorf("m%d: %v\n%s", n, err, said.String())
+			}
+			if left := m.pids(fmt.Sprint("m", n)); len(left) > 0 {
+				t.Errorf("m%d: %v run", n, left)
+			}
+		}
+	}
+	first := []string{"cluster", "init", "--name", "lab", "--roles", "namenode,datanode"}
+	stopFirst := run(1, first...)
+	token := filepath.Join(m.dir, "token")
+	if err := os.WriteFile(token, []byte(m.token("--roles", "datanode")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := []string{"join", m.address(1) + ":8486", "--roles", "datanode", "--token-file", token}
+	stopSecond := run(2, second...)
+	stopSecond()
+	stopFirst()
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	stopFirst = run(1, first...)
+	run(2, second...)
+	for _, pid := range m.pids("m2") {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	m.eventually("all of m2 ends with its server", func() error {
+		if left := m.pids("m2"); len(left) > 0 {
+			return fmt.Errorf("%v run", left)
+		}
+		return nil
+	})
+	stopFirst()
+	for what, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no file with the token": {[]string{"--token-file", token}, "no such file"},
+		"both":                   {[]string{"--token-file", token, "--token", "hops1.x"}, "give --token or --token-file"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if r := m.run(append(append([]string{"join", m.address(1) + ":8486"}, c.args...), m.place(3)...)...); r.Status == 0 || !strings.Contains(r.Stderr, c.says) {
+				t.Errorf("%d %s", r.Status, r.Stderr)
+			}
 		})
 	}
 }

@@ -80,14 +80,14 @@ func (m *Member) Renewed(der []byte) error {
 	if err != nil {
 		return fmt.Errorf("this member's own certificate: %w", err)
 	}
-	own := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: m.key, Leaf: leaf}
-	for _, r := range m.trust.Roots { // who joins knows the root alone, by its fingerprint
-		if leaf.CheckSignatureFrom(r) == nil {
-			own.Certificate = append(own.Certificate, r.Raw)
-		}
-	}
-	m.own, m.self = own, self
+	m.self = self
+	m.show(leaf)
 	return nil
+}
+
+// show puts the chain together that is shown. The caller has locked mu.
+func (m *Member) show(leaf *x509.Certificate) {
+	m.own = &tls.Certificate{Certificate: append([][]byte{leaf.Raw}, m.trust.chain(leaf)...), PrivateKey: m.key, Leaf: leaf}
 }
 
 // Roots are the authorities that it trusts.
@@ -144,7 +144,10 @@ func (m *Member) RenewAt() time.Time {
 // Believe takes a newer trust, and closes connections to those who have lost it.
 func (m *Member) Believe(t *Trust) {
 	m.mu.Lock()
-	m.trust = t
+	linked := slices.EqualFunc(t.Links, m.trust.Links, (*x509.Certificate).Equal)
+	if m.trust = t; !linked {
+		m.show(m.own.Leaf)
+	}
 	now := m.now()
 	var lost []*Conn
 	for c := range m.open {
@@ -158,12 +161,12 @@ func (m *Member) Believe(t *Trust) {
 	}
 }
 
-// trustRoots takes other authorities, which the cluster has named.
-func (m *Member) trustRoots(roots []*x509.Certificate) {
+// trustRoots takes other authorities, which the cluster has named, and the links to them.
+func (m *Member) trustRoots(roots, links []*x509.Certificate) {
 	m.mu.Lock()
 	t := *m.trust
 	m.mu.Unlock()
-	t.Roots = roots
+	t.Roots, t.Links = roots, links
 	m.Believe(&t)
 }
 

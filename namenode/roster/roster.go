@@ -90,6 +90,8 @@ type kept struct {
 	Next []byte `json:"next,omitempty"`
 	// Roots are the certificates of all that members trust, in PEM: its own, and while one follows another that of the other.
 	Roots []byte `json:"roots"`
+	// Links lead from earlier authorities to these, in PEM.
+	Links []byte `json:"links,omitempty"`
 }
 
 // Machine is a machine that joined.
@@ -268,6 +270,9 @@ func (r *Roster) Trust() (*authority.Trust, error) {
 	}
 	t := &authority.Trust{Cluster: k.Cluster, Removed: map[string]uint64{}}
 	if t.Roots, err = authority.ParseRoots(k.Roots); err != nil {
+		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
+	}
+	if t.Links, err = authority.ParseLinks(k.Links); err != nil {
 		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
 	}
 	all, err := r.Machines()

@@ -325,6 +325,9 @@ func (s *Server) members() (*pb.Members, error) {
 			m.Confirm = f[:]
 		}
 	}
+	for _, l := range trust.Links {
+		m.Links = append(m.Links, l.Raw)
+	}
 	for _, n := range servers.Namenodes {
 		m.Namenodes = append(m.Namenodes, &pb.NamenodeAddresses{Id: n.ID, Ipc: n.IPC, Http: n.HTTP, Grpc: n.GRPC, Raft: n.Raft})
 	}
