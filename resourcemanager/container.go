@@ -76,8 +76,10 @@ const MaxContainersPerNode = 1_000
 type Node struct {
 	ID NodeID
 	// Incarnation changes when the node manager has lost its state: its containers are gone.
-	Incarnation  string
-	Host         string
+	Incarnation string
+	Host        string
+	// Machine is the name in the certificate of its node manager; empty: it shows none that has one.
+	Machine      string
 	HTTP         string
 	Rack         string
 	Labels       []string
@@ -85,9 +87,14 @@ type Node struct {
 	Datanode     string
 	State        NodeState
 	HealthReport string
-	Capacity     Resource
-	GPUs         []GPU
-	Registered   metadata.Time
+	// Capacity is what it has for containers: what it has Reported, with memory and vcores as an operator has Resized them; zero:
+	// nobody has.
+	Capacity, Reported, Resized Resource
+	GPUs                        []GPU
+	Registered                  metadata.Time
+	// Wish is what an operator wants of the node; nil: it serves. Retired: it holds nothing any more, and has been let go.
+	Wish    *Wish
+	Retired bool
 	// Used is the sum over its live containers, Live their number.
 	Used Resource
 	Live int

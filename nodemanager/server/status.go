@@ -34,7 +34,13 @@ func (s *Server) statusReport() status.Report {
 			Report     string `json:"report"`
 			Lease      bool   `json:"lease"`
 			Containers int    `json:"containers"`
-		}{healthy, notes, lease, len(containers)},
+			// Service is DECOMMISSIONING, DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE; absent: the node serves.
+			Service string `json:"service,omitempty"`
+		}{healthy, notes, lease, len(containers), s.service.Load().GetState()},
+	}
+	if state, note := s.leaving(); state != "" {
+		r.State = state
+		r.Warnings = append(r.Warnings, note)
 	}
 	for _, d := range devices {
 		text := d.Model + ", " + string(d.Health)
@@ -55,6 +61,7 @@ func (s *Server) statusReport() status.Report {
 func (s *Server) figures(to status.Sample) {
 	healthy, _ := s.healthReport()
 	to.Gauge("hops_nodemanager_healthy", "1 while the node's disk can take work.", status.Bool(healthy))
+	to.Gauge("hops_nodemanager_leaving", "1 while an operator has the node leave: it gets no work.", status.Bool(s.service.Load() != nil))
 	to.Gauge("hops_nodemanager_in_touch", "1 while a resource manager has answered lately.", status.Bool(s.leaseHolds()))
 	states := map[nodemanager.State]int{}
 	for _, c := range s.shown() {

@@ -128,7 +128,7 @@ func (x ContainerStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ContainerStatus_State.Descriptor instead.
 func (ContainerStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11, 0}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type EnlistRequest struct {
@@ -635,7 +635,9 @@ type NodeOrders struct {
 	Signal  []*Signal        `protobuf:"bytes,5,rep,name=signal,proto3" json:"signal,omitempty"`
 	Stop    []*Stop          `protobuf:"bytes,6,rep,name=stop,proto3" json:"stop,omitempty"`
 	// Containers whose final status has been recorded: forget them.
-	Cleanup       []string `protobuf:"bytes,7,rep,name=cleanup,proto3" json:"cleanup,omitempty"`
+	Cleanup []string `protobuf:"bytes,7,rep,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// What an operator wants of the node; absent: it serves.
+	Service       *NodeService `protobuf:"bytes,20,opt,name=service,proto3" json:"service,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -719,6 +721,85 @@ func (x *NodeOrders) GetCleanup() []string {
 	return nil
 }
 
+func (x *NodeOrders) GetService() *NodeService {
+	if x != nil {
+		return x.Service
+	}
+	return nil
+}
+
+// NodeService is what an operator wants of a node that is to leave, for the node to show.
+type NodeService struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// DECOMMISSIONING, DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE.
+	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	// When what still runs is ended, in milliseconds since 1970; 0: never.
+	DeadlineMs int64 `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	// When the maintenance is over; 0: when an operator says so.
+	UntilMs       int64  `protobuf:"varint,3,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeService) Reset() {
+	*x = NodeService{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeService) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeService) ProtoMessage() {}
+
+func (x *NodeService) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeService.ProtoReflect.Descriptor instead.
+func (*NodeService) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *NodeService) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeService) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *NodeService) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *NodeService) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // Signal is sent once, and no status says that it was.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -730,7 +811,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +823,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +836,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{7}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Signal) GetContainerId() string {
@@ -786,7 +867,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +879,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +892,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{8}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Stop) GetContainerId() string {
@@ -856,7 +937,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +949,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +962,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{9}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Artifact) GetName() string {
@@ -970,7 +1051,7 @@ type ContainerSpec struct {
 
 func (x *ContainerSpec) Reset() {
 	*x = ContainerSpec{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1063,7 @@ func (x *ContainerSpec) String() string {
 func (*ContainerSpec) ProtoMessage() {}
 
 func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1076,7 @@ func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSpec.ProtoReflect.Descriptor instead.
 func (*ContainerSpec) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{10}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ContainerSpec) GetContainerId() string {
@@ -1136,7 +1217,7 @@ type ContainerStatus struct {
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1229,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1242,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ContainerStatus) GetContainerId() string {
@@ -1243,7 +1324,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1336,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1349,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RegisterRequest) GetApplicationId() string {
@@ -1319,7 +1400,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1412,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1425,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -1388,7 +1469,7 @@ type EndedRequest struct {
 
 func (x *EndedRequest) Reset() {
 	*x = EndedRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1481,7 @@ func (x *EndedRequest) String() string {
 func (*EndedRequest) ProtoMessage() {}
 
 func (x *EndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1494,7 @@ func (x *EndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
 func (*EndedRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EndedRequest) GetApplicationId() string {
@@ -1455,7 +1536,7 @@ type EndedResponse struct {
 
 func (x *EndedResponse) Reset() {
 	*x = EndedResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1548,7 @@ func (x *EndedResponse) String() string {
 func (*EndedResponse) ProtoMessage() {}
 
 func (x *EndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1561,7 @@ func (x *EndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
 func (*EndedResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EndedResponse) GetEnded() []*Completed {
@@ -1517,7 +1598,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1610,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1623,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Container) GetContainerId() string {
@@ -1645,7 +1726,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1738,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1751,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ask) GetAskId() string {
@@ -1777,7 +1858,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1870,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1883,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -1862,7 +1943,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +1955,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +1968,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -1962,7 +2043,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2055,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2068,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -2010,7 +2091,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2103,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2116,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -2084,7 +2165,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2177,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2190,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2222,7 +2303,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2315,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2328,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -2310,7 +2391,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2403,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2416,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -2368,7 +2449,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2461,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2474,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -2415,7 +2496,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2508,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2521,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Pending) GetAskId() string {
@@ -2479,7 +2560,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2572,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2585,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -2557,7 +2638,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2650,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2663,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -2631,7 +2712,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xa3\x02\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xe3\x02\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -2640,7 +2721,14 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x05start\x18\x04 \x03(\v2&.hops.resourcemanager.v1.ContainerSpecR\x05start\x127\n" +
 	"\x06signal\x18\x05 \x03(\v2\x1f.hops.resourcemanager.v1.SignalR\x06signal\x121\n" +
 	"\x04stop\x18\x06 \x03(\v2\x1d.hops.resourcemanager.v1.StopR\x04stop\x12\x18\n" +
-	"\acleanup\x18\a \x03(\tR\acleanup\"C\n" +
+	"\acleanup\x18\a \x03(\tR\acleanup\x12>\n" +
+	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\"o\n" +
+	"\vNodeService\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x1f\n" +
+	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
+	"deadlineMs\x12\x19\n" +
+	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"C\n" +
 	"\x06Signal\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\"b\n" +
@@ -2841,7 +2929,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),               // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0), // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -2852,79 +2940,81 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*NodeReport)(nil),         // 6: hops.resourcemanager.v1.NodeReport
 	(*LogsUnderway)(nil),       // 7: hops.resourcemanager.v1.LogsUnderway
 	(*NodeOrders)(nil),         // 8: hops.resourcemanager.v1.NodeOrders
-	(*Signal)(nil),             // 9: hops.resourcemanager.v1.Signal
-	(*Stop)(nil),               // 10: hops.resourcemanager.v1.Stop
-	(*Artifact)(nil),           // 11: hops.resourcemanager.v1.Artifact
-	(*ContainerSpec)(nil),      // 12: hops.resourcemanager.v1.ContainerSpec
-	(*ContainerStatus)(nil),    // 13: hops.resourcemanager.v1.ContainerStatus
-	(*RegisterRequest)(nil),    // 14: hops.resourcemanager.v1.RegisterRequest
-	(*RegisterResponse)(nil),   // 15: hops.resourcemanager.v1.RegisterResponse
-	(*EndedRequest)(nil),       // 16: hops.resourcemanager.v1.EndedRequest
-	(*EndedResponse)(nil),      // 17: hops.resourcemanager.v1.EndedResponse
-	(*Container)(nil),          // 18: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                // 19: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),             // 20: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),    // 21: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),   // 22: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),      // 23: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),              // 24: hops.resourcemanager.v1.Event
-	(*Completed)(nil),          // 25: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),            // 26: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),           // 27: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),            // 28: hops.resourcemanager.v1.Pending
-	(*FinishRequest)(nil),      // 29: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),     // 30: hops.resourcemanager.v1.FinishResponse
-	nil,                        // 31: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                        // 32: hops.resourcemanager.v1.Launch.EnvEntry
+	(*NodeService)(nil),        // 9: hops.resourcemanager.v1.NodeService
+	(*Signal)(nil),             // 10: hops.resourcemanager.v1.Signal
+	(*Stop)(nil),               // 11: hops.resourcemanager.v1.Stop
+	(*Artifact)(nil),           // 12: hops.resourcemanager.v1.Artifact
+	(*ContainerSpec)(nil),      // 13: hops.resourcemanager.v1.ContainerSpec
+	(*ContainerStatus)(nil),    // 14: hops.resourcemanager.v1.ContainerStatus
+	(*RegisterRequest)(nil),    // 15: hops.resourcemanager.v1.RegisterRequest
+	(*RegisterResponse)(nil),   // 16: hops.resourcemanager.v1.RegisterResponse
+	(*EndedRequest)(nil),       // 17: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),      // 18: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),          // 19: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                // 20: hops.resourcemanager.v1.Ask
+	(*Launch)(nil),             // 21: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),    // 22: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),   // 23: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),      // 24: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),              // 25: hops.resourcemanager.v1.Event
+	(*Completed)(nil),          // 26: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),            // 27: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),           // 28: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),            // 29: hops.resourcemanager.v1.Pending
+	(*FinishRequest)(nil),      // 30: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),     // 31: hops.resourcemanager.v1.FinishResponse
+	nil,                        // 32: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                        // 33: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	4,  // 0: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
 	5,  // 1: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	13, // 2: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	14, // 2: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	7,  // 3: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	12, // 4: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	9,  // 5: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	10, // 6: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	31, // 7: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	11, // 8: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	4,  // 9: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 10: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 11: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	4,  // 12: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	18, // 13: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	25, // 14: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	4,  // 15: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	5,  // 16: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	4,  // 17: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	20, // 18: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	32, // 19: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	11, // 20: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 21: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	19, // 22: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	18, // 23: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	25, // 24: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	26, // 25: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	27, // 26: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	28, // 27: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	6,  // 28: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	2,  // 29: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	14, // 30: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	16, // 31: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	21, // 32: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	23, // 33: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	29, // 34: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	8,  // 35: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	3,  // 36: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	15, // 37: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	17, // 38: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	22, // 39: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	24, // 40: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	30, // 41: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	13, // 4: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	10, // 5: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	11, // 6: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	9,  // 7: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	32, // 8: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	12, // 9: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	4,  // 10: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 11: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 12: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	4,  // 13: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	19, // 14: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	26, // 15: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	4,  // 16: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	5,  // 17: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	4,  // 18: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	21, // 19: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	33, // 20: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	12, // 21: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 22: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	20, // 23: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	19, // 24: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	26, // 25: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	27, // 26: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	28, // 27: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	29, // 28: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	6,  // 29: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	2,  // 30: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	15, // 31: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	17, // 32: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	22, // 33: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	24, // 34: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	30, // 35: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	8,  // 36: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	3,  // 37: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	16, // 38: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	18, // 39: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	23, // 40: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	25, // 41: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	31, // 42: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	36, // [36:43] is the sub-list for method output_type
+	29, // [29:36] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -2932,7 +3022,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -2945,7 +3035,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
