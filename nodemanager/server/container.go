@@ -447,6 +447,7 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		}
 		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
 			c.setWaits("")
+			c.server.localized.add(time.Since(begin))
 			return err
 		}
 		if c.setWaits(fmt.Sprintf("waits for the filesystem: %v", err)) {

@@ -49,7 +49,8 @@ type Server struct {
 	stopping  chan struct{}
 	recording atomic.Bool // a goroutine records the term
 	// service is what an operator wants of the node; nil: that it serves.
-	service atomic.Pointer[rmpb.NodeService]
+	service   atomic.Pointer[rmpb.NodeService]
+	localized latency // preparations of containers' directories
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
