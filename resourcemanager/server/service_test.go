@@ -223,27 +223,27 @@ func TestWhoMayAdministerNodes(t *testing.T) {
 	c.awaitOpen(n)
 	boss := c.door.Daemon()
 	for _, row := range []struct {
-		who, what, method, path string
+		name, method, path string
 		body                    any
 		code                    int
 		words                   string
 	}{
-		{"an ordinary user", "decommissions a node", "POST", "/api/v1/admin/nodes?user.name=ann", rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}}, 403, "User ann doesn't have permission to call 'refreshNodes'"},
-		{"nobody", "decommissions a node", "POST", "/api/v1/admin/nodes", rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}}, 403, "User dr.who doesn't have permission to call 'refreshNodes'"},
-		{"an ordinary user", "has the list of nodes read", "POST", "/api/v1/admin/refresh-nodes?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshNodes'"},
-		{"an ordinary user", "has the queues read", "POST", "/api/v1/admin/refresh-queues?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshQueues'"},
-		{"an ordinary user", "has the groups forgotten", "POST", "/api/v1/admin/refresh-groups?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshUserToGroupsMappings'"},
-		{"an ordinary user", "has the proxy users read", "POST", "/api/v1/admin/refresh-proxy-users?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshSuperUserGroupsConfiguration'"},
-		{"an ordinary user", "has the superusers read", "POST", "/api/v1/admin/refresh-superusers?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshAdminAcls'"},
-		{"an ordinary user", "resizes a node", "PUT", "/api/v1/admin/nodes/" + n.id + "/resource?memory_mib=1&vcores=1&user.name=ann", nil, 403, "User ann doesn't have permission to call 'updateNodeResource'"},
-		{"a superuser", "names a node that is not there", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id, "m9"}}, 404, `no node \"m9\"`},
-		{"a superuser", "names no node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission"}, 400, "want 1 to 1000"},
-		{"a superuser", "wants something else of a node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "explode", Nodes: []string{n.id}}, 400, "is not decommission, maintenance or recommission"},
-		{"a superuser", "wants a decommission that ends by itself", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}, For: 5}, 400, "only a maintenance ends by itself"},
-		{"a superuser", "gives a century", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "maintenance", Nodes: []string{n.id}, For: 1 << 31}, 400, "up to 8760h0m0s"},
-		{"a superuser", "gives a node less than nothing", "PUT", "/api/v1/admin/nodes/" + n.id + "/resource?memory_mib=-1&vcores=1&user.name=" + boss, nil, 400, "give both"},
+		{"an ordinary user decommissions a node", "POST", "/api/v1/admin/nodes?user.name=ann", rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}}, 403, "User ann doesn't have permission to call 'refreshNodes'"},
+		{"nobody decommissions a node", "POST", "/api/v1/admin/nodes", rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}}, 403, "User dr.who doesn't have permission to call 'refreshNodes'"},
+		{"an ordinary user has the list of nodes read", "POST", "/api/v1/admin/refresh-nodes?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshNodes'"},
+		{"an ordinary user has the queues read", "POST", "/api/v1/admin/refresh-queues?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshQueues'"},
+		{"an ordinary user has the groups forgotten", "POST", "/api/v1/admin/refresh-groups?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshUserToGroupsMappings'"},
+		{"an ordinary user has the proxy users read", "POST", "/api/v1/admin/refresh-proxy-users?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshSuperUserGroupsConfiguration'"},
+		{"an ordinary user has the superusers read", "POST", "/api/v1/admin/refresh-superusers?user.name=ann", nil, 403, "User ann doesn't have permission to call 'refreshAdminAcls'"},
+		{"an ordinary user resizes a node", "PUT", "/api/v1/admin/nodes/" + n.id + "/resource?memory_mib=1&vcores=1&user.name=ann", nil, 403, "User ann doesn't have permission to call 'updateNodeResource'"},
+		{"a superuser names a node that is not there", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id, "m9"}}, 404, `no node \"m9\"`},
+		{"a superuser names no node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission"}, 400, "want 1 to 1000"},
+		{"a superuser wants something else of a node", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "explode", Nodes: []string{n.id}}, 400, "is not decommission, maintenance or recommission"},
+		{"a superuser wants a decommission that ends by itself", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}, For: 5}, 400, "only a maintenance ends by itself"},
+		{"a superuser gives a century", "POST", "/api/v1/admin/nodes?user.name=" + boss, rest.AdminRequest{Action: "maintenance", Nodes: []string{n.id}, For: 1 << 31}, 400, "up to 8760h0m0s"},
+		{"a superuser gives a node less than nothing", "PUT", "/api/v1/admin/nodes/" + n.id + "/resource?memory_mib=-1&vcores=1&user.name=" + boss, nil, 400, "give both"},
 	} {
-		t.Run(row.who+" "+row.what, func(t *testing.T) {
+		t.Run(row.name, func(t *testing.T) {
 			var text string
 			if code, _ := c.http(row.method, row.path, "", row.body, &text); code != row.code || !strings.Contains(text, row.words) {
 				t.Errorf("%d %s, want %d %s", code, text, row.code, row.words)
