@@ -224,9 +224,9 @@ func TestWhoMayAdministerNodes(t *testing.T) {
 	boss := c.door.Daemon()
 	for _, row := range []struct {
 		name, method, path string
-		body                    any
-		code                    int
-		words                   string
+		body               any
+		code               int
+		words              string
 	}{
 		{"an ordinary user decommissions a node", "POST", "/api/v1/admin/nodes?user.name=ann", rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}}, 403, "User ann doesn't have permission to call 'refreshNodes'"},
 		{"nobody decommissions a node", "POST", "/api/v1/admin/nodes", rest.AdminRequest{Action: "decommission", Nodes: []string{n.id}}, 403, "User dr.who doesn't have permission to call 'refreshNodes'"},
