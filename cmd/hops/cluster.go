@@ -45,10 +45,7 @@ func clusterCommand() *cli.Command {
 				Action: clusterToken,
 			},
 			{Name: "nodes", Aliases: []string{"ls"}, Usage: "the machines, and the tokens that may still be used", Flags: []cli.Flag{file, userFlag(), outputFlag()}, Action: clusterNodes},
-			{
-				Name: "remove", Usage: "take a machine out: its certificate is void at once, its connections end", ArgsUsage: "NAME",
-				Flags: []cli.Flag{file, userFlag()}, Action: clusterRemove,
-			},
+			removeCommand(file),
 			{
 				Name: "rotate", Usage: "replace the certificate authority, while everything runs",
 				Flags: []cli.Flag{
@@ -170,18 +167,6 @@ func clusterNodes(c *cli.Context) error {
 	if l := all.Level; l != nil {
 		tellLevel(c.App.Writer, l)
 	}
-	return nil
-}
-
-func clusterRemove(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return fail(exitUsage, "cluster remove: give the NAME of one machine; `hops cluster nodes` lists them")
-	}
-	name := c.Args().First()
-	if err := removeMachine(c, name); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.App.Writer, "%s is no member any more; its connections end within seconds. It may join again with a new token.\n", name)
 	return nil
 }
 

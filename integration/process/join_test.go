@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,6 +143,7 @@ func TestThreeCommandsMakeACluster(t *testing.T) {
 		t.Errorf("a second init: %d %s", r.Status, r.Stderr)
 	}
 
+	m.takeOutOfService(files)
 	m.good("cluster", "remove", "-c", m.yaml(1), "m3")
 	m.eventually("the datanode of the removed machine says what to do", func() error {
 		if log := m.log(3, "datanode"); !strings.Contains(log, "this machine was removed from the cluster") || !strings.Contains(log, "join with a new token") {
@@ -277,6 +280,110 @@ func (m *machines) afterRotation(path, known string) {
 }
 
 // A namenode joins the group of namenodes, which then works without the first one's lead.
+// takeOutOfService does with machines, by their names, what operators do before they take one out, and has queues read anew.
+func (m *machines) takeOutOfService(files Hops) {
+	t := m.t
+	t.Helper()
+	service := func(option string, names ...string) {
+		t.Helper()
+		if r := files.Run(append([]string{"dfsadmin", option}, names...)...); r.Status != 0 {
+			t.Fatalf("dfsadmin %s %v: %d %s", option, names, r.Status, r.Stderr)
+		}
+	}
+	service("-decommission", "m1", "m2") // so that the next file is on m3 alone
+	m.eventually("both to leave", func() error {
+		if r := files.Run("dfsadmin", "-report", "-decommissioning"); !strings.Contains(r.Stdout, "Decommissioning datanodes (2)") {
+			return errors.New(r.Stdout + r.Stderr)
+		}
+		return nil
+	})
+	if r := files.Input("only there", "fs", "-D", "dfs.replication=1", "-put", "-", "/only"); r.Status != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if r := m.run("cluster", "remove", "-c", m.yaml(1), "m3"); r.Status != 1 || !strings.Contains(r.Stdout, "m3: datanode ") ||
+		!strings.Contains(r.Stderr, "m3 has 1 blocks that no other living datanode has, and they would be lost") {
+		t.Errorf("removal of the only replica: %d %s %s", r.Status, r.Stdout, r.Stderr)
+	}
+	service("-recommission", "m1", "m2")
+	if r := files.Run("fs", "-rm", "-skipTrash", "/only"); r.Status != 0 {
+		t.Fatal(r.Stderr)
+	}
+
+	rmadmin := func(args ...string) Result { return m.run(append([]string{"rmadmin", "-c", m.yaml(1)}, args...)...) }
+	state := func(want string) {
+		t.Helper()
+		m.eventually("the node to be "+want, func() error {
+			r := files.Run("node", "-list", "-all")
+			if !strings.Contains(r.Stdout, "\t"+fmt.Sprintf("%15s", want)+"\t") {
+				return errors.New(r.Stdout + r.Stderr)
+			}
+			return nil
+		})
+	}
+	if r := rmadmin("-decommission", "m1", "--timeout", "1h"); r.Status != 0 || !strings.Contains(r.Stdout, "is being decommissioned") {
+		t.Errorf("rmadmin -decommission: %d %s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	state("DECOMMISSIONED")
+	if r := rmadmin("-recommission", "m1"); r.Status != 0 {
+		t.Errorf("rmadmin -recommission: %d %s", r.Status, r.Stderr)
+	}
+	state("RUNNING")
+	for _, row := range []struct {
+		args   []string
+		status int
+		words  string
+	}{
+		{[]string{"-decommission", "m9"}, 255, `decommission: no node "m9": give a machine's name`},
+		{[]string{"-getServiceState", "m1"}, 255, "Cannot run -getServiceState when ResourceManager HA is not enabled"},
+		{[]string{"-replaceLabelsOnNode", "m1=x"}, 255, "replaceLabelsOnNode: not supported: labels are in the configuration"},
+		{[]string{"-explode"}, 255, "explode: Unknown command"},
+		{[]string{"-refreshNodes", "-g", "soon", "-server"}, 255, "refreshNodes: Invalid timeout specified : soon"},
+		{[]string{"-refreshNodes", "-g", "60"}, 255, "Usage: yarn rmadmin [-refreshNodes"},
+		{[]string{"-refreshNodes", "-g", "60", "-client"}, 0, "Graceful decommissioning completed in 0 seconds."},
+		{[]string{"-updateNodeResource", "m1", "1", "1"}, 255, "updateNodeResource: Invalid NodeId [m1]. Expected host:port"},
+		{[]string{"-updateNodeResource", "m1:1", "-1", "1"}, 255, "updateNodeResource: Invalid resource value: (-1,1) for updateNodeResource."},
+		{[]string{"-getGroups", "nobody-of-that-name"}, 0, "nobody-of-that-name :"},
+		{[]string{"-refreshUserToGroupsMappings"}, 0, ""},
+		{[]string{"-refreshSuperUserGroupsConfiguration"}, 0, ""},
+		{[]string{"-refreshAdminAcls"}, 0, ""},
+	} {
+		if r := rmadmin(row.args...); r.Status != row.status || !strings.Contains(r.Stdout+r.Stderr, row.words) {
+			t.Errorf("rmadmin %v: %d %s%s, want %d %s", row.args, r.Status, r.Stdout, r.Stderr, row.status, row.words)
+		}
+	}
+
+	text, err := os.ReadFile(m.yaml(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(from, to string) {
+		t.Helper()
+		if err := os.WriteFile(m.yaml(1), []byte(strings.Replace(string(text), from, to, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("default: {capacity: 100%}", "default: {capacity: 90%}")
+	if r := rmadmin("-refreshQueues"); r.Status != 255 || !strings.Contains(r.Stderr, "add up to 90%, not 100%") || strings.Count(r.Stderr, "\n") != 1 {
+		t.Errorf("bad queues: %d %s", r.Status, r.Stderr)
+	}
+	write("default: {capacity: 100%}", "default: {capacity: 60%}, night: {capacity: 40%}")
+	if r := rmadmin("-refreshQueues"); r.Status != 0 {
+		t.Errorf("good queues: %d %s", r.Status, r.Stderr)
+	}
+	answer, err := http.Get("http://" + m.address(1) + ":8088/api/v1/queues")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if queues, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(queues), "root.night") {
+		t.Errorf("the new queues: %s %v", queues, err)
+	}
+	write("", "")
+	if r := rmadmin("-refreshQueues"); r.Status != 0 {
+		t.Errorf("the first queues again: %d %s", r.Status, r.Stderr)
+	}
+}
+
 func TestANamenodeJoinsTheGroup(t *testing.T) {
 	m := newMachines(t)
 	m.init("namenode,datanode")

@@ -18,6 +18,7 @@ var clusterRoutes = []operation{
 	{"POST /api/v1/cluster/tokens", "createJoinToken", (*Server).createToken},
 	{"DELETE /api/v1/cluster/tokens/{id}", "withdrawJoinToken", silent((*Server).withdrawToken)},
 	{"GET /api/v1/cluster/machines", "listMachines", (*Server).listMachines},
+	{"GET /api/v1/cluster/machines/{id}/holds", "machineHolds", (*Server).holds},
 	{"DELETE /api/v1/cluster/machines/{id}", "removeMachine", silent((*Server).removeMachine)},
 	{"POST /api/v1/cluster/rotation", "rotateAuthority", (*Server).rotate},
 	{"GET /api/v1/cluster/level", "showLevel", (*Server).showLevel},

@@ -457,6 +457,7 @@ func (c *container) patiently(ctx context.Context, somebody string, try func() e
 		err := try()
 		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
 			c.setWaits("")
+			c.server.localized.add(time.Since(begin))
 			return err
 		}
 		if c.setWaits(fmt.Sprintf("waits for the %s: %v", somebody, err)) {

@@ -139,6 +139,7 @@ type manager struct {
 	silent  bool // takes reports, acknowledges none
 	standby string
 	orders  []*rmpb.NodeOrders // to send with the next acknowledgement
+	service *rmpb.NodeService  // of every answer
 	last    *rmpb.NodeReport
 	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
@@ -184,7 +185,7 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 		m.reports++
 		close(m.changed)
 		m.changed = make(chan struct{})
-		answer := &rmpb.NodeOrders{Term: m.term, Acknowledged: r.GetSequence(), LeaseMs: m.lease.Milliseconds()}
+		answer := &rmpb.NodeOrders{Term: m.term, Acknowledged: r.GetSequence(), LeaseMs: m.lease.Milliseconds(), Service: m.service}
 		for _, o := range m.orders {
 			answer.Start = append(answer.Start, o.GetStart()...)
 			answer.Stop = append(answer.Stop, o.GetStop()...)

@@ -26,6 +26,7 @@ import (
 	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 // Server is a node manager.
@@ -49,6 +50,9 @@ type Server struct {
 	work      sync.WaitGroup
 	stopping  chan struct{}
 	recording atomic.Bool // a goroutine records the term
+	// service is what an operator wants of the node; nil: that it serves.
+	service   atomic.Pointer[rmpb.NodeService]
+	localized latency // preparations of containers' directories
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container

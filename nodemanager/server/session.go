@@ -200,6 +200,7 @@ func (n *session) read(work context.Context) {
 			s.extendLease(sent, lease)
 			s.readyOnce.Do(func() { close(s.ready) })
 		}
+		s.serve(orders.GetService())
 		s.obey(work, orders)
 	}
 }

@@ -133,6 +133,10 @@ type Config struct {
 	Logs Logs
 	// Secrets may be nil: none are kept then.
 	Secrets Secrets
+	// Operator may be nil: there are no operator's commands then.
+	Operator Operator
+	// Figures are more of them than the state has; nil: there are none.
+	Figures func(status.Sample)
 	Logger  *slog.Logger
 }
 
@@ -153,6 +157,10 @@ type Route struct {
 	Method, Path string
 	Right        security.Right
 	handle       func(*request)
+	// admin is YARN's name of an operator's method.
+	admin string
+	// each: every member answers for itself.
+	each bool
 }
 
 // Routes lists what is served, for tests and documentation.
@@ -171,6 +179,8 @@ type request struct {
 	r      *http.Request
 	caller metadata.Caller
 	view   *state.View
+	// tree are the queues, once they have been asked for: they may be replaced at any time.
+	tree *rm.Queues
 	// total is what the nodes have together, once it has been asked for.
 	total *rm.Resource
 	// id and app are set on routes with {app}; app is nil when it is unknown.
@@ -199,11 +209,12 @@ func New(c Config) *API {
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
 	a.routes = append(a.routes, memberRoutes...)
+	a.routes = append(a.routes, adminRoutes...)
 	for method, right := range map[string]security.Right{
 		"GET": security.Anyone, "HEAD": security.Anyone,
 		"POST": security.Owner, "PUT": security.Owner, "PATCH": security.Owner, "DELETE": security.Owner,
 	} {
-		a.routes = append(a.routes, Route{method, "/proxy/{app}/{rest...}", right, (*request).proxy})
+		a.routes = append(a.routes, Route{Method: method, Path: "/proxy/{app}/{rest...}", Right: right, handle: (*request).proxy})
 	}
 	byPath := map[string]map[string]Route{}
 	for _, r := range a.routes {
@@ -273,7 +284,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		route.handle(q)
 		return
 	}
-	if !a.Cluster.Leading() {
+	if !route.each && !a.Cluster.Leading() {
 		a.redirect(w, r)
 		return
 	}
@@ -307,6 +318,9 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	case right == security.Superuser:
 		if !q.caller.Superuser {
 			text := fmt.Sprintf("%s is not a superuser", q.caller.User)
+			if route.admin != "" { // RMServerUtils.verifyAdminAccess
+				text = fmt.Sprintf("User %s doesn't have permission to call '%s'", q.caller.User, route.admin)
+			}
 			q.audit(route, text)
 			q.forbidden(text)
 			return
@@ -357,9 +371,17 @@ func (q *request) audit(route Route, refused string) {
 	if !q.id.IsZero() {
 		d.Source = q.id.String()
 	} else if route.Right == security.Superuser {
-		d.Source, d.Target = q.r.PathValue("id"), q.r.URL.RawQuery
+		d.Source, d.Target = q.r.PathValue("id")+q.r.PathValue("node"), q.r.URL.RawQuery
 	}
 	q.Door.Record(d)
+}
+
+// queues are the same for the whole of a request.
+func (q *request) queues() *rm.Queues {
+	if q.tree == nil {
+		q.tree = q.Cluster.Queues()
+	}
+	return q.tree
 }
 
 // mayModify reports whether the caller owns an application, administers its queue, or is a superuser.
@@ -370,7 +392,7 @@ func (q *request) mayModify(a *rm.Application) bool {
 	if q.caller.Superuser || q.caller.User == a.User {
 		return true
 	}
-	return q.Cluster.Queues().Find(a.Queue).MayAdminister(q.caller.User)
+	return q.queues().Find(a.Queue).MayAdminister(q.caller.User)
 }
 
 // shown is what the caller gets to see of an application's diagnostics: those who may not read its logs see the first
@@ -414,14 +436,14 @@ func ownScheme(r *http.Request) string {
 
 // healthRoutes are served by every member.
 var healthRoutes = []Route{
-	{"GET", "/isActive", security.Open, func(q *request) {
+	{Method: "GET", Path: "/isActive", Right: security.Open, handle: func(q *request) {
 		if q.Cluster.Leading() {
 			q.text(http.StatusOK, "I am Active!")
 			return
 		}
 		q.text(http.StatusMethodNotAllowed, "I am not Active!\n")
 	}},
-	{"GET", "/cluster/app/{app}", security.Anyone, func(q *request) {
+	{Method: "GET", Path: "/cluster/app/{app}", Right: security.Anyone, handle: func(q *request) {
 		http.Redirect(q.w, q.r, "/ws/v1/cluster/apps/"+q.id.String(), http.StatusFound)
 	}},
 }

@@ -44,7 +44,7 @@ func (s *Server) Started() time.Time { return s.started }
 func (s *Server) View() *state.View { return s.state.View() }
 
 // Queues implements rest.Cluster.
-func (s *Server) Queues() *rm.Queues { return s.queues }
+func (s *Server) Queues() *rm.Queues { return s.queues.Load() }
 
 // Limits implements rest.Cluster.
 func (s *Server) Limits() (minimum, maximum rm.Resource) { return s.config.Minimum, s.config.Maximum }
@@ -78,7 +78,7 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
 	}
 	failure := b.Failure
-	switch q := s.queues.Find(b.Queue); {
+	switch q := s.Queues().Find(b.Queue); {
 	case q == nil && b.AcceptAnyQueue:
 		failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
 	case q == nil:

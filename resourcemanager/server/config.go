@@ -32,6 +32,12 @@ type Config struct {
 	Door        *security.Door
 	// Queues is the configuration of the queue "root"; the zero value has one leaf, "default".
 	Queues rm.QueueConfig
+	// Configured reads what operators may change while the server runs, from where the values here came from; nil: nothing can be
+	// read anew.
+	Configured func() (Configured, error)
+	// NodesExclude is a file on this machine that names the nodes that are to leave, as YARN's
+	// yarn.resourcemanager.nodes.exclude-path; empty: there is none.
+	NodesExclude string
 	// NodeLease is how long a node manager may be silent before it counts as lost, and its containers as ended; processes of
 	// fenced containers are dead by then, counted from the sending of its last acknowledged report. Default 60 s. Longer:
 	// outages cost less, the work of a dead machine is tried again later. It may be changed at any start: the longest one
@@ -81,6 +87,13 @@ type Config struct {
 	limits       state.Config
 	grantBytes   int
 	endedPerPage int
+}
+
+// Configured is what a resource manager reads anew while it runs.
+type Configured struct {
+	Queues rm.QueueConfig
+	// Users are who is a superuser and who may act for others.
+	Users security.UserRules
 }
 
 // Environment is what containers are told about the cluster.

@@ -459,6 +459,12 @@ func (s *Server) eventOf(view *state.View, e state.Event) *pb.Event {
 		}
 	case e.NodeLost != "":
 		out.Event = &pb.Event_NodeLost{NodeLost: &pb.NodeLost{NodeId: string(e.NodeLost)}}
+	case !e.Preempt.IsZero():
+		if c := view.Container(e.Preempt); c != nil && c.Live() {
+			if n := view.Node(c.Node); n != nil && n.Wish != nil {
+				out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: c.ID.String(), DeadlineMs: int64(n.Wish.Deadline), Reason: n.Why()}}
+			}
+		}
 	}
 	return out
 }

@@ -258,6 +258,7 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
 		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
+		same.Capacity, same.Reported, same.Resized, same.Wish, same.Retired = same.Reported, rm.Resource{}, rm.Resource{}, nil, false
 		if reflect.DeepEqual(&same, want) {
 			return false, nil
 		}
@@ -302,6 +303,9 @@ func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, er
 			continue
 		}
 		if now.After(c.State) {
+			if now == rm.ContainerRunning {
+				x.r.s.figures.starts.add(time.Since(time.UnixMilli(int64(c.Granted))))
+			}
 			news = append(news, &statepb.Status{
 				Container: state.ContainerID(id), State: string(now), Exit: st.ExitStatus,
 				Diagnostics: cut(st.Diagnostics, maxDiagnostics), StartedMs: st.StartedMs, FinishedMs: st.FinishedMs,
@@ -375,6 +379,9 @@ func (x *session) order(o *pb.NodeOrders) {
 	}
 	x.r.mu.Unlock()
 	view := s.state.View()
+	if n := view.Node(x.node); n != nil && n.Wish != nil {
+		o.Service = &pb.NodeService{State: string(n.ShownHere()), DeadlineMs: int64(n.Wish.Deadline), UntilMs: int64(n.Wish.Until), By: n.Wish.By}
+	}
 	now := time.Now()
 	due := func(sent map[rm.ContainerID]time.Time, id rm.ContainerID) bool {
 		if t, ok := sent[id]; ok && now.Sub(t) < repeatOrders {

@@ -91,7 +91,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	wg.Go(func() {
 		for {
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
-				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.queues.Hash(),
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(),
 			}}})
 			if err == nil {
 				r.epoch = result.Epoch
@@ -179,13 +179,16 @@ func (r *reign) schedule() {
 		start := time.Now()
 		view := r.s.state.View()
 		plan := scheduler.Schedule(r.snapshot(view), metadata.TimeOf(start))
+		r.s.figures.passes.add(time.Since(start))
 		plan.Waiting = append(plan.Waiting, r.uncredentialed(view)...)
 		r.explain(plan.Waiting)
 		granted, refused := 0, 0
 		pause = min(2*pause, longest)
 		failed := plan.Waiting
 		for _, groups := range r.entries(view, plan.Groups) {
+			recording := time.Now()
 			n, err := r.commit(groups)
+			r.s.figures.commits.add(time.Since(recording))
 			if err != nil {
 				if r.ctx.Err() == nil && !errors.Is(err, metadata.ErrStandby) {
 					r.s.log.Warn("grants were not committed", "groups", len(groups), "err", err)
@@ -270,7 +273,7 @@ func (r *reign) commit(groups []grant) (int, error) {
 
 // snapshot joins the replicated state with what the leader knows of the nodes.
 func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
-	out := scheduler.Snapshot{Queues: r.s.queues, GroupBytes: r.s.config.grantBytes}
+	out := scheduler.Snapshot{Queues: r.s.Queues(), GroupBytes: r.s.config.grantBytes}
 	holders := view.Holders()
 	now := time.Now()
 	r.mu.Lock()
@@ -281,7 +284,10 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 		soft := r.nodes[n.ID]
 		node := scheduler.Node{ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used, Containers: n.Live}
 		node.Capacity.GPUs = len(n.GPUs)
-		node.Closed = n.State != rm.NodeRunning || soft == nil || !soft.open || !soft.healthy || soft.losing ||
+		if n.Wish != nil { // the cluster has no more of it than is in use
+			node.Capacity = n.Used
+		}
+		node.Closed = !n.Takes() || soft == nil || !soft.open || !soft.healthy || soft.losing ||
 			now.Sub(soft.heard) > r.s.config.NodeLease
 		for _, g := range n.GPUs {
 			_, held := holders[g.UUID]

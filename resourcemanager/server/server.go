@@ -30,7 +30,7 @@ const GroupName = "resourcemanager"
 type Server struct {
 	config Config
 	log    *slog.Logger
-	queues *rm.Queues
+	queues atomic.Pointer[rm.Queues]
 	state  *state.State
 	group  atomic.Pointer[raftstore.Group]
 	// reign is what this process does and knows as the leader; nil while it is not.
@@ -42,7 +42,8 @@ type Server struct {
 	started   time.Time
 	racks     *topology.Racks
 	// logs is what nodes still have to copy.
-	logs logStates
+	logs    logStates
+	figures figures
 	// opening has a place for each container whose secrets are being read.
 	opening chan struct{}
 }
@@ -56,7 +57,8 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce)}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce)}
+	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)
 	c.limits.OnEffects = s.applied
@@ -91,7 +93,7 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Figures: s.Figures, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
@@ -188,9 +190,9 @@ func (s *Server) applied(e state.Effects) {
 
 // compareQueues warns when the leader grants by other queues than those of this member's configuration.
 func (s *Server) compareQueues() {
-	if leader, hash := s.state.View().Leader(); hash != "" && hash != s.queues.Hash() {
-		s.log.Warn("the queues configured here are not those of the leader, which rule while it leads: make resourcemanager.queues alike on all resource managers and restart them",
-			"leader", leader, "leader_queues_hash", hash, "queues_hash", s.queues.Hash())
+	if leader, hash := s.state.View().Leader(); hash != "" && hash != s.Queues().Hash() {
+		s.log.Warn("the queues configured here are not those of the leader, which rule while it leads: make resourcemanager.queues alike on all resource managers, then `hops rmadmin -refreshQueues`",
+			"leader", leader, "leader_queues_hash", hash, "queues_hash", s.Queues().Hash())
 	}
 }
 

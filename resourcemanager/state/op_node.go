@@ -32,8 +32,9 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 			return &Result{Err: metadata.Errorf(metadata.ErrExist, "node %s reports GPU %s, which is node %s's", n.ID, g.UUID, owner)}
 		}
 	}
-	n.Registered = s.now
-	if old := s.node(n.ID); old != nil {
+	n.Registered, n.Resized, n.Wish, n.Retired = s.now, rm.Resource{}, nil, false // these are not the node's to say
+	old := s.node(n.ID)
+	if old != nil {
 		if old.Incarnation == n.Incarnation {
 			n.Registered = old.Registered
 		} else {
@@ -41,8 +42,12 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 			old = s.node(n.ID)
 		}
 		n.Used, n.Live = old.Used, old.Live
+		n.Resized, n.Wish, n.Retired = old.Resized, old.Wish, old.Retired
 		s.disown(old)
 	}
+	n.Reported = n.Capacity
+	resize(n)
+	s.heedList(n)
 	for _, g := range n.GPUs {
 		s.owners[g.UUID] = n.ID
 	}

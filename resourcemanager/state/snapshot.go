@@ -52,6 +52,9 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 		ClusterMs: t.cluster, Series: t.series, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
 		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash,
 	}}})
+	if len(t.excluded) > 0 {
+		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
+	}
 	for _, n := range t.nodes.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Node{Node: Node(n)}})
 	}
@@ -142,6 +145,8 @@ func read(r *bufio.Reader) (tables, error) {
 			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
 			t.leader, t.queuesHash = h.Leader, h.QueuesHash
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
+		case *statepb.Record_Excluded:
+			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By
 		case *statepb.Record_Node:
 			t.nodes.Set(nodeOf(item.Node))
 		case *statepb.Record_Application:

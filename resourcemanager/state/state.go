@@ -186,6 +186,16 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.keepCredentials(op.KeepCredentials)
 	case *statepb.Command_Fail:
 		return s.fail(op.Fail)
+	case *statepb.Command_AdministerNodes:
+		return s.administerNodes(op.AdministerNodes)
+	case *statepb.Command_ExcludeNodes:
+		return s.excludeNodes(op.ExcludeNodes)
+	case *statepb.Command_RetireNode:
+		return s.retireNode(op.RetireNode)
+	case *statepb.Command_ResizeNode:
+		return s.resizeNode(op.ResizeNode)
+	case *statepb.Command_SetQueues:
+		return s.setQueues(op.SetQueues)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }
@@ -227,6 +237,16 @@ func (s *State) settleLease(c *statepb.SettleLease) *Result {
 	}
 	s.lease = time.Duration(c.LeaseMs) * time.Millisecond
 	return &Result{Lease: s.lease}
+}
+
+// setQueues notes by which queues the leader grants from now on.
+func (s *State) setQueues(c *statepb.SetQueues) *Result {
+	if r := s.stale(c.Epoch); r != nil {
+		return r
+	}
+	s.queuesHash = c.Hash
+	s.touch.Schedule, s.touch.Begun = true, true // as at the beginning: members compare their queues
+	return &Result{}
 }
 
 // stale answers commands of leaders that lead no more.

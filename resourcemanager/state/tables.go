@@ -24,6 +24,9 @@ type tables struct {
 	lease time.Duration
 	// leader is who began the epoch, and queuesHash says by which queues it grants.
 	leader, queuesHash string
+	// excluded are the names on the list of excluded nodes, sorted, never changed in place, and excludedBy who had it read.
+	excluded   []string
+	excludedBy string
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
 	lastApplication int64
 	registrations   uint64
@@ -58,13 +61,15 @@ type launchRow struct {
 }
 
 // Event is something that happened to an application and that its master has not acknowledged. Exactly one of the last
-// three is set.
+// four is set.
 type Event struct {
 	Application rm.ApplicationID
 	Sequence    uint64
 	Granted     rm.ContainerID
 	Completed   rm.ContainerID
 	NodeLost    rm.NodeID
+	// Preempt is to leave its node.
+	Preempt rm.ContainerID
 }
 
 type ledgerRow struct {
