@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro cover gen gen-check fmt compat compat-fuzz fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro upgrade cover gen gen-check fmt compat compat-fuzz fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ gen-check: gen ## fail if generated code is not current
 
 fmt: $(TOOLS)/golangci-lint ## format the code
 	@$(TOOLS)/golangci-lint fmt ./...
+
+upgrade: ## upgrade a cluster of the release before (integration/process/older.txt) under load, server by server, back and forth, for good
+	@HOPS_UPGRADE=1 $(GO) test -count=1 -v -run TestRollingUpgrade ./integration/process
 
 compat: build ## foreign clients, and a stock HDFS beside hops: every answer compared (JDK 17, Maven, Python; 5-10 minutes)
 	@$(GO) run ./integration/hadoop -hops $(BIN)/hops $(COMPAT_FLAGS)

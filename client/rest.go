@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -81,6 +82,31 @@ func loginREST(own *login.File, user string, waiting func(error)) *rest {
 	r.proxied = &http.Client{Transport: own.Transport(authority.ResourceManager, 0)}
 	r.nodes = &http.Client{Transport: own.Transport(authority.NodeManager, answerTimeout)}
 	return r
+}
+
+// maxToken is the size of the largest file with the token of a container, in bytes.
+const maxToken = 4096
+
+// sign has what goes to resource managers on other machines signed with the token of the container in which this runs; outside of one
+// nothing is signed.
+func (r *rest) sign() error {
+	container, path := os.Getenv("HOPS_CONTAINER_ID"), os.Getenv("HOPS_TOKEN")
+	if container == "" || path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("the container's token (HOPS_TOKEN): %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxToken))
+	if err != nil {
+		return fmt.Errorf("the container's token (HOPS_TOKEN): %w", err)
+	}
+	for _, c := range []*http.Client{r.http, r.proxied} {
+		c.Transport = &security.Signing{Container: container, Token: strings.TrimSpace(string(text)), Next: c.Transport}
+	}
+	return nil
 }
 
 // answerTimeout bounds the wait for the beginning of a server's answer: who takes longer

@@ -129,6 +129,9 @@ type Cluster interface {
 	// Balance begins, or goes on, to move replicas from full datanodes to empty ones, for a session of ten seconds. ErrExist: another
 	// one goes on. Superusers only.
 	Balance(c metadata.Caller, r BalanceRequest, done func(*Balanced, error))
+	// RollingUpgrade asks how far an upgrade of the cluster is, begins one, or ends it by raising the cluster to the newest level that all know;
+	// nil: there is none. Superusers only.
+	RollingUpgrade(c metadata.Caller, action UpgradeAction, done func(*Upgrade, error))
 	// RefreshNodes reads the host lists (dfs.hosts, dfs.hosts.exclude) anew.
 	RefreshNodes(done func(error))
 	// Healthy is nil while the namenode can do its work, leading or not.
@@ -136,6 +139,23 @@ type Cluster interface {
 	// DoorFor picks the datanode whose HTTP door serves a WebHDFS data operation: one that holds the block at offset of
 	// path if read is set, else one that has room.
 	DoorFor(c metadata.Caller, r DoorRequest, done func(*Node, error))
+}
+
+// UpgradeAction is what RollingUpgrade is to do.
+type UpgradeAction int
+
+// The actions, of `hdfs dfsadmin -rollingUpgrade query|prepare|finalize`.
+const (
+	QueryUpgrade UpgradeAction = iota
+	PrepareUpgrade
+	FinalizeUpgrade
+)
+
+// Upgrade is an upgrade of the cluster under way, or one that has just ended.
+type Upgrade struct {
+	Started time.Time
+	// Finalized is when the cluster was raised; zero: it is under way.
+	Finalized time.Time
 }
 
 // Retry identifies a request across retries, so that it takes effect once; the zero value does not.

@@ -86,6 +86,35 @@ func (c *Client) SetBalancerBandwidth(ctx context.Context, bytes int64) error {
 	return c.call(ctx, "balancer bandwidth", "", "setBalancerBandwidth", &hadooppb.SetBalancerBandwidthRequestProto{Bandwidth: &bytes}, new(hadooppb.SetBalancerBandwidthResponseProto))
 }
 
+// UpgradeAction is what RollingUpgrade asks for.
+type UpgradeAction = hadooppb.RollingUpgradeActionProto
+
+// The actions.
+const (
+	UpgradeQuery    = hadooppb.RollingUpgradeActionProto_QUERY
+	UpgradePrepare  = hadooppb.RollingUpgradeActionProto_START
+	UpgradeFinalize = hadooppb.RollingUpgradeActionProto_FINALIZE
+)
+
+// Upgrade is an upgrade of the cluster. Times are milliseconds since 1970; 0: not yet.
+type Upgrade struct {
+	BlockPool          string
+	Started, Finalized int64
+}
+
+// RollingUpgrade asks about an upgrade of the cluster, prepares or finalizes it; nil: there is none under way. Superusers only.
+func (c *Client) RollingUpgrade(ctx context.Context, action UpgradeAction) (*Upgrade, error) {
+	var answer hadooppb.RollingUpgradeResponseProto
+	if err := c.call(ctx, "rolling upgrade", "", "rollingUpgrade", &hadooppb.RollingUpgradeRequestProto{Action: &action}, &answer); err != nil {
+		return nil, err
+	}
+	i := answer.GetRollingUpgradeInfo()
+	if i == nil {
+		return nil, nil
+	}
+	return &Upgrade{BlockPool: i.GetStatus().GetBlockPoolId(), Started: int64(i.GetStartTime()), Finalized: int64(i.GetFinalizeTime())}, nil
+}
+
 // OpenFile is a file that somebody writes.
 type OpenFile struct {
 	INode              metadata.INodeID

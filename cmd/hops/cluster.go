@@ -22,7 +22,7 @@ func clusterCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of a machine of the cluster"}
 	return &cli.Command{
 		Name:  "cluster",
-		Usage: "the machines of a cluster: make one, invite others, list, remove, replace, rotate the authority, back up, restore",
+		Usage: "the machines of a cluster: make one, invite others, list, remove, replace, rotate the authority, finalize an upgrade, back up, restore",
 		Description: "hops cluster init --name lab          on the first machine; it prints the line for the others\n" +
 			"hops join HOST:PORT --token TOKEN     on each other machine\n" +
 			"hops cluster nodes                    who is a member\n\n" +
@@ -45,19 +45,18 @@ func clusterCommand() *cli.Command {
 				Action: clusterToken,
 			},
 			{Name: "nodes", Aliases: []string{"ls"}, Usage: "the machines, and the tokens that may still be used", Flags: []cli.Flag{file, userFlag(), outputFlag()}, Action: clusterNodes},
-			{
-				Name: "remove", Usage: "take a machine out: its certificate is void at once, its connections end", ArgsUsage: "NAME",
-				Flags: []cli.Flag{file, userFlag()}, Action: clusterRemove,
-			},
+			removeCommand(file),
 			{
 				Name: "rotate", Usage: "replace the certificate authority, while everything runs",
 				Flags: []cli.Flag{
 					file, userFlag(),
 					&cli.BoolFlag{Name: "finish", Usage: "take the next step although machines are not ready for it: they must join again"},
+					&cli.BoolFlag{Name: "compromised", Usage: "somebody may have the old authority's key: it does not vouch for the new one, and users log in anew by its fingerprint"},
 				},
 				Action: clusterRotate,
 			},
 			clusterBackupCommand(), clusterRestoreCommand(),
+			finalizeCommand(file),
 			replaceCommand(file),
 			transferCommand(file),
 		},
@@ -149,13 +148,13 @@ func clusterNodes(c *cli.Context) error {
 		return json.NewEncoder(c.App.Writer).Encode(all)
 	}
 	when := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
-	t := newTable(c.App.Writer, "MACHINE", "ROLES", "ADDRESSES", "JOINED", "CERTIFICATE UNTIL", "REMARKS")
+	t := newTable(c.App.Writer, "MACHINE", "ROLES", "ADDRESSES", "JOINED", "CERTIFICATE UNTIL", "VERSION", "REMARKS")
 	for _, m := range all.Machines {
 		remarks := ""
 		if !m.Removed.IsZero() {
 			remarks = "removed " + when(m.Removed)
 		}
-		t.row(m.Name, roleNames(m.Roles), strings.Join(m.Addresses, ","), when(m.Joined), when(m.Expires), remarks)
+		t.row(m.Name, roleNames(m.Roles), strings.Join(m.Addresses, ","), when(m.Joined), when(m.Expires), versionsOf(all.Level, m.Name), remarks)
 	}
 	if err := t.flush(); err != nil {
 		return err
@@ -163,19 +162,11 @@ func clusterNodes(c *cli.Context) error {
 	for _, k := range all.Tokens {
 		fmt.Fprintf(c.App.Writer, "token %s: for %s, %d uses left, until %s\n", k.ID, roleNames(k.Roles), k.Uses, when(k.Expires))
 	}
+	fmt.Fprintf(c.App.Writer, "authority sha256:%s\n", all.Authority)
 	tellRotation(c, all.Rotation)
-	return nil
-}
-
-func clusterRemove(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return fail(exitUsage, "cluster remove: give the NAME of one machine; `hops cluster nodes` lists them")
+	if l := all.Level; l != nil {
+		tellLevel(c.App.Writer, l)
 	}
-	name := c.Args().First()
-	if err := removeMachine(c, name); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.App.Writer, "%s is no member any more; its connections end within seconds. It may join again with a new token.\n", name)
 	return nil
 }
 
@@ -183,6 +174,12 @@ func clusterRotate(c *cli.Context) error {
 	query := url.Values{}
 	if c.Bool("finish") {
 		query.Set("finish", "true")
+	}
+	if c.Bool("compromised") {
+		if c.Bool("finish") {
+			return fail(exitUsage, "cluster rotate: --compromised and --finish are two steps: say --compromised first")
+		}
+		query.Set("compromised", "true")
 	}
 	var now roster.Rotation
 	if err := operation(c, http.MethodPost, "/api/v1/cluster/rotation", query, &now); err != nil {

@@ -53,6 +53,7 @@ func init() { // the help is made of the table, and run by it
 		{"-triggerBlockReport", "[-incremental] <datanode_host:ipc_port>", "have a datanode report what it has", 1, 2, blockReportAdmin},
 		{"-listOpenFiles", "[-blockingDecommission] [-path <path>]", "files that are being written; only those that keep a datanode from being let go", 0, 3, openFilesAdmin},
 		{"-setBalancerBandwidth", "<bandwidth in bytes per second>", "how much a datanode sends at most for the balancer", 1, 1, bandwidthAdmin},
+		{"-rollingUpgrade", "[<query|prepare|finalize>]", "how far an upgrade of the cluster is; begin one; end one, as `hops cluster finalize` does", 0, 1, upgradeAdmin},
 		{"-allowSnapshot", "<snapshotDir>", "not supported", 1, 1, snapshotAdmin},
 		{"-disallowSnapshot", "<snapshotDir>", "not supported", 1, 1, snapshotAdmin},
 		{"-help", "[cmd]", "this", 0, 1, helpAdmin},
@@ -65,7 +66,7 @@ func init() { // the help is made of the table, and run by it
 // absentOptions are those of Hadoop's that there is nothing for here.
 var absentOptions = map[string]string{
 	"-rollEdits": "the namespace has no edit logs", "-restoreFailedStorage": "a namenode has one directory; the others of the group have copies",
-	"-finalizeUpgrade": "see docs/how-to/upgrade.md", "-rollingUpgrade": "see docs/how-to/upgrade.md", "-upgrade": "see docs/how-to/upgrade.md",
+	"-finalizeUpgrade": "see docs/how-to/upgrade.md", "-upgrade": "see docs/how-to/upgrade.md",
 	"-refreshServiceAcl": "rights are in the configuration of the servers", "-refreshUserToGroupsMappings": "groups are asked for anew by themselves",
 	"-refreshSuperUserGroupsConfiguration": "restart the servers", "-refreshCallQueue": "there is one queue for each connection", "-refresh": "",
 	"-reconfig": "restart the server", "-refreshNamenodes": "", "-deleteBlockPool": "there is one block pool", "-getVolumeReport": "`hops datanode list` shows volumes",
@@ -228,6 +229,41 @@ func (t *hadoopTool) printDatanode(n *dfs.Datanode) {
 // transferOf is the address of a datanode's data transfer.
 func transferOf(n *dfs.Datanode) string {
 	return (&namenode.Node{IP: n.IP, TransferPort: uint32(n.TransferPort)}).TransferAddr()
+}
+
+// upgradeAdmin prints what DFSAdmin.RollingUpgradeCommand does.
+func upgradeAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
+	word := "query"
+	if len(args) > 0 {
+		word = strings.ToLower(args[0])
+	}
+	actions := map[string]dfs.UpgradeAction{"query": dfs.UpgradeQuery, "prepare": dfs.UpgradePrepare, "finalize": dfs.UpgradeFinalize}
+	action, known := actions[word]
+	if !known {
+		t.adminUsage(o.name)
+		return exitHadoop, nil
+	}
+	t.printf("%s rolling upgrade ...\n", strings.ToUpper(word))
+	u, err := t.fs.RollingUpgrade(t.ctx, action)
+	if err != nil {
+		return t.failed(o.name, err), nil
+	}
+	if u == nil {
+		t.printf("There is no rolling upgrade in progress or rolling upgrade has already been finalized.\n")
+		return 0, nil
+	}
+	at := func(ms int64, never string) string {
+		if ms == 0 {
+			return never
+		}
+		return fmt.Sprintf("%s (=%d)", javaDate(metadata.Time(ms)), ms)
+	}
+	head := "Proceed with rolling upgrade:"
+	if u.Finalized > 0 {
+		head = "Rolling upgrade is finalized."
+	}
+	t.printf("%s\n  Block Pool ID: %s\n     Start Time: %s\n  Finalize Time: %s\n", head, u.BlockPool, at(u.Started, "<NOT STARTED>"), at(u.Finalized, "<NOT FINALIZED>"))
+	return 0, nil
 }
 
 func safemodeAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {

@@ -30,7 +30,10 @@ func joinCommand() *cli.Command {
 		Description: "hops join 10.0.0.1:8486 --token hops1.…\n\n" +
 			"`hops cluster init` and `hops cluster token` print the whole line. The machine makes its own key, which never leaves it, and\n" +
 			"makes sure by the token that it speaks to the right cluster.",
-		Flags:  append([]cli.Flag{&cli.StringFlag{Name: "token", Usage: "`TOKEN` that the cluster gave"}}, setupFlags("datanode,nodemanager")...),
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "token", Usage: "`TOKEN` that the cluster gave"},
+			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token, which the list of processes does not show then"},
+		}, setupFlags("datanode,nodemanager")...),
 		Action: join,
 	}
 }
@@ -47,11 +50,14 @@ func join(c *cli.Context) (err error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fail(exitUsage, "join: %q is not HOST:PORT", addr)
 	}
-	token, err := authority.ParseToken(c.String("token"))
-	if err != nil {
-		return fail(exitUsage, "--token: %w", err)
-	}
 	m, err := setup(c, addr)
+	if err != nil {
+		return err
+	}
+	if m.member() {
+		return m.again(c.Context)
+	}
+	token, err := joinToken(c)
 	if err != nil {
 		return err
 	}
@@ -62,10 +68,37 @@ func join(c *cli.Context) (err error) {
 		return err
 	}
 	if err := m.start(c.Context, c.App.Writer); err != nil {
-		return fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+		err = fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+		if m.run {
+			err = errors.Join(err, m.end())
+		}
+		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is in cluster %s: ready in %.1fs\n", m.name, m.cluster, time.Since(began).Seconds())
+	if m.run {
+		return m.stay(c.Context)
+	}
 	return nil
+}
+
+// joinToken is the token that is given, or in the file that is.
+func joinToken(c *cli.Context) (authority.Token, error) {
+	text, path := c.String("token"), c.String("token-file")
+	if path != "" {
+		if text != "" {
+			return authority.Token{}, fail(exitUsage, "join: give --token or --token-file")
+		}
+		read, err := readToken(c, path)
+		if err != nil {
+			return authority.Token{}, fmt.Errorf("--token-file: %w", err)
+		}
+		text = string(read)
+	}
+	token, err := authority.ParseToken(text)
+	if err != nil {
+		return token, fail(exitUsage, "--token: %w", err)
+	}
+	return token, nil
 }
 
 // join has the machine taken in, and writes its files.
@@ -96,7 +129,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 	if !slices.ContainsFunc(trust.Roots, root.Equal) {
 		return errors.New("the cluster does not trust the authority that the token names")
 	}
-	i := &authority.Identity{Certificate: answer.Certified.GetCertificate(), Key: key, Roots: trust.Roots}
+	i := &authority.Identity{Certificate: answer.Certified.GetCertificate(), Key: key, Roots: trust.Roots, Links: trust.Links}
 	if _, err := i.Member(time.Now); err != nil {
 		return err
 	}

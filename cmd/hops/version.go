@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/nodemanager/gpu/nvml"
 )
 
@@ -26,11 +27,14 @@ func versionCommand() *cli.Command {
 				OS      string `json:"os"`
 				Arch    string `json:"arch"`
 				NVML    bool   `json:"nvml"`
-			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, nvml.Built}
+				// Level is the newest level of the cluster's formats that the program knows, Oldest the oldest of a cluster it works in.
+				Level  int `json:"level"`
+				Oldest int `json:"oldest"`
+			}{version, runtime.Version(), runtime.GOOS, runtime.GOARCH, nvml.Built, release.Level, release.Oldest}
 			if asJSON {
 				return json.NewEncoder(c.App.Writer).Encode(facts)
 			}
-			_, err = fmt.Fprintf(c.App.Writer, "hops %s (%s, %s/%s)\n", facts.Version, facts.Go, facts.OS, facts.Arch)
+			_, err = fmt.Fprintf(c.App.Writer, "hops %s (%s, %s/%s), level %d, for clusters from level %d on\n", facts.Version, facts.Go, facts.OS, facts.Arch, facts.Level, facts.Oldest)
 			return err
 		},
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/gohops/hops/internal/yaml"
 )
 
-// Config describes a cluster. Servers are named nn1.., dn1.., rm1 and nm1...
+// Config describes a cluster. Servers are named nn1.., dn1.., rm1.. and nm1...
 type Config struct {
 	// Binary is the hops program, Dir an existing directory for everything.
 	Binary, Dir string
@@ -26,6 +26,8 @@ type Config struct {
 	Name string
 	// How many of each there are. Without a resource manager there are no node managers either.
 	Namenodes, Datanodes, NodeManagers int
+	// ResourceManagers is how many of these there are where there are node managers; 0: one.
+	ResourceManagers int
 	// GPUs is how many simulated devices each node manager has.
 	GPUs int
 	// Properties are server settings under Hadoop's names.
@@ -43,6 +45,7 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	servers map[string]*server // the newest process of each name
+	binary  string             // that servers are started with
 }
 
 // server is one process.
@@ -62,8 +65,11 @@ var roles = map[string]string{"nn": "namenode", "dn": "datanode", "rm": "resourc
 
 // New writes the configuration files of a cluster. Nothing runs yet. Close, or Stop, gives the ports back.
 func New(c Config) (*Cluster, error) {
-	k := &Cluster{config: c, servers: map[string]*server{}}
-	managers := min(c.NodeManagers, 1)
+	k := &Cluster{config: c, servers: map[string]*server{}, binary: c.Binary}
+	managers := 0
+	if c.NodeManagers > 0 {
+		managers = max(c.ResourceManagers, 1)
+	}
 	free, err := k.ports.Take(c.Namenodes*4 + managers*3 + c.Datanodes*4 + c.NodeManagers)
 	if err != nil {
 		return nil, err
@@ -78,8 +84,8 @@ func New(c Config) (*Cluster, error) {
 	for i := range c.Namenodes {
 		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
 	}
-	for range managers {
-		k.shared.ResourceManagers = []config.ManagerMember{{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next()}}
+	for i := range managers {
+		k.shared.ResourceManagers = append(k.shared.ResourceManagers, config.ManagerMember{ID: fmt.Sprintf("rm%d", i+1), HTTP: next(), GRPC: next(), Raft: next()})
 	}
 	write := func(name string, set func(*config.File)) {
 		f := k.shared
@@ -170,6 +176,13 @@ func (k *Cluster) Log(name string) string { return k.path(name + ".log") }
 // Conf is the directory that HADOOP_CONF_DIR of clients should name. A starting namenode fills it.
 func (k *Cluster) Conf() string { return k.shared.Cluster.Conf }
 
+// Install has servers that are started from now on run another program.
+func (k *Cluster) Install(binary string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.binary = binary
+}
+
 // Start runs one server that does not run. Its output is appended to its log.
 func (k *Cluster) Start(name string) error {
 	role, ok := roles[name[:min(2, len(name))]]
@@ -194,7 +207,7 @@ func (k *Cluster) Start(name string) error {
 	if role == "namenode" || role == "resourcemanager" {
 		args = append(args, "--bootstrap")
 	}
-	s := &server{name: name, cmd: exec.Command(k.config.Binary, args...), done: make(chan struct{})}
+	s := &server{name: name, cmd: exec.Command(k.binary, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.Env = append(os.Environ(), mark+"="+k.config.Dir+"/")
 	if err := Spawn(s.cmd, syscall.SIGTERM); err != nil {

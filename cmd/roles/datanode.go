@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gohops/hops/datanode/server"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 )
@@ -59,6 +60,7 @@ func (b *Builder) DatanodeAt(own config.Datanode, err error) ([]program.Part, er
 	set := func(f *config.File) error {
 		return s.SetNamenodes(namenodes(f, func(n config.NamenodeMember) string { return n.GRPC }), ipc(f))
 	}
+	b.membership.serves(authority.Datanode, "")
 	b.membership.follow(func(now config.Servers) error { return set(&config.File{Namenodes: now.Namenodes}) })
 	b.awaited = append(b.awaited, s.Ready())
 	return slices.Concat(audit, []program.Part{{Name: "datanode " + own.Volumes[0].Path, Run: s.Run}}, b.follow(set)), nil

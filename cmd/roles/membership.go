@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,13 +16,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/usertoken"
+	"github.com/gohops/hops/internal/status"
 	pb "github.com/gohops/hops/namenode/api/v1"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
@@ -49,6 +52,7 @@ type membership struct {
 
 	mu      sync.Mutex
 	servers config.Servers
+	roles   []*pb.ServerOf // of this process
 	setters []func(config.Servers) error
 	rooted  []func() error // hear that other authorities are trusted
 	version uint64         // of the newest news
@@ -120,6 +124,9 @@ func (m *membership) run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
+			if err := unfit(err); err != nil {
+				return err
+			}
 			if told {
 				pause = followAgain
 			} else {
@@ -133,6 +140,34 @@ func (m *membership) run(ctx context.Context) error {
 		}
 		pause = min(2*pause, followMost)
 	}
+}
+
+// unfit is a namenode's refusal of the version that this program is of: nothing but another one helps. Nil for other errors.
+func unfit(err error) error {
+	text := fmt.Sprint(err)
+	if _, text, refused := strings.Cut(text, authority.ErrRefused.Error()); refused {
+		for _, kind := range []error{release.ErrOlder, release.ErrNewer} {
+			if at := strings.Index(text, kind.Error()); at >= 0 {
+				return fmt.Errorf("the cluster refuses this program: %s", strings.TrimRight(text[at:], "\"\\"))
+			}
+		}
+	}
+	return nil
+}
+
+// program is what this process says of itself.
+func (m *membership) program() *pb.Program {
+	p := m.keeper.Member.Program()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &pb.Program{Servers: slices.Clone(m.roles), Version: status.Version, Level: uint32(p.Level), Oldest: uint32(p.Oldest)}
+}
+
+// serves notes a server of this process; id is its name in the lists of namenodes or resource managers.
+func (m *membership) serves(role authority.Role, id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.roles = append(m.roles, &pb.ServerOf{Role: string(role), Id: id})
 }
 
 // refused says why nothing is heard of a namenode, where somebody has to do something.
@@ -172,7 +207,7 @@ func (m *membership) listen(ctx context.Context, addr string) (told bool, err er
 		return false, err
 	}
 	defer conn.Close()
-	stream, err := pb.NewMembershipClient(conn).Follow(ctx, &pb.FollowRequest{})
+	stream, err := pb.NewMembershipClient(conn).Follow(ctx, &pb.FollowRequest{Program: m.program()})
 	if err != nil {
 		return false, err
 	}
@@ -206,6 +241,10 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	if own := m.keeper.Member.Self().Cluster; trust.Cluster != own {
 		return fmt.Errorf("it is of cluster %s, this machine of %s", trust.Cluster, own)
 	}
+	if err := m.keeper.Member.Program().In(int(news.Level)); err != nil {
+		return err
+	}
+	m.keeper.Member.Raise(int(news.Level))
 	before := m.keeper.Member.Roots()
 	failed := m.keeper.Believe(trust)
 	rerooted := !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal)
@@ -271,6 +310,14 @@ func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
 	}
 	// The same checks as for a file.
 	if _, err := authority.ParseRoots(authority.MarshalRoots(trust.Roots)); err != nil {
+		return nil, servers, err
+	}
+	var links []byte
+	for _, der := range news.Links {
+		links = append(links, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	var err error
+	if trust.Links, err = authority.ParseLinks(links); err != nil {
 		return nil, servers, err
 	}
 	for _, n := range news.Namenodes {
@@ -367,7 +414,7 @@ func Enlist(ctx context.Context, path string) error {
 			_, err := c.Enlist(ctx, &pb.EnlistRequest{})
 			return err
 		})
-		if code := status.Code(err); err == nil || code != codes.Unavailable && code != codes.FailedPrecondition {
+		if code := grpcstatus.Code(err); err == nil || code != codes.Unavailable && code != codes.FailedPrecondition {
 			return err
 		}
 		select {
@@ -412,7 +459,7 @@ func EnlistManager(ctx context.Context, path string) error {
 				_, err = rmpb.NewResourceManagersClient(conn).Enlist(ctx, &rmpb.EnlistRequest{Raft: own.Raft})
 				return err
 			}()
-			if code := status.Code(failed); failed == nil || code != codes.Unavailable && code != codes.FailedPrecondition {
+			if code := grpcstatus.Code(failed); failed == nil || code != codes.Unavailable && code != codes.FailedPrecondition {
 				return failed
 			}
 		}

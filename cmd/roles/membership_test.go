@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
 
@@ -110,6 +112,63 @@ func TestWhatANamenodeSaysIsFollowed(t *testing.T) {
 		if !m.keeper.Member.Roots()[0].Equal(a.Root()) || len(m.now().Namenodes) != 1 {
 			t.Fatalf("%s is believed", what)
 		}
+	}
+}
+
+func TestTheLevelThatANamenodeTellsIsHeeded(t *testing.T) {
+	m, a, _ := newMember(t)
+	if level := m.keeper.Member.Level(); level != 1 {
+		t.Errorf("level %d before anything was heard", level)
+	}
+	for version, level := range []uint32{0, 1, release.Level} { // 0: a namenode from before there were levels
+		told := news(a, uint64(version+1), "10.0.0.1")
+		told.Level = level
+		if err := m.take(t.Context(), told); err != nil {
+			t.Fatal(err)
+		}
+		if is := m.keeper.Member.Level(); is != int(max(level, 1)) {
+			t.Errorf("level %d, told was %d", is, level)
+		}
+	}
+	foreign := news(a, 8, "10.0.0.1")
+	foreign.Cluster, foreign.Level = "CID-2", release.Level
+	later := news(a, 9, "10.0.0.1")
+	later.Level = release.Level + 1
+	if err := m.take(t.Context(), foreign); err == nil {
+		t.Error("another cluster is believed")
+	}
+	if err := m.take(t.Context(), later); !errors.Is(err, release.ErrOlder) {
+		t.Errorf("a level that is not known: %v", err)
+	}
+	if is := m.keeper.Member.Level(); is != release.Level {
+		t.Errorf("level %d", is)
+	}
+}
+
+// A process whose version is refused ends with what the namenode has said: another program is all that helps.
+func TestAVersionThatIsRefusedEndsTheProcess(t *testing.T) {
+	reason := (release.Program{Level: 1, Oldest: 1}).In(2)
+	text := fmt.Sprintf("rpc error: code = Unavailable desc = connection error: desc = \"transport: authentication handshake failed: not let in: 10.0.0.1:8486: %v: %q\"", authority.ErrRefused, reason)
+	if err := unfit(errors.New(text)); err == nil || err.Error() != "the cluster refuses this program: "+reason.Error() {
+		t.Errorf("%v", err)
+	}
+	for _, other := range []error{
+		nil, errors.New("connection refused"), fmt.Errorf("%w: %q", authority.ErrRefused, authority.ErrRevoked),
+		reason, // about a namenode that is too old itself: another one may not be
+	} {
+		if err := unfit(other); err != nil {
+			t.Errorf("%v ends it: %v", other, err)
+		}
+	}
+}
+
+func TestAProcessSaysWhatItIs(t *testing.T) {
+	m, _, _ := newMember(t)
+	m.serves(authority.Namenode, "nn1")
+	m.serves(authority.Datanode, "")
+	p := m.program()
+	if p.Level != release.Level || p.Oldest != release.Oldest || len(p.Servers) != 2 || p.Servers[0].Id != "nn1" || p.Servers[1].Role != "datanode" || p.Version == "" {
+		t.Errorf("%v", p)
 	}
 }
 

@@ -58,5 +58,6 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		}
 	}
 	parts = append(parts, program.Part{Name: "namenode " + own.ID, Run: s.Run, Ready: s.Ready()})
+	b.membership.serves(authority.Namenode, own.ID)
 	return append(parts, program.Part{Name: "system directories", Run: b.directories}), nil
 }

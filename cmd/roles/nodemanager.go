@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gohops/hops/datanode/blockstore"
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/nodemanager/account"
@@ -40,6 +41,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.membership.serves(authority.NodeManager, "")
 	b.membership.follow(func(now config.Servers) error {
 		all := *f
 		all.Namenodes, all.ResourceManagers = now.Namenodes, now.ResourceManagers

@@ -95,8 +95,14 @@ func New(cfg Config) (*Server, error) {
 	s.peers = peers{credentials: cfg.Credentials}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
-		Share:     func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
-		Unwelcome: func(c net.Conn) error { return s.cfg.Door.Peer(c).Refused() },
+		Share: func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
+		Unwelcome: func(c net.Conn, proved bool) error {
+			p := s.cfg.Door.Peer(c)
+			if proved && !p.Secure() { // in plain, wherever from
+				return nil
+			}
+			return p.Refused()
+		},
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return s.dial(ctx, string(authority.Datanode), addr)
 		},

@@ -52,8 +52,9 @@ type Config struct {
 	// says whose share of it a connection uses; nil: that of this process's user.
 	Packets *security.Budget
 	Share   func(net.Conn) uint32
-	// Unwelcome says why a connection is not served; nil: every one is. It is asked with a connection's first request.
-	Unwelcome func(net.Conn) error
+	// Unwelcome says why a connection is not served, on which a handshake of SASL has proved something or not; nil: every one is. It is asked
+	// with a connection's first request.
+	Unwelcome func(c net.Conn, proved bool) error
 	// Dial connects to another datanode; nil: in plain.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Refused is told of requests without a right to their block, for the audit log; may be nil.
@@ -103,7 +104,7 @@ func New(cfg Config) *Server {
 		cfg.Share = func(net.Conn) uint32 { return uint32(os.Geteuid()) }
 	}
 	if cfg.Unwelcome == nil {
-		cfg.Unwelcome = func(net.Conn) error { return nil }
+		cfg.Unwelcome = func(net.Conn, bool) error { return nil }
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -193,8 +194,8 @@ type conn struct {
 	*Server
 	nc net.Conn
 	r  *bufio.Reader
-	// unproved: the peer should have begun with a handshake, and has not.
-	unproved bool
+	// proved: the peer has begun with a handshake; unproved: it should have, and has not.
+	proved, unproved bool
 }
 
 // idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
@@ -245,7 +246,7 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 	if mode == 0 {
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}
-	err := c.cfg.Unwelcome(c.nc)
+	err := c.cfg.Unwelcome(c.nc, c.proved)
 	if err == nil {
 		err = c.authorize(ctx, header, mode)
 	}

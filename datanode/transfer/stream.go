@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -54,11 +53,8 @@ type stream struct {
 	forward func(raw []byte)
 	store   func(batch []dtp.Packet) error
 
-	raw   syscall.RawConn // nil where there is none
-	try   func(fd uintptr) bool
-	into  []byte
-	got   int
-	tried error
+	raw syscall.RawConn // nil where there is none
+	now func(p []byte) (int, error)
 }
 
 // newStream begins with what the connection has read ahead. close gives its memory back.
@@ -66,10 +62,7 @@ func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) err
 	s := &stream{in: in, forward: forward, store: store, buf: dtp.NewPacketBuffer(nil)}
 	s.account = in.cfg.Packets.Account(in.cfg.Share(in.nc))
 	s.raw = security.Raw(in.nc)
-	s.try = func(fd uintptr) bool {
-		s.got, s.tried = unix.Read(int(fd), s.into)
-		return true
-	}
+	s.now = security.Immediate(in.nc)
 	return s
 }
 
@@ -199,8 +192,8 @@ func (s *stream) read(ctx context.Context) error {
 		}
 	}
 	if len(s.batch) > 0 {
-		if s.data > smallPacket || s.buf.Waiting() > 0 {
-			if n, err := s.readNow(s.buf.Free()); n > 0 || err != nil {
+		if s.now != nil && (s.data > smallPacket || s.buf.Waiting() > 0) {
+			if n, err := s.now(s.buf.Free()); n > 0 || err != nil {
 				s.buf.Filled(n)
 				return err
 			}
@@ -243,27 +236,6 @@ func (s *stream) quiet(ctx context.Context) error {
 func peek(fd uintptr) bool {
 	_, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return !errors.Is(err, unix.EAGAIN)
-}
-
-// readNow reads what is there, perhaps nothing.
-func (s *stream) readNow(p []byte) (int, error) {
-	if s.raw == nil {
-		return 0, nil
-	}
-	s.into = p
-	err := s.raw.Read(s.try)
-	s.into = nil
-	switch {
-	case err != nil:
-		return 0, err
-	case errors.Is(s.tried, unix.EAGAIN), errors.Is(s.tried, unix.EINTR):
-		return 0, nil
-	case s.tried != nil:
-		return 0, s.tried
-	case s.got == 0:
-		return 0, io.EOF
-	}
-	return s.got, nil
 }
 
 // keep stores packets in order and returns how many of them are stored, all unless there is an error. Only checksums of

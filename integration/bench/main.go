@@ -51,6 +51,7 @@ var groups = []group{
 	{"promises", 2, 2},
 	{"single", 14, 9},
 	{"replicated", 17, 0},
+	{"tls", 13, 5},
 	{"failover", 4, 0},
 	{"large", 5, 0},
 	{"huge", 12, 0},
@@ -200,6 +201,10 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 			then = r.failover
 		}
 		err = r.compare(ctx, replicated, then)
+	case "tls":
+		if err = r.compare(ctx, tlsSingle, nil); err == nil && !r.quick {
+			err = r.compare(ctx, tlsReplicated, nil)
+		}
 	case "failover":
 		if len(r.report.Failovers) > 0 {
 			return nil // done with the servers of the group before

@@ -84,6 +84,24 @@ func TestALoginIsEnough(t *testing.T) {
 		t.Errorf("Python's jobs: %s", said)
 	}
 
+	// What a container has: a delegation token, and the authorities' certificates. That the servers are elsewhere is made up.
+	tokens, roots := filepath.Join(m.dir, "tokens"), filepath.Join(m.dir, "authority.pem")
+	m.superuser("fetchdt", "--renewer", "nobody", tokens)
+	if err := os.WriteFile(roots, []byte(good.Authorities), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside := []string{"HOPS_CONTAINER_ID=container_1_0001_01_000002", "HOPS_WEBHDFS=" + good.Namenodes[0].HTTP, "HOPS_FS=hdfs://" + good.Namenodes[0].IPC,
+		"HOPS_AUTHORITY=" + roots, "HADOOP_TOKEN_FILE_LOCATION=" + tokens}
+	const elsewhere = "from hops import _login, hdfs\n_login.here = lambda remote, local: False\n"
+	const checkpoint = elsewhere + "hdfs.dump('kept', '/tmp/c'); hdfs.rename('/tmp/c', '/tmp/d'); print(hdfs.load('/tmp/d'), hdfs.stat('/tmp/d')['owner'] == hdfs.project_user())"
+	if said := script(t, checkpoint, inside...); said != "b'kept' True" {
+		t.Errorf("a container's files: %s", said)
+	}
+	m.superuser("fetchdt", "--cancel", tokens)
+	if said := script(t, elsewhere+"hdfs.load('/tmp/d')", inside...); !strings.Contains(said, "InvalidToken: ") || !strings.Contains(said, "it was cancelled, has expired") {
+		t.Errorf("a token that was cancelled: %s", said)
+	}
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

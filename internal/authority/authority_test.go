@@ -494,7 +494,7 @@ func TestHalfAFileIsAnError(t *testing.T) {
 	}
 	one := len(MarshalRoots([]*x509.Certificate{a.Root()}))
 	for n := 0; n < len(roots)-1; n += 7 {
-		if _, err := ParseRoots(roots[:n]); err == nil && n != one {
+		if _, err := ParseRoots(roots[:n]); err == nil && n != one && n != one-1 { // without the end of the line
 			t.Fatalf("the first %d of %d bytes of the roots are taken", n, len(roots))
 		}
 	}

@@ -67,6 +67,10 @@ func FuzzRequest(f *testing.F) {
 }
 
 func FuzzVerdict(f *testing.F) {
-	f.Add([]byte("\x00\x02no"))
-	f.Fuzz(func(_ *testing.T, b []byte) { readVerdict(bytes.NewReader(b)) })
+	f.Add([]byte("\x02\x01\x00\x02no"))
+	f.Add([]byte("2/1"))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		readVerdict(bytes.NewReader(b))
+		programOf([]string{"h2", programProtocol + string(b)})
+	})
 }

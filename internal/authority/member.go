@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/tls"
@@ -13,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gohops/hops/internal/release"
 )
 
 // handshakeTime is how long a peer may take to show who it is.
@@ -24,6 +27,8 @@ type Config struct {
 	Key         crypto.Signer
 	Certificate []byte
 	Trust       *Trust
+	// Program is of which version this member is; zero: release.This.
+	Program release.Program
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -31,10 +36,12 @@ type Config struct {
 // Member is this machine, or user, as the others meet it: it makes connections on which both ends show who they are. Its
 // certificate and what it trusts are replaced while it runs. It is safe for concurrent use.
 type Member struct {
-	now func() time.Time
-	key crypto.Signer
+	now     func() time.Time
+	key     crypto.Signer
+	program release.Program
 
 	mu    sync.Mutex
+	level int // that the cluster has been raised to; 0: it was not heard
 	own   *tls.Certificate
 	self  *Name
 	trust *Trust
@@ -43,7 +50,7 @@ type Member struct {
 
 // NewMember checks that key, certificate and trust fit each other.
 func NewMember(c Config) (*Member, error) {
-	m := &Member{now: c.Now, key: c.Key, open: map[*Conn]struct{}{}, trust: c.Trust}
+	m := &Member{now: c.Now, key: c.Key, program: cmp.Or(c.Program, release.This), open: map[*Conn]struct{}{}, trust: c.Trust}
 	if err := m.Renewed(c.Certificate); err != nil {
 		return nil, err
 	}
@@ -73,14 +80,14 @@ func (m *Member) Renewed(der []byte) error {
 	if err != nil {
 		return fmt.Errorf("this member's own certificate: %w", err)
 	}
-	own := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: m.key, Leaf: leaf}
-	for _, r := range m.trust.Roots { // who joins knows the root alone, by its fingerprint
-		if leaf.CheckSignatureFrom(r) == nil {
-			own.Certificate = append(own.Certificate, r.Raw)
-		}
-	}
-	m.own, m.self = own, self
+	m.self = self
+	m.show(leaf)
 	return nil
+}
+
+// show puts the chain together that is shown. The caller has locked mu.
+func (m *Member) show(leaf *x509.Certificate) {
+	m.own = &tls.Certificate{Certificate: append([][]byte{leaf.Raw}, m.trust.chain(leaf)...), PrivateKey: m.key, Leaf: leaf}
 }
 
 // Roots are the authorities that it trusts.
@@ -137,7 +144,10 @@ func (m *Member) RenewAt() time.Time {
 // Believe takes a newer trust, and closes connections to those who have lost it.
 func (m *Member) Believe(t *Trust) {
 	m.mu.Lock()
-	m.trust = t
+	linked := slices.EqualFunc(t.Links, m.trust.Links, (*x509.Certificate).Equal)
+	if m.trust = t; !linked {
+		m.show(m.own.Leaf)
+	}
 	now := m.now()
 	var lost []*Conn
 	for c := range m.open {
@@ -151,27 +161,39 @@ func (m *Member) Believe(t *Trust) {
 	}
 }
 
-// trustRoots takes other authorities, which the cluster has named.
-func (m *Member) trustRoots(roots []*x509.Certificate) {
+// trustRoots takes other authorities, which the cluster has named, and the links to them.
+func (m *Member) trustRoots(roots, links []*x509.Certificate) {
 	m.mu.Lock()
 	t := *m.trust
 	m.mu.Unlock()
-	t.Roots = roots
+	t.Roots, t.Links = roots, links
 	m.Believe(&t)
 }
 
 // Conn is a connection whose other end has shown who it is, or is a client without a certificate.
 type Conn struct {
 	*tls.Conn
-	out     *batch
+	socket  *batch
+	reading sync.Mutex
 	peer    *Name
 	leaf    *x509.Certificate
 	refused error
 	member  *Member
+	program release.Program // of the other end; zero: it is no member that says so, or is a client
 }
 
 // Peer is who the other end is; nil for a client without a good certificate.
 func (c *Conn) Peer() *Name { return c.peer }
+
+// Program is of which version the other end is; zero: it is no member, or did not say.
+func (c *Conn) Program() release.Program {
+	if c.member == nil {
+		return release.Program{}
+	}
+	c.member.mu.Lock()
+	defer c.member.mu.Unlock()
+	return c.program
+}
 
 // Refused says why a client's certificate is not good; nil when it is, or when there is none.
 func (c *Conn) Refused() error { return c.refused }
@@ -181,21 +203,66 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if len(p) <= record {
 		return c.Conn.Write(p)
 	}
-	c.out.hold()
+	c.socket.hold()
 	n, err := c.Conn.Write(p)
-	return n, errors.Join(err, c.out.release())
+	return n, errors.Join(err, c.socket.release())
+}
+
+// Read reads as many records as were received with the first one, and fit into p.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	n, err := c.Conn.Read(p)
+	if c.socket.taken -= n + overhead; c.socket.taken > 0 && err == nil && n < len(p) {
+		n += c.more(p[n:], buffered)
+	}
+	return n, err
+}
+
+// ReadNow reads what has come, perhaps nothing, and does not wait for more.
+func (c *Conn) ReadNow(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.socket.mode = here
+	n, err := c.Conn.Read(p)
+	c.socket.mode = wait
+	c.socket.taken -= n + overhead
+	if errors.Is(err, errNothing) {
+		c.socket.taken = 0
+		return n, nil
+	}
+	if err == nil && n < len(p) {
+		n += c.more(p[n:], here)
+	}
+	return n, err
+}
+
+// more reads what there is without waiting. An error stays with TLS, for the next read.
+func (c *Conn) more(p []byte, m mode) (n int) {
+	c.socket.mode = m
+	defer func() { c.socket.mode = wait }()
+	for n < len(p) {
+		k, err := c.Conn.Read(p[n:])
+		n += k
+		c.socket.taken -= k + overhead
+		if err != nil {
+			c.socket.taken = 0
+			return n
+		}
+	}
+	return n
 }
 
 // WriteBuffers writes all of several buffers, as Write does.
 func (c *Conn) WriteBuffers(b *net.Buffers) (n int64, err error) {
-	c.out.hold()
+	c.socket.hold()
 	for len(*b) > 0 && err == nil {
 		var k int
 		k, err = c.Conn.Write((*b)[0])
 		n += int64(k)
 		*b = (*b)[1:]
 	}
-	return n, errors.Join(err, c.out.release())
+	return n, errors.Join(err, c.socket.release())
 }
 
 // Close closes the connection.
@@ -250,7 +317,7 @@ func (d *Door) allows(n *Name) error {
 
 // Between members the acceptor says its verdict first, since an alert of TLS tells nobody what to do:
 //
-//	acceptor → dialer    length of the reason [2] | reason; no reason: come in
+//	acceptor → dialer    its level [1] | the oldest it works with [1] | length of the reason [2] | reason; no reason: come in
 const maxVerdict = 1 << 10
 
 // Accept runs the server's side of a connection. It ends with ctx, and after 5 s. When it fails, c is closed.
@@ -264,6 +331,11 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 	if d.Old {
 		config.MinVersion = tls.VersionTLS12
 	}
+	var offered []string
+	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		offered = hello.SupportedProtos
+		return nil, nil
+	}
 	b := &batch{Conn: c}
 	t := tls.Server(b, config)
 	out, err := m.handshake(ctx, b, t, d)
@@ -275,10 +347,14 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 		out.refused, err = err, nil
 	} else {
 		err = within(ctx, t, func() error {
-			if err == nil && out.peer == nil {
+			switch {
+			case err != nil:
+			case out.peer == nil:
 				err = d.Guest(out)
+			case out.peer.Machine != "":
+				err = m.suits(out, programOf(offered))
 			}
-			return errors.Join(err, writeVerdict(t, err))
+			return errors.Join(err, writeVerdict(t, m.program, err))
 		})
 	}
 	if err != nil {
@@ -293,14 +369,24 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 func (m *Member) Connect(ctx context.Context, c net.Conn, d Door) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
-	config := m.config(d.Protocols)
+	protocols := d.Protocols
+	if !d.Strangers {
+		protocols = m.offer(protocols)
+	}
+	config := m.config(protocols)
 	// A member is who its certificate says, wherever it answers: handshake looks at that before anything is sent.
 	config.InsecureSkipVerify = true
 	b := &batch{Conn: c}
 	t := tls.Client(b, config)
 	out, err := m.handshake(ctx, b, t, d)
 	if err == nil && !d.Strangers {
-		err = within(ctx, t, func() error { return readVerdict(t) })
+		err = within(ctx, t, func() error {
+			p, err := readVerdict(t)
+			if err == nil {
+				err = m.suits(out, p)
+			}
+			return err
+		})
 	}
 	if err != nil {
 		c.Close()
@@ -318,7 +404,7 @@ func (m *Member) handshake(ctx context.Context, b *batch, c *tls.Conn, d Door) (
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	out := &Conn{Conn: c, out: b, member: m}
+	out := &Conn{Conn: c, socket: b, member: m}
 	shown := c.ConnectionState().PeerCertificates
 	if len(shown) == 0 {
 		return out, nil
@@ -346,34 +432,37 @@ func within(ctx context.Context, c net.Conn, do func() error) error {
 	return err
 }
 
-func writeVerdict(w io.Writer, refused error) error {
+func writeVerdict(w io.Writer, p release.Program, refused error) error {
 	var text string
 	if refused != nil {
 		text = refused.Error()
 	}
 	text = text[:min(len(text), maxVerdict)]
-	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
+	_, err := w.Write(append(binary.BigEndian.AppendUint16([]byte{byte(p.Level), byte(p.Oldest)}, uint16(len(text))), text...))
 	return err
 }
 
 // ErrRefused: the peer does not let this member in.
 var ErrRefused = errors.New("it refuses this member")
 
-func readVerdict(r io.Reader) error {
-	var length [2]byte
-	if _, err := io.ReadFull(r, length[:]); err != nil {
-		return fmt.Errorf("no verdict: %w", err)
+// readVerdict returns the acceptor's version, or why it refuses.
+func readVerdict(r io.Reader) (release.Program, error) {
+	var p release.Program
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return p, fmt.Errorf("no verdict: %w", err)
 	}
-	n := binary.BigEndian.Uint16(length[:])
+	p = release.Program{Level: int(head[0]), Oldest: int(head[1])}
+	n := binary.BigEndian.Uint16(head[2:])
 	if n == 0 {
-		return nil
+		return p, nil
 	}
 	if n > maxVerdict {
-		return fmt.Errorf("a verdict of %d bytes, %d are allowed", n, maxVerdict)
+		return p, fmt.Errorf("a verdict of %d bytes, %d are allowed", n, maxVerdict)
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(r, text); err != nil {
-		return fmt.Errorf("half a verdict: %w", err)
+		return p, fmt.Errorf("half a verdict: %w", err)
 	}
-	return fmt.Errorf("%w: %q", ErrRefused, text)
+	return p, fmt.Errorf("%w: %q", ErrRefused, text)
 }

@@ -28,10 +28,12 @@ type Trust struct {
 	// Cluster is the cluster's id.
 	Cluster string
 	Roots   []*x509.Certificate
+	// Links lead from earlier authorities to these: members show them to who knows an earlier one (Authority.Vouch), and do not
+	// believe them themselves.
+	Links []*x509.Certificate
 	// Removed are the machines that were removed, each with the newest generation that is void.
 	Removed map[string]uint64
-	// File is where the roots were read from, if others keep it up to date: a visitor looks there again before it takes the other end
-	// for a stranger.
+	// File is where the roots were read from, if others keep it up to date: a visitor looks there each time.
 	File string
 }
 
@@ -47,8 +49,36 @@ func MarshalRoots(roots []*x509.Certificate) []byte {
 // maxRoots of a bundle.
 const maxRoots = 16
 
-// ParseRoots reads certificates of authorities in PEM, and takes nothing else: half a file is an error.
+// ParseRoots reads certificates of authorities in PEM, and takes nothing else: half a file is an error, and so is a link, which is
+// nobody's to trust.
 func ParseRoots(text []byte) ([]*x509.Certificate, error) {
+	roots, links, err := parseAuthorities(text)
+	if err == nil && len(links) > 0 {
+		err = errors.New("a certificate that one authority issued to another stands among those of authorities")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return roots, nil
+}
+
+// parseAuthorities reads certificates of authorities, and those by which one vouches for the next.
+func parseAuthorities(text []byte) (roots, links []*x509.Certificate, err error) {
+	all, err := parseBundle(text)
+	for _, c := range all {
+		if c.CheckSignatureFrom(c) == nil {
+			roots = append(roots, c)
+		} else {
+			links = append(links, c)
+		}
+	}
+	if err == nil && len(roots) == 0 {
+		err = errors.New("there is no authority's certificate")
+	}
+	return roots, links, err
+}
+
+func parseBundle(text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {
 		block, rest := pem.Decode(text)

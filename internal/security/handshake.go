@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/release"
 )
 
 // A connection between servers is TLS 1.3, on which both ends show a certificate of the cluster's authority. An application's
@@ -71,6 +72,8 @@ type Principal struct {
 	Container string
 	// Server is the server; nil: it is none.
 	Server *authority.Name
+	// Program is of which version a server is.
+	Program release.Program
 	// Joining is keying material of the connection of a machine that has no certificate yet and has proved nothing; nil: it is none.
 	Joining []byte
 }
@@ -185,6 +188,7 @@ var protocols = []string{"h2"}
 func proofError(err error) error {
 	for _, e := range []error{
 		authority.ErrForeign, authority.ErrTime, authority.ErrRevoked, authority.ErrRole, authority.ErrRefused,
+		release.ErrOlder, release.ErrNewer,
 	} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("%w: %w", ErrProof, err)
@@ -280,7 +284,7 @@ func (k Keyring) challenge(c net.Conn) (*authority.Conn, Principal, error) {
 		return nil, Principal{}, proofError(err)
 	}
 	if peer := out.Peer(); peer != nil {
-		who = Principal{Server: peer}
+		who = Principal{Server: peer, Program: out.Program()}
 	}
 	return out, who, nil
 }

@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 )
@@ -54,7 +54,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	ns.mu.Lock()
 	if ns.broken != nil {
 		defer ns.mu.Unlock()
-		panic(fatal(fmt.Sprintf("namespace: cannot apply entry %d: %v", index, ns.broken)))
+		panic(fatal{fmt.Errorf("namespace: cannot apply entry %d: %w", index, ns.broken)})
 	}
 	if index <= ns.applied {
 		ns.mu.Unlock()
@@ -94,7 +94,7 @@ func (ns *Namespace) Apply(index uint64, commands [][]byte) []any {
 	return results
 }
 
-var errNewer = errors.New("command of a newer version of this program: upgrade this member before it takes part again")
+var errNewer = fmt.Errorf("command of a newer version of the program (%w): install the one that the leader runs", release.ErrOlder)
 
 // decode parses a command. Errors: errNewer for one that has something in it that this program does not know (it would
 // do something else than the members that do), or that the bytes are damaged.
@@ -228,7 +228,9 @@ func operation(cmd *logpb.Command) protoreflect.ProtoMessage {
 }
 
 // fatal is what Apply panics with on purpose.
-type fatal string
+type fatal struct{ error }
+
+func (f fatal) Unwrap() error { return f.error }
 
 // decodeOne parses a command; nil when result is the answer to it.
 func (ns *Namespace) decodeOne(index uint64, data []byte, result *Result) (cmd *logpb.Command) {
@@ -243,7 +245,7 @@ func (ns *Namespace) decodeOne(index uint64, data []byte, result *Result) (cmd *
 		return cmd
 	}
 	if !isAnswer(err) {
-		panic(fatal(fmt.Sprintf("namespace: log entry %d: %v", index, err)))
+		panic(fatal{fmt.Errorf("namespace: log entry %d: %w", index, err)})
 	}
 	result.Err = err
 	return nil
@@ -401,7 +403,7 @@ func (ns *Namespace) dispatch(index uint64, t *txn, cmd *logpb.Command) {
 		ns.reclaim(int(min(c.Reclaim.Limit, 1<<16)))
 		t.result.OK = true
 	default:
-		panic(fatal(fmt.Sprintf("namespace: log entry %d: operation %T is not built into this program", index, cmd.Op)))
+		panic(fatal{fmt.Errorf("namespace: log entry %d: operation %T is not built into this program (%w)", index, cmd.Op, release.ErrOlder)})
 	}
 	if err := t.result.Err; err != nil && !isAnswer(err) {
 		ns.fatal(err)

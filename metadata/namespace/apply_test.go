@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/mem"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
@@ -42,8 +43,12 @@ func TestNewerCommandStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, Config{})
 			defer func() {
-				if r := recover(); r == nil || !strings.Contains(fmt.Sprint(r), test.want) || !strings.Contains(fmt.Sprint(r), "entry 1") {
+				r := recover()
+				if r == nil || !strings.Contains(fmt.Sprint(r), test.want) || !strings.Contains(fmt.Sprint(r), "entry 1") {
 					t.Errorf("panic %v, want one with %q", r, test.want)
+				}
+				if err, ok := r.(error); !ok || errors.Is(err, release.ErrOlder) != (test.want == "newer version") {
+					t.Errorf("panic %v is of no kind by which the store stops in one line", r)
 				}
 			}()
 			w.entry(test.data)

@@ -208,5 +208,5 @@ func (ns *Namespace) evict() {
 // fatal stops the process: a member that cannot apply a committed command must not go on.
 func (ns *Namespace) fatal(err error) {
 	ns.doubt(err)
-	panic(fatal(fmt.Sprintf("namespace: cannot apply the log behind %d: %v", ns.applied, err)))
+	panic(fatal{fmt.Errorf("namespace: cannot apply the log behind %d: %w", ns.applied, err)})
 }

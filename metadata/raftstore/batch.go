@@ -2,7 +2,9 @@ package raftstore
 
 import (
 	"encoding/binary"
+	"fmt"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -41,7 +43,7 @@ func decodeBatch(index uint64, data []byte) ([][]byte, error) {
 		return nil, metadata.Errorf(metadata.ErrCorrupt, "log entry %d is empty", index)
 	}
 	if data[0] != batchVersion {
-		return nil, metadata.Errorf(metadata.ErrUnsupported, "log entry %d has version %d, this program reads %d: it was written by a newer one", index, data[0], batchVersion)
+		return nil, fmt.Errorf("log entry %d has version %d, this program reads %d: %w", index, data[0], batchVersion, release.ErrOlder)
 	}
 	damaged := func() ([][]byte, error) {
 		return nil, metadata.Errorf(metadata.ErrCorrupt, "log entry %d is not a batch of commands", index)

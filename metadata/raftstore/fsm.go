@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/gohops/hops/internal/release"
 )
 
 // fsm stands between raft and the state machine. raft calls it on one goroutine.
@@ -29,6 +31,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 		f.group.fail(err)
 		panic(err) // going on would make this member differ from the others
 	}
+	defer f.stop()
 	results := f.machine.Apply(l.Index, commands)
 	if results != nil && len(results) != len(commands) {
 		panic(fmt.Sprintf("state machine of group %s returned %d results for %d commands", f.group.name, len(results), len(commands)))
@@ -36,6 +39,18 @@ func (f *fsm) Apply(l *raft.Log) any {
 	f.group.hashes.note(l.Index, f.machine)
 	f.advance(l.Index)
 	return results
+}
+
+// stop ends the group, with the reason in one line, when a command is of a later version of the program. Other panics go on.
+func (f *fsm) stop() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, ok := p.(error); ok && errors.Is(err, release.ErrOlder) {
+		f.group.fail(err)
+	}
+	panic(p) // going on would make this member differ from the others
 }
 
 // StoreConfiguration implements raft.ConfigurationStore: entries of raft that changed the membership.

@@ -449,6 +449,19 @@ func (g *Group) alter(change func(*identity)) error {
 	return g.dir.save()
 }
 
+// Raise notes that entries of a level may come, before one does: an older program refuses the directory from then on. A lower level than before
+// changes nothing.
+func (g *Group) Raise(level int) error {
+	return g.alter(func(i *identity) { i.Level = max(i.Level, level) })
+}
+
+// Level is the one that Raise has noted, in this life or before; at least 1.
+func (g *Group) Level() int {
+	g.dirMu.Lock()
+	defer g.dirMu.Unlock()
+	return max(g.dir.Level, 1)
+}
+
 // NameCluster notes the cluster's id when it was not known at Open: peers and commands of another cluster are refused from
 // then on.
 func (g *Group) NameCluster(id string) error {

@@ -190,7 +190,8 @@ func (h *Host) closeGroups() error {
 func (h *Host) Room() error { return h.space.room(0) }
 
 // Clear removes what a crash left half written of a group. Whoever opens something else on the same disk first calls it
-// before: half a snapshot may be what the disk is full of.
+// before: half a snapshot may be what the disk is full of. Error: a later version of the program wrote the directory (release.ErrOlder), which
+// stays as it is, and the rest of that disk should.
 func (h *Host) Clear(group string) error { return clearTemporary(filepath.Join(h.cfg.Dir, group)) }
 
 // Open starts this process's member of a group; Group.Close or the end of Run stops it. The state machine is brought to

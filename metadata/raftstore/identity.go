@@ -12,6 +12,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -31,6 +32,9 @@ type identity struct {
 	Reinstalled bool `json:"reinstalled,omitempty"`
 	// Recovered is how often the group was made anew of one surviving member. Members of different numbers do not talk.
 	Recovered int `json:"recovered,omitempty"`
+	// Level is the highest that the cluster had been raised to when this member noted it last: what is here may be of that level.
+	// 0: the first.
+	Level int `json:"level,omitempty"`
 	// Damaged is what is wrong with this member's state; it does not serve before it was reinstalled.
 	Damaged string `json:"damaged,omitempty"`
 }
@@ -105,9 +109,12 @@ func (d *directory) check(raw []byte, want identity) error {
 	if err := json.Unmarshal(raw, &d.identity); err != nil {
 		return metadata.Errorf(metadata.ErrCorrupt, "%s is damaged: %v", d.file(), err)
 	}
+	level := release.Reads("data directory "+d.path, d.Level)
 	switch {
 	case d.Format != formatVersion:
 		return fmt.Errorf("data directory %s has format %d, this program reads and writes %d: start the version that wrote it", d.path, d.Format, formatVersion)
+	case level != nil:
+		return level
 	case d.Cluster != "" && want.Cluster != "" && d.Cluster != want.Cluster:
 		return fmt.Errorf("data directory %s belongs to cluster %s, not to %s", d.path, d.Cluster, want.Cluster)
 	case d.Group != want.Group:
@@ -135,8 +142,14 @@ func (d *directory) save() error {
 
 func (d *directory) close() error { return d.lock.Unlock() }
 
-// clearTemporary removes *.tmp of a group's directory, unless another process has it open.
+// clearTemporary removes *.tmp of a group's directory, unless another process has it open or a later version wrote it.
 func clearTemporary(path string) error {
+	var found identity
+	if raw, err := os.ReadFile(filepath.Join(path, "member.json")); err == nil && json.Unmarshal(raw, &found) == nil {
+		if err := release.Reads("data directory "+path, found.Level); err != nil {
+			return err
+		}
+	}
 	var names []string
 	for _, pattern := range []string{"*.tmp", filepath.Join("snapshots", "*.tmp")} {
 		found, err := filepath.Glob(filepath.Join(path, pattern))

@@ -7,6 +7,8 @@ import (
 	"io"
 	"strings"
 	"sync"
+
+	"github.com/gohops/hops/internal/release"
 )
 
 // machine is a state machine of string registers. Commands: "set key value", "get key" (through the log), "cas key old
@@ -17,6 +19,7 @@ type machine struct {
 	values   map[string]string
 	applied  []uint64 // indexes of all entries applied live, for tests of order and of replay
 	restored int
+	unknown  string // a command that it does not know; empty: there is none
 }
 
 func newMachine() *machine { return &machine{values: make(map[string]string)} }
@@ -32,6 +35,9 @@ func (m *machine) Apply(index uint64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	for i, c := range commands {
 		f := strings.Fields(string(c))
+		if m.unknown != "" && f[0] == m.unknown {
+			panic(fmt.Errorf("entry %d: %w", index, release.ErrOlder))
+		}
 		results[i] = m.values[f[1]]
 		switch {
 		case f[0] == "set", f[0] == "cas" && m.values[f[1]] == f[2]:

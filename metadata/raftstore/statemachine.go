@@ -7,7 +7,8 @@ import "io"
 type StateMachine interface {
 	// Apply executes the commands of one log entry and returns one result per command. Indexes strictly increase,
 	// except after a restart, when entries come again: those with index <= AppliedIndex() are skipped and nil is
-	// returned. Commands may be kept but not changed. A panic stops the process.
+	// returned. Commands may be kept but not changed. A panic stops the process; one with an error of kind release.ErrOlder, for a
+	// command of a later version, with that line and nothing else.
 	Apply(index uint64, commands [][]byte) []any
 	// AppliedIndex is the last index contained in the state; 0: the state is empty.
 	AppliedIndex() uint64

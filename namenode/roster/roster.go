@@ -20,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 )
 
 // Change of an item of the register; Value nil removes it.
@@ -75,6 +76,7 @@ func New(c Config) (*Roster, error) {
 const (
 	authorityItem = "authority"
 	serversItem   = "servers"
+	levelItem     = "level"
 	machines      = "machine/"
 	invitations   = "invitation/"
 )
@@ -88,6 +90,8 @@ type kept struct {
 	Next []byte `json:"next,omitempty"`
 	// Roots are the certificates of all that members trust, in PEM: its own, and while one follows another that of the other.
 	Roots []byte `json:"roots"`
+	// Links lead from earlier authorities to these, in PEM.
+	Links []byte `json:"links,omitempty"`
 }
 
 // Machine is a machine that joined.
@@ -190,7 +194,9 @@ func (r *Roster) Found(ctx context.Context, a *authority.Authority, first Machin
 		first.Issuer = authority.FingerprintOf(a.Root())
 		_, member := r.register.Item(machines + first.Name)
 		_, listed := r.register.Item(serversItem)
+		_, level := r.register.Item(levelItem)
 		return []Change{
+			change(levelItem, Level{Level: release.Level}, level),
 			change(authorityItem, kept{Cluster: a.Cluster(), Sealed: sealed, Roots: authority.MarshalRoots([]*x509.Certificate{a.Root()})}, version),
 			change(machines+first.Name, first, member), change(serversItem, servers, listed),
 		}, nil
@@ -264,6 +270,9 @@ func (r *Roster) Trust() (*authority.Trust, error) {
 	}
 	t := &authority.Trust{Cluster: k.Cluster, Removed: map[string]uint64{}}
 	if t.Roots, err = authority.ParseRoots(k.Roots); err != nil {
+		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
+	}
+	if t.Links, err = authority.ParseLinks(k.Links); err != nil {
 		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
 	}
 	all, err := r.Machines()

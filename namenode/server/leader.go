@@ -102,6 +102,9 @@ func (s *Server) duties(ctx context.Context) error {
 			s.stepDown()
 		}
 		s.setCluster(s.ns.ClusterID())
+		if err := s.heedLevel(); err != nil {
+			return err
+		}
 		s.currentTrust()
 		s.news.tell(s.ns.RegisterVersion())
 		s.pass(time.Now())

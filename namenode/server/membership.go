@@ -178,6 +178,15 @@ func caller(ctx context.Context) (*authority.Name, error) {
 	return who.Server, nil
 }
 
+// callerAs is the machine that calls, if it has a role.
+func callerAs(ctx context.Context, role authority.Role) (*authority.Name, error) {
+	n, err := caller(ctx)
+	if err == nil && !n.Has(role) {
+		err = status.Errorf(codes.PermissionDenied, "%v: %s is not %s", authority.ErrRole, n, role)
+	}
+	return n, err
+}
+
 // Renew implements pb.MembershipServer.
 func (m *membership) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.Certified, error) {
 	s := m.server
@@ -222,12 +231,9 @@ func (m *membership) Confirm(ctx context.Context, r *pb.ConfirmRequest) (*pb.Con
 // Enlist implements pb.MembershipServer.
 func (m *membership) Enlist(ctx context.Context, _ *pb.EnlistRequest) (*pb.EnlistResponse, error) {
 	s := m.server
-	n, err := caller(ctx)
+	n, err := callerAs(ctx, authority.Namenode)
 	if err != nil {
 		return nil, err
-	}
-	if !n.Has(authority.Namenode) {
-		return nil, status.Errorf(codes.PermissionDenied, "%v: %s is not namenode", authority.ErrRole, n)
 	}
 	if s.reign.Load() == nil {
 		return nil, pb.Status(namenode.ErrStandbyWrite)
@@ -250,11 +256,13 @@ func (m *membership) Enlist(ctx context.Context, _ *pb.EnlistRequest) (*pb.Enlis
 }
 
 // Follow implements pb.MembershipServer.
-func (m *membership) Follow(_ *pb.FollowRequest, g grpc.ServerStreamingServer[pb.Members]) error {
+func (m *membership) Follow(r *pb.FollowRequest, g grpc.ServerStreamingServer[pb.Members]) error {
 	s := m.server
-	if _, err := caller(g.Context()); err != nil {
+	n, err := caller(g.Context())
+	if err != nil {
 		return err
 	}
+	defer s.followers.enter(followerOf(n.Machine, r.Program))()
 	for last := uint64(0); ; {
 		changed := s.news.wait()
 		members, err := s.members()
@@ -305,13 +313,20 @@ func (s *Server) members() (*pb.Members, error) {
 	if err != nil {
 		return nil, err
 	}
+	level, err := s.roster.Level()
+	if err != nil {
+		return nil, err
+	}
 	of := authority.FingerprintOf(issuer)
-	m := &pb.Members{Version: version, Cluster: trust.Cluster, Removed: trust.Removed, Issuer: of[:]}
+	m := &pb.Members{Level: uint32(level.Level), Version: version, Cluster: trust.Cluster, Removed: trust.Removed, Issuer: of[:]}
 	for _, r := range trust.Roots {
 		m.Roots = append(m.Roots, r.Raw)
 		if f := authority.FingerprintOf(r); rotation.Step == roster.Announced && f != of {
 			m.Confirm = f[:]
 		}
+	}
+	for _, l := range trust.Links {
+		m.Links = append(m.Links, l.Raw)
 	}
 	for _, n := range servers.Namenodes {
 		m.Namenodes = append(m.Namenodes, &pb.NamenodeAddresses{Id: n.ID, Ipc: n.IPC, Http: n.HTTP, Grpc: n.GRPC, Raft: n.Raft})

@@ -215,11 +215,11 @@ func verdict(t *testing.T, addr string, i *authority.Identity) string {
 		Certificates: []tls.Certificate{{Certificate: [][]byte{i.Certificate}, PrivateKey: i.Key}},
 	})
 	check(t, c.Handshake())
-	var length [2]byte
-	if _, err := io.ReadFull(c, length[:]); err != nil {
+	var head [4]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
 		t.Fatal(err)
 	}
-	text := make([]byte, binary.BigEndian.Uint16(length[:]))
+	text := make([]byte, binary.BigEndian.Uint16(head[2:]))
 	_, err = io.ReadFull(c, text)
 	check(t, err)
 	return string(text)

@@ -192,6 +192,8 @@ type Server struct {
 	roster     *roster.Roster // nil before Run has opened the namespace
 	membersNow atomic.Pointer[pb.Members]
 	news       news
+	followers  followers
+	heeded     uint64 // version of the register whose level was heeded; only the duties
 
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]

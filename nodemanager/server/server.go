@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager"
@@ -25,6 +26,7 @@ import (
 	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 // Server is a node manager.
@@ -33,6 +35,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *state.Store
 	localizer *localizer.Localizer
+	leader    atomic.Pointer[grpc.ClientConn] // to the resource manager that has acknowledged a report last
 	placed    atomic.Pointer[place]
 	groups    *cgroup.Manager
 	boot      string
@@ -47,6 +50,9 @@ type Server struct {
 	work      sync.WaitGroup
 	stopping  chan struct{}
 	recording atomic.Bool // a goroutine records the term
+	// service is what an operator wants of the node; nil: that it serves.
+	service   atomic.Pointer[rmpb.NodeService]
+	localized latency // preparations of containers' directories
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container

@@ -144,6 +144,7 @@ var errSilent = errors.New("the resource manager does not acknowledge reports")
 // session is one stream of reports and orders.
 type session struct {
 	server *Server
+	conn   *grpc.ClientConn
 	stream grpc.BidiStreamingClient[rmpb.NodeReport, rmpb.NodeOrders]
 	ended  chan struct{} // closed when the reader has ended, for the reason in readErr
 	// readErr belongs to the reader until ended is closed.
@@ -165,7 +166,7 @@ func (s *Server) session(ctx, work context.Context, conn *grpc.ClientConn, seque
 		return false, err
 	}
 	n := &session{
-		server: s, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: firstLease,
+		server: s, conn: conn, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: firstLease,
 	}
 	go n.read(work)
 	err = n.write(ctx, cancel, sequence)
@@ -199,6 +200,7 @@ func (n *session) read(work context.Context) {
 			s.extendLease(sent, lease)
 			s.readyOnce.Do(func() { close(s.ready) })
 		}
+		s.serve(orders.GetService())
 		s.obey(work, orders)
 	}
 }
@@ -219,6 +221,7 @@ func (n *session) acknowledge(orders *rmpb.NodeOrders) (sent supervisor.Instant,
 	}
 	if ok {
 		n.heard, n.acked = time.Now(), true
+		n.server.leader.Store(n.conn)
 	}
 	return sent, n.lease, ok
 }

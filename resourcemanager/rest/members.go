@@ -20,10 +20,10 @@ type Group interface {
 
 // memberRoutes are the requests about the members of the group, which `hops resourcemanager` makes.
 var memberRoutes = []Route{
-	{"GET", "/api/v1/resourcemanagers", security.Anyone, (*request).listMembers},
-	{"PUT", "/api/v1/resourcemanagers/{id}", security.Superuser, (*request).addMember},
-	{"DELETE", "/api/v1/resourcemanagers/{id}", security.Superuser, (*request).dismiss},
-	{"POST", "/api/v1/leader", security.Superuser, (*request).transfer},
+	{Method: "GET", Path: "/api/v1/resourcemanagers", Right: security.Anyone, handle: (*request).listMembers},
+	{Method: "PUT", Path: "/api/v1/resourcemanagers/{id}", Right: security.Superuser, handle: (*request).addMember},
+	{Method: "DELETE", Path: "/api/v1/resourcemanagers/{id}", Right: security.Superuser, handle: (*request).dismiss},
+	{Method: "POST", Path: "/api/v1/leader", Right: security.Superuser, handle: (*request).transfer},
 }
 
 // memberPatience is how long a change of the members may take: a new one receives everything before it gets its vote.

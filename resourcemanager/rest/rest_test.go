@@ -35,6 +35,8 @@ type fakeCluster struct {
 	waiting []Waiting
 	signals []string
 	maximum rm.Resource
+	// containers sign their requests.
+	containers map[string]Container
 }
 
 func newFakeCluster(t *testing.T) *fakeCluster { return newSmallCluster(t, state.Config{}) }
@@ -109,6 +111,11 @@ func (c *fakeCluster) Signal(id rm.ContainerID, signal syscall.Signal) error {
 }
 func (c *fakeCluster) Waiting(rm.ApplicationID) []Waiting { return c.waiting }
 func (c *fakeCluster) Progress(rm.ApplicationID) float64  { return 0 }
+func (c *fakeCluster) ContainerOf(container string) (Container, bool) {
+	k, ok := c.containers[container]
+	return k, ok
+}
+
 func (c *fakeCluster) ProxyKey(*rm.Container) security.RequestKey {
 	return security.NewRequestKey("the-master's-token", security.ProxiedRequests)
 }

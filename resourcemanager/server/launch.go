@@ -127,9 +127,9 @@ func masterDocument(a *rm.Application) ([]byte, error) {
 // environment is what a container is told about itself and the cluster. What depends on its directories and devices is
 // the node manager's to add.
 func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]string {
-	var http, grpc []string
+	var http []string
 	for _, p := range *s.peers.Load() {
-		http, grpc = append(http, p.HTTP), append(grpc, p.GRPC)
+		http = append(http, p.HTTP)
 	}
 	e := map[string]string{
 		"HOPS_APPLICATION_ID": a.ID.String(),
@@ -139,7 +139,7 @@ func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]stri
 		"HOPS_QUEUE":          a.Queue,
 		"HOPS_LOG_DIR":        s.logDir(a.User, c.ID),
 		"HOPS_RM":             strings.Join(http, ","),
-		"HOPS_RM_GRPC":        strings.Join(grpc, ","),
+		"HOPS_RM_GRPC":        strings.Join(s.managers(), ","),
 		"HADOOP_USER_NAME":    a.User,
 	}
 	if c.Instance >= 0 {

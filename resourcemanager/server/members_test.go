@@ -57,7 +57,8 @@ func (c *testCluster) members() (out []string) {
 	return out
 }
 
-// One resource manager becomes three while a job runs; the first one, which the job's containers know, is taken out; the job ends well.
+// One resource manager becomes three while a job runs; the first one, which is all that the job's containers know from their start, is taken
+// out, and the one that led after it dies without a word; the job ends well.
 func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	c := newTestCluster(t, 1, steady)
 	super := c.door.Daemon()
@@ -118,6 +119,23 @@ func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	if now := c.members(); !slices.Equal(now, []string{"rm2", "rm3"}) {
 		t.Errorf("members are %v", now)
 	}
+	c.grow("rm4")
+	change(http.StatusOK, "", "PUT", add(3), super)
+	c.kill(1)
+	eventually(t, "the job's master at the leader of which nobody told it but the list", func() bool {
+		r := c.leader().reign.Load()
+		if r == nil {
+			return false
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, m := range r.masters {
+			if m.streams > 0 {
+				return true
+			}
+		}
+		return false
+	})
 	c.awaitOpen(n)
 	if len(n.running(false)) != 2 {
 		t.Error("containers did not survive")

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -51,6 +52,9 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 		ClusterMs: t.cluster, Series: t.series, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
 		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash,
 	}}})
+	if len(t.excluded) > 0 {
+		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
+	}
 	for _, n := range t.nodes.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Node{Node: Node(n)}})
 	}
@@ -75,6 +79,9 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	for _, l := range t.ledger.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Ledger{Ledger: ledgerPB(l)}})
 	}
+	for _, c := range t.credentials.Items() {
+		e.put(&statepb.Record{Item: &statepb.Record_Credential{Credential: Credential(c)}})
+	}
 	e.put(&statepb.Record{Item: &statepb.Record_End{End: &statepb.End{Records: e.records}}})
 	return e.bytes, e.err
 }
@@ -97,7 +104,7 @@ func (e *recordWriter) put(r *statepb.Record) {
 }
 
 // Restore replaces everything by a snapshot. When it fails the state is as before. Errors: metadata.ErrCorrupt,
-// metadata.ErrUnsupported for a newer version.
+// metadata.ErrUnsupported or release.ErrOlder for a newer version.
 func (s *State) Restore(r io.Reader) error {
 	t, err := read(bufio.NewReaderSize(r, 1<<16))
 	if err != nil {
@@ -122,6 +129,9 @@ func read(r *bufio.Reader) (tables, error) {
 		if err := options.UnmarshalFrom(r, record); err != nil {
 			return t, metadata.Errorf(metadata.ErrCorrupt, "record %d: %v", n, err)
 		}
+		if unknown(record.ProtoReflect()) {
+			return t, fmt.Errorf("record %d is of a newer version of the program: %w", n, release.ErrOlder)
+		}
 		if header := record.GetHeader(); (header != nil) != (n == 0) {
 			return t, metadata.Errorf(metadata.ErrCorrupt, "record %d: the header is the first record and only that", n)
 		}
@@ -135,6 +145,8 @@ func read(r *bufio.Reader) (tables, error) {
 			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
 			t.leader, t.queuesHash = h.Leader, h.QueuesHash
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
+		case *statepb.Record_Excluded:
+			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By
 		case *statepb.Record_Node:
 			t.nodes.Set(nodeOf(item.Node))
 		case *statepb.Record_Application:
@@ -152,6 +164,8 @@ func read(r *bufio.Reader) (tables, error) {
 			t.events.Set(eventOf(item.Event))
 		case *statepb.Record_Ledger:
 			t.ledger.Set(ledgerOf(item.Ledger))
+		case *statepb.Record_Credential:
+			t.credentials.Set(credentialOf(item.Credential))
 		case *statepb.Record_End:
 			if item.End.Records != n {
 				return t, metadata.Errorf(metadata.ErrCorrupt, "%d records, the end says %d", n, item.End.Records)

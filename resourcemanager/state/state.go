@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -59,6 +60,8 @@ type Effects struct {
 	Applications map[rm.ApplicationID]bool
 	// Schedule: there may be something to grant that there was not before.
 	Schedule bool
+	// Credentials: an application was submitted or has ended, so that tokens may be wanted or not wanted any more.
+	Credentials bool
 	// Begun: a leader has begun.
 	Begun bool
 	// Restored: everything may have changed.
@@ -117,8 +120,8 @@ func Encode(c *statepb.Command) ([]byte, error) {
 }
 
 // Apply runs commands at an index and returns a *Result for each. Entries at or below AppliedIndex are skipped with nil
-// results. It panics on bytes that are no command or a command of a newer version: a replica that cannot follow the log
-// must stop. On nothing else: an entry is in the log for ever.
+// results. It panics on bytes that are no command, and with release.ErrOlder on a command that has something in it which this program does not
+// know: a replica that cannot follow the log must stop. On nothing else: an entry is in the log for ever.
 func (s *State) Apply(index uint64, commands [][]byte) []any {
 	results := make([]any, len(commands))
 	s.mu.Lock()
@@ -144,6 +147,9 @@ func (s *State) apply(index uint64, command []byte) *Result {
 	c := &statepb.Command{}
 	if err := proto.Unmarshal(command, c); err != nil {
 		panic(fmt.Sprintf("resource manager state: entry %d is not a command: %v", index, err))
+	}
+	if c.Op == nil || unknown(c.ProtoReflect()) {
+		panic(fmt.Errorf("resource manager state: log entry %d: command of a newer version of the program (%w): install the one that the leader runs", index, release.ErrOlder))
 	}
 	if err := validate(c); err != nil {
 		return &Result{Err: err}
@@ -176,8 +182,22 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.stop(op.Stop)
 	case *statepb.Command_SettleLease:
 		return s.settleLease(op.SettleLease)
+	case *statepb.Command_KeepCredentials:
+		return s.keepCredentials(op.KeepCredentials)
+	case *statepb.Command_Fail:
+		return s.fail(op.Fail)
+	case *statepb.Command_AdministerNodes:
+		return s.administerNodes(op.AdministerNodes)
+	case *statepb.Command_ExcludeNodes:
+		return s.excludeNodes(op.ExcludeNodes)
+	case *statepb.Command_RetireNode:
+		return s.retireNode(op.RetireNode)
+	case *statepb.Command_ResizeNode:
+		return s.resizeNode(op.ResizeNode)
+	case *statepb.Command_SetQueues:
+		return s.setQueues(op.SetQueues)
 	}
-	panic(fmt.Sprintf("resource manager state: entry %d holds a command of a newer version", index))
+	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }
 
 // AppliedIndex is the last index that the state contains; 0: it is empty.
@@ -217,6 +237,16 @@ func (s *State) settleLease(c *statepb.SettleLease) *Result {
 	}
 	s.lease = time.Duration(c.LeaseMs) * time.Millisecond
 	return &Result{Lease: s.lease}
+}
+
+// setQueues notes by which queues the leader grants from now on.
+func (s *State) setQueues(c *statepb.SetQueues) *Result {
+	if r := s.stale(c.Epoch); r != nil {
+		return r
+	}
+	s.queuesHash = c.Hash
+	s.touch.Schedule, s.touch.Begun = true, true // as at the beginning: members compare their queues
+	return &Result{}
 }
 
 // stale answers commands of leaders that lead no more.

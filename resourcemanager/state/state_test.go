@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -518,4 +524,51 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 		t.Error("whole:", err)
 	}
 	c.sound()
+}
+
+// Something of a newer version anywhere in a command stops the member before anything of the command is done; so it does in a snapshot.
+func TestWhatANewerVersionWroteStops(t *testing.T) {
+	field := protowire.AppendBytes(protowire.AppendTag(nil, 400, protowire.BytesType), []byte("x"))
+	node := &statepb.Node{Id: "n1", Incarnation: "i", State: "RUNNING", Gpus: []*statepb.GPU{{Uuid: "g"}}}
+	register := func() *statepb.Command {
+		return &statepb.Command{NowMs: 1, Op: &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: 1, Node: proto.Clone(node).(*statepb.Node)}}}
+	}
+	commands := map[string]*statepb.Command{"an operation, or a field of the command": {}, "a field of the operation": register(), "a field of a part": register(), "a field of a part in a list": register()}
+	commands["an operation, or a field of the command"].ProtoReflect().SetUnknown(field)
+	commands["a field of the operation"].GetRegisterNode().ProtoReflect().SetUnknown(field)
+	commands["a field of a part"].GetRegisterNode().Node.ProtoReflect().SetUnknown(field)
+	commands["a field of a part in a list"].GetRegisterNode().Node.Gpus[0].ProtoReflect().SetUnknown(field)
+	for what, command := range commands {
+		c := newCluster(t, Config{})
+		before := c.Hash()
+		b, err := Encode(command)
+		if err != nil {
+			t.Fatal(err)
+		}
+		func() {
+			defer func() {
+				if err, ok := recover().(error); !ok || !errors.Is(err, release.ErrOlder) || !strings.Contains(err.Error(), "log entry 2: command of a newer version") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}()
+			c.Apply(2, [][]byte{b})
+			t.Errorf("%s: it was applied", what)
+		}()
+		c.State.mu.Unlock() // the process has ended, in truth
+		if c.Hash() != before {
+			t.Errorf("%s: a part of it was done", what)
+		}
+	}
+	var snapshot bytes.Buffer
+	for _, r := range []*statepb.Record{
+		{Item: &statepb.Record_Header{Header: &statepb.Header{Version: version, Index: 1}}},
+		{Item: &statepb.Record_Node{Node: commands["a field of a part"].GetRegisterNode().Node}},
+	} {
+		if _, err := protodelim.MarshalTo(&snapshot, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := New(Config{}).Restore(&snapshot); !errors.Is(err, release.ErrOlder) {
+		t.Errorf("a snapshot: %v", err)
+	}
 }

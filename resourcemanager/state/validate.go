@@ -3,6 +3,8 @@ package state
 import (
 	"crypto/sha256"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -50,6 +52,27 @@ func validate(c *statepb.Command) error {
 		case !sane(n.Capacity):
 			return bad("node %.100s has %v", n.Id, n.Capacity)
 		}
+	case *statepb.Command_AdministerNodes:
+		if err := validWish(op.AdministerNodes.Wish); err != nil {
+			return err
+		}
+	case *statepb.Command_ExcludeNodes:
+		if n := len(op.ExcludeNodes.Names); n > MaxExcluded {
+			return bad("%d excluded nodes", n)
+		}
+		for _, name := range op.ExcludeNodes.Names {
+			if name == "" || len(name) > maxName {
+				return bad("the name of an excluded node with %d bytes", len(name))
+			}
+		}
+	case *statepb.Command_ResizeNode:
+		if !sane(op.ResizeNode.Resource) {
+			return bad("node %.100s is to have %v", op.ResizeNode.Node, op.ResizeNode.Resource)
+		}
+	case *statepb.Command_SetQueues:
+		if len(op.SetQueues.Hash) > maxName {
+			return bad("a name of more than %d bytes", maxName)
+		}
 	case *statepb.Command_Statuses:
 		for _, s := range op.Statuses.Statuses {
 			if s.Container == nil {
@@ -77,6 +100,17 @@ func validate(c *statepb.Command) error {
 				return bad("ask %.100q wants %d containers and numbers %d", w.Ask.Id, w.Ask.Count, n)
 			}
 		}
+	case *statepb.Command_KeepCredentials:
+		for _, k := range op.KeepCredentials.Keep {
+			if n := len(k.GetSealed()); k.GetApplication() == nil || k.Number < 1 || n == 0 || n > maxSealed {
+				return bad("a token of %v with number %d and %d bytes", appIDOf(k.GetApplication()), k.GetNumber(), n)
+			}
+		}
+		for _, d := range op.KeepCredentials.Drop {
+			if d == nil {
+				return bad("a token of no application is dropped")
+			}
+		}
 	case *statepb.Command_Finish:
 		switch rm.FinalStatus(op.Finish.Final) {
 		case rm.FinalSucceeded, rm.FinalFailed, rm.FinalKilled:
@@ -86,6 +120,36 @@ func validate(c *statepb.Command) error {
 	}
 	return nil
 }
+
+// unknown reports whether a message, or one that it is made of, has something in it that this program does not know.
+func unknown(m protoreflect.Message) (found bool) {
+	if len(m.GetUnknown()) > 0 {
+		return true
+	}
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil:
+		case f.IsList(): // there are no maps
+			for list, i := v.List(), 0; i < list.Len() && !found; i++ {
+				found = unknown(list.Get(i).Message())
+			}
+		default:
+			found = unknown(v.Message())
+		}
+		return !found
+	})
+	return found
+}
+
+func validWish(w *statepb.Wish) error {
+	if w != nil && (len(w.By) > maxName || w.DeadlineMs < 0 || w.UntilMs < 0 || w.Listed) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "malformed command: a wish for nodes that no leader sends")
+	}
+	return nil
+}
+
+// MaxExcluded bounds the list of excluded nodes.
+const MaxExcluded = 10_000
 
 // maxName bounds a member's name, in bytes.
 const maxName = 1 << 10

@@ -366,8 +366,10 @@ func (x *Certified) GetRoots() [][]byte {
 	return nil
 }
 
+// FollowRequest says who follows: one process of a machine.
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Program       *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +404,269 @@ func (*FollowRequest) Descriptor() ([]byte, []int) {
 	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{5}
 }
 
+func (x *FollowRequest) GetProgram() *Program {
+	if x != nil {
+		return x.Program
+	}
+	return nil
+}
+
+// Program is a process of a machine, and its version.
+type Program struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its servers.
+	Servers []*ServerOf `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	Version string      `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The newest level that it knows, and the oldest of a cluster that it works in.
+	Level         uint32 `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"`
+	Oldest        uint32 `protobuf:"varint,4,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Program) Reset() {
+	*x = Program{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Program) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Program) ProtoMessage() {}
+
+func (x *Program) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Program.ProtoReflect.Descriptor instead.
+func (*Program) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Program) GetServers() []*ServerOf {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *Program) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Program) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *Program) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
+}
+
+type ServerOf struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// As the list of namenodes or resource managers has it; empty for other roles.
+	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerOf) Reset() {
+	*x = ServerOf{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerOf) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerOf) ProtoMessage() {}
+
+func (x *ServerOf) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerOf.ProtoReflect.Descriptor instead.
+func (*ServerOf) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ServerOf) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ServerOf) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type FollowersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowersRequest) Reset() {
+	*x = FollowersRequest{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowersRequest) ProtoMessage() {}
+
+func (x *FollowersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowersRequest.ProtoReflect.Descriptor instead.
+func (*FollowersRequest) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{8}
+}
+
+type FollowersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Followers     []*Follower            `protobuf:"bytes,1,rep,name=followers,proto3" json:"followers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowersResponse) Reset() {
+	*x = FollowersResponse{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowersResponse) ProtoMessage() {}
+
+func (x *FollowersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowersResponse.ProtoReflect.Descriptor instead.
+func (*FollowersResponse) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *FollowersResponse) GetFollowers() []*Follower {
+	if x != nil {
+		return x.Followers
+	}
+	return nil
+}
+
+type Follower struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Machine       string                 `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	Program       *Program               `protobuf:"bytes,2,opt,name=program,proto3" json:"program,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Follower) Reset() {
+	*x = Follower{}
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Follower) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Follower) ProtoMessage() {}
+
+func (x *Follower) ProtoReflect() protoreflect.Message {
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Follower.ProtoReflect.Descriptor instead.
+func (*Follower) Descriptor() ([]byte, []int) {
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Follower) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *Follower) GetProgram() *Program {
+	if x != nil {
+		return x.Program
+	}
+	return nil
+}
+
 // Members is what every server knows of the cluster.
 type Members struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -421,14 +686,18 @@ type Members struct {
 	// Public keys that users' tokens are signed for.
 	UserKeys [][]byte `protobuf:"bytes,9,rep,name=user_keys,json=userKeys,proto3" json:"user_keys,omitempty"`
 	// The namenode's clock, in milliseconds since 1970.
-	NowMs         int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	NowMs int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
+	// The level that the cluster has been raised to.
+	Level uint32 `protobuf:"varint,11,opt,name=level,proto3" json:"level,omitempty"`
+	// Certificates by which earlier authorities vouch for these, in DER: to be shown to clients, oldest first.
+	Links         [][]byte `protobuf:"bytes,12,rep,name=links,proto3" json:"links,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Members) Reset() {
 	*x = Members{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[6]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +709,7 @@ func (x *Members) String() string {
 func (*Members) ProtoMessage() {}
 
 func (x *Members) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[6]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +722,7 @@ func (x *Members) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Members.ProtoReflect.Descriptor instead.
 func (*Members) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{6}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Members) GetVersion() uint64 {
@@ -526,6 +795,20 @@ func (x *Members) GetNowMs() int64 {
 	return 0
 }
 
+func (x *Members) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *Members) GetLinks() [][]byte {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
 type NamenodeAddresses struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -539,7 +822,7 @@ type NamenodeAddresses struct {
 
 func (x *NamenodeAddresses) Reset() {
 	*x = NamenodeAddresses{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[7]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +834,7 @@ func (x *NamenodeAddresses) String() string {
 func (*NamenodeAddresses) ProtoMessage() {}
 
 func (x *NamenodeAddresses) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[7]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +847,7 @@ func (x *NamenodeAddresses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamenodeAddresses.ProtoReflect.Descriptor instead.
 func (*NamenodeAddresses) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{7}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NamenodeAddresses) GetId() string {
@@ -614,7 +897,7 @@ type ManagerAddresses struct {
 
 func (x *ManagerAddresses) Reset() {
 	*x = ManagerAddresses{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[8]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +909,7 @@ func (x *ManagerAddresses) String() string {
 func (*ManagerAddresses) ProtoMessage() {}
 
 func (x *ManagerAddresses) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[8]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +922,7 @@ func (x *ManagerAddresses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManagerAddresses.ProtoReflect.Descriptor instead.
 func (*ManagerAddresses) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{8}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ManagerAddresses) GetId() string {
@@ -680,7 +963,7 @@ type ConfirmRequest struct {
 
 func (x *ConfirmRequest) Reset() {
 	*x = ConfirmRequest{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[9]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +975,7 @@ func (x *ConfirmRequest) String() string {
 func (*ConfirmRequest) ProtoMessage() {}
 
 func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[9]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +988,7 @@ func (x *ConfirmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{9}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConfirmRequest) GetRoot() []byte {
@@ -723,7 +1006,7 @@ type ConfirmResponse struct {
 
 func (x *ConfirmResponse) Reset() {
 	*x = ConfirmResponse{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -735,7 +1018,7 @@ func (x *ConfirmResponse) String() string {
 func (*ConfirmResponse) ProtoMessage() {}
 
 func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[10]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -748,7 +1031,7 @@ func (x *ConfirmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{10}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{15}
 }
 
 type EnlistRequest struct {
@@ -759,7 +1042,7 @@ type EnlistRequest struct {
 
 func (x *EnlistRequest) Reset() {
 	*x = EnlistRequest{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +1054,7 @@ func (x *EnlistRequest) String() string {
 func (*EnlistRequest) ProtoMessage() {}
 
 func (x *EnlistRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[11]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +1067,7 @@ func (x *EnlistRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnlistRequest.ProtoReflect.Descriptor instead.
 func (*EnlistRequest) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{11}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{16}
 }
 
 type EnlistResponse struct {
@@ -795,7 +1078,7 @@ type EnlistResponse struct {
 
 func (x *EnlistResponse) Reset() {
 	*x = EnlistResponse{}
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +1090,7 @@ func (x *EnlistResponse) String() string {
 func (*EnlistResponse) ProtoMessage() {}
 
 func (x *EnlistResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_namenode_api_v1_membership_proto_msgTypes[12]
+	mi := &file_namenode_api_v1_membership_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +1103,7 @@ func (x *EnlistResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnlistResponse.ProtoReflect.Descriptor instead.
 func (*EnlistResponse) Descriptor() ([]byte, []int) {
-	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{12}
+	return file_namenode_api_v1_membership_proto_rawDescGZIP(), []int{17}
 }
 
 var File_namenode_api_v1_membership_proto protoreflect.FileDescriptor
@@ -856,8 +1139,23 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\arequest\x18\x01 \x01(\fR\arequest\"C\n" +
 	"\tCertified\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x14\n" +
-	"\x05roots\x18\x02 \x03(\fR\x05roots\"\x0f\n" +
-	"\rFollowRequest\"\xcb\x03\n" +
+	"\x05roots\x18\x02 \x03(\fR\x05roots\"D\n" +
+	"\rFollowRequest\x123\n" +
+	"\aprogram\x18\x01 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\x87\x01\n" +
+	"\aProgram\x124\n" +
+	"\aservers\x18\x01 \x03(\v2\x1a.hops.namenode.v1.ServerOfR\aservers\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\rR\x05level\x12\x16\n" +
+	"\x06oldest\x18\x04 \x01(\rR\x06oldest\".\n" +
+	"\bServerOf\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\x12\n" +
+	"\x10FollowersRequest\"M\n" +
+	"\x11FollowersResponse\x128\n" +
+	"\tfollowers\x18\x01 \x03(\v2\x1a.hops.namenode.v1.FollowerR\tfollowers\"Y\n" +
+	"\bFollower\x12\x18\n" +
+	"\amachine\x18\x01 \x01(\tR\amachine\x123\n" +
+	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\xf7\x03\n" +
 	"\aMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
@@ -869,7 +1167,9 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\x11resource_managers\x18\b \x03(\v2\".hops.namenode.v1.ManagerAddressesR\x10resourceManagers\x12\x1b\n" +
 	"\tuser_keys\x18\t \x03(\fR\buserKeys\x12\x15\n" +
 	"\x06now_ms\x18\n" +
-	" \x01(\x03R\x05nowMs\x1a:\n" +
+	" \x01(\x03R\x05nowMs\x12\x14\n" +
+	"\x05level\x18\v \x01(\rR\x05level\x12\x14\n" +
+	"\x05links\x18\f \x03(\fR\x05links\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +
@@ -890,12 +1190,13 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\rEnlistRequest\"\x10\n" +
 	"\x0eEnlistResponse2R\n" +
 	"\tAdmission\x12E\n" +
-	"\x04Join\x12\x1d.hops.namenode.v1.JoinRequest\x1a\x1e.hops.namenode.v1.JoinResponse2\xb7\x02\n" +
+	"\x04Join\x12\x1d.hops.namenode.v1.JoinRequest\x1a\x1e.hops.namenode.v1.JoinResponse2\x8d\x03\n" +
 	"\n" +
 	"Membership\x12D\n" +
 	"\x05Renew\x12\x1e.hops.namenode.v1.RenewRequest\x1a\x1b.hops.namenode.v1.Certified\x12F\n" +
 	"\x06Follow\x12\x1f.hops.namenode.v1.FollowRequest\x1a\x19.hops.namenode.v1.Members0\x01\x12N\n" +
-	"\aConfirm\x12 .hops.namenode.v1.ConfirmRequest\x1a!.hops.namenode.v1.ConfirmResponse\x12K\n" +
+	"\aConfirm\x12 .hops.namenode.v1.ConfirmRequest\x1a!.hops.namenode.v1.ConfirmResponse\x12T\n" +
+	"\tFollowers\x12\".hops.namenode.v1.FollowersRequest\x1a#.hops.namenode.v1.FollowersResponse\x12K\n" +
 	"\x06Enlist\x12\x1f.hops.namenode.v1.EnlistRequest\x1a .hops.namenode.v1.EnlistResponseB3Z1github.com/gohops/hops/namenode/api/v1;namenodepbb\x06proto3"
 
 var (
@@ -910,7 +1211,7 @@ func file_namenode_api_v1_membership_proto_rawDescGZIP() []byte {
 	return file_namenode_api_v1_membership_proto_rawDescData
 }
 
-var file_namenode_api_v1_membership_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_namenode_api_v1_membership_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_namenode_api_v1_membership_proto_goTypes = []any{
 	(*JoinRequest)(nil),       // 0: hops.namenode.v1.JoinRequest
 	(*Joining)(nil),           // 1: hops.namenode.v1.Joining
@@ -918,40 +1219,51 @@ var file_namenode_api_v1_membership_proto_goTypes = []any{
 	(*RenewRequest)(nil),      // 3: hops.namenode.v1.RenewRequest
 	(*Certified)(nil),         // 4: hops.namenode.v1.Certified
 	(*FollowRequest)(nil),     // 5: hops.namenode.v1.FollowRequest
-	(*Members)(nil),           // 6: hops.namenode.v1.Members
-	(*NamenodeAddresses)(nil), // 7: hops.namenode.v1.NamenodeAddresses
-	(*ManagerAddresses)(nil),  // 8: hops.namenode.v1.ManagerAddresses
-	(*ConfirmRequest)(nil),    // 9: hops.namenode.v1.ConfirmRequest
-	(*ConfirmResponse)(nil),   // 10: hops.namenode.v1.ConfirmResponse
-	(*EnlistRequest)(nil),     // 11: hops.namenode.v1.EnlistRequest
-	(*EnlistResponse)(nil),    // 12: hops.namenode.v1.EnlistResponse
-	nil,                       // 13: hops.namenode.v1.JoinResponse.PropertiesEntry
-	nil,                       // 14: hops.namenode.v1.Members.RemovedEntry
+	(*Program)(nil),           // 6: hops.namenode.v1.Program
+	(*ServerOf)(nil),          // 7: hops.namenode.v1.ServerOf
+	(*FollowersRequest)(nil),  // 8: hops.namenode.v1.FollowersRequest
+	(*FollowersResponse)(nil), // 9: hops.namenode.v1.FollowersResponse
+	(*Follower)(nil),          // 10: hops.namenode.v1.Follower
+	(*Members)(nil),           // 11: hops.namenode.v1.Members
+	(*NamenodeAddresses)(nil), // 12: hops.namenode.v1.NamenodeAddresses
+	(*ManagerAddresses)(nil),  // 13: hops.namenode.v1.ManagerAddresses
+	(*ConfirmRequest)(nil),    // 14: hops.namenode.v1.ConfirmRequest
+	(*ConfirmResponse)(nil),   // 15: hops.namenode.v1.ConfirmResponse
+	(*EnlistRequest)(nil),     // 16: hops.namenode.v1.EnlistRequest
+	(*EnlistResponse)(nil),    // 17: hops.namenode.v1.EnlistResponse
+	nil,                       // 18: hops.namenode.v1.JoinResponse.PropertiesEntry
+	nil,                       // 19: hops.namenode.v1.Members.RemovedEntry
 }
 var file_namenode_api_v1_membership_proto_depIdxs = []int32{
-	7,  // 0: hops.namenode.v1.Joining.namenode:type_name -> hops.namenode.v1.NamenodeAddresses
-	8,  // 1: hops.namenode.v1.Joining.resource_manager:type_name -> hops.namenode.v1.ManagerAddresses
+	12, // 0: hops.namenode.v1.Joining.namenode:type_name -> hops.namenode.v1.NamenodeAddresses
+	13, // 1: hops.namenode.v1.Joining.resource_manager:type_name -> hops.namenode.v1.ManagerAddresses
 	4,  // 2: hops.namenode.v1.JoinResponse.certified:type_name -> hops.namenode.v1.Certified
-	6,  // 3: hops.namenode.v1.JoinResponse.members:type_name -> hops.namenode.v1.Members
-	13, // 4: hops.namenode.v1.JoinResponse.properties:type_name -> hops.namenode.v1.JoinResponse.PropertiesEntry
-	14, // 5: hops.namenode.v1.Members.removed:type_name -> hops.namenode.v1.Members.RemovedEntry
-	7,  // 6: hops.namenode.v1.Members.namenodes:type_name -> hops.namenode.v1.NamenodeAddresses
-	8,  // 7: hops.namenode.v1.Members.resource_managers:type_name -> hops.namenode.v1.ManagerAddresses
-	0,  // 8: hops.namenode.v1.Admission.Join:input_type -> hops.namenode.v1.JoinRequest
-	3,  // 9: hops.namenode.v1.Membership.Renew:input_type -> hops.namenode.v1.RenewRequest
-	5,  // 10: hops.namenode.v1.Membership.Follow:input_type -> hops.namenode.v1.FollowRequest
-	9,  // 11: hops.namenode.v1.Membership.Confirm:input_type -> hops.namenode.v1.ConfirmRequest
-	11, // 12: hops.namenode.v1.Membership.Enlist:input_type -> hops.namenode.v1.EnlistRequest
-	2,  // 13: hops.namenode.v1.Admission.Join:output_type -> hops.namenode.v1.JoinResponse
-	4,  // 14: hops.namenode.v1.Membership.Renew:output_type -> hops.namenode.v1.Certified
-	6,  // 15: hops.namenode.v1.Membership.Follow:output_type -> hops.namenode.v1.Members
-	10, // 16: hops.namenode.v1.Membership.Confirm:output_type -> hops.namenode.v1.ConfirmResponse
-	12, // 17: hops.namenode.v1.Membership.Enlist:output_type -> hops.namenode.v1.EnlistResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	11, // 3: hops.namenode.v1.JoinResponse.members:type_name -> hops.namenode.v1.Members
+	18, // 4: hops.namenode.v1.JoinResponse.properties:type_name -> hops.namenode.v1.JoinResponse.PropertiesEntry
+	6,  // 5: hops.namenode.v1.FollowRequest.program:type_name -> hops.namenode.v1.Program
+	7,  // 6: hops.namenode.v1.Program.servers:type_name -> hops.namenode.v1.ServerOf
+	10, // 7: hops.namenode.v1.FollowersResponse.followers:type_name -> hops.namenode.v1.Follower
+	6,  // 8: hops.namenode.v1.Follower.program:type_name -> hops.namenode.v1.Program
+	19, // 9: hops.namenode.v1.Members.removed:type_name -> hops.namenode.v1.Members.RemovedEntry
+	12, // 10: hops.namenode.v1.Members.namenodes:type_name -> hops.namenode.v1.NamenodeAddresses
+	13, // 11: hops.namenode.v1.Members.resource_managers:type_name -> hops.namenode.v1.ManagerAddresses
+	0,  // 12: hops.namenode.v1.Admission.Join:input_type -> hops.namenode.v1.JoinRequest
+	3,  // 13: hops.namenode.v1.Membership.Renew:input_type -> hops.namenode.v1.RenewRequest
+	5,  // 14: hops.namenode.v1.Membership.Follow:input_type -> hops.namenode.v1.FollowRequest
+	14, // 15: hops.namenode.v1.Membership.Confirm:input_type -> hops.namenode.v1.ConfirmRequest
+	8,  // 16: hops.namenode.v1.Membership.Followers:input_type -> hops.namenode.v1.FollowersRequest
+	16, // 17: hops.namenode.v1.Membership.Enlist:input_type -> hops.namenode.v1.EnlistRequest
+	2,  // 18: hops.namenode.v1.Admission.Join:output_type -> hops.namenode.v1.JoinResponse
+	4,  // 19: hops.namenode.v1.Membership.Renew:output_type -> hops.namenode.v1.Certified
+	11, // 20: hops.namenode.v1.Membership.Follow:output_type -> hops.namenode.v1.Members
+	15, // 21: hops.namenode.v1.Membership.Confirm:output_type -> hops.namenode.v1.ConfirmResponse
+	9,  // 22: hops.namenode.v1.Membership.Followers:output_type -> hops.namenode.v1.FollowersResponse
+	17, // 23: hops.namenode.v1.Membership.Enlist:output_type -> hops.namenode.v1.EnlistResponse
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_namenode_api_v1_membership_proto_init() }
@@ -965,7 +1277,7 @@ func file_namenode_api_v1_membership_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_namenode_api_v1_membership_proto_rawDesc), len(file_namenode_api_v1_membership_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

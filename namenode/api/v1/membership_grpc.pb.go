@@ -129,10 +129,11 @@ var Admission_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Membership_Renew_FullMethodName   = "/hops.namenode.v1.Membership/Renew"
-	Membership_Follow_FullMethodName  = "/hops.namenode.v1.Membership/Follow"
-	Membership_Confirm_FullMethodName = "/hops.namenode.v1.Membership/Confirm"
-	Membership_Enlist_FullMethodName  = "/hops.namenode.v1.Membership/Enlist"
+	Membership_Renew_FullMethodName     = "/hops.namenode.v1.Membership/Renew"
+	Membership_Follow_FullMethodName    = "/hops.namenode.v1.Membership/Follow"
+	Membership_Confirm_FullMethodName   = "/hops.namenode.v1.Membership/Confirm"
+	Membership_Followers_FullMethodName = "/hops.namenode.v1.Membership/Followers"
+	Membership_Enlist_FullMethodName    = "/hops.namenode.v1.Membership/Enlist"
 )
 
 // MembershipClient is the client API for Membership service.
@@ -147,6 +148,8 @@ type MembershipClient interface {
 	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Members], error)
 	// Confirm says that the machine that calls trusts an authority: while one follows the other.
 	Confirm(ctx context.Context, in *ConfirmRequest, opts ...grpc.CallOption) (*ConfirmResponse, error)
+	// Followers are the processes that follow this namenode. For namenodes.
+	Followers(ctx context.Context, in *FollowersRequest, opts ...grpc.CallOption) (*FollowersResponse, error)
 	// Enlist gives the namenode of the machine that calls its vote, once it has everything.
 	Enlist(ctx context.Context, in *EnlistRequest, opts ...grpc.CallOption) (*EnlistResponse, error)
 }
@@ -198,6 +201,16 @@ func (c *membershipClient) Confirm(ctx context.Context, in *ConfirmRequest, opts
 	return out, nil
 }
 
+func (c *membershipClient) Followers(ctx context.Context, in *FollowersRequest, opts ...grpc.CallOption) (*FollowersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FollowersResponse)
+	err := c.cc.Invoke(ctx, Membership_Followers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *membershipClient) Enlist(ctx context.Context, in *EnlistRequest, opts ...grpc.CallOption) (*EnlistResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EnlistResponse)
@@ -220,6 +233,8 @@ type MembershipServer interface {
 	Follow(*FollowRequest, grpc.ServerStreamingServer[Members]) error
 	// Confirm says that the machine that calls trusts an authority: while one follows the other.
 	Confirm(context.Context, *ConfirmRequest) (*ConfirmResponse, error)
+	// Followers are the processes that follow this namenode. For namenodes.
+	Followers(context.Context, *FollowersRequest) (*FollowersResponse, error)
 	// Enlist gives the namenode of the machine that calls its vote, once it has everything.
 	Enlist(context.Context, *EnlistRequest) (*EnlistResponse, error)
 	mustEmbedUnimplementedMembershipServer()
@@ -240,6 +255,9 @@ func (UnimplementedMembershipServer) Follow(*FollowRequest, grpc.ServerStreaming
 }
 func (UnimplementedMembershipServer) Confirm(context.Context, *ConfirmRequest) (*ConfirmResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Confirm not implemented")
+}
+func (UnimplementedMembershipServer) Followers(context.Context, *FollowersRequest) (*FollowersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Followers not implemented")
 }
 func (UnimplementedMembershipServer) Enlist(context.Context, *EnlistRequest) (*EnlistResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Enlist not implemented")
@@ -312,6 +330,24 @@ func _Membership_Confirm_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Membership_Followers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FollowersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MembershipServer).Followers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Membership_Followers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MembershipServer).Followers(ctx, req.(*FollowersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Membership_Enlist_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EnlistRequest)
 	if err := dec(in); err != nil {
@@ -344,6 +380,10 @@ var Membership_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Confirm",
 			Handler:    _Membership_Confirm_Handler,
+		},
+		{
+			MethodName: "Followers",
+			Handler:    _Membership_Followers_Handler,
 		},
 		{
 			MethodName: "Enlist",

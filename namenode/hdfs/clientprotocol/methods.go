@@ -127,7 +127,7 @@ func (p *protocol) methods() []hrpc.Method {
 		unsupported("restoreFailedStorage", superuser, "storage directories of a namenode are not redundant; that call is"),
 		on("refreshNodes", superuser, p.refreshNodes),
 		unsupported("finalizeUpgrade", superuser, "upgrades by this call are"),
-		called("queryRollingUpgrade", unsupported("rollingUpgrade", superuser, "upgrades by this call are")),
+		called("queryRollingUpgrade", on("rollingUpgrade", superuser, p.rollingUpgrade)),
 		on("metaSave", superuser, p.metaSave),
 		on("setBalancerBandwidth", superuser, p.setBalancerBandwidth),
 		unsupported("getCurrentEditLogTxid", superuser, "the edit log's event stream is"),

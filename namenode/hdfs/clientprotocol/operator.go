@@ -46,6 +46,35 @@ func (p *protocol) setBalancerBandwidth(c *hrpc.Call, r *pb.SetBalancerBandwidth
 	p.service.SetBalancerBandwidth(r.GetBandwidth(), done(c))
 }
 
+// rollingUpgrade is ClientProtocol.rollingUpgrade. There are no images to go back to: the formats on disk stay those of the version before until the
+// end, so that they always stand ready.
+func (p *protocol) rollingUpgrade(c *hrpc.Call, r *pb.RollingUpgradeRequestProto) {
+	actions := map[pb.RollingUpgradeActionProto]namenode.UpgradeAction{
+		pb.RollingUpgradeActionProto_QUERY: namenode.QueryUpgrade, pb.RollingUpgradeActionProto_START: namenode.PrepareUpgrade,
+		pb.RollingUpgradeActionProto_FINALIZE: namenode.FinalizeUpgrade,
+	}
+	p.service.RollingUpgrade(c.Caller, actions[r.GetAction()], func(u *namenode.Upgrade, err error) {
+		if err != nil {
+			c.Fail(err)
+			return
+		}
+		answer := &pb.RollingUpgradeResponseProto{}
+		if u != nil {
+			ms := func(t time.Time) *uint64 {
+				if t.IsZero() {
+					return new(uint64)
+				}
+				return new(uint64(t.UnixMilli()))
+			}
+			answer.RollingUpgradeInfo = &pb.RollingUpgradeInfoProto{
+				Status:    &pb.RollingUpgradeStatusProto{BlockPoolId: new(p.service.BlockPool()), Finalized: new(!u.Finalized.IsZero())},
+				StartTime: ms(u.Started), FinalizeTime: ms(u.Finalized), CreatedRollbackImages: new(true),
+			}
+		}
+		c.Reply(answer)
+	})
+}
+
 func (p *protocol) setDatanodeState(c *hrpc.Call, r *pb.SetDatanodeStateRequestProto) {
 	var state namenode.AdminState
 	switch r.GetState() {

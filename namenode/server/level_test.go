@@ -1,0 +1,128 @@
+package server
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+	pb "github.com/gohops/hops/namenode/api/v1"
+	"github.com/gohops/hops/namenode/roster"
+)
+
+// follow has a process of a machine follow a namenode; it stops with the function.
+func follow(t *testing.T, m *member, i *authority.Identity, p *pb.Program) (stop func()) {
+	t.Helper()
+	conn := as(t, m, i)
+	stream, err := pb.NewMembershipClient(conn).Follow(t.Context(), &pb.FollowRequest{Program: p})
+	check(t, err)
+	news, err := stream.Recv()
+	check(t, err)
+	if news.Level != uint32(m.config.Credentials.Member.Level()) {
+		t.Errorf("it hears of level %d", news.Level)
+	}
+	return func() {
+		conn.Close()
+		eventually(t, "it is gone", func() bool {
+			return !slices.ContainsFunc(m.followers.list(), func(f *pb.Follower) bool { return f.Program.Version == p.Version })
+		})
+	}
+}
+
+func TestWhoKeepsTheClusterFromBeingRaised(t *testing.T) {
+	m, a := joinable(t)
+	identity := func(name string, roles ...authority.Role) *authority.Identity {
+		i, err := a.Self(name, roles, nil, time.Now())
+		check(t, err)
+		return i
+	}
+	refused := func(what, says string) {
+		t.Helper()
+		if _, err := m.raise(t.Context()); !errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", what, err, says)
+		}
+	}
+	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
+	// At its level already, whoever is heard.
+	for range 2 {
+		l, err := m.raise(t.Context())
+		check(t, err)
+		if l.Level.Level != release.Level || !slices.Equal(l.Silent, []string{"namenode nn1"}) {
+			t.Errorf("%+v", l)
+		}
+	}
+	next := uint32(release.Level + 1)
+	newer := follow(t, m, identity("m2", authority.Datanode), &pb.Program{Servers: []*pb.ServerOf{{Role: "datanode"}}, Version: "v9", Level: next, Oldest: 1})
+	refused("a namenode that was not heard", "it is not known which version namenode nn1 runs: start it, or take its machine out")
+	follow(t, m, identity("m1", authority.Namenode), &pb.Program{Servers: []*pb.ServerOf{{Role: "namenode", Id: "nn1"}}, Version: "v8", Level: uint32(release.Level), Oldest: 1})
+	refused("a namenode of the version before", "an older version runs on m1 (namenode nn1, hops v8, level")
+	l, err := m.level(t.Context())
+	check(t, err)
+	if l.Newest != int(next) || len(l.Programs) != 2 || len(l.Behind()) != 1 || len(l.Silent) != 0 {
+		t.Errorf("%+v", l)
+	}
+	newer()
+	l, err = m.raise(t.Context())
+	check(t, err)
+	if l.Newest != release.Level || l.Level.Level != release.Level {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestTheClusterIsRaised(t *testing.T) {
+	m, a := joinable(t)
+	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
+	i, err := a.Self("m1", []authority.Role{authority.Namenode}, nil, time.Now())
+	check(t, err)
+	follow(t, m, i, &pb.Program{Servers: []*pb.ServerOf{{Role: "namenode", Id: "nn1"}}, Version: "v9", Level: uint32(release.Level), Oldest: 1})
+	// As a cluster that the version before has made.
+	_, version := m.ns.Item("level")
+	done, err := register{m.Server}.Change(t.Context(), roster.Change{Name: "level", Version: version})
+	if err != nil || !done {
+		t.Fatal(done, err)
+	}
+	info, err := m.rollingUpgrade(t.Context(), namenode.QueryUpgrade)
+	if err != nil || info != nil {
+		t.Errorf("no upgrade: %+v %v", info, err)
+	}
+	prepared, err := m.rollingUpgrade(t.Context(), namenode.PrepareUpgrade)
+	if err != nil || prepared == nil || prepared.Started.IsZero() || !prepared.Finalized.IsZero() {
+		t.Errorf("prepared: %+v %v", prepared, err)
+	}
+	ended, err := m.rollingUpgrade(t.Context(), namenode.FinalizeUpgrade)
+	if err != nil || ended == nil || !ended.Started.Equal(prepared.Started) || ended.Finalized.IsZero() {
+		t.Errorf("finalized: %+v %v", ended, err)
+	}
+	for range 2 {
+		l, err := m.raise(t.Context())
+		check(t, err)
+		if l.Level.Level != release.Level || !l.Raised.Equal(ended.Finalized) || !l.Prepared.IsZero() {
+			t.Errorf("%+v", l)
+		}
+	}
+	eventually(t, "the member's directory is marked", func() bool {
+		return m.group.Level() == release.Level && m.config.Credentials.Member.Level() == release.Level
+	})
+	var answer error
+	m.RollingUpgrade(metadata.Caller{User: "eve"}, namenode.FinalizeUpgrade, func(_ *namenode.Upgrade, err error) { answer = err })
+	if !errors.Is(answer, metadata.ErrPermission) {
+		t.Errorf("somebody who is no superuser: %v", answer)
+	}
+}
+
+func TestWhoHearsOfFollowers(t *testing.T) {
+	m, a := joinable(t)
+	for role, may := range map[authority.Role]bool{authority.Namenode: true, authority.Datanode: false, authority.NodeManager: false, authority.ResourceManager: false} {
+		i, err := a.Self("m7", []authority.Role{role}, nil, time.Now())
+		check(t, err)
+		_, err = pb.NewMembershipClient(as(t, m, i)).Followers(t.Context(), &pb.FollowersRequest{})
+		if (err == nil) != may {
+			t.Errorf("%s: %v", role, err)
+		}
+	}
+}
