@@ -55,6 +55,7 @@ func balancerCommand() *cli.Command {
 func balancer(t *hadoopTool, args []string) (int, error) {
 	r := dfs.BalanceRequest{Session: rand.Text(), Threshold: 10}
 	idle := 5
+	t.interrupted = balancerEnded
 	wrong := func(format string, a ...any) (int, error) {
 		fmt.Fprintf(t.errOut, format+"\n%s", append(a, balancerUsage)...)
 		return balancerArguments, nil
@@ -181,7 +182,7 @@ func (t *hadoopTool) balance(fs *dfs.Client, r dfs.BalanceRequest, idle int) (in
 				return t.balancerFailed(err), nil
 			}
 			if now.Moved < last.Moved { // another namenode leads
-				before.Moved, before.Failed = before.Moved+last.Moved, before.Failed+last.Failed
+				before.Moved, before.Blocks = before.Moved+last.Moved, before.Blocks+last.Blocks
 			}
 			last = now
 			if iteration == 0 || now.Over+now.Under == 0 && now.Moving == 0 || time.Now().After(until) {
@@ -192,7 +193,7 @@ func (t *hadoopTool) balance(fs *dfs.Client, r dfs.BalanceRequest, idle int) (in
 			}
 		}
 		t.printf("%-24s %10d  %19s  %18s  %17s  %17d  %s\n", javaStamp(time.Now()), iteration, bytesOf(before.Moved+now.Moved), bytesOf(now.Left), bytesOf(now.Moving),
-			before.Failed+now.Failed, t.uri)
+			before.Blocks+now.Blocks, t.uri)
 		if now.Over+now.Under == 0 && now.Moving == 0 {
 			t.printf("The cluster is balanced. Exiting...\n")
 			return balancerDone, nil
