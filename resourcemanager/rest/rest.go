@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -123,7 +124,9 @@ type Config struct {
 	Logs Logs
 	// Secrets may be nil: none are kept then.
 	Secrets Secrets
-	Logger  *slog.Logger
+	// Slow counts what took too long; may be nil.
+	Slow   *slowlog.Log
+	Logger *slog.Logger
 }
 
 // API is the handler.
