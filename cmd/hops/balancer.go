@@ -33,7 +33,7 @@ const (
 	balancerNoMove    = 254 // -2: nothing can be moved
 	balancerStuck     = 253 // -3: nothing has been moved for several iterations
 	balancerIO        = 252 // -4
-	balancerArguments = 251 // -5
+	balancerArguments = 255 // -1: Hadoop's main method fails
 	balancerEnded     = 250 // -6: interrupted
 )
 
@@ -56,6 +56,10 @@ func balancer(t *hadoopTool, args []string) (int, error) {
 	r := dfs.BalanceRequest{Session: rand.Text(), Threshold: 10}
 	idle := 5
 	t.interrupted = balancerEnded
+	began := time.Now()
+	defer func() {
+		t.printf("%-24s Balancing took %s\n", javaStamp(time.Now()), javaTook(time.Since(began)))
+	}()
 	wrong := func(format string, a ...any) (int, error) {
 		fmt.Fprintf(t.errOut, format+"\n%s", append(a, balancerUsage)...)
 		return balancerArguments, nil
@@ -120,10 +124,6 @@ func balancer(t *hadoopTool, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
-	defer func() {
-		t.printf("%s Balancing took %s\n", javaStamp(time.Now()), javaTook(time.Since(began)))
-	}()
 	free, err := t.onlyBalancer(fs)
 	if err == nil {
 		defer free()
