@@ -217,6 +217,7 @@ var table = regexp.MustCompile(`^Time Stamp               Iteration#  Bytes Alre
 $`)
 
 func TestBalancerEvensOutDatanodesAndKeepsReplicasAndRacks(t *testing.T) {
+	t.Parallel() // they wait more than they work
 	b := startUnbalanced(t, 1)
 	for range 2 { // the second one finds nothing to do
 		said := b.Hops().OK("balancer", "-threshold", "10")
@@ -229,6 +230,7 @@ func TestBalancerEvensOutDatanodesAndKeepsReplicasAndRacks(t *testing.T) {
 }
 
 func TestBalancerHeedsBandwidthIsAloneAndEndsWhenInterrupted(t *testing.T) {
+	t.Parallel() // they wait more than they work
 	b := startUnbalanced(t, 1)
 	const rate = 1 << 20
 	b.Hops().OK("dfsadmin", "-setBalancerBandwidth", fmt.Sprint(rate))
@@ -258,6 +260,7 @@ func TestBalancerHeedsBandwidthIsAloneAndEndsWhenInterrupted(t *testing.T) {
 }
 
 func TestBalancerLosesNothingWithTheLeader(t *testing.T) {
+	t.Parallel() // they wait more than they work
 	b := startUnbalanced(t, 3)
 	b.Hops().OK("dfsadmin", "-setBalancerBandwidth", fmt.Sprint(2<<20)) // so that the end of the leader comes into the middle
 	r := b.begin("-threshold", "10")
@@ -273,6 +276,7 @@ func TestBalancerLosesNothingWithTheLeader(t *testing.T) {
 }
 
 func TestBalancerLosesNothingWithADatanode(t *testing.T) {
+	t.Parallel() // they wait more than they work
 	b := startUnbalanced(t, 1)
 	b.Hops().OK("dfsadmin", "-setBalancerBandwidth", fmt.Sprint(2<<20))
 	r := b.begin("-threshold", "10", "-idleiterations", "2")

@@ -15,8 +15,12 @@ var Started = time.Now()
 // its heap, since when it runs, its goroutines in place of threads.
 func Process(version string) []Bean {
 	samples := []metrics.Sample{
-		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/released:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
-		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/gc/gomemlimit:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/gc/gomemlimit:bytes"},
 	}
 	metrics.Read(samples)
 	value := func(i int) int64 { return int64(min(samples[i].Value.Uint64(), 1<<63-1)) }
