@@ -29,7 +29,8 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	slow := b.slow()
+	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve), slow)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		Environment: server.Environment{
 			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
 		},
-		Logger: b.Logger,
+		Slow: slow, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -261,7 +262,7 @@ func (b *Builder) listeners(addrs ...string) ([]net.Listener, error) {
 }
 
 // host is the Raft host at an address; groups of the process at one address share it.
-func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64) (*raftstore.Host, []program.Part, error) {
+func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64, slow *slowlog.Log) (*raftstore.Host, []program.Part, error) {
 	if h := b.hosts[addr]; h != nil {
 		return h, nil, nil
 	}
@@ -269,7 +270,7 @@ func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve})
+	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve, SlowAppend: slow.Operation("append", slow.Limits.Append)})
 	if err != nil {
 		l[0].Close()
 		return nil, nil, err
@@ -279,6 +280,12 @@ func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64)
 	}
 	b.hosts[addr] = h
 	return h, []program.Part{{Name: "raft", Run: h.Run}}, nil
+}
+
+// slow is where a role tells what takes too long.
+func (b *Builder) slow() *slowlog.Log {
+	limits := b.File.Slow
+	return &slowlog.Log{Limits: slowlog.Limits{RPC: limits.RPC, IO: limits.IO, Append: limits.Append}, Logger: b.Logger}
 }
 
 // audit gives the process an audit log, if it has none: dir is the role's own directory.
@@ -292,7 +299,7 @@ func (b *Builder) audit(role, dir string) ([]program.Part, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	a, err := security.OpenAudit(security.AuditConfig{Path: filepath.Join(dir, role+"-audit.log"), Reads: b.File.Audit.Reads, Logger: b.Logger})
+	a, err := security.OpenAudit(security.AuditConfig{Path: filepath.Join(dir, role+"-audit.log"), Reads: b.File.Audit.Reads, Size: int64(b.File.Audit.Size), Keep: b.File.Audit.Keep, Logger: b.Logger})
 	if err != nil {
 		return nil, err
 	}
