@@ -3,7 +3,6 @@ package roles
 import (
 	"path/filepath"
 
-	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
@@ -47,20 +46,25 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
 		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
 		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials, b.filesystem), Executable: b.Executable,
-		LogTree: server.DFSLogTree(func() (*dfs.Client, error) { return b.filesystem("") }), LogRetention: own.LogRetention,
-		Environment: server.Environment{
-			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
-		},
-		Logger: b.Logger,
+		LogTree: server.DFSLogTree(b.keptFilesystem()), LogRetention: own.LogRetention,
+		Environment: environmentOf(f), Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.membership.follow(func(now config.Servers) error {
 		s.SetPeers(peers(now.ResourceManagers))
+		all := *f
+		all.Namenodes = now.Namenodes
+		s.SetEnvironment(environmentOf(&all))
 		return nil
 	})
 	return append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()}), nil
+}
+
+// environmentOf is what containers are told about the cluster.
+func environmentOf(f *config.File) server.Environment {
+	return server.Environment{FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf}
 }
 
 func peers(list []config.ManagerMember) (out []server.Peer) {

@@ -77,7 +77,7 @@ type Config struct {
 	endedPerPage int
 }
 
-// Environment is what containers are told about the cluster.
+// Environment is what containers are told about the cluster; SetEnvironment changes it.
 type Environment struct {
 	// FS is the file system's URI, hdfs://host:port.
 	FS string

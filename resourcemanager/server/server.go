@@ -37,10 +37,12 @@ type Server struct {
 	reign atomic.Pointer[reign]
 	ready chan struct{}
 	// peers are all resource managers of now.
-	peers     atomic.Pointer[[]Peer]
-	readyOnce sync.Once
-	started   time.Time
-	racks     *topology.Racks
+	peers atomic.Pointer[[]Peer]
+	// surroundings are what containers that start now are told of the cluster.
+	surroundings atomic.Pointer[Environment]
+	readyOnce    sync.Once
+	started      time.Time
+	racks        *topology.Racks
 	// logs is what nodes still have to copy.
 	logs logStates
 }
@@ -57,6 +59,7 @@ func New(c Config) (*Server, error) {
 	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)
+	s.SetEnvironment(c.Environment)
 	c.limits.OnEffects = s.applied
 	s.state = state.New(c.limits)
 	return s, nil
@@ -185,6 +188,9 @@ func (s *Server) compareQueues() {
 
 // SetPeers replaces the list of all resource managers, this one included. Who is a member of the group is not changed by it.
 func (s *Server) SetPeers(peers []Peer) { s.peers.Store(&peers) }
+
+// SetEnvironment replaces what containers that start from now on are told of the cluster.
+func (s *Server) SetEnvironment(e Environment) { s.surroundings.Store(&e) }
 
 // peer finds a resource manager by id; the zero Peer when it is unknown.
 func (s *Server) peer(id string) Peer {
