@@ -18,14 +18,14 @@ import (
 	"github.com/gohops/hops/internal/yaml"
 )
 
-// Config describes a cluster. Servers are named nn1.., dn1.., rm1 and nm1...
+// Config describes a cluster. Servers are named nn1.., dn1.., rm1.. and nm1...
 type Config struct {
 	// Binary is the hops program, Dir an existing directory for everything.
 	Binary, Dir string
 	// Name is the cluster's; it becomes the authority of its filesystem.
 	Name string
-	// How many of each there are. Without a resource manager there are no node managers either.
-	Namenodes, Datanodes, NodeManagers int
+	// How many of each there are. Where there are node managers, there is one resource manager if not more are asked for.
+	Namenodes, Datanodes, ResourceManagers, NodeManagers int
 	// GPUs is how many simulated devices each node manager has.
 	GPUs int
 	// Properties are server settings under Hadoop's names.
@@ -63,7 +63,7 @@ var roles = map[string]string{"nn": "namenode", "dn": "datanode", "rm": "resourc
 // New writes the configuration files of a cluster. Nothing runs yet. Close, or Stop, gives the ports back.
 func New(c Config) (*Cluster, error) {
 	k := &Cluster{config: c, servers: map[string]*server{}}
-	managers := min(c.NodeManagers, 1)
+	managers := max(c.ResourceManagers, min(c.NodeManagers, 1))
 	free, err := k.ports.Take(c.Namenodes*4 + managers*3 + c.Datanodes*4 + c.NodeManagers)
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func New(c Config) (*Cluster, error) {
 	for i := range c.Namenodes {
 		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
 	}
-	for range managers {
-		k.shared.ResourceManagers = []config.ManagerMember{{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next()}}
+	for i := range managers {
+		k.shared.ResourceManagers = append(k.shared.ResourceManagers, config.ManagerMember{ID: fmt.Sprintf("rm%d", i+1), HTTP: next(), GRPC: next(), Raft: next()})
 	}
 	write := func(name string, set func(*config.File)) {
 		f := k.shared
