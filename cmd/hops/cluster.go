@@ -47,7 +47,11 @@ func clusterCommand() *cli.Command {
 			{Name: "nodes", Aliases: []string{"ls"}, Usage: "the machines, and the tokens that may still be used", Flags: []cli.Flag{file, userFlag(), outputFlag()}, Action: clusterNodes},
 			{
 				Name: "remove", Usage: "take a machine out: its certificate is void at once, its connections end", ArgsUsage: "NAME",
-				Flags: []cli.Flag{file, userFlag()}, Action: clusterRemove,
+				Flags: []cli.Flag{
+					file, userFlag(),
+					&cli.BoolFlag{Name: "last-resourcemanager", Usage: "although it runs the last resource manager, with which the applications and their history go"},
+				},
+				Action: clusterRemove,
 			},
 			{
 				Name: "rotate", Usage: "replace the certificate authority, while everything runs",
@@ -172,7 +176,7 @@ func clusterRemove(c *cli.Context) error {
 		return fail(exitUsage, "cluster remove: give the NAME of one machine; `hops cluster nodes` lists them")
 	}
 	name := c.Args().First()
-	if err := removeMachine(c, name); err != nil {
+	if err := removeMachine(c, name, c.Bool("last-resourcemanager")); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is no member any more; its connections end within seconds. It may join again with a new token.\n", name)

@@ -21,7 +21,7 @@ func resourcemanagerCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE`, whose list of resource managers is asked"}
 	return &cli.Command{
 		Name:        "resourcemanager",
-		Usage:       "the members of the resource managers' group: list, add, remove, transfer",
+		Usage:       "the members of the resource managers' group: list, add, remove, transfer, restore",
 		Description: "docs/how-to/cluster.md shows how a member is replaced. add, remove and transfer are for superusers.",
 		Subcommands: []*cli.Command{
 			{
@@ -33,6 +33,7 @@ func resourcemanagerCommand() *cli.Command {
 				ArgsUsage: "ID RAFT-ADDRESS", Flags: []cli.Flag{file, userFlag()}, Action: addManager,
 			},
 			{Name: "remove", Usage: "take a member out of the group", ArgsUsage: "ID", Flags: []cli.Flag{file, userFlag()}, Action: removeManager},
+			restoreManagerCommand(),
 			{Name: "transfer", Usage: "have another member lead, the best one without ID", ArgsUsage: "[ID]", Flags: []cli.Flag{file, userFlag()}, Action: transferManager},
 		},
 	}
@@ -88,8 +89,25 @@ func askManagers(c *cli.Context) (rows []managerRow, leader *config.ManagerMembe
 	return rows, leader, nil
 }
 
-// requestManager sends a request to a resource manager, in the name of a user; empty: in nobody's.
+// requestManager sends a request to a resource manager, in the name of a user; empty: in nobody's. It reads the answer, JSON.
 func requestManager(ctx context.Context, m config.ManagerMember, as, method, path string, query url.Values, into any) error {
+	answer, err := sendManager(ctx, m, as, method, path, query)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	if err != nil {
+		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("resource manager %s: %w", m.ID, err)
+	}
+	return nil
+}
+
+// sendManager is requestManager for an answer that is read as it comes. The caller closes its body.
+func sendManager(ctx context.Context, m config.ManagerMember, as, method, path string, query url.Values) (*http.Response, error) {
 	if query == nil {
 		query = url.Values{}
 	}
@@ -98,22 +116,19 @@ func requestManager(ctx context.Context, m config.ManagerMember, as, method, pat
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.HTTP+path+"?"+query.Encode(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := toServers.Do(r)
 	if err != nil {
-		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
+		return nil, fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer, nil
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err != nil {
-		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
-	}
-	if answer.StatusCode == http.StatusOK {
-		if err := json.Unmarshal(text, into); err != nil {
-			return fmt.Errorf("resource manager %s: %w", m.ID, err)
-		}
-		return nil
+		return nil, fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
 	}
 	var said struct{ Detail string }
 	if json.Unmarshal(text, &said) != nil || said.Detail == "" {
@@ -126,7 +141,7 @@ func requestManager(ctx context.Context, m config.ManagerMember, as, method, pat
 	case http.StatusBadRequest:
 		code = exitUsage
 	}
-	return fail(code, "resource manager %s: %s", m.ID, said.Detail)
+	return nil, fail(code, "resource manager %s: %s", m.ID, said.Detail)
 }
 
 // operateManagers sends a request of an operator's to the resource manager that leads.

@@ -299,7 +299,9 @@ type Begin struct {
 	// How long nodes may keep fenced containers alive under this leader.
 	LeaseMs int64 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	// rm.Queues.Hash of its queues, which rule while it leads.
-	QueuesHash    string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	QueuesHash string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	// How often the group was made anew of one member, or of a backup. What was given out behind that member's back is not known.
+	Recovered     int64 `protobuf:"varint,4,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +355,13 @@ func (x *Begin) GetQueuesHash() string {
 		return x.QueuesHash
 	}
 	return ""
+}
+
+func (x *Begin) GetRecovered() int64 {
+	if x != nil {
+		return x.Recovered
+	}
+	return 0
 }
 
 // SettleLease says that the leases of earlier leaders are over, because this one has waited for the longest.
@@ -3169,7 +3178,9 @@ type Header struct {
 	Leader          string                 `protobuf:"bytes,11,opt,name=leader,proto3" json:"leader,omitempty"`
 	QueuesHash      string                 `protobuf:"bytes,12,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
 	// How many series of ids of applications are used up.
-	Series        int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	Series int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	// How often the group was made anew.
+	Recovered     int64 `protobuf:"varint,14,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3291,6 +3302,13 @@ func (x *Header) GetQueuesHash() string {
 func (x *Header) GetSeries() int64 {
 	if x != nil {
 		return x.Series
+	}
+	return 0
+}
+
+func (x *Header) GetRecovered() int64 {
+	if x != nil {
+		return x.Recovered
 	}
 	return 0
 }
@@ -3472,12 +3490,13 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04kill\x18\f \x01(\v2#.hops.resourcemanager.state.v1.KillH\x00R\x04kill\x129\n" +
 	"\x04stop\x18\r \x01(\v2#.hops.resourcemanager.state.v1.StopH\x00R\x04stop\x12O\n" +
 	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLeaseB\x04\n" +
-	"\x02op\"[\n" +
+	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12\x1f\n" +
 	"\vqueues_hash\x18\x03 \x01(\tR\n" +
-	"queuesHash\">\n" +
+	"queuesHash\x12\x1c\n" +
+	"\trecovered\x18\x04 \x01(\x03R\trecovered\">\n" +
 	"\vSettleLease\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
@@ -3736,7 +3755,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05event\x18\a \x01(\v2$.hops.resourcemanager.state.v1.EventH\x00R\x05event\x12C\n" +
 	"\x06ledger\x18\b \x01(\v2).hops.resourcemanager.state.v1.LedgerLineH\x00R\x06ledger\x126\n" +
 	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03endB\x06\n" +
-	"\x04item\"\xef\x02\n" +
+	"\x04item\"\x8d\x03\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -3753,7 +3772,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06leader\x18\v \x01(\tR\x06leader\x12\x1f\n" +
 	"\vqueues_hash\x18\f \x01(\tR\n" +
 	"queuesHash\x12\x16\n" +
-	"\x06series\x18\r \x01(\x03R\x06series\"\x91\x01\n" +
+	"\x06series\x18\r \x01(\x03R\x06series\x12\x1c\n" +
+	"\trecovered\x18\x0e \x01(\x03R\trecovered\"\x91\x01\n" +
 	"\tAskRecord\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x124\n" +
 	"\x03ask\x18\x02 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x03ask\"\xb5\x01\n" +
