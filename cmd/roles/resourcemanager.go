@@ -52,14 +52,15 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.membership.follow(func(now config.Servers) error {
+	lists := b.followLists(func(now config.Servers) error {
 		s.SetPeers(peers(now.ResourceManagers))
 		all := *f
 		all.Namenodes = now.Namenodes
 		s.SetEnvironment(environmentOf(&all))
 		return nil
 	})
-	return append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()}), nil
+	parts = append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()})
+	return append(parts, lists...), nil
 }
 
 // environmentOf is what containers are told about the cluster.
