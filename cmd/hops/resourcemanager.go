@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/resourcemanager/rest"
 )
@@ -21,7 +24,7 @@ func resourcemanagerCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE`, whose list of resource managers is asked"}
 	return &cli.Command{
 		Name:        "resourcemanager",
-		Usage:       "the members of the resource managers' group: list, add, remove, transfer, restore",
+		Usage:       "the members of the resource managers' group: list, add, remove, transfer, recover, restore",
 		Description: "docs/how-to/cluster.md shows how a member is replaced. add, remove and transfer are for superusers.",
 		Subcommands: []*cli.Command{
 			{
@@ -33,6 +36,13 @@ func resourcemanagerCommand() *cli.Command {
 				ArgsUsage: "ID RAFT-ADDRESS", Flags: []cli.Flag{file, userFlag()}, Action: addManager,
 			},
 			{Name: "remove", Usage: "take a member out of the group", ArgsUsage: "ID", Flags: []cli.Flag{file, userFlag()}, Action: removeManager},
+			{
+				Name: "recover", Usage: "go on with this machine's resource manager alone when the others are lost for good",
+				Description: "It must not run. What only the others had acknowledged is lost then, and they must never run again with the data that they have: `hops cluster replace` takes\n" +
+					"each out, when this one runs again.",
+				Flags:  []cli.Flag{file, &cli.BoolFlag{Name: "sole-survivor", Usage: "yes, the others are lost"}},
+				Action: recoverManager,
+			},
 			restoreManagerCommand(),
 			{Name: "transfer", Usage: "have another member lead, the best one without ID", ArgsUsage: "[ID]", Flags: []cli.Flag{file, userFlag()}, Action: transferManager},
 		},
@@ -233,6 +243,38 @@ func removeManager(c *cli.Context) error {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is no member any more\n", id)
+	return nil
+}
+
+func recoverManager(c *cli.Context) error {
+	if !c.Bool("sole-survivor") {
+		return fail(exitUsage, "resourcemanager recover: give --sole-survivor. What only the others had acknowledged is lost then, and they must never run again with the data that they have")
+	}
+	file, err := config.Load(c.String("config"))
+	if err != nil {
+		return err
+	}
+	if file.ResourceManager == nil {
+		return fail(exitUsage, "%s has no section resourcemanager, which says where this machine's resource manager keeps its data", c.String("config"))
+	}
+	others, err := managersThatRun(c.Context, file)
+	if err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		return fail(exitFailed, "the others are not lost, something answers at the addresses of %s: start this one beside them, or stop them for good first", strings.Join(others, ", "))
+	}
+	b, err := roles.New(file, false, "", version, slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	if err := b.RecoverManager(); err != nil {
+		return err
+	}
+	if err := likeTree(file.ResourceManager.Data, filepath.Dir(file.Cluster.Identity)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s is the only member now: start it, and replace the others (`hops cluster replace`)\n", file.ResourceManager.ID)
 	return nil
 }
 

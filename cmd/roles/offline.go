@@ -40,6 +40,11 @@ func (b *Builder) RestoreManager(backup raftstore.Backup, r io.Reader) error {
 	return b.offlineManager(func(h *raftstore.Host, group raftstore.GroupConfig) error { return h.Restore(group, backup, r) })
 }
 
+// RecoverManager makes the resource managers' group anew with the one of this machine as its only member. It must not run.
+func (b *Builder) RecoverManager() error {
+	return b.offlineManager(func(h *raftstore.Host, group raftstore.GroupConfig) error { return h.Recover(group, "") })
+}
+
 // FoundManager makes the resource managers' group, with the one of this machine as its only member. It must not run.
 func (b *Builder) FoundManager() error {
 	return b.offlineManager(func(h *raftstore.Host, group raftstore.GroupConfig) error { return h.Found(group) })

@@ -150,6 +150,18 @@ func TestTheFirstAndTheLastResourceManager(t *testing.T) {
 	token, _, _ := strings.Cut(line, " ")
 	joins(4, token, "resourcemanager")
 	m.nodes(3, 1)
+
+	// Of two, one is lost for good: there is no majority any more.
+	joins(5, m.token("--roles", "resourcemanager"), "resourcemanager")
+	refuse("to recover one of two that run", "the others are not lost, something answers at the addresses of m5", m.run("resourcemanager", "recover", "--sole-survivor", "-c", m.yaml(4)))
+	m.burnt(5)
+	refuse("to recover one that runs", "in use by another process", m.run("resourcemanager", "recover", "--sole-survivor", "-c", m.yaml(4)))
+	m.dead(4)
+	refuse("to recover without a word", "give --sole-survivor", m.run("resourcemanager", "recover", "-c", m.yaml(4)))
+	m.good("resourcemanager", "recover", "--sole-survivor", "-c", m.yaml(4))
+	m.serve(4, "resourcemanager")
+	m.nodes(3, 1)
+	m.good("cluster", "replace", "-c", m.yaml(1), "m5")
 }
 
 // The machine of the only namenode and the only resource manager is lost. A backup brings back what had run and what runs; ids that were

@@ -18,16 +18,13 @@ import (
 // not be open here, and nobody else may go on with its old history: members that do not know of the recovery are refused
 // by this one from then on, and stop when they hear of it; they are to be reinstalled and added again.
 //
-// cluster is the cluster's id as the caller knows it, to be sure that it is this one which is meant.
+// cluster is the cluster's id as the caller knows it, to be sure that it is this one which is meant; empty for a group without.
 //
 // It writes one entry: a configuration in the next term. A crash before it has changed nothing but the number of
 // recoveries, which makes the call repeatable.
 func (h *Host) Recover(cfg GroupConfig, cluster string) error {
 	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
 		return err
-	}
-	if cluster == "" {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "recover group %s: of which cluster?", cfg.Name)
 	}
 	if err := h.recoverGroup(cfg, cluster); err != nil {
 		return fmt.Errorf("recover group %s: %w", cfg.Name, err)

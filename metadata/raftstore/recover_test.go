@@ -130,8 +130,8 @@ func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
 
 	c.host("m1")
 	h := c.nodes["m1"].host
-	if err := h.Recover(c.config("a", false), ""); err == nil || !strings.Contains(err.Error(), "of which cluster") {
-		t.Errorf("recovered without a name: %v", err)
+	if err := h.Recover(c.config("a", false), "c1"); err == nil || !strings.Contains(err.Error(), `belongs to cluster "", not to "c1"`) {
+		t.Errorf("recovered under a name that it does not have: %v", err)
 	}
 	if err := h.Restore(c.config("a", false), b, f); err == nil {
 		t.Error("restored over what is there")
