@@ -393,10 +393,7 @@ func clusterRestore(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	others, err := managersThatRun(c.Context, file)
-	if err != nil {
-		return err
-	}
+	others := managersThatRun(c.Context, file)
 	if err := next(parts, namenodesPart); err != nil {
 		return fail(exitFailed, "%s: %w", in.Name(), err)
 	}
@@ -427,10 +424,7 @@ func clusterRestore(c *cli.Context) (err error) {
 }
 
 // managersThatRun are the resource managers of other machines at whose addresses somebody answers.
-func managersThatRun(ctx context.Context, file *config.File) (out []string, err error) {
-	if err := knowServersAs(file.Cluster.Identity, ""); err != nil {
-		return nil, err
-	}
+func managersThatRun(ctx context.Context, file *config.File) (out []string) {
 	for _, m := range file.ResourceManagers {
 		if file.ResourceManager != nil && m.ID == file.ResourceManager.ID {
 			continue
@@ -441,7 +435,7 @@ func managersThatRun(ctx context.Context, file *config.File) (out []string, err 
 			out = append(out, m.ID)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // restoreManager makes the group of the resource managers out of the part that follows.
@@ -491,11 +485,7 @@ func restoreManagers(c *cli.Context) error {
 	if cluster := b.Credentials.Member.Self().Cluster; cluster != m.Cluster {
 		return fail(exitFailed, "%s is of cluster %s, this machine of %s", in.Name(), m.Cluster, cluster)
 	}
-	others, err := managersThatRun(c.Context, file)
-	if err != nil {
-		return err
-	}
-	if len(others) > 0 {
+	if others := managersThatRun(c.Context, file); len(others) > 0 {
 		return fail(exitFailed, "resource managers run (%s): stop them for good first, or let this one join them", strings.Join(others, ", "))
 	}
 	if err := next(parts, namenodesPart); err != nil {

@@ -257,11 +257,7 @@ func recoverManager(c *cli.Context) error {
 	if file.ResourceManager == nil {
 		return fail(exitUsage, "%s has no section resourcemanager, which says where this machine's resource manager keeps its data", c.String("config"))
 	}
-	others, err := managersThatRun(c.Context, file)
-	if err != nil {
-		return err
-	}
-	if len(others) > 0 {
+	if others := managersThatRun(c.Context, file); len(others) > 0 {
 		return fail(exitFailed, "the others are not lost, something answers at the addresses of %s: start this one beside them, or stop them for good first", strings.Join(others, ", "))
 	}
 	b, err := roles.New(file, false, "", version, slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})))
