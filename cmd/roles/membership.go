@@ -102,6 +102,13 @@ func (m *membership) now() config.Servers {
 	return m.servers
 }
 
+// relist replaces the servers by those of a changed hops.yaml.
+func (m *membership) relist(s config.Servers) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers = s
+}
+
 // follow calls set whenever the cluster's servers change.
 func (m *membership) follow(set func(config.Servers) error) {
 	m.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -346,6 +347,32 @@ func (b *Builder) ipc() []string {
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
 	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Protection: b.File.HadoopProperties().TransferProtection, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
+}
+
+// keptFilesystem gives a client of this process's user that is kept while the namenodes are the same.
+func (b *Builder) keptFilesystem() func() (*dfs.Client, error) {
+	var mu sync.Mutex
+	var kept *dfs.Client
+	var of []string
+	return func() (*dfs.Client, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		now := b.ipc()
+		if kept != nil && slices.Equal(of, now) {
+			return kept, nil
+		}
+		c, err := b.filesystem("")
+		if err != nil {
+			return nil, err
+		}
+		if kept != nil {
+			if err := kept.Close(); err != nil {
+				b.Logger.Debug("a client of the namenodes of before", "error", err)
+			}
+		}
+		kept, of = c, now
+		return c, nil
+	}
 }
 
 // dial connects to another server of the cluster.

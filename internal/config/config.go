@@ -508,6 +508,9 @@ func (f *File) Validate() error {
 	}
 	if n := f.NodeManager; n != nil {
 		need("nodemanager.work", n.Work)
+		if !f.Followed && len(f.ResourceManagers) == 0 {
+			wrong("nodemanager: there is no resource manager to report to in the list of resourcemanagers")
+		}
 		n.HTTP = cmp.Or(n.HTTP, net.JoinHostPort(f.Cluster.Address, "8042"))
 		address("nodemanager.http", n.HTTP)
 		n.GPUs = cmp.Or(n.GPUs, "auto")

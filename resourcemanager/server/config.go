@@ -99,7 +99,7 @@ type Configured struct {
 	Users security.UserRules
 }
 
-// Environment is what containers are told about the cluster.
+// Environment is what containers are told about the cluster; SetEnvironment changes it.
 type Environment struct {
 	// FS is the file system's URI, hdfs://host:port.
 	FS string
