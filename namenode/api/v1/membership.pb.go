@@ -423,7 +423,9 @@ type Members struct {
 	// The namenode's clock, in milliseconds since 1970.
 	NowMs int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
 	// Certificates by which earlier authorities vouch for these, in DER: to be shown to clients, oldest first.
-	Links         [][]byte `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
+	Links [][]byte `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
+	// Ids of certificates of users that were revoked.
+	Revoked       []string `protobuf:"bytes,12,rep,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -531,6 +533,13 @@ func (x *Members) GetNowMs() int64 {
 func (x *Members) GetLinks() [][]byte {
 	if x != nil {
 		return x.Links
+	}
+	return nil
+}
+
+func (x *Members) GetRevoked() []string {
+	if x != nil {
+		return x.Revoked
 	}
 	return nil
 }
@@ -866,7 +875,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tCertified\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x14\n" +
 	"\x05roots\x18\x02 \x03(\fR\x05roots\"\x0f\n" +
-	"\rFollowRequest\"\xe1\x03\n" +
+	"\rFollowRequest\"\xfb\x03\n" +
 	"\aMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
@@ -879,7 +888,8 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tuser_keys\x18\t \x03(\fR\buserKeys\x12\x15\n" +
 	"\x06now_ms\x18\n" +
 	" \x01(\x03R\x05nowMs\x12\x14\n" +
-	"\x05links\x18\v \x03(\fR\x05links\x1a:\n" +
+	"\x05links\x18\v \x03(\fR\x05links\x12\x18\n" +
+	"\arevoked\x18\f \x03(\tR\arevoked\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +
