@@ -472,6 +472,7 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 		"no port":                       {at(m.address(1)), 2, "is not HOST:PORT"},
 		"the name of another machine":   {with(fresh, "--machine", "m2"), 1, "a machine of that name is a member"},
 		"a name that is none":           {with(fresh, "--machine", "a/b"), 2, "is no name of a machine"},
+		"a name that nobody has":        {with(fresh, "--address", "no-such-host.invalid"), 1, "enter it in the DNS or in /etc/hosts of every machine"},
 		"no address of this machine":    {with(fresh, "--address", "192.0.2.7"), 1, "192.0.2.7 is no address of this machine"},
 		"the address of another":        {with(fresh, "--address", m.address(1)), 1, "another machine has that address"},
 		"an address that others use":    {with(fresh, "--address", m.address(2)), 1, "is taken by another program"},

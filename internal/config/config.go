@@ -47,6 +47,8 @@ type File struct {
 	Followed bool `yaml:"-"`
 	// Removed are the machines that servers.yaml says were removed.
 	Removed map[string]uint64 `yaml:"-"`
+	// Revoked are the certificates of users that it says were revoked, by their ids.
+	Revoked []string `yaml:"-"`
 }
 
 // Cluster names the cluster and its secret.

@@ -520,6 +520,15 @@ func (r *Roster) Renew(ctx context.Context, n *authority.Name, request []byte) (
 	return certificate, err
 }
 
+// Certify issues a client's certificate to a user, in DER.
+func (r *Roster) Certify(user, id string, request []byte, life time.Duration) ([]byte, error) {
+	a, err := r.opened()
+	if err != nil {
+		return nil, err
+	}
+	return a.Issue(request, authority.Name{Cluster: a.Cluster(), User: user, ID: id}, nil, r.now(), life)
+}
+
 // LastManager says why a machine is not removed without more words.
 func LastManager(name string) string {
 	return name + " runs the last resource manager, with which the applications and their history go: let another machine join as one first (`hops cluster token --roles resourcemanager`), or say --last-resourcemanager"

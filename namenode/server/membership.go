@@ -341,6 +341,9 @@ func (s *Server) members() (*pb.Members, error) {
 	if keys != nil {
 		m.UserKeys = [][]byte{keys}
 	}
+	if m.Revoked, err = s.users.issuer.RevokedCertificates(); err != nil {
+		return nil, err
+	}
 	s.membersNow.Store(m)
 	return m, nil
 }

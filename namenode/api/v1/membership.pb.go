@@ -690,7 +690,9 @@ type Members struct {
 	// The level that the cluster has been raised to.
 	Level uint32 `protobuf:"varint,11,opt,name=level,proto3" json:"level,omitempty"`
 	// Certificates by which earlier authorities vouch for these, in DER: to be shown to clients, oldest first.
-	Links         [][]byte `protobuf:"bytes,12,rep,name=links,proto3" json:"links,omitempty"`
+	Links [][]byte `protobuf:"bytes,12,rep,name=links,proto3" json:"links,omitempty"`
+	// Ids of certificates of users that were revoked.
+	Revoked       []string `protobuf:"bytes,13,rep,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -805,6 +807,13 @@ func (x *Members) GetLevel() uint32 {
 func (x *Members) GetLinks() [][]byte {
 	if x != nil {
 		return x.Links
+	}
+	return nil
+}
+
+func (x *Members) GetRevoked() []string {
+	if x != nil {
+		return x.Revoked
 	}
 	return nil
 }
@@ -1155,7 +1164,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tfollowers\x18\x01 \x03(\v2\x1a.hops.namenode.v1.FollowerR\tfollowers\"Y\n" +
 	"\bFollower\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x123\n" +
-	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\xf7\x03\n" +
+	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\x91\x04\n" +
 	"\aMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
@@ -1169,7 +1178,8 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\x06now_ms\x18\n" +
 	" \x01(\x03R\x05nowMs\x12\x14\n" +
 	"\x05level\x18\v \x01(\rR\x05level\x12\x14\n" +
-	"\x05links\x18\f \x03(\fR\x05links\x1a:\n" +
+	"\x05links\x18\f \x03(\fR\x05links\x12\x18\n" +
+	"\arevoked\x18\r \x03(\tR\arevoked\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +
