@@ -232,11 +232,6 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	}
 	m.version, m.gone = news.Version, false
 	m.mu.Unlock()
-	level := int(news.Level)
-	if err := m.keeper.Member.Program().In(level); err != nil {
-		return err
-	}
-	m.keeper.Member.Raise(level)
 	m.compareClocks(time.Until(time.UnixMilli(news.NowMs)))
 	trust, servers, err := MembersOf(news)
 	if err != nil {
@@ -245,6 +240,10 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	if own := m.keeper.Member.Self().Cluster; trust.Cluster != own {
 		return fmt.Errorf("it is of cluster %s, this machine of %s", trust.Cluster, own)
 	}
+	if err := m.keeper.Member.Program().In(int(news.Level)); err != nil {
+		return err
+	}
+	m.keeper.Member.Raise(int(news.Level))
 	before := m.keeper.Member.Roots()
 	failed := m.keeper.Believe(trust)
 	rerooted := !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal)
