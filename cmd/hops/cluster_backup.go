@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/backup"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/namenode/roster"
@@ -228,6 +229,9 @@ func readBackup(in io.Reader, key []byte) (*manifest, io.Reader, error) {
 	}
 	if err == nil && m.Version != backupVersion {
 		err = fmt.Errorf("it has version %d, this program reads version %d", m.Version, backupVersion)
+	}
+	if err == nil {
+		err = release.Reads("it", m.Namenode.Level)
 	}
 	if err == nil {
 		h, err = parts.Next()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
@@ -20,6 +21,8 @@ type Backup struct {
 	Index uint64 `json:"index"`
 	// Snapshot is the name of the file below the member's directory. It never changes; two newer ones replace it.
 	Snapshot string `json:"snapshot"`
+	// Level is of which level the state may be, as Group.Level says.
+	Level int `json:"level,omitempty"`
 }
 
 // Backup writes a snapshot of this member's state now, reads it back and says where it is. It has everything that this member has
@@ -36,12 +39,15 @@ func (g *Group) Backup() (Backup, error) {
 		return Backup{}, err
 	}
 	i := g.identity()
-	return Backup{Cluster: i.Cluster, Recovered: i.Recovered, Index: list[0].meta.Index, Snapshot: filepath.Join("snapshots", list[0].id+snapshotSuffix)}, nil
+	return Backup{Cluster: i.Cluster, Recovered: i.Recovered, Index: list[0].meta.Index, Snapshot: filepath.Join("snapshots", list[0].id+snapshotSuffix), Level: i.Level}, nil
 }
 
 // Restore makes a group of a backup, whose only voter is this member, as Recover does. There must be nothing of the group here.
-// r is the snapshot's file; when it is damaged nothing is left.
+// r is the snapshot's file; when it is damaged nothing is left. A backup of a level that this program does not know is refused (release.ErrOlder).
 func (h *Host) Restore(cfg GroupConfig, b Backup, r io.Reader) error {
+	if err := release.Reads("the backup", b.Level); err != nil {
+		return err
+	}
 	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
 		return err
 	}
@@ -66,7 +72,7 @@ func (h *Host) Restore(cfg GroupConfig, b Backup, r io.Reader) error {
 
 // place writes the snapshot, and then whose it is.
 func (h *Host) place(cfg GroupConfig, path string, b Backup, r io.Reader) error {
-	d := &directory{path: path, identity: identity{Format: formatVersion, Cluster: b.Cluster, Group: cfg.Name, Member: h.cfg.ID, Recovered: b.Recovered}}
+	d := &directory{path: path, identity: identity{Format: formatVersion, Cluster: b.Cluster, Group: cfg.Name, Member: h.cfg.ID, Recovered: b.Recovered, Level: b.Level}}
 	for _, sub := range []string{d.logs(), d.snapshots()} {
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			return err

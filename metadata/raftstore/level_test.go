@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -47,6 +48,43 @@ func TestADirectoryOfALevelThatIsNotKnown(t *testing.T) {
 	}
 	if after := contents(t, dir); after != before {
 		t.Errorf("the directory was changed:\n%s\nis now\n%s", before, after)
+	}
+}
+
+// A backup keeps the level, and is refused by a program that does not know it before anything is made of it.
+func TestABackupOfALevelThatIsNotKnown(t *testing.T) {
+	c := newCalmCluster(t, 1)
+	c.tune = func(cfg *GroupConfig) { cfg.Cluster = "CID-1" }
+	c.start("g")
+	c.propose("g", []byte("set a 1"))
+	g := c.leader("g")
+	if err := g.Raise(release.Level); err != nil {
+		t.Fatal(err)
+	}
+	b, err := g.Backup()
+	if err != nil || b.Level != release.Level {
+		t.Fatalf("%+v %v", b, err)
+	}
+	snapshot, err := os.ReadFile(filepath.Join(g.dir.path, b.Snapshot))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.stop("m1")
+	c.nodes["m1"].dir = t.TempDir()
+	h := c.host("m1").host
+	later := b
+	later.Level++
+	if err := h.Restore(c.config("g", false), later, bytes.NewReader(snapshot)); !errors.Is(err, release.ErrOlder) {
+		t.Errorf("%v", err)
+	}
+	if left := contents(t, c.nodes["m1"].dir); left != "" {
+		t.Errorf("it leaves %s", left)
+	}
+	if err := h.Restore(c.config("g", false), b, bytes.NewReader(snapshot)); err != nil {
+		t.Fatal(err)
+	}
+	if again := c.open("m1", "g", false, nil); again.Level() != release.Level {
+		t.Errorf("level %d", again.Level())
 	}
 }
 
