@@ -688,7 +688,7 @@ type Members struct {
 	// The namenode's clock, in milliseconds since 1970.
 	NowMs int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
 	// The level that the cluster has been raised to.
-	Level         uint32 `protobuf:"varint,11,opt,name=level,proto3" json:"level,omitempty"`
+	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1159,7 +1159,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tuser_keys\x18\t \x03(\fR\buserKeys\x12\x15\n" +
 	"\x06now_ms\x18\n" +
 	" \x01(\x03R\x05nowMs\x12\x14\n" +
-	"\x05level\x18\v \x01(\rR\x05level\x1a:\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +
