@@ -76,12 +76,12 @@ const MaxContainersPerNode = 1_000
 type Node struct {
 	ID NodeID
 	// Incarnation changes when the node manager has lost its state: its containers are gone.
-	Incarnation  string
-	Host         string
-	HTTP         string
-	Rack         string
-	Labels       []string
-	Version      string
+	Incarnation string
+	Host        string
+	HTTP        string
+	Rack        string
+	Labels      []string
+	Version     string
 	// Level is the newest of the cluster's formats that its program knows; 0: it is not known, while the cluster has not been raised to
 	// release.NodePrograms.
 	Level        int

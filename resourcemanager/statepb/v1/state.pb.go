@@ -2674,7 +2674,7 @@ type Node struct {
 	Gpus         []*GPU                 `protobuf:"bytes,12,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	RegisteredMs int64                  `protobuf:"varint,13,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
-	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	Level         uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3721,7 +3721,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\bcapacity\x18\v \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bcapacity\x126\n" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
 	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x14\n" +
-	"\x05level\x18\x14 \x01(\rR\x05level\"\xa0\x02\n" +
+	"\x05level\x18\x1e \x01(\rR\x05level\"\xa0\x02\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
