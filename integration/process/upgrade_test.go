@@ -91,12 +91,13 @@ func TestRollingUpgrade(t *testing.T) {
 	job := startWorker(t, c, 0)
 	u.finalized(1, "the cluster is at level 1\n")
 
+	which := map[string]string{before: "the version before", now: "this version"}
 	replace := func(name, binary string) {
 		t.Helper()
 		k.must(k.Signal(name, syscall.SIGTERM))
 		<-k.Ended(name)
 		u.start(name, binary)
-		t.Logf("%s runs %s; 5 more operations acknowledged after %v", name, filepath.Base(filepath.Dir(binary)), h.more(5))
+		t.Logf("%s runs %s; 5 more operations acknowledged after %v", name, which[binary], h.more(5))
 		job.alive()
 	}
 	// The followers first, the leader last.
@@ -118,7 +119,7 @@ func TestRollingUpgrade(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("everything runs the new program, side by side with nothing of the old one:\n%s", u.operator("cluster", "nodes"))
+	t.Logf("everything runs this version:\n%s", u.operator("cluster", "nodes"))
 	u.level(0, "before the cluster is raised nothing of a later level is written")
 
 	// The way back, of one of each kind.
