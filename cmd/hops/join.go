@@ -21,6 +21,7 @@ import (
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -192,7 +193,7 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked := &pb.Joining{Machine: m.name, Addresses: m.certified(), Request: request, NowMs: time.Now().UnixMilli()}
+	asked := &pb.Joining{Machine: m.name, Addresses: m.certified(), Request: request, NowMs: time.Now().UnixMilli(), Level: release.Level, Oldest: release.Oldest}
 	for _, r := range m.roles {
 		asked.Roles = append(asked.Roles, string(r))
 	}

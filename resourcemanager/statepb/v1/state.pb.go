@@ -3384,7 +3384,7 @@ type Node struct {
 	// The machine whose certificate the node manager has shown.
 	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
-	Level uint32 `protobuf:"varint,15,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	// What an operator has set in place of what the node reported; both are absent where nobody has.
 	Resized       *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
 	Reported      *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
@@ -4633,7 +4633,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
 	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
 	"\amachine\x18\x0e \x01(\tR\amachine\x12\x14\n" +
-	"\x05level\x18\x0f \x01(\rR\x05level\x12A\n" +
+	"\x05level\x18\x1e \x01(\rR\x05level\x12A\n" +
 	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
 	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
 	"\x04wish\x18\x16 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x18\n" +
