@@ -60,7 +60,7 @@ fmt: $(TOOLS)/golangci-lint ## format the code
 	@$(TOOLS)/golangci-lint fmt ./...
 
 upgrade: ## upgrade a cluster of the release before (integration/process/older.txt) under load, server by server, back and forth, for good
-	@HOPS_UPGRADE=1 $(GO) test -count=1 -v -run TestRollingUpgrade ./integration/process
+	@HOPS_UPGRADE=1 $(GO) test -count=1 -timeout 40m -v -run TestRollingUpgrade ./integration/process
 
 compat: build ## foreign clients, and a stock HDFS beside hops: every answer compared (JDK 17, Maven, Python; 5-10 minutes)
 	@$(GO) run ./integration/hadoop -hops $(BIN)/hops $(COMPAT_FLAGS)

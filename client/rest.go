@@ -131,6 +131,8 @@ const (
 	patience        = 10 * time.Second
 	refusedPatience = time.Second
 	waitingAfter    = time.Second
+	// longestPause lies between two rounds of asking all of them: so late at most it is noticed that one leads again.
+	longestPause = 200 * time.Millisecond
 )
 
 // call makes one request, which may be repeated: connections that are refused or break, also in the middle of an answer,
@@ -319,7 +321,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, limit/4)
+		pause = min(2*pause, longestPause)
 	}
 }
 

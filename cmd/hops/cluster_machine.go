@@ -108,6 +108,11 @@ func (m *machineSetup) fresh() error {
 				strings.Join([]string{m.file("identity.pem"), m.file("authority.pem"), m.file("servers.yaml"), m.file("secret")}, " "))
 		}
 	}
+	if !security.Loopback(m.address) {
+		if _, err := security.Reachable(m.address); err != nil { // before a token is used
+			return fmt.Errorf("--address: %w", err)
+		}
+	}
 	for _, r := range []authority.Role{authority.Namenode, authority.ResourceManager} {
 		data := filepath.Join(m.data, string(r))
 		if entries, err := os.ReadDir(data); m.has(r) && err == nil && len(entries) > 0 {

@@ -21,6 +21,7 @@ func removeCommand(file cli.Flag) *cli.Command {
 		Flags: []cli.Flag{
 			file, userFlag(),
 			&cli.BoolFlag{Name: "force", Usage: "although data is lost"},
+			&cli.BoolFlag{Name: "last-resourcemanager", Usage: "although it runs the last resource manager, with which the applications and their history go"},
 		},
 		Action: clusterRemove,
 	}
@@ -34,7 +35,7 @@ func clusterRemove(c *cli.Context) error {
 	if err := tellHoldings(c, name); err != nil {
 		return err
 	}
-	if err := removeMachine(c, name); err != nil {
+	if err := removeMachine(c, name, c.Bool("last-resourcemanager")); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is no member any more; its connections end within seconds. It may join again with a new token.\n", name)

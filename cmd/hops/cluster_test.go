@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -109,6 +110,29 @@ func TestAMachineKnowsItsServersAtAnyAddress(t *testing.T) {
 			t.Errorf("%s: %s", who, answer.Status)
 		}
 	}
+}
+
+// A machine whose name stands for loopback, as many distributions write it into /etc/hosts, is told before a token is used.
+func TestAMachineWhoseNameIsLoopback(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{host, "ip6-localhost", "localhost.localdomain"} {
+		found, err := net.LookupHost(name)
+		if err != nil || slices.ContainsFunc(found, func(a string) bool { return !net.ParseIP(a).IsLoopback() }) {
+			continue
+		}
+		m := &machineSetup{dir: filepath.Join(t.TempDir(), "etc"), address: name, roles: []authority.Role{authority.Datanode}}
+		if err := m.fresh(); err == nil || !strings.Contains(err.Error(), "at which only this machine reaches itself: correct /etc/hosts") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(m.dir); err == nil {
+			t.Error("a directory is left")
+		}
+		return
+	}
+	t.Skip("no name stands for loopback here")
 }
 
 func TestAMachineDoesNotGuessItsAddress(t *testing.T) {

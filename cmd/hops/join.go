@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,8 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -154,7 +158,33 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 		return err
 	}
 	m.cluster, m.settings = answer.Name, answer.Properties
-	return m.configure()
+	if err := m.configure(); err != nil {
+		return err
+	}
+	if m.has(authority.ResourceManager) && m.alone(authority.ResourceManager) {
+		return m.foundManagers()
+	}
+	return nil
+}
+
+// foundManagers makes the group of the resource managers, in a cluster that has none.
+func (m *machineSetup) foundManagers() error {
+	file, err := config.Load(m.file("hops.yaml"))
+	if err != nil {
+		return err
+	}
+	b, err := roles.New(file, false, "", version, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	err = b.FoundManager()
+	if err == nil {
+		err = likeTree(file.ResourceManager.Data, m.dir)
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(file.ResourceManager.Data)) // fresh has seen that nothing was there
+	}
+	return err
 }
 
 // asks is what the machine asks for.
@@ -163,7 +193,7 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked := &pb.Joining{Machine: m.name, Addresses: m.certified(), Request: request, NowMs: time.Now().UnixMilli()}
+	asked := &pb.Joining{Machine: m.name, Addresses: m.certified(), Request: request, NowMs: time.Now().UnixMilli(), Level: release.Level, Oldest: release.Oldest}
 	for _, r := range m.roles {
 		asked.Roles = append(asked.Roles, string(r))
 	}

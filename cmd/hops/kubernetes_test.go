@@ -1,8 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"errors"
+	"encoding/json"
 	"io"
 	"net"
 	"os"
@@ -13,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/yaml"
 )
 
 // object is what a manifest says, as far as the program has to agree with it.
@@ -84,43 +83,19 @@ func manifests(t *testing.T) map[string]object {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
-			var as map[string]any
-			if err := d.Decode(&as); errors.Is(err, io.EOF) {
-				break
-			} else if err != nil {
-				t.Fatalf("%s: %v", path, err)
-			}
-			// The names of fields differ from those of the types by case alone.
-			var o object
-			again, err := yaml.Marshal(lower(as))
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var o object // the names of its fields differ by case from those of the manifest
+			as, err := yaml.ToJSON(path, []byte(document))
 			if err == nil {
-				err = yaml.Unmarshal(again, &o)
+				err = json.Unmarshal(as, &o)
 			}
 			if err != nil {
-				t.Fatalf("%s: %v", path, err)
+				t.Fatal(err)
 			}
 			out[o.Kind+" "+o.Metadata.Name] = o
 		}
 	}
 	return out
-}
-
-// lower is a document with its keys in lower case, but for labels and what is in them.
-func lower(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for key, value := range v {
-			out[strings.ToLower(key)] = lower(value)
-		}
-		return out
-	case []any:
-		for i := range v {
-			v[i] = lower(v[i])
-		}
-	}
-	return v
 }
 
 // What the manifests for Kubernetes say is true of this program: commands, options, roles, ports, paths of probes, directories, the image's user.

@@ -24,10 +24,8 @@ type Config struct {
 	Binary, Dir string
 	// Name is the cluster's; it becomes the authority of its filesystem.
 	Name string
-	// How many of each there are. Without a resource manager there are no node managers either.
-	Namenodes, Datanodes, NodeManagers int
-	// ResourceManagers is how many of these there are where there are node managers; 0: one.
-	ResourceManagers int
+	// How many of each there are. Where there are node managers, there is one resource manager if not more are asked for.
+	Namenodes, Datanodes, ResourceManagers, NodeManagers int
 	// GPUs is how many simulated devices each node manager has.
 	GPUs int
 	// Properties are server settings under Hadoop's names.
@@ -66,10 +64,7 @@ var roles = map[string]string{"nn": "namenode", "dn": "datanode", "rm": "resourc
 // New writes the configuration files of a cluster. Nothing runs yet. Close, or Stop, gives the ports back.
 func New(c Config) (*Cluster, error) {
 	k := &Cluster{config: c, servers: map[string]*server{}, binary: c.Binary}
-	managers := 0
-	if c.NodeManagers > 0 {
-		managers = max(c.ResourceManagers, 1)
-	}
+	managers := max(c.ResourceManagers, min(c.NodeManagers, 1))
 	free, err := k.ports.Take(c.Namenodes*4 + managers*3 + c.Datanodes*4 + c.NodeManagers)
 	if err != nil {
 		return nil, err

@@ -77,9 +77,9 @@ func newMembership(f *config.File, logger *slog.Logger) (*membership, error) {
 		return nil, err
 	}
 	m.keeper = k
-	if len(f.Removed) > 0 { // who was removed while this process did not run
+	if len(f.Removed)+len(f.Revoked) > 0 { // who was removed while this process did not run
 		trust := *k.Member.Trusts()
-		trust.Removed = f.Removed
+		trust.Removed, trust.Revoked = f.Removed, f.Revoked
 		k.Member.Believe(&trust)
 	}
 	if f.Followed && f.Cluster.Conf != "" {
@@ -100,6 +100,13 @@ func (m *membership) now() config.Servers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.servers
+}
+
+// relist replaces the servers by those of a changed hops.yaml.
+func (m *membership) relist(s config.Servers) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers = s
 }
 
 // follow calls set whenever the cluster's servers change.
@@ -299,8 +306,8 @@ func (m *membership) compareClocks(ahead time.Duration) {
 
 // MembersOf reads what a namenode says.
 func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
-	trust := &authority.Trust{Cluster: news.Cluster, Removed: news.Removed}
-	servers := config.Servers{Removed: news.Removed}
+	trust := &authority.Trust{Cluster: news.Cluster, Removed: news.Removed, Revoked: news.Revoked}
+	servers := config.Servers{Removed: news.Removed, Revoked: news.Revoked}
 	for _, der := range news.Roots {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -59,6 +60,8 @@ type Config struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Refused is told of requests without a right to their block, for the audit log; may be nil.
 	Refused func(security.Decision)
+	// Slow is told of disks, and of other datanodes, that take too long; nil: nobody is.
+	Slow *slowlog.Log
 	// Connect limits the dialling of another datanode. 0 is 10 s.
 	Connect time.Duration
 	// Logger is slog.Default() if nil.
@@ -79,6 +82,7 @@ type Server struct {
 	mirrors mirrors
 	// balancing is the pace of copies for the balancer.
 	balancing pace
+	slow      slow
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -117,6 +121,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
+		slow:    newSlow(cfg.Slow),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -264,7 +265,9 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 			in.pieces = append(in.pieces, datanode.Piece{Off: p.Offset, Data: p.Data, Sums: sums})
 		}
 		if len(in.pieces) > 0 {
+			began := time.Now()
 			k, err := in.w.WriteAll(in.pieces)
+			in.wroteDisk(began)
 			clear(in.pieces)
 			if n += k; err != nil {
 				return n, err
@@ -278,9 +281,11 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 		}
 	}
 	if i := len(packets) - 1; i >= 0 && packets[i].Sync && !packets[i].Last {
+		began := time.Now()
 		if err := in.w.Sync(); err != nil {
 			return i, err
 		}
+		in.flushed(began)
 	}
 	return n, nil
 }

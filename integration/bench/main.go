@@ -49,6 +49,7 @@ type group struct {
 
 var groups = []group{
 	{"promises", 2, 2},
+	{"rmfailover", 4, 0},
 	{"single", 14, 9},
 	{"replicated", 17, 0},
 	{"tls", 13, 5},
@@ -98,7 +99,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 func chosen(o options) ([]group, error) {
 	if o.groups == "" {
 		if o.quick {
-			return groups[:2], nil
+			return slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.quick == 0 }), nil
 		}
 		return groups, nil
 	}
@@ -193,6 +194,8 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 	switch g.name {
 	case "promises":
 		err = r.promises(ctx)
+	case "rmfailover":
+		err = r.managers(ctx)
 	case "single":
 		err = r.compare(ctx, single, nil)
 	case "replicated":

@@ -427,7 +427,7 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 	if r := m.join(2, used, "--roles", "datanode"); r.Status != 0 {
 		t.Fatal(r.Stderr)
 	}
-	fresh, anything := m.token("--uses", "50"), m.token("--roles", "resourcemanager")
+	fresh, anything := m.token("--uses", "50"), m.token("--roles", "nodemanager")
 	guessed := []byte(fresh)
 	if i := len(guessed) - 3; guessed[i] != 'A' {
 		guessed[i] = 'A'
@@ -465,13 +465,14 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 		"a token used up":               {with(used), 4, "used as often as it may be"},
 		"a token withdrawn":             {with(withdrawn), 4, "it was withdrawn"},
 		"a role that it is not for":     {with(token, "--roles", "namenode"), 4, "it is for datanode, nodemanager, not for namenode"},
-		"a resource manager where none": {with(anything, "--roles", "resourcemanager"), 1, "this cluster has no resource manager that another one could join"},
+		"a node manager without any":    {with(anything, "--roles", "nodemanager"), 1, "this cluster has no resource manager, which node managers report to"},
 		"no such role":                  {with(fresh, "--roles", "king"), 2, "is no role"},
 		"a port where nobody is":        {at(nobody.Addr().String()), 3, "the port is that of gRPC"},
 		"a port of another protocol":    {at(m.address(1) + ":9870"), 3, "the port is that of gRPC"},
 		"no port":                       {at(m.address(1)), 2, "is not HOST:PORT"},
 		"the name of another machine":   {with(fresh, "--machine", "m2"), 1, "a machine of that name is a member"},
 		"a name that is none":           {with(fresh, "--machine", "a/b"), 2, "is no name of a machine"},
+		"a name that nobody has":        {with(fresh, "--address", "no-such-host.invalid"), 1, "enter it in the DNS or in /etc/hosts of every machine"},
 		"no address of this machine":    {with(fresh, "--address", "192.0.2.7"), 1, "192.0.2.7 is no address of this machine"},
 		"the address of another":        {with(fresh, "--address", m.address(1)), 1, "another machine has that address"},
 		"an address that others use":    {with(fresh, "--address", m.address(2)), 1, "is taken by another program"},

@@ -55,10 +55,14 @@ func ParseLinks(text []byte) ([]*x509.Certificate, error) {
 	return links, nil
 }
 
-// chain is what a member shows beside its certificate: the links that lead to its authority, nearest first, where OpenSSL and Java
-// look for an issuer that they know, and last the authority's root, by which who joins knows it.
-func (t *Trust) chain(leaf *x509.Certificate) [][]byte {
-	var out [][]byte
+// rootWanted is the name of a server (RFC 6066) that a visitor asks for who knows the authority's fingerprint alone, and has to be shown
+// its root.
+const rootWanted = "authority.invalid"
+
+// chain is what a member shows: its certificate and the links that lead to its authority, nearest first. The root does not stand there, unless
+// it is wanted: OpenSSL takes the first issuer that fits, and Java the chain as it is, whose last certificate has to be issued by who it knows.
+func (t *Trust) chain(leaf *x509.Certificate, root bool) [][]byte {
+	out := [][]byte{leaf.Raw}
 	last := leaf
 	for range t.Links {
 		n := slices.IndexFunc(t.Links, func(l *x509.Certificate) bool { return last.CheckSignatureFrom(l) == nil })
@@ -69,7 +73,7 @@ func (t *Trust) chain(leaf *x509.Certificate) [][]byte {
 		out = append(out, last.Raw)
 	}
 	for _, r := range t.Roots {
-		if leaf.CheckSignatureFrom(r) == nil {
+		if root && leaf.CheckSignatureFrom(r) == nil {
 			out = append(out, r.Raw)
 		}
 	}

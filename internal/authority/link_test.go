@@ -141,6 +141,24 @@ func TestWhoKnowsAnEarlierAuthority(t *testing.T) {
 			t.Errorf("who is dialed: %v", err)
 		}
 	})
+	t.Run("who has a fingerprint", func(t *testing.T) {
+		t.Parallel()
+		server := shows(t, next, vouch(t, old, next)...)
+		for a, want := range map[*Authority]error{next: nil, old: ErrForeign, stranger: ErrForeign} {
+			_, _, _, err := meet(t, accept(t, server, Door{Strangers: true}), func(c net.Conn) (*Conn, error) {
+				conn, root, err := (&Visitor{Authority: FingerprintOf(a.Root()), Now: at(start)}).Connect(t.Context(), c, Door{Roles: []Role{Namenode}}, nil)
+				if err == nil {
+					if conn.Close(); !root.Equal(next.Root()) {
+						t.Error("another root is shown")
+					}
+				}
+				return nil, err
+			})
+			if !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+	})
 	t.Run("a link is no authority", func(t *testing.T) {
 		t.Parallel()
 		if _, err := ParseRoots(MarshalRoots([]*x509.Certificate{old.Root(), links[0]})); err == nil {
@@ -169,8 +187,8 @@ func TestWhoKnowsAnEarlierAuthority(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(m.certificate().Certificate) != 3 {
-			t.Errorf("%d certificates are shown", len(m.certificate().Certificate))
+		if own, rooted := m.certificate().Certificate, m.rooted.Certificate; len(own) != 2 || len(rooted) != 3 {
+			t.Errorf("%d certificates are shown, %d to who needs the root", len(own), len(rooted))
 		}
 	})
 }

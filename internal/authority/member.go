@@ -40,12 +40,13 @@ type Member struct {
 	key     crypto.Signer
 	program release.Program
 
-	mu    sync.Mutex
-	level int // that the cluster has been raised to; 0: it was not heard
-	own   *tls.Certificate
-	self  *Name
-	trust *Trust
-	open  map[*Conn]struct{}
+	mu     sync.Mutex
+	level  int // that the cluster has been raised to; 0: it was not heard
+	own    *tls.Certificate
+	rooted *tls.Certificate // with the authority's root, for who knows its fingerprint
+	self   *Name
+	trust  *Trust
+	open   map[*Conn]struct{}
 }
 
 // NewMember checks that key, certificate and trust fit each other.
@@ -85,9 +86,10 @@ func (m *Member) Renewed(der []byte) error {
 	return nil
 }
 
-// show puts the chain together that is shown. The caller has locked mu.
+// show puts together what is shown. The caller has locked mu.
 func (m *Member) show(leaf *x509.Certificate) {
-	m.own = &tls.Certificate{Certificate: append([][]byte{leaf.Raw}, m.trust.chain(leaf)...), PrivateKey: m.key, Leaf: leaf}
+	m.own = &tls.Certificate{Certificate: m.trust.chain(leaf, false), PrivateKey: m.key, Leaf: leaf}
+	m.rooted = &tls.Certificate{Certificate: m.trust.chain(leaf, true), PrivateKey: m.key, Leaf: leaf}
 }
 
 // Roots are the authorities that it trusts.
@@ -144,10 +146,8 @@ func (m *Member) RenewAt() time.Time {
 // Believe takes a newer trust, and closes connections to those who have lost it.
 func (m *Member) Believe(t *Trust) {
 	m.mu.Lock()
-	linked := slices.EqualFunc(t.Links, m.trust.Links, (*x509.Certificate).Equal)
-	if m.trust = t; !linked {
-		m.show(m.own.Leaf)
-	}
+	m.trust = t
+	m.show(m.own.Leaf)
 	now := m.now()
 	var lost []*Conn
 	for c := range m.open {
@@ -286,7 +286,14 @@ func (m *Member) certificate() *tls.Certificate {
 func (m *Member) config(protocols []string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true, NextProtos: protocols, Time: m.now,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return m.certificate(), nil },
+		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if h.ServerName == rootWanted {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.rooted, nil
+			}
+			return m.certificate(), nil
+		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate(), nil },
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,8 @@ var (
 	ErrTime = errors.New("the certificate is not valid now")
 	// ErrRevoked: its machine was removed from the cluster.
 	ErrRevoked = errors.New("the machine was removed from the cluster")
+	// ErrWithdrawn: it is a user's, and was revoked.
+	ErrWithdrawn = errors.New("the certificate was revoked")
 	// ErrRole: its machine has not the role that the connection is for.
 	ErrRole = errors.New("the certificate does not allow that role")
 )
@@ -33,6 +36,8 @@ type Trust struct {
 	Links []*x509.Certificate
 	// Removed are the machines that were removed, each with the newest generation that is void.
 	Removed map[string]uint64
+	// Revoked are the ids of certificates of users that are good no more.
+	Revoked []string
 	// File is where the roots were read from, if others keep it up to date: a visitor looks there each time.
 	File string
 }
@@ -125,7 +130,7 @@ func TrustFile(path string) (*Trust, error) {
 }
 
 // Verify says who a certificate speaks of: one of the cluster's authorities signed it, it is valid now, and its machine was not
-// removed. Errors are ErrForeign, ErrTime and ErrRevoked.
+// removed, or itself revoked. Errors are ErrForeign, ErrTime, ErrRevoked and ErrWithdrawn.
 func (t *Trust) Verify(leaf *x509.Certificate, now time.Time) (*Name, error) {
 	// The signature first, whatever the time is: of a stranger's certificate nothing is to be believed.
 	if !t.signed(leaf) {
@@ -148,6 +153,9 @@ func (t *Trust) Verify(leaf *x509.Certificate, now time.Time) (*Name, error) {
 	}
 	if gone, ok := t.Removed[n.Machine]; ok && n.Machine != "" && n.Generation <= gone {
 		return nil, fmt.Errorf("%w: %s; to take it in again, give it a new token and let it join", ErrRevoked, n)
+	}
+	if n.ID != "" && slices.Contains(t.Revoked, n.ID) {
+		return nil, fmt.Errorf("%w: %s of %s; ask for another one: hops user certificate", ErrWithdrawn, n.ID, n)
 	}
 	return n, nil
 }

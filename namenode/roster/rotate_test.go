@@ -156,7 +156,7 @@ func TestAnAddressBelongsToOneMachine(t *testing.T) {
 	if err := join("m2", "10.0.0.7"); !errors.Is(err, ErrAddress) {
 		t.Errorf("the address of a member: %v", err)
 	}
-	if err := f.Remove(t.Context(), "m1"); err != nil {
+	if err := f.Remove(t.Context(), "m1", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := join("m2", "10.0.0.7"); err != nil {
@@ -190,19 +190,19 @@ func TestServersAreListed(t *testing.T) {
 	if got := ids(); !slices.Equal(got, []string{"first", "m2"}) {
 		t.Errorf("%q", got)
 	}
-	if err := f.Remove(t.Context(), "m2"); err != nil {
+	if err := f.Remove(t.Context(), "m2", false); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("%q", got)
 	}
-	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) {
+	if err := f.Remove(t.Context(), "first", false); !errors.Is(err, ErrServer) {
 		t.Errorf("who runs the resource manager and the last namenode: %v", err)
 	}
 	if err := join("m4", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m4"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) || !strings.Contains(err.Error(), "the last resource manager") {
+	if err := f.Remove(t.Context(), "first", false); !errors.Is(err, ErrServer) || !strings.Contains(err.Error(), "the last resource manager") {
 		t.Errorf("who runs the last resource manager: %v", err)
 	}
 	token := f.invite(t, 1, authority.Roles...)
@@ -212,7 +212,7 @@ func TestServersAreListed(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Remove(t.Context(), "first"); err != nil {
+	if err := f.Remove(t.Context(), "first", false); err != nil {
 		t.Error(err)
 	}
 	if s, err := f.Servers(); err != nil || len(s.ResourceManagers) != 1 || s.ResourceManagers[0].ID != "m5" {

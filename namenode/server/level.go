@@ -57,8 +57,10 @@ func (s *Server) heedLevel() error {
 		return nil
 	}
 	l, err := s.roster.Level()
-	if err != nil {
-		return err
+	if err != nil { // as other items: everything else goes on
+		s.log.Error("the cluster's level cannot be read", "error", err)
+		s.heeded = version
+		return nil
 	}
 	m := s.config.Credentials.Member
 	if err := m.Program().In(l.Level); err != nil {
@@ -127,7 +129,7 @@ func (m *membership) Followers(ctx context.Context, _ *pb.FollowersRequest) (*pb
 }
 
 // askTime is how long another namenode may take to say who follows it.
-const askTime = 5 * time.Second
+const askTime = 3 * time.Second
 
 // level asks all namenodes who follows them: every process follows one.
 func (s *Server) level(ctx context.Context) (*Level, error) {
@@ -139,7 +141,7 @@ func (s *Server) level(ctx context.Context) (*Level, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTime)
+	asking, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	lists := make([][]*pb.Follower, len(servers.Namenodes)+1)
 	lists[0] = s.followers.list()
@@ -149,7 +151,7 @@ func (s *Server) level(ctx context.Context) (*Level, error) {
 			continue
 		}
 		wait.Go(func() {
-			list, err := s.askFollowers(ctx, n.GRPC)
+			list, err := s.askFollowers(asking, n.GRPC)
 			if err != nil {
 				s.log.Warn("a namenode does not say who follows it", "namenode", n.ID, "error", err)
 			}

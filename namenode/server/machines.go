@@ -149,7 +149,10 @@ func (s *Server) removeMachine(ctx context.Context, r *http.Request) error {
 	if err := s.leads(); err != nil {
 		return err
 	}
-	name := r.PathValue("id")
+	name, last := r.PathValue("id"), r.URL.Query().Get("last_resourcemanager")
+	if !slices.Contains([]string{"", "true", "false"}, last) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "last_resourcemanager is true or false")
+	}
 	if name == s.config.ID {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "the namenode of %s leads: hand that over first (`hops cluster transfer namenode`)", name)
 	}
@@ -160,7 +163,7 @@ func (s *Server) removeMachine(ctx context.Context, r *http.Request) error {
 			}
 		}
 	}
-	return s.roster.Remove(ctx, name)
+	return s.roster.Remove(ctx, name, last == "true")
 }
 
 // rotate begins to replace the authority, which with compromised does not vouch for the next, or with finish takes the next step at once,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -95,6 +96,13 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "the clock of this machine is %v %s the cluster's, and %v are allowed: set both by NTP",
 			behind.Abs().Round(time.Second), way, security.MaxSkew)
 	}
+	level, err := s.roster.Level()
+	if err == nil {
+		err = release.Program{Level: max(int(asked.Level), 1), Oldest: int(asked.Oldest)}.In(level.Level)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if len(asked.Machine) > 255 || len(asked.Roles) > len(authority.Roles) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a name of %d bytes and %d roles: at most 64 and %d are taken", len(asked.Machine), len(asked.Roles), len(authority.Roles))
 	}
@@ -148,7 +156,7 @@ func memberError(err error) error {
 		code = codes.AlreadyExists
 	case errors.Is(err, roster.ErrServer):
 		code = codes.Unimplemented
-	case errors.Is(err, roster.ErrNone):
+	case errors.Is(err, roster.ErrNone), errors.Is(err, release.ErrOlder), errors.Is(err, release.ErrNewer):
 		code = codes.FailedPrecondition
 	case errors.Is(err, roster.ErrUnknown):
 		code = codes.NotFound
@@ -340,6 +348,9 @@ func (s *Server) members() (*pb.Members, error) {
 	}
 	if keys != nil {
 		m.UserKeys = [][]byte{keys}
+	}
+	if m.Revoked, err = s.users.issuer.RevokedCertificates(); err != nil {
+		return nil, err
 	}
 	s.membersNow.Store(m)
 	return m, nil

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -67,7 +68,7 @@ func (j *joiner) request(t *testing.T, change func(*pb.Joining)) *pb.JoinRequest
 	check(t, err)
 	request, err := authority.Request(key)
 	check(t, err)
-	asked := &pb.Joining{Machine: "m2", Roles: []string{"datanode"}, Addresses: []string{"10.0.0.2"}, Request: request, NowMs: time.Now().UnixMilli()}
+	asked := &pb.Joining{Machine: "m2", Roles: []string{"datanode"}, Addresses: []string{"10.0.0.2"}, Request: request, NowMs: time.Now().UnixMilli(), Level: release.Level, Oldest: release.Oldest}
 	if change != nil {
 		change(asked)
 	}
@@ -129,10 +130,12 @@ func TestWhoDoesNotJoin(t *testing.T) {
 		code   codes.Code
 		says   string
 	}{
-		"its clock an hour behind":              {func(a *pb.Joining) { a.NowMs -= time.Hour.Milliseconds() }, codes.InvalidArgument, "1h0m0s behind the cluster's, and 5m0s are allowed: set both by NTP"},
-		"its clock an hour ahead":               {func(a *pb.Joining) { a.NowMs += time.Hour.Milliseconds() }, codes.InvalidArgument, "ahead of the cluster's"},
-		"no clock":                              {func(a *pb.Joining) { a.NowMs = 0 }, codes.InvalidArgument, "set both by NTP"},
-		"another role":                          {func(a *pb.Joining) { a.Roles = []string{"nodemanager"} }, codes.Unauthenticated, "it is for datanode, not for nodemanager"},
+		"its clock an hour behind": {func(a *pb.Joining) { a.NowMs -= time.Hour.Milliseconds() }, codes.InvalidArgument, "1h0m0s behind the cluster's, and 5m0s are allowed: set both by NTP"},
+		"its clock an hour ahead":  {func(a *pb.Joining) { a.NowMs += time.Hour.Milliseconds() }, codes.InvalidArgument, "ahead of the cluster's"},
+		"no clock":                 {func(a *pb.Joining) { a.NowMs = 0 }, codes.InvalidArgument, "set both by NTP"},
+		"another role":             {func(a *pb.Joining) { a.Roles = []string{"nodemanager"} }, codes.Unauthenticated, "it is for datanode, not for nodemanager"},
+		"a version from before the cluster was raised": {func(a *pb.Joining) { a.Level, a.Oldest = 1, 1 }, codes.FailedPrecondition, "it knows levels up to 1, the cluster has been raised to"},
+		"a version that works only with later levels":  {func(a *pb.Joining) { a.Level, a.Oldest = 99, 98 }, codes.FailedPrecondition, "it works with levels from 98 on, the cluster is at"},
 		"no role":                               {func(a *pb.Joining) { a.Roles = nil }, codes.InvalidArgument, "has no role"},
 		"a role that is none":                   {func(a *pb.Joining) { a.Roles = []string{"king"} }, codes.Unauthenticated, "not for king"},
 		"no name":                               {func(a *pb.Joining) { a.Machine = "" }, codes.InvalidArgument, "a certificate speaks of a machine"},
@@ -311,12 +314,12 @@ func TestMembersHearOfWhoWasRemoved(t *testing.T) {
 		}
 		if !removed {
 			removed = true
-			check(t, m.roster.Remove(t.Context(), "m2"))
+			check(t, m.roster.Remove(t.Context(), "m2", false))
 		}
 	}
 	_, err = client.Renew(t.Context(), &pb.RenewRequest{Request: request})
 	refused(t, "a removed machine's renewal", err, codes.PermissionDenied, authority.ErrRevoked.Error())
-	if err := m.roster.Remove(t.Context(), "m99"); err == nil || !strings.Contains(err.Error(), roster.ErrUnknown.Error()) {
+	if err := m.roster.Remove(t.Context(), "m99", false); err == nil || !strings.Contains(err.Error(), roster.ErrUnknown.Error()) {
 		t.Errorf("a machine that is none: %v", err)
 	}
 }

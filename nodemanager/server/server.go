@@ -111,11 +111,8 @@ type place struct {
 func (s *Server) place() *place { return s.placed.Load() }
 
 // SetCluster replaces what is known of the rest of the cluster: the gRPC addresses of the resource managers, and what containers are
-// told that start from now on. It may be called from several goroutines.
+// told that start from now on. Without resource managers its containers go on as in an outage of all. It may be called from several goroutines.
 func (s *Server) SetCluster(resourceManagers []string, c Cluster) error {
-	if len(resourceManagers) == 0 {
-		return errors.New("node manager: a list without resource managers is not followed")
-	}
 	s.placed.Store(&place{slices.Clone(resourceManagers), c})
 	s.localizer.SetAuthorities(authorities(c))
 	return nil

@@ -67,7 +67,7 @@ func (s *Server) speak(ctx, work context.Context) {
 		}
 	}
 	defer func() { hangUp() }()
-	var managers []string
+	managers := []string{""} // not what any list is
 	at, failures, complained := 0, 0, ""
 	stranger := &security.Stranger{Logger: s.log}
 	for ctx.Err() == nil {
@@ -75,6 +75,13 @@ func (s *Server) speak(ctx, work context.Context) {
 			hangUp()
 			managers, at, failures = now, 0, 0
 			conns = s.connect(managers)
+			if len(managers) == 0 {
+				s.log.Warn("the cluster has no resource manager: containers go on, and nothing new starts")
+			}
+		}
+		if len(managers) == 0 {
+			sleep(ctx, 100*time.Millisecond)
+			continue
 		}
 		if conns[at] == nil {
 			at = (at + 1) % len(conns)

@@ -141,8 +141,12 @@ func (s *Session) follow(addresses []string) {
 // idle is after how long without a call a connection is let go of, so that nobody goes on looking for a server that is gone.
 const idle = time.Minute
 
-// callTimeout bounds one try of one call.
-const callTimeout = 10 * time.Second
+const (
+	// callTimeout bounds one try of one call.
+	callTimeout = 10 * time.Second
+	// longestWait lies between two tries.
+	longestWait = 250 * time.Millisecond
+)
 
 // call repeats f until it is answered. The error is rm.ErrStaleAttempt, ctx's, or one that repeating will not cure.
 func (s *Session) call(ctx context.Context, what string, f func(context.Context, pb.ApplicationMastersClient) error) error {
@@ -171,7 +175,7 @@ func (s *Session) call(ctx context.Context, what string, f func(context.Context,
 			return ctx.Err()
 		case <-time.After(wait):
 		}
-		wait = min(2*wait, time.Second)
+		wait = min(2*wait, longestWait)
 	}
 }
 

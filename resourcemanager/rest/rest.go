@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -137,7 +138,9 @@ type Config struct {
 	Operator Operator
 	// Figures are more of them than the state has; nil: there are none.
 	Figures func(status.Sample)
-	Logger  *slog.Logger
+	// Slow counts what took too long; may be nil.
+	Slow   *slowlog.Log
+	Logger *slog.Logger
 }
 
 // API is the handler.

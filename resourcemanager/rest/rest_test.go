@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/jmx/jmxtest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -216,6 +217,13 @@ func serve(t *testing.T, c *fakeCluster, logs Logs) *httptest.Server {
 	s := httptest.NewServer(New(Config{Cluster: c, Door: security.NewDoor(security.Config{}), Logs: logs}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+func TestBeansAreThoseOfHadoop(t *testing.T) {
+	c := newFakeCluster(t)
+	c.fill()
+	s := serve(t, c, nil)
+	jmxtest.Check(t, strings.TrimPrefix(s.URL, "http://"), "Hadoop:service=ResourceManager,name=ClusterMetrics", "java.lang:type=Memory")
 }
 
 func TestEveryRouteHasARight(t *testing.T) {

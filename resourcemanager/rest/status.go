@@ -15,7 +15,7 @@ import (
 func (a *API) newPages() *status.Pages {
 	return status.New(status.Config{
 		Role: "resourcemanager", Port: "resource manager HTTP", Page: "/cluster", Aliases: []string{"/", "/cluster/apps", "/cluster/nodes", "/cluster/scheduler"},
-		Report: a.report, Figures: a.figures,
+		Report: a.report, Figures: a.figures, Beans: a.beans,
 	})
 }
 
@@ -141,6 +141,7 @@ func (a *API) figures(to status.Sample) {
 		g := a.Group.Status()
 		g.Figures(to)
 	}
+	a.Slow.Figures(to)
 }
 
 // queueFigures are those of every queue. Shares are of what the nodes have that take work, 0 to 1.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -81,7 +82,9 @@ type Config struct {
 	// amount is no limit.
 	Maximum     rm.Resource
 	Environment Environment
-	Logger      *slog.Logger
+	// Slow counts what took too long; may be nil.
+	Slow   *slowlog.Log
+	Logger *slog.Logger
 	// limits of the replicated state, grantBytes of one command and endedPerPage of Ended; tests have smaller ones than the
 	// defaults.
 	limits       state.Config
@@ -96,7 +99,7 @@ type Configured struct {
 	Users security.UserRules
 }
 
-// Environment is what containers are told about the cluster.
+// Environment is what containers are told about the cluster; SetEnvironment changes it.
 type Environment struct {
 	// FS is the file system's URI, hdfs://host:port.
 	FS string

@@ -145,9 +145,9 @@ func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]stri
 	if c.Instance >= 0 {
 		e["HOPS_INSTANCE"] = strconv.Itoa(c.Instance)
 	}
+	now := s.surroundings.Load()
 	for name, value := range map[string]string{
-		"HOPS_FS":      s.config.Environment.FS,
-		"HOPS_WEBHDFS": strings.Join(s.config.Environment.WebHDFS, ","), "HADOOP_CONF_DIR": s.config.Environment.HadoopConfDir,
+		"HOPS_FS": now.FS, "HOPS_WEBHDFS": strings.Join(now.WebHDFS, ","), "HADOOP_CONF_DIR": now.HadoopConfDir,
 	} {
 		if value != "" {
 			e[name] = value

@@ -355,16 +355,16 @@ func (m *applicationMasters) Events(q *pb.EventsRequest, stream pb.ApplicationMa
 	told := map[string]rm.Reason{}
 	var managers []string
 	for {
+		view := m.s.state.View()
+		a := view.Application(id.Application)
+		if a == nil || a.Attempt().Number != id.Number || a.Attempt().Epoch != q.Epoch || a.State.Final() {
+			return m.s.wire(fmt.Errorf("%w: %v is not the current attempt, or its application has ended", rm.ErrStaleAttempt, id))
+		}
 		if now := m.s.managers(); !slices.Equal(now, managers) {
 			managers = now
 			if err := stream.Send(&pb.Event{Event: &pb.Event_Managers{Managers: &pb.Managers{Addresses: now}}}); err != nil {
 				return err
 			}
-		}
-		view := m.s.state.View()
-		a := view.Application(id.Application)
-		if a == nil || a.Attempt().Number != id.Number || a.Attempt().Epoch != q.Epoch || a.State.Final() {
-			return m.s.wire(fmt.Errorf("%w: %v is not the current attempt, or its application has ended", rm.ErrStaleAttempt, id))
 		}
 		for _, e := range view.Events(id.Application, sent) {
 			if err := stream.Send(m.s.eventOf(view, e)); err != nil {

@@ -91,7 +91,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 	wg.Go(func() {
 		for {
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
-				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(),
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(), Recovered: int64(s.group.Load().Recovered()),
 			}}})
 			if err == nil {
 				r.epoch = result.Epoch

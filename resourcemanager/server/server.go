@@ -37,10 +37,12 @@ type Server struct {
 	reign atomic.Pointer[reign]
 	ready chan struct{}
 	// peers are all resource managers of now.
-	peers     atomic.Pointer[[]Peer]
-	readyOnce sync.Once
-	started   time.Time
-	racks     *topology.Racks
+	peers atomic.Pointer[[]Peer]
+	// surroundings are what containers that start now are told of the cluster.
+	surroundings atomic.Pointer[Environment]
+	readyOnce    sync.Once
+	started      time.Time
+	racks        *topology.Racks
 	// logs is what nodes still have to copy.
 	logs    logStates
 	figures figures
@@ -61,6 +63,7 @@ func New(c Config) (*Server, error) {
 	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)
+	s.SetEnvironment(c.Environment)
 	c.limits.OnEffects = s.applied
 	s.state = state.New(c.limits)
 	return s, nil
@@ -93,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Figures: s.Figures, Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Figures: s.Figures, Slow: s.config.Slow, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
@@ -213,6 +216,9 @@ func (s *Server) managers() []string {
 	}
 	return out
 }
+
+// SetEnvironment replaces what containers that start from now on are told of the cluster.
+func (s *Server) SetEnvironment(e Environment) { s.surroundings.Store(&e) }
 
 // peer finds a resource manager by id; the zero Peer when it is unknown.
 func (s *Server) peer(id string) Peer {

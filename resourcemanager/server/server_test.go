@@ -537,14 +537,10 @@ func TestOnlyTheContainerOfAnAttemptSpeaksForIt(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for { // who the resource managers are may have been sent before
-		e, err := events.Recv()
-		if err == nil && e.GetManagers() != nil {
-			continue
-		}
-		stale("events after the end", err)
-		break
+	e, err := events.Recv()
+	for ; e.GetManagers() != nil && err == nil; e, err = events.Recv() { // it had begun
 	}
+	stale("events after the end", err)
 	_, err = m.Allocate(t.Context(), &pb.AllocateRequest{ApplicationId: id.String(), Attempt: 1, Epoch: r.Epoch, Sequence: 9})
 	stale("after the end", err)
 }

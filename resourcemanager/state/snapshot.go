@@ -50,7 +50,7 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	e.put(&statepb.Record{Item: &statepb.Record_Header{Header: &statepb.Header{
 		Version: version, Index: t.applied, NowMs: int64(t.now),
 		ClusterMs: t.cluster, Series: t.series, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
-		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash,
+		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash, Recovered: t.recovered,
 	}}})
 	if len(t.excluded) > 0 {
 		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
@@ -143,7 +143,7 @@ func read(r *bufio.Reader) (tables, error) {
 			}
 			t.applied, t.now, t.cluster, t.series, t.epoch = h.Index, metadata.Time(h.NowMs), h.ClusterMs, h.Series, h.Epoch
 			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
-			t.leader, t.queuesHash = h.Leader, h.QueuesHash
+			t.leader, t.queuesHash, t.recovered = h.Leader, h.QueuesHash, h.Recovered
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
 		case *statepb.Record_Excluded:
 			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By

@@ -217,6 +217,12 @@ func (s *State) View() *View {
 	return s.view
 }
 
+// What is passed over when the group was made anew: more leaders, and registrations of masters, than a history can have that was lost.
+const (
+	lostLeaders       = 1 << 20
+	lostRegistrations = 1 << 32
+)
+
 // begin opens the next epoch. The lease that it answers is the longest that a node may hold, of this leader or of one before
 // it: so long must be waited before a silent node's fenced containers are certainly dead.
 func (s *State) begin(c *statepb.Begin) *Result {
@@ -224,6 +230,13 @@ func (s *State) begin(c *statepb.Begin) *Result {
 	s.lease = max(s.lease, time.Duration(c.LeaseMs)*time.Millisecond)
 	if s.cluster == 0 {
 		s.cluster = int64(s.now)
+	}
+	if c.Recovered > s.recovered {
+		// Leaders whose history is lost have given out ids that are not known here: those from now on are none of these.
+		s.recovered = c.Recovered
+		s.epoch += lostLeaders
+		s.registrations += lostRegistrations
+		s.series, s.lastApplication = max(int64(s.now)-s.cluster, s.series+1), 0
 	}
 	s.leader, s.queuesHash = c.Leader, c.QueuesHash
 	s.touch.Schedule, s.touch.Begun = true, true

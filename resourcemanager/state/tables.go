@@ -19,7 +19,9 @@ type tables struct {
 	// application's id.
 	cluster int64
 	series  int64
-	epoch   uint64
+	// recovered is how often the group was made anew.
+	recovered int64
+	epoch     uint64
 	// lease is the longest that a node may still hold: this leader's, or that of one before it.
 	lease time.Duration
 	// leader is who began the epoch, and queuesHash says by which queues it grants.

@@ -98,8 +98,11 @@ type Joining struct {
 	Namenode *NamenodeAddresses `protobuf:"bytes,6,opt,name=namenode,proto3" json:"namenode,omitempty"`
 	// Where a resource manager will; likewise.
 	ResourceManager *ManagerAddresses `protobuf:"bytes,7,opt,name=resource_manager,json=resourceManager,proto3" json:"resource_manager,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The newest level that its program knows, and the oldest of a cluster that it works in.
+	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	Oldest        uint32 `protobuf:"varint,21,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Joining) Reset() {
@@ -179,6 +182,20 @@ func (x *Joining) GetResourceManager() *ManagerAddresses {
 		return x.ResourceManager
 	}
 	return nil
+}
+
+func (x *Joining) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *Joining) GetOldest() uint32 {
+	if x != nil {
+		return x.Oldest
+	}
+	return 0
 }
 
 type JoinResponse struct {
@@ -688,9 +705,11 @@ type Members struct {
 	// The namenode's clock, in milliseconds since 1970.
 	NowMs int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
 	// The level that the cluster has been raised to.
-	Level uint32 `protobuf:"varint,11,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	// Certificates by which earlier authorities vouch for these, in DER: to be shown to clients, oldest first.
-	Links         [][]byte `protobuf:"bytes,12,rep,name=links,proto3" json:"links,omitempty"`
+	Links [][]byte `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
+	// Ids of certificates of users that were revoked.
+	Revoked       []string `protobuf:"bytes,12,rep,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -805,6 +824,13 @@ func (x *Members) GetLevel() uint32 {
 func (x *Members) GetLinks() [][]byte {
 	if x != nil {
 		return x.Links
+	}
+	return nil
+}
+
+func (x *Members) GetRevoked() []string {
+	if x != nil {
+		return x.Revoked
 	}
 	return nil
 }
@@ -1114,7 +1140,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\fR\x05asked\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\tR\x05token\x12\x19\n" +
-	"\x05proof\x18\x03 \x01(\fB\x03\x80\x01\x01R\x05proof\"\x98\x02\n" +
+	"\x05proof\x18\x03 \x01(\fB\x03\x80\x01\x01R\x05proof\"\xc6\x02\n" +
 	"\aJoining\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1c\n" +
@@ -1122,7 +1148,9 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\arequest\x18\x04 \x01(\fR\arequest\x12\x15\n" +
 	"\x06now_ms\x18\x05 \x01(\x03R\x05nowMs\x12?\n" +
 	"\bnamenode\x18\x06 \x01(\v2#.hops.namenode.v1.NamenodeAddressesR\bnamenode\x12M\n" +
-	"\x10resource_manager\x18\a \x01(\v2\".hops.namenode.v1.ManagerAddressesR\x0fresourceManager\"\xd6\x02\n" +
+	"\x10resource_manager\x18\a \x01(\v2\".hops.namenode.v1.ManagerAddressesR\x0fresourceManager\x12\x14\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\x12\x16\n" +
+	"\x06oldest\x18\x15 \x01(\rR\x06oldest\"\xd6\x02\n" +
 	"\fJoinResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x129\n" +
 	"\tcertified\x18\x02 \x01(\v2\x1b.hops.namenode.v1.CertifiedR\tcertified\x123\n" +
@@ -1155,7 +1183,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tfollowers\x18\x01 \x03(\v2\x1a.hops.namenode.v1.FollowerR\tfollowers\"Y\n" +
 	"\bFollower\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x123\n" +
-	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\xf7\x03\n" +
+	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\x91\x04\n" +
 	"\aMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
@@ -1168,8 +1196,9 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tuser_keys\x18\t \x03(\fR\buserKeys\x12\x15\n" +
 	"\x06now_ms\x18\n" +
 	" \x01(\x03R\x05nowMs\x12\x14\n" +
-	"\x05level\x18\v \x01(\rR\x05level\x12\x14\n" +
-	"\x05links\x18\f \x03(\fR\x05links\x1a:\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\x12\x14\n" +
+	"\x05links\x18\v \x03(\fR\x05links\x12\x18\n" +
+	"\arevoked\x18\f \x03(\tR\arevoked\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +

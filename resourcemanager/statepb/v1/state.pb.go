@@ -411,7 +411,9 @@ type Begin struct {
 	// How long nodes may keep fenced containers alive under this leader.
 	LeaseMs int64 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	// rm.Queues.Hash of its queues, which rule while it leads.
-	QueuesHash    string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	QueuesHash string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	// How often the group was made anew of one member, or of a backup. What was given out behind that member's back is not known.
+	Recovered     int64 `protobuf:"varint,4,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -465,6 +467,13 @@ func (x *Begin) GetQueuesHash() string {
 		return x.QueuesHash
 	}
 	return ""
+}
+
+func (x *Begin) GetRecovered() int64 {
+	if x != nil {
+		return x.Recovered
+	}
+	return 0
 }
 
 // SettleLease says that the leases of earlier leaders are over, because this one has waited for the longest.
@@ -3375,7 +3384,7 @@ type Node struct {
 	// The machine whose certificate the node manager has shown.
 	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
-	Level uint32 `protobuf:"varint,15,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	// What an operator has set in place of what the node reported; both are absent where nobody has.
 	Resized       *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
 	Reported      *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
@@ -3960,7 +3969,9 @@ type Header struct {
 	Leader          string                 `protobuf:"bytes,11,opt,name=leader,proto3" json:"leader,omitempty"`
 	QueuesHash      string                 `protobuf:"bytes,12,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
 	// How many series of ids of applications are used up.
-	Series        int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	Series int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	// How often the group was made anew.
+	Recovered     int64 `protobuf:"varint,14,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4082,6 +4093,13 @@ func (x *Header) GetQueuesHash() string {
 func (x *Header) GetSeries() int64 {
 	if x != nil {
 		return x.Series
+	}
+	return 0
+}
+
+func (x *Header) GetRecovered() int64 {
+	if x != nil {
+		return x.Recovered
 	}
 	return 0
 }
@@ -4326,12 +4344,13 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"resizeNode\x12I\n" +
 	"\n" +
 	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueuesB\x04\n" +
-	"\x02op\"[\n" +
+	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12\x1f\n" +
 	"\vqueues_hash\x18\x03 \x01(\tR\n" +
-	"queuesHash\">\n" +
+	"queuesHash\x12\x1c\n" +
+	"\trecovered\x18\x04 \x01(\x03R\trecovered\">\n" +
 	"\vSettleLease\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
@@ -4614,7 +4633,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
 	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
 	"\amachine\x18\x0e \x01(\tR\amachine\x12\x14\n" +
-	"\x05level\x18\x0f \x01(\rR\x05level\x12A\n" +
+	"\x05level\x18\x1e \x01(\rR\x05level\x12A\n" +
 	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
 	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
 	"\x04wish\x18\x16 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x18\n" +
@@ -4649,7 +4668,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\v2).hops.resourcemanager.state.v1.CredentialH\x00R\n" +
 	"credential\x12E\n" +
 	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcludedB\x06\n" +
-	"\x04item\"\xef\x02\n" +
+	"\x04item\"\x8d\x03\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -4666,7 +4685,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06leader\x18\v \x01(\tR\x06leader\x12\x1f\n" +
 	"\vqueues_hash\x18\f \x01(\tR\n" +
 	"queuesHash\x12\x16\n" +
-	"\x06series\x18\r \x01(\x03R\x06series\"0\n" +
+	"\x06series\x18\r \x01(\x03R\x06series\x12\x1c\n" +
+	"\trecovered\x18\x0e \x01(\x03R\trecovered\"0\n" +
 	"\bExcluded\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x0e\n" +
 	"\x02by\x18\x02 \x01(\tR\x02by\"\x91\x01\n" +
