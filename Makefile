@@ -77,13 +77,18 @@ fault: ## the fault matrix with real processes (not built yet)
 train: ## real frameworks on a real cluster (not built yet)
 	@echo "make train: the suite with real training frameworks is not built yet" >&2; exit 2
 
-packages: $(TOOLS)/nfpm ## build deb, rpm, an archive and a container image into bin/packages, and try them (a C compiler; as root the deb is installed and run)
-	@$(GO) run ./deploy/packages -nfpm $(abspath $(TOOLS))/nfpm -out $(BIN)/packages
+packages: ## build deb, rpm, an archive and a container image into bin/packages, and try them (a C compiler; as root the deb is installed and run)
+	@rm -f $(PACKAGED) && $(MAKE) --no-print-directory $(PACKAGED)
 	@HOPS_TEST_PACKAGES=1 $(GO) test -count=1 ./deploy/packages
+
+# Written last of the packages, which are made anew when what they are made of has changed.
+PACKAGED := $(BIN)/packages/SHA256SUMS
+$(PACKAGED): $(TOOLS)/nfpm $(wildcard $(shell git ls-files '*.go' ':!*_test.go' ':!integration' go.mod go.sum deploy/packages LICENSE 2>/dev/null))
+	@$(GO) run ./deploy/packages -nfpm $(abspath $(TOOLS))/nfpm -out $(BIN)/packages
 
 cluster: ## a cluster of five machines made of network namespaces, from the deb of make packages: getting in, a search, failures (root; CLUSTER="-only join")
 	@test "$$(id -u)" = 0 || { echo "make cluster: needs root, to make network namespaces and mounts (sudo make cluster)" >&2; exit 2; }
-	@test -n "$$(ls $(BIN)/packages/*.deb 2>/dev/null)" || $(MAKE) --no-print-directory packages
+	@$(MAKE) --no-print-directory $(PACKAGED)
 	@HOPS_TEST_MACHINES=1 $(GO) test -count=1 ./integration/machines
 	@$(GO) build -o $(BIN)/hops-cluster ./integration/machines/cluster && $(BIN)/hops-cluster $(CLUSTER)
 

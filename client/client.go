@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ import (
 )
 
 // Config says where a cluster is. The zero value asks $HOPS_LOGIN, else HADOOP_CONF_DIR (core-site.xml, hdfs-site.xml and
-// yarn-site.xml), else the login of the process's user (`hops login`).
+// yarn-site.xml), else the login of the process's user (`hops login`), else the configuration of this machine's servers
+// (/etc/hops/conf). In a container it asks what the container was given.
 type Config struct {
 	// ConfDir is read in place of HADOOP_CONF_DIR.
 	ConfDir string
@@ -62,6 +64,18 @@ func New(config Config) (*Client, error) {
 	if dir == "" {
 		dir = os.Getenv("HADOOP_CONF_DIR")
 	}
+	var own *login.File
+	if config.ConfDir == "" && config.FS == nil && len(config.ResourceManagers) == 0 {
+		var err error
+		if own, err = login.Chosen(); err != nil {
+			return nil, err
+		}
+	}
+	if dir == "" && own == nil && config.FS == nil && len(config.ResourceManagers) == 0 {
+		if _, err := os.Stat(filepath.Join(machineConf, "core-site.xml")); err == nil {
+			dir = machineConf
+		}
+	}
 	conf := &dfs.HadoopConf{Properties: map[string]string{}}
 	yarn := map[string]string{}
 	if dir != "" {
@@ -74,13 +88,6 @@ func New(config Config) (*Client, error) {
 		}
 	}
 	c := &Client{}
-	var own *login.File
-	if config.ConfDir == "" && config.FS == nil && len(config.ResourceManagers) == 0 {
-		var err error
-		if own, err = login.Chosen(); err != nil {
-			return nil, err
-		}
-	}
 	if own != nil {
 		if err := own.Expired(time.Now()); err != nil {
 			return nil, err
@@ -121,7 +128,7 @@ func New(config Config) (*Client, error) {
 	if len(managers) == 0 {
 		managers = splitAddresses(os.Getenv("HOPS_RM"))
 	}
-	if len(managers) == 0 {
+	if len(managers) == 0 || len(config.ResourceManagers) == 0 && login.InContainer() { // whose environment is as old as it is
 		for _, name := range slices.Sorted(maps.Keys(yarn)) {
 			if strings.HasPrefix(name, "yarn.resourcemanager.webapp.address") {
 				managers = append(managers, splitAddresses(yarn[name])...)
@@ -136,11 +143,15 @@ func New(config Config) (*Client, error) {
 			return nil, fmt.Errorf("resource manager %q is not an http address", m)
 		}
 	}
+	managers = distinct(managers)
 	dialer, err := login.Dialer(fs.Roots, nil)
 	if err != nil {
 		return nil, err
 	}
 	c.rest = newREST(managers, c.fs.User(), dialer, config.Waiting)
+	if err := c.rest.sign(); err != nil {
+		return nil, err
+	}
 	c.jobs = &Jobs{c.rest}
 	c.study = &Experiments{c}
 	return c, nil
@@ -182,6 +193,19 @@ func FilesOf(own *login.File) *dfs.Config {
 		},
 	}
 }
+
+// distinct leaves out what stood before.
+func distinct(list []string) (out []string) {
+	for _, a := range list {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// machineConf is what is read where nothing else says which cluster; tests change it.
+var machineConf = dfs.MachineConf
 
 func splitAddresses(text string) []string {
 	var out []string

@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -81,6 +84,31 @@ func loginREST(own *login.File, user string, waiting func(error)) *rest {
 	return r
 }
 
+// maxToken is the size of the largest file with the token of a container, in bytes.
+const maxToken = 4096
+
+// sign has what goes to resource managers on other machines signed with the token of the container in which this runs; outside of one
+// nothing is signed.
+func (r *rest) sign() error {
+	container, path := os.Getenv("HOPS_CONTAINER_ID"), os.Getenv("HOPS_TOKEN")
+	if container == "" || path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("the container's token (HOPS_TOKEN): %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxToken))
+	if err != nil {
+		return fmt.Errorf("the container's token (HOPS_TOKEN): %w", err)
+	}
+	for _, c := range []*http.Client{r.http, r.proxied} {
+		c.Transport = &security.Signing{Container: container, Token: strings.TrimSpace(string(text)), Next: c.Transport}
+	}
+	return nil
+}
+
 // answerTimeout bounds the wait for the beginning of a server's answer: who takes longer
 // stands still, and another one may lead. Masters behind the proxy take what time they want.
 var answerTimeout = 30 * time.Second // a variable for tests
@@ -103,6 +131,8 @@ const (
 	patience        = 10 * time.Second
 	refusedPatience = time.Second
 	waitingAfter    = time.Second
+	// longestPause lies between two rounds of asking all of them: so late at most it is noticed that one leads again.
+	longestPause = 200 * time.Millisecond
 )
 
 // call makes one request, which may be repeated: connections that are refused or break, also in the middle of an answer,
@@ -132,6 +162,75 @@ func (r *rest) open(ctx context.Context, method, path string) (answer *http.Resp
 		return nil
 	})
 	return answer, err
+}
+
+// firstTurn is how long one of several resource managers may take to accept a connection until the next one is asked; in the round after
+// that twice as long. One that has accepted it and does not answer is looked for as often: its machine may be gone since.
+const firstTurn = time.Second
+
+// errGone: nobody takes a connection, though nobody refuses it either.
+var errGone = errors.New("does not answer, and accepts no connection: its machine is off, or the network is cut")
+
+// ask sends a request to one of several resource managers, and gives up when its machine is not there.
+func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duration) (*http.Response, error) {
+	if len(r.addresses) == 1 {
+		return client.Do(request)
+	}
+	ctx, cancel := context.WithCancelCause(request.Context())
+	over := make(chan struct{})
+	defer close(over)
+	var asked atomic.Pointer[string] // who is asked: one that does not lead sends to another one
+	asked.Store(&request.URL.Host)
+	var connected atomic.Bool
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(turn):
+			}
+			if host := *asked.Load(); !connected.Load() || !accepts(ctx, host, turn) {
+				cancel(fmt.Errorf("%s %w", host, errGone))
+				return
+			}
+		}
+	}()
+	answer, err := client.Do(request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(host string) { connected.Store(false); asked.Store(&host) },
+		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+	})))
+	if err != nil {
+		if why := context.Cause(ctx); errors.Is(why, errGone) {
+			err = why
+		}
+		cancel(nil)
+		return nil, err
+	}
+	answer.Body = &cancelledBody{answer.Body, cancel}
+	return answer, nil
+}
+
+// accepts reports whether anything but silence is at an address.
+func accepts(ctx context.Context, address string, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	c.Close()
+	return true
+}
+
+// cancelledBody ends the context of its request when it is closed.
+type cancelledBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+func (b *cancelledBody) Close() error {
+	defer b.cancel(nil)
+	return b.ReadCloser.Close()
 }
 
 // octets is a body that is sent as it is, not as JSON.
@@ -165,7 +264,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 	began := time.Now()
 	pause := 20 * time.Millisecond
 	told := false
-	for {
+	for turn := firstTurn; ; turn = min(2*turn, patience) {
 		var problem error
 		refused := 0
 		for i := range r.addresses {
@@ -180,7 +279,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			if data != nil {
 				request.Header.Set("Content-Type", kind)
 			}
-			answer, err := client.Do(request)
+			answer, err := r.ask(client, request, turn)
 			if err == nil {
 				r.reached.Store(true)
 			} else if errors.Is(err, syscall.ECONNREFUSED) {
@@ -222,7 +321,7 @@ func (r *rest) each(ctx context.Context, method, path string, body any, header h
 			return ctx.Err()
 		case <-time.After(pause):
 		}
-		pause = min(2*pause, limit/4)
+		pause = min(2*pause, longestPause)
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -130,6 +132,64 @@ func TestAManagerThatStandsStillIsLeft(t *testing.T) {
 	defer cancel()
 	if s, err := c.Jobs().Get(ctx, "application_1_0001"); err != nil || s.ID != "application_1_0001" {
 		t.Errorf("%q, %v", s.ID, err)
+	}
+}
+
+// The machine of a resource manager that is off takes no connection and refuses none: the next one is asked, also about a request that
+// it had taken before.
+func TestAManagerWhoseMachineIsGoneIsLeft(t *testing.T) {
+	full, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	raw, err := full.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 { // the queue of the kernel is full then: a SYN is not answered
+		if c, err := net.DialTimeout("tcp", full.Addr().String(), 100*time.Millisecond); err == nil {
+			defer c.Close()
+		}
+	}
+	leads := httptest.NewServer(says(200, `{"id": "application_1_0001", "state": "RUNNING"}`))
+	defer leads.Close()
+	c, err := New(Config{ResourceManagers: []string{"http://" + full.Addr().String(), leads.URL}, User: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if s, err := c.Jobs().Get(ctx, "application_1_0001"); err != nil || s.ID != "application_1_0001" {
+		t.Errorf("%q, %v", s.ID, err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+full.Addr().String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := c.Jobs().rest.ask(c.Jobs().rest.http, request, 10*time.Millisecond); !errors.Is(err, errGone) {
+		if err == nil {
+			answer.Body.Close()
+		}
+		t.Errorf("%v", err)
+	}
+	follows := httptest.NewServer(http.RedirectHandler("http://"+full.Addr().String(), http.StatusTemporaryRedirect)) // it has not heard yet
+	defer follows.Close()
+	if request, err = http.NewRequestWithContext(ctx, http.MethodGet, follows.URL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := c.Jobs().rest.ask(c.Jobs().rest.http, request, 100*time.Millisecond); !errors.Is(err, errGone) {
+		if err == nil {
+			answer.Body.Close()
+		}
+		t.Errorf("sent on to it: %v", err)
+	}
+	if accepts(ctx, full.Addr().String(), 200*time.Millisecond) {
+		t.Error("silence counts as an answer")
 	}
 }
 

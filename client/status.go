@@ -104,12 +104,23 @@ type Node struct {
 	Version string `json:"version"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
 	Level        int          `json:"level"`
+	Machine      string       `json:"machine"`
 	State        rm.NodeState `json:"state"`
+	Leaving      *Leaving     `json:"leaving,omitempty"`
 	HealthReport string       `json:"health_report"`
 	Capacity     Amount       `json:"capacity"`
 	Used         Amount       `json:"used"`
 	Containers   []string     `json:"containers"`
 	GPUs         []GPU        `json:"gpus"`
+}
+
+// Leaving is what an operator wants of a node that is to leave. Times are in milliseconds since 1970; 0: there is none.
+type Leaving struct {
+	By    string `json:"by"`
+	Since int64  `json:"since"`
+	// Deadline is when what still runs there is ended, Until when a maintenance is over.
+	Deadline int64 `json:"deadline"`
+	Until    int64 `json:"until"`
 }
 
 // GPU is one device of a node.

@@ -102,6 +102,15 @@ type Caller struct {
 	Superuser bool
 	// Host is the address the request came from, without port.
 	Host string
+	// Waits, if not nil, is told what the request has waited for.
+	Waits *Waits
+}
+
+// Waits is what a request has waited for, for the log of slow ones. Its writers do not run at the same time.
+type Waits struct {
+	// Queue is for a place in an entry of the log, Disk until this member had the entry on disk, Others until a majority had it and it was
+	// its turn to be applied, Apply until it was.
+	Queue, Disk, Others, Apply time.Duration
 }
 
 // Type is the kind of an inode.

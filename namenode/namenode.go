@@ -65,6 +65,8 @@ type Node struct {
 	HTTPPort     uint32
 	IPCPort      uint32
 	GRPCPort     uint32
+	// Machine is the name in the datanode's certificate; empty: it shows none that has one.
+	Machine string
 	// Admin is what an operator has made of it, as far as it has come.
 	Admin AdminState
 }

@@ -78,19 +78,27 @@ type Node struct {
 	// Incarnation changes when the node manager has lost its state: its containers are gone.
 	Incarnation string
 	Host        string
-	HTTP        string
-	Rack        string
-	Labels      []string
-	Version     string
+	// Machine is the name in the certificate that the node manager has shown; empty: it has shown none. Nobody else's word counts for the
+	// node until it is lost.
+	Machine string
+	HTTP    string
+	Rack    string
+	Labels  []string
+	Version string
 	// Level is the newest of the cluster's formats that its program knows; 0: it is not known, while the cluster has not been raised to
 	// release.NodePrograms.
 	Level        int
 	Datanode     string
 	State        NodeState
 	HealthReport string
-	Capacity     Resource
-	GPUs         []GPU
-	Registered   metadata.Time
+	// Capacity is what it has for containers: what it has Reported, with memory and vcores as an operator has Resized them; zero:
+	// nobody has.
+	Capacity, Reported, Resized Resource
+	GPUs                        []GPU
+	Registered                  metadata.Time
+	// Wish is what an operator wants of the node; nil: it serves. Retired: it holds nothing any more, and has been let go.
+	Wish    *Wish
+	Retired bool
 	// Used is the sum over its live containers, Live their number.
 	Used Resource
 	Live int

@@ -41,6 +41,8 @@ const (
 	ReasonNotRecorded ReasonCode = "NOT_RECORDED"
 	// ReasonStarting: it has what it needs, and that is being started.
 	ReasonStarting ReasonCode = "STARTING"
+	// ReasonCredential: the filesystem has not given a delegation token for its user yet.
+	ReasonCredential ReasonCode = "CREDENTIAL"
 	// ReasonConflict: between plan and commit the state changed; the next pass plans again.
 	ReasonConflict ReasonCode = "CONFLICT"
 )

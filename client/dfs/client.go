@@ -45,6 +45,9 @@ type Config struct {
 	RealUser string
 	// Token is a delegation token that proves to the namenodes who acts, whatever User says; nil: User is claimed.
 	Token *token.Token
+	// Refresh is Token as it is now, before it is shown on another connection: a program may live longer than its token. nil, or an answer
+	// of nil: Token.
+	Refresh func() *token.Token
 	// Login, used without a Token, shows tickets of Kerberos to the namenodes, whatever User says; NamenodePrincipal is who they have
 	// to be, where _HOST stands for the name of the host (dfs.namenode.kerberos.principal).
 	Login             *kerberos.Login

@@ -1,6 +1,7 @@
 package dfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -30,8 +31,12 @@ func (c *Client) dialConfig(protocol string, role authority.Role) hrpc.DialConfi
 			return c.config.Dial(ctx, string(role), addr)
 		},
 	}
-	if t := c.config.Token; t != nil {
+	if c.config.Token != nil {
 		dial.Token = func(string) (hrpc.Token, bool) {
+			t := c.config.Token
+			if c.config.Refresh != nil {
+				t = cmp.Or(c.config.Refresh(), t)
+			}
 			return hrpc.Token{Identifier: t.Identifier, Password: t.Password}, true
 		}
 	}

@@ -70,7 +70,7 @@ var kinds = map[string]*metadata.Kind{
 	"org.apache.hadoop.ipc.StandbyException":                                              metadata.ErrStandby,
 	"org.apache.hadoop.security.AccessControlException":                                   metadata.ErrPermission,
 	"org.apache.hadoop.security.authorize.AuthorizationException":                         metadata.ErrUnauthorized,
-	"org.apache.hadoop.security.token.SecretManager$InvalidToken":                         metadata.ErrUnauthorized,
+	"org.apache.hadoop.security.token.SecretManager$InvalidToken":                         metadata.ErrToken,
 }
 
 // wrap turns what a call ended in into the error of an operation.

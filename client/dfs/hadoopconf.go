@@ -26,6 +26,9 @@ import (
 // defaultPort is where a namenode listens that names no port.
 const defaultPort = "8020"
 
+// MachineConf is the configuration that the servers of a machine write for its users.
+const MachineConf = "/etc/hops/conf"
+
 // maxConfFile bounds a configuration file, in bytes.
 const maxConfFile = 16 << 20
 
@@ -214,13 +217,8 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 		if l.Config, err = c.reach(config, scheme, authority); err != nil {
 			return Location{}, fmt.Errorf("fs.defaultFS: %w", err)
 		}
-		if user == "" {
-			if err := l.Config.useToken(authority); err != nil {
-				return Location{}, err
-			}
-			if err := l.Config.login(c); err != nil {
-				return Location{}, err
-			}
+		if err := l.Config.authenticate(c, authority, user); err != nil {
+			return Location{}, err
 		}
 		config.User = l.Config.User
 		if !strings.HasPrefix(name, "/") {
@@ -233,13 +231,8 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 	if l.Config, err = c.reach(config, scheme, authority); err != nil {
 		return Location{}, err
 	}
-	if user == "" {
-		if err := l.Config.useToken(authority); err != nil {
-			return Location{}, err
-		}
-		if err := l.Config.login(c); err != nil {
-			return Location{}, err
-		}
+	if err := l.Config.authenticate(c, authority, user); err != nil {
+		return Location{}, err
 	}
 	return l, nil
 }
@@ -247,14 +240,24 @@ func (c *HadoopConf) LocateAs(uri, user string) (Location, error) {
 // lookupTimeout is how long the name of a namenode is looked up to find a token for its address.
 const lookupTimeout = 5 * time.Second
 
-// useToken takes the token for a file system from the file that $HADOOP_TOKEN_FILE_LOCATION names, as jobs of Hadoop's do. Without one for
-// it nothing changes.
-func (c *Config) useToken(authority string) error {
+// authenticate takes what proves who the user is: the token of a job, or the tickets of the process's user. Of a user that was named only
+// a token of theirs counts.
+func (c *Config) authenticate(conf *HadoopConf, authority, user string) error {
+	if err := c.useToken(authority, user); err != nil || user != "" {
+		return err
+	}
+	return c.login(conf)
+}
+
+// useToken takes the token for a file system from the file that $HADOOP_TOKEN_FILE_LOCATION names, as jobs of Hadoop's do, and looks there
+// again for each connection. Without one for it, or with one of another user than the one that was named, nothing changes.
+func (c *Config) useToken(authority, user string) error {
 	credentials, err := token.FromEnvironment()
 	if err != nil || len(credentials) == 0 {
 		return err
 	}
-	t, ok := credentials.For(TokenServices(authority, c.Namenodes)...)
+	services := TokenServices(authority, c.Namenodes)
+	t, ok := credentials.For(services...)
 	if !ok {
 		return nil
 	}
@@ -262,7 +265,21 @@ func (c *Config) useToken(authority string) error {
 	if err != nil {
 		return fmt.Errorf("%s: the token for %s: %w", os.Getenv(token.LocationVariable), t.Service, err)
 	}
+	if user != "" && user != id.Owner {
+		return nil
+	}
 	c.Token, c.User = &t, id.Owner
+	c.Refresh = func() *token.Token {
+		credentials, err := token.FromEnvironment()
+		if err != nil { // it is being replaced, or the job's end is near
+			return nil
+		}
+		now, ok := credentials.For(services...)
+		if of, err := token.ParseIdentifier(now.Identifier); !ok || err != nil || of.Owner != id.Owner {
+			return nil
+		}
+		return &now
+	}
 	return nil
 }
 

@@ -33,7 +33,7 @@ const (
 	balancerNoMove    = 254 // -2: nothing can be moved
 	balancerStuck     = 253 // -3: nothing has been moved for several iterations
 	balancerIO        = 252 // -4
-	balancerArguments = 251 // -5
+	balancerArguments = 255 // -1: Hadoop's main method fails
 	balancerEnded     = 250 // -6: interrupted
 )
 
@@ -55,6 +55,11 @@ func balancerCommand() *cli.Command {
 func balancer(t *hadoopTool, args []string) (int, error) {
 	r := dfs.BalanceRequest{Session: rand.Text(), Threshold: 10}
 	idle := 5
+	t.interrupted = balancerEnded
+	began := time.Now()
+	defer func() {
+		t.printf("%-24s Balancing took %s\n", javaStamp(time.Now()), javaTook(time.Since(began)))
+	}()
 	wrong := func(format string, a ...any) (int, error) {
 		fmt.Fprintf(t.errOut, format+"\n%s", append(a, balancerUsage)...)
 		return balancerArguments, nil
@@ -119,10 +124,6 @@ func balancer(t *hadoopTool, args []string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
-	defer func() {
-		t.printf("%s Balancing took %s\n", javaStamp(time.Now()), javaTook(time.Since(began)))
-	}()
 	free, err := t.onlyBalancer(fs)
 	if err == nil {
 		defer free()
@@ -181,7 +182,7 @@ func (t *hadoopTool) balance(fs *dfs.Client, r dfs.BalanceRequest, idle int) (in
 				return t.balancerFailed(err), nil
 			}
 			if now.Moved < last.Moved { // another namenode leads
-				before.Moved, before.Failed = before.Moved+last.Moved, before.Failed+last.Failed
+				before.Moved, before.Blocks = before.Moved+last.Moved, before.Blocks+last.Blocks
 			}
 			last = now
 			if iteration == 0 || now.Over+now.Under == 0 && now.Moving == 0 || time.Now().After(until) {
@@ -192,7 +193,7 @@ func (t *hadoopTool) balance(fs *dfs.Client, r dfs.BalanceRequest, idle int) (in
 			}
 		}
 		t.printf("%-24s %10d  %19s  %18s  %17s  %17d  %s\n", javaStamp(time.Now()), iteration, bytesOf(before.Moved+now.Moved), bytesOf(now.Left), bytesOf(now.Moving),
-			before.Failed+now.Failed, t.uri)
+			before.Blocks+now.Blocks, t.uri)
 		if now.Over+now.Under == 0 && now.Moving == 0 {
 			t.printf("The cluster is balanced. Exiting...\n")
 			return balancerDone, nil

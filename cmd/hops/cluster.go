@@ -45,15 +45,13 @@ func clusterCommand() *cli.Command {
 				Action: clusterToken,
 			},
 			{Name: "nodes", Aliases: []string{"ls"}, Usage: "the machines, and the tokens that may still be used", Flags: []cli.Flag{file, userFlag(), outputFlag()}, Action: clusterNodes},
-			{
-				Name: "remove", Usage: "take a machine out: its certificate is void at once, its connections end", ArgsUsage: "NAME",
-				Flags: []cli.Flag{file, userFlag()}, Action: clusterRemove,
-			},
+			removeCommand(file),
 			{
 				Name: "rotate", Usage: "replace the certificate authority, while everything runs",
 				Flags: []cli.Flag{
 					file, userFlag(),
 					&cli.BoolFlag{Name: "finish", Usage: "take the next step although machines are not ready for it: they must join again"},
+					&cli.BoolFlag{Name: "compromised", Usage: "somebody may have the old authority's key: it does not vouch for the new one, and users log in anew by its fingerprint"},
 				},
 				Action: clusterRotate,
 			},
@@ -164,6 +162,7 @@ func clusterNodes(c *cli.Context) error {
 	for _, k := range all.Tokens {
 		fmt.Fprintf(c.App.Writer, "token %s: for %s, %d uses left, until %s\n", k.ID, roleNames(k.Roles), k.Uses, when(k.Expires))
 	}
+	fmt.Fprintf(c.App.Writer, "authority sha256:%s\n", all.Authority)
 	tellRotation(c, all.Rotation)
 	if l := all.Level; l != nil {
 		tellLevel(c.App.Writer, l)
@@ -171,22 +170,16 @@ func clusterNodes(c *cli.Context) error {
 	return nil
 }
 
-func clusterRemove(c *cli.Context) error {
-	if c.NArg() != 1 {
-		return fail(exitUsage, "cluster remove: give the NAME of one machine; `hops cluster nodes` lists them")
-	}
-	name := c.Args().First()
-	if err := removeMachine(c, name); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.App.Writer, "%s is no member any more; its connections end within seconds. It may join again with a new token.\n", name)
-	return nil
-}
-
 func clusterRotate(c *cli.Context) error {
 	query := url.Values{}
 	if c.Bool("finish") {
 		query.Set("finish", "true")
+	}
+	if c.Bool("compromised") {
+		if c.Bool("finish") {
+			return fail(exitUsage, "cluster rotate: --compromised and --finish are two steps: say --compromised first")
+		}
+		query.Set("compromised", "true")
 	}
 	var now roster.Rotation
 	if err := operation(c, http.MethodPost, "/api/v1/cluster/rotation", query, &now); err != nil {

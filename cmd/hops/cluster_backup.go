@@ -3,15 +3,18 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,8 +27,10 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
+	"github.com/gohops/hops/metadata/raftstore"
 	"github.com/gohops/hops/namenode/roster"
 	nnserver "github.com/gohops/hops/namenode/server"
+	"github.com/gohops/hops/resourcemanager/rest"
 )
 
 // keyFlag names the passphrase of a backup.
@@ -36,34 +41,41 @@ func keyFlag() cli.Flag {
 func clusterBackupCommand() *cli.Command {
 	return &cli.Command{
 		Name: "backup", Usage: "write authority, secret and metadata into one file, on the machine of the namenode that leads, while it runs", ArgsUsage: "FILE",
-		Description: "The file has mode 0600. Without --key it is not encrypted: who reads it is the cluster. Blocks of files are not in it, nor are applications.",
-		Flags:       []cli.Flag{&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of this machine"}, userFlag(), keyFlag()},
-		Action:      clusterBackup,
+		Description: "The file has mode 0600. Without --key it is not encrypted: who reads it is the cluster. Blocks of files are not in it.",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of this machine"}, userFlag(), keyFlag(),
+			&cli.BoolFlag{Name: "without-resourcemanagers", Usage: "leave the applications out, where no resource manager leads"},
+		},
+		Action: clusterBackup,
 	}
 }
 
 func clusterRestoreCommand() *cli.Command {
 	return &cli.Command{
 		Name: "restore", Usage: "make the machine of a namenode anew out of a backup, with its name, addresses and directories", ArgsUsage: "FILE",
-		Description: "For when all namenodes are lost. Nothing that is there is overwritten. The namenode is the only one then: start it, and add the others again.",
-		Flags:       []cli.Flag{keyFlag()},
-		Action:      clusterRestore,
+		Description: "For when all namenodes are lost. Nothing that is there is overwritten. The namenode is the only one then: start it, and add the others again.\n" +
+			"Where the machine has a resource manager, and no other one runs, its group is made anew out of the backup, too.",
+		Flags:  []cli.Flag{keyFlag()},
+		Action: clusterRestore,
 	}
 }
 
 const (
-	backupVersion = 1
+	// backupVersion is written; those from 1 on are read. Version 1 has no resource managers.
+	backupVersion = 2
 	// manifestMax bounds what is read into memory of a backup: the files beside the snapshot.
 	manifestMax = 16 << 20
 	// shortest passphrase, in bytes.
 	shortestKey = 12
 )
 
-// manifest is the first of the two parts of a backup; the second is the snapshot.
+// manifest is the first part of a backup; the second is the namenodes' snapshot, the third, if there is one, the resource managers'.
 type manifest struct {
 	Version int       `json:"version"`
 	Made    time.Time `json:"made"`
 	Machine string    `json:"machine"`
+	// Cluster is the authority's.
+	Cluster string `json:"cluster"`
 	// Config, Identity, Servers and Secret are files, and where they were.
 	Config   savedFile `json:"config"`
 	Identity savedFile `json:"identity"`
@@ -71,6 +83,8 @@ type manifest struct {
 	Secret   savedFile `json:"secret"`
 	// Namenode is what the namenode says.
 	Namenode nnserver.Backup `json:"namenode"`
+	// Manager is what the resource manager says; nil: there is none, or it was left out.
+	Manager *raftstore.Backup `json:"resourcemanager,omitempty"`
 }
 
 func (m *manifest) files() []*savedFile {
@@ -140,6 +154,15 @@ func clusterBackup(c *cli.Context) (err error) {
 			return fail(exitFailed, "%w: make the backup as the user that the servers run as, or root", err)
 		}
 	}
+	identity, err := authority.LoadIdentity(file.Cluster.Identity)
+	if err != nil {
+		return err
+	}
+	trust, err := identity.Trust()
+	if err != nil {
+		return err
+	}
+	m.Cluster = trust.Cluster
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return fail(exitUsage, "%s is there already: nothing is overwritten", path)
@@ -159,16 +182,37 @@ func clusterBackup(c *cli.Context) (err error) {
 	if err := request(c.Context, leader.ID, leader.http, as, http.MethodPost, "/api/v1/backup", nil, &m.Namenode); err != nil {
 		return err
 	}
+	applications := part{name: managersPart}
+	if len(file.ResourceManagers) > 0 && !c.Bool("without-resourcemanagers") {
+		body, err := backupManagers(c, as, &m, &applications)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+	}
 	snapshot, err := os.Open(filepath.Join(file.Namenode.Data, "raft", nnserver.Group, filepath.Clean("/"+m.Namenode.Snapshot)))
 	if err != nil {
 		return err
 	}
 	defer snapshot.Close()
-	length, err := writeBackup(out, key, &m, snapshot)
+	info, err := snapshot.Stat()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "%s: cluster %s at entry %d, %s of metadata", path, m.Namenode.Cluster, m.Namenode.Index, size.About(length))
+	all := []part{{namenodesPart, info.Size(), snapshot}}
+	if m.Manager != nil {
+		all = append(all, applications)
+	}
+	if err := writeBackup(out, key, &m, all); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s: cluster %s at entry %d, %s of metadata", path, m.Namenode.Cluster, m.Namenode.Index, size.About(info.Size()))
+	switch {
+	case m.Manager != nil:
+		fmt.Fprintf(c.App.Writer, "; applications at entry %d, %s", m.Manager.Index, size.About(applications.size))
+	case len(file.ResourceManagers) > 0:
+		fmt.Fprint(c.App.Writer, "; applications are not in it")
+	}
 	if key == nil {
 		fmt.Fprint(c.App.Writer, "; it is not encrypted, and who reads it is the cluster: keep it where nobody does")
 	}
@@ -176,44 +220,69 @@ func clusterBackup(c *cli.Context) (err error) {
 	return nil
 }
 
-// writeBackup writes the two parts durably. It returns the length of the snapshot in bytes.
-func writeBackup(out *os.File, key []byte, m *manifest, snapshot *os.File) (int64, error) {
-	info, err := snapshot.Stat()
+// part of a backup behind the manifest.
+type part struct {
+	name string
+	size int64
+	from io.Reader
+}
+
+const (
+	namenodesPart = "snapshot"
+	managersPart  = "resourcemanager-snapshot"
+)
+
+// backupManagers asks the resource manager that leads for its snapshot. The caller closes the body.
+func backupManagers(c *cli.Context, as string, m *manifest, into *part) (io.Closer, error) {
+	_, leader, err := askManagers(c)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	if leader == nil {
+		return nil, fail(exitUnreachable, "no resource manager leads, who could give its metadata: `hops resourcemanager list` shows who runs; or leave them out with --without-resourcemanagers")
+	}
+	answer, err := sendManager(c.Context, *leader, as, http.MethodPost, "/api/v1/backup", nil)
+	if err != nil {
+		return nil, err
+	}
+	m.Manager = &raftstore.Backup{}
+	if err := json.Unmarshal([]byte(answer.Header.Get(rest.BackupHeader)), m.Manager); err != nil || answer.ContentLength <= 0 {
+		return nil, errors.Join(fmt.Errorf("resource manager %s: its answer is no backup", leader.ID), answer.Body.Close())
+	}
+	into.size, into.from = answer.ContentLength, answer.Body
+	return answer.Body, nil
+}
+
+// writeBackup writes all parts durably.
+func writeBackup(out *os.File, key []byte, m *manifest, all []part) error {
 	text, err := json.Marshal(m)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	sealed, err := backup.New(out, key)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	parts := tar.NewWriter(sealed)
-	if err := parts.WriteHeader(&tar.Header{Name: "manifest.json", Size: int64(len(text)), Mode: 0o600}); err != nil {
-		return 0, err
-	}
-	if _, err := parts.Write(text); err != nil {
-		return 0, err
-	}
-	if err := parts.WriteHeader(&tar.Header{Name: "snapshot", Size: info.Size(), Mode: 0o600}); err != nil {
-		return 0, err
-	}
-	if _, err := io.Copy(parts, snapshot); err != nil {
-		return 0, err
+	for _, p := range append([]part{{"manifest.json", int64(len(text)), bytes.NewReader(text)}}, all...) {
+		if err := parts.WriteHeader(&tar.Header{Name: p.name, Size: p.size, Mode: 0o600}); err != nil {
+			return err
+		}
+		if _, err := io.CopyN(parts, p.from, p.size); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
 	}
 	if err := parts.Close(); err != nil {
-		return 0, err
+		return err
 	}
 	if err := sealed.Close(); err != nil {
-		return 0, err
+		return err
 	}
-	return info.Size(), out.Sync()
+	return out.Sync()
 }
 
-// readBackup reads the manifest; the snapshot follows.
-func readBackup(in io.Reader, key []byte) (*manifest, io.Reader, error) {
+// readBackup reads the manifest, the first part.
+func readBackup(in io.Reader, key []byte) (*manifest, *tar.Reader, error) {
 	sealed, err := backup.Open(in, key)
 	if err != nil {
 		return nil, nil, err
@@ -227,46 +296,59 @@ func readBackup(in io.Reader, key []byte) (*manifest, io.Reader, error) {
 	if err == nil {
 		err = json.NewDecoder(parts).Decode(m)
 	}
-	if err == nil && m.Version != backupVersion {
-		err = fmt.Errorf("it has version %d, this program reads version %d", m.Version, backupVersion)
+	if err == nil && (m.Version < 1 || m.Version > backupVersion) {
+		err = fmt.Errorf("it has version %d, this program reads versions 1 to %d", m.Version, backupVersion)
 	}
 	if err == nil {
 		err = release.Reads("it", m.Namenode.Level)
 	}
-	if err == nil {
-		h, err = parts.Next()
-	}
-	if err == nil && h.Name != "snapshot" {
-		err = backup.ErrDamaged
-	}
 	return m, parts, err
 }
 
-func clusterRestore(c *cli.Context) (err error) {
+// next goes on to the part of a name.
+func next(parts *tar.Reader, name string) error {
+	h, err := parts.Next()
+	if err == nil && h.Name != name {
+		err = backup.ErrDamaged
+	}
+	return err
+}
+
+// openBackup opens the file that the command names and makes sure, before anything is made of it, that it is whole. The caller closes it.
+func openBackup(c *cli.Context) (in *os.File, m *manifest, parts *tar.Reader, err error) {
 	if c.NArg() != 1 {
-		return fail(exitUsage, "cluster restore: give one FILE")
+		return nil, nil, nil, fail(exitUsage, "%s: give one FILE", c.Command.FullName())
 	}
 	key, err := passphrase(c)
 	if err != nil {
-		return err
+		return nil, nil, nil, err
 	}
-	in, err := os.Open(c.Args().First())
+	if in, err = os.Open(c.Args().First()); err != nil {
+		return nil, nil, nil, err
+	}
+	sealed, err := backup.Open(in, key)
+	if err == nil {
+		_, err = io.Copy(io.Discard, sealed)
+	}
+	if err == nil {
+		_, err = in.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		m, parts, err = readBackup(in, key)
+	}
+	if err != nil {
+		in.Close()
+		return nil, nil, nil, fail(exitFailed, "%s: %w", in.Name(), err)
+	}
+	return in, m, parts, nil
+}
+
+func clusterRestore(c *cli.Context) (err error) {
+	in, m, parts, err := openBackup(c)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if sealed, err := backup.Open(in, key); err != nil { // all of it, before anything is made of it
-		return fail(exitFailed, "%s: %w", in.Name(), err)
-	} else if _, err := io.Copy(io.Discard, sealed); err != nil {
-		return fail(exitFailed, "%s: %w", in.Name(), err)
-	}
-	if _, err := in.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	m, snapshot, err := readBackup(in, key)
-	if err != nil {
-		return fail(exitFailed, "%s: %w", in.Name(), err)
-	}
 	var made []string
 	defer func() {
 		if err != nil {
@@ -315,18 +397,115 @@ func clusterRestore(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.RestoreNamenode(m.Namenode.Backup, snapshot); err != nil {
+	others := managersThatRun(c.Context, file)
+	if err := next(parts, namenodesPart); err != nil {
+		return fail(exitFailed, "%s: %w", in.Name(), err)
+	}
+	if err := b.RestoreNamenode(m.Namenode.Backup, parts); err != nil {
 		return err
 	}
-	owner := filepath.Dir(m.Config.Path)
-	if err := filepath.WalkDir(data, func(path string, _ fs.DirEntry, err error) error {
-		return errors.Join(err, like(path, owner))
-	}); err != nil {
+	if err := likeTree(data, filepath.Dir(m.Config.Path)); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "%s of cluster %s is as it was on %s, and its only namenode. Start it: hops server --role namenode -c %s\n",
-		m.Machine, m.Namenode.Cluster, m.Made.Format(time.DateTime), m.Config.Path)
+	servers := "namenode"
+	manages := m.Manager != nil && file.ResourceManager != nil && len(others) == 0
+	if manages {
+		if err := restoreManager(b, m, parts); err != nil {
+			return errors.Join(err, os.RemoveAll(data))
+		}
+		servers = "namenode and resource manager"
+	}
+	fmt.Fprintf(c.App.Writer, "%s of cluster %s is as it was on %s, and its only %s. Start it: hops server --role %s -c %s\n",
+		m.Machine, m.Namenode.Cluster, m.Made.Format(time.DateTime), servers, strings.ReplaceAll(servers, " and resource ", ",resource"), m.Config.Path)
+	switch {
+	case manages || m.Manager == nil:
+	case len(others) > 0:
+		fmt.Fprintf(c.App.Writer, "Resource managers run (%s), who know more of the applications than the backup: those stay.\n", strings.Join(others, ", "))
+	default:
+		fmt.Fprintln(c.App.Writer, "The applications are in the backup, too: `hops resourcemanager restore` on the machine that is to run the resource manager brings them back.")
+	}
 	return nil
+}
+
+// managersThatRun are the resource managers of other machines at whose addresses somebody answers.
+func managersThatRun(ctx context.Context, file *config.File) (out []string) {
+	for _, m := range file.ResourceManagers {
+		if file.ResourceManager != nil && m.ID == file.ResourceManager.ID {
+			continue
+		}
+		d := net.Dialer{Timeout: 3 * time.Second}
+		if conn, err := d.DialContext(ctx, "tcp", m.HTTP); err == nil { // whoever it is, nothing is made beside them
+			conn.Close()
+			out = append(out, m.ID)
+		}
+	}
+	return out
+}
+
+// restoreManager makes the group of the resource managers out of the part that follows.
+func restoreManager(b *roles.Builder, m *manifest, parts *tar.Reader) error {
+	data := b.File.ResourceManager.Data
+	if entries, err := os.ReadDir(data); err == nil && len(entries) > 0 {
+		return fail(exitFailed, "%s has the data of a resource manager, and nothing is overwritten: move it away if it is lost all the same", data)
+	}
+	if err := next(parts, managersPart); err != nil {
+		return err
+	}
+	if err := b.RestoreManager(*m.Manager, parts); err != nil {
+		return errors.Join(err, os.RemoveAll(data))
+	}
+	return likeTree(data, filepath.Dir(b.File.Cluster.Identity))
+}
+
+func restoreManagerCommand() *cli.Command {
+	return &cli.Command{
+		Name: "restore", Usage: "make the group of the resource managers anew out of a backup of the cluster, with the one of this machine as its only member", ArgsUsage: "FILE",
+		Description: "For when all resource managers are lost, but not the namenodes; `hops cluster restore` does it itself where it can. The one of this machine must not run,\n" +
+			"and its directory must be empty: nothing is overwritten. Start it then, and add the others again.",
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE` of this machine"}, keyFlag()},
+		Action: restoreManagers,
+	}
+}
+
+func restoreManagers(c *cli.Context) error {
+	in, m, parts, err := openBackup(c)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	file, err := config.Load(c.String("config"))
+	switch {
+	case err != nil:
+		return err
+	case m.Manager == nil:
+		return fail(exitFailed, "%s: there are no applications in it", in.Name())
+	case file.ResourceManager == nil:
+		return fail(exitUsage, "%s has no section resourcemanager, which says where this machine's resource manager keeps its data", c.String("config"))
+	}
+	b, err := roles.New(file, false, "", version, slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	if cluster := b.Credentials.Member.Self().Cluster; cluster != m.Cluster {
+		return fail(exitFailed, "%s is of cluster %s, this machine of %s", in.Name(), m.Cluster, cluster)
+	}
+	if others := managersThatRun(c.Context, file); len(others) > 0 {
+		return fail(exitFailed, "resource managers run (%s): stop them for good first, or let this one join them", strings.Join(others, ", "))
+	}
+	if err := next(parts, namenodesPart); err != nil {
+		return fail(exitFailed, "%s: %w", in.Name(), err)
+	}
+	if err := restoreManager(b, m, parts); err != nil {
+		return fail(exitFailed, "%s: %w", in.Name(), err)
+	}
+	fmt.Fprintf(c.App.Writer, "resource manager %s knows the applications of %s, and is the only one. Start it: hops server --role resourcemanager -c %s\n",
+		file.ResourceManager.ID, m.Made.Format(time.DateTime), c.String("config"))
+	return nil
+}
+
+// likeTree gives a directory, with all that is in it, the owner of another one.
+func likeTree(dir, owner string) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error { return errors.Join(err, like(path, owner)) })
 }
 
 // reissue gives the machine a key and a certificate that begin today: those in the backup may have ended.

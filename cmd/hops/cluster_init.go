@@ -28,6 +28,7 @@ func setupFlags(roles string) []cli.Flag {
 		&cli.StringFlag{Name: "machine", Usage: "`NAME` of this machine in the cluster; default: its host name"},
 		&cli.StringFlag{Name: "dir", Value: "/etc/hops", Usage: "`DIR` for the configuration and the machine's keys"},
 		&cli.StringFlag{Name: "data", Value: "/var/lib/hops", Usage: "`DIR` for what the servers keep"},
+		&cli.BoolFlag{Name: "run", Usage: "stay, and run the servers until a signal, as in a container; a machine that is in the cluster already is started again"},
 		&cli.StringFlag{Name: "gpus", Value: "auto", Usage: "`WHICH` of the node manager: auto, none, sim:N, or a file that describes simulated ones"},
 	}
 }
@@ -38,7 +39,7 @@ func setup(c *cli.Context, towards string) (*machineSetup, error) {
 	if err != nil {
 		return nil, fail(exitUsage, "--roles: %w", err)
 	}
-	m := &machineSetup{roles: may, name: c.String("machine"), address: c.String("address"), gpus: c.String("gpus")}
+	m := &machineSetup{roles: may, name: c.String("machine"), address: c.String("address"), gpus: c.String("gpus"), run: c.Bool("run")}
 	if m.name == "" {
 		m.name = defaultName()
 	}
@@ -78,11 +79,15 @@ func clusterInit(c *cli.Context) (err error) {
 	if m.has(authority.NodeManager) && !m.has(authority.ResourceManager) {
 		return fail(exitUsage, "a node manager needs a resource manager: add resourcemanager to --roles, or leave nodemanager out")
 	}
+	if m.member() {
+		return m.again(c.Context)
+	}
 	if err := m.fresh(); err != nil {
 		return err
 	}
+	founded := false
 	defer func() {
-		if err != nil {
+		if err != nil && !founded {
 			err = fmt.Errorf("%w; nothing of the cluster is left", err)
 			if left := m.undo(); left != nil {
 				err = fmt.Errorf("%w, but %w", err, left)
@@ -100,6 +105,11 @@ func clusterInit(c *cli.Context) (err error) {
 	}
 	if err := m.start(c.Context, c.App.Writer); err != nil {
 		return err
+	}
+	if m.run { // tokens are no matter for a log
+		fmt.Fprintf(c.App.Writer, "cluster %s is ready; `hops cluster token` lets other machines in\n", m.cluster)
+		founded = true
+		return m.stay(c.Context)
 	}
 	token, err := askToken(c.Context, m.at(devPorts.http), m.dir, []authority.Role{authority.Datanode, authority.NodeManager}, 24*time.Hour, 100)
 	if err != nil {

@@ -8,18 +8,21 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/security"
 )
 
 // machineSetup is a machine that gets into a cluster: where its files are, and what it is to be.
@@ -31,10 +34,14 @@ type machineSetup struct {
 	roles     []authority.Role
 	gpus      string
 	settings  map[string]string // under Hadoop's names
+	run       bool              // its servers are run by this process, which stays
 
-	made   []string // files that are this one's, in the order in which they were made
+	here   func(remote, local netip.Addr) bool // for tests: whether both ends of a connection are on this machine
+	probe  *http.Client                        // asks the servers, as this machine
+	made   []string                            // files that are this one's, in the order in which they were made
 	began  []*exec.Cmd
 	failed chan error // a server that began has ended
+	alive  sync.WaitGroup
 }
 
 func (m *machineSetup) has(r authority.Role) bool { return slices.Contains(m.roles, r) }
@@ -99,6 +106,11 @@ func (m *machineSetup) fresh() error {
 		if _, err := os.Lstat(m.file(name)); err == nil {
 			return fmt.Errorf("%s is left of a machine that did not get into its cluster: rm -f %s, and try again", m.file(name),
 				strings.Join([]string{m.file("identity.pem"), m.file("authority.pem"), m.file("servers.yaml"), m.file("secret")}, " "))
+		}
+	}
+	if !security.Loopback(m.address) {
+		if _, err := security.Reachable(m.address); err != nil { // before a token is used
+			return fmt.Errorf("--address: %w", err)
 		}
 	}
 	for _, r := range []authority.Role{authority.Namenode, authority.ResourceManager} {
@@ -207,7 +219,7 @@ func (m *machineSetup) text() string {
 		case authority.NodeManager:
 			own := machine()
 			fmt.Fprintf(&b, "nodemanager:\n  work: %q\n  http: %q\n  memory: %dMiB\n  vcores: %d\n  gpus: %q\n", at("nodemanager"), m.at(devPorts.nm), own.memory>>20, own.cores, m.gpus)
-			if uid, _ := m.owner(); os.Geteuid() == 0 && uid != 0 {
+			if os.Geteuid() == 0 {
 				b.WriteString("  banned_users: [root, hdfs, yarn, mapred, bin]   # the node manager is root: without root here, root's containers would be, too\n")
 			}
 		}
@@ -232,7 +244,7 @@ func sortedKeys(m map[string]string) []string {
 
 // systemd reports whether the units of the package can start the roles.
 func (m *machineSetup) systemd() bool {
-	if _, err := os.Stat("/run/systemd/system"); err != nil || m.dir != "/etc/hops" || m.data != "/var/lib/hops" {
+	if _, err := os.Stat("/run/systemd/system"); err != nil || m.run || m.dir != "/etc/hops" || m.data != "/var/lib/hops" {
 		return false
 	}
 	return exec.Command("systemctl", "cat", "hops@namenode.service").Run() == nil
@@ -244,6 +256,9 @@ var startOrder = []authority.Role{authority.ResourceManager, authority.Namenode,
 // start starts the roles, each when those before it serve, and says so.
 func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 	m.failed = make(chan error, len(m.roles))
+	if err := m.know(); err != nil {
+		return err
+	}
 	units := m.systemd()
 	for _, r := range startOrder {
 		if !m.has(r) {
@@ -261,6 +276,9 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 				return err
 			}
 			how = fmt.Sprintf("process %d, log %s", cmd.Process.Pid, m.log(r))
+			if m.run {
+				how = fmt.Sprintf("process %d", cmd.Process.Pid)
+			}
 		}
 		if !m.alone(r) { // it is of use when the group has taken it
 			if err := m.enlist(ctx, r); err != nil {
@@ -272,6 +290,22 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%s serves at http://%s (%s)\n", r, m.http(r), how)
 	}
+	return nil
+}
+
+// know makes the commands speak as this machine: at an address of it that is not the one that connections come from, its servers count as
+// elsewhere, and take TLS alone.
+func (m *machineSetup) know() error {
+	i, err := authority.LoadIdentity(m.file("identity.pem"))
+	if err != nil {
+		return err
+	}
+	member, err := i.Member(time.Now)
+	if err != nil {
+		return err
+	}
+	toServers.Transport = (&security.Dialer{Member: member, Here: m.here}).Transport()
+	m.probe = &http.Client{Transport: toServers.Transport}
 	return nil
 }
 
@@ -297,17 +331,23 @@ func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(m.log(r)), 0o755); err != nil {
-		return nil, err
-	}
-	log, err := os.OpenFile(m.log(r), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
 	cmd := exec.Command(executable, "server", "--role", string(r), "-c", m.file("hops.yaml"))
-	cmd.Dir, cmd.Stdout, cmd.Stderr = m.data, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir, cmd.SysProcAttr = m.data, &syscall.SysProcAttr{Setsid: true}
+	said := func() string { return "" }
+	if m.run {
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	} else {
+		if err := os.MkdirAll(filepath.Dir(m.log(r)), 0o755); err != nil {
+			return nil, err
+		}
+		log, err := os.OpenFile(m.log(r), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
+		if err != nil {
+			return nil, err
+		}
+		defer log.Close()
+		cmd.Stdout, cmd.Stderr = log, log
+		said = func() string { return fmt.Sprintf("; the end of %s:\n%s", m.log(r), processes.Tail(m.log(r), 5)) }
+	}
 	// As the units of the package: the node manager is root, who starts containers as their users; the others are not.
 	if uid, gid := m.owner(); os.Geteuid() == 0 && uid != 0 && r != authority.NodeManager {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
@@ -319,9 +359,14 @@ func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
 		return nil, err
 	}
 	m.began = append(m.began, cmd)
+	m.alive.Add(1)
 	go func() {
+		defer m.alive.Done()
 		err := cmd.Wait()
-		m.failed <- fmt.Errorf("the %s ended (%w); the end of %s:\n%s", r, err, m.log(r), processes.Tail(m.log(r), 5))
+		if err == nil {
+			err = errors.New("by itself")
+		}
+		m.failed <- fmt.Errorf("the %s ended (%w)%s", r, err, said())
 	}()
 	return cmd, nil
 }
@@ -356,7 +401,7 @@ func (m *machineSetup) ready(ctx context.Context, r authority.Role) string {
 	if err != nil {
 		return err.Error()
 	}
-	answer, err := toServers.Do(request)
+	answer, err := m.probe.Do(request)
 	if err != nil {
 		return err.Error()
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/namenode/roster"
 	nnserver "github.com/gohops/hops/namenode/server"
 )
 
@@ -51,16 +53,22 @@ func clusterTransfer(c *cli.Context) error {
 	}
 }
 
-// removeMachine takes a machine out of the resource managers' group and of the cluster.
-func removeMachine(c *cli.Context, name string) error {
+// removeMachine takes a machine out of the resource managers' group and of the cluster. last: although its resource manager is the last.
+func removeMachine(c *cli.Context, name string, last bool) error {
 	rows, leader, err := askManagers(c)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(rows, func(r managerRow) bool { return r.ID == name }) {
+	only := url.Values{}
+	switch here := slices.ContainsFunc(rows, func(r managerRow) bool { return r.ID == name }); {
+	case !here:
+	case len(rows) == 1:
+		if !last {
+			return fail(exitUsage, "%s", roster.LastManager(name))
+		}
+		only.Set("last_resourcemanager", "true")
+	default:
 		switch {
-		case len(rows) == 1:
-			return fail(exitUsage, "%s runs the last resource manager: let another machine join as one first", name)
 		case leader == nil:
 			return fail(exitUnreachable, "no resource manager leads, who could take that of %s out: `hops resourcemanager list` shows who runs", name)
 		case leader.ID == name:
@@ -80,7 +88,7 @@ func removeMachine(c *cli.Context, name string) error {
 			}
 		}
 	}
-	return operate(c, http.MethodDelete, "/api/v1/cluster/machines/"+url.PathEscape(name), nil)
+	return operate(c, http.MethodDelete, "/api/v1/cluster/machines/"+url.PathEscape(name), only)
 }
 
 func clusterReplace(c *cli.Context) error {
@@ -97,6 +105,10 @@ func clusterReplace(c *cli.Context) error {
 		return fail(exitUsage, "machine %s is not known: `hops cluster nodes` lists those that joined", name)
 	}
 	lost := all.Machines[i]
+	file, err := config.Load(c.String("config")) // as it is before
+	if err != nil {
+		return err
+	}
 	if !c.Bool("force") {
 		if answers, err := answering(c, name); err != nil || answers != "" {
 			if err == nil {
@@ -106,7 +118,7 @@ func clusterReplace(c *cli.Context) error {
 		}
 	}
 	if lost.Removed.IsZero() { // a replace whose line was lost is said again
-		if err := removeMachine(c, name); err != nil {
+		if err := removeMachine(c, name, true); err != nil { // what it has is lost already
 			return err
 		}
 	}
@@ -123,6 +135,9 @@ func clusterReplace(c *cli.Context) error {
 		return json.NewEncoder(c.App.Writer).Encode(map[string]string{"token": token.Token, "line": line})
 	}
 	fmt.Fprintf(c.App.Writer, "%s is no member any more. On the machine that takes its place, within %v (it is a secret):\n\n%s\n", name, c.Duration("ttl"), line)
+	if slices.Contains(lost.Roles, authority.ResourceManager) && !slices.ContainsFunc(file.ResourceManagers, func(m config.ManagerMember) bool { return m.ID != name }) {
+		fmt.Fprintln(c.App.Writer, "\nIts resource manager was the last: the new one begins without applications. `hops resourcemanager restore` gives it those of a backup.")
+	}
 	return nil
 }
 

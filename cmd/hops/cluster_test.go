@@ -2,17 +2,23 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/security"
 )
 
 func TestRootOperatesAsTheServersUser(t *testing.T) {
@@ -49,6 +55,84 @@ func TestRootOperatesAsTheServersUser(t *testing.T) {
 		check("", dir, "nobody")
 		check("ann", dir, "ann")
 	})
+}
+
+// Servers at an address of the machine that is not the one which connections come from take TLS alone, as from elsewhere.
+func TestAMachineKnowsItsServersAtAnyAddress(t *testing.T) {
+	before := toServers.Transport
+	t.Cleanup(func() { toServers.Transport = before })
+	a, err := authority.New("CID-1", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := a.Self("m1", []authority.Role{authority.Datanode}, []string{"127.0.0.1"}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := func(netip.Addr, netip.Addr) bool { return false }
+	m := &machineSetup{dir: t.TempDir(), here: elsewhere}
+	if err := i.Create(m.file("identity.pem")); err != nil {
+		t.Fatal(err)
+	}
+	member, err := i.Member(time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := security.NewDoor(security.Config{Member: member, Here: elsewhere})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- door.ServeHTTP(ctx, l, security.HTTP{Doorway: security.Doorway{Name: "http"}, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
+	}()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := m.know(); err != nil {
+		t.Fatal(err)
+	}
+	for who, c := range map[string]struct {
+		client *http.Client
+		want   int
+	}{"the machine": {m.probe, 200}, "its commands": {toServers, 200}, "in plain": {http.DefaultClient, 403}} {
+		answer, err := c.client.Get("http://" + l.Addr().String() + "/readyz")
+		if err != nil {
+			t.Errorf("%s: %v", who, err)
+			continue
+		}
+		if answer.Body.Close(); answer.StatusCode != c.want {
+			t.Errorf("%s: %s", who, answer.Status)
+		}
+	}
+}
+
+// A machine whose name stands for loopback, as many distributions write it into /etc/hosts, is told before a token is used.
+func TestAMachineWhoseNameIsLoopback(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{host, "ip6-localhost", "localhost.localdomain"} {
+		found, err := net.LookupHost(name)
+		if err != nil || slices.ContainsFunc(found, func(a string) bool { return !net.ParseIP(a).IsLoopback() }) {
+			continue
+		}
+		m := &machineSetup{dir: filepath.Join(t.TempDir(), "etc"), address: name, roles: []authority.Role{authority.Datanode}}
+		if err := m.fresh(); err == nil || !strings.Contains(err.Error(), "at which only this machine reaches itself: correct /etc/hosts") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(m.dir); err == nil {
+			t.Error("a directory is left")
+		}
+		return
+	}
+	t.Skip("no name stands for loopback here")
 }
 
 func TestAMachineDoesNotGuessItsAddress(t *testing.T) {

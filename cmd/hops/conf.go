@@ -18,11 +18,11 @@ import (
 )
 
 // Every command finds the cluster in the same way: by --conf, else by HOPS_LOGIN, else by HADOOP_CONF_DIR, else by the user's login
-// (`hops login`), else it is the user's `hops dev` that runs. What is not found, or known not to run, is an error at once that says what to do.
+// (`hops login`), else it is the user's `hops dev` that runs, else the one of this machine's servers (/etc/hops/conf). What is not found, or known not to run, is an error at once that says what to do.
 
 // confFlag names the cluster.
 func confFlag() cli.Flag {
-	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HADOOP_CONF_DIR, else `hops login`, else `hops dev`"}
+	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HADOOP_CONF_DIR, else `hops login`, else `hops dev`, else /etc/hops/conf"}
 }
 
 // devDirectory is where `hops dev` keeps its data unless told otherwise.
@@ -49,6 +49,9 @@ func isNoCluster(err error) bool {
 // siteFiles are what makes a directory one of configuration.
 var siteFiles = []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml"}
 
+// machineConf is the configuration that the servers of this machine write; tests change it.
+var machineConf = dfs.MachineConf
+
 // findConf is the directory of the cluster's configuration: dir if given (--conf), else as above.
 func findConf(dir string) (string, error) {
 	from := "--conf"
@@ -57,10 +60,13 @@ func findConf(dir string) (string, error) {
 	}
 	if dir == "" {
 		dev, err := devDirectory()
+		dir = filepath.Join(dev, "conf")
+		if (err != nil || !hasSite(dir) || devEnded(dev)) && hasSite(machineConf) {
+			return machineConf, nil
+		}
 		if err != nil {
 			return "", noCluster("no cluster is configured (%w): set HADOOP_CONF_DIR", err)
 		}
-		dir = filepath.Join(dev, "conf")
 		if !hasSite(dir) {
 			return "", noCluster("no cluster is configured: start one with `hops dev`, log in to one (`hops login`), or set HADOOP_CONF_DIR to the directory with its core-site.xml")
 		}

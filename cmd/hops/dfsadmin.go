@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +14,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gohops/hops/client/dfs"
-	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/nearest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
@@ -340,9 +340,12 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	}
 	switch o.name {
 	case "-setQuota":
-		n, err := strconv.ParseInt(args[0], 10, 64)
-		if err != nil || n <= 0 {
-			t.failed(o.name, fmt.Errorf("%q is no quota: want a number above 0", args[0]))
+		n, err := hadoopLong(args[0])
+		if err == nil && n <= 0 { // FSDirAttrOp.setQuota
+			err = fmt.Errorf("Invalid values for quota : %d and %d", n, int64(metadata.QuotaKeep)) //nolint:revive // HDFS's words
+		}
+		if err != nil {
+			t.failed(o.name, err)
 			t.adminUsage(o.name)
 			return exitHadoop, nil
 		}
@@ -350,13 +353,19 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 	case "-clrQuota":
 		names = metadata.QuotaUnset
 	case "-setSpaceQuota":
-		n, err := config.ParseSize(args[0])
-		if err != nil || n <= 0 {
-			t.failed(o.name, fmt.Errorf("%q is not a valid value for a quota.", args[0])) //nolint:revive // HDFS's words
+		n, err := hadoopLong(args[0])
+		switch {
+		case strings.HasPrefix(args[0], "-"): // an option, to it
+			err = fmt.Errorf("Illegal option %s", args[0]) //nolint:revive // HDFS's words
+		case err != nil:
+			err = fmt.Errorf("%q is not a valid value for a quota.", args[0]) //nolint:revive // HDFS's words
+		}
+		if err != nil {
+			t.failed(o.name, err)
 			t.adminUsage(o.name)
 			return exitHadoop, nil
 		}
-		space, args = int64(n), args[1:]
+		space, args = n, args[1:] // 0: nothing may be written any more
 	case "-clrSpaceQuota":
 		space = metadata.QuotaUnset
 	}
@@ -367,6 +376,34 @@ func quotaAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		}
 	}
 	return code, nil
+}
+
+// hadoopLong reads a number with a prefix of 1024, 10m, as Hadoop does (StringUtils.TraditionalBinaryPrefix.string2long), in its words.
+func hadoopLong(text string) (int64, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return 0, errors.New(`For input string: ""`) //nolint:revive // Java's words
+	}
+	last := text[len(text)-1]
+	if last >= '0' && last <= '9' {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			err = fmt.Errorf("For input string: %q", text) //nolint:revive // Java's words
+		}
+		return n, err
+	}
+	shift := 10 * (1 + strings.IndexByte("kmgtpe", last|0x20))
+	if shift == 0 {
+		return 0, fmt.Errorf("Invalid size prefix '%c' in '%s'. Allowed prefixes are k, m, g, t, p, e(case insensitive)", last, text) //nolint:revive // Hadoop's words
+	}
+	n, err := strconv.ParseInt(text[:len(text)-1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("For input string: %q", text[:len(text)-1]) //nolint:revive // Java's words
+	}
+	if n > math.MaxInt64>>shift || n < math.MinInt64>>shift {
+		return 0, fmt.Errorf("%s does not fit in a Long", text)
+	}
+	return n << shift, nil
 }
 
 func metasaveAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
@@ -469,7 +506,7 @@ func openFilesAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 }
 
 func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
-	n, err := config.ParseSize(args[0])
+	n, err := hadoopLong(args[0])
 	if err != nil && !strings.HasPrefix(args[0], "-") {
 		t.failed(o.name, err)
 		t.adminUsage(o.name)
@@ -479,11 +516,11 @@ func bandwidthAdmin(t *hadoopTool, o *adminOption, args []string) (int, error) {
 		fmt.Fprintf(t.errOut, "Bandwidth should be a non-negative integer\n")
 		return exitHadoop, nil
 	}
-	if err := t.fs.SetBalancerBandwidth(t.ctx, int64(n)); err != nil {
+	if err := t.fs.SetBalancerBandwidth(t.ctx, n); err != nil {
 		fmt.Fprintln(t.errOut, "Balancer bandwidth is set failed.")
 		return t.failed(o.name, err), nil
 	}
-	t.printf("Balancer bandwidth is set to %d\n", int64(n))
+	t.printf("Balancer bandwidth is set to %d\n", n)
 	return 0, nil
 }
 

@@ -379,8 +379,11 @@ func nodeFindings(nodes []client.Node) (found []finding, running []*server) {
 		if n.State != rm.NodeRunning {
 			f := finding{what: "nodemanager", detail: fmt.Sprintf("%s is %s: %s", n.ID, n.State, n.HealthReport)}
 			f.remedy = "start it (hops server --role nodemanager), or look at its log"
-			if n.State == rm.NodeUnhealthy {
+			switch {
+			case n.State == rm.NodeUnhealthy:
 				f.remedy = "mend it; it takes work again by itself"
+			case n.Leaving != nil: // as an operator wants it
+				f.ok, f.remedy = true, ""
 			}
 			found = append(found, f)
 			continue

@@ -27,6 +27,7 @@ type hadoopTool struct {
 	out, errOut io.Writer
 	properties  map[string]string
 	filesystem  string // of -fs
+	interrupted int    // exit status after Ctrl-C
 
 	fs  *dfs.Client
 	uri string
@@ -40,7 +41,7 @@ func hadoopCommand(name, usage, arguments, description string, run func(*hadoopT
 	return &cli.Command{
 		Name: name, Usage: usage, ArgsUsage: arguments, Description: description, SkipFlagParsing: true,
 		Action: func(c *cli.Context) error {
-			t := &hadoopTool{ctx: c.Context, name: name, out: c.App.Writer, errOut: c.App.ErrWriter, properties: map[string]string{}}
+			t := &hadoopTool{ctx: c.Context, name: name, out: c.App.Writer, errOut: c.App.ErrWriter, properties: map[string]string{}, interrupted: exitInterrupted}
 			args, err := t.generic(c.Args().Slice())
 			if err != nil {
 				return fail(exitUsage, "%s: %w", name, err)
@@ -51,7 +52,7 @@ func hadoopCommand(name, usage, arguments, description string, run func(*hadoopT
 			defer t.close()
 			code, err := run(t, args)
 			if c.Context.Err() != nil {
-				return &statusError{exitInterrupted, nil}
+				return &statusError{t.interrupted, nil}
 			}
 			if err != nil {
 				return err

@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -31,7 +34,10 @@ func joinCommand() *cli.Command {
 		Description: "hops join 10.0.0.1:8486 --token hops1.…\n\n" +
 			"`hops cluster init` and `hops cluster token` print the whole line. The machine makes its own key, which never leaves it, and\n" +
 			"makes sure by the token that it speaks to the right cluster.",
-		Flags:  append([]cli.Flag{&cli.StringFlag{Name: "token", Usage: "`TOKEN` that the cluster gave"}}, setupFlags("datanode,nodemanager")...),
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "token", Usage: "`TOKEN` that the cluster gave"},
+			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token, which the list of processes does not show then"},
+		}, setupFlags("datanode,nodemanager")...),
 		Action: join,
 	}
 }
@@ -48,11 +54,14 @@ func join(c *cli.Context) (err error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fail(exitUsage, "join: %q is not HOST:PORT", addr)
 	}
-	token, err := authority.ParseToken(c.String("token"))
-	if err != nil {
-		return fail(exitUsage, "--token: %w", err)
-	}
 	m, err := setup(c, addr)
+	if err != nil {
+		return err
+	}
+	if m.member() {
+		return m.again(c.Context)
+	}
+	token, err := joinToken(c)
 	if err != nil {
 		return err
 	}
@@ -63,10 +72,37 @@ func join(c *cli.Context) (err error) {
 		return err
 	}
 	if err := m.start(c.Context, c.App.Writer); err != nil {
-		return fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+		err = fmt.Errorf("%s is a member of cluster %s, but %w", m.name, m.cluster, err)
+		if m.run {
+			err = errors.Join(err, m.end())
+		}
+		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is in cluster %s: ready in %.1fs\n", m.name, m.cluster, time.Since(began).Seconds())
+	if m.run {
+		return m.stay(c.Context)
+	}
 	return nil
+}
+
+// joinToken is the token that is given, or in the file that is.
+func joinToken(c *cli.Context) (authority.Token, error) {
+	text, path := c.String("token"), c.String("token-file")
+	if path != "" {
+		if text != "" {
+			return authority.Token{}, fail(exitUsage, "join: give --token or --token-file")
+		}
+		read, err := readToken(c, path)
+		if err != nil {
+			return authority.Token{}, fmt.Errorf("--token-file: %w", err)
+		}
+		text = string(read)
+	}
+	token, err := authority.ParseToken(text)
+	if err != nil {
+		return token, fail(exitUsage, "--token: %w", err)
+	}
+	return token, nil
 }
 
 // join has the machine taken in, and writes its files.
@@ -97,7 +133,7 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 	if !slices.ContainsFunc(trust.Roots, root.Equal) {
 		return errors.New("the cluster does not trust the authority that the token names")
 	}
-	i := &authority.Identity{Certificate: answer.Certified.GetCertificate(), Key: key, Roots: trust.Roots}
+	i := &authority.Identity{Certificate: answer.Certified.GetCertificate(), Key: key, Roots: trust.Roots, Links: trust.Links}
 	if _, err := i.Member(time.Now); err != nil {
 		return err
 	}
@@ -122,7 +158,33 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 		return err
 	}
 	m.cluster, m.settings = answer.Name, answer.Properties
-	return m.configure()
+	if err := m.configure(); err != nil {
+		return err
+	}
+	if m.has(authority.ResourceManager) && m.alone(authority.ResourceManager) {
+		return m.foundManagers()
+	}
+	return nil
+}
+
+// foundManagers makes the group of the resource managers, in a cluster that has none.
+func (m *machineSetup) foundManagers() error {
+	file, err := config.Load(m.file("hops.yaml"))
+	if err != nil {
+		return err
+	}
+	b, err := roles.New(file, false, "", version, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	err = b.FoundManager()
+	if err == nil {
+		err = likeTree(file.ResourceManager.Data, m.dir)
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(file.ResourceManager.Data)) // fresh has seen that nothing was there
+	}
+	return err
 }
 
 // asks is what the machine asks for.

@@ -136,7 +136,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 		Commands: []*cli.Command{
 			devCommand(), clusterCommand(), joinCommand(), serverCommand(), demoCommand(),
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), nodeCommand(), namenodeCommand(), resourcemanagerCommand(), datanodeCommand(), logsCommand(),
-			dfsadminCommand(), fsckCommand(), haadminCommand(), balancerCommand(),
+			dfsadminCommand(), fsckCommand(), haadminCommand(), rmadminCommand(), balancerCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
 			fetchdtCommand(), benchCommand(), doctorCommand(), versionCommand(), completionCommand(), manCommand(),
 		},

@@ -33,7 +33,7 @@ func manual(app *cli.App) []byte {
 	fmt.Fprint(&b, ".SH SYNOPSIS\n.B hops\n.I COMMAND\n.RI [ OPTION ]...\n.RI [ ARGUMENT ]...\n")
 	fmt.Fprint(&b, ".SH DESCRIPTION\nOne program is every server of a cluster, the shell of its filesystem, and its jobs and experiments.\n")
 	fmt.Fprint(&b, "Every command finds the cluster in the same way: the directory of\n.BR \\-\\-conf ,\nelse that of\n.BR HADOOP_CONF_DIR ,\n"+
-		"else the\n.B hops dev\nof the same user.\n.B hops help\n.I COMMAND\ndescribes one command.\n")
+		"else the login of\n.BR \"hops login\" ,\nelse the\n.B hops dev\nof the same user that runs, else the configuration\n.I /etc/hops/conf\nof this machine's servers.\n.B hops help\n.I COMMAND\ndescribes one command.\n")
 	fmt.Fprint(&b, ".SH COMMANDS\n")
 	for _, c := range app.Commands {
 		manualCommand(&b, app.Name, c)
@@ -49,6 +49,7 @@ func manual(app *cli.App) []byte {
 	fmt.Fprint(&b, ".SH FILES\n")
 	for _, f := range [][2]string{
 		{"/etc/hops/hops.yaml", "configuration of the servers of this machine"},
+		{"/etc/hops/conf", "configuration of its clients, which the servers keep up to date"},
 		{"/var/lib/hops", "data of the servers"},
 		{"/var/log/hops", "audit logs"},
 	} {
@@ -69,6 +70,7 @@ var exitStatuses = [][2]string{
 
 var environment = [][2]string{
 	{"HADOOP_CONF_DIR", "Directory of core-site.xml, hdfs-site.xml and yarn-site.xml, which name the cluster."},
+	{"HADOOP_TOKEN_FILE_LOCATION", "File of Hadoop's credentials, whose delegation token is shown in place of any other proof."},
 	{"HADOOP_USER_NAME", "Who acts, where that may be claimed."},
 	{"GOMEMLIMIT", "Memory of a server process; by default nine tenths of the machine's, or of its control group's limit."},
 }

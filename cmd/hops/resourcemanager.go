@@ -5,14 +5,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/resourcemanager/rest"
 )
@@ -21,7 +24,7 @@ func resourcemanagerCommand() *cli.Command {
 	file := &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Value: "/etc/hops/hops.yaml", Usage: "configuration `FILE`, whose list of resource managers is asked"}
 	return &cli.Command{
 		Name:        "resourcemanager",
-		Usage:       "the members of the resource managers' group: list, add, remove, transfer",
+		Usage:       "the members of the resource managers' group: list, add, remove, transfer, recover, restore",
 		Description: "docs/how-to/cluster.md shows how a member is replaced. add, remove and transfer are for superusers.",
 		Subcommands: []*cli.Command{
 			{
@@ -33,6 +36,14 @@ func resourcemanagerCommand() *cli.Command {
 				ArgsUsage: "ID RAFT-ADDRESS", Flags: []cli.Flag{file, userFlag()}, Action: addManager,
 			},
 			{Name: "remove", Usage: "take a member out of the group", ArgsUsage: "ID", Flags: []cli.Flag{file, userFlag()}, Action: removeManager},
+			{
+				Name: "recover", Usage: "go on with this machine's resource manager alone when the others are lost for good",
+				Description: "It must not run. What only the others had acknowledged is lost then, and they must never run again with the data that they have: `hops cluster replace` takes\n" +
+					"each out, when this one runs again.",
+				Flags:  []cli.Flag{file, &cli.BoolFlag{Name: "sole-survivor", Usage: "yes, the others are lost"}},
+				Action: recoverManager,
+			},
+			restoreManagerCommand(),
 			{Name: "transfer", Usage: "have another member lead, the best one without ID", ArgsUsage: "[ID]", Flags: []cli.Flag{file, userFlag()}, Action: transferManager},
 		},
 	}
@@ -88,8 +99,25 @@ func askManagers(c *cli.Context) (rows []managerRow, leader *config.ManagerMembe
 	return rows, leader, nil
 }
 
-// requestManager sends a request to a resource manager, in the name of a user; empty: in nobody's.
+// requestManager sends a request to a resource manager, in the name of a user; empty: in nobody's. It reads the answer, JSON.
 func requestManager(ctx context.Context, m config.ManagerMember, as, method, path string, query url.Values, into any) error {
+	answer, err := sendManager(ctx, m, as, method, path, query)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	if err != nil {
+		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("resource manager %s: %w", m.ID, err)
+	}
+	return nil
+}
+
+// sendManager is requestManager for an answer that is read as it comes. The caller closes its body.
+func sendManager(ctx context.Context, m config.ManagerMember, as, method, path string, query url.Values) (*http.Response, error) {
 	if query == nil {
 		query = url.Values{}
 	}
@@ -98,22 +126,19 @@ func requestManager(ctx context.Context, m config.ManagerMember, as, method, pat
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.HTTP+path+"?"+query.Encode(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := toServers.Do(r)
 	if err != nil {
-		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
+		return nil, fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		return answer, nil
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err != nil {
-		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
-	}
-	if answer.StatusCode == http.StatusOK {
-		if err := json.Unmarshal(text, into); err != nil {
-			return fmt.Errorf("resource manager %s: %w", m.ID, err)
-		}
-		return nil
+		return nil, fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
 	}
 	var said struct{ Detail string }
 	if json.Unmarshal(text, &said) != nil || said.Detail == "" {
@@ -126,7 +151,7 @@ func requestManager(ctx context.Context, m config.ManagerMember, as, method, pat
 	case http.StatusBadRequest:
 		code = exitUsage
 	}
-	return fail(code, "resource manager %s: %s", m.ID, said.Detail)
+	return nil, fail(code, "resource manager %s: %s", m.ID, said.Detail)
 }
 
 // operateManagers sends a request of an operator's to the resource manager that leads.
@@ -218,6 +243,34 @@ func removeManager(c *cli.Context) error {
 		return err
 	}
 	fmt.Fprintf(c.App.Writer, "%s is no member any more\n", id)
+	return nil
+}
+
+func recoverManager(c *cli.Context) error {
+	if !c.Bool("sole-survivor") {
+		return fail(exitUsage, "resourcemanager recover: give --sole-survivor. What only the others had acknowledged is lost then, and they must never run again with the data that they have")
+	}
+	file, err := config.Load(c.String("config"))
+	if err != nil {
+		return err
+	}
+	if file.ResourceManager == nil {
+		return fail(exitUsage, "%s has no section resourcemanager, which says where this machine's resource manager keeps its data", c.String("config"))
+	}
+	if others := managersThatRun(c.Context, file); len(others) > 0 {
+		return fail(exitFailed, "the others are not lost, something answers at the addresses of %s: start this one beside them, or stop them for good first", strings.Join(others, ", "))
+	}
+	b, err := roles.New(file, false, "", version, slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	if err := b.RecoverManager(); err != nil {
+		return err
+	}
+	if err := likeTree(file.ResourceManager.Data, filepath.Dir(file.Cluster.Identity)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.App.Writer, "%s is the only member now: start it, and replace the others (`hops cluster replace`)\n", file.ResourceManager.ID)
 	return nil
 }
 

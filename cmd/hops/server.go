@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/cmd/roles"
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/logfile"
 	"github.com/gohops/hops/internal/program"
 )
 
@@ -35,14 +39,11 @@ func serverCommand() *cli.Command {
 
 func runServer(c *cli.Context) error {
 	started := time.Now()
-	logger, err := newLogger(c)
+	level, err := logLevel(c)
 	if err != nil {
 		return err
 	}
 	steadyHeap()
-	if err := profiler(logger); err != nil {
-		return err
-	}
 	var roleNames []string
 	for _, list := range c.StringSlice("role") {
 		roleNames = append(roleNames, strings.Split(list, ",")...)
@@ -54,6 +55,15 @@ func runServer(c *cli.Context) error {
 	}
 	file, err := config.Load(c.String("config"))
 	if err != nil {
+		return err
+	}
+	out, end, err := logOutput(file.Log, roleNames[0], c.App.ErrWriter)
+	if err != nil {
+		return err
+	}
+	defer end()
+	logger := loggerTo(out, level)
+	if err := profiler(logger); err != nil {
 		return err
 	}
 	executable, err := os.Executable()
@@ -91,16 +101,70 @@ func runServer(c *cli.Context) error {
 		p.Add(parts...)
 	}
 	p.Add(b.Awaited())
-	return p.Run(c.Context, func() {
+	err = p.Run(c.Context, func() {
 		fmt.Fprintf(c.App.Writer, "%s ready in %.1fs\n", strings.Join(roleNames, ", "), time.Since(started).Seconds())
 	})
+	if err != nil && file.Log.Dir != "" {
+		logger.Error("the server ends", "err", err)
+	}
+	return err
 }
 
 // newLogger makes the process's logger: text on standard error.
 func newLogger(c *cli.Context) (*slog.Logger, error) {
-	var level slog.Level
+	level, err := logLevel(c)
+	return loggerTo(c.App.ErrWriter, level), err
+}
+
+func logLevel(c *cli.Context) (level slog.Level, err error) {
 	if err := level.UnmarshalText([]byte(c.String("log-level"))); err != nil {
-		return nil, fail(exitUsage, "unknown log level %q: debug, info, warn or error", c.String("log-level"))
+		return 0, fail(exitUsage, "unknown log level %q: debug, info, warn or error", c.String("log-level"))
 	}
-	return slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: level})), nil
+	return level, nil
+}
+
+func loggerTo(w io.Writer, level slog.Level) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
+}
+
+// logEnds is how long the end of a server waits for its log's disk.
+const logEnds = 2 * time.Second
+
+// logOutput is where a server of a role writes its log: errOut, or a file. end writes what is left.
+func logOutput(l config.Log, role string, errOut io.Writer) (out io.Writer, end func(), err error) {
+	if l.Dir == "" {
+		return errOut, func() {}, nil
+	}
+	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("log: %w", err)
+	}
+	path := filepath.Join(l.Dir, role+".log")
+	file, err := logfile.Open(logfile.Config{
+		Path: path, Size: int64(l.Size), Keep: l.Keep,
+		Lost: func(n int) string {
+			return fmt.Sprintf("level=WARN msg=\"%d lines are missing: the disk could not keep up\"\n", n)
+		},
+		Failed: func(err error) {
+			fmt.Fprintf(errOut, "hops: the log cannot be written, and what it misses is lost: %v\n", err)
+		},
+		Again: func() { fmt.Fprintf(errOut, "hops: %s is written again\n", path) },
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("log: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := file.Run(ctx); err != nil {
+			fmt.Fprintf(errOut, "hops: log: %v\n", err)
+		}
+	}()
+	return file, func() {
+		stop()
+		select {
+		case <-done:
+		case <-time.After(logEnds):
+		}
+	}, nil
 }

@@ -23,12 +23,14 @@ type userToken struct {
 	Expires time.Time `json:"expires"`
 	By      string    `json:"by"`
 	Revoked time.Time `json:"revoked,omitzero"`
+	// Certificate: it is a certificate, and no token.
+	Certificate bool `json:"certificate,omitempty"`
 }
 
 func userCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "user",
-		Usage:       "tokens by which users show who they are from other machines: token, tokens, revoke",
+		Usage:       "tokens and certificates by which users show who they are from other machines: token, certificate, tokens, revoke",
 		Description: "docs/how-to/users.md shows how users of other machines get in.",
 		Subcommands: []*cli.Command{
 			{
@@ -43,11 +45,22 @@ func userCommand() *cli.Command {
 				Action: makeUserToken,
 			},
 			{
-				Name: "tokens", Usage: "list the tokens that have not expired: a superuser all, everybody their own",
+				Name: "certificate", Usage: "make a client certificate for NAME, with a key that stays here, for curl and programs of one's own; a superuser for anybody, everybody for themselves",
+				ArgsUsage: "[NAME]",
+				Flags: []cli.Flag{
+					&cli.DurationFlag{Name: "life", Value: 12 * time.Hour, Usage: "how long it is good, up to 720h; it ends with the cluster's authority (hops cluster rotate), too"},
+					&cli.StringFlag{Name: "out", Required: true, Usage: "write certificate and key to `FILE`, of mode 0600"},
+					&cli.StringFlag{Name: "authorities", Usage: "write the certificates of the cluster's authorities to `FILE`, by which servers are known"},
+					configFlag(), confFlag(), userFlag(),
+				},
+				Action: makeUserCertificate,
+			},
+			{
+				Name: "tokens", Usage: "list the tokens and certificates that have not expired: a superuser all, everybody their own",
 				Flags: []cli.Flag{configFlag(), confFlag(), userFlag(), outputFlag()}, Action: listUserTokens,
 			},
 			{
-				Name: "revoke", Usage: "make a token useless, within seconds and on open connections too", ArgsUsage: "ID",
+				Name: "revoke", Usage: "make a token or a certificate useless, within seconds and on open connections too", ArgsUsage: "ID",
 				Flags: []cli.Flag{configFlag(), confFlag(), userFlag()}, Action: revokeUserToken,
 			},
 		},
@@ -113,8 +126,11 @@ func listUserTokens(c *cli.Context) error {
 	t := newTable(c.App.Writer, "TOKEN", "USER", "GROUPS", "ISSUED", "EXPIRES", "BY", "REMARKS")
 	for _, k := range all.Tokens {
 		remarks := ""
+		if k.Certificate {
+			remarks = "certificate "
+		}
 		if !k.Revoked.IsZero() {
-			remarks = "revoked " + k.Revoked.Local().Format(time.DateTime)
+			remarks += "revoked " + k.Revoked.Local().Format(time.DateTime)
 		}
 		t.row(k.ID, k.User, strings.Join(k.Groups, ","), k.Issued.Local().Format(time.DateTime), k.Expires.Local().Format(time.DateTime), k.By, remarks)
 	}
@@ -133,7 +149,7 @@ func revokeUserToken(c *cli.Context) error {
 	if err := n.ask(c.Context, http.MethodDelete, "/api/v1/user-tokens/"+url.PathEscape(id), nil, &struct{}{}); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.App.Writer, "token %s is revoked\n", id)
+	fmt.Fprintf(c.App.Writer, "%s is revoked\n", id)
 	return nil
 }
 

@@ -48,6 +48,7 @@ func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
 			[2]string{"dfs.nameservices", name},
 			[2]string{"dfs.ha.namenodes." + name, strings.Join(namenodes(f, func(n config.NamenodeMember) string { return n.ID }), ",")},
 			[2]string{"dfs.client.failover.proxy.provider." + name, "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"},
+			[2]string{"dfs.ha.fencing.methods", "shell(/bin/true)"}, // haadmin wants some; the namenodes fence each other
 		)
 		for _, n := range f.Namenodes {
 			hdfs = append(hdfs, [2]string{"dfs.namenode.rpc-address." + name + "." + n.ID, n.IPC}, [2]string{"dfs.namenode.http-address." + name + "." + n.ID, n.HTTP})
@@ -61,14 +62,7 @@ func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
 			hdfs = append(hdfs, [2]string{"dfs.namenode.https-address", f.Namenodes[0].HTTP})
 		}
 	}
-	var yarn [][2]string
-	for i, m := range f.ResourceManagers {
-		name := "yarn.resourcemanager.webapp.address"
-		if i > 0 || len(f.ResourceManagers) > 1 {
-			name += "." + m.ID
-		}
-		yarn = append(yarn, [2]string{name, m.HTTP})
-	}
+	yarn := yarnSite(f, secure)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -83,6 +77,34 @@ func WriteConf(dir string, f *config.File, roots []*x509.Certificate) error {
 		}
 	}
 	return nil
+}
+
+// yarnSite is by which Hadoop's and Spark's clients find the resource managers.
+func yarnSite(f *config.File, secure bool) (out [][2]string) {
+	several := len(f.ResourceManagers) > 1
+	if several {
+		out = append(out,
+			[2]string{"yarn.resourcemanager.ha.enabled", "true"},
+			[2]string{"yarn.resourcemanager.cluster-id", f.Cluster.Name},
+			[2]string{"yarn.resourcemanager.ha.rm-ids", strings.Join(managers(f, func(m config.ManagerMember) string { return m.ID }), ",")},
+		)
+	}
+	for _, m := range f.ResourceManagers {
+		of := func(name string) string {
+			if several {
+				name += "." + m.ID
+			}
+			return "yarn.resourcemanager." + name
+		}
+		if host, _, err := net.SplitHostPort(m.HTTP); err == nil {
+			out = append(out, [2]string{of("hostname"), host})
+		}
+		out = append(out, [2]string{of("webapp.address"), m.HTTP})
+		if secure { // the port takes both
+			out = append(out, [2]string{of("webapp.https.address"), m.HTTP})
+		}
+	}
+	return out
 }
 
 // beyond reports whether some namenode or resource manager is reached from other machines.

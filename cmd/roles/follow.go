@@ -14,13 +14,23 @@ import (
 // followEvery is how often the configuration is looked at. A change counts when two looks have seen the same.
 const followEvery = time.Second
 
-// follow keeps a server's list of namenodes what the configuration file says, while the server runs. Nothing else of a changed
+// followLists calls set whenever the cluster's servers change, by what the cluster says or by what the configuration file does.
+func (b *Builder) followLists(set func(config.Servers) error) []program.Part {
+	b.membership.follow(set)
+	return b.follow(func(f *config.File) error {
+		now := config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}
+		b.membership.relist(now)
+		return set(now)
+	})
+}
+
+// follow keeps a server's lists of servers what the configuration file says, while the server runs. Nothing else of a changed
 // file counts before the next start. A file that cannot be read, or has mistakes, changes nothing.
 func (b *Builder) follow(set func(*config.File) error) []program.Part {
 	if b.Path == "" || b.File != nil && b.File.Followed {
 		return nil
 	}
-	return []program.Part{{Name: "list of namenodes", Run: func(ctx context.Context) error {
+	return []program.Part{{Name: "lists of servers", Run: func(ctx context.Context) error {
 		tick := time.NewTicker(followEvery)
 		defer tick.Stop()
 		var seen, taken []byte

@@ -12,6 +12,40 @@ import (
 	"github.com/gohops/hops/internal/config"
 )
 
+// Resource managers and node managers hear of servers by the file as by the cluster, and clients that are made from then on use the new ones.
+func TestListsOfServersAreFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hops.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		b := &Builder{Path: path, Logger: slog.New(slog.DiscardHandler), membership: &membership{}}
+		var got config.Servers
+		parts := b.followLists(func(now config.Servers) error {
+			got = now
+			return nil
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- parts[0].Run(ctx) }()
+		for _, at := range []string{"127.0.0.1:1", "127.0.0.1:11"} {
+			text := `cluster: {name: lab, secret_file: /s}
+namenodes: [{id: a, ipc: "` + at + `", http: "127.0.0.1:2", grpc: "127.0.0.1:3", raft: "127.0.0.1:4"}]
+resourcemanagers: [{id: r, http: "127.0.0.1:5", grpc: "127.0.0.1:6", raft: "127.0.0.1:7"}]
+`
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * followEvery)
+			synctest.Wait()
+			if len(got.Namenodes) != 1 || got.Namenodes[0].IPC != at || len(got.ResourceManagers) != 1 || b.ipc()[0] != at {
+				t.Errorf("%+v, clients at %v, want %s", got, b.ipc(), at)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // A changed list counts when two looks have seen the same file; a file with mistakes, or half of one, changes nothing.
 func TestListOfNamenodesIsFollowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "hops.yaml")

@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,9 +77,9 @@ func newMembership(f *config.File, logger *slog.Logger) (*membership, error) {
 		return nil, err
 	}
 	m.keeper = k
-	if len(f.Removed) > 0 { // who was removed while this process did not run
+	if len(f.Removed)+len(f.Revoked) > 0 { // who was removed while this process did not run
 		trust := *k.Member.Trusts()
-		trust.Removed = f.Removed
+		trust.Removed, trust.Revoked = f.Removed, f.Revoked
 		k.Member.Believe(&trust)
 	}
 	if f.Followed && f.Cluster.Conf != "" {
@@ -99,6 +100,13 @@ func (m *membership) now() config.Servers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.servers
+}
+
+// relist replaces the servers by those of a changed hops.yaml.
+func (m *membership) relist(s config.Servers) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.servers = s
 }
 
 // follow calls set whenever the cluster's servers change.
@@ -298,8 +306,8 @@ func (m *membership) compareClocks(ahead time.Duration) {
 
 // MembersOf reads what a namenode says.
 func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
-	trust := &authority.Trust{Cluster: news.Cluster, Removed: news.Removed}
-	servers := config.Servers{Removed: news.Removed}
+	trust := &authority.Trust{Cluster: news.Cluster, Removed: news.Removed, Revoked: news.Revoked}
+	servers := config.Servers{Removed: news.Removed, Revoked: news.Revoked}
 	for _, der := range news.Roots {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
@@ -309,6 +317,14 @@ func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
 	}
 	// The same checks as for a file.
 	if _, err := authority.ParseRoots(authority.MarshalRoots(trust.Roots)); err != nil {
+		return nil, servers, err
+	}
+	var links []byte
+	for _, der := range news.Links {
+		links = append(links, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	var err error
+	if trust.Links, err = authority.ParseLinks(links); err != nil {
 		return nil, servers, err
 	}
 	for _, n := range news.Namenodes {

@@ -28,7 +28,8 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, parts, err := b.host(authority.Namenode, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	slow := b.slow()
+	host, parts, err := b.host(authority.Namenode, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve), slow)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +48,7 @@ func (b *Builder) Namenode() ([]program.Part, error) {
 		Properties: properties, Heartbeat: own.Heartbeat, StaleAfter: own.StaleAfter, DeadAfter: own.DeadAfter, RecoveryPatience: own.RecoveryPatience,
 		Peers: peers, OIDC: own.OIDC,
 		Name: f.Cluster.Name, Servers: config.Servers{Namenodes: f.Namenodes, ResourceManagers: f.ResourceManagers}, Static: !f.Followed,
-		Settings: f.Properties, Founding: b.founding, Founded: b.founded, Logger: b.Logger,
+		Settings: f.Properties, Founding: b.founding, Founded: b.founded, Slow: slow, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err

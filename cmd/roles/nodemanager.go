@@ -42,7 +42,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	b.membership.serves(authority.NodeManager, "")
-	b.membership.follow(func(now config.Servers) error {
+	lists := b.followLists(func(now config.Servers) error {
 		all := *f
 		all.Namenodes, all.ResourceManagers = now.Namenodes, now.ResourceManagers
 		return s.SetCluster(managers(&all, func(m config.ManagerMember) string { return m.GRPC }), clusterOf(&all))
@@ -53,7 +53,7 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	b.awaited = append(b.awaited, s.Ready())
-	return append(audit, program.Part{Name: "node manager", Run: s.Run}), nil
+	return slices.Concat(audit, []program.Part{{Name: "node manager", Run: s.Run}}, lists), nil
 }
 
 // accounts are the rules of whose containers run as their users.

@@ -1,12 +1,13 @@
 package roles
 
 import (
+	"fmt"
 	"path/filepath"
 
-	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/server"
@@ -27,7 +28,8 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve))
+	slow := b.slow()
+	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve), slow)
 	if err != nil {
 		return nil, err
 	}
@@ -42,26 +44,51 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	}
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
-		Credentials: b.Credentials, Door: b.Door, Queues: queues, NodeLease: own.Lease,
+		Credentials: b.Credentials, Door: b.Door, Queues: queues, Configured: b.configured(), NodesExclude: f.HadoopProperties().NodesExclude, NodeLease: own.Lease,
 		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
 		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
 		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
-		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials, b.filesystem), Executable: b.Executable,
-		LogTree: server.DFSLogTree(func() (*dfs.Client, error) { return b.filesystem("") }), LogRetention: own.LogRetention,
-		Environment: server.Environment{
-			FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf,
-		},
-		Logger: b.Logger,
+		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.filesystem), Executable: b.Executable,
+		LogTree: server.DFSLogTree(b.keptFilesystem()), LogRetention: own.LogRetention,
+		Environment: environmentOf(f), Slow: slow, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	b.membership.follow(func(now config.Servers) error {
+	lists := b.followLists(func(now config.Servers) error {
 		s.SetPeers(peers(now.ResourceManagers))
+		all := *f
+		all.Namenodes = now.Namenodes
+		s.SetEnvironment(environmentOf(&all))
 		return nil
 	})
 	b.membership.serves(authority.ResourceManager, own.ID)
-	return append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()}), nil
+	parts = append(parts, program.Part{Name: "resource manager " + own.ID, Run: s.Run, Ready: s.Ready()})
+	return append(parts, lists...), nil
+}
+
+// environmentOf is what containers are told about the cluster.
+func environmentOf(f *config.File) server.Environment {
+	return server.Environment{FS: FSURI(f), WebHDFS: namenodes(f, func(n config.NamenodeMember) string { return n.HTTP }), HadoopConfDir: f.Cluster.Conf}
+}
+
+// configured reads anew what a resource manager may change while it runs; nil: the configuration comes from no file.
+func (b *Builder) configured() func() (server.Configured, error) {
+	if b.Path == "" {
+		return nil
+	}
+	return func() (server.Configured, error) {
+		f, err := config.Load(b.Path)
+		if err != nil {
+			return server.Configured{}, err
+		}
+		if f.ResourceManager == nil {
+			return server.Configured{}, fmt.Errorf("%s has no section resourcemanager any more", b.Path)
+		}
+		queues, err := server.Queues(f.ResourceManager.Queues)
+		p := f.HadoopProperties()
+		return server.Configured{Queues: queues, Users: security.UserRules{Supergroup: p.Supergroup, ProxyUsers: p.ProxyUsers}}, err
+	}
 }
 
 func peers(list []config.ManagerMember) (out []server.Peer) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +23,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/program"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -261,7 +263,7 @@ func (b *Builder) listeners(addrs ...string) ([]net.Listener, error) {
 }
 
 // host is the Raft host at an address; groups of the process at one address share it.
-func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64) (*raftstore.Host, []program.Part, error) {
+func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64, slow *slowlog.Log) (*raftstore.Host, []program.Part, error) {
 	if h := b.hosts[addr]; h != nil {
 		return h, nil, nil
 	}
@@ -269,7 +271,7 @@ func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64)
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve})
+	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve, SlowAppend: slow.Operation("append", slow.Limits.Append)})
 	if err != nil {
 		l[0].Close()
 		return nil, nil, err
@@ -279,6 +281,12 @@ func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64)
 	}
 	b.hosts[addr] = h
 	return h, []program.Part{{Name: "raft", Run: h.Run}}, nil
+}
+
+// slow is where a role tells what takes too long.
+func (b *Builder) slow() *slowlog.Log {
+	limits := b.File.Slow
+	return &slowlog.Log{Limits: slowlog.Limits{RPC: limits.RPC, IO: limits.IO, Append: limits.Append}, Logger: b.Logger}
 }
 
 // audit gives the process an audit log, if it has none: dir is the role's own directory.
@@ -292,7 +300,7 @@ func (b *Builder) audit(role, dir string) ([]program.Part, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	a, err := security.OpenAudit(security.AuditConfig{Path: filepath.Join(dir, role+"-audit.log"), Reads: b.File.Audit.Reads, Logger: b.Logger})
+	a, err := security.OpenAudit(security.AuditConfig{Path: filepath.Join(dir, role+"-audit.log"), Reads: b.File.Audit.Reads, Size: int64(b.File.Audit.Size), Keep: b.File.Audit.Keep, Logger: b.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -339,6 +347,32 @@ func (b *Builder) ipc() []string {
 // filesystem is a client of the cluster's filesystem for a user; empty is the user of this process.
 func (b *Builder) filesystem(user string) (*dfs.Client, error) {
 	return dfs.New(dfs.Config{Namenodes: b.ipc(), User: user, Protection: b.File.HadoopProperties().TransferProtection, Dial: b.dial, Logger: b.Logger, Unreachable: 30 * time.Second})
+}
+
+// keptFilesystem gives a client of this process's user that is kept while the namenodes are the same.
+func (b *Builder) keptFilesystem() func() (*dfs.Client, error) {
+	var mu sync.Mutex
+	var kept *dfs.Client
+	var of []string
+	return func() (*dfs.Client, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		now := b.ipc()
+		if kept != nil && slices.Equal(of, now) {
+			return kept, nil
+		}
+		c, err := b.filesystem("")
+		if err != nil {
+			return nil, err
+		}
+		if kept != nil {
+			if err := kept.Close(); err != nil {
+				b.Logger.Debug("a client of the namenodes of before", "error", err)
+			}
+		}
+		kept, of = c, now
+		return c, nil
+	}
 }
 
 // dial connects to another server of the cluster.

@@ -1,6 +1,9 @@
 package blockstore
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,4 +118,43 @@ func TestANewDiskIsAccepted(t *testing.T) {
 		t.Errorf("a volume that was added: %v", err)
 	}
 	check(t, h.Shutdown())
+}
+
+// A file that vanishes is a replica less, not a damaged one; where the volume itself is gone nothing is said to be deleted.
+func TestAReplicaWhoseFileVanishedIsMissing(t *testing.T) {
+	for _, unmounted := range []bool{false, true} {
+		var told []string
+		dir := t.TempDir()
+		s, err := Open(Config{
+			FS: vfs.OS, Volumes: []VolumeConfig{{Path: dir}}, Reserve: -1, Logger: slog.New(slog.DiscardHandler),
+			OnChange: func(c datanode.Change) { told = append(told, fmt.Sprintf("%v %d", c.Kind, c.Block.ID)) },
+		})
+		check(t, err)
+		b := metadata.Block{ID: 7, Generation: 1001}
+		w, err := s.Create(b, datanode.CreateOptions{})
+		check(t, err)
+		_, err = w.WriteAll([]datanode.Piece{{Data: make([]byte, 200_000)}})
+		check(t, err)
+		_, err = w.Finalize()
+		check(t, err)
+		check(t, w.Close())
+		used := s.Volumes()[0].Used
+		v := s.volumes[0]
+		check(t, os.Remove(v.dataPath(7)))
+		if unmounted {
+			check(t, os.Rename(filepath.Join(dir, versionFile), filepath.Join(dir, "VERSION.away")))
+		}
+		told = nil
+		_, err = s.Open(b)
+		_, there := s.Replica(7)
+		if !unmounted {
+			left, _ := filepath.Glob(filepath.Join(filepath.Dir(v.dataPath(7)), "blk_7*"))
+			if !errors.Is(err, metadata.ErrReplicaNotFound) || there || len(told) != 1 || told[0] != fmt.Sprintf("%v 7", datanode.Deleted) || s.Volumes()[0].Used >= used || len(left) > 0 {
+				t.Errorf("%v, there: %v, told %v, used %d of %d, left %v", err, there, told, s.Volumes()[0].Used, used, left)
+			}
+		} else if !errors.Is(err, metadata.ErrCorrupt) || !there || len(told) != 1 || told[0] != fmt.Sprintf("%v 7", datanode.Corrupt) {
+			t.Errorf("without the volume: %v, there: %v, told %v", err, there, told)
+		}
+		check(t, s.Shutdown())
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/datanode/vfs"
@@ -42,6 +43,53 @@ func (s *Store) Open(b metadata.Block) (datanode.Reader, error) {
 }
 
 func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
+	rd, err := s.openReaderOf(r, b)
+	if errors.Is(err, errVanished) {
+		if !s.vanished(r) {
+			err = s.readFailed(r, err)
+		}
+		return nil, err
+	}
+	return rd, err
+}
+
+// errVanished: the data of a finalized replica has no file.
+var errVanished = metadata.Errorf(metadata.ErrReplicaNotFound, "its file is gone")
+
+// vanished forgets a finalized replica whose data is gone although its volume is there and works: there is nothing to keep, nor to mend,
+// and the namenode hears that it is not here any more, as from HDFS's datanode. A start that finds the file again reports it.
+func (s *Store) vanished(r *replica) bool {
+	if !r.acquire(&r.io) {
+		return false
+	}
+	defer r.io.Unlock()
+	if !r.acquire(&r.mu) {
+		return false
+	}
+	gen, still := r.gen, !r.gone && r.state == datanode.Finalized && r.packed == nil && r.suffix != 0
+	view := r.viewLocked()
+	r.mu.Unlock()
+	if !still {
+		return true // it is something else by now
+	}
+	v := r.vol
+	_, err := v.fs.Stat(v.dataPath(r.id))
+	_, there := v.fs.Stat(filepath.Join(v.path, versionFile)) // of a volume that was unmounted everything is gone
+	if !errors.Is(err, fs.ErrNotExist) || there != nil {
+		return false
+	}
+	if v.probe(); v.err() != nil {
+		return false
+	}
+	s.log.Error("replica is gone: its file has vanished", "block", view.Block.String(), "volume", view.Volume)
+	if err := s.removeReplica(r, gen, false); err != nil {
+		s.log.Warn("what is left of a replica is not removed", "block", view.Block.String(), "err", err)
+	}
+	return true
+}
+
+// openReaderOf is openReader that only says that the data has vanished.
+func (s *Store) openReaderOf(r *replica, b metadata.Block) (*reader, error) {
 	if !r.acquire(&r.mu) {
 		return nil, r.vol.err()
 	}
@@ -63,6 +111,9 @@ func (s *Store) openReader(r *replica, b metadata.Block) (*reader, error) {
 	}
 	var err error
 	if rd.data, err = r.vol.fs.OpenFile(r.vol.dataPath(r.id), os.O_RDONLY, 0); err != nil {
+		if errors.Is(err, fs.ErrNotExist) && r.state == datanode.Finalized {
+			return nil, fmt.Errorf("block %d on %s: %w", r.id, r.vol.path, errVanished)
+		}
 		return nil, s.openFailed(r, err)
 	}
 	if rd.sums, err = r.vol.fs.OpenFile(r.vol.sumsPath(r.id, r.gen, r.suffix), os.O_RDONLY, 0); err != nil {

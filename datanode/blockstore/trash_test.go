@@ -139,8 +139,8 @@ func TestVerdictsAreRevisedAndSizesCompared(t *testing.T) {
 	check(t, os.WriteFile(name, pattern(40_000), 0o600))
 	check(t, verify(false))
 	check(t, os.Remove(name))
-	wantKind(t, h.CheckSizes(7), metadata.ErrCorrupt)
-	if k := h.kinds(7); k != "RECEIVING RECEIVED VERIFIED CORRUPT VERIFIED CORRUPT VERIFIED CORRUPT" {
+	wantKind(t, h.CheckSizes(7), metadata.ErrReplicaNotFound)
+	if k := h.kinds(7); k != "RECEIVING RECEIVED VERIFIED CORRUPT VERIFIED CORRUPT VERIFIED DELETED" {
 		t.Errorf("announced %s", k)
 	}
 	wantKind(t, h.Verify(t.Context(), 8, datanode.VerifyOptions{Tell: true}), metadata.ErrReplicaNotFound)

@@ -211,7 +211,7 @@ func TestSizesAreComparedNowAndThen(t *testing.T) {
 	s.pass(DefaultScan)
 	finish(t, w)
 	got := s.told()
-	if got != "CORRUPT 1, CORRUPT 2" && got != "CORRUPT 2, CORRUPT 1" {
+	if got != "CORRUPT 1, DELETED 2" && got != "DELETED 2, CORRUPT 1" { // what vanished is missing, not damaged
 		t.Errorf("announced %s", got)
 	}
 }

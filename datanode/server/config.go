@@ -14,6 +14,7 @@ import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata"
 	pb "github.com/gohops/hops/namenode/api/v1"
 )
@@ -67,6 +68,8 @@ type Config struct {
 	UseHostnames bool
 	// FS is the disk; nil is the operating system's.
 	FS vfs.FS
+	// Slow is told of disks, and of other datanodes, that take too long; nil: nobody is.
+	Slow *slowlog.Log
 	// Logger is slog.Default() if nil.
 	Logger *slog.Logger
 }

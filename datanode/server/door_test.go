@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/jmx/jmxtest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -473,6 +474,7 @@ func TestTheNameOfABlockIsNoUser(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	d, _ := doorCluster(t)
+	jmxtest.Check(t, d.cfg.HTTP.Addr().String(), "Hadoop:service=DataNode,name=DataNodeInfo", "Hadoop:service=DataNode,name=FSDatasetState", "Hadoop:service=DataNode,name=FSDatasetState-UUID")
 	resp, err := http.Get("http://" + d.cfg.HTTP.Addr().String() + "/health")
 	check(t, err)
 	defer resp.Body.Close()

@@ -20,6 +20,7 @@ import (
 	"github.com/gohops/hops/datanode/scrub"
 	"github.com/gohops/hops/datanode/transfer"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/status"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -34,8 +35,9 @@ type Server struct {
 	started     time.Time
 	sessions    atomic.Pointer[[]*session] // see namenodes.go, as for the next four
 	ipc         atomic.Pointer[[]string]   // the namenodes' addresses for clients
-	listMu      sync.Mutex                 // held while the list is replaced
-	listed      chan struct{}              // capacity 1: it was
+	rpc         atomic.Pointer[hrpc.Server]
+	listMu      sync.Mutex    // held while the list is replaced
+	listed      chan struct{} // capacity 1: it was
 	incarnation uint64
 	transfer    *transfer.Server
 	trust       *trust
@@ -95,8 +97,14 @@ func New(cfg Config) (*Server, error) {
 	s.peers = peers{credentials: cfg.Credentials}
 	s.trust = newTrust(cfg.Door.Daemon(), s.askTrust)
 	s.transfer = transfer.New(transfer.Config{
-		Share:     func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
-		Unwelcome: func(c net.Conn) error { return s.cfg.Door.Peer(c).Refused() },
+		Share: func(c net.Conn) uint32 { return s.cfg.Door.Peer(c).UID() },
+		Unwelcome: func(c net.Conn, proved bool) error {
+			p := s.cfg.Door.Peer(c)
+			if proved && !p.Secure() { // in plain, wherever from
+				return nil
+			}
+			return p.Refused()
+		},
 		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			return s.dial(ctx, string(authority.Datanode), addr)
 		},
@@ -110,6 +118,7 @@ func New(cfg Config) (*Server, error) {
 		Encrypt:      cfg.Encrypt,
 		Prove:        func(c net.Conn) bool { return !s.cfg.Door.Carries(s.cfg.Door.Peer(c)) },
 		UseHostnames: cfg.UseHostnames,
+		Slow:         cfg.Slow,
 		Logger:       s.log,
 	})
 	s.pages = s.newPages()
@@ -158,7 +167,9 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return s.transfer.Serve(ctx, s.guard(s.cfg.Transfer, "datanode data transfer", transferDescriptors))
 	})
-	g.Go(func() error { return s.ipcServer().Serve(ctx, s.guard(s.cfg.IPC, "datanode IPC", 1)) })
+	rpc := s.ipcServer()
+	s.rpc.Store(rpc)
+	g.Go(func() error { return rpc.Serve(ctx, s.guard(s.cfg.IPC, "datanode IPC", 1)) })
 	g.Go(func() error { return s.serveHTTP(ctx) })
 	g.Go(func() error { s.trust.run(ctx); return nil })
 	g.Go(func() error { s.scrub.Run(ctx); return nil })

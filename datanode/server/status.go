@@ -13,7 +13,7 @@ import (
 // it.
 func (s *Server) newPages() *status.Pages {
 	return status.New(status.Config{
-		Role: "datanode", Port: "datanode HTTP", Aliases: []string{"/datanode.html", "/index.html"}, Report: s.report, Figures: s.figures,
+		Role: "datanode", Port: "datanode HTTP", Aliases: []string{"/datanode.html", "/index.html"}, Report: s.report, Figures: s.figures, Beans: s.beans,
 	})
 }
 
@@ -141,6 +141,7 @@ func (s *Server) report() status.Report {
 
 func (s *Server) figures(to status.Sample) {
 	h := s.health()
+	s.cfg.Slow.Figures(to)
 	to.Gauge("hops_datanode_transfers", "Reads, writes and copies under way.", float64(h.Transfers))
 	for _, v := range h.Volumes {
 		label := []string{"volume", v.Path, "type", v.Type}

@@ -151,7 +151,9 @@ func (in *receiver) finish(length int64) error {
 	if have := in.w.Replica().Block.Length; have != length {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "the last packet ends the block at %d, the replica has %d bytes", length, have)
 	}
+	began := time.Now()
 	_, err := in.w.Finalize()
+	in.flushed(began)
 	return err
 }
 
@@ -198,9 +200,11 @@ func (r *responder) forward(raw []byte) {
 		return
 	}
 	r.mirror.refresh(r.in.cfg.Write)
+	began := time.Now()
 	if _, err := r.mirror.Write(raw); err != nil {
 		r.breakMirror(err)
 	}
+	r.in.wroteMirror(began, r.mirror)
 }
 
 // take is the keeper's way in.
@@ -235,10 +239,12 @@ func (r *responder) run() {
 // flush sends the acknowledgements that have been collected, with one call.
 func (r *responder) flush() {
 	if !r.deaf && len(r.out) > 0 {
+		began := time.Now()
 		if _, err := r.in.nc.Write(r.out); err != nil {
 			r.deaf = true
 			r.in.nc.Close() // wakes the receive loop
 		}
+		r.in.wroteAcks(began)
 	}
 	r.out = r.out[:0]
 }

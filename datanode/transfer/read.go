@@ -11,6 +11,7 @@ import (
 
 	"github.com/gohops/hops/datanode"
 	"github.com/gohops/hops/internal/dtp"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -149,7 +150,7 @@ type sender struct {
 func (o *sender) send(start, end int64) error {
 	tcp, _ := o.w.(io.ReaderFrom) // a socket: sendfile
 	file := o.rd.File()
-	direct := tcp != nil && file != nil && !o.verify && end-start > inlineData
+	direct := tcp != nil && security.Plain(o.w) && file != nil && !o.verify && end-start > inlineData
 	if direct {
 		if _, err := file.Seek(start, io.SeekStart); err != nil {
 			return o.broken(err)

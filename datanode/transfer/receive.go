@@ -247,7 +247,10 @@ func (in *receiver) passOn(raw []byte) {
 	if in.mirror == nil {
 		return
 	}
-	if _, err := in.mirror.Write(raw); err != nil {
+	began := time.Now()
+	_, err := in.mirror.Write(raw)
+	in.wroteMirror(began, in.mirror)
+	if err != nil {
 		in.log.Warn("copy is not passed on any more", "block", in.block.String(), "to", in.mirror.addr, "err", err)
 		in.mirror.Close()
 		in.mirror = nil
@@ -260,6 +263,7 @@ func (in *receiver) complete(length int64) error {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "it ends at %d after %d bytes", length, r.Block.Length)
 	}
 	var err error
+	defer in.flushed(time.Now())
 	if in.stage == stageTransferRBW {
 		_, err = in.w.Promote()
 	} else {

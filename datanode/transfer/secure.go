@@ -52,7 +52,7 @@ func (c *conn) secure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.nc, c.r = nc, r
+	c.nc, c.r, c.proved = nc, r, true
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/gohops/hops/internal/dtp"
 	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
@@ -52,12 +53,15 @@ type Config struct {
 	// says whose share of it a connection uses; nil: that of this process's user.
 	Packets *security.Budget
 	Share   func(net.Conn) uint32
-	// Unwelcome says why a connection is not served; nil: every one is. It is asked with a connection's first request.
-	Unwelcome func(net.Conn) error
+	// Unwelcome says why a connection is not served, on which a handshake of SASL has proved something or not; nil: every one is. It is asked
+	// with a connection's first request.
+	Unwelcome func(c net.Conn, proved bool) error
 	// Dial connects to another datanode; nil: in plain.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Refused is told of requests without a right to their block, for the audit log; may be nil.
 	Refused func(security.Decision)
+	// Slow is told of disks, and of other datanodes, that take too long; nil: nobody is.
+	Slow *slowlog.Log
 	// Connect limits the dialling of another datanode. 0 is 10 s.
 	Connect time.Duration
 	// Logger is slog.Default() if nil.
@@ -78,6 +82,7 @@ type Server struct {
 	mirrors mirrors
 	// balancing is the pace of copies for the balancer.
 	balancing pace
+	slow      slow
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -103,7 +108,7 @@ func New(cfg Config) *Server {
 		cfg.Share = func(net.Conn) uint32 { return uint32(os.Geteuid()) }
 	}
 	if cfg.Unwelcome == nil {
-		cfg.Unwelcome = func(net.Conn) error { return nil }
+		cfg.Unwelcome = func(net.Conn, bool) error { return nil }
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -116,6 +121,7 @@ func New(cfg Config) *Server {
 	return &Server{
 		cfg: cfg, store: cfg.Store, log: cfg.Logger, conns: map[net.Conn]struct{}{},
 		mirrors: mirrors{keep: cfg.KeepAlive * 3 / 4, idle: map[string][]*peer{}},
+		slow:    newSlow(cfg.Slow),
 	}
 }
 
@@ -193,8 +199,8 @@ type conn struct {
 	*Server
 	nc net.Conn
 	r  *bufio.Reader
-	// unproved: the peer should have begun with a handshake, and has not.
-	unproved bool
+	// proved: the peer has begun with a handshake; unproved: it should have, and has not.
+	proved, unproved bool
 }
 
 // idleBuffer is the buffer that requests are read through, and acknowledgements: both are small.
@@ -245,7 +251,7 @@ func (c *conn) dispatch(ctx context.Context, op dtp.Op, request dtp.Message) err
 	if mode == 0 {
 		return c.refuse(op, hadooppb.Status_ERROR_UNSUPPORTED, "", metadata.Errorf(metadata.ErrUnsupported, "%v is not supported", op))
 	}
-	err := c.cfg.Unwelcome(c.nc)
+	err := c.cfg.Unwelcome(c.nc, c.proved)
 	if err == nil {
 		err = c.authorize(ctx, header, mode)
 	}

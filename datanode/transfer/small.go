@@ -114,7 +114,10 @@ func (in *receiver) sendOn(ctx context.Context, message []byte, fresh bool) (*pe
 			return nil, err
 		}
 		p.deadlines(in.cfg.Read+time.Duration(len(in.op.Targets))*perHop, in.cfg.Write)
-		if _, err = p.Write(message); err == nil {
+		began := time.Now()
+		_, err = p.Write(message)
+		in.wroteMirror(began, p)
+		if err == nil {
 			return p, nil
 		}
 		p.Close()

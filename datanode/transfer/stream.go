@@ -3,11 +3,11 @@ package transfer
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,11 +54,8 @@ type stream struct {
 	forward func(raw []byte)
 	store   func(batch []dtp.Packet) error
 
-	raw   syscall.RawConn // nil where there is none
-	try   func(fd uintptr) bool
-	into  []byte
-	got   int
-	tried error
+	raw syscall.RawConn // nil where there is none
+	now func(p []byte) (int, error)
 }
 
 // newStream begins with what the connection has read ahead. close gives its memory back.
@@ -66,10 +63,7 @@ func (in *receiver) newStream(forward func([]byte), store func([]dtp.Packet) err
 	s := &stream{in: in, forward: forward, store: store, buf: dtp.NewPacketBuffer(nil)}
 	s.account = in.cfg.Packets.Account(in.cfg.Share(in.nc))
 	s.raw = security.Raw(in.nc)
-	s.try = func(fd uintptr) bool {
-		s.got, s.tried = unix.Read(int(fd), s.into)
-		return true
-	}
+	s.now = security.Immediate(in.nc)
 	return s
 }
 
@@ -199,8 +193,8 @@ func (s *stream) read(ctx context.Context) error {
 		}
 	}
 	if len(s.batch) > 0 {
-		if s.data > smallPacket || s.buf.Waiting() > 0 {
-			if n, err := s.readNow(s.buf.Free()); n > 0 || err != nil {
+		if s.now != nil && (s.data > smallPacket || s.buf.Waiting() > 0) {
+			if n, err := s.now(s.buf.Free()); n > 0 || err != nil {
 				s.buf.Filled(n)
 				return err
 			}
@@ -245,27 +239,6 @@ func peek(fd uintptr) bool {
 	return !errors.Is(err, unix.EAGAIN)
 }
 
-// readNow reads what is there, perhaps nothing.
-func (s *stream) readNow(p []byte) (int, error) {
-	if s.raw == nil {
-		return 0, nil
-	}
-	s.into = p
-	err := s.raw.Read(s.try)
-	s.into = nil
-	switch {
-	case err != nil:
-		return 0, err
-	case errors.Is(s.tried, unix.EAGAIN), errors.Is(s.tried, unix.EINTR):
-		return 0, nil
-	case s.tried != nil:
-		return 0, s.tried
-	case s.got == 0:
-		return 0, io.EOF
-	}
-	return s.got, nil
-}
-
 // keep stores packets in order and returns how many of them are stored, all unless there is an error. Only checksums of
 // the stored kind are passed on; others are verified here.
 func (in *receiver) keep(packets []dtp.Packet) (int, error) {
@@ -292,7 +265,9 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 			in.pieces = append(in.pieces, datanode.Piece{Off: p.Offset, Data: p.Data, Sums: sums})
 		}
 		if len(in.pieces) > 0 {
+			began := time.Now()
 			k, err := in.w.WriteAll(in.pieces)
+			in.wroteDisk(began)
 			clear(in.pieces)
 			if n += k; err != nil {
 				return n, err
@@ -306,9 +281,11 @@ func (in *receiver) keep(packets []dtp.Packet) (int, error) {
 		}
 	}
 	if i := len(packets) - 1; i >= 0 && packets[i].Sync && !packets[i].Last {
+		began := time.Now()
 		if err := in.w.Sync(); err != nil {
 			return i, err
 		}
+		in.flushed(began)
 	}
 	return n, nil
 }

@@ -18,7 +18,7 @@ import (
 type plan struct {
 	group, title string
 	hops, hdfs   shape
-	replication  int
+	secure       bool // clients by TLS are compared with those in plain, in place of HDFS
 	phases       []phase
 }
 
@@ -70,13 +70,13 @@ func dataPhases(replication int) []phase {
 }
 
 var single = plan{
-	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1}, replication: 1,
+	group: "single", title: "One server: 1 namenode, 1 datanode", hops: shape{1, 1}, hdfs: shape{1, 1},
 	phases: append(metadataPhases(), dataPhases(1)...),
 }
 
 var replicated = plan{
 	group: "replicated", title: "Replicated three ways: hops with 3 namenodes, HDFS with 2 NameNodes, 3 JournalNodes and ZooKeeper; 3 datanodes",
-	hops: shape{3, 3}, hdfs: shape{2, 3}, replication: 3,
+	hops: shape{3, 3}, hdfs: shape{2, 3},
 	phases: append(metadataPhases(), dataPhases(3)...),
 }
 
@@ -101,7 +101,14 @@ func (r *runner) compare(ctx context.Context, p plan, then func(context.Context,
 		return err
 	}
 	sides = append(sides, o)
-	if r.jars != "" {
+	switch {
+	case p.secure:
+		s, err := newSecured(o)
+		if err != nil {
+			return err
+		}
+		sides = append(sides, s)
+	case r.jars != "":
 		r.say("%s: starting Apache HDFS", p.group)
 		h, err := r.startHadoop(ctx, p.group+"-hdfs", labelHDFS, p.hdfs, false)
 		if err != nil {
@@ -263,6 +270,9 @@ func (r *runner) phaseOn(ctx context.Context, s side, ph phase, each time.Durati
 	return results, nil
 }
 
+// isOurs says that a side has no JVM to warm up.
+func isOurs(s side) bool { return s.label() == labelHops || s.label() == labelTLS }
+
 // warmUp loads a side as the rounds will: hops once over all phases, HDFS until the time for it is over, because a JVM
 // needs minutes to compile what it runs.
 func (r *runner) warmUp(ctx context.Context, s side, phases []phase) error {
@@ -276,7 +286,7 @@ func (r *runner) warmUp(ctx context.Context, s side, phases []phase) error {
 			if s.label() == labelSynced && !ph.closes {
 				continue
 			}
-			if s.label() != labelHops && pass > 0 && time.Since(started) > patience {
+			if !isOurs(s) && pass > 0 && time.Since(started) > patience {
 				return nil
 			}
 			if _, err := r.phaseOn(ctx, s, ph, each); err != nil {
@@ -286,7 +296,7 @@ func (r *runner) warmUp(ctx context.Context, s side, phases []phase) error {
 		if pass == 0 {
 			r.say("%s: first warm-up pass took %v", s.label(), time.Since(started).Round(time.Second))
 		}
-		if s.label() == labelHops || time.Since(started) > patience {
+		if isOurs(s) || time.Since(started) > patience {
 			return nil
 		}
 	}

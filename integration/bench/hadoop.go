@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
 )
 
@@ -375,7 +376,7 @@ func complaint(text string) string {
 
 func (h *hadoop) label() string { return h.name }
 
-func (h *hadoop) addresses() []string { return h.nodes }
+func (h *hadoop) connect() (*dfs.Client, error) { return plainly(h.nodes) }
 
 func (h *hadoop) servers() map[string]int {
 	h.mu.Lock()

@@ -145,7 +145,7 @@ func (r *runner) restart(ctx context.Context, f filling, name string) (float64, 
 		return 0, err
 	}
 	for {
-		c, err := client(f.side)
+		c, err := f.side.connect()
 		if err != nil {
 			return 0, err
 		}

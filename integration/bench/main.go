@@ -49,8 +49,10 @@ type group struct {
 
 var groups = []group{
 	{"promises", 2, 2},
+	{"rmfailover", 4, 0},
 	{"single", 14, 9},
 	{"replicated", 17, 0},
+	{"tls", 13, 5},
 	{"failover", 4, 0},
 	{"large", 5, 0},
 	{"huge", 12, 0},
@@ -97,7 +99,7 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 func chosen(o options) ([]group, error) {
 	if o.groups == "" {
 		if o.quick {
-			return groups[:2], nil
+			return slices.DeleteFunc(slices.Clone(groups), func(g group) bool { return g.quick == 0 }), nil
 		}
 		return groups, nil
 	}
@@ -192,6 +194,8 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 	switch g.name {
 	case "promises":
 		err = r.promises(ctx)
+	case "rmfailover":
+		err = r.managers(ctx)
 	case "single":
 		err = r.compare(ctx, single, nil)
 	case "replicated":
@@ -200,6 +204,10 @@ func (r *runner) group(ctx context.Context, g group, failover bool) (err error) 
 			then = r.failover
 		}
 		err = r.compare(ctx, replicated, then)
+	case "tls":
+		if err = r.compare(ctx, tlsSingle, nil); err == nil && !r.quick {
+			err = r.compare(ctx, tlsReplicated, nil)
+		}
 	case "failover":
 		if len(r.report.Failovers) > 0 {
 			return nil // done with the servers of the group before

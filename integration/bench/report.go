@@ -310,6 +310,10 @@ var largeFigures = func() []figure {
 }()
 
 func (r *report) table(b *strings.Builder, t *table) {
+	if slices.Contains(t.Sides, labelTLS) {
+		tlsTable(b, t)
+		return
+	}
 	fmt.Fprintf(b, "\n## %s\n\n", t.Title)
 	both := slices.Contains(t.Sides, labelHDFS)
 	if both {

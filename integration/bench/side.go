@@ -19,8 +19,8 @@ import (
 type side interface {
 	// label names it in tables.
 	label() string
-	// addresses are the namenodes' for Hadoop's protocol.
-	addresses() []string
+	// connect makes a client; each has a connection of its own.
+	connect() (*dfs.Client, error)
 	// servers are the process ids of all servers by name.
 	servers() map[string]int
 	// killLeader ends the namenode that leads with SIGKILL and returns what brings the killed back; host: with all that
@@ -37,15 +37,15 @@ type shape struct {
 	namenodes, datanodes int
 }
 
-// client is a client of a side; each has a connection of its own.
-func client(s side) (*dfs.Client, error) {
-	return dfs.New(dfs.Config{Namenodes: s.addresses(), Logger: slog.New(slog.DiscardHandler)})
+// plainly makes a client that speaks to the namenodes at the addresses in plain.
+func plainly(addresses []string) (*dfs.Client, error) {
+	return dfs.New(dfs.Config{Namenodes: addresses, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // load makes a bench on a side.
 func (r *runner) load(ctx context.Context, s side, change func(*bench.Options)) (*bench.Bench, error) {
 	o := bench.Options{
-		Clients:     func(int) (*dfs.Client, error) { return client(s) },
+		Clients:     func(int) (*dfs.Client, error) { return s.connect() },
 		Connections: 64, Outstanding: 64, Time: r.phase, Bytes: r.bytes, Servers: s.servers(), Live: r.live, Progress: r.screen,
 		Label: fmt.Sprintf("[%.0f of %.0f min] %s, %s:", time.Since(r.started).Minutes(), r.estimate, r.label, s.label()),
 		Root:  fmt.Sprintf("/benchmarks/%d", time.Now().UnixNano()),
@@ -71,7 +71,7 @@ func end(ctx context.Context, b *bench.Bench) error {
 
 // ready waits until a side answers, accepts changes and has its datanodes.
 func ready(ctx context.Context, s side, datanodes int, patience time.Duration, died func() error) error {
-	c, err := client(s)
+	c, err := s.connect()
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func ready(ctx context.Context, s side, datanodes int, patience time.Duration, d
 
 // leader is the index of the namenode that leads.
 func leader(ctx context.Context, s side) (int, error) {
-	c, err := client(s)
+	c, err := s.connect()
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func leader(ctx context.Context, s side) (int, error) {
 
 // standing waits until all namenodes answer, one of them as the leader.
 func standing(ctx context.Context, s side) error {
-	c, err := client(s)
+	c, err := s.connect()
 	if err != nil {
 		return err
 	}
@@ -196,6 +196,9 @@ func (o *ours) label() string { return labelHops }
 
 func (o *ours) died() error { return o.cluster.Died() }
 
+func (o *ours) connect() (*dfs.Client, error) { return plainly(o.addresses()) }
+
+// addresses are the namenodes' for Hadoop's protocol.
 func (o *ours) addresses() []string {
 	var out []string
 	for _, n := range o.cluster.File().Namenodes {

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -55,7 +56,8 @@ type Config struct {
 	// Properties are server settings under Hadoop's names. The replication is the number of datanodes, 3 at most, unless
 	// they say otherwise.
 	Properties map[string]string
-	// Apart: the servers and clients take each other for other machines. Without a node manager.
+	// Apart: the servers and clients take each other for other machines. Jobs are of whom Ask names, and containers, whose processes are
+	// not told, take all servers for those of their machine.
 	Apart bool
 	// Simple are networks whose clients are believed (clients.simple).
 	Simple []string
@@ -195,6 +197,9 @@ func (k *Cluster) lay() error {
 	for range managers {
 		add("rm1", func(f *config.File, dir string) {
 			f.ResourceManager = &config.ResourceManager{ID: "rm1", Data: dir, Reserve: reserve, Lease: 30 * time.Second}
+			if c.Apart { // whoever has a certificate
+				f.ResourceManager.Queues = config.Queues{"root": {ACLSubmit: []string{"*"}, Children: config.Queues{"default": {Capacity: "100%", ACLSubmit: []string{"*"}}}}}
+			}
 		})
 		add("nm1", func(f *config.File, dir string) {
 			f.NodeManager = &config.NodeManager{Work: dir, HTTP: next(), Memory: 4 << 30, VCores: 8, GPUs: c.GPUs, Isolation: "any"}
@@ -421,6 +426,18 @@ func (k *Cluster) Ready() {
 		}
 	}
 	c := k.Client("")
+	if k.config.Apart && k.servers["nm1"] != nil {
+		defer k.Await("the resource manager", func(ctx context.Context) error {
+			var answer struct{ Nodes struct{ Node []any } }
+			if err := k.Ask(ctx, k.self(), http.MethodGet, "/ws/v1/cluster/nodes", nil, &answer); err != nil {
+				return err
+			}
+			if len(answer.Nodes.Node) == 0 {
+				return errors.New("the node manager is not there")
+			}
+			return nil
+		})
+	}
 	k.Await("the filesystem", func(ctx context.Context) error {
 		_, err := c.FS().Stat(ctx, "/tmp")
 		return err
@@ -438,7 +455,7 @@ func (k *Cluster) Ready() {
 			return err
 		})
 	}
-	if k.servers["nm1"] == nil {
+	if k.servers["nm1"] == nil || k.config.Apart {
 		return
 	}
 	k.Await("the resource manager", func(ctx context.Context) error {
@@ -448,6 +465,33 @@ func (k *Cluster) Ready() {
 		}
 		return err
 	})
+}
+
+// Ask sends a request to the resource manager of a cluster that is Apart, with the certificate of a user.
+func (k *Cluster) Ask(ctx context.Context, user, method, path string, body, into any) error {
+	var in bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&in).Encode(body); err != nil {
+			return err
+		}
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+k.managers()[0]+path, &in)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	transport := k.Dialer(user).Transport(authority.ResourceManager)
+	defer transport.CloseIdleConnections()
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+		return fmt.Errorf("%s: %s", answer.Status, text)
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
 }
 
 // liveDatanodes is how many live datanodes a namenode knows.

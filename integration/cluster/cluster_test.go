@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,12 @@ import (
 	"github.com/gohops/hops/training/controller"
 )
 
-func TestMain(m *testing.M) { Main(m) }
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == filesCommand {
+		os.Exit(filesMain(os.Args[2:]))
+	}
+	Main(m)
+}
 
 func TestAClusterInOneProcessRunsAJob(t *testing.T) {
 	started := time.Now()

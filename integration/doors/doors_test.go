@@ -174,7 +174,7 @@ func TestWhatIsOpen(t *testing.T) {
 		"node manager HTTP":     {"/{$}", "/node", "/node/node"},
 		"resource manager HTTP": {"/{$}", "/cluster", "/cluster/apps", "/cluster/nodes", "/cluster/scheduler"},
 	} {
-		for _, path := range append(page, "/health", "/livez", "/metrics", "/readyz") {
+		for _, path := range append(page, "/health", "/jmx", "/livez", "/metrics", "/readyz") {
 			want = append(want, port+" GET "+path)
 		}
 	}

@@ -154,6 +154,7 @@ var toolMasks = []struct {
 	{regexp.MustCompile(`(?m)^(   <HOST>) \(.*?\)`), "$1"},
 	{regexp.MustCompile(`(?m)^Hostname: .*$`), "Hostname: <HOST>"},
 	{regexp.MustCompile(`\b(localhost|127\.0\.0\.1):\d+\b`), "<HOST>"},
+	{regexp.MustCompile(`(?m)^(<TIME> .*  hdfs://)\$NN$`), "${1}<HOST>"}, // in the balancer's table, where Apache HDFS has the host's name
 	{regexp.MustCompile(`(?m) +$`), ""},
 }
 

@@ -1,12 +1,16 @@
 package process
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +20,7 @@ import (
 
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/login"
 )
 
 // machines are machines of one cluster: each has an address of loopback of its own, and directories.
@@ -138,6 +143,7 @@ func TestThreeCommandsMakeACluster(t *testing.T) {
 		t.Errorf("a second init: %d %s", r.Status, r.Stderr)
 	}
 
+	m.takeOutOfService(files)
 	m.good("cluster", "remove", "-c", m.yaml(1), "m3")
 	m.eventually("the datanode of the removed machine says what to do", func() error {
 		if log := m.log(3, "datanode"); !strings.Contains(log, "this machine was removed from the cluster") || !strings.Contains(log, "join with a new token") {
@@ -189,6 +195,12 @@ func (m *machines) rotate() {
 		return authority.FingerprintOf(i.Roots[0]).String()
 	}
 	before := root(1)
+	userLogin := filepath.Join(m.dir, "login")
+	m.good("user", "token", "ann", "-c", m.yaml(1), "--out", userLogin)
+	known := filepath.Join(m.dir, "known.pem") // as a curl of somebody's has it
+	if err := os.WriteFile(known, m.roots(1), 0o644); err != nil {
+		m.t.Fatal(err)
+	}
 	m.good("cluster", "rotate", "-c", m.yaml(1))
 	m.eventually("all machines have the new authority alone", func() error {
 		for n := 1; n <= 3; n++ {
@@ -198,10 +210,14 @@ func (m *machines) rotate() {
 		}
 		return nil
 	})
-	files := Hops{T: m.t, Conf: filepath.Join(m.etc(3), "conf")}
-	if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
-		m.t.Error(r.Stdout, r.Stderr)
+	for who, files := range map[string]Hops{
+		"a server's machine": {T: m.t, Conf: filepath.Join(m.etc(3), "conf")}, "a login from before": {T: m.t, Env: []string{"HOPS_LOGIN=" + userLogin}},
+	} {
+		if r := files.Run("fs", "-cat", "/f"); r.Stdout != "three machines\n" {
+			m.t.Error(who, r.Stdout, r.Stderr)
+		}
 	}
+	m.afterRotation(userLogin, known)
 	for n := 1; n <= 3; n++ {
 		if log := m.log(n, "datanode"); strings.Contains(log, "nobody speaks to it") && n != 3 {
 			m.t.Errorf("m%d was without its cluster:\n%s", n, log)
@@ -209,7 +225,165 @@ func (m *machines) rotate() {
 	}
 }
 
+// roots are the authorities that a machine trusts, in PEM.
+func (m *machines) roots(n int) []byte {
+	m.t.Helper()
+	i, err := authority.LoadIdentity(filepath.Join(m.etc(n), "identity.pem"))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return authority.MarshalRoots(i.Roots)
+}
+
+// afterRotation makes sure that clients that are not Go's still know the servers, and that a login that is made anew knows the new
+// authority alone.
+func (m *machines) afterRotation(path, known string) {
+	m.t.Helper()
+	old, err := login.Load(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if curl, err := exec.LookPath("curl"); err == nil {
+		// The address is one of loopback, so that whether it is the cluster's is all that curl looks at.
+		if out, err := exec.Command(curl, "-sS", "--max-time", "30", "--cacert", known, "https://"+m.address(1)+":9870/readyz").CombinedOutput(); err != nil {
+			m.t.Errorf("curl: %v: %s", err, out)
+		}
+	}
+	if python, err := exec.LookPath("python3"); err == nil {
+		sources, err := filepath.Abs("../../client/python")
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		cmd := exec.Command(python, "-c", "from hops import hdfs\nprint(hdfs.load('/f'))")
+		cmd.Env = Environ(m.t, "", "PYTHONPATH="+sources, "PYTHONDONTWRITEBYTECODE=1", "HOPS_LOGIN="+path)
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "three machines") {
+			m.t.Errorf("Python: %v: %s", err, out)
+		}
+	}
+	token := filepath.Join(m.dir, "token")
+	if err := os.WriteFile(token, []byte(old.Token), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	if r := (Hops{T: m.t, Env: []string{"HOPS_LOGIN=" + path}}).Run("login", "--token", token); r.Status != 0 {
+		m.t.Fatal(r.Stderr)
+	}
+	renewed, err := login.Load(path)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if renewed.Authorities != string(m.roots(1)) || renewed.Authorities == old.Authorities {
+		m.t.Errorf("a login that was made anew knows\n%s", renewed.Authorities)
+	}
+	if out := m.good("cluster", "nodes", "-c", m.yaml(1)); !strings.Contains(out, "authority sha256:") {
+		m.t.Error(out)
+	}
+}
+
 // A namenode joins the group of namenodes, which then works without the first one's lead.
+// takeOutOfService does with machines, by their names, what operators do before they take one out, and has queues read anew.
+func (m *machines) takeOutOfService(files Hops) {
+	t := m.t
+	t.Helper()
+	service := func(option string, names ...string) {
+		t.Helper()
+		if r := files.Run(append([]string{"dfsadmin", option}, names...)...); r.Status != 0 {
+			t.Fatalf("dfsadmin %s %v: %d %s", option, names, r.Status, r.Stderr)
+		}
+	}
+	service("-decommission", "m1", "m2") // so that the next file is on m3 alone
+	m.eventually("both to leave", func() error {
+		if r := files.Run("dfsadmin", "-report", "-decommissioning"); !strings.Contains(r.Stdout, "Decommissioning datanodes (2)") {
+			return errors.New(r.Stdout + r.Stderr)
+		}
+		return nil
+	})
+	if r := files.Input("only there", "fs", "-D", "dfs.replication=1", "-put", "-", "/only"); r.Status != 0 {
+		t.Fatal(r.Stderr)
+	}
+	if r := m.run("cluster", "remove", "-c", m.yaml(1), "m3"); r.Status != 1 || !strings.Contains(r.Stdout, "m3: datanode ") ||
+		!strings.Contains(r.Stderr, "m3 has 1 blocks that no other living datanode has, and they would be lost") {
+		t.Errorf("removal of the only replica: %d %s %s", r.Status, r.Stdout, r.Stderr)
+	}
+	service("-recommission", "m1", "m2")
+	if r := files.Run("fs", "-rm", "-skipTrash", "/only"); r.Status != 0 {
+		t.Fatal(r.Stderr)
+	}
+
+	rmadmin := func(args ...string) Result { return m.run(append([]string{"rmadmin", "-c", m.yaml(1)}, args...)...) }
+	state := func(want string) {
+		t.Helper()
+		m.eventually("the node to be "+want, func() error {
+			r := files.Run("node", "-list", "-all")
+			if !strings.Contains(r.Stdout, "\t"+fmt.Sprintf("%15s", want)+"\t") {
+				return errors.New(r.Stdout + r.Stderr)
+			}
+			return nil
+		})
+	}
+	if r := rmadmin("-decommission", "m1", "--timeout", "1h"); r.Status != 0 || !strings.Contains(r.Stdout, "is being decommissioned") {
+		t.Errorf("rmadmin -decommission: %d %s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	state("DECOMMISSIONED")
+	if r := rmadmin("-recommission", "m1"); r.Status != 0 {
+		t.Errorf("rmadmin -recommission: %d %s", r.Status, r.Stderr)
+	}
+	state("RUNNING")
+	for _, row := range []struct {
+		args   []string
+		status int
+		words  string
+	}{
+		{[]string{"-decommission", "m9"}, 255, `decommission: no node "m9": give a machine's name`},
+		{[]string{"-getServiceState", "m1"}, 255, "Cannot run -getServiceState when ResourceManager HA is not enabled"},
+		{[]string{"-replaceLabelsOnNode", "m1=x"}, 255, "replaceLabelsOnNode: not supported: labels are in the configuration"},
+		{[]string{"-explode"}, 255, "explode: Unknown command"},
+		{[]string{"-refreshNodes", "-g", "soon", "-server"}, 255, "refreshNodes: Invalid timeout specified : soon"},
+		{[]string{"-refreshNodes", "-g", "60"}, 255, "Usage: yarn rmadmin [-refreshNodes"},
+		{[]string{"-refreshNodes", "-g", "60", "-client"}, 0, "Graceful decommissioning completed in 0 seconds."},
+		{[]string{"-updateNodeResource", "m1", "1", "1"}, 255, "updateNodeResource: Invalid NodeId [m1]. Expected host:port"},
+		{[]string{"-updateNodeResource", "m1:1", "-1", "1"}, 255, "updateNodeResource: Invalid resource value: (-1,1) for updateNodeResource."},
+		{[]string{"-getGroups", "nobody-of-that-name"}, 0, "nobody-of-that-name :"},
+		{[]string{"-refreshUserToGroupsMappings"}, 0, ""},
+		{[]string{"-refreshSuperUserGroupsConfiguration"}, 0, ""},
+		{[]string{"-refreshAdminAcls"}, 0, ""},
+	} {
+		if r := rmadmin(row.args...); r.Status != row.status || !strings.Contains(r.Stdout+r.Stderr, row.words) {
+			t.Errorf("rmadmin %v: %d %s%s, want %d %s", row.args, r.Status, r.Stdout, r.Stderr, row.status, row.words)
+		}
+	}
+
+	text, err := os.ReadFile(m.yaml(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(from, to string) {
+		t.Helper()
+		if err := os.WriteFile(m.yaml(1), []byte(strings.Replace(string(text), from, to, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("default: {capacity: 100%}", "default: {capacity: 90%}")
+	if r := rmadmin("-refreshQueues"); r.Status != 255 || !strings.Contains(r.Stderr, "add up to 90%, not 100%") || strings.Count(r.Stderr, "\n") != 1 {
+		t.Errorf("bad queues: %d %s", r.Status, r.Stderr)
+	}
+	write("default: {capacity: 100%}", "default: {capacity: 60%}, night: {capacity: 40%}")
+	if r := rmadmin("-refreshQueues"); r.Status != 0 {
+		t.Errorf("good queues: %d %s", r.Status, r.Stderr)
+	}
+	answer, err := http.Get("http://" + m.address(1) + ":8088/api/v1/queues")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if queues, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(queues), "root.night") {
+		t.Errorf("the new queues: %s %v", queues, err)
+	}
+	write("", "")
+	if r := rmadmin("-refreshQueues"); r.Status != 0 {
+		t.Errorf("the first queues again: %d %s", r.Status, r.Stderr)
+	}
+}
+
 func TestANamenodeJoinsTheGroup(t *testing.T) {
 	m := newMachines(t)
 	m.init("namenode,datanode")
@@ -253,7 +427,7 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 	if r := m.join(2, used, "--roles", "datanode"); r.Status != 0 {
 		t.Fatal(r.Stderr)
 	}
-	fresh, anything := m.token("--uses", "50"), m.token("--roles", "resourcemanager")
+	fresh, anything := m.token("--uses", "50"), m.token("--roles", "nodemanager")
 	guessed := []byte(fresh)
 	if i := len(guessed) - 3; guessed[i] != 'A' {
 		guessed[i] = 'A'
@@ -291,13 +465,14 @@ func TestWhoIsNotLetJoin(t *testing.T) {
 		"a token used up":               {with(used), 4, "used as often as it may be"},
 		"a token withdrawn":             {with(withdrawn), 4, "it was withdrawn"},
 		"a role that it is not for":     {with(token, "--roles", "namenode"), 4, "it is for datanode, nodemanager, not for namenode"},
-		"a resource manager where none": {with(anything, "--roles", "resourcemanager"), 1, "this cluster has no resource manager that another one could join"},
+		"a node manager without any":    {with(anything, "--roles", "nodemanager"), 1, "this cluster has no resource manager, which node managers report to"},
 		"no such role":                  {with(fresh, "--roles", "king"), 2, "is no role"},
 		"a port where nobody is":        {at(nobody.Addr().String()), 3, "the port is that of gRPC"},
 		"a port of another protocol":    {at(m.address(1) + ":9870"), 3, "the port is that of gRPC"},
 		"no port":                       {at(m.address(1)), 2, "is not HOST:PORT"},
 		"the name of another machine":   {with(fresh, "--machine", "m2"), 1, "a machine of that name is a member"},
 		"a name that is none":           {with(fresh, "--machine", "a/b"), 2, "is no name of a machine"},
+		"a name that nobody has":        {with(fresh, "--address", "no-such-host.invalid"), 1, "enter it in the DNS or in /etc/hosts of every machine"},
 		"no address of this machine":    {with(fresh, "--address", "192.0.2.7"), 1, "192.0.2.7 is no address of this machine"},
 		"the address of another":        {with(fresh, "--address", m.address(1)), 1, "another machine has that address"},
 		"an address that others use":    {with(fresh, "--address", m.address(2)), 1, "is taken by another program"},
@@ -426,6 +601,78 @@ func TestALostMachineIsReplaced(t *testing.T) {
 				return errors.New(r.Stdout)
 			}
 			return nil
+		})
+	}
+}
+
+// A machine whose servers run in the foreground, as in a container: it gets in once, and is the same after it was ended. The token is in a file.
+func TestServersRunInTheForeground(t *testing.T) {
+	m := newMachines(t)
+	run := func(n int, args ...string) (stop func()) {
+		t.Helper()
+		var said bytes.Buffer
+		cmd := exec.Command(Binary(t), append(append(args, m.place(n)...), "--run")...)
+		cmd.Env, cmd.Stdout, cmd.Stderr = Environ(t, ""), &said, &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		m.eventually(fmt.Sprintf("m%d serves", n), func() error {
+			r := m.run("datanode", "list", "--conf", filepath.Join(m.etc(1), "conf"))
+			if r.Status != 0 || strings.Count(r.Stdout, " live ") < n {
+				return errors.New(r.Stdout + r.Stderr)
+			}
+			return nil
+		})
+		return func() {
+			t.Helper()
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			if err := <-done; err != nil {
+				t.Errorf("m%d: %v\n%s", n, err, said.String())
+			}
+			if left := m.pids(fmt.Sprint("m", n)); len(left) > 0 {
+				t.Errorf("m%d: %v run", n, left)
+			}
+		}
+	}
+	first := []string{"cluster", "init", "--name", "lab", "--roles", "namenode,datanode"}
+	stopFirst := run(1, first...)
+	token := filepath.Join(m.dir, "token")
+	if err := os.WriteFile(token, []byte(m.token("--roles", "datanode")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := []string{"join", m.address(1) + ":8486", "--roles", "datanode", "--token-file", token}
+	stopSecond := run(2, second...)
+	stopSecond()
+	stopFirst()
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	stopFirst = run(1, first...)
+	run(2, second...)
+	for _, pid := range m.pids("m2") {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	m.eventually("all of m2 ends with its server", func() error {
+		if left := m.pids("m2"); len(left) > 0 {
+			return fmt.Errorf("%v run", left)
+		}
+		return nil
+	})
+	stopFirst()
+	for what, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no file with the token": {[]string{"--token-file", token}, "no such file"},
+		"both":                   {[]string{"--token-file", token, "--token", "hops1.x"}, "give --token or --token-file"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			if r := m.run(append(append([]string{"join", m.address(1) + ":8486"}, c.args...), m.place(3)...)...); r.Status == 0 || !strings.Contains(r.Stderr, c.says) {
+				t.Errorf("%d %s", r.Status, r.Stderr)
+			}
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,6 +83,24 @@ func TestALoginIsEnough(t *testing.T) {
 	const jobs = "from hops import _jobs\nprint(_jobs.Jobs().call('GET', '/api/v1/jobs'))"
 	if said := script(t, jobs, "HOPS_LOGIN="+path); !strings.HasPrefix(said, "(200, ") {
 		t.Errorf("Python's jobs: %s", said)
+	}
+
+	// What a container has: a delegation token, and the authorities' certificates. That the servers are elsewhere is made up.
+	tokens, roots := filepath.Join(m.dir, "tokens"), filepath.Join(m.dir, "authority.pem")
+	m.superuser("fetchdt", "--renewer", "nobody", tokens)
+	if err := os.WriteFile(roots, []byte(good.Authorities), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inside := []string{"HOPS_CONTAINER_ID=container_1_0001_01_000002", "HOPS_WEBHDFS=" + good.Namenodes[0].HTTP, "HOPS_FS=hdfs://" + good.Namenodes[0].IPC,
+		"HOPS_AUTHORITY=" + roots, "HADOOP_TOKEN_FILE_LOCATION=" + tokens}
+	const elsewhere = "from hops import _login, hdfs\n_login.here = lambda remote, local: False\n"
+	const checkpoint = elsewhere + "hdfs.dump('kept', '/tmp/c'); hdfs.rename('/tmp/c', '/tmp/d'); print(hdfs.load('/tmp/d'), hdfs.stat('/tmp/d')['owner'] == hdfs.project_user())"
+	if said := script(t, checkpoint, inside...); said != "b'kept' True" {
+		t.Errorf("a container's files: %s", said)
+	}
+	m.superuser("fetchdt", "--cancel", tokens)
+	if said := script(t, elsewhere+"hdfs.load('/tmp/d')", inside...); !strings.Contains(said, "InvalidToken: ") || !strings.Contains(said, "it was cancelled, has expired") {
+		t.Errorf("a token that was cancelled: %s", said)
 	}
 
 	text, err := os.ReadFile(path)
@@ -199,4 +218,92 @@ func serveTLS(t *testing.T, m *authority.Member) (addr string) {
 		}
 	}()
 	return l.Addr().String()
+}
+
+// A user's certificate, as curl shows it: it counts in place of who runs curl, ends when it is revoked, and gets nothing that lasts longer.
+func TestAUserHasACertificate(t *testing.T) {
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("no curl")
+	}
+	m := newMachines(t)
+	m.init("namenode")
+	own, known := filepath.Join(m.dir, "ann.pem"), filepath.Join(m.dir, "ca.pem")
+	make := []string{"user", "certificate", "-c", m.yaml(1), "--out", own, "--authorities", known}
+	m.good(append(make, "ann")...)
+	if info, err := os.Stat(own); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatal(info, err)
+	}
+	ask := func(path string, options ...string) string {
+		t.Helper()
+		args := append([]string{"-sS", "--max-time", "30", "--cacert", known, "--cert", own, "-w", " %{http_code}"}, options...)
+		out, _ := exec.Command(curl, append(args, "https://"+m.address(1)+":9870"+path)...).CombinedOutput() // what it says tells how it ended
+		return string(out)
+	}
+	for name, c := range map[string]struct {
+		path, want string
+		options    []string
+	}{
+		"who it is":                    {path: "/api/v1/whoami", want: `"user":"ann"`},
+		"how that is known":            {path: "/api/v1/whoami", want: `"proved_by":"certificate"`},
+		"a request of WebHDFS":         {path: "/webhdfs/v1/?op=GETHOMEDIRECTORY", want: "/user/ann"},
+		"another name":                 {path: "/webhdfs/v1/?op=GETHOMEDIRECTORY&user.name=root", want: "user ann may not act as root"},
+		"for somebody else":            {path: "/webhdfs/v1/?op=GETHOMEDIRECTORY&doas=root", want: "not allowed to impersonate"},
+		"another certificate":          {path: "/api/v1/user-certificates", options: []string{"-d", "{}"}, want: "a certificate gets no other certificate"},
+		"one for somebody else":        {path: "/api/v1/user-certificates", options: []string{"-d", `{"user":"bob"}`}, want: "is not a superuser, and gets a certificate for nobody else"},
+		"a token, to last longer":      {path: "/api/v1/user-tokens", options: []string{"-d", "{}"}, want: "a certificate gets no other token"},
+		"a token to join with":         {path: "/api/v1/cluster/tokens?roles=datanode&ttl=1h&uses=1", options: []string{"-X", "POST"}, want: "not a superuser"},
+		"the list of those of others":  {path: "/api/v1/user-tokens", want: `"user":"ann"`},
+		"the same, as a token":         {path: "/api/v1/whoami", options: []string{"-H", "Authorization: Bearer x"}, want: "401"},
+		"a route of servers' machines": {path: "/api/v1/cluster/machines", want: "not a superuser"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if said := ask(c.path, c.options...); !strings.Contains(said, c.want) {
+				t.Errorf("%s; want %s", said, c.want)
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		more   []string
+		status int
+		want   string
+	}{
+		"for a year":                         {[]string{"--life", "8760h", "ann"}, 2, "for 1m to 720h0m0s, not for 8760h0m0s"},
+		"for nobody":                         {[]string{"dr.who"}, 2, "is nobody"},
+		"of a name that is none":             {[]string{"a/b"}, 2, "is no name"},
+		"of another user, by a user":         {[]string{"--user", "ann", "bob"}, 4, "is not a superuser, and gets a certificate for nobody else"},
+		"of two":                             {[]string{"ann", "bob"}, 2, "give one NAME"},
+		"into a directory that is not there": {[]string{"--out", filepath.Join(m.dir, "none", "x"), "ann"}, 1, "no such file or directory"},
+	} {
+		t.Run("one "+name, func(t *testing.T) {
+			if r := m.run(append(slices.Clone(make), c.more...)...); r.Status != c.status || !strings.Contains(r.Stderr, c.want) {
+				t.Errorf("%d %s", r.Status, r.Stderr)
+			}
+		})
+	}
+	listed := m.good("user", "tokens", "-c", m.yaml(1))
+	var id string
+	for line := range strings.Lines(listed) {
+		if strings.Contains(line, "certificate") && strings.Contains(line, " ann ") {
+			id = strings.Fields(line)[0]
+			break
+		}
+	}
+	if id == "" {
+		t.Fatal(listed)
+	}
+	m.good("user", "revoke", id, "-c", m.yaml(1))
+	m.eventually("it is refused", func() error {
+		if said := ask("/api/v1/whoami"); !strings.Contains(said, "the certificate was revoked: "+id+" of user ann") || !strings.Contains(said, "403") {
+			return errors.New(said)
+		}
+		return nil
+	})
+	m.eventually("it stays so over a restart", func() error {
+		text, err := os.ReadFile(filepath.Join(m.etc(1), "servers.yaml"))
+		if err == nil && !strings.Contains(string(text), id) {
+			err = errors.New(string(text))
+		}
+		return err
+	})
 }

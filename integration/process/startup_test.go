@@ -13,7 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/cmd/processes"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/yaml"
@@ -211,4 +213,42 @@ func TestServerThatCannotStartSaysWhy(t *testing.T) {
 		k.must(k.Start("dn1"))
 	})
 	k.Ready()
+}
+
+// A server whose log is a file writes there, begins a new file where that was moved away, and works on where it cannot write at all.
+func TestAServerWritesItsLogIntoAFile(t *testing.T) {
+	dir := Dir(t)
+	logs := filepath.Join(dir, "logs")
+	k := Lay(t, processes.Config{Dir: dir, Namenodes: 1, Datanodes: 1, Properties: map[string]string{"dfs.replication": "1"}, Adjust: func(_ string, f *config.File) { f.Log.Dir = logs }})
+	k.must(k.StartAll())
+	k.Ready()
+	log := filepath.Join(logs, "namenode.log")
+	said := func(words string) func() error {
+		return func() error {
+			text, err := os.ReadFile(log)
+			if err == nil && !strings.Contains(string(text), words) {
+				err = fmt.Errorf("no %q in %s", words, text)
+			}
+			return err
+		}
+	}
+	k.Await("the log", said("datanode registered"))
+	if text, err := os.ReadFile(k.Log("nn1")); err != nil || strings.Contains(string(text), "datanode registered") {
+		t.Errorf("standard error has it too: %v\n%s", err, text)
+	}
+	k.must(os.RemoveAll(logs)) // and it cannot be made again: there is no directory
+	fs := Dial(t, k.Conf(), "").FS()
+	k.Await("a changed threshold", func() error { // each is a line
+		_, err := fs.Balance(Context(t), dfs.BalanceRequest{Session: fmt.Sprint(time.Now()), Threshold: 10, Stop: true})
+		text, failed := os.ReadFile(k.Log("nn1"))
+		if err == nil && failed == nil && !strings.Contains(string(text), "the log cannot be written") {
+			err = errors.New("nobody says that the log is not written")
+		}
+		return err
+	})
+	k.must(os.MkdirAll(logs, 0o755))
+	k.Await("the log again", func() error {
+		_, _ = fs.Balance(Context(t), dfs.BalanceRequest{Session: fmt.Sprint(time.Now()), Threshold: 10, Stop: true})
+		return said("a balancer ends")()
+	})
 }

@@ -56,7 +56,7 @@ func New(cluster string, now time.Time) (*Authority, error) {
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "hops authority of " + cluster}, URIs: []*url.URL{{Scheme: scheme, Host: cluster}},
 		NotBefore: now.Add(-backdated), NotAfter: now.Add(RootLife),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, BasicConstraintsValid: true, IsCA: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

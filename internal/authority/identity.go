@@ -25,6 +25,8 @@ type Identity struct {
 	Certificate []byte // in DER
 	Key         crypto.Signer
 	Roots       []*x509.Certificate
+	// Links lead to them from earlier ones.
+	Links []*x509.Certificate
 }
 
 // maxIdentity is the size of the largest file that is read, in bytes.
@@ -89,7 +91,7 @@ func parseIdentity(text []byte) (*Identity, error) {
 	if !fits {
 		return nil, errors.New("the key is not that of the certificate")
 	}
-	if i.Roots, err = ParseRoots(bytes.TrimSpace(rest)); err != nil {
+	if i.Roots, i.Links, err = parseAuthorities(bytes.TrimSpace(rest)); err != nil {
 		return nil, err
 	}
 	return i, nil
@@ -101,7 +103,7 @@ func (i *Identity) Trust() (*Trust, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Trust{Cluster: cluster, Roots: i.Roots}, nil
+	return &Trust{Cluster: cluster, Roots: i.Roots, Links: i.Links}, nil
 }
 
 // Write replaces the file of an identity, wholly or not at all, and returns when that is on the disk.
@@ -129,7 +131,7 @@ func (i *Identity) marshal() ([]byte, error) {
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate})
 	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
-	return append(text, MarshalRoots(i.Roots)...), nil
+	return append(text, MarshalRoots(slices.Concat(i.Roots, i.Links))...), nil
 }
 
 // Create keeps the authority with its key in a new file of mode 0600. fs.ErrExist: there is one.

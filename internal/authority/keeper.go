@@ -37,7 +37,7 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	issuer Fingerprint         // whose certificate is wanted; zero: any authority's
-	noted  []*x509.Certificate // authorities that the file has
+	noted  []*x509.Certificate // authorities, and links to them, that the file has
 }
 
 // NewKeeper reads the file.
@@ -50,7 +50,7 @@ func NewKeeper(c KeeperConfig) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Path, err)
 	}
-	return &Keeper{KeeperConfig: c, Member: m, key: i.Key, due: make(chan struct{}, 1), noted: i.Roots}, nil
+	return &Keeper{KeeperConfig: c, Member: m, key: i.Key, due: make(chan struct{}, 1), noted: slices.Concat(i.Roots, i.Links)}, nil
 }
 
 // Want has the certificate renewed soon, unless that authority has issued it: while one follows the other.
@@ -82,7 +82,8 @@ func (k *Keeper) Believe(t *Trust) error {
 	k.Member.Believe(t)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if slices.EqualFunc(t.Roots, k.noted, (*x509.Certificate).Equal) {
+	told := slices.Concat(t.Roots, t.Links)
+	if slices.EqualFunc(told, k.noted, (*x509.Certificate).Equal) {
 		return nil
 	}
 	unlock, err := k.lock(syscall.LOCK_EX)
@@ -94,13 +95,13 @@ func (k *Keeper) Believe(t *Trust) error {
 	if err != nil {
 		return err
 	}
-	if !slices.EqualFunc(t.Roots, i.Roots, (*x509.Certificate).Equal) {
-		i.Roots = t.Roots
+	if !slices.EqualFunc(told, slices.Concat(i.Roots, i.Links), (*x509.Certificate).Equal) {
+		i.Roots, i.Links = t.Roots, t.Links
 		if err := i.Write(k.Path); err != nil {
 			return err
 		}
 	}
-	k.noted = t.Roots
+	k.noted = told
 	return nil
 }
 
@@ -217,7 +218,7 @@ func (k *Keeper) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next := &Identity{Certificate: certificate, Key: i.Key, Roots: roots}
+	next := &Identity{Certificate: certificate, Key: i.Key, Roots: roots, Links: i.Links}
 	if err := k.take(next); err != nil { // before the file says so
 		return err
 	}
@@ -237,6 +238,6 @@ func (k *Keeper) take(i *Identity) error {
 	if !ok || !public.Equal(i.Key.Public()) {
 		return errors.New("the file has another key: the machine joined again; restart this process")
 	}
-	k.Member.trustRoots(i.Roots)
+	k.Member.trustRoots(i.Roots, i.Links)
 	return k.Member.Renewed(i.Certificate)
 }

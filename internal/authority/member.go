@@ -40,12 +40,13 @@ type Member struct {
 	key     crypto.Signer
 	program release.Program
 
-	mu    sync.Mutex
-	level int // that the cluster has been raised to; 0: it was not heard
-	own   *tls.Certificate
-	self  *Name
-	trust *Trust
-	open  map[*Conn]struct{}
+	mu     sync.Mutex
+	level  int // that the cluster has been raised to; 0: it was not heard
+	own    *tls.Certificate
+	rooted *tls.Certificate // with the authority's root, for who knows its fingerprint
+	self   *Name
+	trust  *Trust
+	open   map[*Conn]struct{}
 }
 
 // NewMember checks that key, certificate and trust fit each other.
@@ -80,14 +81,15 @@ func (m *Member) Renewed(der []byte) error {
 	if err != nil {
 		return fmt.Errorf("this member's own certificate: %w", err)
 	}
-	own := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: m.key, Leaf: leaf}
-	for _, r := range m.trust.Roots { // who joins knows the root alone, by its fingerprint
-		if leaf.CheckSignatureFrom(r) == nil {
-			own.Certificate = append(own.Certificate, r.Raw)
-		}
-	}
-	m.own, m.self = own, self
+	m.self = self
+	m.show(leaf)
 	return nil
+}
+
+// show puts together what is shown. The caller has locked mu.
+func (m *Member) show(leaf *x509.Certificate) {
+	m.own = &tls.Certificate{Certificate: m.trust.chain(leaf, false), PrivateKey: m.key, Leaf: leaf}
+	m.rooted = &tls.Certificate{Certificate: m.trust.chain(leaf, true), PrivateKey: m.key, Leaf: leaf}
 }
 
 // Roots are the authorities that it trusts.
@@ -145,6 +147,7 @@ func (m *Member) RenewAt() time.Time {
 func (m *Member) Believe(t *Trust) {
 	m.mu.Lock()
 	m.trust = t
+	m.show(m.own.Leaf)
 	now := m.now()
 	var lost []*Conn
 	for c := range m.open {
@@ -158,19 +161,20 @@ func (m *Member) Believe(t *Trust) {
 	}
 }
 
-// trustRoots takes other authorities, which the cluster has named.
-func (m *Member) trustRoots(roots []*x509.Certificate) {
+// trustRoots takes other authorities, which the cluster has named, and the links to them.
+func (m *Member) trustRoots(roots, links []*x509.Certificate) {
 	m.mu.Lock()
 	t := *m.trust
 	m.mu.Unlock()
-	t.Roots = roots
+	t.Roots, t.Links = roots, links
 	m.Believe(&t)
 }
 
 // Conn is a connection whose other end has shown who it is, or is a client without a certificate.
 type Conn struct {
 	*tls.Conn
-	out     *batch
+	socket  *batch
+	reading sync.Mutex
 	peer    *Name
 	leaf    *x509.Certificate
 	refused error
@@ -199,21 +203,66 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if len(p) <= record {
 		return c.Conn.Write(p)
 	}
-	c.out.hold()
+	c.socket.hold()
 	n, err := c.Conn.Write(p)
-	return n, errors.Join(err, c.out.release())
+	return n, errors.Join(err, c.socket.release())
+}
+
+// Read reads as many records as were received with the first one, and fit into p.
+func (c *Conn) Read(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	n, err := c.Conn.Read(p)
+	if c.socket.taken -= n + overhead; c.socket.taken > 0 && err == nil && n < len(p) {
+		n += c.more(p[n:], buffered)
+	}
+	return n, err
+}
+
+// ReadNow reads what has come, perhaps nothing, and does not wait for more.
+func (c *Conn) ReadNow(p []byte) (int, error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.socket.mode = here
+	n, err := c.Conn.Read(p)
+	c.socket.mode = wait
+	c.socket.taken -= n + overhead
+	if errors.Is(err, errNothing) {
+		c.socket.taken = 0
+		return n, nil
+	}
+	if err == nil && n < len(p) {
+		n += c.more(p[n:], here)
+	}
+	return n, err
+}
+
+// more reads what there is without waiting. An error stays with TLS, for the next read.
+func (c *Conn) more(p []byte, m mode) (n int) {
+	c.socket.mode = m
+	defer func() { c.socket.mode = wait }()
+	for n < len(p) {
+		k, err := c.Conn.Read(p[n:])
+		n += k
+		c.socket.taken -= k + overhead
+		if err != nil {
+			c.socket.taken = 0
+			return n
+		}
+	}
+	return n
 }
 
 // WriteBuffers writes all of several buffers, as Write does.
 func (c *Conn) WriteBuffers(b *net.Buffers) (n int64, err error) {
-	c.out.hold()
+	c.socket.hold()
 	for len(*b) > 0 && err == nil {
 		var k int
 		k, err = c.Conn.Write((*b)[0])
 		n += int64(k)
 		*b = (*b)[1:]
 	}
-	return n, errors.Join(err, c.out.release())
+	return n, errors.Join(err, c.socket.release())
 }
 
 // Close closes the connection.
@@ -237,7 +286,14 @@ func (m *Member) certificate() *tls.Certificate {
 func (m *Member) config(protocols []string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true, NextProtos: protocols, Time: m.now,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return m.certificate(), nil },
+		GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if h.ServerName == rootWanted {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				return m.rooted, nil
+			}
+			return m.certificate(), nil
+		},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.certificate(), nil },
 	}
 }
@@ -355,7 +411,7 @@ func (m *Member) handshake(ctx context.Context, b *batch, c *tls.Conn, d Door) (
 	if err := c.HandshakeContext(ctx); err != nil {
 		return nil, err
 	}
-	out := &Conn{Conn: c, out: b, member: m}
+	out := &Conn{Conn: c, socket: b, member: m}
 	shown := c.ConnectionState().PeerCertificates
 	if len(shown) == 0 {
 		return out, nil

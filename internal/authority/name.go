@@ -63,6 +63,8 @@ type Name struct {
 	Roles []Role
 	// User is whom a client's certificate speaks of; a certificate speaks of a machine or of a user.
 	User string
+	// ID is what a user's certificate is called when it is revoked; empty: it cannot be.
+	ID string
 }
 
 // Has reports whether the name is a machine's with that role.
@@ -96,6 +98,8 @@ func (n *Name) Validate() error {
 		return fmt.Errorf("%q is no name of a user: at most %d bytes without control characters", n.User, maxUser)
 	case n.User != "" && (len(n.Roles) > 0 || n.Generation != 0):
 		return errors.New("a user's certificate has no role")
+	case n.ID != "" && (n.User == "" || !words.MatchString(n.ID)):
+		return fmt.Errorf("%q is no id of a user's certificate", n.ID)
 	case n.User != "":
 		return nil
 	case !words.MatchString(n.Machine):
@@ -119,14 +123,18 @@ func (n *Name) Validate() error {
 // uris are the name as it stands in a certificate:
 //
 //	hops://CLUSTER/machine/NAME/GENERATION, and hops://CLUSTER/role/ROLE for each role
-//	hops://CLUSTER/user/NAME
+//	hops://CLUSTER/user/NAME, or hops://CLUSTER/user/NAME/ID
 func (n *Name) uris() []*url.URL {
 	one := func(path string) *url.URL {
 		plain, _ := url.PathUnescape(path) // it was escaped here
 		return &url.URL{Scheme: scheme, Host: n.Cluster, Path: plain, RawPath: path}
 	}
 	if n.User != "" {
-		return []*url.URL{one("/user/" + url.PathEscape(n.User))}
+		path := "/user/" + url.PathEscape(n.User)
+		if n.ID != "" {
+			path += "/" + n.ID
+		}
+		return []*url.URL{one(path)}
 	}
 	out := []*url.URL{one("/machine/" + n.Machine + "/" + strconv.FormatUint(n.Generation, 10))}
 	for _, r := range n.Roles {
@@ -153,12 +161,14 @@ func parseName(uris []*url.URL) (*Name, error) {
 			n.Machine, n.Generation = parts[1], generation
 		case len(parts) == 2 && parts[0] == "role":
 			n.Roles = append(n.Roles, Role(parts[1]))
-		case len(parts) == 2 && parts[0] == "user" && n.User == "":
+		case (len(parts) == 2 || len(parts) == 3 && parts[2] != "") && parts[0] == "user" && n.User == "":
 			user, err := url.PathUnescape(parts[1])
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", u, err)
 			}
-			n.User = user
+			if n.User = user; len(parts) == 3 {
+				n.ID = parts[2]
+			}
 		default:
 			return nil, fmt.Errorf("%s is no name of a cluster's member", u)
 		}

@@ -63,7 +63,7 @@ func (p *Pinned) Accept(ctx context.Context, c net.Conn) (*Conn, error) {
 		c.Close()
 		return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
 	}
-	return &Conn{Conn: t, out: b}, nil
+	return &Conn{Conn: t, socket: b}, nil
 }
 
 // ErrPin: the other end has another certificate than the one that is expected.
@@ -90,5 +90,5 @@ func ConnectPinned(ctx context.Context, c net.Conn, pin Fingerprint) (*Conn, err
 		c.Close()
 		return nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
 	}
-	return &Conn{Conn: t, out: b}, nil
+	return &Conn{Conn: t, socket: b}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -18,6 +19,8 @@ var (
 	ErrTime = errors.New("the certificate is not valid now")
 	// ErrRevoked: its machine was removed from the cluster.
 	ErrRevoked = errors.New("the machine was removed from the cluster")
+	// ErrWithdrawn: it is a user's, and was revoked.
+	ErrWithdrawn = errors.New("the certificate was revoked")
 	// ErrRole: its machine has not the role that the connection is for.
 	ErrRole = errors.New("the certificate does not allow that role")
 )
@@ -28,10 +31,14 @@ type Trust struct {
 	// Cluster is the cluster's id.
 	Cluster string
 	Roots   []*x509.Certificate
+	// Links lead from earlier authorities to these: members show them to who knows an earlier one (Authority.Vouch), and do not
+	// believe them themselves.
+	Links []*x509.Certificate
 	// Removed are the machines that were removed, each with the newest generation that is void.
 	Removed map[string]uint64
-	// File is where the roots were read from, if others keep it up to date: a visitor looks there again before it takes the other end
-	// for a stranger.
+	// Revoked are the ids of certificates of users that are good no more.
+	Revoked []string
+	// File is where the roots were read from, if others keep it up to date: a visitor looks there each time.
 	File string
 }
 
@@ -47,8 +54,36 @@ func MarshalRoots(roots []*x509.Certificate) []byte {
 // maxRoots of a bundle.
 const maxRoots = 16
 
-// ParseRoots reads certificates of authorities in PEM, and takes nothing else: half a file is an error.
+// ParseRoots reads certificates of authorities in PEM, and takes nothing else: half a file is an error, and so is a link, which is
+// nobody's to trust.
 func ParseRoots(text []byte) ([]*x509.Certificate, error) {
+	roots, links, err := parseAuthorities(text)
+	if err == nil && len(links) > 0 {
+		err = errors.New("a certificate that one authority issued to another stands among those of authorities")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return roots, nil
+}
+
+// parseAuthorities reads certificates of authorities, and those by which one vouches for the next.
+func parseAuthorities(text []byte) (roots, links []*x509.Certificate, err error) {
+	all, err := parseBundle(text)
+	for _, c := range all {
+		if c.CheckSignatureFrom(c) == nil {
+			roots = append(roots, c)
+		} else {
+			links = append(links, c)
+		}
+	}
+	if err == nil && len(roots) == 0 {
+		err = errors.New("there is no authority's certificate")
+	}
+	return roots, links, err
+}
+
+func parseBundle(text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {
 		block, rest := pem.Decode(text)
@@ -95,7 +130,7 @@ func TrustFile(path string) (*Trust, error) {
 }
 
 // Verify says who a certificate speaks of: one of the cluster's authorities signed it, it is valid now, and its machine was not
-// removed. Errors are ErrForeign, ErrTime and ErrRevoked.
+// removed, or itself revoked. Errors are ErrForeign, ErrTime, ErrRevoked and ErrWithdrawn.
 func (t *Trust) Verify(leaf *x509.Certificate, now time.Time) (*Name, error) {
 	// The signature first, whatever the time is: of a stranger's certificate nothing is to be believed.
 	if !t.signed(leaf) {
@@ -118,6 +153,9 @@ func (t *Trust) Verify(leaf *x509.Certificate, now time.Time) (*Name, error) {
 	}
 	if gone, ok := t.Removed[n.Machine]; ok && n.Machine != "" && n.Generation <= gone {
 		return nil, fmt.Errorf("%w: %s; to take it in again, give it a new token and let it join", ErrRevoked, n)
+	}
+	if n.ID != "" && slices.Contains(t.Revoked, n.ID) {
+		return nil, fmt.Errorf("%w: %s of %s; ask for another one: hops user certificate", ErrWithdrawn, n.ID, n)
 	}
 	return n, nil
 }

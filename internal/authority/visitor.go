@@ -25,8 +25,12 @@ func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*t
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	b := &batch{Conn: c}
+	name := ""
+	if v.Trust == nil {
+		name = rootWanted
+	}
 	t := tls.Client(b, &tls.Config{
-		MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, NextProtos: d.Protocols, Time: v.Now,
+		ServerName: name, MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, NextProtos: d.Protocols, Time: v.Now,
 		// A member is who its certificate says, wherever it answers: verify looks at that before anything is sent.
 		InsecureSkipVerify: true,
 	})
@@ -44,7 +48,7 @@ func (v *Visitor) Connect(ctx context.Context, c net.Conn, d Door, prove func(*t
 		c.Close()
 		return nil, nil, fmt.Errorf("%s: %w", c.RemoteAddr(), err)
 	}
-	return &Conn{Conn: t, out: b}, root, nil
+	return &Conn{Conn: t, socket: b}, root, nil
 }
 
 func (v *Visitor) handshake(ctx context.Context, t *tls.Conn, d Door) (*x509.Certificate, error) {
@@ -68,11 +72,14 @@ func (v *Visitor) handshake(ctx context.Context, t *tls.Conn, d Door) (*x509.Cer
 		}
 		trust = &Trust{Cluster: cluster, Roots: []*x509.Certificate{root}}
 	}
-	n, err := trust.Verify(shown[0], v.Now())
-	if errors.Is(err, ErrForeign) && trust.File != "" { // one authority may have followed another
-		if fresh, unread := TrustFile(trust.File); unread == nil && fresh.Cluster == trust.Cluster {
-			n, err = fresh.Verify(shown[0], v.Now())
+	if trust.File != "" { // one authority may have followed another, and the one before be good no more
+		if fresh, err := TrustFile(trust.File); err == nil && fresh.Cluster == trust.Cluster {
+			trust = fresh
 		}
+	}
+	n, err := trust.Verify(shown[0], v.Now())
+	if errors.Is(err, ErrForeign) && root == nil {
+		n, err = trust.through(shown[1:], v.Now()).Verify(shown[0], v.Now())
 	}
 	if err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ type File struct {
 	ResourceManager  *ResourceManager  `yaml:"resourcemanager"`
 	NodeManager      *NodeManager      `yaml:"nodemanager"`
 	Audit            Audit             `yaml:"audit"`
+	Log              Log               `yaml:"log"`
+	Slow             Slow              `yaml:"slow"`
 	Users            Users             `yaml:"users"`
 	Clients          Clients           `yaml:"clients"`
 	Properties       map[string]string `yaml:"properties"`
@@ -45,6 +47,8 @@ type File struct {
 	Followed bool `yaml:"-"`
 	// Removed are the machines that servers.yaml says were removed.
 	Removed map[string]uint64 `yaml:"-"`
+	// Revoked are the certificates of users that it says were revoked, by their ids.
+	Revoked []string `yaml:"-"`
 }
 
 // Cluster names the cluster and its secret.
@@ -109,6 +113,27 @@ type Audit struct {
 	Dir string `yaml:"dir"`
 	// Reads are kept too when they are allowed; default: changes and refusals only.
 	Reads bool `yaml:"reads"`
+	// Size is where a file ends and the next one begins; default 64MiB. Keep is how many ended ones stay; default 10.
+	Size Size `yaml:"size"`
+	Keep int  `yaml:"keep"`
+}
+
+// Log says where servers write their logs.
+type Log struct {
+	// Dir is the directory of the servers' logs, one a role; default: none, they go to standard error.
+	Dir string `yaml:"dir"`
+	// Size is where a file ends and the next one begins; default 64MiB. Keep is how many ended ones stay; default 10.
+	Size Size `yaml:"size"`
+	Keep int  `yaml:"keep"`
+}
+
+// Slow says from when on an operation is told in the log.
+type Slow struct {
+	// RPC is of calls of Hadoop's RPC; default 1s. IO is of a datanode's disks and connections; default 300ms. Append is of appends to
+	// the logs of namenodes and resource managers; default 1s.
+	RPC    time.Duration `yaml:"rpc"`
+	IO     time.Duration `yaml:"io"`
+	Append time.Duration `yaml:"append"`
 }
 
 // Users says what servers know of users beside what the operating system does.
@@ -326,6 +351,28 @@ func (f *File) Validate() error {
 			wrong("%s: %w", where, err)
 		}
 	}
+	for _, files := range []struct {
+		where string
+		size  *Size
+		keep  *int
+	}{{"audit", &f.Audit.Size, &f.Audit.Keep}, {"log", &f.Log.Size, &f.Log.Keep}} {
+		*files.size, *files.keep = cmp.Or(*files.size, 64<<20), cmp.Or(*files.keep, 10)
+		if *files.size < 1<<20 {
+			wrong("%s.size: %v is less than 1MiB, for which a file is not worth it", files.where, *files.size)
+		}
+		if *files.keep < 1 || *files.keep > 1000 {
+			wrong("%s.keep: %d is not 1 to 1000", files.where, *files.keep)
+		}
+	}
+	for _, limit := range []struct {
+		where string
+		value *time.Duration
+		usual time.Duration
+	}{{"slow.rpc", &f.Slow.RPC, time.Second}, {"slow.io", &f.Slow.IO, 300 * time.Millisecond}, {"slow.append", &f.Slow.Append, time.Second}} {
+		if *limit.value = cmp.Or(*limit.value, limit.usual); *limit.value < time.Millisecond {
+			wrong("%s: %v is less than 1ms: everything would be slow", limit.where, *limit.value)
+		}
+	}
 	need("cluster.name", f.Cluster.Name)
 	f.places()
 	if f.Namenode != nil || f.ResourceManager != nil || f.Cluster.Identity == "" {
@@ -463,6 +510,9 @@ func (f *File) Validate() error {
 	}
 	if n := f.NodeManager; n != nil {
 		need("nodemanager.work", n.Work)
+		if !f.Followed && len(f.ResourceManagers) == 0 {
+			wrong("nodemanager: there is no resource manager to report to in the list of resourcemanagers")
+		}
 		n.HTTP = cmp.Or(n.HTTP, net.JoinHostPort(f.Cluster.Address, "8042"))
 		address("nodemanager.http", n.HTTP)
 		n.GPUs = cmp.Or(n.GPUs, "auto")

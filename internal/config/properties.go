@@ -57,6 +57,9 @@ type Properties struct {
 	// Hosts and HostsExclude are files on the machines of the namenodes that list the datanodes that may serve, and those that are to leave
 	// (dfs.hosts, dfs.hosts.exclude; none). They are read when the cluster begins, and by refreshNodes.
 	Hosts, HostsExclude string
+	// NodesExclude is a file on the machines of the resource managers that names the node managers that are to leave
+	// (yarn.resourcemanager.nodes.exclude-path).
+	NodesExclude string
 	// MaintenanceReplication is how many replicas a block must have elsewhere for a datanode to be in maintenance
 	// (dfs.namenode.maintenance.replication.min, 1).
 	MaintenanceReplication int
@@ -128,6 +131,7 @@ var properties = []property{
 	},
 	file("dfs.hosts", func(p *Properties) *string { return &p.Hosts }),
 	file("dfs.hosts.exclude", func(p *Properties) *string { return &p.HostsExclude }),
+	file("yarn.resourcemanager.nodes.exclude-path", func(p *Properties) *string { return &p.NodesExclude }),
 	number("dfs.namenode.maintenance.replication.min", 0, 512, func(p *Properties) *int { return &p.MaintenanceReplication }),
 	bytes("dfs.datanode.balance.bandwidthPerSec", 1<<10, func(p *Properties) *Size { return &p.BalanceBandwidth }),
 	number("dfs.ls.limit", 1, 1<<20, func(p *Properties) *int { return &p.ListLimit }),

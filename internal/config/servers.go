@@ -19,6 +19,8 @@ type Servers struct {
 	ResourceManagers []ManagerMember  `yaml:"resourcemanagers"`
 	// Removed are the machines that were removed from the cluster, each with the newest generation of it that is void.
 	Removed map[string]uint64 `yaml:"removed,omitempty" json:"-"`
+	// Revoked are the certificates of users that were revoked, by their ids.
+	Revoked []string `yaml:"revoked,omitempty" json:"-"`
 }
 
 // Equal reports whether both have the same servers.
@@ -90,6 +92,6 @@ func (f *File) withServers() error {
 	if err != nil {
 		return err
 	}
-	f.Namenodes, f.ResourceManagers, f.Removed = s.Namenodes, s.ResourceManagers, s.Removed
+	f.Namenodes, f.ResourceManagers, f.Removed, f.Revoked = s.Namenodes, s.ResourceManagers, s.Removed, s.Revoked
 	return nil
 }

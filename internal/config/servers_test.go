@@ -23,7 +23,7 @@ func TestListsOfAMachineThatJoined(t *testing.T) {
 	}
 	want := Servers{
 		Namenodes:        []NamenodeMember{{ID: "m1", IPC: "127.0.0.1:1", HTTP: "127.0.0.1:2", GRPC: "127.0.0.1:3", Raft: "127.0.0.1:4"}},
-		ResourceManagers: []ManagerMember{{ID: "m1", HTTP: "127.0.0.1:5", GRPC: "127.0.0.1:6", Raft: "127.0.0.1:7"}}, Removed: map[string]uint64{"m9": 2},
+		ResourceManagers: []ManagerMember{{ID: "m1", HTTP: "127.0.0.1:5", GRPC: "127.0.0.1:6", Raft: "127.0.0.1:7"}}, Removed: map[string]uint64{"m9": 2}, Revoked: []string{"a1"},
 	}
 	if err := want.Write(filepath.Join(dir, "servers.yaml")); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestListsOfAMachineThatJoined(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Servers{f.Namenodes, f.ResourceManagers, f.Removed}
+	got := Servers{f.Namenodes, f.ResourceManagers, f.Removed, f.Revoked}
 	if !f.Followed || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -38,6 +39,9 @@ type Call struct {
 	// What the call holds: held counts towards MaxHeld, cost is of the requests' budget, answer of the answers'.
 	held, cost int64
 	answer     atomic.Int64
+	// When it came, when its method was called, and what it waited for.
+	came, begun time.Time
+	waits       metadata.Waits
 }
 
 // Context is done when the connection is gone and nobody waits for the answer any more.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 )
 
 // Method is one method of a protocol.
@@ -67,6 +68,8 @@ type ServerConfig struct {
 	WriteTime time.Duration
 	// Drain is how long calls in flight may take when the server stops. Default 1 s.
 	Drain time.Duration
+	// Slow is told of calls that take too long; nil: nobody is.
+	Slow *slowlog.Operation
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -121,6 +124,15 @@ type Counts struct {
 	Connections int
 	// Calls that were taken in, and of them those that ended in an exception.
 	Calls, Failures int64
+	// Answered calls, how long they waited for the calls before them on their connection, and how long it took to answer them then.
+	Answered     int64
+	Queued, Took time.Duration
+}
+
+func (n Counts) add(c *serverConn) Counts {
+	n.Calls, n.Failures, n.Answered = n.Calls+c.calls.Load(), n.Failures+c.failures.Load(), n.Answered+c.answered.Load()
+	n.Queued, n.Took = n.Queued+time.Duration(c.queued.Load()), n.Took+time.Duration(c.took.Load())
+	return n
 }
 
 // Counts adds up over all connections.
@@ -130,7 +142,7 @@ func (s *Server) Counts() Counts {
 	n := s.ended
 	n.Connections = len(s.conns)
 	for c := range s.conns {
-		n.Calls, n.Failures = n.Calls+c.calls.Load(), n.Failures+c.failures.Load()
+		n = n.add(c)
 	}
 	return n
 }
@@ -250,5 +262,5 @@ func (s *Server) dismiss(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
-	s.ended.Calls, s.ended.Failures = s.ended.Calls+c.calls.Load(), s.ended.Failures+c.failures.Load()
+	s.ended = s.ended.add(c)
 }

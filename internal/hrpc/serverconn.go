@@ -75,6 +75,9 @@ type serverConn struct {
 	stopping atomic.Bool
 	calls    atomic.Int64 // counted for Counts
 	failures atomic.Int64
+	answered atomic.Int64
+	queued   atomic.Int64 // nanoseconds, likewise
+	took     atomic.Int64
 	inFlight atomic.Int32
 	held     atomic.Int64 // bytes of the calls in flight
 
@@ -562,6 +565,8 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	}
 	call.Request, call.method = request, method
 	call.Caller = c.caller
+	call.came, call.begun = c.heard, time.Now()
+	call.Caller.Waits = &call.waits
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.conn.RemoteAddr()
@@ -678,6 +683,9 @@ func (c *serverConn) full() bool {
 
 // finished counts a call out.
 func (c *serverConn) finished(call *Call) {
+	if call.method != nil && !call.begun.IsZero() {
+		c.timed(call)
+	}
 	c.requests.Give(call.cost)
 	c.answers.Give(call.answer.Swap(0))
 	c.held.Add(-call.held)
@@ -687,6 +695,23 @@ func (c *serverConn) finished(call *Call) {
 		c.fewer.Broadcast()
 		c.mu.Unlock()
 	}
+}
+
+// timed counts how long a call has taken, and tells of one that was slow.
+func (c *serverConn) timed(call *Call) {
+	queued, took := max(call.begun.Sub(call.came), 0), time.Since(call.begun)
+	c.answered.Add(1)
+	c.queued.Add(int64(queued))
+	c.took.Add(int64(took))
+	slow := c.server.config.Slow
+	if !slow.Slow(queued + took) {
+		return
+	}
+	w := &call.waits
+	rest := max(took-w.Queue-w.Disk-w.Others-w.Apply, 0)
+	slow.Tell("Slow RPC : %s took %d milliseconds to process from client %v of %s, the processing detail is connection=%dms, handler=%dms, queue=%dms, disk=%dms, others=%dms, apply=%dms, and the threshold time is %d milliseconds.",
+		call.Method, (queued + took).Milliseconds(), call.Remote, printable([]byte(call.Caller.User)), queued.Milliseconds(), rest.Milliseconds(), w.Queue.Milliseconds(), w.Disk.Milliseconds(),
+		w.Others.Milliseconds(), w.Apply.Milliseconds(), slow.Limit().Milliseconds())
 }
 
 func (c *serverConn) busy() bool { return c.inFlight.Load() > 0 }

@@ -3,21 +3,18 @@
 // A sealed secret is a file of the user's in the cluster's file system, /user/NAME/.secrets/SECRET. Its content is
 // encrypted and authenticated with a key that is made from the cluster's secret, and bound to the user and to the name: neither
 // who may read the file system, nor who has the disks of datanodes, nor another user who is given a copy can read it,
-// and a file that was renamed or changed does not open. The resource managers seal, node managers open.
+// and a file that was renamed or changed does not open. The resource managers seal and open.
 package jobsecret
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -28,10 +25,10 @@ const (
 	MaxPerJob  = 64
 	// MaxSealed is the size of a sealed secret, in bytes, at most.
 	MaxSealed = MaxBytes + overhead
-	overhead  = len(magic) + 12 + 16
+	overhead  = len(magic) + security.SealOverhead
 )
 
-// magic begins a sealed secret and names its format: it, a nonce of 12 bytes, and AES-256-GCM of the content (NIST SP 800-38D).
+// magic begins a sealed secret and names its format: it, and security.Secret.Seal of the content.
 const magic = "HOPSSEC1"
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
@@ -68,53 +65,29 @@ func Dir(user string) string {
 	return path.Join("/user", user, ".secrets")
 }
 
-// Key is what seals: the MAC of the cluster's secret, see security.Secret.
-type Key interface {
-	MAC(purpose string, parts ...[]byte) []byte
-}
-
-func aead(k Key) cipher.AEAD {
-	block, err := aes.NewCipher(k.MAC("secrets of jobs")) // 32 bytes: AES-256
-	if err != nil {
-		panic(err) // the length is wrong
-	}
-	a, err := cipher.NewGCM(block)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
+// purpose of the key that is made from the cluster's secret.
+const purpose = "secrets of jobs"
 
 // owner is what a sealed secret is bound to.
-func owner(user, name string) []byte { return []byte(magic + user + "\x00" + name) }
+func owner(user, name string) string { return magic + user + "\x00" + name }
 
 // Seal encrypts a secret for its place.
-func Seal(k Key, user, name string, secret []byte) ([]byte, error) {
+func Seal(k security.Secret, user, name string, secret []byte) ([]byte, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
 	if len(secret) > MaxBytes {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "secret %s has more than %d bytes: put large content into the file system", name, MaxBytes)
 	}
-	out := make([]byte, len(magic)+12, MaxSealed)
-	copy(out, magic)
-	nonce := out[len(magic):]
-	rand.Read(nonce)
-	return aead(k).Seal(out, nonce, secret, owner(user, name)), nil
+	return append([]byte(magic), k.Seal(purpose, owner(user, name), secret)...), nil
 }
 
-// ErrSealed means that a sealed secret does not open.
-var ErrSealed = errors.New("it was changed, or moved here, or sealed by another cluster")
-
-// Open decrypts what Seal made for the same place. ErrSealed: it did not.
-func Open(k Key, user, name string, sealed []byte) ([]byte, error) {
-	if len(sealed) < overhead || len(sealed) > MaxSealed || !bytes.HasPrefix(sealed, []byte(magic)) {
-		return nil, fmt.Errorf("secret %s: %w: put it again", name, ErrSealed)
-	}
-	rest := sealed[len(magic):]
-	secret, err := aead(k).Open(nil, rest[:12], rest[12:], owner(user, name))
-	if err != nil { // which says nothing more
-		return nil, fmt.Errorf("secret %s: %w: put it again", name, ErrSealed)
+// Open decrypts what Seal made for the same place. security.ErrSealed: it did not.
+func Open(k security.Secret, user, name string, sealed []byte) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(sealed, []byte(magic))
+	secret, err := k.Open(purpose, owner(user, name), rest)
+	if !ok || err != nil || len(sealed) > MaxSealed {
+		return nil, fmt.Errorf("secret %s: %w: put it again", name, security.ErrSealed)
 	}
 	return secret, nil
 }

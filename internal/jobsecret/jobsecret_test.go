@@ -35,7 +35,7 @@ func TestASecretOpensInItsPlaceOnly(t *testing.T) {
 			"a file that somebody else put there": func() ([]byte, error) { return Open(key, "ann", "db", []byte("plain")) },
 			"an empty file":                       func() ([]byte, error) { return Open(key, "ann", "db", nil) },
 		} {
-			if got, err := open(); !errors.Is(err, ErrSealed) || got != nil || text != "" && strings.Contains(err.Error(), text) {
+			if got, err := open(); !errors.Is(err, security.ErrSealed) || got != nil || text != "" && strings.Contains(err.Error(), text) {
 				t.Errorf("%s: %q, %v", who, got, err)
 			}
 		}

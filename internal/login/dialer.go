@@ -13,8 +13,14 @@ import (
 // None as the name of a file says that the servers are not known, and are spoken to in plain.
 const None = "none"
 
-// Default is the login of this process's user; nil: there is none.
+// InContainer reports whether this is a program of a container: it has what the container was given, and never a login.
+func InContainer() bool { return os.Getenv("HOPS_CONTAINER_ID") != "" }
+
+// Default is the login of this process's user; nil: there is none, or this is a container.
 func Default() (*File, error) {
+	if InContainer() {
+		return nil, nil
+	}
 	path, err := Path()
 	if err != nil {
 		return nil, nil //nolint:nilerr // a user without a home
@@ -27,8 +33,11 @@ func Default() (*File, error) {
 }
 
 // Chosen is the login that counts where nobody has named a cluster in another way: that of $HOPS_LOGIN, which has to be there, else
-// without HADOOP_CONF_DIR that of this process's user. nil: there is none.
+// without HADOOP_CONF_DIR that of this process's user. nil: there is none, or this is a container.
 func Chosen() (*File, error) {
+	if InContainer() {
+		return nil, nil
+	}
 	if path := os.Getenv(Variable); path != "" {
 		f, err := Load(path)
 		if errors.Is(err, ErrNone) {

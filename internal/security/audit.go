@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
-	"sync"
 	"time"
 	"unicode/utf8"
 
+	"github.com/gohops/hops/internal/logfile"
 	"github.com/gohops/hops/metadata"
 )
 
@@ -40,62 +39,38 @@ type AuditConfig struct {
 	Logger *slog.Logger
 }
 
-const (
-	// auditBuffer is how much may wait to be written; what comes when it is full is counted, and the count is logged:
-	// a disk that is full or hangs stops no server.
-	auditBuffer = 4 << 20
-	auditFlush  = time.Second
-	// maxAudited bounds what a line keeps of a name that came from outside, in bytes.
-	maxAudited = 4096
-)
+// auditFlush is how long a decision may wait for others, so that they go to the disk together.
+const auditFlush = time.Second
+
+// maxAudited bounds what a line keeps of a name that came from outside, in bytes.
+const maxAudited = 4096
 
 // Audit writes decisions to a file, a line each, with the keys of HDFS's audit log (FSNamesystem.audit). It is safe for
 // concurrent use. A nil Audit keeps nothing.
 type Audit struct {
 	config AuditConfig
-
-	mu      sync.Mutex
-	pending []byte
-	lost    int
-	full    chan struct{} // capacity 1: much is pending
-
-	// Of Run and Close.
-	writing sync.Mutex
-	file    *os.File
-	size    int64
-	failed  error
-	spare   []byte
+	file   *logfile.File
 }
 
 // OpenAudit opens a log for appending.
 func OpenAudit(c AuditConfig) (*Audit, error) {
-	if c.Size <= 0 {
-		c.Size = 64 << 20
-	}
-	if c.Keep <= 0 {
-		c.Keep = 10
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	a := &Audit{config: c, full: make(chan struct{}, 1)}
-	if err := a.open(c.Path); err != nil {
+	file, err := logfile.Open(logfile.Config{
+		Path: c.Path, Size: c.Size, Keep: c.Keep, Linger: auditFlush,
+		Lost: func(n int) string {
+			return fmt.Sprintf("%s WARN audit: %d decisions were not written: the log could not keep up\n", time.Now().Format(auditTime), n)
+		},
+		Failed: func(err error) {
+			c.Logger.Error("the audit log cannot be written; what it misses is lost", "err", err)
+		},
+		Again: func() { c.Logger.Info("the audit log is written again", "file", c.Path) },
+	})
+	if err != nil {
 		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	return a, nil
-}
-
-func (a *Audit) open(path string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return errors.Join(err, f.Close())
-	}
-	a.file, a.size = f, info.Size()
-	return nil
+	return &Audit{config: c, file: file}, nil
 }
 
 // Record keeps a decision. It does not wait for the disk.
@@ -103,103 +78,11 @@ func (a *Audit) Record(d Decision) {
 	if a == nil || d.Allowed && d.Read && !a.config.Reads {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.pending) >= auditBuffer {
-		a.lost++
-		return
-	}
-	a.pending = appendDecision(a.pending, time.Now(), &d)
-	if len(a.pending) >= auditBuffer/4 {
-		select {
-		case a.full <- struct{}{}:
-		default:
-		}
-	}
+	a.file.Append(func(b []byte) []byte { return appendDecision(b, time.Now(), &d) })
 }
 
 // Run writes until ctx is done, and then what is left.
-func (a *Audit) Run(ctx context.Context) error {
-	tick := time.NewTicker(auditFlush)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-a.full:
-		case <-ctx.Done():
-			a.flush()
-			a.writing.Lock()
-			defer a.writing.Unlock()
-			return a.file.Close()
-		}
-		a.flush()
-	}
-}
-
-// flush writes what is pending.
-func (a *Audit) flush() {
-	a.writing.Lock()
-	defer a.writing.Unlock()
-	a.mu.Lock()
-	out, lost := a.pending, a.lost
-	a.pending, a.lost = a.spare[:0], 0
-	a.mu.Unlock()
-	if lost > 0 {
-		out = fmt.Appendf(out, "%s WARN audit: %d decisions were not written: the log could not keep up\n", time.Now().Format(auditTime), lost)
-	}
-	if len(out) == 0 {
-		a.spare = out // the other one is in use now
-		return
-	}
-	err := a.write(out)
-	if err != nil && a.failed == nil {
-		a.config.Logger.Error("the audit log cannot be written; what it misses is lost", "err", err)
-	} else if err == nil && a.failed != nil {
-		a.config.Logger.Info("the audit log is written again", "file", a.config.Path)
-	}
-	a.failed = err
-	a.spare = out[:0]
-}
-
-func (a *Audit) write(out []byte) error {
-	if a.size > 0 && a.size+int64(len(out)) > a.config.Size {
-		if err := a.rotate(); err != nil {
-			return err
-		}
-	}
-	n, err := a.file.Write(out)
-	a.size += int64(n)
-	return err
-}
-
-// rotate makes the file the first of the ended ones, audit.log.1, and begins a new one, which is opened first: where that
-// fails nothing has moved, and the next flush tries again.
-func (a *Audit) rotate() error {
-	old, size, fresh := a.file, a.size, a.config.Path+".new"
-	if err := a.open(fresh); err != nil {
-		return err
-	}
-	if err := a.shift(fresh); err != nil {
-		a.file.Close()
-		a.file, a.size = old, size
-		return err
-	}
-	return old.Close()
-}
-
-// shift moves the files on, and the fresh one into the place of the current one.
-func (a *Audit) shift(fresh string) error {
-	name := func(i int) string { return a.config.Path + "." + strconv.Itoa(i) }
-	for i := a.config.Keep - 1; i >= 1; i-- {
-		if err := os.Rename(name(i), name(i+1)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	if err := os.Rename(a.config.Path, name(1)); err != nil && !errors.Is(err, os.ErrNotExist) { // somebody may have taken it away
-		return err
-	}
-	return os.Rename(fresh, a.config.Path)
-}
+func (a *Audit) Run(ctx context.Context) error { return a.file.Run(ctx) }
 
 const auditTime = "2006-01-02 15:04:05,000"
 

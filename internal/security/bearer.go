@@ -145,7 +145,7 @@ func (d *Door) TokenCaller(c *usertoken.Claims, host, as string) (metadata.Calle
 		caller := d.Caller(c.User)
 		if c.Groups != nil {
 			caller.Groups = slices.Clone(c.Groups)
-			caller.Superuser = c.User == d.daemon || slices.Contains(caller.Groups, d.config.Supergroup)
+			caller.Superuser = c.User == d.daemon || slices.Contains(caller.Groups, d.Supergroup())
 		}
 		caller.Host = host
 		return caller, nil

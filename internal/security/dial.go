@@ -96,7 +96,7 @@ func PinnedTransport(pin authority.Fingerprint) *http.Transport {
 // Remedy adds to an error by which a user's process does not know a server what its user can do.
 func Remedy(err error) error {
 	if errors.Is(err, authority.ErrForeign) {
-		return fmt.Errorf("%w; if the cluster's authority was replaced (hops cluster rotate), log in again: hops login", err)
+		return fmt.Errorf("%w; if the cluster's authority was replaced since you logged in, log in anew: hops login HOST:PORT --fingerprint sha256:… (`hops cluster nodes` prints it to the operator)", err)
 	}
 	return err
 }

@@ -38,11 +38,18 @@ type ProxyRule struct {
 	Hosts  []string
 }
 
-// Config describes a Door. The zero value is a door of the running user with Hadoop's supergroup and no proxy users.
-type Config struct {
+// UserRules say who is more than a user.
+type UserRules struct {
 	// Supergroup makes its members superusers; default "supergroup".
 	Supergroup string
 	// ProxyUsers holds the rule of each real user that may act for others.
+	ProxyUsers map[string]ProxyRule
+}
+
+// Config describes a Door. The zero value is a door of the running user with Hadoop's supergroup and no proxy users.
+type Config struct {
+	// Supergroup and ProxyUsers are the first UserRules.
+	Supergroup string
 	ProxyUsers map[string]ProxyRule
 	// Groups finds a user's groups; default: those of the operating system.
 	Groups func(user string) []string
@@ -79,6 +86,7 @@ type Door struct {
 	daemon string // the user this process runs as, who is the superuser
 	places *places
 	audit  atomic.Pointer[Audit]
+	rules  atomic.Pointer[UserRules]
 
 	mu     sync.Mutex
 	groups map[string]cachedGroups
@@ -92,9 +100,6 @@ type cachedGroups struct {
 
 // NewDoor makes the door of the running user.
 func NewDoor(config Config) *Door {
-	if config.Supergroup == "" {
-		config.Supergroup = "supergroup"
-	}
 	if config.Groups == nil {
 		config.Groups = systemGroups
 	}
@@ -117,15 +122,34 @@ func NewDoor(config Config) *Door {
 		names:  map[uint32]string{},
 		places: &places{capacity: config.Descriptors, log: config.Logger},
 	}
+	d.SetRules(UserRules{config.Supergroup, config.ProxyUsers})
 	d.daemon = d.nameOf(d.uid)
 	return d
+}
+
+// Rules are those that count now.
+func (d *Door) Rules() UserRules { return *d.rules.Load() }
+
+// SetRules replaces them: callers that are made from now on are told by these.
+func (d *Door) SetRules(r UserRules) {
+	if r.Supergroup == "" {
+		r.Supergroup = "supergroup"
+	}
+	d.rules.Store(&r)
+}
+
+// ForgetGroups has every user's groups asked for anew.
+func (d *Door) ForgetGroups() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.groups)
 }
 
 // Daemon is the user that this process runs as: the superuser.
 func (d *Door) Daemon() string { return d.daemon }
 
 // Supergroup is the group whose members are superusers.
-func (d *Door) Supergroup() string { return d.config.Supergroup }
+func (d *Door) Supergroup() string { return d.Rules().Supergroup }
 
 // Claim answers who acts on a connection whose peer p calls itself claimed: the owner of a local socket and the user of a
 // certificate by their own name; the servers' user, root, and another server of the cluster by any (Proof tells whose word that is); from
@@ -264,7 +288,7 @@ func (d *Door) Caller(name string) metadata.Caller {
 	return metadata.Caller{
 		User:      name,
 		Groups:    groups,
-		Superuser: name == d.daemon || slices.Contains(groups, d.config.Supergroup),
+		Superuser: name == d.daemon || slices.Contains(groups, d.Supergroup()),
 	}
 }
 
@@ -331,7 +355,7 @@ func (d *Door) checkOwner(p *Peer, name string) (string, error) {
 }
 
 func (d *Door) mayProxy(real string, caller metadata.Caller) bool {
-	rule, ok := d.config.ProxyUsers[real]
+	rule, ok := d.Rules().ProxyUsers[real]
 	if !ok {
 		return false
 	}

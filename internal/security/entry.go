@@ -98,6 +98,30 @@ func Raw(c net.Conn) syscall.RawConn {
 	return nil
 }
 
+// Immediate reads what has come on a connection without waiting for more. It is nil where that cannot be done. Of an accepted connection
+// it is known after Enter.
+func Immediate(c net.Conn) func(p []byte) (int, error) {
+	if g, ok := c.(*guardedConn); ok {
+		if t := g.secure.Load(); t != nil {
+			return func(p []byte) (int, error) {
+				g.touch()
+				return t.ReadNow(p)
+			}
+		}
+	}
+	raw := Raw(c)
+	if raw == nil {
+		return nil
+	}
+	return authority.NewSocket(raw).ReadNow
+}
+
+// Plain reports whether what is written to w goes to a socket as it is, so that the kernel can send files by itself.
+func Plain(w io.Writer) bool {
+	g, ok := w.(*guardedConn)
+	return !ok || g.secure.Load() == nil
+}
+
 // enter looks at the first byte, once. It waits no longer than the connection's deadline; who reads again later goes on.
 func (c *guardedConn) enter() error {
 	if c.entered.Load() {

@@ -127,17 +127,16 @@ func (d *Door) certified(p *Peer, name *authority.Name, refused error) {
 	switch {
 	case refused != nil: // also here: who shows a certificate wants it to count
 		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v", refused)
-	case p.from == here: // whose owner counts, too
+	case name != nil && name.User != "": // it counts more than the network, or the owner of the socket
+		p.from, p.err, p.uid = elsewhere, nil, shareOf("user "+name.User)
+	case p.from == here: // whose owner counts
 	case name == nil && p.from == trusted:
 	case d.config.Pinned != nil:
 		p.err = d.throughProxy(p.Remote)
 	case name == nil:
 		p.err = metadata.Errorf(metadata.ErrUnauthorized, "%v has shown no certificate and no token: run `hops login`", p.Remote)
 	default:
-		p.err = nil
-		if p.uid = d.uid; name.User != "" {
-			p.uid = shareOf("user " + name.User)
-		}
+		p.err, p.uid = nil, d.uid
 	}
 }
 

@@ -34,6 +34,8 @@ const ProofHeader = "X-Hops-Proof"
 const (
 	// ExecutorRequests: from an executor to its controller, with the token of the executor's container.
 	ExecutorRequests = "executor"
+	// ManagerRequests: from a container to the resource managers, with its token.
+	ManagerRequests = "resourcemanager"
 	// ProxiedRequests: from the resource manager to a master, with the token of the master's container.
 	ProxiedRequests = "proxy"
 )

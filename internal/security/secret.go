@@ -1,6 +1,8 @@
 package security
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -116,3 +118,44 @@ func (s Secret) proof(purpose string, parts ...[]byte) []byte {
 // MAC is a keyed hash of the parts, one after the other, for a purpose of the caller's: who does not know the secret can
 // neither make nor guess it.
 func (s Secret) MAC(purpose string, parts ...[]byte) []byte { return s.proof("mac "+purpose, parts...) }
+
+// ErrSealed means that something sealed does not open.
+var ErrSealed = errors.New("it was changed, or moved here, or sealed by another cluster")
+
+// Seal encrypts what only who knows the secret can open, for the same purpose and as the seal of the same thing: a nonce of 12
+// bytes, and AES-256-GCM of the content (NIST SP 800-38D), which is SealOverhead bytes longer.
+func (s Secret) Seal(purpose, of string, content []byte) []byte {
+	nonce := make([]byte, sealNonce, SealOverhead+len(content))
+	rand.Read(nonce) // never fails (crypto/rand)
+	return s.aead(purpose).Seal(nonce, nonce, content, []byte(of))
+}
+
+// Open decrypts what Seal made. ErrSealed: it did not.
+func (s Secret) Open(purpose, of string, sealed []byte) ([]byte, error) {
+	if len(sealed) < SealOverhead {
+		return nil, ErrSealed
+	}
+	content, err := s.aead(purpose).Open(nil, sealed[:sealNonce], sealed[sealNonce:], []byte(of))
+	if err != nil { // which says nothing more
+		return nil, ErrSealed
+	}
+	return content, nil
+}
+
+const (
+	sealNonce = 12
+	// SealOverhead is how many bytes a seal adds.
+	SealOverhead = sealNonce + 16
+)
+
+func (s Secret) aead(purpose string) cipher.AEAD {
+	block, err := aes.NewCipher(s.MAC(purpose)) // 32 bytes: AES-256
+	if err != nil {
+		panic(err) // the length is wrong
+	}
+	a, err := cipher.NewGCM(block)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/gohops/hops/internal/jmx"
 	"github.com/gohops/hops/internal/security"
 )
 
@@ -66,6 +67,8 @@ type Config struct {
 	Report  func() Report
 	// Figures may be nil.
 	Figures func(Sample)
+	// Beans are what tools that watch Hadoop find at /jmx, beside those of the process; nil: no more. It is called at every request.
+	Beans func() []jmx.Bean
 }
 
 // Pages serves what a server tells of itself.
@@ -127,6 +130,7 @@ func (p *Pages) routes() []route {
 		{"GET /readyz", p.ready},
 		{"GET /health", p.health},
 		{"GET /metrics", p.metrics().ServeHTTP},
+		{"GET /jmx", p.jmx()},
 	}
 	for _, alias := range p.config.Aliases {
 		out = append(out, route{pattern(alias), func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, p.config.Page, http.StatusFound) }})
@@ -228,6 +232,28 @@ func (p *Pages) health(w http.ResponseWriter, _ *http.Request) {
 // Scrapes at the same time beyond this many are refused: each walks what the server has.
 const mostScrapes = 4
 
+// jmx serves the beans, to as many at a time as there may be scrapes.
+func (p *Pages) jmx() http.HandlerFunc {
+	beans := jmx.Handler(func() []jmx.Bean {
+		out := jmx.Process(Version)
+		if p.config.Beans != nil {
+			out = append(p.config.Beans(), out...)
+		}
+		return out
+	})
+	turns := make(chan struct{}, mostScrapes)
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turns <- struct{}{}:
+			defer func() { <-turns }()
+			beans.ServeHTTP(w, r)
+		default:
+			w.Header().Set("Retry-After", "1")
+			text(w, http.StatusServiceUnavailable, fmt.Sprintf("%d others ask already: try again\n", mostScrapes))
+		}
+	}
+}
+
 func (p *Pages) metrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), figures{p})
@@ -319,6 +345,7 @@ var probes = []Link{
 	{"/readyz", "200 while it is of use, 503 while it is not"},
 	{"/livez", "200 while the process works"},
 	{"/metrics", "figures for Prometheus"},
+	{"/jmx", "figures for tools that watch Hadoop"},
 }
 
 func (p *Pages) page(w http.ResponseWriter, r *http.Request) {

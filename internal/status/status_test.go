@@ -123,7 +123,7 @@ func TestFiguresAreAsPrometheusWantsThem(t *testing.T) {
 func TestEveryPageIsAmongTheRights(t *testing.T) {
 	p, _ := server(t, &Report{})
 	routes := p.Routes()
-	if len(routes) != 7 {
+	if len(routes) != 8 {
 		t.Errorf("%v", routes)
 	}
 	for _, r := range routes {

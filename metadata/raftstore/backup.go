@@ -42,6 +42,19 @@ func (g *Group) Backup() (Backup, error) {
 	return Backup{Cluster: i.Cluster, Recovered: i.Recovered, Index: list[0].meta.Index, Snapshot: filepath.Join("snapshots", list[0].id+snapshotSuffix), Level: i.Level}, nil
 }
 
+// Copy is a Backup with the snapshot's file, which the caller closes.
+func (g *Group) Copy() (Backup, *os.File, error) {
+	b, err := g.Backup()
+	if err != nil {
+		return b, nil, err
+	}
+	f, err := os.Open(filepath.Join(g.dir.path, b.Snapshot))
+	return b, f, err
+}
+
+// Recovered is how often the group was made anew, of one surviving member or of a backup.
+func (g *Group) Recovered() int { return g.identity().Recovered }
+
 // Restore makes a group of a backup, whose only voter is this member, as Recover does. There must be nothing of the group here.
 // r is the snapshot's file; when it is damaged nothing is left. A backup of a level that this program does not know is refused (release.ErrOlder).
 func (h *Host) Restore(cfg GroupConfig, b Backup, r io.Reader) error {

@@ -64,7 +64,7 @@ func BenchmarkPropose(b *testing.B) {
 			b.Run(fmt.Sprintf("members=%d/outstanding=%d", members, outstanding), func(b *testing.B) {
 				g := benchGroup(b, members)
 				drive(b, outstanding, func(done func()) {
-					g.ProposeAsync(command, func(_ any, err error) {
+					g.ProposeAsync(command, nil, func(_ any, err error) {
 						if err != nil {
 							b.Error(err)
 						}

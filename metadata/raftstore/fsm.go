@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -24,7 +25,14 @@ type fsm struct {
 
 var _ raft.ConfigurationStore = (*fsm)(nil)
 
-// Apply implements raft.FSM; the response is []any, one result per command.
+// applied is what became of an entry: results has one for each command, or is nil.
+type applied struct {
+	results []any
+	began   time.Time
+	took    time.Duration
+}
+
+// Apply implements raft.FSM; the response is *applied.
 func (f *fsm) Apply(l *raft.Log) any {
 	commands, err := decodeBatch(l.Index, l.Data)
 	if err != nil {
@@ -32,13 +40,14 @@ func (f *fsm) Apply(l *raft.Log) any {
 		panic(err) // going on would make this member differ from the others
 	}
 	defer f.stop()
+	began := time.Now()
 	results := f.machine.Apply(l.Index, commands)
 	if results != nil && len(results) != len(commands) {
 		panic(fmt.Sprintf("state machine of group %s returned %d results for %d commands", f.group.name, len(results), len(commands)))
 	}
 	f.group.hashes.note(l.Index, f.machine)
 	f.advance(l.Index)
-	return results
+	return &applied{results, began, time.Since(began)}
 }
 
 // stop ends the group, with the reason in one line, when a command is of a later version of the program. Other panics go on.

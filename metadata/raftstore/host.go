@@ -15,6 +15,7 @@ import (
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata/raftstore/journal"
 )
 
@@ -46,6 +47,8 @@ type HostConfig struct {
 	// SlowWrite is how long one write of the log may take before a leader that is not the only voter gives up its
 	// leadership; default a fifth of WriteDeadline. Raised: fewer handovers on a slow disk, a longer stop on a hung one.
 	SlowWrite time.Duration
+	// SlowAppend is told of appends to the log that take too long; nil: nobody is.
+	SlowAppend *slowlog.Operation
 	// OnFatal is called when the process must not go on: a write failed or hangs, stored bytes are damaged. Default:
 	// log the error and exit with status 1. When it returns, the group concerned is closed and Run returns the error.
 	OnFatal func(error)

@@ -51,7 +51,7 @@ func runWriter(dir string) {
 	slots := make(chan struct{}, 100)
 	for n := next + 1; ; n++ {
 		slots <- struct{}{}
-		g.ProposeAsync(set("next", n), func(_ any, err error) {
+		g.ProposeAsync(set("next", n), nil, func(_ any, err error) {
 			fatal(err)
 			mu.Lock()
 			fmt.Println("ok", n)

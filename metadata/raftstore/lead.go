@@ -52,6 +52,13 @@ type slowWrite struct {
 	took time.Duration
 }
 
+// appended is told by the journal of an append.
+func (g *Group) appended(first, last uint64, took time.Duration) {
+	if slow := g.host.cfg.SlowAppend; slow.Slow(took) { // JournalNode's words
+		slow.Tell("Sync of transaction range %d-%d took %dms (threshold=%dms), group=%s", first, last, took.Milliseconds(), slow.Limit().Milliseconds(), g.name)
+	}
+}
+
 // tardy is told by the journal of a slow write.
 func (g *Group) tardy(what string, took time.Duration) {
 	select {

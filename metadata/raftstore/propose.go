@@ -35,6 +35,9 @@ const (
 type proposal struct {
 	command []byte
 	done    func(any, error)
+	// began is when it came, and waits is told how long it took; only if somebody asks.
+	began time.Time
+	waits *metadata.Waits
 	// state moves once, from queued to shipped or withdrawn.
 	state atomic.Int32
 }
@@ -49,6 +52,7 @@ const (
 type flight struct {
 	commands []*proposal
 	future   raft.ApplyFuture
+	shipped  time.Time
 	answer   chan error // capacity 1
 	// abandoned is the reign's in which it went off.
 	abandoned <-chan struct{}
@@ -100,9 +104,13 @@ func (g *Group) Propose(ctx context.Context, command []byte) (any, error) {
 }
 
 // ProposeAsync is Propose for callers that do not wait. done is called once, on a goroutine of the group that must not be
-// blocked, or before ProposeAsync returns when the command is refused at once.
-func (g *Group) ProposeAsync(command []byte, done func(result any, err error)) {
-	g.enqueue(&proposal{command: command, done: done})
+// blocked, or before ProposeAsync returns when the command is refused at once. waits, if not nil, is told before what it waited for.
+func (g *Group) ProposeAsync(command []byte, waits *metadata.Waits, done func(result any, err error)) {
+	p := &proposal{command: command, done: done, waits: waits}
+	if waits != nil {
+		p.began = time.Now()
+	}
+	g.enqueue(p)
 }
 
 func (g *Group) enqueue(p *proposal) {
@@ -203,7 +211,8 @@ func (g *Group) ship() {
 			refuse(batch, g.notLeader())
 			continue
 		}
-		f := flight{batch, g.raft.Apply(encodeBatch(batch), 0), make(chan error, 1), r.abandoned}
+		shipped := time.Now()
+		f := flight{batch, g.raft.Apply(encodeBatch(batch), 0), shipped, make(chan error, 1), r.abandoned}
 		// On its own goroutine, because raft leaves some futures unanswered when it is shut down.
 		go func() { f.answer <- f.future.Error() }()
 		b.flights <- f
@@ -224,7 +233,10 @@ func (g *Group) land() {
 		}
 		var results []any
 		if err == nil {
-			results, _ = f.future.Response().([]any)
+			if a, ok := f.future.Response().(*applied); ok {
+				results = a.results
+				f.tell(a, g.journal.Took(f.future.Index()))
+			}
 			b.transfer.Reset()
 		} else {
 			err = g.outcome(err)
@@ -239,6 +251,18 @@ func (g *Group) land() {
 			default:
 				p.done(results[i], nil)
 			}
+		}
+	}
+}
+
+// tell tells whoever asks what the commands waited for.
+func (f *flight) tell(a *applied, disk time.Duration) {
+	for _, p := range f.commands {
+		if w := p.waits; w != nil {
+			w.Queue += f.shipped.Sub(p.began)
+			w.Disk += disk
+			w.Others += max(a.began.Sub(f.shipped)-disk, 0)
+			w.Apply += a.took
 		}
 	}
 }

@@ -3,7 +3,9 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -16,7 +18,7 @@ import (
 // not be open here, and nobody else may go on with its old history: members that do not know of the recovery are refused
 // by this one from then on, and stop when they hear of it; they are to be reinstalled and added again.
 //
-// cluster is the cluster's id as the caller knows it, to be sure that it is this one which is meant.
+// cluster is the cluster's id as the caller knows it, to be sure that it is this one which is meant; empty for a group without.
 //
 // It writes one entry: a configuration in the next term. A crash before it has changed nothing but the number of
 // recoveries, which makes the call repeatable.
@@ -28,6 +30,48 @@ func (h *Host) Recover(cfg GroupConfig, cluster string) error {
 		return fmt.Errorf("recover group %s: %w", cfg.Name, err)
 	}
 	return nil
+}
+
+// Found makes a new group, whose only voter is this member. There must be nothing of the group here. It is for a group that had
+// predecessors of its name whose term somebody still knows: its first term is later. Crashed, it leaves an empty member.
+func (h *Host) Found(cfg GroupConfig) (err error) {
+	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
+		return err
+	}
+	if err := h.prepare(); err != nil {
+		return fmt.Errorf("found group %s: %w", cfg.Name, err)
+	}
+	path := filepath.Join(h.cfg.Dir, cfg.Name)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		return fmt.Errorf("found group %s: %w", cfg.Name, err)
+	}
+	d, err := openDirectory(path, identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	j, err := journal.Open(journal.Config{Dir: d.logs(), Open: h.cfg.OpenLog, SegmentBytes: cfg.SegmentBytes, Logger: h.log, Fatal: func(error) {}})
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(h.alone(j, 0, laterTerm(0)), j.Close()); err != nil {
+		return err
+	}
+	d.Joining = false
+	return d.save()
+}
+
+// laterTerm is one that no leader has had: behind a term, and behind all that elections could have reached by now, of which there is
+// less than one a second. Who was told of a term by a leader whose history is lost goes on with this one.
+func laterTerm(term uint64) uint64 { return max(term, uint64(time.Now().Unix())) + 1 }
+
+// alone writes the entry by which this member is the only one.
+func (h *Host) alone(j *journal.Journal, last, term uint64) error {
+	if err := j.SetUint64([]byte("CurrentTerm"), term); err != nil {
+		return err
+	}
+	voters := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(h.cfg.ID), Address: raft.ServerAddress(h.cfg.Advertise)}}}
+	return j.StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(voters)})
 }
 
 func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
@@ -42,7 +86,7 @@ func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
 	switch {
 	case d.Joining:
 		return errors.New("this member is empty or was not up to date with the group: recover one that has a vote")
-	case d.Cluster == "" || d.Cluster != cluster:
+	case d.Cluster != cluster:
 		return metadata.Errorf(metadata.ErrInvalidArgument, "the directory belongs to cluster %q, not to %q", d.Cluster, cluster)
 	}
 	stored, err := openSnapshots(d.snapshots(), h.log)
@@ -77,10 +121,5 @@ func (h *Host) recoverGroup(cfg GroupConfig, cluster string) (err error) {
 	if err := d.save(); err != nil {
 		return err
 	}
-	term = max(term, covered.Term) + 1
-	if err := j.SetUint64([]byte("CurrentTerm"), term); err != nil {
-		return err
-	}
-	alone := raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: raft.ServerID(h.cfg.ID), Address: raft.ServerAddress(h.cfg.Advertise)}}}
-	return j.StoreLog(&raft.Log{Index: last + 1, Term: term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(alone)})
+	return h.alone(j, last, laterTerm(max(term, covered.Term)))
 }

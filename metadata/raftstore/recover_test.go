@@ -1,8 +1,11 @@
 package raftstore
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestSoleSurvivorGoesOnAndTheOldMembersAreRefused(t *testing.T) {
@@ -98,5 +101,57 @@ func TestStrangerSaysThatItIsNone(t *testing.T) {
 	c.join("a", "m4")
 	if known, _ = g.askEach(ctx(t)); g.strangeness(known) != "" {
 		t.Fatalf("a member is told that it is a stranger: %+v", known)
+	}
+}
+
+// A group that is founded in place of one that is gone, or restored, takes members in, and its leader's term is later than any before.
+func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
+	c := newCluster(t, 1) // of no named cluster, as the resource managers' is
+	c.host("m1")
+	began := uint64(time.Now().Unix())
+	if err := c.nodes["m1"].host.Found(c.config("a", false)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nodes["m1"].host.Found(c.config("a", false)); err == nil {
+		t.Error("founded over what is there")
+	}
+	g := c.open("m1", "a", false, nil)
+	c.propose("a", set("x", 1))
+	first := c.leader("a").Leadership().Term
+	if first <= began || g.Recovered() != 0 {
+		t.Errorf("term %d, recovered %d times", first, g.Recovered())
+	}
+	b, f, err := g.Copy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c.stop("m1")
+
+	c.host("m1")
+	h := c.nodes["m1"].host
+	if err := h.Recover(c.config("a", false), "c1"); err == nil || !strings.Contains(err.Error(), `belongs to cluster "", not to "c1"`) {
+		t.Errorf("recovered under a name that it does not have: %v", err)
+	}
+	if err := h.Restore(c.config("a", false), b, f); err == nil {
+		t.Error("restored over what is there")
+	}
+	if err := os.RemoveAll(filepath.Join(h.cfg.Dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Restore(c.config("a", false), b, f); err != nil {
+		t.Fatal(err)
+	}
+	g = c.open("m1", "a", false, nil)
+	c.propose("a", set("y", 1))
+	if now := c.leader("a").Leadership().Term; now <= first || g.Recovered() != 1 || c.nodes["m1"].machines["a"].get("x") != "1" {
+		t.Errorf("term %d after %d, recovered %d times, x is %q", now, first, g.Recovered(), c.nodes["m1"].machines["a"].get("x"))
+	}
+	c.add("m2", true)
+	c.host("m2")
+	again := c.open("m2", "a", false, nil)
+	c.join("a", "m2")
+	if again.Recovered() != 1 {
+		t.Errorf("who joined knows of %d recoveries", again.Recovered())
 	}
 }

@@ -28,7 +28,7 @@ func TestCommandsKeepTheirOrderAndGetTheirResults(t *testing.T) {
 	var wait sync.WaitGroup
 	wait.Add(n)
 	for i := range n {
-		g.ProposeAsync(set("x", i+1), func(result any, err error) {
+		g.ProposeAsync(set("x", i+1), nil, func(result any, err error) {
 			defer wait.Done()
 			if err != nil {
 				t.Errorf("command %d: %v", i, err)
@@ -96,7 +96,7 @@ func TestIsolatedLeaderServesNothingAndItsCommandsAreUnknown(t *testing.T) {
 	id := old.host.cfg.ID
 	old.wire.cut.Store(true)
 	proposed := make(chan error, 1)
-	old.ProposeAsync(set("x", 2), func(_ any, err error) { proposed <- err })
+	old.ProposeAsync(set("x", 2), nil, func(_ any, err error) { proposed <- err })
 	read := make(chan error, 1)
 	old.Read(func(err error) { read <- err })
 	if err := <-proposed; !errors.Is(err, ErrUnknown) {
@@ -193,7 +193,7 @@ func TestWithdrawnCommandsAreNotExecuted(t *testing.T) {
 	c.start("a")
 	g := c.leader("a")
 	g.wire.cut.Store(true)
-	g.ProposeAsync(set("x", 1), func(any, error) {}) // while it is under way, one more is not worth an entry
+	g.ProposeAsync(set("x", 1), nil, func(any, error) {}) // while it is under way, one more is not worth an entry
 	eventually(t, "shipped", func() bool { return g.Status().Queued == 0 })
 	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
@@ -252,7 +252,7 @@ func TestHungLogDiskOfTheLeaderEndsItAndTheOthersGoOn(t *testing.T) {
 	hang(id, true)
 	began := time.Now()
 	lost := make(chan error, 1)
-	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
+	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { lost <- err })
 	if err := <-lost; !errors.Is(err, ErrUnknown) {
 		t.Fatalf("got %v", err)
 	}
@@ -550,7 +550,7 @@ func TestSlowLogDiskOfTheLeaderCostsItTheLeadershipLongBeforeTheDeadline(t *test
 	id := g.host.cfg.ID
 	hang(id, true)
 	lost := make(chan error, 1)
-	g.ProposeAsync(set("x", 2), func(_ any, err error) { lost <- err })
+	g.ProposeAsync(set("x", 2), nil, func(_ any, err error) { lost <- err })
 	c.propose("a", set("x", 3), id)
 	if err := <-lost; !errors.Is(err, ErrUnknown) {
 		t.Fatalf("a command that the slow disk holds: %v", err)
@@ -581,7 +581,7 @@ func TestLeaderWithASlowLogDiskHandsOverBesideIt(t *testing.T) {
 	g := c.leader("a")
 	id := g.host.cfg.ID
 	hang(id, true)
-	g.ProposeAsync(set("x", 2), func(any, error) {})
+	g.ProposeAsync(set("x", 2), nil, func(any, error) {})
 	c.propose("a", set("x", 3), id)
 	hang(id, false)
 	release()

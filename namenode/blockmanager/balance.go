@@ -23,7 +23,8 @@ type Balance struct {
 
 // Balanced is how far it has come.
 type Balanced struct {
-	// Moved bytes and Blocks have been copied to where they belong, Moving bytes are on their way, and Left have still to be moved.
+	// Moved bytes and Blocks have been copied to where they belong, and Left have still to be moved. Moving bytes are on their way, or
+	// the nodes' own figures do not tell of them yet.
 	Moved, Blocks, Moving, Left int64
 	// Failed copies did not arrive.
 	Failed int64
@@ -47,19 +48,26 @@ type balancing struct {
 	todo                  map[*node][]metadata.BlockID
 	// adjust is what nodes do not yet say of themselves: bytes that have come or are coming, and bytes that go.
 	adjust map[*node]int64
-	fading []fade
+	// unsettled are replicas that have been copied, at both ends.
+	unsettled map[*node][]unsettled
 }
 
-// fade is the end of an adjustment: the node's own figures tell by then.
-type fade struct {
-	at    time.Time
-	n     *node
-	bytes int64
+// unsettled is a replica of which a node's own figures do not tell yet that it came, or went.
+type unsettled struct {
+	id    metadata.BlockID
+	bytes int64 // negative: it goes
+	// beats are those of the node that are still to come until its figures tell: the next one may have been on its way. none: it has not
+	// gone yet.
+	beats int
+	until time.Time // it is given up
 }
 
 const (
-	// settles is after how long a node's own figures tell of a replica that came or went.
-	settles = 15 * time.Second
+	// settlesIn is with how many beats a node's own figures tell of a replica that came or went, and settles when they are believed
+	// whatever came of it.
+	settlesIn = 2
+	settles   = time.Minute
+	none      = -1
 	// balancePerTick is at how many blocks a Tick looks for one that may be moved.
 	balancePerTick = 2000
 )
@@ -70,7 +78,7 @@ func (m *Manager) SetBalance(b *Balance) {
 	case b == nil:
 		m.balance = nil
 	case m.balance == nil:
-		m.balance = &balancing{want: *b, todo: map[*node][]metadata.BlockID{}, adjust: map[*node]int64{}}
+		m.balance = &balancing{want: *b, todo: map[*node][]metadata.BlockID{}, adjust: map[*node]int64{}, unsettled: map[*node][]unsettled{}}
 	default:
 		m.balance.want = *b
 	}
@@ -83,11 +91,12 @@ type level struct {
 	capacity int64
 }
 
-// levels are those of the nodes that take part, the fullest first, and what all of them together have used, in percent.
+// levels are those of the nodes that take part, the fullest first, and what all of them together have used, in percent. One that is
+// silent for the moment is among them: without it the others might look balanced.
 func (m *Manager) levels() (all []level, average float64) {
 	var used, capacity int64
 	for _, n := range m.order {
-		if !n.alive || n.stale || !n.stays() || m.balance.want.Takes != nil && !m.balance.want.Takes(n.info) {
+		if !n.alive || !n.stays() || m.balance.want.Takes != nil && !m.balance.want.Takes(n.info) {
 			continue
 		}
 		u, c := m.balance.adjust[n], int64(0)
@@ -135,15 +144,14 @@ func (m *Manager) balanceBlocks(now time.Time) {
 	if b == nil {
 		return
 	}
-	for len(b.fading) > 0 && !now.Before(b.fading[0].at) {
-		b.adjust[b.fading[0].n] -= b.fading[0].bytes
-		b.fading = b.fading[1:]
+	for n := range b.unsettled {
+		b.settle(n, func(u *unsettled) bool { return !now.Before(u.until) })
 	}
 	all, average := m.levels()
 	budget := balancePerTick
 	for i := range all {
 		from := &all[i]
-		if from.used <= average || b.want.Gives != nil && !b.want.Gives(from.n.info) {
+		if from.n.stale || from.used <= average || b.want.Gives != nil && !b.want.Gives(from.n.info) {
 			continue
 		}
 		for from.n.outgoing < m.balanceStreams() && budget > 0 {
@@ -167,7 +175,7 @@ func (m *Manager) balanceOne(now time.Time, from *level, all []level, average fl
 	for i := len(all) - 1; i >= 0; i-- {
 		t := &all[i]
 		// One of the two is beyond the threshold, as in HDFS: full ones give to all below the average, empty ones get from all above it.
-		if t.used < average && (from.used > average+limit || t.used < average-limit) && t.n.incoming < m.balanceStreams() {
+		if !t.n.stale && t.used < average && (from.used > average+limit || t.used < average-limit) && t.n.incoming < m.balanceStreams() {
 			to = append(to, t)
 		}
 	}
@@ -287,14 +295,60 @@ func (t *transfer) moveEnded(now time.Time, to *node, arrived bool) {
 	if b == nil {
 		return
 	}
-	b.moving -= t.block.Length
-	at := now
-	if arrived {
-		b.moved += t.block.Length
-		b.blocks++
-		at = now.Add(settles)
-	} else {
+	size, until := t.block.Length, now.Add(settles)
+	if !arrived {
 		b.failed++
+		b.moving -= size
+		b.adjust[to] -= size
+		b.adjust[t.source] += size
+		return
 	}
-	b.fading = append(b.fading, fade{at, to, t.block.Length}, fade{at, t.source, -t.block.Length})
+	b.moved += size
+	b.blocks++
+	b.unsettled[to] = append(b.unsettled[to], unsettled{t.block.ID, size, settlesIn, until})
+	b.unsettled[t.source] = append(b.unsettled[t.source], unsettled{t.block.ID, -size, none, until})
+}
+
+// settle ends the adjustments of a node that are over.
+func (b *balancing) settle(n *node, over func(*unsettled) bool) {
+	list := b.unsettled[n]
+	rest := list[:0]
+	for _, u := range list {
+		if !over(&u) {
+			rest = append(rest, u)
+			continue
+		}
+		b.adjust[n] -= u.bytes
+		if u.bytes < 0 {
+			b.moving += u.bytes
+		}
+	}
+	if b.unsettled[n] = rest; len(rest) == 0 {
+		delete(b.unsettled, n)
+	}
+}
+
+// beat notes that a node has told how full it is.
+func (b *balancing) beat(n *node) {
+	if b == nil || len(b.unsettled[n]) == 0 {
+		return
+	}
+	b.settle(n, func(u *unsettled) bool {
+		if u.beats > 0 {
+			u.beats--
+		}
+		return u.beats == 0
+	})
+}
+
+// gone notes that a node has deleted a replica.
+func (b *balancing) gone(n *node, id metadata.BlockID) {
+	if b == nil {
+		return
+	}
+	for i := range b.unsettled[n] {
+		if u := &b.unsettled[n][i]; u.id == id && u.beats == none {
+			u.beats = settlesIn
+		}
+	}
 }

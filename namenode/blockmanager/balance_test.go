@@ -16,6 +16,9 @@ type scales struct {
 	racks map[namenode.NodeID]string
 	has   map[namenode.NodeID]map[metadata.BlockID]bool
 	order []namenode.NodeID
+	// lag is with how many beats a node tells of what it has got or lost, told what it has said to have used so far, the newest last.
+	lag  int
+	told map[namenode.NodeID][]int64
 }
 
 const (
@@ -24,7 +27,7 @@ const (
 )
 
 func newScales(racks ...string) *scales {
-	s := &scales{m: New(Config{Seed: 1}), now: time.Unix(1e9, 0), racks: map[namenode.NodeID]string{}, has: map[namenode.NodeID]map[metadata.BlockID]bool{}}
+	s := &scales{m: New(Config{Seed: 1}), now: time.Unix(1e9, 0), racks: map[namenode.NodeID]string{}, has: map[namenode.NodeID]map[metadata.BlockID]bool{}, told: map[namenode.NodeID][]int64{}}
 	for i, rack := range racks {
 		id := namenode.NodeID(fmt.Sprintf("n%d", i))
 		s.order, s.racks[id], s.has[id] = append(s.order, id), rack, map[metadata.BlockID]bool{}
@@ -35,7 +38,8 @@ func newScales(racks ...string) *scales {
 }
 
 func (s *scales) volumes(id namenode.NodeID) []namenode.Volume {
-	used := int64(len(s.has[id])) * scaleBlock
+	s.told[id] = append(s.told[id], int64(len(s.has[id]))*scaleBlock)
+	used := s.told[id][max(0, len(s.told[id])-1-s.lag)]
 	return []namenode.Volume{{ID: namenode.VolumeID("v-" + id), Type: namenode.Disk, Capacity: scaleCapacity, Used: used, Remaining: scaleCapacity - used}}
 }
 
@@ -140,6 +144,52 @@ func TestBalancingEvensNodesOutAndKeepsReplicasAndRacks(t *testing.T) {
 	}
 	if total != 2*blocks {
 		t.Errorf("%d replicas, want %d", total, 2*blocks)
+	}
+}
+
+// What has come or is to go is counted once: neither before a node tells of it, nor together with what it tells.
+func TestBalancingIsDoneOnlyWhenTheNodesSaySo(t *testing.T) {
+	t.Parallel()
+	for _, lag := range []int{0, 1} {
+		s := newScales("/r", "/r")
+		s.lag = lag
+		const blocks = 60
+		for b := metadata.BlockID(1); b <= blocks; b++ {
+			s.m.Put(s.now, Block{Block: scaleReplica(b), Replication: 1})
+			s.has["n0"][b] = true
+		}
+		s.report()
+		s.step()
+		s.m.SetBalance(&Balance{Threshold: 10})
+		for i := range 300 {
+			s.step()
+			if b := s.m.Balanced(); b.Over+b.Under == 0 && b.Moving == 0 {
+				break
+			} else if i == 299 {
+				t.Fatalf("lag %d: not done: %+v", lag, b)
+			}
+		}
+		if n := len(s.has["n0"]); n < 38 || n > 40 { // the mean is 30 %, a block 1 %
+			t.Errorf("lag %d: it is done, and the full node has %d of %d blocks", lag, n, blocks)
+		}
+	}
+}
+
+// A node that is silent for a moment neither gives nor gets, but it is as full as before.
+func TestBalancingIsNotDoneBecauseNodesAreSilent(t *testing.T) {
+	t.Parallel()
+	s := newScales("/r", "/r")
+	for b := metadata.BlockID(1); b <= 60; b++ {
+		s.m.Put(s.now, Block{Block: scaleReplica(b), Replication: 1})
+		s.has["n0"][b] = true
+	}
+	s.report()
+	s.step()
+	s.now = s.now.Add(s.m.config.StaleAfter)
+	s.m.SetBalance(&Balance{Threshold: 10})
+	s.m.Tick(s.now)
+	if b := s.m.Balanced(); b.Over != 1 || b.Under != 1 || b.Moving != 0 {
+		t.Errorf("all are silent: %+v", b)
 	}
 }
 

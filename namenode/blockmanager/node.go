@@ -177,6 +177,7 @@ func (m *Manager) Beat(now time.Time, id namenode.NodeID, volumes []namenode.Vol
 	// What was promised shows in the volumes' sizes bit by bit.
 	n.candidate.Scheduled /= 2
 	m.setVolumes(n, volumes)
+	m.balance.beat(n)
 	return true
 }
 

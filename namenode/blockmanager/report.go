@@ -143,6 +143,7 @@ func (m *Manager) Changes(now time.Time, id namenode.NodeID, changes []namenode.
 				}
 				m.remove(v.place, c.Block.ID)
 			}
+			m.balance.gone(n, c.Block.ID)
 			if n.report != nil {
 				n.report.deleted[c.Block.ID] = struct{}{}
 			}

@@ -16,7 +16,7 @@ import (
 
 // Entry says of one datanode, or of all on a host, what is to become of it.
 type Entry struct {
-	// Host is a name or an address as the datanode registers it; Port that of its data transfer, 0: any.
+	// Host is a name or an address as the datanode registers it, or the name of its machine; Port that of its data transfer, 0: any.
 	Host string `json:"host"`
 	Port uint32 `json:"port,omitempty"`
 	// Admin is Normal, Decommissioned or InMaintenance.
@@ -144,7 +144,7 @@ func ParseEntry(word string) (Entry, error) {
 
 // Means reports whether the entry is about a datanode.
 func (e Entry) Means(n *namenode.Node) bool {
-	return (e.Port == 0 || e.Port == n.TransferPort) && (e.Host == n.IP || strings.EqualFold(e.Host, n.Host))
+	return (e.Port == 0 || e.Port == n.TransferPort) && (e.Host == n.IP || strings.EqualFold(e.Host, n.Host) || strings.EqualFold(e.Host, n.Machine))
 }
 
 func (e Entry) String() string {

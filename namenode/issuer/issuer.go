@@ -95,6 +95,8 @@ type Token struct {
 	Groups  []string  `json:"groups,omitempty"`
 	Issued  time.Time `json:"issued"`
 	Expires time.Time `json:"expires"`
+	// Certificate: it is a client's certificate, and no token.
+	Certificate bool `json:"certificate,omitempty"`
 	// By is who it was issued to the user by, or how the user came in.
 	By string `json:"by"`
 	// Revoked is when it was revoked; zero: it is good.
@@ -108,6 +110,8 @@ type Request struct {
 	// Life is how long it is good; 0: DefaultLife.
 	Life time.Duration
 	By   string
+
+	certificate bool
 }
 
 // ErrTooMany: a limit would be exceeded.
@@ -216,20 +220,46 @@ func (i *Issuer) Issue(ctx context.Context, r Request) (token string, about Toke
 	if err := i.Roll(ctx); err != nil {
 		return "", Token{}, err
 	}
-	err = i.decide(ctx, func() ([]roster.Change, error) {
+	about, err = i.record(ctx, r, func(about Token) error {
 		k, _, err := i.keys()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		key, err := i.signer(k)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		now := i.Now().UTC().Truncate(time.Second)
-		about = Token{ID: usertoken.NewID(), User: r.User, Groups: r.Groups, Issued: now, Expires: now.Add(r.Life), By: r.By}
 		token, err = key.Sign(usertoken.Claims{Cluster: i.Cluster, User: r.User, Groups: r.Groups, ID: about.ID, Issued: about.Issued, Expires: about.Expires})
 		if err != nil {
-			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "user token: %v", err)
+			return metadata.Errorf(metadata.ErrInvalidArgument, "user token: %v", err)
+		}
+		return nil
+	})
+	return token, about, err
+}
+
+// Certify notes a user's certificate, which make issues. Errors are those of Issue.
+func (i *Issuer) Certify(ctx context.Context, r Request, make func(about Token) error) (Token, error) {
+	if r.Life == 0 {
+		r.Life = DefaultLife
+	}
+	if r.Life < time.Minute || r.Life > usertoken.MaxLife {
+		return Token{}, metadata.Errorf(metadata.ErrInvalidArgument, "a user's certificate is good for 1m to %v, not for %v", usertoken.MaxLife, r.Life)
+	}
+	if err := usertoken.CheckName(r.User); err != nil {
+		return Token{}, metadata.Errorf(metadata.ErrInvalidArgument, "user: %v", err)
+	}
+	r.certificate = true
+	return i.record(ctx, r, make)
+}
+
+// record makes a token or certificate, and keeps what there is to know of it.
+func (i *Issuer) record(ctx context.Context, r Request, make func(Token) error) (about Token, err error) {
+	err = i.decide(ctx, func() ([]roster.Change, error) {
+		now := i.Now().UTC().Truncate(time.Second)
+		about = Token{ID: usertoken.NewID(), User: r.User, Groups: r.Groups, Issued: now, Expires: now.Add(r.Life), By: r.By, Certificate: r.certificate}
+		if err := make(about); err != nil {
+			return nil, err
 		}
 		changes, all, of, err := i.sweep(r.User)
 		switch {
@@ -242,7 +272,7 @@ func (i *Issuer) Issue(ctx context.Context, r Request) (token string, about Toke
 		}
 		return append(changes, changed(tokenItems+about.ID, about, 0)), nil
 	})
-	return token, about, err
+	return about, err
 }
 
 // sweep are changes that remove tokens that are over, and how many there are beside, all and of a user. Tokens that were revoked
@@ -304,6 +334,18 @@ func (i *Issuer) Revoke(ctx context.Context, id string, allowed func(Token) erro
 	})
 }
 
+// RevokedCertificates are the ids of users' certificates that were revoked and have not ended.
+func (i *Issuer) RevokedCertificates() ([]string, error) {
+	all, err := i.Tokens()
+	var out []string
+	for _, t := range all {
+		if t.Certificate && !t.Revoked.IsZero() {
+			out = append(out, t.ID)
+		}
+	}
+	return out, err
+}
+
 // Keys are the public keys and the tokens that were revoked, as of now, in the form that usertoken.Verifier believes; nil while
 // there are no keys. Nobody may change it.
 func (i *Issuer) Keys() ([]byte, error) {
@@ -327,7 +369,7 @@ func (i *Issuer) Keys() ([]byte, error) {
 		if err := json.Unmarshal(value, &t); err != nil {
 			return nil, fmt.Errorf("item %s of the register: %w", name, err)
 		}
-		if !t.Revoked.IsZero() && now.Before(t.Expires.Add(usertoken.MaxSkew)) {
+		if !t.Revoked.IsZero() && !t.Certificate && now.Before(t.Expires.Add(usertoken.MaxSkew)) {
 			d.Revoked[strings.TrimPrefix(name, tokenItems)] = t.Expires.Unix()
 		}
 	}

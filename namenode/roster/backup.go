@@ -38,6 +38,10 @@ func Reissue(seal, backup []byte, old *authority.Identity, now time.Time) (*auth
 	if err != nil {
 		return nil, err
 	}
+	links, err := authority.ParseLinks(k.Links)
+	if err != nil {
+		return nil, err
+	}
 	leaf, err := x509.ParseCertificate(old.Certificate)
 	if err != nil {
 		return nil, err
@@ -65,5 +69,5 @@ func Reissue(seal, backup []byte, old *authority.Identity, now time.Time) (*auth
 	if err != nil {
 		return nil, err
 	}
-	return &authority.Identity{Certificate: der, Key: key, Roots: roots}, nil
+	return &authority.Identity{Certificate: der, Key: key, Roots: roots, Links: links}, nil
 }

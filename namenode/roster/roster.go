@@ -90,6 +90,8 @@ type kept struct {
 	Next []byte `json:"next,omitempty"`
 	// Roots are the certificates of all that members trust, in PEM: its own, and while one follows another that of the other.
 	Roots []byte `json:"roots"`
+	// Links lead from earlier authorities to these, in PEM.
+	Links []byte `json:"links,omitempty"`
 }
 
 // Machine is a machine that joined.
@@ -268,6 +270,9 @@ func (r *Roster) Trust() (*authority.Trust, error) {
 	}
 	t := &authority.Trust{Cluster: k.Cluster, Removed: map[string]uint64{}}
 	if t.Roots, err = authority.ParseRoots(k.Roots); err != nil {
+		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
+	}
+	if t.Links, err = authority.ParseLinks(k.Links); err != nil {
 		return nil, fmt.Errorf("item %s of the register: %w", authorityItem, err)
 	}
 	all, err := r.Machines()
@@ -450,9 +455,6 @@ func (r *Roster) free(machine string, addresses []string) error {
 
 // list adds the namenode and the resource manager of a machine to the cluster's servers.
 func (r *Roster) list(j Joining) ([]Change, error) {
-	if j.Namenode == nil && j.Manager == nil {
-		return nil, nil
-	}
 	s, version, err := item[config.Servers](r, serversItem)
 	if err != nil {
 		return nil, err
@@ -460,8 +462,11 @@ func (r *Roster) list(j Joining) ([]Change, error) {
 	if s == nil {
 		s = &config.Servers{}
 	}
-	if j.Manager != nil && len(s.ResourceManagers) == 0 {
-		return nil, fmt.Errorf("%w: this cluster has no resource manager that another one could join: begin a cluster with one (`hops cluster init`), or leave resourcemanager out of --roles", ErrServer)
+	if slices.Contains(j.Roles, authority.NodeManager) && j.Manager == nil && len(s.ResourceManagers) == 0 {
+		return nil, fmt.Errorf("%w: this cluster has no resource manager, which node managers report to: let a machine join as one first (--roles resourcemanager), or leave nodemanager out of --roles", ErrServer)
+	}
+	if j.Namenode == nil && j.Manager == nil {
+		return nil, nil
 	}
 	if n := j.Namenode; n != nil {
 		s.Namenodes = append(slices.DeleteFunc(s.Namenodes, func(m config.NamenodeMember) bool { return m.ID == n.ID }), *n)
@@ -515,8 +520,23 @@ func (r *Roster) Renew(ctx context.Context, n *authority.Name, request []byte) (
 	return certificate, err
 }
 
-// Remove takes a machine out: its certificates are void from now on. Its name may join again, by a new token.
-func (r *Roster) Remove(ctx context.Context, name string) error {
+// Certify issues a client's certificate to a user, in DER.
+func (r *Roster) Certify(user, id string, request []byte, life time.Duration) ([]byte, error) {
+	a, err := r.opened()
+	if err != nil {
+		return nil, err
+	}
+	return a.Issue(request, authority.Name{Cluster: a.Cluster(), User: user, ID: id}, nil, r.now(), life)
+}
+
+// LastManager says why a machine is not removed without more words.
+func LastManager(name string) string {
+	return name + " runs the last resource manager, with which the applications and their history go: let another machine join as one first (`hops cluster token --roles resourcemanager`), or say --last-resourcemanager"
+}
+
+// Remove takes a machine out: its certificates are void from now on. Its name may join again, by a new token. last: although it runs
+// the last resource manager.
+func (r *Roster) Remove(ctx context.Context, name string, last bool) error {
 	return r.decide(ctx, func() ([]Change, error) {
 		m, version, err := item[Machine](r, machines+name)
 		if err != nil {
@@ -541,8 +561,8 @@ func (r *Roster) Remove(ctx context.Context, name string) error {
 			switch {
 			case len(s.Namenodes) == 0:
 				return nil, fmt.Errorf("%w: %s is the last namenode", ErrServer, name)
-			case managed && len(s.ResourceManagers) == 0:
-				return nil, fmt.Errorf("%w: %s runs the last resource manager: let another machine join as one first", ErrServer, name)
+			case managed && len(s.ResourceManagers) == 0 && !last:
+				return nil, fmt.Errorf("%w: %s", ErrServer, LastManager(name))
 			case len(s.Namenodes)+len(s.ResourceManagers) < before:
 				changes = append(changes, change(serversItem, s, listed))
 			}

@@ -177,7 +177,7 @@ func TestAMachineJoinsIsRenewedGoesAndComesBack(t *testing.T) {
 	if again, err := f.verify(t, renewed); err != nil || again.String() != n.String() {
 		t.Errorf("%v %v", again, err)
 	}
-	if err := f.Remove(t.Context(), "m1"); err != nil {
+	if err := f.Remove(t.Context(), "m1", false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.verify(t, renewed); !errors.Is(err, authority.ErrRevoked) {
@@ -186,10 +186,10 @@ func TestAMachineJoinsIsRenewedGoesAndComesBack(t *testing.T) {
 	if _, err := f.Renew(t.Context(), n, request(t)); !errors.Is(err, authority.ErrRevoked) {
 		t.Errorf("renewing after it was removed: %v", err)
 	}
-	if err := f.Remove(t.Context(), "m1"); err != nil {
+	if err := f.Remove(t.Context(), "m1", false); err != nil {
 		t.Errorf("removing it again: %v", err)
 	}
-	if err := f.Remove(t.Context(), "m7"); !errors.Is(err, ErrUnknown) {
+	if err := f.Remove(t.Context(), "m7", false); !errors.Is(err, ErrUnknown) {
 		t.Errorf("removing what never joined: %v", err)
 	}
 	again, err := f.admit(t, f.invite(t, 1, authority.Datanode), "m1", authority.Datanode)

@@ -25,8 +25,10 @@ const (
 	Unrotated = "none"
 )
 
-// Rotate begins to replace the authority: all machines learn to trust another one. It is no error when that has begun.
-func (r *Roster) Rotate(ctx context.Context) error {
+// Rotate begins to replace the authority: all machines learn to trust another one, and who knows the old one goes on to know the servers
+// by a link. compromised: somebody else may have the old one's key, so that its word is worth nothing, and there is no link. It is no error
+// when that has begun.
+func (r *Roster) Rotate(ctx context.Context, compromised bool) error {
 	return r.decide(ctx, func() ([]Change, error) {
 		k, version, err := item[kept](r, authorityItem)
 		if err != nil {
@@ -36,6 +38,10 @@ func (r *Roster) Rotate(ctx context.Context) error {
 			return nil, ErrNone
 		}
 		roots, err := authority.ParseRoots(k.Roots)
+		if err == nil && len(roots) > 1 && compromised && len(k.Links) > 0 {
+			k.Links = nil
+			return []Change{change(authorityItem, k, version)}, nil
+		}
 		if err != nil || len(roots) > 1 {
 			return nil, err
 		}
@@ -47,8 +53,34 @@ func (r *Roster) Rotate(ctx context.Context) error {
 			return nil, err
 		}
 		k.Roots = authority.MarshalRoots(append(roots, next.Root()))
+		if k.Links, err = r.linked(k, next, compromised); err != nil {
+			return nil, err
+		}
 		return []Change{change(authorityItem, k, version)}, nil
 	})
+}
+
+// linked are the links with one more, from the authority that issues to the next.
+func (r *Roster) linked(k *kept, next *authority.Authority, compromised bool) ([]byte, error) {
+	if compromised {
+		return nil, nil
+	}
+	now, err := r.open(k.Sealed)
+	if err != nil {
+		return nil, err
+	}
+	links, err := authority.ParseLinks(k.Links)
+	if err != nil {
+		return nil, err
+	}
+	link, err := now.Vouch(next.Root())
+	if err != nil {
+		return nil, err
+	}
+	if links, err = authority.AddLink(links, link, r.now()); err != nil {
+		return nil, err
+	}
+	return authority.MarshalRoots(links), nil
 }
 
 // Advance takes the next step of a rotation when all machines are ready for it, or at once with force: machines that are not must

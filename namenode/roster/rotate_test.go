@@ -38,11 +38,11 @@ func TestTheNextAuthorityIssuesWhenAllTrustIt(t *testing.T) {
 	}
 	before := issuer()
 	step(Rotation{Step: Unrotated})
-	if err := f.Rotate(t.Context()); err != nil {
+	if err := f.Rotate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	step(Rotation{Announced, []string{"first", "m1"}})
-	if err := f.Rotate(t.Context()); err != nil {
+	if err := f.Rotate(t.Context(), false); err != nil {
 		t.Fatalf("asked for twice: %v", err)
 	}
 	trust, err := f.Trust()
@@ -78,8 +78,11 @@ func TestTheNextAuthorityIssuesWhenAllTrustIt(t *testing.T) {
 	if trust, err := f.Trust(); err != nil || len(trust.Roots) != 1 || authority.FingerprintOf(trust.Roots[0]) != next {
 		t.Errorf("%v %v", trust, err)
 	}
+	if trust, err := f.Trust(); err != nil || len(trust.Links) != 1 {
+		t.Errorf("links for who knows the old one: %v %v", trust, err)
+	}
 	// A machine that is away for good is not waited for, if the operator says so.
-	if err := f.Rotate(t.Context()); err != nil {
+	if err := f.Rotate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -89,6 +92,51 @@ func TestTheNextAuthorityIssuesWhenAllTrustIt(t *testing.T) {
 	}
 	if got, err := f.Rotation(); err != nil || got.Step != Unrotated || issuer() == next {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// Who may have been robbed of its key vouches for nobody, before or while another one follows.
+func TestACompromisedAuthorityVouchesForNobody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	links := func() int {
+		t.Helper()
+		trust, err := f.Trust()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(trust.Links)
+	}
+	rotate := func(compromised bool) {
+		t.Helper()
+		if err := f.Rotate(t.Context(), compromised); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish := func() {
+		t.Helper()
+		for range 2 {
+			if err := f.Advance(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for n := range 5 {
+		rotate(false)
+		if got := links(); got != min(n+1, 3) {
+			t.Errorf("rotation %d: %d links", n, got)
+		}
+		finish()
+	}
+	rotate(true)
+	if got := links(); got != 0 {
+		t.Errorf("%d links with a compromised authority", got)
+	}
+	finish()
+	rotate(false)
+	rotate(true)
+	if got := links(); got != 0 {
+		t.Errorf("%d links when it becomes known on the way", got)
 	}
 }
 
@@ -108,7 +156,7 @@ func TestAnAddressBelongsToOneMachine(t *testing.T) {
 	if err := join("m2", "10.0.0.7"); !errors.Is(err, ErrAddress) {
 		t.Errorf("the address of a member: %v", err)
 	}
-	if err := f.Remove(t.Context(), "m1"); err != nil {
+	if err := f.Remove(t.Context(), "m1", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := join("m2", "10.0.0.7"); err != nil {
@@ -142,19 +190,19 @@ func TestServersAreListed(t *testing.T) {
 	if got := ids(); !slices.Equal(got, []string{"first", "m2"}) {
 		t.Errorf("%q", got)
 	}
-	if err := f.Remove(t.Context(), "m2"); err != nil {
+	if err := f.Remove(t.Context(), "m2", false); err != nil {
 		t.Fatal(err)
 	}
 	if got := ids(); !slices.Equal(got, []string{"first"}) {
 		t.Errorf("%q", got)
 	}
-	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) {
+	if err := f.Remove(t.Context(), "first", false); !errors.Is(err, ErrServer) {
 		t.Errorf("who runs the resource manager and the last namenode: %v", err)
 	}
 	if err := join("m4", []authority.Role{authority.Namenode}, &config.NamenodeMember{ID: "m4"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Remove(t.Context(), "first"); !errors.Is(err, ErrServer) || !strings.Contains(err.Error(), "the last resource manager") {
+	if err := f.Remove(t.Context(), "first", false); !errors.Is(err, ErrServer) || !strings.Contains(err.Error(), "the last resource manager") {
 		t.Errorf("who runs the last resource manager: %v", err)
 	}
 	token := f.invite(t, 1, authority.Roles...)
@@ -164,7 +212,7 @@ func TestServersAreListed(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Remove(t.Context(), "first"); err != nil {
+	if err := f.Remove(t.Context(), "first", false); err != nil {
 		t.Error(err)
 	}
 	if s, err := f.Servers(); err != nil || len(s.ResourceManagers) != 1 || s.ResourceManagers[0].ID != "m5" {

@@ -42,6 +42,8 @@ type wish struct {
 	Until int64 `json:"until,omitempty"`
 	// Address is where it was then, for people.
 	Address string `json:"address"`
+	// Machine it was on; empty: not known.
+	Machine string `json:"machine,omitempty"`
 	By      string `json:"by"`
 	Since   int64  `json:"since"`
 }
@@ -147,16 +149,16 @@ func (s *Server) setAdmin(r *reign, c metadata.Caller, names []string, state nam
 			done(nil, err)
 			return
 		}
-		for id, address := range found {
+		for id, at := range found {
 			item := wishes + id
 			if slices.ContainsFunc(changes, func(c *logpb.ItemChange) bool { return c.Name == item }) {
 				continue
 			}
-			changed = append(changed, address)
+			changed = append(changed, at.address)
 			_, version := s.ns.Item(item)
 			switch {
 			case state != namenode.Normal:
-				w := wish{Admin: state, Address: address, By: c.User, Since: now.UnixMilli()}
+				w := wish{Admin: state, Address: at.address, Machine: at.machine, By: c.User, Since: now.UnixMilli()}
 				if life > 0 {
 					w.Until = now.Add(life).UnixMilli()
 				}
@@ -190,18 +192,21 @@ func (s *Server) setAdmin(r *reign, c metadata.Caller, names []string, state nam
 	})
 }
 
-// named finds the datanodes that a name means, with their addresses: a uuid, HOST or HOST:PORT, of the list or, to be taken back, of those
-// that are to leave.
-func (s *Server) named(name string, state namenode.AdminState) (map[string]string, error) {
+// heldBy is where a datanode is: the address of its data transfer, and its machine, if that is known.
+type heldBy struct{ address, machine string }
+
+// named finds the datanodes that a name means: a uuid, MACHINE, HOST or HOST:PORT, of the list or, to be taken back, of those that are to
+// leave.
+func (s *Server) named(name string, state namenode.AdminState) (map[string]heldBy, error) {
 	e, err := hostlist.ParseEntry(name)
 	if err != nil {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%v", err)
 	}
-	found := map[string]string{}
+	found := map[string]heldBy{}
 	byList := false
 	for _, n := range s.Datanodes() {
 		if name == string(n.Node.ID) || e.Means(n.Node) {
-			found[string(n.Node.ID)] = n.Node.TransferAddr()
+			found[string(n.Node.ID)] = heldBy{n.Node.TransferAddr(), n.Node.Machine}
 			byList = byList || s.admin.list.Load().Wish(n.Node, time.Now().UnixMilli()) != namenode.Normal
 		}
 	}
@@ -209,14 +214,14 @@ func (s *Server) named(name string, state namenode.AdminState) (map[string]strin
 		for item, value := range s.ns.Items(wishes) {
 			var w wish
 			id := strings.TrimPrefix(item, wishes)
-			if json.Unmarshal(value, &w) == nil && (name == id || name == w.Address || strings.HasPrefix(w.Address, name+":")) {
-				found[id] = w.Address
+			if json.Unmarshal(value, &w) == nil && (name == id || name == w.Address || strings.HasPrefix(w.Address, name+":") || strings.EqualFold(name, w.Machine)) {
+				found[id] = heldBy{w.Address, w.Machine}
 			}
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return nil, metadata.Errorf(metadata.ErrNotExist, "no datanode %s: give HOST, HOST:PORT of the data transfer, or a uuid, as `hops datanode list` shows them", name)
+		return nil, metadata.Errorf(metadata.ErrNotExist, "no datanode %s: give a machine's name, HOST, HOST:PORT of the data transfer, or a uuid, as `hops datanode list` shows them", name)
 	case state == namenode.Normal && byList:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "datanode %s is in dfs.hosts.exclude: take it off the file, then -refreshNodes", name)
 	}

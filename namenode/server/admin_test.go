@@ -2,6 +2,8 @@ package server
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +72,70 @@ func (m *member) oneBlock(t *testing.T, path string, replication uint32, on ...*
 	return b
 }
 
+// A datanode has the name of the machine in its certificate, in commands and in files.
+func TestDatanodesAreNamedByTheirMachine(t *testing.T) {
+	t.Parallel()
+	exclude := filepath.Join(t.TempDir(), "exclude")
+	if err := os.WriteFile(exclude, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, 1, func(c *Config) { c.Properties.HostsExclude = exclude })
+	one := c.datanode("dn-1") // every test's datanode is on the machine "test"
+	lead := c.leader()
+	super := lead.config.Door.Daemon()
+	if got := lead.set(t, super, decommission, 0, "TEST"); got != one.transfer() {
+		t.Fatalf("decommission: %q", got)
+	}
+	eventually(t, "it is decommissioned", func() bool { return lead.adminOf("dn-1") == namenode.Decommissioned })
+	if got := lead.set(t, super, inService, 0, "test"); got != one.transfer() {
+		t.Fatalf("recommission: %q", got)
+	}
+	eventually(t, "it is in service", func() bool { return lead.adminOf("dn-1") == namenode.Normal })
+	if err := os.WriteFile(exclude, []byte("test\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := lead.refreshNodes(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the file has it decommissioned", func() bool { return lead.adminOf("dn-1") == namenode.Decommissioned })
+}
+
+// What a machine's datanodes have is known before the machine is taken out.
+func TestWhatAMachineHolds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, nil)
+	one, two := c.datanode("dn-1"), c.datanode("dn-2")
+	lead := c.leader()
+	b := lead.oneBlock(t, "/g", 1, one)
+	only := func(nodes ...namenode.NodeID) int {
+		lead.soft.mu.Lock()
+		defer lead.soft.mu.Unlock()
+		return lead.soft.m.OnlyOn(nodes, lead.soft.m.BlocksOf("dn-1"))
+	}
+	eventually(t, "the block to be dn-1's alone", func() bool { return only("dn-1") == 1 && only("dn-2") == 0 })
+	two.has(b, pb.ReplicaState_FINALIZED)
+	eventually(t, "another one to have it", func() bool { return only("dn-1") == 0 })
+	if n := only("dn-1", "dn-2"); n != 1 {
+		t.Errorf("%d blocks are those of both alone", n)
+	}
+	for _, row := range []struct{ who, machine, user, words string }{
+		{"the superuser", "test", lead.config.Door.Daemon(), `"blocks":1,"only":1`},
+		{"the superuser, of a machine without datanodes", "m9", lead.config.Door.Daemon(), `"datanodes":[],"blocks":0,"only":0`},
+		{"a user", "test", "alice", "alice is not a superuser"},
+	} {
+		t.Run(row.who, func(t *testing.T) {
+			answer, err := http.Get("http://" + lead.http + "/api/v1/cluster/machines/" + row.machine + "/holds?user.name=" + row.user)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), row.words) {
+				t.Errorf("%s %v, want %s", text, err, row.words)
+			}
+		})
+	}
+}
+
 // transfer is the address of its data transfer.
 func (d *datanode) transfer() string { return fmt.Sprintf("127.0.0.1:%d", d.port) }
 
@@ -89,7 +155,7 @@ func TestADatanodeIsDecommissionedAndTheNextLeaderKnows(t *testing.T) {
 
 	for _, refused := range []struct{ who, user, name, words string }{
 		{"a user", "alice", one.transfer(), "Superuser privilege is required"},
-		{"the superuser, of a datanode that is not there", super, "nowhere:1", "no datanode nowhere:1: give HOST"},
+		{"the superuser, of a datanode that is not there", super, "nowhere:1", "no datanode nowhere:1: give a machine's name, HOST"},
 		{"the superuser, of no name at all", super, "a:b:c", "neither HOST nor HOST:PORT"},
 	} {
 		t.Run("refused: "+refused.who, func(t *testing.T) {

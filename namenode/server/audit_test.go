@@ -11,7 +11,7 @@ import (
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/namenode/hdfs/clientprotocol"
-	hadoop "github.com/gohops/hops/namenode/hdfs/hadooppb"
+	hdfspb "github.com/gohops/hops/namenode/hdfs/hadooppb"
 )
 
 // By whatever door a request comes, the audit log has what was changed and who was refused, and no reads.
@@ -32,16 +32,24 @@ func TestDecisionsAreInTheAuditLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer rpc.Close()
-		_ = rpc.Call(t.Context(), clientprotocol.Name, "mkdirs", &hadoop.MkdirsRequestProto{
-			Src: &path, Masked: &hadoop.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true),
-		}, new(hadoop.MkdirsResponseProto)) // the log says how it went
-		_ = rpc.Call(t.Context(), clientprotocol.Name, "getFileInfo", &hadoop.GetFileInfoRequestProto{Src: &path}, new(hadoop.GetFileInfoResponseProto))
-		_ = rpc.Call(t.Context(), clientprotocol.Name, "setQuota", &hadoop.SetQuotaRequestProto{
+		_ = rpc.Call(t.Context(), clientprotocol.Name, "mkdirs", &hdfspb.MkdirsRequestProto{
+			Src: &path, Masked: &hdfspb.FsPermissionProto{Perm: ptr(uint32(0o755))}, CreateParent: ptr(true),
+		}, new(hdfspb.MkdirsResponseProto)) // the log says how it went
+		_ = rpc.Call(t.Context(), clientprotocol.Name, "getFileInfo", &hdfspb.GetFileInfoRequestProto{Src: &path}, new(hdfspb.GetFileInfoResponseProto))
+		_ = rpc.Call(t.Context(), clientprotocol.Name, "setQuota", &hdfspb.SetQuotaRequestProto{
 			Path: &path, NamespaceQuota: ptr(uint64(9)), StoragespaceQuota: ptr(uint64(1 << 40)),
-		}, new(hadoop.SetQuotaResponseProto))
+		}, new(hdfspb.SetQuotaResponseProto))
 	}
 	mkdirs(m.config.Door.Daemon(), "/a")
 	mkdirs("bob", "/b\nallowed=true")
+	for _, stop := range []bool{false, false, true} { // that it goes on is not kept
+		for _, user := range []string{"bob", m.config.Door.Daemon()} {
+			err := m.operator(t, user, "balance", &hdfspb.BalanceRequestProto{Session: ptr("one"), Threshold: ptr(10.0), Stop: &stop}, new(hdfspb.BalanceResponseProto))
+			if (err != nil) != (user == "bob") {
+				t.Errorf("%s: %v", user, err)
+			}
+		}
+	}
 	for _, call := range []struct{ method, query string }{
 		{"PUT", "/c?op=MKDIRS&user.name=bob"}, {"PUT", "/d?op=MKDIRS&user.name=" + m.config.Door.Daemon()}, {"GET", "/d?op=LISTSTATUS&user.name=bob"},
 	} {
@@ -75,6 +83,11 @@ func TestDecisionsAreInTheAuditLog(t *testing.T) {
 		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=setQuota src=/a proto=rpc",
 		`allowed=false ugi=bob (auth:SIMPLE) cmd=mkdirs src=/b\nallowed=true proto=rpc`,
 		"allowed=false ugi=bob (auth:SIMPLE) cmd=setQuota src=null proto=rpc", // before the request was decoded
+		"allowed=false ugi=bob (auth:SIMPLE) cmd=balance src=null proto=rpc",
+		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=balance src=null proto=rpc", // it begins
+		"allowed=false ugi=bob (auth:SIMPLE) cmd=balance src=null proto=rpc",
+		"allowed=false ugi=bob (auth:SIMPLE) cmd=balance src=null proto=rpc",
+		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=balance src=null proto=rpc", // it ends
 		"allowed=false ugi=bob (auth:SIMPLE) cmd=mkdirs src=/c proto=webhdfs",
 		"allowed=true ugi=" + daemon + " (auth:SIMPLE) cmd=mkdirs src=/d proto=webhdfs",
 	}

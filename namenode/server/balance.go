@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	"github.com/gohops/hops/namenode/blockmanager"
@@ -74,6 +75,7 @@ func (s *Server) balance(c metadata.Caller, r namenode.BalanceRequest, now time.
 	if fresh {
 		s.soft.m.SetBalance(nil)
 		s.log.Info("a balancer begins", "session", r.Session, "threshold", r.Threshold, "by", c.User)
+		s.auditBalance(c, "begin")
 	}
 	s.soft.m.SetBalance(&want)
 	x := s.soft.m.Balanced()
@@ -81,8 +83,14 @@ func (s *Server) balance(c metadata.Caller, r namenode.BalanceRequest, now time.
 		b.session = ""
 		s.soft.m.SetBalance(nil)
 		s.log.Info("a balancer ends", "session", r.Session, "moved", x.Moved)
+		s.auditBalance(c, "end")
 	}
 	return &namenode.Balanced{Moved: x.Moved, Blocks: x.Blocks, Moving: x.Moving, Left: x.Left, Failed: x.Failed, Over: x.Over, Under: x.Under}, nil
+}
+
+// auditBalance keeps the beginning and the end of a balancer, not that it goes on, which it says every second.
+func (s *Server) auditBalance(c metadata.Caller, what string) {
+	s.config.Door.Record(security.Decision{Allowed: true, Caller: c, Port: "rpc", Command: "balance", Target: what})
 }
 
 // endBalance ends the balancer that nobody keeps going.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	logpb "github.com/gohops/hops/metadata/logpb/v1"
 	"github.com/gohops/hops/metadata/namespace"
@@ -42,7 +43,7 @@ type stream struct {
 }
 
 // Register implements pb.DatanodesServer.
-func (d *datanodes) Register(_ context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
+func (d *datanodes) Register(ctx context.Context, r *pb.RegisterRequest) (*pb.RegisterResponse, error) {
 	s := d.server
 	id := s.cluster.Load()
 	if id == nil {
@@ -55,6 +56,9 @@ func (d *datanodes) Register(_ context.Context, r *pb.RegisterRequest) (*pb.Regi
 	n, err := nodeOf(r.Datanode)
 	if err != nil {
 		return nil, pb.Status(err)
+	}
+	if who, ok := security.PrincipalOf(ctx); ok && who.Server != nil {
+		n.Machine = who.Server.Machine
 	}
 	volumes, err := volumesOf(r.Volumes)
 	if err != nil {

@@ -18,6 +18,7 @@ var clusterRoutes = []operation{
 	{"POST /api/v1/cluster/tokens", "createJoinToken", (*Server).createToken},
 	{"DELETE /api/v1/cluster/tokens/{id}", "withdrawJoinToken", silent((*Server).withdrawToken)},
 	{"GET /api/v1/cluster/machines", "listMachines", (*Server).listMachines},
+	{"GET /api/v1/cluster/machines/{id}/holds", "machineHolds", (*Server).holds},
 	{"DELETE /api/v1/cluster/machines/{id}", "removeMachine", silent((*Server).removeMachine)},
 	{"POST /api/v1/cluster/rotation", "rotateAuthority", (*Server).rotate},
 	{"GET /api/v1/cluster/level", "showLevel", (*Server).showLevel},
@@ -43,6 +44,8 @@ type Machines struct {
 	Rotation roster.Rotation `json:"rotation"`
 	// Level is what the cluster has been raised to, with the live processes and their versions.
 	Level *Level `json:"level"`
+	// Authority is the newest one's fingerprint.
+	Authority authority.Fingerprint `json:"authority"`
 }
 
 // ListedMachine is one machine of the list.
@@ -119,7 +122,7 @@ func (s *Server) listMachines(ctx context.Context, _ *http.Request) (any, error)
 	if trust == nil {
 		return nil, roster.ErrNone
 	}
-	out := Machines{Cluster: trust.Cluster, Machines: []ListedMachine{}, Tokens: []ListedToken{}}
+	out := Machines{Cluster: trust.Cluster, Machines: []ListedMachine{}, Tokens: []ListedToken{}, Authority: authority.FingerprintOf(trust.Roots[len(trust.Roots)-1])}
 	all, err := s.roster.Machines()
 	if err != nil {
 		return nil, err
@@ -146,7 +149,10 @@ func (s *Server) removeMachine(ctx context.Context, r *http.Request) error {
 	if err := s.leads(); err != nil {
 		return err
 	}
-	name := r.PathValue("id")
+	name, last := r.PathValue("id"), r.URL.Query().Get("last_resourcemanager")
+	if !slices.Contains([]string{"", "true", "false"}, last) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "last_resourcemanager is true or false")
+	}
 	if name == s.config.ID {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "the namenode of %s leads: hand that over first (`hops cluster transfer namenode`)", name)
 	}
@@ -157,29 +163,35 @@ func (s *Server) removeMachine(ctx context.Context, r *http.Request) error {
 			}
 		}
 	}
-	return s.roster.Remove(ctx, name)
+	return s.roster.Remove(ctx, name, last == "true")
 }
 
-// rotate begins to replace the authority, or with finish takes the next step at once, whoever is not ready for it.
+// rotate begins to replace the authority, which with compromised does not vouch for the next, or with finish takes the next step at once,
+// whoever is not ready for it.
 func (s *Server) rotate(ctx context.Context, r *http.Request) (any, error) {
 	if err := s.leads(); err != nil {
 		return nil, err
 	}
-	if !slices.Contains([]string{"", "true", "false"}, r.URL.Query().Get("finish")) {
-		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "finish is true or false")
+	q := r.URL.Query()
+	for _, name := range []string{"finish", "compromised"} {
+		if !slices.Contains([]string{"", "true", "false"}, q.Get(name)) {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is true or false", name)
+		}
 	}
 	now, err := s.roster.Rotation()
 	if err != nil {
 		return nil, err
 	}
-	finish := r.URL.Query().Get("finish") == "true"
+	finish, compromised := q.Get("finish") == "true", q.Get("compromised") == "true"
 	switch {
+	case finish && compromised:
+		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "finish and compromised are two steps")
 	case finish && now.Step == roster.Unrotated:
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "no authority follows another: there is nothing to finish")
 	case finish:
 		err = s.roster.Advance(ctx, true)
 	default:
-		err = s.roster.Rotate(ctx)
+		err = s.roster.Rotate(ctx, compromised)
 	}
 	if err != nil {
 		return nil, err

@@ -333,6 +333,9 @@ func (s *Server) members() (*pb.Members, error) {
 			m.Confirm = f[:]
 		}
 	}
+	for _, l := range trust.Links {
+		m.Links = append(m.Links, l.Raw)
+	}
 	for _, n := range servers.Namenodes {
 		m.Namenodes = append(m.Namenodes, &pb.NamenodeAddresses{Id: n.ID, Ipc: n.IPC, Http: n.HTTP, Grpc: n.GRPC, Raft: n.Raft})
 	}
@@ -345,6 +348,9 @@ func (s *Server) members() (*pb.Members, error) {
 	}
 	if keys != nil {
 		m.UserKeys = [][]byte{keys}
+	}
+	if m.Revoked, err = s.users.issuer.RevokedCertificates(); err != nil {
+		return nil, err
 	}
 	s.membersNow.Store(m)
 	return m, nil

@@ -315,12 +315,12 @@ func TestMembersHearOfWhoWasRemoved(t *testing.T) {
 		}
 		if !removed {
 			removed = true
-			check(t, m.roster.Remove(t.Context(), "m2"))
+			check(t, m.roster.Remove(t.Context(), "m2", false))
 		}
 	}
 	_, err = client.Renew(t.Context(), &pb.RenewRequest{Request: request})
 	refused(t, "a removed machine's renewal", err, codes.PermissionDenied, authority.ErrRevoked.Error())
-	if err := m.roster.Remove(t.Context(), "m99"); err == nil || !strings.Contains(err.Error(), roster.ErrUnknown.Error()) {
+	if err := m.roster.Remove(t.Context(), "m99", false); err == nil || !strings.Contains(err.Error(), roster.ErrUnknown.Error()) {
 		t.Errorf("a machine that is none: %v", err)
 	}
 }

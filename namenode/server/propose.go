@@ -33,18 +33,23 @@ func (s *Server) change(c *metadata.Caller, retry namenode.Retry, e *envelope, d
 	if len(retry.ClientID) == 16 {
 		e.command.ClientId, e.command.CallId = retry.ClientID, retry.CallID
 	}
-	s.send(&e.command, done)
+	s.sendFor(&e.command, c.Waits, done)
 }
 
-// send proposes a command. Safe mode does not hold it: the namenode's own work goes through here.
+// send proposes a command of the namenode's own. Safe mode does not hold it.
 func (s *Server) send(cmd *logpb.Command, done func(*namespace.Result, error)) {
+	s.sendFor(cmd, nil, done)
+}
+
+// sendFor is send; waits, if not nil, is told what it waited for.
+func (s *Server) sendFor(cmd *logpb.Command, waits *metadata.Waits, done func(*namespace.Result, error)) {
 	cmd.Now, cmd.LogTime = int64(s.clock.wall()), int64(s.clock.log(time.Now()))
 	data, err := cmd.MarshalVT()
 	if err != nil {
 		done(nil, err)
 		return
 	}
-	s.group.ProposeAsync(data, func(result any, err error) {
+	s.group.ProposeAsync(data, waits, func(result any, err error) {
 		if err != nil {
 			done(nil, s.notDone(err))
 			return

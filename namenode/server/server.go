@@ -28,6 +28,7 @@ import (
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/hrpc"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/kv/badger"
@@ -98,6 +99,8 @@ type Config struct {
 	Founded  func(*authority.Trust)
 	// Requests and Answers bound the bytes that clients make the namenode hold; nil: the process's budgets.
 	Requests, Answers *security.Budget
+	// Slow is told of calls that take too long; nil: nobody is.
+	Slow *slowlog.Log
 	// Logger; nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -161,6 +164,7 @@ type Server struct {
 	group  *raftstore.Group
 
 	ipc       *hrpc.Server
+	slowRPC   *slowlog.Operation
 	web       http.Handler
 	datanodes *datanodes
 
@@ -218,6 +222,9 @@ func New(c Config) (*Server, error) {
 	s := &Server{
 		config: c, log: c.Logger.With("namenode", c.ID),
 		changed: make(chan struct{}, 1), ready: make(chan struct{}), stopped: make(chan struct{}),
+	}
+	if c.Slow != nil {
+		s.slowRPC = c.Slow.Operation("rpc", c.Slow.Limits.RPC)
 	}
 	s.soft.init(blockmanager.Config{
 		DeadAfter: c.DeadAfter, StaleAfter: c.StaleAfter, RecoveryPatience: c.RecoveryPatience, Seed: seedOf(c.ID),
@@ -282,7 +289,7 @@ func (s *Server) open() error {
 func (s *Server) serveWith() {
 	s.ipc = hrpc.NewServer(hrpc.ServerConfig{
 		Door: s.config.Door, Offers: append([]hrpc.Offer{clientprotocol.TokenOffer(s, s.config.Properties.RPCProtection), hrpc.BearerOffer(s.config.Door.Users())}, s.config.Offers...),
-		Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Logger: s.log,
+		Exception: hdfs.Exception, Requests: s.config.Requests, Answers: s.config.Answers, Slow: s.slowRPC, Logger: s.log,
 	})
 	clientprotocol.Register(s.ipc, s, func(user string) []string { return s.config.Door.Caller(user).Groups })
 	s.web = s.routes(webhdfs.New(s, s.config.Door, s.config.Answers, s.log))

@@ -14,7 +14,7 @@ import (
 // namenode or from the leader that it knows.
 func (s *Server) pages() *status.Pages {
 	return status.New(status.Config{
-		Role: "namenode", Port: "namenode HTTP", Aliases: []string{"/index.html", "/dfshealth.html", "/explorer.html"}, Report: s.report, Figures: s.figures,
+		Role: "namenode", Port: "namenode HTTP", Aliases: []string{"/index.html", "/dfshealth.html", "/explorer.html"}, Report: s.report, Figures: s.figures, Beans: s.beans,
 	})
 }
 
@@ -122,4 +122,5 @@ func (s *Server) figures(to status.Sample) {
 	to.Counter("hops_namenode_ipc_failures_total", "Calls that ended in an exception.", float64(rpc.Failures))
 	g := s.group.Status()
 	g.Figures(to)
+	s.config.Slow.Figures(to)
 }

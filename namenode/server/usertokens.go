@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode/issuer"
+	"github.com/gohops/hops/namenode/roster"
 )
 
 // The door at which users get, list and give up their tokens. docs/reference/rest.md describes it; `hops user` and `hops login`
@@ -30,6 +32,7 @@ var userRoutes = []struct {
 	run              func(s *Server, ctx context.Context, r *http.Request, caller metadata.Caller) (any, error)
 }{
 	{"POST /api/v1/user-tokens", "issueUserToken", security.Named, (*Server).issueUserToken},
+	{"POST /api/v1/user-certificates", "issueUserCertificate", security.Named, (*Server).issueUserCertificate},
 	{"GET /api/v1/user-tokens", "listUserTokens", security.Named, (*Server).listUserTokens},
 	{"DELETE /api/v1/user-tokens/{id}", "revokeUserToken", security.Named, (*Server).revokeUserToken},
 	{"GET /api/v1/whoami", "whoami", security.Anyone, (*Server).whoami},
@@ -183,24 +186,97 @@ func (s *Server) issueUserToken(ctx context.Context, r *http.Request, caller met
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "life %.40q is no time such as 12h", ask.Life)
 		}
 	}
-	server := s.config.Door.ServerOf(r)
-	switch {
-	case server != nil && !server.Has(authority.Namenode): // a machine that is removed must leave nothing behind
-		return nil, metadata.Errorf(metadata.ErrPermission, "%s gets no user token: only namenodes ask in somebody's name", server)
-	case ask.User == security.DrWho:
-		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "%s is nobody, and has no token", security.DrWho)
-	case caller.RealUser != "":
-		return nil, metadata.Errorf(metadata.ErrPermission, "%s acts for %s, and gets no token in that name", caller.RealUser, caller.User)
-	case ask.User != caller.User && !caller.Superuser:
-		return nil, metadata.Errorf(metadata.ErrPermission, "%s is not a superuser, and gets a token for nobody else", caller.User)
-	case ask.Groups != nil && !caller.Superuser:
+	if ask.Groups != nil && !caller.Superuser {
 		return nil, metadata.Errorf(metadata.ErrPermission, "%s is not a superuser, and does not say which groups a token has", caller.User)
-	case ask.User == caller.User && s.config.Door.ProvedBy(r) == "token":
-		return nil, metadata.Errorf(metadata.ErrPermission, "a token gets no other token, or it would never end: `hops login` again, or ask on a server's machine")
-	case s.config.Door.ProvedBy(r) == "nothing":
-		return nil, metadata.Errorf(metadata.ErrPermission, "%s only says so: from a trusted network nobody gets a token. Ask on a server's machine, or with a client certificate", caller.User)
+	}
+	if err := s.mayIssue(r, caller, ask.User, "token"); err != nil {
+		return nil, err
 	}
 	return s.issue(ctx, request)
+}
+
+// mayIssue says whether a caller gets a token or a certificate for a user.
+func (s *Server) mayIssue(r *http.Request, caller metadata.Caller, user, what string) error {
+	server, by := s.config.Door.ServerOf(r), s.config.Door.ProvedBy(r)
+	switch {
+	case server != nil && !server.Has(authority.Namenode): // a machine that is removed must leave nothing behind
+		return metadata.Errorf(metadata.ErrPermission, "%s gets no user %s: only namenodes ask in somebody's name", server, what)
+	case user == security.DrWho:
+		return metadata.Errorf(metadata.ErrInvalidArgument, "%s is nobody, and has no %s", security.DrWho, what)
+	case caller.RealUser != "":
+		return metadata.Errorf(metadata.ErrPermission, "%s acts for %s, and gets no %s in that name", caller.RealUser, caller.User, what)
+	case user != caller.User && !caller.Superuser:
+		return metadata.Errorf(metadata.ErrPermission, "%s is not a superuser, and gets a %s for nobody else", caller.User, what)
+	case user == caller.User && by == "token":
+		return metadata.Errorf(metadata.ErrPermission, "a token gets no other %s, or it would never end: `hops login` again, or ask on a server's machine", what)
+	case user == caller.User && by == "certificate":
+		return metadata.Errorf(metadata.ErrPermission, "a certificate gets no other %s, or it would never end: ask on a server's machine", what)
+	case by == "nothing":
+		return metadata.Errorf(metadata.ErrPermission, "%s only says so: from a trusted network nobody gets a %s. Ask on a server's machine", caller.User, what)
+	}
+	return nil
+}
+
+// Certificate is the answer to a request for a user's certificate.
+type Certificate struct {
+	User    string    `json:"user"`
+	ID      string    `json:"id"`
+	Expires time.Time `json:"expires"`
+	// Certificate and Authorities are in PEM.
+	Certificate string `json:"certificate"`
+	Authorities string `json:"authorities"`
+}
+
+func (c Certificate) about() string { return c.User + " " + c.ID }
+
+// issueUserCertificate makes a client's certificate for a key that its user keeps: a superuser's for anybody, everybody's for themselves.
+func (s *Server) issueUserCertificate(ctx context.Context, r *http.Request, caller metadata.Caller) (any, error) {
+	var ask struct {
+		User    string `json:"user"`
+		Life    string `json:"life"`
+		Request []byte `json:"request"`
+	}
+	if err := readUser(r, &ask); err != nil {
+		return nil, err
+	}
+	if ask.User == "" {
+		ask.User = caller.User
+	}
+	if err := s.mayIssue(r, caller, ask.User, "certificate"); err != nil {
+		return nil, err
+	}
+	if err := s.leads(); err != nil {
+		return nil, err
+	}
+	m := s.config.Credentials.Member
+	if m == nil {
+		return nil, metadata.Errorf(metadata.ErrUnsupported, "this namenode has no certificate")
+	}
+	request := issuer.Request{User: ask.User, By: caller.User}
+	if ask.Life != "" {
+		var err error
+		if request.Life, err = time.ParseDuration(ask.Life); err != nil || request.Life <= 0 {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "life %.40q is no time such as 12h", ask.Life)
+		}
+	}
+	out := Certificate{Authorities: string(authority.MarshalRoots(m.Roots()))}
+	about, err := s.users.issuer.Certify(ctx, request, func(about issuer.Token) error {
+		der, err := s.roster.Certify(about.User, about.ID, ask.Request, about.Expires.Sub(about.Issued))
+		if errors.Is(err, roster.ErrNone) {
+			return err
+		}
+		if err != nil {
+			return metadata.Errorf(metadata.ErrInvalidArgument, "%v", err)
+		}
+		out.Certificate = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.log.Info("user certificate issued", "user", about.User, "id", about.ID, "until", about.Expires, "by", about.By)
+	out.User, out.ID, out.Expires = about.User, about.ID, about.Expires
+	return out, nil
 }
 
 // issue makes a token and all that its user needs to use it.

@@ -77,7 +77,8 @@ type Config struct {
 	GPUs gpu.Source
 	// HTTP is closed by Run.
 	HTTP net.Listener
-	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them.
+	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them. None: there will be some, see
+	// SetCluster.
 	ResourceManagers []string
 	Credentials      security.Credentials
 	// Door decides who may read logs.
@@ -149,9 +150,6 @@ func (c *Config) complete() error {
 		if c.NodeID == "" {
 			c.NodeID = c.HTTP.Addr().String()
 		}
-	}
-	if len(c.ResourceManagers) == 0 {
-		errs = append(errs, errors.New("no resource manager to report to"))
 	}
 	if len(c.Supervisor) == 0 {
 		errs = append(errs, errors.New("no command that starts a supervisor"))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,6 +27,9 @@ import (
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
 )
+
+// adoptedAgain is when the credentials of an adopted container are refreshed, at the latest: not those of all at once.
+const adoptedAgain = 3 * time.Second
 
 // supervisorLinger is how long a supervisor of an ended container may still write.
 const supervisorLinger = 2 * time.Second
@@ -54,7 +58,8 @@ type container struct {
 
 	disk    int64             // that it may take, in bytes; of the goroutine that prepares it
 	account *account.Account  // it runs as; nil: our own; of the same goroutine
-	secrets map[string][]byte // until its supervisor has them; of the same goroutine
+	handed  supervisor.Handed // until its supervisor has it; of the same goroutine
+	again   time.Duration     // when its credentials are refreshed; 0: never; of the same goroutine
 
 	mu     sync.Mutex
 	record *state.Record
@@ -265,6 +270,7 @@ func (c *container) find(work context.Context, r *state.Record) {
 	switch {
 	case alive:
 		c.log.Info("container adopted", "state", r.State)
+		c.again = 1 + rand.N(adoptedAgain) // it is not known when it was
 		if r.State == nodemanager.New || r.State == nodemanager.Localizing {
 			if r.State == nodemanager.New {
 				c.move(nodemanager.Admitted, nil)
@@ -304,6 +310,9 @@ func (c *container) prepare(work context.Context) bool {
 	if err == nil {
 		err = c.localize(ctx, &r.Spec)
 	}
+	if err == nil {
+		err = c.collect(ctx, r.Spec.Secrets)
+	}
 	if c.isStopped() {
 		c.complete(nil)
 		return false
@@ -334,8 +343,8 @@ func (c *container) prepare(work context.Context) bool {
 		return false
 	}
 	// From here on a supervisor may exist, so a stop goes through it; only the end of the process cuts this short.
-	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, launch, c.secrets)
-	c.secrets = nil
+	started, err := supervisor.Start(work, c.server.config.Supervisor, supervisorEnvironment(), c.dir, launch, c.handed)
+	c.handed = supervisor.Handed{}
 	switch {
 	case work.Err() != nil:
 		return false
@@ -409,8 +418,7 @@ func (c *container) tellAuthorities() error {
 	return c.put("authority.pem", roots)
 }
 
-// localize fills the work directory and writes the token. While the filesystem does not answer it tries again, for as long as
-// the configured outage: that is not the container's fault.
+// localize fills the work directory and writes the token.
 func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error {
 	if spec.Token != "" {
 		if err := c.put("token", []byte(spec.Token+"\n")); err != nil {
@@ -420,12 +428,8 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 			return err
 		}
 	}
-	needsFS := len(spec.Secrets) > 0
-	for _, a := range spec.Artifacts {
-		needsFS = needsFS || a.URI != ""
-	}
 	var fsys Filesystem
-	if needsFS {
+	if slices.ContainsFunc(spec.Artifacts, func(a nodemanager.Artifact) bool { return a.URI != "" }) {
 		var err error
 		if fsys, err = c.server.fs(spec.User); err != nil {
 			return err
@@ -433,8 +437,7 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		defer c.server.releaseFS(spec.User)
 	}
 	dir := filepath.Join(c.dir, "work")
-	begin := time.Now()
-	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 8*time.Second) {
+	return c.patiently(ctx, "filesystem", func() error {
 		if err := emptyDir(dir); err != nil {
 			return err
 		}
@@ -442,15 +445,23 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		if a := c.account; err == nil && a != nil {
 			err = state.Give(dir, a.UID, a.GID)
 		}
-		if err == nil && len(spec.Secrets) > 0 {
-			c.secrets, err = c.server.openSecrets(ctx, fsys, spec)
-		}
+		return err
+	})
+}
+
+// patiently tries again what fails because somebody does not answer, for as long as the configured outage: that is not the container's
+// fault.
+func (c *container) patiently(ctx context.Context, somebody string, try func() error) error {
+	begin := time.Now()
+	for pause := 250 * time.Millisecond; ; pause = min(2*pause, 8*time.Second) {
+		err := try()
 		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
 			c.setWaits("")
+			c.server.localized.add(time.Since(begin))
 			return err
 		}
-		if c.setWaits(fmt.Sprintf("waits for the filesystem: %v", err)) {
-			c.log.Warn("localization failed, trying again", "error", err)
+		if c.setWaits(fmt.Sprintf("waits for the %s: %v", somebody, err)) {
+			c.log.Warn("the container cannot start yet", "waits for", somebody, "error", err)
 		}
 		sleep(ctx, pause)
 	}
@@ -475,8 +486,11 @@ func (c *container) waiting() string {
 	return c.waits
 }
 
-// passes reports whether an error of the filesystem may be gone in a moment.
+// passes reports whether an error of the filesystem, or of the resource manager, may be gone in a moment.
 func passes(err error) bool {
+	if _, ok := errors.AsType[*notYet](err); ok {
+		return true
+	}
 	for _, kind := range []*metadata.Kind{metadata.ErrStandby, metadata.ErrRetriable, metadata.ErrSafeMode, metadata.ErrNotReplicatedYet, metadata.ErrReplicaNotFound, metadata.ErrIO} {
 		if errors.Is(err, kind) {
 			return true
@@ -514,7 +528,7 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 	}
 	logs := filepath.Join(c.dir, "logs")
 	l := supervisor.Launch{
-		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c.dir, c.account, simulated),
+		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c, simulated),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
 		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
 		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk, Poll: c.server.config.Poll,
@@ -522,8 +536,11 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
-	if len(c.secrets) > 0 {
+	if len(c.handed.Secrets) > 0 {
 		l.SecretsDir = c.secretsDir()
+	}
+	if c.handed.Tokens != nil {
+		l.CredentialsDir = c.credentialsDir()
 	}
 	return l, c.server.isolate(&l, c.dir, c.account, granted)
 }
@@ -547,6 +564,7 @@ func (c *container) attend(work context.Context) {
 	waiting.Go(func() { exits <- c.awaitExit(ctx) })
 	stopped := c.stopped
 	r, _, _ := c.view()
+	waiting.Go(func() { c.refresh(ctx, c.again) })
 	lease, moved := c.server.watchLease()
 	if !r.Spec.Strict {
 		moved = nil // it does not matter to this one

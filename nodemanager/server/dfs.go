@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"path"
+	"strings"
 
 	"github.com/gohops/hops/client/dfs"
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager/localizer"
 )
@@ -20,6 +22,35 @@ func OverDFS(client func(user string) (*dfs.Client, error)) func(user string) (F
 		}
 		return distributed{c}, nil
 	}
+}
+
+// credentialsFile is a file of credentials with a token under all names by which Hadoop's clients look for one of the cluster's
+// filesystem, those of WebHDFS too.
+func credentialsFile(c *Cluster, t token.Token) []byte {
+	var all token.Credentials
+	seen := map[string]bool{}
+	add := func(kind, service string) {
+		t.Kind, t.Service = kind, service
+		alias := service // as Hadoop's clients have it
+		if kind == token.SecureWebKind {
+			alias = kind + " " + service
+		}
+		if !seen[alias] {
+			seen[alias] = true
+			all = append(all, token.Entry{Alias: alias, Token: t})
+		}
+	}
+	for _, service := range dfs.TokenServices(strings.TrimSuffix(strings.TrimPrefix(c.FS, "hdfs://"), "/"), c.Namenodes) {
+		add(token.Kind, service)
+	}
+	for _, addr := range c.WebHDFS {
+		addr = strings.TrimSuffix(strings.TrimPrefix(addr, "http://"), "/")
+		for _, service := range dfs.TokenServices("", []string{addr}) {
+			add(token.WebKind, service)
+			add(token.SecureWebKind, service)
+		}
+	}
+	return all.Encode()
 }
 
 // distributed is client/dfs behind our small interface.

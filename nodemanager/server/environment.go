@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/nodemanager"
-	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/supervisor"
 )
 
@@ -20,7 +20,8 @@ var inherited = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PAT
 
 // environment builds the complete environment of a container, sorted, as name=value. Precedence: what the platform says,
 // then the container's own, then defaults.
-func (s *Server) environment(spec *nodemanager.Spec, dir string, a *account.Account, simulated bool) []string {
+func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated bool) []string {
+	dir, a := c.dir, c.account
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME": "/",
@@ -83,7 +84,10 @@ func (s *Server) environment(spec *nodemanager.Spec, dir string, a *account.Acco
 		set["HOPS_AUTHORITY"] = filepath.Join(dir, "authority.pem")
 	}
 	if len(spec.Secrets) > 0 {
-		set["HOPS_SECRETS_DIR"] = filepath.Join(dir, "secrets")
+		set["HOPS_SECRETS_DIR"] = c.secretsDir()
+	}
+	if c.handed.Tokens != nil {
+		set[token.LocationVariable] = filepath.Join(c.credentialsDir(), supervisor.TokensFile)
 	}
 	if simulated {
 		set["HOPS_GPUS_SIMULATED"] = "1"

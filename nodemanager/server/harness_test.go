@@ -139,10 +139,14 @@ type manager struct {
 	silent  bool // takes reports, acknowledges none
 	standby string
 	orders  []*rmpb.NodeOrders // to send with the next acknowledgement
+	service *rmpb.NodeService  // of every answer
 	last    *rmpb.NodeReport
 	seen    func(*rmpb.NodeReport) // called with each report
 	reports int
 	changed chan struct{} // closed and replaced at every report
+	// give answers who asks for credentials; nil: there are none.
+	give  func(*rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error)
+	pulls int
 }
 
 func newManager(t testing.TB, address string) *manager {
@@ -181,7 +185,7 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 		m.reports++
 		close(m.changed)
 		m.changed = make(chan struct{})
-		answer := &rmpb.NodeOrders{Term: m.term, Acknowledged: r.GetSequence(), LeaseMs: m.lease.Milliseconds()}
+		answer := &rmpb.NodeOrders{Term: m.term, Acknowledged: r.GetSequence(), LeaseMs: m.lease.Milliseconds(), Service: m.service}
 		for _, o := range m.orders {
 			answer.Start = append(answer.Start, o.GetStart()...)
 			answer.Stop = append(answer.Stop, o.GetStop()...)
@@ -198,6 +202,17 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 			return err
 		}
 	}
+}
+
+func (m *manager) Credentials(_ context.Context, q *rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) {
+	m.mu.Lock()
+	give := m.give
+	m.pulls++
+	m.mu.Unlock()
+	if give == nil {
+		return &rmpb.CredentialsResponse{}, nil
+	}
+	return give(q)
 }
 
 func (m *manager) order(o *rmpb.NodeOrders) {

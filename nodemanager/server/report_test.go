@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,5 +71,32 @@ func TestDiskThatFillsUpMakesTheNodeUnhealthy(t *testing.T) {
 	code, _, _ := n.get("/health", "")
 	if code != http.StatusServiceUnavailable {
 		t.Errorf("/health answers %d", code)
+	}
+}
+
+// A node that an operator has leave says so, and is ready all the same; it forgets that when it serves again.
+func TestANodeThatLeavesSaysSo(t *testing.T) {
+	m := newManager(t, "")
+	n := run(t, baseConfig(t, t.TempDir(), m.address))
+	set := func(s *rmpb.NodeService) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.service = s
+	}
+	for _, row := range []struct {
+		service *rmpb.NodeService
+		words   []string
+	}{
+		{&rmpb.NodeService{State: "DECOMMISSIONING", By: "ops", DeadlineMs: 1_800_000_000_000}, []string{`"service":"DECOMMISSIONING"`, `"state":"decommissioning"`, "decommissioning, by ops: it gets no work, and what still runs is ended at 2027-01-15 08:00:00 UTC"}},
+		{&rmpb.NodeService{State: "IN_MAINTENANCE", By: "ops", UntilMs: 1_800_000_000_000}, []string{`"service":"IN_MAINTENANCE"`, "in maintenance, by ops: it gets no work, until 2027-01-15 08:00:00 UTC"}},
+		{nil, []string{`"state":"running"`}},
+	} {
+		set(row.service)
+		var text string
+		eventually(t, "/health to say "+strings.Join(row.words, " and "), func() bool {
+			var code int
+			code, text, _ = n.get("/health", "")
+			return code == http.StatusOK && !slices.ContainsFunc(row.words, func(w string) bool { return !strings.Contains(text, w) })
+		})
 	}
 }

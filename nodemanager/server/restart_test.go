@@ -146,7 +146,7 @@ func TestWorkDirectoryIsLocked(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	_, err := New(Config{})
-	for _, want := range []string{"no work directory", "no HTTP listener", "no resource manager", "no command that starts", "no door"} {
+	for _, want := range []string{"no work directory", "no HTTP listener", "no command that starts", "no door"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v lacks %q", err, want)
 		}

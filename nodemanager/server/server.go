@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/nodemanager"
@@ -25,6 +26,7 @@ import (
 	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 // Server is a node manager.
@@ -33,6 +35,7 @@ type Server struct {
 	log       *slog.Logger
 	store     *state.Store
 	localizer *localizer.Localizer
+	leader    atomic.Pointer[grpc.ClientConn] // to the resource manager that has acknowledged a report last
 	placed    atomic.Pointer[place]
 	groups    *cgroup.Manager
 	boot      string
@@ -47,6 +50,9 @@ type Server struct {
 	work      sync.WaitGroup
 	stopping  chan struct{}
 	recording atomic.Bool // a goroutine records the term
+	// service is what an operator wants of the node; nil: that it serves.
+	service   atomic.Pointer[rmpb.NodeService]
+	localized latency // preparations of containers' directories
 
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
@@ -105,11 +111,8 @@ type place struct {
 func (s *Server) place() *place { return s.placed.Load() }
 
 // SetCluster replaces what is known of the rest of the cluster: the gRPC addresses of the resource managers, and what containers are
-// told that start from now on. It may be called from several goroutines.
+// told that start from now on. Without resource managers its containers go on as in an outage of all. It may be called from several goroutines.
 func (s *Server) SetCluster(resourceManagers []string, c Cluster) error {
-	if len(resourceManagers) == 0 {
-		return errors.New("node manager: a list without resource managers is not followed")
-	}
 	s.placed.Store(&place{slices.Clone(resourceManagers), c})
 	s.localizer.SetAuthorities(authorities(c))
 	return nil

@@ -67,7 +67,7 @@ func (s *Server) speak(ctx, work context.Context) {
 		}
 	}
 	defer func() { hangUp() }()
-	var managers []string
+	managers := []string{""} // not what any list is
 	at, failures, complained := 0, 0, ""
 	stranger := &security.Stranger{Logger: s.log}
 	for ctx.Err() == nil {
@@ -75,6 +75,13 @@ func (s *Server) speak(ctx, work context.Context) {
 			hangUp()
 			managers, at, failures = now, 0, 0
 			conns = s.connect(managers)
+			if len(managers) == 0 {
+				s.log.Warn("the cluster has no resource manager: containers go on, and nothing new starts")
+			}
+		}
+		if len(managers) == 0 {
+			sleep(ctx, 100*time.Millisecond)
+			continue
 		}
 		if conns[at] == nil {
 			at = (at + 1) % len(conns)
@@ -144,6 +151,7 @@ var errSilent = errors.New("the resource manager does not acknowledge reports")
 // session is one stream of reports and orders.
 type session struct {
 	server *Server
+	conn   *grpc.ClientConn
 	stream grpc.BidiStreamingClient[rmpb.NodeReport, rmpb.NodeOrders]
 	ended  chan struct{} // closed when the reader has ended, for the reason in readErr
 	// readErr belongs to the reader until ended is closed.
@@ -165,7 +173,7 @@ func (s *Server) session(ctx, work context.Context, conn *grpc.ClientConn, seque
 		return false, err
 	}
 	n := &session{
-		server: s, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: firstLease,
+		server: s, conn: conn, stream: stream, ended: make(chan struct{}), sent: map[uint64]supervisor.Instant{}, heard: time.Now(), lease: firstLease,
 	}
 	go n.read(work)
 	err = n.write(ctx, cancel, sequence)
@@ -199,6 +207,7 @@ func (n *session) read(work context.Context) {
 			s.extendLease(sent, lease)
 			s.readyOnce.Do(func() { close(s.ready) })
 		}
+		s.serve(orders.GetService())
 		s.obey(work, orders)
 	}
 }
@@ -219,6 +228,7 @@ func (n *session) acknowledge(orders *rmpb.NodeOrders) (sent supervisor.Instant,
 	}
 	if ok {
 		n.heard, n.acked = time.Now(), true
+		n.server.leader.Store(n.conn)
 	}
 	return sent, n.lease, ok
 }

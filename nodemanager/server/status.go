@@ -3,6 +3,10 @@ package server
 import (
 	"fmt"
 	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/gohops/hops/internal/size"
 	"github.com/gohops/hops/internal/status"
@@ -34,7 +38,13 @@ func (s *Server) statusReport() status.Report {
 			Report     string `json:"report"`
 			Lease      bool   `json:"lease"`
 			Containers int    `json:"containers"`
-		}{healthy, notes, lease, len(containers)},
+			// Service is DECOMMISSIONING, DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE; absent: the node serves.
+			Service string `json:"service,omitempty"`
+		}{healthy, notes, lease, len(containers), s.service.Load().GetState()},
+	}
+	if state, note := s.leaving(); state != "" {
+		r.State = state
+		r.Warnings = append(r.Warnings, note)
 	}
 	for _, d := range devices {
 		text := d.Model + ", " + string(d.Health)
@@ -55,18 +65,40 @@ func (s *Server) statusReport() status.Report {
 func (s *Server) figures(to status.Sample) {
 	healthy, _ := s.healthReport()
 	to.Gauge("hops_nodemanager_healthy", "1 while the node's disk can take work.", status.Bool(healthy))
+	to.Gauge("hops_nodemanager_leaving", "1 while an operator has the node leave: it gets no work.", status.Bool(s.service.Load() != nil))
 	to.Gauge("hops_nodemanager_in_touch", "1 while a resource manager has answered lately.", status.Bool(s.leaseHolds()))
 	states := map[nodemanager.State]int{}
+	used := int64(0)
 	for _, c := range s.shown() {
-		record, _, _ := c.view()
+		record, memory, _ := c.view()
 		states[record.State]++
+		if record.State != nodemanager.Complete {
+			used += memory
+		}
 	}
 	for _, state := range []nodemanager.State{nodemanager.New, nodemanager.Localizing, nodemanager.Running, nodemanager.Stopping, nodemanager.Complete} { // at 0 too
 		to.Gauge("hops_nodemanager_containers", "Containers by state.", float64(states[state]), "state", string(state))
 	}
+	to.Gauge("hops_nodemanager_memory_used_bytes", "Memory that containers use.", float64(used))
+	var st unix.Statfs_t
+	if unix.Statfs(s.store.Dir(), &st) == nil {
+		to.Gauge("hops_nodemanager_disk_capacity_bytes", "Size of the disk of the work directory.", float64(st.Blocks)*float64(st.Bsize))
+		to.Gauge("hops_nodemanager_disk_free_bytes", "What is free there.", float64(st.Bavail)*float64(st.Bsize))
+		to.Gauge("hops_nodemanager_disk_reserve_bytes", "What has to be free there for the node to take work.", float64(s.config.Reserve))
+	}
+	to.Counter("hops_nodemanager_localizations_total", "Preparations of containers' directories.", float64(s.localized.count.Load()))
+	to.Counter("hops_nodemanager_localization_seconds_total", "Time of these.", time.Duration(s.localized.nanoseconds.Load()).Seconds())
 	to.Gauge("hops_nodemanager_memory_bytes", "Memory that the node offers.", float64(s.config.Memory))
 	to.Gauge("hops_nodemanager_vcores", "Vcores that the node offers.", float64(s.config.VCores))
 	for _, d := range s.devices.current() {
 		to.Gauge("hops_nodemanager_gpu_healthy", "1 while the GPU may be granted.", status.Bool(d.Health == nodemanager.Healthy), "gpu", d.UUID)
 	}
+}
+
+// latency sums durations, for Prometheus to divide.
+type latency struct{ count, nanoseconds atomic.Int64 }
+
+func (l *latency) add(d time.Duration) {
+	l.count.Add(1)
+	l.nanoseconds.Add(max(0, d.Nanoseconds()))
 }

@@ -220,6 +220,12 @@ func (c *Client) Signal(ctx context.Context, sig int) error {
 	return err
 }
 
+// Refresh puts other credentials in the place of those that the container has.
+func (c *Client) Refresh(ctx context.Context, tokens []byte) error {
+	_, err := c.call(ctx, request{Op: "refresh", Tokens: tokens})
+	return err
+}
+
 // Stop asks for the end: SIGTERM to the tree, SIGKILL after the grace. It returns at once; Wait tells when it is over.
 func (c *Client) Stop(ctx context.Context, r StopRequest) error {
 	_, err := c.call(ctx, request{Op: "stop", Stop: &r})
@@ -264,8 +270,8 @@ type Started struct {
 // The lock of the directory is taken here and handed over, so that there is no moment in which a restarted node manager
 // could find the directory free while a supervisor is on its way.
 //
-// secrets are files for launch.SecretsDir, by name. They are handed over in memory.
-func Start(ctx context.Context, argv, env []string, dir string, launch Launch, secrets map[string][]byte) (Started, error) {
+// handed is handed over in memory.
+func Start(ctx context.Context, argv, env []string, dir string, launch Launch, handed Handed) (Started, error) {
 	if err := durable.ReplaceJSON(filepath.Join(dir, launchFile), launch, 0o600); err != nil {
 		return Started{}, err
 	}
@@ -289,8 +295,8 @@ func Start(ctx context.Context, argv, env []string, dir string, launch Launch, s
 	cmd.Env, cmd.Dir = env, dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{lock, child}
-	if launch.SecretsDir != "" {
-		text, err := json.Marshal(secrets)
+	if launch.SecretsDir != "" || launch.CredentialsDir != "" {
+		text, err := json.Marshal(handed)
 		if err != nil {
 			return Started{}, err
 		}

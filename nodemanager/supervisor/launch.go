@@ -86,6 +86,8 @@ type Launch struct {
 	// SecretsDir, directly in the container's directory, is made for the files that Start was given for the command's eyes
 	// only: in memory where there is an Isolation, otherwise on the disk, and gone with the container. Empty: there are none.
 	SecretsDir string `json:"secrets_dir,omitempty"`
+	// CredentialsDir is another such directory, with the one file TokensFile. What Refresh is given takes its place.
+	CredentialsDir string `json:"credentials_dir,omitempty"`
 	// Confinement takes privileges and system calls from the command; nil: it keeps those of its user.
 	Confinement *Confinement `json:"confinement,omitempty"`
 }

@@ -28,7 +28,7 @@ import (
 const (
 	lockFD    = 3
 	readyFD   = 4
-	secretsFD = 5 // only with Launch.SecretsDir
+	secretsFD = 5 // only with Launch.SecretsDir or CredentialsDir
 )
 
 // Main is the command "hops supervisor <container directory>": it runs the container to its end and returns the exit code
@@ -165,7 +165,7 @@ func newSupervisor() (*supervisor, error) {
 			return nil, fmt.Errorf("isolate the container: %w", err)
 		}
 	}
-	if err := s.launch.deliver(); err != nil {
+	if err := s.launch.deliverAll(); err != nil {
 		return nil, err
 	}
 	_ = os.Remove(socketFile) // of a predecessor that crashed: we hold the lock

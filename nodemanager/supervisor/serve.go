@@ -81,6 +81,13 @@ func (s *supervisor) handle(r request) answer {
 		}
 		s.renew(*r.Lease)
 		s.poke()
+	case "refresh":
+		if len(r.Tokens) == 0 || s.launch.CredentialsDir == "" {
+			return answer{Error: "this container was given no credentials to refresh"}
+		}
+		if err := s.launch.putTokens(r.Tokens); err != nil {
+			return answer{Error: err.Error()}
+		}
 	case "signal":
 		if r.Signal < 1 || r.Signal > 64 {
 			return answer{Error: fmt.Sprintf("%d is not a signal", r.Signal)}

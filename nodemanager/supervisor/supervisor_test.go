@@ -109,7 +109,7 @@ func self(t *testing.T) string {
 
 func (c *container) start() Started {
 	c.t.Helper()
-	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH"), "GORACE=" + race}, c.dir, c.launch, c.secrets)
+	s, err := Start(c.t.Context(), []string{self(c.t), "supervisor"}, []string{"PATH=" + os.Getenv("PATH"), "GORACE=" + race}, c.dir, c.launch, Handed{Secrets: c.secrets})
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(c.dir, logFile))
 		c.t.Fatalf("start: %v\n%s", err, log)
@@ -511,7 +511,7 @@ func TestKilledSupervisorLeavesStraysThatAreFound(t *testing.T) {
 func TestSecondSupervisorIsRefused(t *testing.T) {
 	c := newContainer(t, "sleep", "100")
 	c.start()
-	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch, c.secrets); !errors.Is(err, errLocked) {
+	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch, Handed{Secrets: c.secrets}); !errors.Is(err, errLocked) {
 		t.Errorf("second start: %v", err)
 	}
 	if err := c.client.Signal(t.Context(), int(unix.SIGKILL)); err != nil {
@@ -520,7 +520,7 @@ func TestSecondSupervisorIsRefused(t *testing.T) {
 	if e := c.end(); e.Status != nodemanager.Killed {
 		t.Errorf("%+v", e)
 	}
-	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch, c.secrets); err == nil || !strings.Contains(err.Error(), "already ended") {
+	if _, err := Start(t.Context(), []string{self(t), "supervisor"}, nil, c.dir, c.launch, Handed{Secrets: c.secrets}); err == nil || !strings.Contains(err.Error(), "already ended") {
 		t.Errorf("start after the end: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +26,7 @@ import (
 
 // SessionConfig says whom a master talks to and as whom. ResourceManagers, Application, Attempt, Token and Trust are required.
 type SessionConfig struct {
-	// ResourceManagers are the gRPC addresses of all of them; the session finds the leader.
+	// ResourceManagers are the gRPC addresses of all of them; the session finds the leader, and follows the list as it changes.
 	ResourceManagers []string
 	Application      rm.ApplicationID
 	Attempt          int
@@ -44,13 +45,14 @@ type Session struct {
 	config SessionConfig
 	log    *slog.Logger
 
-	mu      sync.Mutex
-	conns   map[string]*grpc.ClientConn
-	at      int    // index into ResourceManagers
-	leader  string // where the last one said the leader is; empty: try ResourceManagers[at]
-	epoch   uint64
-	next    uint64 // sequence of the next Allocate
-	handled uint64 // the last event that was handled
+	mu       sync.Mutex
+	managers []string // of now: those of the configuration, until a resource manager says others
+	conns    map[string]*grpc.ClientConn
+	at       int    // index into managers
+	leader   string // where the last one said the leader is; empty: try managers[at]
+	epoch    uint64
+	next     uint64 // sequence of the next Allocate
+	handled  uint64 // the last event that was handled
 }
 
 // Dial checks the configuration. Connections are made by the first call.
@@ -61,7 +63,7 @@ func Dial(c SessionConfig) (*Session, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Session{config: c, log: c.Logger, conns: map[string]*grpc.ClientConn{}, next: 1}, nil
+	return &Session{config: c, log: c.Logger, managers: c.ResourceManagers, conns: map[string]*grpc.ClientConn{}, next: 1}, nil
 }
 
 // Close closes the connections.
@@ -82,13 +84,13 @@ func (s *Session) client() (pb.ApplicationMastersClient, string, error) {
 	defer s.mu.Unlock()
 	address := s.leader
 	if address == "" {
-		address = s.config.ResourceManagers[s.at%len(s.config.ResourceManagers)]
+		address = s.managers[s.at%len(s.managers)]
 	}
 	c := s.conns[address]
 	if c == nil {
 		var err error
 		c, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(security.TokenKey(s.config.Trust, s.config.Container, s.config.Token, authority.ResourceManager).Credentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)), grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(idle),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 				MinConnectTimeout: 2 * time.Second,
@@ -122,8 +124,29 @@ func (s *Session) moveOn(address string, err error) bool {
 	return true
 }
 
-// callTimeout bounds one try of one call.
-const callTimeout = 10 * time.Second
+// follow takes the resource managers of now. The connections stay: one may be in use, and gRPC lets go of those that are not.
+func (s *Session) follow(addresses []string) {
+	if !rm.AreManagers(addresses) {
+		s.log.Warn("a list of resource managers that is not followed", "addresses", addresses)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(addresses, s.managers) {
+		s.managers = addresses
+		s.log.Info("resource managers", "addresses", addresses)
+	}
+}
+
+// idle is after how long without a call a connection is let go of, so that nobody goes on looking for a server that is gone.
+const idle = time.Minute
+
+const (
+	// callTimeout bounds one try of one call.
+	callTimeout = 10 * time.Second
+	// longestWait lies between two tries.
+	longestWait = 250 * time.Millisecond
+)
 
 // call repeats f until it is answered. The error is rm.ErrStaleAttempt, ctx's, or one that repeating will not cure.
 func (s *Session) call(ctx context.Context, what string, f func(context.Context, pb.ApplicationMastersClient) error) error {
@@ -152,7 +175,7 @@ func (s *Session) call(ctx context.Context, what string, f func(context.Context,
 			return ctx.Err()
 		case <-time.After(wait):
 		}
-		wait = min(2*wait, time.Second)
+		wait = min(2*wait, longestWait)
 	}
 }
 
@@ -244,6 +267,10 @@ func (s *Session) Events(ctx context.Context, handle func(*pb.Event) error) erro
 				}
 				if err != nil {
 					return err
+				}
+				if m := e.GetManagers(); m != nil {
+					s.follow(m.Addresses)
+					continue
 				}
 				if e.Sequence != 0 && e.Sequence <= q.Acknowledged {
 					continue

@@ -7,9 +7,9 @@ import (
 
 // clusterRoutes are those of nodes, queues and the ledger.
 var clusterRoutes = []Route{
-	{"GET", "/api/v1/nodes", security.Anyone, (*request).listNodes},
-	{"GET", "/api/v1/queues", security.Anyone, (*request).listQueues},
-	{"GET", "/api/v1/grants", security.Anyone, (*request).listGrants},
+	{Method: "GET", Path: "/api/v1/nodes", Right: security.Anyone, handle: (*request).listNodes},
+	{Method: "GET", Path: "/api/v1/queues", Right: security.Anyone, handle: (*request).listQueues},
+	{Method: "GET", Path: "/api/v1/grants", Right: security.Anyone, handle: (*request).listGrants},
 }
 
 // NodeView is a node as GET /api/v1/nodes shows it.
@@ -21,8 +21,12 @@ type NodeView struct {
 	Labels  []string `json:"labels,omitempty"`
 	Version string   `json:"version,omitempty"`
 	// Level is the newest of the cluster's formats that its program knows; 0: not known.
-	Level int          `json:"level,omitempty"`
+	Level   int    `json:"level,omitempty"`
+	Machine string `json:"machine,omitempty"`
+	// State is YARN's, or DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE.
 	State rm.NodeState `json:"state"`
+	// Leaving is what an operator wants of it; absent: it serves.
+	Leaving *LeavingView `json:"leaving,omitempty"`
 	// Open: the node takes work now.
 	Open         bool      `json:"open"`
 	HealthReport string    `json:"health_report,omitempty"`
@@ -31,6 +35,17 @@ type NodeView struct {
 	Used         Amount    `json:"used"`
 	Containers   []string  `json:"containers,omitempty"`
 	GPUs         []GPUView `json:"gpus,omitempty"`
+}
+
+// LeavingView is what an operator wants of a node. Times are in milliseconds since 1970; 0: there is none.
+type LeavingView struct {
+	By    string `json:"by"`
+	Since int64  `json:"since"`
+	// Deadline is when what still runs there is ended, Until when a maintenance is over.
+	Deadline int64 `json:"deadline"`
+	Until    int64 `json:"until"`
+	// Listed: the list of excluded nodes names it.
+	Listed bool `json:"listed"`
 }
 
 // GPUView is a device.
@@ -54,8 +69,11 @@ func (q *request) listNodes() {
 	for n := range q.view.Nodes() {
 		live := q.Cluster.Liveness(n.ID)
 		v := NodeView{
-			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Level: n.Level, State: n.State, Open: live.Open,
-			HealthReport: n.HealthReport, Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
+			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Level: n.Level, Machine: n.Machine, State: n.ShownHere(),
+			Open: live.Open && n.Wish == nil, HealthReport: healthOf(n), Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
+		}
+		if w := n.Wish; w != nil {
+			v.Leaving = &LeavingView{w.By, int64(w.Since), int64(w.Deadline), int64(w.Until), w.Listed}
 		}
 		if !live.Heard.IsZero() {
 			v.LastHeard = live.Heard.UnixMilli()
@@ -116,7 +134,7 @@ func (q *request) listQueues() {
 		}
 		return v
 	}
-	q.json(map[string]QueueView{"root": show(q.Cluster.Queues().Root)})
+	q.json(map[string]QueueView{"root": show(q.queues().Root)})
 }
 
 // GrantView is a line of the ledger of GPUs. To is 0 while the container holds them.

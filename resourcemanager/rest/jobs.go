@@ -24,11 +24,11 @@ import (
 
 // jobRoutes are those of jobs.
 var jobRoutes = []Route{
-	{"POST", "/api/v1/jobs", security.Named, (*request).submitJob},
-	{"GET", "/api/v1/jobs", security.Anyone, (*request).listJobs},
-	{"GET", "/api/v1/jobs/{app}", security.Anyone, (*request).showJob},
-	{"DELETE", "/api/v1/jobs/{app}", security.Owner, (*request).stopJob},
-	{"GET", "/api/v1/jobs/{app}/logs", security.Owner, (*request).jobLogs},
+	{Method: "POST", Path: "/api/v1/jobs", Right: security.Named, handle: (*request).submitJob},
+	{Method: "GET", Path: "/api/v1/jobs", Right: security.Anyone, handle: (*request).listJobs},
+	{Method: "GET", Path: "/api/v1/jobs/{app}", Right: security.Anyone, handle: (*request).showJob},
+	{Method: "DELETE", Path: "/api/v1/jobs/{app}", Right: security.Owner, handle: (*request).stopJob},
+	{Method: "GET", Path: "/api/v1/jobs/{app}/logs", Right: security.Owner, handle: (*request).jobLogs},
 }
 
 // Job is a job as GET /api/v1/jobs shows it. Times are milliseconds, 0 when they have not come.

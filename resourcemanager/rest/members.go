@@ -2,7 +2,11 @@ package rest
 
 import (
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
+	"os"
+	"strconv"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -16,15 +20,62 @@ type Group interface {
 	AddMember(ctx context.Context, m raftstore.Member) error
 	Dismiss(ctx context.Context, id string) error
 	TransferLeadership(ctx context.Context, id string) error
+	// Copy saves the state, which has all that was acknowledged, and opens the file.
+	Copy() (raftstore.Backup, *os.File, error)
 }
 
 // memberRoutes are the requests about the members of the group, which `hops resourcemanager` makes.
 var memberRoutes = []Route{
-	{"GET", "/api/v1/resourcemanagers", security.Anyone, (*request).listMembers},
-	{"PUT", "/api/v1/resourcemanagers/{id}", security.Superuser, (*request).addMember},
-	{"DELETE", "/api/v1/resourcemanagers/{id}", security.Superuser, (*request).dismiss},
-	{"POST", "/api/v1/leader", security.Superuser, (*request).transfer},
+	{Method: "GET", Path: "/api/v1/resourcemanagers", Right: security.Anyone, handle: (*request).listMembers},
+	{Method: "PUT", Path: "/api/v1/resourcemanagers/{id}", Right: security.Superuser, handle: (*request).addMember},
+	{Method: "DELETE", Path: "/api/v1/resourcemanagers/{id}", Right: security.Superuser, handle: (*request).dismiss},
+	{Method: "POST", Path: "/api/v1/leader", Right: security.Superuser, handle: (*request).transfer},
+	{Method: "POST", Path: "/api/v1/backup", Right: security.Superuser, handle: (*request).backup},
 }
+
+// BackupHeader is the header of the answer to POST /api/v1/backup with a raftstore.Backup as JSON; the body is the snapshot.
+const BackupHeader = "Hops-Backup"
+
+// backup sends a snapshot of the state, for `hops cluster backup`.
+func (q *request) backup() {
+	if !q.grouped() {
+		return
+	}
+	b, f, err := q.Group.Copy()
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	text, err := json.Marshal(b)
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	h := q.w.Header()
+	h.Set(BackupHeader, string(text))
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	q.w.WriteHeader(http.StatusOK)
+	control := http.NewResponseController(q.w)
+	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
+	for { // a reader that takes nothing holds the file no longer than the deadline of a piece
+		_ = control.SetWriteDeadline(time.Now().Add(backupPatience)) // recorders in tests have none
+		if _, err := io.CopyN(q.w, f, backupPiece); err != nil {
+			return // the end, or the reader has gone: it misses bytes that were announced
+		}
+	}
+}
+
+const (
+	backupPiece    = 1 << 20
+	backupPatience = 30 * time.Second
+)
 
 // memberPatience is how long a change of the members may take: a new one receives everything before it gets its vote.
 const memberPatience = 2 * time.Minute

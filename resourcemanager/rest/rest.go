@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -49,11 +50,21 @@ type Cluster interface {
 	Liveness(id rm.NodeID) Liveness
 	// ProxyKey signs requests that are passed on to a master in this container.
 	ProxyKey(c *rm.Container) security.RequestKey
+	// ContainerOf is the token and the user of a container that runs, and whether its job may submit others; ok is false when
+	// there is none of that name.
+	ContainerOf(container string) (c Container, ok bool)
 	// LogDir is the directory of the file system under which an application's containers put their logs.
 	LogDir(a *rm.Application) string
 	// LogAggregation says in YARN's words (LogAggregationStatus) whether the logs of an application that has ended are in that
 	// directory.
 	LogAggregation(id rm.ApplicationID) string
+}
+
+// Container is by what a container's requests are known.
+type Container struct {
+	Token, User string
+	// MaySubmit: its job's environment says so (HOPS_MAY_SUBMIT).
+	MaySubmit bool
 }
 
 // Submission is an application to be.
@@ -123,7 +134,13 @@ type Config struct {
 	Logs Logs
 	// Secrets may be nil: none are kept then.
 	Secrets Secrets
-	Logger  *slog.Logger
+	// Operator may be nil: there are no operator's commands then.
+	Operator Operator
+	// Figures are more of them than the state has; nil: there are none.
+	Figures func(status.Sample)
+	// Slow counts what took too long; may be nil.
+	Slow   *slowlog.Log
+	Logger *slog.Logger
 }
 
 // API is the handler.
@@ -134,6 +151,8 @@ type API struct {
 	routes []Route
 	// numbers are those of the requests that are passed on.
 	numbers security.Numbers
+	// signers are the containers that sign their requests.
+	signers security.Containers
 }
 
 // Route is one method of one path. The part {app} of a path is an application's id, {containerid} a container's.
@@ -141,6 +160,10 @@ type Route struct {
 	Method, Path string
 	Right        security.Right
 	handle       func(*request)
+	// admin is YARN's name of an operator's method.
+	admin string
+	// each: every member answers for itself.
+	each bool
 }
 
 // Routes lists what is served, for tests and documentation.
@@ -159,6 +182,8 @@ type request struct {
 	r      *http.Request
 	caller metadata.Caller
 	view   *state.View
+	// tree are the queues, once they have been asked for: they may be replaced at any time.
+	tree *rm.Queues
 	// total is what the nodes have together, once it has been asked for.
 	total *rm.Resource
 	// id and app are set on routes with {app}; app is nil when it is unknown.
@@ -187,11 +212,12 @@ func New(c Config) *API {
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
 	a.routes = append(a.routes, memberRoutes...)
+	a.routes = append(a.routes, adminRoutes...)
 	for method, right := range map[string]security.Right{
 		"GET": security.Anyone, "HEAD": security.Anyone,
 		"POST": security.Owner, "PUT": security.Owner, "PATCH": security.Owner, "DELETE": security.Owner,
 	} {
-		a.routes = append(a.routes, Route{method, "/proxy/{app}/{rest...}", right, (*request).proxy})
+		a.routes = append(a.routes, Route{Method: method, Path: "/proxy/{app}/{rest...}", Right: right, handle: (*request).proxy})
 	}
 	byPath := map[string]map[string]Route{}
 	for _, r := range a.routes {
@@ -261,12 +287,12 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		route.handle(q)
 		return
 	}
-	if !a.Cluster.Leading() {
+	if !route.each && !a.Cluster.Leading() {
 		a.redirect(w, r)
 		return
 	}
 	var err error
-	if q.caller, err = a.Door.HTTPCaller(r); err != nil {
+	if q.caller, err = q.who(); err != nil {
 		q.fail(err)
 		return
 	}
@@ -295,6 +321,9 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	case right == security.Superuser:
 		if !q.caller.Superuser {
 			text := fmt.Sprintf("%s is not a superuser", q.caller.User)
+			if route.admin != "" { // RMServerUtils.verifyAdminAccess
+				text = fmt.Sprintf("User %s doesn't have permission to call '%s'", q.caller.User, route.admin)
+			}
 			q.audit(route, text)
 			q.forbidden(text)
 			return
@@ -318,6 +347,24 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	route.handle(q)
 }
 
+// who acts: the user of the container that has signed the request, or whom the door knows. What a container changes, its job has to be
+// allowed to.
+func (q *request) who() (metadata.Caller, error) {
+	var from Container
+	caller, container, err := q.signers.Caller(q.Door, q.r, func(id string) (token, user string, ok bool) {
+		from, ok = q.Cluster.ContainerOf(id)
+		return from.Token, from.User, ok
+	})
+	switch {
+	case container == "" && err == nil:
+		return q.Door.HTTPCaller(q.r)
+	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit:
+		err = metadata.Errorf(metadata.ErrPermission, "this comes from %s, whose job may not submit or change others: if it is to, submit it with HOPS_MAY_SUBMIT=1 in its env", container)
+		q.Door.Record(security.Decision{Caller: caller, Port: "rest", Command: q.r.Method, Source: container, Target: q.r.URL.Path, Reason: err.Error()})
+	}
+	return caller, err
+}
+
 // audit records that the caller was let in at a route, or why not.
 func (q *request) audit(route Route, refused string) {
 	d := security.Decision{
@@ -327,9 +374,17 @@ func (q *request) audit(route Route, refused string) {
 	if !q.id.IsZero() {
 		d.Source = q.id.String()
 	} else if route.Right == security.Superuser {
-		d.Source, d.Target = q.r.PathValue("id"), q.r.URL.RawQuery
+		d.Source, d.Target = q.r.PathValue("id")+q.r.PathValue("node"), q.r.URL.RawQuery
 	}
 	q.Door.Record(d)
+}
+
+// queues are the same for the whole of a request.
+func (q *request) queues() *rm.Queues {
+	if q.tree == nil {
+		q.tree = q.Cluster.Queues()
+	}
+	return q.tree
 }
 
 // mayModify reports whether the caller owns an application, administers its queue, or is a superuser.
@@ -340,7 +395,7 @@ func (q *request) mayModify(a *rm.Application) bool {
 	if q.caller.Superuser || q.caller.User == a.User {
 		return true
 	}
-	return q.Cluster.Queues().Find(a.Queue).MayAdminister(q.caller.User)
+	return q.queues().Find(a.Queue).MayAdminister(q.caller.User)
 }
 
 // shown is what the caller gets to see of an application's diagnostics: those who may not read its logs see the first
@@ -384,14 +439,14 @@ func ownScheme(r *http.Request) string {
 
 // healthRoutes are served by every member.
 var healthRoutes = []Route{
-	{"GET", "/isActive", security.Open, func(q *request) {
+	{Method: "GET", Path: "/isActive", Right: security.Open, handle: func(q *request) {
 		if q.Cluster.Leading() {
 			q.text(http.StatusOK, "I am Active!")
 			return
 		}
 		q.text(http.StatusMethodNotAllowed, "I am not Active!\n")
 	}},
-	{"GET", "/cluster/app/{app}", security.Anyone, func(q *request) {
+	{Method: "GET", Path: "/cluster/app/{app}", Right: security.Anyone, handle: func(q *request) {
 		http.Redirect(q.w, q.r, "/ws/v1/cluster/apps/"+q.id.String(), http.StatusFound)
 	}},
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/internal/jmx/jmxtest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -35,6 +36,8 @@ type fakeCluster struct {
 	waiting []Waiting
 	signals []string
 	maximum rm.Resource
+	// containers sign their requests.
+	containers map[string]Container
 }
 
 func newFakeCluster(t *testing.T) *fakeCluster { return newSmallCluster(t, state.Config{}) }
@@ -109,6 +112,11 @@ func (c *fakeCluster) Signal(id rm.ContainerID, signal syscall.Signal) error {
 }
 func (c *fakeCluster) Waiting(rm.ApplicationID) []Waiting { return c.waiting }
 func (c *fakeCluster) Progress(rm.ApplicationID) float64  { return 0 }
+func (c *fakeCluster) ContainerOf(container string) (Container, bool) {
+	k, ok := c.containers[container]
+	return k, ok
+}
+
 func (c *fakeCluster) ProxyKey(*rm.Container) security.RequestKey {
 	return security.NewRequestKey("the-master's-token", security.ProxiedRequests)
 }
@@ -209,6 +217,13 @@ func serve(t *testing.T, c *fakeCluster, logs Logs) *httptest.Server {
 	s := httptest.NewServer(New(Config{Cluster: c, Door: security.NewDoor(security.Config{}), Logs: logs}))
 	t.Cleanup(s.Close)
 	return s
+}
+
+func TestBeansAreThoseOfHadoop(t *testing.T) {
+	c := newFakeCluster(t)
+	c.fill()
+	s := serve(t, c, nil)
+	jmxtest.Check(t, strings.TrimPrefix(s.URL, "http://"), "Hadoop:service=ResourceManager,name=ClusterMetrics", "java.lang:type=Memory")
 }
 
 func TestEveryRouteHasARight(t *testing.T) {

@@ -27,9 +27,9 @@ type SecretInfo struct {
 }
 
 var secretRoutes = []Route{
-	{"GET", "/api/v1/secrets", security.Named, (*request).listSecrets},
-	{"PUT", "/api/v1/secrets/{name}", security.Named, (*request).putSecret},
-	{"DELETE", "/api/v1/secrets/{name}", security.Named, (*request).removeSecret},
+	{Method: "GET", Path: "/api/v1/secrets", Right: security.Named, handle: (*request).listSecrets},
+	{Method: "PUT", Path: "/api/v1/secrets/{name}", Right: security.Named, handle: (*request).putSecret},
+	{Method: "DELETE", Path: "/api/v1/secrets/{name}", Right: security.Named, handle: (*request).removeSecret},
 }
 
 // keepsSecrets answers and reports false where none are kept.

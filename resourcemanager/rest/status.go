@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/size"
@@ -14,7 +15,7 @@ import (
 func (a *API) newPages() *status.Pages {
 	return status.New(status.Config{
 		Role: "resourcemanager", Port: "resource manager HTTP", Page: "/cluster", Aliases: []string{"/", "/cluster/apps", "/cluster/nodes", "/cluster/scheduler"},
-		Report: a.report, Figures: a.figures,
+		Report: a.report, Figures: a.figures, Beans: a.beans,
 	})
 }
 
@@ -31,10 +32,10 @@ func (a *API) load() load {
 	l := load{nodes: map[rm.NodeState]int{}, apps: map[rm.State]int{}}
 	view := a.Cluster.View()
 	for n := range view.Nodes() {
-		l.nodes[n.State]++
+		l.nodes[n.ShownHere()]++
 		l.containers += n.Live
 		l.use = l.use.Add(n.Used)
-		if n.State == rm.NodeRunning {
+		if n.Takes() {
 			l.total = l.total.Add(n.Capacity)
 		}
 	}
@@ -49,6 +50,19 @@ func (a *API) load() load {
 	return l
 }
 
+// nodesInWords counts nodes by state; those of which there are none and that are no trouble are left out.
+func (l *load) nodesInWords() string {
+	text := fmt.Sprintf("%d running, %d lost, %d unhealthy", l.nodes[rm.NodeRunning], l.nodes[rm.NodeLost], l.nodes[rm.NodeUnhealthy])
+	for _, s := range leavingStates {
+		if n := l.nodes[s]; n > 0 {
+			text += fmt.Sprintf(", %d %s", n, strings.ToLower(strings.ReplaceAll(string(s), "_", " ")))
+		}
+	}
+	return text
+}
+
+var leavingStates = []rm.NodeState{rm.NodeDecommissioning, rm.NodeDecommissioned, rm.NodeEnteringMaintenance, rm.NodeInMaintenance}
+
 func (a *API) report() status.Report {
 	l := a.load()
 	leader := a.Cluster.LeaderHTTP()
@@ -56,7 +70,7 @@ func (a *API) report() status.Report {
 		ID: a.ID, State: "standby",
 		Facts: []status.Fact{
 			{Name: "leader", Value: leader},
-			{Name: "nodes", Value: fmt.Sprintf("%d running, %d lost, %d unhealthy", l.nodes[rm.NodeRunning], l.nodes[rm.NodeLost], l.nodes[rm.NodeUnhealthy])},
+			{Name: "nodes", Value: l.nodesInWords()},
 			{Name: "GPUs", Value: fmt.Sprintf("%d of %d granted", l.use.GPUs, l.total.GPUs)},
 			{Name: "vcores", Value: fmt.Sprintf("%d of %d granted", l.use.VCores, l.total.VCores)},
 			{Name: "memory", Value: fmt.Sprintf("%s of %s granted", size.About(l.use.Memory), size.About(l.total.Memory))},
@@ -89,7 +103,7 @@ func (a *API) report() status.Report {
 	}
 	if id, hash := a.Cluster.View().Leader(); hash != "" && hash != a.Cluster.Queues().Hash() {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the queues configured here are not those of the leader %s, which rule while it leads: "+
-			"make resourcemanager.queues alike on all resource managers and restart them", id))
+			"make resourcemanager.queues alike on all resource managers, then `hops rmadmin -refreshQueues`", id))
 	}
 	if r.State == "active" && l.nodes[rm.NodeRunning] == 0 {
 		r.Warnings = append(r.Warnings, "no node is there: jobs wait")
@@ -103,7 +117,7 @@ func (a *API) report() status.Report {
 func (a *API) figures(to status.Sample) {
 	l := a.load()
 	to.Gauge("hops_resourcemanager_active", "1 while this resource manager leads.", status.Bool(a.Cluster.Leading()))
-	for _, s := range []rm.NodeState{rm.NodeRunning, rm.NodeLost, rm.NodeUnhealthy} {
+	for _, s := range append([]rm.NodeState{rm.NodeRunning, rm.NodeLost, rm.NodeUnhealthy}, leavingStates...) {
 		to.Gauge("hops_resourcemanager_nodes", "Nodes by state.", float64(l.nodes[s]), "state", string(s))
 	}
 	for _, s := range []rm.State{rm.StateAccepted, rm.StateRunning, rm.StateFinished, rm.StateFailed, rm.StateKilled} { // at 0 too: what is absent alerts nobody
@@ -119,8 +133,36 @@ func (a *API) figures(to status.Sample) {
 		to.Gauge("hops_resourcemanager_vcores", "Vcores of running nodes, and those that are granted.", float64(r.r.VCores), "of", r.kind)
 		to.Gauge("hops_resourcemanager_memory_bytes", "Memory of running nodes, and what of it is granted.", float64(r.r.Memory), "of", r.kind)
 	}
+	a.queueFigures(to)
+	if a.Figures != nil {
+		a.Figures(to)
+	}
 	if a.Group != nil {
 		g := a.Group.Status()
 		g.Figures(to)
+	}
+	a.Slow.Figures(to)
+}
+
+// queueFigures are those of every queue. Shares are of what the nodes have that take work, 0 to 1.
+func (a *API) queueFigures(to status.Sample) {
+	q := &request{API: a, view: a.Cluster.View()}
+	total, _, _ := q.totals()
+	uses := q.queueUses()
+	for _, k := range q.queues().All {
+		u := uses[k]
+		to.Gauge("hops_resourcemanager_queue_capacity_ratio", "What a queue is guaranteed of the cluster.", k.AbsoluteCapacity, "queue", k.Path)
+		to.Gauge("hops_resourcemanager_queue_maximum_ratio", "What a queue may use of the cluster.", k.AbsoluteMax, "queue", k.Path)
+		to.Gauge("hops_resourcemanager_queue_used_ratio", "What a queue uses of the resource of which it uses most.", dominant(u.used, total), "queue", k.Path)
+		to.Gauge("hops_resourcemanager_queue_applications", "Applications of a queue that have not ended.", float64(u.apps), "queue", k.Path)
+		to.Gauge("hops_resourcemanager_queue_stopped", "1 while a queue takes no new application.", status.Bool(k.Stopped), "queue", k.Path)
+		for _, r := range []struct {
+			kind string
+			r    rm.Resource
+		}{{"granted", u.used}, {"pending", u.pending}} {
+			to.Gauge("hops_resourcemanager_queue_gpus", "GPUs of a queue's applications: granted, and asked for.", float64(r.r.GPUs), "queue", k.Path, "of", r.kind)
+			to.Gauge("hops_resourcemanager_queue_vcores", "Vcores of a queue's applications: granted, and asked for.", float64(r.r.VCores), "queue", k.Path, "of", r.kind)
+			to.Gauge("hops_resourcemanager_queue_memory_bytes", "Memory of a queue's applications: granted, and asked for.", float64(r.r.Memory), "queue", k.Path, "of", r.kind)
+		}
 	}
 }

@@ -197,7 +197,7 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		q.total = &total
 	}
 	out.ClusterUsage = float(100 * dominant(a.Used, *q.total))
-	if queue := q.Cluster.Queues().Find(a.Queue); queue != nil && queue.AbsoluteCapacity > 0 {
+	if queue := q.queues().Find(a.Queue); queue != nil && queue.AbsoluteCapacity > 0 {
 		out.QueueUsage = out.ClusterUsage / float(queue.AbsoluteCapacity)
 	}
 	pending, _ := q.pending(a)
@@ -327,7 +327,7 @@ func (q *request) appFilter() func(*rm.Application) bool {
 		return nil
 	}
 	types, tags := q.list("applicationTypes"), q.list("applicationTags")
-	queue := q.Cluster.Queues().Find(p.Get("queue"))
+	queue := q.queues().Find(p.Get("queue"))
 	return func(a *rm.Application) bool {
 		switch {
 		case len(states) > 0 && !slices.Contains(states, string(yarnState(a))),

@@ -12,26 +12,26 @@ import (
 
 // yarnRoutes are YARN's.
 var yarnRoutes = []Route{
-	{"GET", "/ws/v1/cluster", security.Anyone, (*request).info},
-	{"GET", "/ws/v1/cluster/{$}", security.Anyone, (*request).info},
-	{"GET", "/ws/v1/cluster/info", security.Anyone, (*request).info},
-	{"GET", "/ws/v1/cluster/metrics", security.Anyone, (*request).metrics},
-	{"GET", "/ws/v1/cluster/scheduler", security.Anyone, (*request).scheduler},
-	{"GET", "/ws/v1/cluster/nodes", security.Anyone, (*request).nodes},
-	{"GET", "/ws/v1/cluster/nodes/{node}", security.Anyone, (*request).node},
-	{"GET", "/ws/v1/cluster/apps", security.Anyone, (*request).apps},
-	{"POST", "/ws/v1/cluster/apps", security.Named, (*request).submitYARN},
-	{"POST", "/ws/v1/cluster/apps/new-application", security.Named, (*request).newApplication},
-	{"GET", "/ws/v1/cluster/apps/{app}", security.Anyone, (*request).oneApp},
-	{"GET", "/ws/v1/cluster/apps/{app}/state", security.Anyone, (*request).appState},
-	{"PUT", "/ws/v1/cluster/apps/{app}/state", security.Owner, (*request).setAppState},
-	{"POST", "/ws/v1/cluster/containers/{containerid}/signal/{command}", security.Owner, (*request).signalContainer},
-	{"GET", "/ws/v1/cluster/apps/{app}/queue", security.Anyone, (*request).appQueue},
-	{"GET", "/ws/v1/cluster/apps/{app}/priority", security.Anyone, (*request).appPriority},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts", security.Anyone, (*request).attempts},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}", security.Anyone, (*request).attempt},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", security.Anyone, (*request).containers},
-	{"GET", "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", security.Anyone, (*request).container},
+	{Method: "GET", Path: "/ws/v1/cluster", Right: security.Anyone, handle: (*request).info},
+	{Method: "GET", Path: "/ws/v1/cluster/{$}", Right: security.Anyone, handle: (*request).info},
+	{Method: "GET", Path: "/ws/v1/cluster/info", Right: security.Anyone, handle: (*request).info},
+	{Method: "GET", Path: "/ws/v1/cluster/metrics", Right: security.Anyone, handle: (*request).metrics},
+	{Method: "GET", Path: "/ws/v1/cluster/scheduler", Right: security.Anyone, handle: (*request).scheduler},
+	{Method: "GET", Path: "/ws/v1/cluster/nodes", Right: security.Anyone, handle: (*request).nodes},
+	{Method: "GET", Path: "/ws/v1/cluster/nodes/{node}", Right: security.Anyone, handle: (*request).node},
+	{Method: "GET", Path: "/ws/v1/cluster/apps", Right: security.Anyone, handle: (*request).apps},
+	{Method: "POST", Path: "/ws/v1/cluster/apps", Right: security.Named, handle: (*request).submitYARN},
+	{Method: "POST", Path: "/ws/v1/cluster/apps/new-application", Right: security.Named, handle: (*request).newApplication},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}", Right: security.Anyone, handle: (*request).oneApp},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/state", Right: security.Anyone, handle: (*request).appState},
+	{Method: "PUT", Path: "/ws/v1/cluster/apps/{app}/state", Right: security.Owner, handle: (*request).setAppState},
+	{Method: "POST", Path: "/ws/v1/cluster/containers/{containerid}/signal/{command}", Right: security.Owner, handle: (*request).signalContainer},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/queue", Right: security.Anyone, handle: (*request).appQueue},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/priority", Right: security.Anyone, handle: (*request).appPriority},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts", Right: security.Anyone, handle: (*request).attempts},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts/{attempt}", Right: security.Anyone, handle: (*request).attempt},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", Right: security.Anyone, handle: (*request).containers},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers/{container}", Right: security.Anyone, handle: (*request).container},
 }
 
 // version is what YARN's clients are told that they talk to.
@@ -121,7 +121,11 @@ func (q *request) pending(a *rm.Application) (rm.Resource, int) {
 // totals sums the nodes that are not lost.
 func (q *request) totals() (total, used rm.Resource, containers int) {
 	for n := range q.view.Nodes() {
-		if n.State != rm.NodeLost {
+		switch {
+		case n.State == rm.NodeLost:
+		case n.Wish != nil: // the cluster has no more of it than is in use
+			total, used, containers = total.Add(n.Used), used.Add(n.Used), containers+n.Live
+		default:
 			total, used, containers = total.Add(n.Capacity), used.Add(n.Used), containers+n.Live
 		}
 	}
@@ -132,10 +136,15 @@ func (q *request) metrics() {
 	m := clusterMetrics{CrossPartitionMetricsAvailable: true}
 	total, used, containers := q.totals()
 	for n := range q.view.Nodes() {
-		switch n.State {
+		switch n.Shown() {
 		case rm.NodeLost:
 			m.LostNodes++
 			continue
+		case rm.NodeDecommissioned:
+			m.DecommissionedNodes++
+			continue
+		case rm.NodeDecommissioning:
+			m.DecommissioningNodes++
 		case rm.NodeUnhealthy:
 			m.UnhealthyNodes++
 		default:
@@ -145,7 +154,7 @@ func (q *request) metrics() {
 			m.UtilizedMB += b / rm.MiB
 		}
 	}
-	m.TotalNodes = m.ActiveNodes + m.UnhealthyNodes
+	m.TotalNodes = m.ActiveNodes + m.UnhealthyNodes + m.DecommissioningNodes
 	var pending rm.Resource
 	for a := range q.view.Applications() {
 		m.AppsSubmitted++
@@ -227,11 +236,15 @@ func (f float) MarshalJSON() ([]byte, error) {
 
 func (q *request) nodeInfo(n *rm.Node) nodeInfo {
 	live := q.Cluster.Liveness(n.ID)
+	total := n.Capacity
+	if n.Wish != nil { // as in YARN: nothing is free on a node that leaves
+		total = n.Used
+	}
 	out := nodeInfo{
-		Rack: n.Rack, State: string(n.State), ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Version: n.Version,
-		HealthReport: n.HealthReport, Containers: n.Live, UsedMB: n.Used.MemoryMiB(), AvailMB: n.Capacity.Sub(n.Used).MemoryMiB(),
-		UsedVCores: n.Used.VCores, AvailVCores: n.Capacity.VCores - n.Used.VCores, Labels: n.Labels,
-		Used: resource(n.Used), Available: resource(n.Capacity.Sub(n.Used)), Total: resource(n.Capacity),
+		Rack: n.Rack, State: string(n.Shown()), ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Version: n.Version,
+		HealthReport: healthOf(n), Containers: n.Live, UsedMB: n.Used.MemoryMiB(), AvailMB: total.Sub(n.Used).MemoryMiB(),
+		UsedVCores: n.Used.VCores, AvailVCores: total.VCores - n.Used.VCores, Labels: n.Labels,
+		Used: resource(n.Used), Available: resource(total.Sub(n.Used)), Total: resource(total),
 	}
 	if !live.Heard.IsZero() {
 		out.LastHealthUpdate = live.Heard.UnixMilli()
@@ -246,6 +259,15 @@ func (q *request) nodeInfo(n *rm.Node) nodeInfo {
 		out.HTTP = ""
 	}
 	return out
+}
+
+// healthOf is what a node says of its health, behind what an operator wants of it.
+func healthOf(n *rm.Node) string {
+	why := n.Why()
+	if why != "" && n.HealthReport != "" {
+		why += "; "
+	}
+	return why + n.HealthReport
 }
 
 // nodeStates are the words that a filter may use.
@@ -263,7 +285,7 @@ func (q *request) nodes() {
 	}
 	var list []nodeInfo
 	for n := range q.view.Nodes() {
-		if len(want) == 0 || slices.Contains(want, string(n.State)) {
+		if len(want) == 0 || slices.Contains(want, string(n.Shown())) {
 			list = append(list, q.nodeInfo(n))
 		}
 	}

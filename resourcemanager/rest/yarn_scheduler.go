@@ -234,7 +234,7 @@ func (u *queueUse) add(used, pending, masters rm.Resource, active bool, containe
 // queueUses sums up the live applications for every queue.
 func (q *request) queueUses() map[*rm.Queue]*queueUse {
 	uses := map[*rm.Queue]*queueUse{}
-	for _, k := range q.Cluster.Queues().All {
+	for _, k := range q.queues().All {
 		uses[k] = &queueUse{users: map[string]*queueUse{}}
 	}
 	for a := range q.view.Live() {
@@ -244,7 +244,7 @@ func (q *request) queueUses() map[*rm.Queue]*queueUse {
 			masters = m.Resource
 		}
 		active := a.State == rm.StateRunning
-		for k := q.Cluster.Queues().Find(a.Queue); k != nil; k = k.Parent {
+		for k := q.queues().Find(a.Queue); k != nil; k = k.Parent {
 			u := uses[k]
 			u.add(a.Used, pending, masters, active, a.Live, n)
 			if u.users[a.User] == nil {
@@ -336,7 +336,7 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 func (q *request) scheduler() {
 	total, used, _ := q.totals()
 	largest, _ := q.most()
-	root := q.Cluster.Queues().Root
+	root := q.queues().Root
 	info := q.queueInfo(root, q.queueUses(), total, largest)
 	none := resource(rm.Resource{})
 	out := rootQueue{

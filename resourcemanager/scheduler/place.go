@@ -147,6 +147,17 @@ func oneRack(n int, from []candidate) []candidate {
 	return slices.DeleteFunc(slices.Clone(from), func(c candidate) bool { return c.Rack != best })
 }
 
+// noNodes is the reason when no node takes work at all; zero: some do.
+func (p *pass) noNodes() rm.Reason {
+	switch {
+	case slices.ContainsFunc(p.nodes, func(n *node) bool { return !n.Closed }):
+		return rm.Reason{}
+	case len(p.nodes) == 0:
+		return rm.Reason{Code: rm.ReasonNoNodes, Text: "no node manager has registered"}
+	}
+	return rm.Reason{Code: rm.ReasonNoNodes, Text: fmt.Sprintf("none of %d nodes takes work: silent, unhealthy, or taken out of service", len(p.nodes))}
+}
+
 // refuse explains why unit containers of an ask have no room. It narrows the nodes down in the order in which a person
 // would and stops at the step that leaves none.
 func (p *pass) refuse(w *want, unit, sum int) rm.Reason {
@@ -161,12 +172,7 @@ func (p *pass) refuse(w *want, unit, sum int) rm.Reason {
 		left = kept
 		return len(left) > 0
 	}
-	if !keep(func(n *node) bool { return !n.Closed }) {
-		if len(p.nodes) == 0 {
-			return rm.Reason{Code: rm.ReasonNoNodes, Text: "no node manager has registered"}
-		}
-		return rm.Reason{Code: rm.ReasonNoNodes, Text: fmt.Sprintf("none of %d nodes takes work: silent or unhealthy", len(p.nodes))}
-	}
+	keep(func(n *node) bool { return !n.Closed }) // some are left, see noNodes
 	open := len(left)
 	if !keep(func(n *node) bool { return w.Label == "" || slices.Contains(n.Labels, w.Label) }) {
 		return rm.Reason{Code: rm.ReasonLabel, Text: fmt.Sprintf("none of %d nodes has the label %q", open, w.Label)}

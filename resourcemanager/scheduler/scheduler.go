@@ -112,6 +112,8 @@ type pass struct {
 	root  *queue
 	share float64
 	plan  Plan
+	// none is the reason why nothing can be granted, see noNodes.
+	none rm.Reason
 	// groupBytes bounds a group; nodeName and deviceName are the longest names that a placement may hold.
 	groupBytes           int
 	nodeName, deviceName int
@@ -131,6 +133,7 @@ func newPass(s Snapshot) *pass {
 		}
 	}
 	slices.SortFunc(p.nodes, func(a, b *node) int { return cmp.Compare(a.ID, b.ID) })
+	p.none = p.noNodes()
 	queues := map[*rm.Queue]*queue{}
 	for _, q := range s.Queues.All {
 		own := &queue{Queue: q, parent: queues[q.Parent]}
@@ -213,6 +216,9 @@ func (p *pass) serve(q *queue) {
 		unit = w.Gang
 	}
 	reason := p.tooMany(w, unit)
+	if reason.IsZero() {
+		reason = p.none
+	}
 	if reason.IsZero() {
 		reason = p.limits(q, w, unit)
 	}

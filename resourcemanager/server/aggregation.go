@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,13 @@ func (l *logStates) report(node rm.NodeID, list []*pb.LogsUnderway, now time.Tim
 		l.apps[u.ApplicationId][node] = u
 		l.nodes[node] = append(l.nodes[node], u.ApplicationId)
 	}
+}
+
+// holds reports whether a node has logs that are not in the filesystem yet. Those that it has lost are no reason to wait.
+func (l *logStates) holds(node rm.NodeID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.nodes[node], func(app string) bool { return !l.apps[app][node].GetLost() })
 }
 
 // of is the state of an ended application's logs, the worst of all nodes first, in YARN's words (LogAggregationStatus).

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path"
 	"syscall"
@@ -43,7 +44,7 @@ func (s *Server) Started() time.Time { return s.started }
 func (s *Server) View() *state.View { return s.state.View() }
 
 // Queues implements rest.Cluster.
-func (s *Server) Queues() *rm.Queues { return s.queues }
+func (s *Server) Queues() *rm.Queues { return s.queues.Load() }
 
 // Limits implements rest.Cluster.
 func (s *Server) Limits() (minimum, maximum rm.Resource) { return s.config.Minimum, s.config.Maximum }
@@ -77,7 +78,7 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
 	}
 	failure := b.Failure
-	switch q := s.queues.Find(b.Queue); {
+	switch q := s.Queues().Find(b.Queue); {
 	case q == nil && b.AcceptAnyQueue:
 		failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
 	case q == nil:
@@ -213,6 +214,23 @@ func (s *Server) Liveness(id rm.NodeID) rest.Liveness {
 // ProxyKey implements rest.Cluster.
 func (s *Server) ProxyKey(c *rm.Container) security.RequestKey {
 	return security.NewRequestKey(s.token(c.Salt), security.ProxiedRequests)
+}
+
+// ContainerOf implements rest.Cluster.
+func (s *Server) ContainerOf(container string) (rest.Container, bool) {
+	id, err := rm.ParseContainerID(container)
+	if err != nil {
+		return rest.Container{}, false
+	}
+	view := s.state.View()
+	c := view.Container(id)
+	a := view.Application(id.Attempt.Application)
+	if c == nil || a == nil || !c.Live() {
+		return rest.Container{}, false
+	}
+	var document struct{ Env map[string]string }
+	_ = json.Unmarshal(a.Document, &document) // one that was submitted by YARN's protocol has none
+	return rest.Container{Token: s.token(c.Salt), User: a.User, MaySubmit: document.Env["HOPS_MAY_SUBMIT"] == "1"}, true
 }
 
 // LogDir implements rest.Cluster.

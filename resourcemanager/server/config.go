@@ -9,6 +9,7 @@ import (
 
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -32,6 +33,12 @@ type Config struct {
 	Door        *security.Door
 	// Queues is the configuration of the queue "root"; the zero value has one leaf, "default".
 	Queues rm.QueueConfig
+	// Configured reads what operators may change while the server runs, from where the values here came from; nil: nothing can be
+	// read anew.
+	Configured func() (Configured, error)
+	// NodesExclude is a file on this machine that names the nodes that are to leave, as YARN's
+	// yarn.resourcemanager.nodes.exclude-path; empty: there is none.
+	NodesExclude string
 	// NodeLease is how long a node manager may be silent before it counts as lost, and its containers as ended; processes of
 	// fenced containers are dead by then, counted from the sending of its last acknowledged report. Default 60 s. Longer:
 	// outages cost less, the work of a dead machine is tried again later. It may be changed at any start: the longest one
@@ -51,7 +58,13 @@ type Config struct {
 	// Logs reads the log files of containers; nil: requests for logs are refused.
 	Logs rest.Logs
 	// Secrets keeps users' secrets for their jobs; nil: they have none.
-	Secrets rest.Secrets
+	Secrets Secrets
+	// Tokens are the filesystem's, by which containers are known there as their users; nil: there is no filesystem, and containers get
+	// none.
+	Tokens Tokens
+	// TokenPatience is how long an application that has no token yet waits for a filesystem that gives none, before it fails; default 10
+	// min.
+	TokenPatience time.Duration
 	// LogRoot is the directory of the file system under which node managers put logs; default /logs.
 	LogRoot string
 	// LogRetention is how long the logs of an application are kept after its end; default a week. LogTree removes them; nil:
@@ -69,7 +82,9 @@ type Config struct {
 	// amount is no limit.
 	Maximum     rm.Resource
 	Environment Environment
-	Logger      *slog.Logger
+	// Slow counts what took too long; may be nil.
+	Slow   *slowlog.Log
+	Logger *slog.Logger
 	// limits of the replicated state, grantBytes of one command and endedPerPage of Ended; tests have smaller ones than the
 	// defaults.
 	limits       state.Config
@@ -77,7 +92,14 @@ type Config struct {
 	endedPerPage int
 }
 
-// Environment is what containers are told about the cluster.
+// Configured is what a resource manager reads anew while it runs.
+type Configured struct {
+	Queues rm.QueueConfig
+	// Users are who is a superuser and who may act for others.
+	Users security.UserRules
+}
+
+// Environment is what containers are told about the cluster; SetEnvironment changes it.
 type Environment struct {
 	// FS is the file system's URI, hdfs://host:port.
 	FS string
@@ -116,6 +138,9 @@ func (c *Config) check() error {
 	}
 	if c.MasterExpiry <= 0 {
 		c.MasterExpiry = 10 * time.Minute
+	}
+	if c.TokenPatience <= 0 {
+		c.TokenPatience = 10 * time.Minute
 	}
 	if c.FinishGrace <= 0 {
 		c.FinishGrace = 10 * time.Second

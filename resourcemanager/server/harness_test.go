@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 type testCluster struct {
 	t           testing.TB
 	credentials security.Credentials
+	authority   *authority.Authority
 	door        *security.Door
 	lease       time.Duration
 	queues      rm.QueueConfig
@@ -60,8 +61,12 @@ type member struct {
 }
 
 func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster {
+	credentials, issuer, err := securitytest.Make(security.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := &testCluster{
-		t: t, credentials: securitytest.Credentials(t), door: security.NewDoor(security.Config{}), lease: time.Minute, tune: tune,
+		t: t, credentials: credentials, authority: issuer, door: security.NewDoor(security.Config{}), lease: time.Minute, tune: tune,
 		live: make([]*member, members),
 	}
 	t.Cleanup(func() { c.ports.Close() })
@@ -666,6 +671,31 @@ func mastersAt(t *testing.T, address string, key security.Key) pb.ApplicationMas
 	}
 	t.Cleanup(func() { conn.Close() })
 	return pb.NewApplicationMastersClient(conn)
+}
+
+// machine is the key of a server on another machine of the cluster.
+func (c *testCluster) machine(name string, roles ...authority.Role) security.Key {
+	c.t.Helper()
+	i, err := c.authority.Self(name, roles, nil, time.Now())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	m, err := i.Member(time.Now)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return security.Credentials{Member: m}.Key()
+}
+
+// nodesAt dials the first resource manager's service for node managers with a key.
+func (c *testCluster) nodesAt(key security.Key) pb.NodeManagersClient {
+	c.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(key.Credentials()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { conn.Close() })
+	return pb.NewNodeManagersClient(conn)
 }
 
 // dialNodes connects as a node manager would.

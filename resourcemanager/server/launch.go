@@ -127,9 +127,9 @@ func masterDocument(a *rm.Application) ([]byte, error) {
 // environment is what a container is told about itself and the cluster. What depends on its directories and devices is
 // the node manager's to add.
 func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]string {
-	var http, grpc []string
+	var http []string
 	for _, p := range *s.peers.Load() {
-		http, grpc = append(http, p.HTTP), append(grpc, p.GRPC)
+		http = append(http, p.HTTP)
 	}
 	e := map[string]string{
 		"HOPS_APPLICATION_ID": a.ID.String(),
@@ -139,15 +139,15 @@ func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]stri
 		"HOPS_QUEUE":          a.Queue,
 		"HOPS_LOG_DIR":        s.logDir(a.User, c.ID),
 		"HOPS_RM":             strings.Join(http, ","),
-		"HOPS_RM_GRPC":        strings.Join(grpc, ","),
+		"HOPS_RM_GRPC":        strings.Join(s.managers(), ","),
 		"HADOOP_USER_NAME":    a.User,
 	}
 	if c.Instance >= 0 {
 		e["HOPS_INSTANCE"] = strconv.Itoa(c.Instance)
 	}
+	now := s.surroundings.Load()
 	for name, value := range map[string]string{
-		"HOPS_FS":      s.config.Environment.FS,
-		"HOPS_WEBHDFS": strings.Join(s.config.Environment.WebHDFS, ","), "HADOOP_CONF_DIR": s.config.Environment.HadoopConfDir,
+		"HOPS_FS": now.FS, "HOPS_WEBHDFS": strings.Join(now.WebHDFS, ","), "HADOOP_CONF_DIR": now.HadoopConfDir,
 	} {
 		if value != "" {
 			e[name] = value

@@ -319,7 +319,20 @@ func (m *applicationMasters) Finish(ctx context.Context, q *pb.FinishRequest) (*
 	return &pb.FinishResponse{}, nil
 }
 
-// Events implements the service: what is not acknowledged, again and from the start, then what comes.
+// Fate implements the service.
+func (m *applicationMasters) Fate(ctx context.Context, q *pb.FateRequest) (*pb.FateResponse, error) {
+	_, id, err := m.authenticate(ctx, q.ApplicationId, q.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.s.group.Load().ReadWait(ctx); err != nil {
+		return nil, m.s.wire(err)
+	}
+	a := m.s.state.View().Application(id.Application)
+	return &pb.FateResponse{State: string(a.State), Diagnostics: a.Diagnostics}, nil
+}
+
+// Events implements the service: who the resource managers are, what is not acknowledged, again and from the start, then what comes.
 func (m *applicationMasters) Events(q *pb.EventsRequest, stream pb.ApplicationMasters_EventsServer) error {
 	ctx := stream.Context()
 	r, id, err := m.authenticate(ctx, q.ApplicationId, q.Attempt)
@@ -340,11 +353,18 @@ func (m *applicationMasters) Events(q *pb.EventsRequest, stream pb.ApplicationMa
 	defer leave()
 	sent := q.Acknowledged
 	told := map[string]rm.Reason{}
+	var managers []string
 	for {
 		view := m.s.state.View()
 		a := view.Application(id.Application)
 		if a == nil || a.Attempt().Number != id.Number || a.Attempt().Epoch != q.Epoch || a.State.Final() {
 			return m.s.wire(fmt.Errorf("%w: %v is not the current attempt, or its application has ended", rm.ErrStaleAttempt, id))
+		}
+		if now := m.s.managers(); !slices.Equal(now, managers) {
+			managers = now
+			if err := stream.Send(&pb.Event{Event: &pb.Event_Managers{Managers: &pb.Managers{Addresses: now}}}); err != nil {
+				return err
+			}
 		}
 		for _, e := range view.Events(id.Application, sent) {
 			if err := stream.Send(m.s.eventOf(view, e)); err != nil {
@@ -408,6 +428,17 @@ func (r *reign) join(id rm.AttemptID, x *eventStream) (leave func(), ok bool) {
 	}, true
 }
 
+// wakeMasters has every stream of events look for what is new.
+func (r *reign) wakeMasters() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, streams := range r.streams {
+		for x := range streams {
+			kick(x.wake)
+		}
+	}
+}
+
 func (s *Server) completedOf(c *rm.Container) *pb.Completed {
 	return &pb.Completed{
 		ContainerId: c.ID.String(), ExitStatus: int32(c.Exit), Diagnostics: c.Diagnostics, NodeId: string(c.Node), AskId: c.Ask,
@@ -428,6 +459,12 @@ func (s *Server) eventOf(view *state.View, e state.Event) *pb.Event {
 		}
 	case e.NodeLost != "":
 		out.Event = &pb.Event_NodeLost{NodeLost: &pb.NodeLost{NodeId: string(e.NodeLost)}}
+	case !e.Preempt.IsZero():
+		if c := view.Container(e.Preempt); c != nil && c.Live() {
+			if n := view.Node(c.Node); n != nil && n.Wish != nil {
+				out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: c.ID.String(), DeadlineMs: int64(n.Wish.Deadline), Reason: n.Why()}}
+			}
+		}
 	}
 	return out
 }

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,6 +23,7 @@ import (
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
+	"github.com/gohops/hops/resourcemanager/state"
 )
 
 // steady has groups of one behave as those of several: a leader that is only slow stays.
@@ -57,7 +61,8 @@ func (c *testCluster) members() (out []string) {
 	return out
 }
 
-// One resource manager becomes three while a job runs; the first one, which the job's containers know, is taken out; the job ends well.
+// One resource manager becomes three while a job runs; the first one, which is all that the job's containers know from their start, is taken
+// out, and the one that led after it dies without a word; the job ends well.
 func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	c := newTestCluster(t, 1, steady)
 	super := c.door.Daemon()
@@ -118,6 +123,23 @@ func TestAGroupOfResourceManagersGrowsAndItsFirstMemberGoes(t *testing.T) {
 	if now := c.members(); !slices.Equal(now, []string{"rm2", "rm3"}) {
 		t.Errorf("members are %v", now)
 	}
+	c.grow("rm4")
+	change(http.StatusOK, "", "PUT", add(3), super)
+	c.kill(1)
+	eventually(t, "the job's master at the leader of which nobody told it but the list", func() bool {
+		r := c.leader().reign.Load()
+		if r == nil {
+			return false
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, m := range r.masters {
+			if m.streams > 0 {
+				return true
+			}
+		}
+		return false
+	})
 	c.awaitOpen(n)
 	if len(n.running(false)) != 2 {
 		t.Error("containers did not survive")
@@ -199,5 +221,66 @@ func TestOnlyResourceManagersEnlist(t *testing.T) {
 	}
 	if now := c.members(); !slices.Contains(now, own) || len(now) != 2 {
 		t.Errorf("members are %v", now)
+	}
+}
+
+// Containers are told of the filesystem as it is when they start, not as it was when this process did.
+func TestContainersAreToldOfTheFilesystemOfNow(t *testing.T) {
+	c := newTestCluster(t, 1, func(k *Config) { k.Environment = Environment{FS: "hdfs://nn1:8020", WebHDFS: []string{"nn1:9870"}} })
+	told := make(chan map[string]string, 10)
+	c.node("127.0.0.1:1001", 0, programs(c, func(_ context.Context, spec *pb.ContainerSpec) int {
+		told <- spec.Env
+		return 0
+	}))
+	for _, want := range []Environment{
+		{FS: "hdfs://nn1:8020", WebHDFS: []string{"nn1:9870"}},
+		{FS: "hdfs://lab", WebHDFS: []string{"nn2:9870", "nn3:9870"}, HadoopConfDir: "/etc/hops/conf"},
+	} {
+		c.live[0].SetEnvironment(want)
+		c.await(c.submit("ann", `{"argv":["train"]}`), rm.StateFinished)
+		got := <-told
+		if got["HOPS_FS"] != want.FS || got["HOPS_WEBHDFS"] != strings.Join(want.WebHDFS, ",") || got["HADOOP_CONF_DIR"] != want.HadoopConfDir {
+			t.Errorf("%v, want %+v", got, want)
+		}
+	}
+}
+
+// Who may act as anybody may take a copy of everything, and nobody else may.
+func TestABackupIsForSuperusers(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	id := c.submit("ann", `{"argv":["train"]}`)
+	if code, _ := c.http("POST", "/api/v1/backup", "ann", nil, nil); code != http.StatusForbidden {
+		t.Errorf("a user: %d", code)
+	}
+	answer, err := http.Post("http://"+c.peers[0].HTTP+"/api/v1/backup?user.name="+c.door.Daemon(), "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	var b raftstore.Backup
+	if err != nil || answer.StatusCode != http.StatusOK || json.Unmarshal([]byte(answer.Header.Get(rest.BackupHeader)), &b) != nil || b.Index == 0 || int64(len(text)) != answer.ContentLength {
+		t.Fatalf("%s, %d bytes, %+v, %v", answer.Status, len(text), b, err)
+	}
+	restored := state.New(state.Config{})
+	host, err := raftstore.NewHost(raftstore.HostConfig{
+		ID: "rm1", Listener: listen(t, "127.0.0.1:0"), Advertise: c.raft[0].Address, Dir: t.TempDir(), Door: security.NewDoor(security.Config{}), Credentials: c.credentials, Role: authority.ResourceManager,
+		Reserve: -1, Logger: testLog(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	group := raftstore.GroupConfig{Name: GroupName, Members: c.raft}
+	if err := host.Restore(group, b, bytes.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	g, err := host.Open(group, restored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if restored.View().Application(id) == nil {
+		t.Errorf("%v is not in it", id)
 	}
 }

@@ -29,6 +29,8 @@ type nodeManagers struct {
 type session struct {
 	r    *reign
 	node rm.NodeID
+	// machine is the name in the certificate that the node manager has shown.
+	machine string
 	// wake asks for orders to be sent.
 	wake chan struct{}
 	// over carries why the session must end; capacity 1.
@@ -87,7 +89,7 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 	}()
 	who, _ := security.PrincipalOf(stream.Context())
 	x := &session{
-		r: r, program: who.Program, wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
+		r: r, program: who.Program, machine: machineOf(stream.Context()), wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
 		started: map[rm.ContainerID]time.Time{}, stopped: map[rm.ContainerID]time.Time{}, strangers: map[rm.ContainerID]*pb.ContainerStatus{},
 	}
 	defer x.close()
@@ -207,9 +209,20 @@ func (x *session) report(ctx context.Context, report *pb.NodeReport, at time.Tim
 // heard notes that the node lives. A node that is being declared lost is not heard any more.
 func (x *session) heard(report *pb.NodeReport, at time.Time) error {
 	r := x.r
+	have := r.s.state.View().Node(x.node)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.nodes[x.node]
+	owner := ""
+	switch {
+	case n != nil && n.session != nil: // which may not be registered yet
+		owner = n.session.machine
+	case have != nil && have.State != rm.NodeLost:
+		owner = have.Machine
+	}
+	if owner != "" && owner != x.machine { // before anything is done to the session of the machine that the node is on
+		return metadata.Errorf(metadata.ErrPermission, "node %s is on machine %s, and the certificate is that of machine %s", x.node, owner, x.machine)
+	}
 	if n == nil {
 		n = &softNode{}
 		r.nodes[x.node] = n
@@ -234,6 +247,7 @@ func (x *session) heard(report *pb.NodeReport, at time.Time) error {
 // register commits what the node is and has, if that is new.
 func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, error) {
 	want := nodeOf(report)
+	want.Machine = x.machine
 	if want.Rack == topology.DefaultRack { // the node manager's own configuration says nothing
 		host, _, _ := net.SplitHostPort(report.NodeId)
 		want.Rack = x.r.s.racks.Lookup(host)
@@ -244,6 +258,7 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
 		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
+		same.Capacity, same.Reported, same.Resized, same.Wish, same.Retired = same.Reported, rm.Resource{}, rm.Resource{}, nil, false
 		if reflect.DeepEqual(&same, want) {
 			return false, nil
 		}
@@ -288,6 +303,9 @@ func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, er
 			continue
 		}
 		if now.After(c.State) {
+			if now == rm.ContainerRunning {
+				x.r.s.figures.starts.add(time.Since(time.UnixMilli(int64(c.Granted))))
+			}
 			news = append(news, &statepb.Status{
 				Container: state.ContainerID(id), State: string(now), Exit: st.ExitStatus,
 				Diagnostics: cut(st.Diagnostics, maxDiagnostics), StartedMs: st.StartedMs, FinishedMs: st.FinishedMs,
@@ -361,6 +379,9 @@ func (x *session) order(o *pb.NodeOrders) {
 	}
 	x.r.mu.Unlock()
 	view := s.state.View()
+	if n := view.Node(x.node); n != nil && n.Wish != nil {
+		o.Service = &pb.NodeService{State: string(n.ShownHere()), DeadlineMs: int64(n.Wish.Deadline), UntilMs: int64(n.Wish.Until), By: n.Wish.By}
+	}
 	now := time.Now()
 	due := func(sent map[rm.ContainerID]time.Time, id rm.ContainerID) bool {
 		if t, ok := sent[id]; ok && now.Sub(t) < repeatOrders {

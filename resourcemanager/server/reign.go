@@ -32,6 +32,8 @@ type reign struct {
 	settles time.Time
 	// wake starts a scheduling pass.
 	wake chan struct{}
+	// keeper looks after the tokens of applications; nil: they have none.
+	keeper *keeper
 
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when silence was last looked for
@@ -82,11 +84,14 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		streams: map[rm.ApplicationID]map[*eventStream]bool{}, reasons: map[rm.ApplicationID]map[string]rm.Reason{},
 		masters: map[rm.AttemptID]*softMaster{},
 	}
+	if s.config.Tokens != nil {
+		r.keeper = newKeeper(r)
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
 			result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{
-				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.queues.Hash(),
+				Leader: s.config.ID, LeaseMs: s.config.NodeLease.Milliseconds(), QueuesHash: s.Queues().Hash(), Recovered: int64(s.group.Load().Recovered()),
 			}}})
 			if err == nil {
 				r.epoch = result.Epoch
@@ -123,6 +128,9 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		wg.Go(r.schedule)
 		wg.Go(r.watch)
 		wg.Go(r.sweep)
+		if r.keeper != nil {
+			wg.Go(r.keeper.run)
+		}
 	})
 	return func() {
 		cancel()
@@ -135,6 +143,9 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 func (r *reign) applied(e state.Effects) {
 	if e.Schedule || e.Restored {
 		kick(r.wake)
+	}
+	if r.keeper != nil && (e.Credentials || e.Restored) {
+		kick(r.keeper.wake)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,12 +179,16 @@ func (r *reign) schedule() {
 		start := time.Now()
 		view := r.s.state.View()
 		plan := scheduler.Schedule(r.snapshot(view), metadata.TimeOf(start))
+		r.s.figures.passes.add(time.Since(start))
+		plan.Waiting = append(plan.Waiting, r.uncredentialed(view)...)
 		r.explain(plan.Waiting)
 		granted, refused := 0, 0
 		pause = min(2*pause, longest)
 		failed := plan.Waiting
 		for _, groups := range r.entries(view, plan.Groups) {
+			recording := time.Now()
 			n, err := r.commit(groups)
+			r.s.figures.commits.add(time.Since(recording))
 			if err != nil {
 				if r.ctx.Err() == nil && !errors.Is(err, metadata.ErrStandby) {
 					r.s.log.Warn("grants were not committed", "groups", len(groups), "err", err)
@@ -258,7 +273,7 @@ func (r *reign) commit(groups []grant) (int, error) {
 
 // snapshot joins the replicated state with what the leader knows of the nodes.
 func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
-	out := scheduler.Snapshot{Queues: r.s.queues, GroupBytes: r.s.config.grantBytes}
+	out := scheduler.Snapshot{Queues: r.s.Queues(), GroupBytes: r.s.config.grantBytes}
 	holders := view.Holders()
 	now := time.Now()
 	r.mu.Lock()
@@ -269,7 +284,10 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 		soft := r.nodes[n.ID]
 		node := scheduler.Node{ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used, Containers: n.Live}
 		node.Capacity.GPUs = len(n.GPUs)
-		node.Closed = n.State != rm.NodeRunning || soft == nil || !soft.open || !soft.healthy || soft.losing ||
+		if n.Wish != nil { // the cluster has no more of it than is in use
+			node.Capacity = n.Used
+		}
+		node.Closed = !n.Takes() || soft == nil || !soft.open || !soft.healthy || soft.losing ||
 			now.Sub(soft.heard) > r.s.config.NodeLease
 		for _, g := range n.GPUs {
 			_, held := holders[g.UUID]
@@ -291,7 +309,7 @@ func (r *reign) snapshot(view *state.View) scheduler.Snapshot {
 			app.Masters = m.Resource
 		}
 		if !a.State.Final() {
-			if a.WantsMaster() {
+			if a.WantsMaster() && r.credentialed(view, a) {
 				app.Asks = append(app.Asks, rm.Ask{Resource: a.Master, Count: 1})
 			}
 			if !a.Deaf() {

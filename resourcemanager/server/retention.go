@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path"
-	"sync"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -20,10 +19,8 @@ type LogTree interface {
 	Remove(ctx context.Context, dir string) error
 }
 
-// DFSLogTree is the file system's, through a client of a superuser that is made when it is needed.
-func DFSLogTree(client func() (*dfs.Client, error)) LogTree {
-	return dfsLogTree(sync.OnceValues(client))
-}
+// DFSLogTree is the file system's, through a client of a superuser, which the function keeps.
+func DFSLogTree(client func() (*dfs.Client, error)) LogTree { return dfsLogTree(client) }
 
 type dfsLogTree func() (*dfs.Client, error)
 

@@ -3,22 +3,33 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 
 	"github.com/gohops/hops/client/dfs"
 	"github.com/gohops/hops/internal/jobsecret"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/resourcemanager/rest"
 )
 
-// DFSSecrets keeps users' secrets sealed in the file system, as files of the user's, through clients of the file system, one
-// per user; the function returns it and may keep it.
-func DFSSecrets(key jobsecret.Key, client func(user string) (*dfs.Client, error)) rest.Secrets {
+// Secrets keeps users' secrets for their jobs, and opens them for containers.
+type Secrets interface {
+	rest.Secrets
+	// Open is the contents of a user's secrets, by name. Errors: metadata.ErrNotExist for one that is not there, security.ErrSealed for
+	// one that does not open.
+	Open(ctx context.Context, user string, names []string) (map[string][]byte, error)
+}
+
+// DFSSecrets keeps users' secrets sealed in the file system, as files of the user's, through clients of the file system, which the function
+// makes for a user.
+func DFSSecrets(key security.Secret, client func(user string) (*dfs.Client, error)) Secrets {
 	return &dfsSecrets{key, client}
 }
 
 type dfsSecrets struct {
-	key    jobsecret.Key
+	key    security.Secret
 	client func(user string) (*dfs.Client, error)
 }
 
@@ -41,6 +52,7 @@ func (s *dfsSecrets) Put(ctx context.Context, user, name string, secret []byte) 
 	if err != nil {
 		return err
 	}
+	defer c.Close()
 	known, err := s.List(ctx, user)
 	if err != nil {
 		return err
@@ -73,6 +85,7 @@ func (s *dfsSecrets) List(ctx context.Context, user string) ([]rest.SecretInfo, 
 	if err != nil {
 		return nil, err
 	}
+	defer c.Close()
 	files, err := c.List(ctx, dir)
 	if errors.Is(err, metadata.ErrNotExist) {
 		return nil, nil
@@ -98,9 +111,42 @@ func (s *dfsSecrets) Remove(ctx context.Context, user, name string) error {
 	if err != nil {
 		return err
 	}
+	defer c.Close()
 	was, err := c.Delete(ctx, dir+"/"+name, false)
 	if err == nil && !was {
 		err = metadata.Errorf(metadata.ErrNotExist, "%s has no secret %s", user, name)
 	}
 	return err
+}
+
+// Open implements Secrets.
+func (s *dfsSecrets) Open(ctx context.Context, user string, names []string) (map[string][]byte, error) {
+	c, dir, err := s.open(user)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	opened := map[string][]byte{}
+	for _, name := range names {
+		sealed, err := readSealed(ctx, c, dir+"/"+name)
+		if errors.Is(err, metadata.ErrNotExist) {
+			return nil, metadata.Errorf(metadata.ErrNotExist, "%s has no secret %s: hops secret put %s", user, name, name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", name, err)
+		}
+		if opened[name], err = jobsecret.Open(s.key, user, name, sealed); err != nil {
+			return nil, err
+		}
+	}
+	return opened, nil
+}
+
+func readSealed(ctx context.Context, c *dfs.Client, file string) ([]byte, error) {
+	f, err := c.Open(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, int64(jobsecret.MaxSealed)+1))
 }

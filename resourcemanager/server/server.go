@@ -30,19 +30,24 @@ const GroupName = "resourcemanager"
 type Server struct {
 	config Config
 	log    *slog.Logger
-	queues *rm.Queues
+	queues atomic.Pointer[rm.Queues]
 	state  *state.State
 	group  atomic.Pointer[raftstore.Group]
 	// reign is what this process does and knows as the leader; nil while it is not.
 	reign atomic.Pointer[reign]
 	ready chan struct{}
 	// peers are all resource managers of now.
-	peers     atomic.Pointer[[]Peer]
-	readyOnce sync.Once
-	started   time.Time
-	racks     *topology.Racks
+	peers atomic.Pointer[[]Peer]
+	// surroundings are what containers that start now are told of the cluster.
+	surroundings atomic.Pointer[Environment]
+	readyOnce    sync.Once
+	started      time.Time
+	racks        *topology.Racks
 	// logs is what nodes still have to copy.
-	logs logStates
+	logs    logStates
+	figures figures
+	// opening has a place for each container whose secrets are being read.
+	opening chan struct{}
 }
 
 // New checks the configuration. It starts nothing.
@@ -54,9 +59,11 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), queues: queues, ready: make(chan struct{}), started: time.Now()}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce)}
+	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)
+	s.SetEnvironment(c.Environment)
 	c.limits.OnEffects = s.applied
 	s.state = state.New(c.limits)
 	return s, nil
@@ -89,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.config.Secrets, Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Figures: s.Figures, Slow: s.config.Slow, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
@@ -104,6 +111,14 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{Doorway: security.Doorway{Name: "resource manager HTTP"}, Handler: web, Logger: s.log})
 	})
 	return g.Wait()
+}
+
+// secrets is what users ask for theirs; nil: nothing, which a Secrets that is nil would not be.
+func (s *Server) secrets() rest.Secrets {
+	if s.config.Secrets == nil {
+		return nil
+	}
+	return s.config.Secrets
 }
 
 // Routes lists what the ports of a resource manager do, and the right that each thing needs.
@@ -178,14 +193,32 @@ func (s *Server) applied(e state.Effects) {
 
 // compareQueues warns when the leader grants by other queues than those of this member's configuration.
 func (s *Server) compareQueues() {
-	if leader, hash := s.state.View().Leader(); hash != "" && hash != s.queues.Hash() {
-		s.log.Warn("the queues configured here are not those of the leader, which rule while it leads: make resourcemanager.queues alike on all resource managers and restart them",
-			"leader", leader, "leader_queues_hash", hash, "queues_hash", s.queues.Hash())
+	if leader, hash := s.state.View().Leader(); hash != "" && hash != s.Queues().Hash() {
+		s.log.Warn("the queues configured here are not those of the leader, which rule while it leads: make resourcemanager.queues alike on all resource managers, then `hops rmadmin -refreshQueues`",
+			"leader", leader, "leader_queues_hash", hash, "queues_hash", s.Queues().Hash())
 	}
 }
 
-// SetPeers replaces the list of all resource managers, this one included. Who is a member of the group is not changed by it.
-func (s *Server) SetPeers(peers []Peer) { s.peers.Store(&peers) }
+// SetPeers replaces the list of all resource managers, this one included, and tells the masters. Who is a member of the group is not
+// changed by it.
+func (s *Server) SetPeers(peers []Peer) {
+	s.peers.Store(&peers)
+	if r := s.reign.Load(); r != nil {
+		r.wakeMasters()
+	}
+}
+
+// managers are the gRPC addresses of all resource managers.
+func (s *Server) managers() []string {
+	var out []string
+	for _, p := range *s.peers.Load() {
+		out = append(out, p.GRPC)
+	}
+	return out
+}
+
+// SetEnvironment replaces what containers that start from now on are told of the cluster.
+func (s *Server) SetEnvironment(e Environment) { s.surroundings.Store(&e) }
 
 // peer finds a resource manager by id; the zero Peer when it is unknown.
 func (s *Server) peer(id string) Peer {

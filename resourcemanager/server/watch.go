@@ -11,8 +11,8 @@ import (
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
-// watch ends what has run out: leases of silent nodes, the time of applications, the patience with masters. Granting
-// does not wait for it.
+// watch ends what has run out: leases of silent nodes, the time of applications and of nodes that leave, the patience with masters.
+// Granting does not wait for it.
 func (r *reign) watch() {
 	tick := time.NewTicker(min(max(r.s.config.NodeLease/20, 5*time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
@@ -46,6 +46,7 @@ func (r *reign) look(now time.Time) {
 	r.mu.Unlock()
 	r.loseSilentNodes(now)
 	r.endOverdue(now)
+	r.tend(now)
 }
 
 // notAfter is t, or now if that is earlier.

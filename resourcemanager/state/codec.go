@@ -138,7 +138,10 @@ func Node(n *rm.Node) *statepb.Node {
 	p := &statepb.Node{
 		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
-		RegisteredMs: int64(n.Registered), Level: uint32(n.Level),
+		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine, Wish: Wish(n.Wish), Retired: n.Retired,
+	}
+	if !n.Resized.IsZero() {
+		p.Reported, p.Resized = Resource(n.Reported), Resource(n.Resized)
 	}
 	for _, g := range n.GPUs {
 		p.Gpus = append(p.Gpus, &statepb.GPU{
@@ -153,7 +156,10 @@ func nodeOf(p *statepb.Node) *rm.Node {
 	n := &rm.Node{
 		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
-		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level),
+		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine, Resized: resourceOf(p.Resized), Wish: wishOf(p.Wish), Retired: p.Retired,
+	}
+	if n.Reported = n.Capacity; p.Reported != nil {
+		n.Reported = resourceOf(p.Reported)
 	}
 	for _, g := range p.Gpus {
 		n.GPUs = append(n.GPUs, rm.GPU{
@@ -162,6 +168,26 @@ func nodeOf(p *statepb.Node) *rm.Node {
 		})
 	}
 	return n
+}
+
+// Wish encodes a wish; nil is nil.
+func Wish(w *rm.Wish) *statepb.Wish {
+	if w == nil {
+		return nil
+	}
+	return &statepb.Wish{
+		Maintenance: w.Maintenance, Listed: w.Listed, SinceMs: int64(w.Since), DeadlineMs: int64(w.Deadline), UntilMs: int64(w.Until), By: w.By,
+	}
+}
+
+func wishOf(p *statepb.Wish) *rm.Wish {
+	if p == nil {
+		return nil
+	}
+	return &rm.Wish{
+		Maintenance: p.Maintenance, Listed: p.Listed, Since: metadata.Time(p.SinceMs), Deadline: metadata.Time(p.DeadlineMs),
+		Until: metadata.Time(p.UntilMs), By: p.By,
+	}
 }
 
 func containerPB(c *rm.Container) *statepb.Container {
@@ -187,14 +213,29 @@ func containerOf(p *statepb.Container) *rm.Container {
 func eventPB(e Event) *statepb.Event {
 	return &statepb.Event{
 		Application: ApplicationID(e.Application), Sequence: e.Sequence, Granted: ContainerID(e.Granted),
-		Completed: ContainerID(e.Completed), NodeLost: string(e.NodeLost),
+		Completed: ContainerID(e.Completed), NodeLost: string(e.NodeLost), Preempt: ContainerID(e.Preempt),
 	}
 }
 
 func eventOf(p *statepb.Event) Event {
 	return Event{
 		Application: appIDOf(p.Application), Sequence: p.Sequence, Granted: containerIDOf(p.Granted),
-		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost),
+		Completed: containerIDOf(p.Completed), NodeLost: rm.NodeID(p.NodeLost), Preempt: containerIDOf(p.Preempt),
+	}
+}
+
+// Credential encodes a credential.
+func Credential(c *rm.Credential) *statepb.Credential {
+	return &statepb.Credential{
+		Application: ApplicationID(c.Application), Number: c.Number, Sealed: c.Sealed, GotMs: int64(c.Got), MaxMs: int64(c.Max),
+		RenewedMs: int64(c.Renewed), ExpiresMs: int64(c.Expires),
+	}
+}
+
+func credentialOf(p *statepb.Credential) *rm.Credential {
+	return &rm.Credential{
+		Application: appIDOf(p.Application), Number: p.Number, Sealed: p.Sealed, Got: metadata.Time(p.GotMs), Max: metadata.Time(p.MaxMs),
+		Renewed: metadata.Time(p.RenewedMs), Expires: metadata.Time(p.ExpiresMs),
 	}
 }
 

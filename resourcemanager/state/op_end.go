@@ -102,6 +102,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 
 // leave takes an application off the live ones.
 func (s *State) leave(a *rm.Application) {
+	s.touch.Credentials = true
 	if _, live := s.live.Delete(a.ID); live {
 		s.hold(a.User, -1, 0)
 	}

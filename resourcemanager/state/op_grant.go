@@ -58,7 +58,7 @@ func (s *State) conflict(g *statepb.Group) string {
 	taken := map[string]bool{}
 	for _, p := range g.Placements {
 		n := s.node(rm.NodeID(p.Node))
-		if n == nil || n.State != rm.NodeRunning {
+		if n == nil || !n.Takes() {
 			return fmt.Sprintf("node %s takes no work", p.Node)
 		}
 		if resourceOf(p.Resource) != want || len(p.Gpus) != want.GPUs {

@@ -12,12 +12,16 @@ import (
 
 // registerNode sets what a node is and has. A new incarnation of a known node has lost its containers: they end here.
 //
-// Errors: ErrStaleEpoch; ErrExist when a device is another node's that is not lost, or listed twice.
+// Errors: ErrStaleEpoch; ErrExist when a device is another node's that is not lost, or listed twice; ErrPermission when the node is another
+// machine's and not lost.
 func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 	if r := s.stale(c.Epoch); r != nil {
 		return r
 	}
 	n := nodeOf(c.Node)
+	if old := s.node(n.ID); old != nil && old.Machine != "" && old.Machine != n.Machine && old.State != rm.NodeLost {
+		return &Result{Err: metadata.Errorf(metadata.ErrPermission, "node %s is on machine %s, and the certificate is that of machine %s", n.ID, old.Machine, n.Machine)}
+	}
 	seen := map[string]bool{}
 	for _, g := range n.GPUs {
 		if seen[g.UUID] {
@@ -28,8 +32,9 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 			return &Result{Err: metadata.Errorf(metadata.ErrExist, "node %s reports GPU %s, which is node %s's", n.ID, g.UUID, owner)}
 		}
 	}
-	n.Registered = s.now
-	if old := s.node(n.ID); old != nil {
+	n.Registered, n.Resized, n.Wish, n.Retired = s.now, rm.Resource{}, nil, false // these are not the node's to say
+	old := s.node(n.ID)
+	if old != nil {
 		if old.Incarnation == n.Incarnation {
 			n.Registered = old.Registered
 		} else {
@@ -37,8 +42,12 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 			old = s.node(n.ID)
 		}
 		n.Used, n.Live = old.Used, old.Live
+		n.Resized, n.Wish, n.Retired = old.Resized, old.Wish, old.Retired
 		s.disown(old)
 	}
+	n.Reported = n.Capacity
+	resize(n)
+	s.heedList(n)
 	for _, g := range n.GPUs {
 		s.owners[g.UUID] = n.ID
 	}

@@ -63,6 +63,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		s.endApp(a, rm.StateFailed, rm.FinalFailed, a.Diagnostics)
 	} else {
 		a.State = rm.StateAccepted
+		s.touch.Credentials = true
 		s.live.Set(a.ID)
 		s.hold(a.User, 1, documentBytes(a))
 		s.newAttempt(a)

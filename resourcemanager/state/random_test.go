@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -97,8 +98,8 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15}).Draw(t, "kind")
-	if len(apps) == 0 && kind > 4 {
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 20, 21, 22, 23}).Draw(t, "kind")
+	if len(apps) == 0 && kind > 4 && kind < 20 {
 		kind = 2
 	}
 	if v.Epoch() == 0 {
@@ -126,6 +127,18 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			app.IdempotencyKey = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")
 		}
 		c.Op = &statepb.Command_Submit{Submit: &statepb.Submit{Application: Application(app)}}
+	case 20:
+		var wish *rm.Wish
+		if rapid.Bool().Draw(t, "leaves") {
+			wish = &rm.Wish{Maintenance: rapid.Bool().Draw(t, "maintenance"), Until: metadata.Time(rapid.Int64Range(0, 120).Draw(t, "until")), By: "ops"}
+		}
+		c.Op = &statepb.Command_AdministerNodes{AdministerNodes: &statepb.AdministerNodes{Nodes: []string{node}, Wish: Wish(wish), Over: wish == nil && rapid.Bool().Draw(t, "over")}}
+	case 21:
+		c.Op = &statepb.Command_ExcludeNodes{ExcludeNodes: &statepb.ExcludeNodes{Names: rapid.SampledFrom([][]string{nil, nil, {"a"}, {"b:1", "a"}}).Draw(t, "list"), DeadlineMs: now, By: "ops"}}
+	case 22:
+		c.Op = &statepb.Command_RetireNode{RetireNode: &statepb.RetireNode{Epoch: epoch, Node: node}}
+	case 23:
+		c.Op = &statepb.Command_ResizeNode{ResizeNode: &statepb.ResizeNode{Node: node, Resource: Resource(rapid.SampledFrom([]rm.Resource{{}, {Memory: 2, VCores: 2}, {Memory: 9, VCores: 9}}).Draw(t, "size"))}}
 	case 4:
 		c.Op = &statepb.Command_LoseNode{LoseNode: &statepb.LoseNode{Epoch: epoch, Node: node}}
 	case 5, 6, 7:
@@ -173,6 +186,19 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			f.Epoch = at.Epoch
 		}
 		c.Op = &statepb.Command_Finish{Finish: f}
+	case 16:
+		k := &statepb.KeepCredentials{Epoch: epoch}
+		for n := range int64(3) {
+			p := &statepb.Credential{Application: ApplicationID(a.ID), Number: n + 1, Sealed: []byte{byte(n)}, GotMs: now}
+			if rapid.Bool().Draw(t, "kept") {
+				k.Keep = append(k.Keep, p)
+			} else {
+				k.Drop = append(k.Drop, p)
+			}
+		}
+		c.Op = &statepb.Command_KeepCredentials{KeepCredentials: k}
+	case 17:
+		c.Op = &statepb.Command_Fail{Fail: &statepb.Fail{Epoch: epoch, Application: ApplicationID(a.ID), Diagnostics: "no token"}}
 	default:
 		c.Op = &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(a.ID)}}
 	}

@@ -50,8 +50,11 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	e.put(&statepb.Record{Item: &statepb.Record_Header{Header: &statepb.Header{
 		Version: version, Index: t.applied, NowMs: int64(t.now),
 		ClusterMs: t.cluster, Series: t.series, Epoch: t.epoch, LastApplication: t.lastApplication, Registrations: t.registrations, Ended: t.ended,
-		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash,
+		Ledger: t.lastLedger, LeaseMs: t.lease.Milliseconds(), Leader: t.leader, QueuesHash: t.queuesHash, Recovered: t.recovered,
 	}}})
+	if len(t.excluded) > 0 {
+		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
+	}
 	for _, n := range t.nodes.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Node{Node: Node(n)}})
 	}
@@ -75,6 +78,9 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	}
 	for _, l := range t.ledger.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Ledger{Ledger: ledgerPB(l)}})
+	}
+	for _, c := range t.credentials.Items() {
+		e.put(&statepb.Record{Item: &statepb.Record_Credential{Credential: Credential(c)}})
 	}
 	e.put(&statepb.Record{Item: &statepb.Record_End{End: &statepb.End{Records: e.records}}})
 	return e.bytes, e.err
@@ -137,8 +143,10 @@ func read(r *bufio.Reader) (tables, error) {
 			}
 			t.applied, t.now, t.cluster, t.series, t.epoch = h.Index, metadata.Time(h.NowMs), h.ClusterMs, h.Series, h.Epoch
 			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
-			t.leader, t.queuesHash = h.Leader, h.QueuesHash
+			t.leader, t.queuesHash, t.recovered = h.Leader, h.QueuesHash, h.Recovered
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
+		case *statepb.Record_Excluded:
+			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By
 		case *statepb.Record_Node:
 			t.nodes.Set(nodeOf(item.Node))
 		case *statepb.Record_Application:
@@ -156,6 +164,8 @@ func read(r *bufio.Reader) (tables, error) {
 			t.events.Set(eventOf(item.Event))
 		case *statepb.Record_Ledger:
 			t.ledger.Set(ledgerOf(item.Ledger))
+		case *statepb.Record_Credential:
+			t.credentials.Set(credentialOf(item.Credential))
 		case *statepb.Record_End:
 			if item.End.Records != n {
 				return t, metadata.Errorf(metadata.ErrCorrupt, "%d records, the end says %d", n, item.End.Records)

@@ -60,6 +60,8 @@ type Effects struct {
 	Applications map[rm.ApplicationID]bool
 	// Schedule: there may be something to grant that there was not before.
 	Schedule bool
+	// Credentials: an application was submitted or has ended, so that tokens may be wanted or not wanted any more.
+	Credentials bool
 	// Begun: a leader has begun.
 	Begun bool
 	// Restored: everything may have changed.
@@ -180,6 +182,20 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.stop(op.Stop)
 	case *statepb.Command_SettleLease:
 		return s.settleLease(op.SettleLease)
+	case *statepb.Command_KeepCredentials:
+		return s.keepCredentials(op.KeepCredentials)
+	case *statepb.Command_Fail:
+		return s.fail(op.Fail)
+	case *statepb.Command_AdministerNodes:
+		return s.administerNodes(op.AdministerNodes)
+	case *statepb.Command_ExcludeNodes:
+		return s.excludeNodes(op.ExcludeNodes)
+	case *statepb.Command_RetireNode:
+		return s.retireNode(op.RetireNode)
+	case *statepb.Command_ResizeNode:
+		return s.resizeNode(op.ResizeNode)
+	case *statepb.Command_SetQueues:
+		return s.setQueues(op.SetQueues)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }
@@ -201,6 +217,12 @@ func (s *State) View() *View {
 	return s.view
 }
 
+// What is passed over when the group was made anew: more leaders, and registrations of masters, than a history can have that was lost.
+const (
+	lostLeaders       = 1 << 20
+	lostRegistrations = 1 << 32
+)
+
 // begin opens the next epoch. The lease that it answers is the longest that a node may hold, of this leader or of one before
 // it: so long must be waited before a silent node's fenced containers are certainly dead.
 func (s *State) begin(c *statepb.Begin) *Result {
@@ -208,6 +230,13 @@ func (s *State) begin(c *statepb.Begin) *Result {
 	s.lease = max(s.lease, time.Duration(c.LeaseMs)*time.Millisecond)
 	if s.cluster == 0 {
 		s.cluster = int64(s.now)
+	}
+	if c.Recovered > s.recovered {
+		// Leaders whose history is lost have given out ids that are not known here: those from now on are none of these.
+		s.recovered = c.Recovered
+		s.epoch += lostLeaders
+		s.registrations += lostRegistrations
+		s.series, s.lastApplication = max(int64(s.now)-s.cluster, s.series+1), 0
 	}
 	s.leader, s.queuesHash = c.Leader, c.QueuesHash
 	s.touch.Schedule, s.touch.Begun = true, true
@@ -221,6 +250,16 @@ func (s *State) settleLease(c *statepb.SettleLease) *Result {
 	}
 	s.lease = time.Duration(c.LeaseMs) * time.Millisecond
 	return &Result{Lease: s.lease}
+}
+
+// setQueues notes by which queues the leader grants from now on.
+func (s *State) setQueues(c *statepb.SetQueues) *Result {
+	if r := s.stale(c.Epoch); r != nil {
+		return r
+	}
+	s.queuesHash = c.Hash
+	s.touch.Schedule, s.touch.Begun = true, true // as at the beginning: members compare their queues
+	return &Result{}
 }
 
 // stale answers commands of leaders that lead no more.

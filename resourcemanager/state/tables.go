@@ -19,11 +19,16 @@ type tables struct {
 	// application's id.
 	cluster int64
 	series  int64
-	epoch   uint64
+	// recovered is how often the group was made anew.
+	recovered int64
+	epoch     uint64
 	// lease is the longest that a node may still hold: this leader's, or that of one before it.
 	lease time.Duration
 	// leader is who began the epoch, and queuesHash says by which queues it grants.
 	leader, queuesHash string
+	// excluded are the names on the list of excluded nodes, sorted, never changed in place, and excludedBy who had it read.
+	excluded   []string
+	excludedBy string
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
 	lastApplication int64
 	registrations   uint64
@@ -37,6 +42,8 @@ type tables struct {
 	nodes      *btree.BTreeG[*rm.Node]
 	events     *btree.BTreeG[Event]
 	ledger     *btree.BTreeG[ledgerRow]
+	// credentials of applications that have not ended, and of ended ones until they are cancelled.
+	credentials *btree.BTreeG[*rm.Credential]
 
 	// Derived, and kept here because readers need them too: applications that are not final or still have live
 	// containers, and the live containers of each node.
@@ -56,13 +63,15 @@ type launchRow struct {
 }
 
 // Event is something that happened to an application and that its master has not acknowledged. Exactly one of the last
-// three is set.
+// four is set.
 type Event struct {
 	Application rm.ApplicationID
 	Sequence    uint64
 	Granted     rm.ContainerID
 	Completed   rm.ContainerID
 	NodeLost    rm.NodeID
+	// Preempt is to leave its node.
+	Preempt rm.ContainerID
 }
 
 type ledgerRow struct {
@@ -92,7 +101,10 @@ func newTables() tables {
 			return cmp.Or(a.Application.Compare(b.Application), cmp.Compare(a.Sequence, b.Sequence))
 		}),
 		ledger: tree(func(a, b ledgerRow) int { return cmp.Compare(a.number, b.number) }),
-		live:   tree(rm.ApplicationID.Compare),
+		credentials: tree(func(a, b *rm.Credential) int {
+			return cmp.Or(a.Application.Compare(b.Application), cmp.Compare(a.Number, b.Number))
+		}),
+		live: tree(rm.ApplicationID.Compare),
 		byNode: tree(func(a, b nodeRow) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), a.container.Compare(b.container))
 		}),
@@ -104,6 +116,7 @@ func (t *tables) copy() tables {
 	c.apps, c.asks, c.launches = t.apps.Copy(), t.asks.Copy(), t.launches.Copy()
 	c.containers, c.nodes = t.containers.Copy(), t.nodes.Copy()
 	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
+	c.credentials = t.credentials.Copy()
 	c.live, c.byNode = t.live.Copy(), t.byNode.Copy()
 	return c
 }

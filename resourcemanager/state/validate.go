@@ -52,6 +52,27 @@ func validate(c *statepb.Command) error {
 		case !sane(n.Capacity):
 			return bad("node %.100s has %v", n.Id, n.Capacity)
 		}
+	case *statepb.Command_AdministerNodes:
+		if err := validWish(op.AdministerNodes.Wish); err != nil {
+			return err
+		}
+	case *statepb.Command_ExcludeNodes:
+		if n := len(op.ExcludeNodes.Names); n > MaxExcluded {
+			return bad("%d excluded nodes", n)
+		}
+		for _, name := range op.ExcludeNodes.Names {
+			if name == "" || len(name) > maxName {
+				return bad("the name of an excluded node with %d bytes", len(name))
+			}
+		}
+	case *statepb.Command_ResizeNode:
+		if !sane(op.ResizeNode.Resource) {
+			return bad("node %.100s is to have %v", op.ResizeNode.Node, op.ResizeNode.Resource)
+		}
+	case *statepb.Command_SetQueues:
+		if len(op.SetQueues.Hash) > maxName {
+			return bad("a name of more than %d bytes", maxName)
+		}
 	case *statepb.Command_Statuses:
 		for _, s := range op.Statuses.Statuses {
 			if s.Container == nil {
@@ -77,6 +98,17 @@ func validate(c *statepb.Command) error {
 			}
 			if n := len(w.Ask.Instances); n > 0 && n != int(w.Ask.Count) {
 				return bad("ask %.100q wants %d containers and numbers %d", w.Ask.Id, w.Ask.Count, n)
+			}
+		}
+	case *statepb.Command_KeepCredentials:
+		for _, k := range op.KeepCredentials.Keep {
+			if n := len(k.GetSealed()); k.GetApplication() == nil || k.Number < 1 || n == 0 || n > maxSealed {
+				return bad("a token of %v with number %d and %d bytes", appIDOf(k.GetApplication()), k.GetNumber(), n)
+			}
+		}
+		for _, d := range op.KeepCredentials.Drop {
+			if d == nil {
+				return bad("a token of no application is dropped")
 			}
 		}
 	case *statepb.Command_Finish:
@@ -108,6 +140,16 @@ func unknown(m protoreflect.Message) (found bool) {
 	})
 	return found
 }
+
+func validWish(w *statepb.Wish) error {
+	if w != nil && (len(w.By) > maxName || w.DeadlineMs < 0 || w.UntilMs < 0 || w.Listed) {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "malformed command: a wish for nodes that no leader sends")
+	}
+	return nil
+}
+
+// MaxExcluded bounds the list of excluded nodes.
+const MaxExcluded = 10_000
 
 // maxName bounds a member's name, in bytes.
 const maxName = 1 << 10

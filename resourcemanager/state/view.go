@@ -32,6 +32,9 @@ func (v *View) Epoch() uint64 { return v.t.epoch }
 // Leader is who began the present epoch, and the hash of the queues by which it grants (rm.Queues.Hash). Empty: nobody has.
 func (v *View) Leader() (id, queuesHash string) { return v.t.leader, v.t.queuesHash }
 
+// Excluded are the names on the list of excluded nodes.
+func (v *View) Excluded() []string { return v.t.excluded }
+
 // Lease is the longest that a node may still hold.
 func (v *View) Lease() time.Duration { return v.t.lease }
 
@@ -95,6 +98,14 @@ func (v *View) On(id rm.NodeID) []*rm.Container {
 		out[i] = v.Container(c)
 	}
 	return out
+}
+
+// Credentials lists an application's tokens of the filesystem, the one that containers are given last.
+func (v *View) Credentials(id rm.ApplicationID) []*rm.Credential { return v.t.credentialsOf(id) }
+
+// AllCredentials yields those of all applications, also of ended ones whose tokens are not cancelled yet.
+func (v *View) AllCredentials() iter.Seq[*rm.Credential] {
+	return func(yield func(*rm.Credential) bool) { v.t.credentials.Scan(yield) }
 }
 
 // Node finds a node; nil: it never registered.

@@ -2,14 +2,12 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,7 +24,7 @@ import (
 const maxJob = 16 << 20
 
 // FromEnvironment makes an Env from the environment of an application master's container: HOPS_APPLICATION_ID,
-// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN and, if set, HOPS_RM and
+// HOPS_ATTEMPT, HOPS_USER, HOPS_WORK_DIR (with job.json), HOPS_RM_GRPC, HOPS_CONTAINER_ID, HOPS_TOKEN, HOPS_AUTHORITY and, if set,
 // NM_HOST. files is a client of HOPS_FS that
 // acts as HOPS_USER; sdk is the Python package. The closer is for after Run. Every variable that is missing is named in
 // the error.
@@ -68,20 +66,18 @@ func FromEnvironment(getenv func(string) string, files *dfs.Client, sdk func() (
 	if err != nil {
 		return Env{}, nil, fmt.Errorf("HOPS_AUTHORITY: %w", err)
 	}
-	if managers := getenv("HOPS_RM"); managers != "" {
-		env.Ended = applicationEnded(strings.Split(managers, ","), trust, env.Application, env.User)
-	}
 	if err = env.listen(getenv("NM_HOST")); err != nil {
 		return Env{}, nil, err
 	}
 	env.Door = security.NewDoor(security.Config{Pinned: env.Certificate, Logger: log})
 	env.Caller = proxied(env.Door, token, env.Listener.Addr().String())
-	rm, closer, err := DialResourceManagers(strings.Split(managers, ","), trust, container, token)
+	rm, err := dialResourceManagers(strings.Split(managers, ","), trust, container, token, env.Logger)
 	if err != nil {
 		return Env{}, nil, errors.Join(err, env.Listener.Close())
 	}
 	env.RM = rm
-	return env, closer, nil
+	env.Ended = func(ctx context.Context) (string, bool) { return rm.ended(ctx, env.Application, env.Attempt) }
+	return env, rm, nil
 }
 
 // listen opens the server's port at the node's address, host: with a certificate of its own, if others reach it there.
@@ -118,39 +114,5 @@ func proxied(door *security.Door, token, host string) func(*http.Request) (metad
 			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "%v", err)
 		}
 		return door.Caller(user), nil
-	}
-}
-
-// applicationEnded asks the resource managers at addresses (HTTP host:port each) whether an application has reached its end.
-func applicationEnded(addresses []string, trust *authority.Trust, application, user string) func(context.Context) (string, bool) {
-	return func(ctx context.Context) (string, bool) {
-		client := &http.Client{Transport: (&security.Dialer{Trust: trust}).Transport(authority.ResourceManager)}
-		defer client.CloseIdleConnections()
-		for _, a := range addresses {
-			a = strings.TrimPrefix(strings.TrimSpace(a), "http://")
-			url := fmt.Sprintf("http://%s/ws/v1/cluster/apps/%s?user.name=%s", a, application, url.QueryEscape(user))
-			r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-			if err != nil {
-				continue
-			}
-			resp, err := client.Do(r)
-			if err != nil {
-				continue
-			}
-			var answer struct {
-				App struct{ ID, State, Diagnostics string }
-			}
-			err = json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&answer)
-			resp.Body.Close()
-			if err != nil || resp.StatusCode != http.StatusOK || answer.App.ID != application {
-				continue
-			}
-			switch answer.App.State {
-			case "KILLED", "FAILED", "FINISHED":
-				return strings.TrimSpace(answer.App.Diagnostics), true
-			}
-			return "", false
-		}
-		return "", false
 	}
 }

@@ -1,12 +1,10 @@
 package controller
 
 import (
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,25 +50,6 @@ func TestTheEnvironmentOfAContainerBecomesAnEnv(t *testing.T) {
 	defer env.Listener.Close()
 	if env.Attempt != 2 || env.User != "ann" || string(env.Job) != "{}" || !strings.HasPrefix(env.Listener.Addr().String(), "127.0.0.1:") {
 		t.Errorf("%+v", env)
-	}
-}
-
-func TestOnlyAnEndedApplicationIsEnded(t *testing.T) {
-	state := "RUNNING"
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `{"app": {"id": "%s", "state": "%s", "diagnostics": "killed by user bob"}}`, path.Base(r.URL.Path), state)
-	}))
-	defer s.Close()
-	ask := applicationEnded([]string{"127.0.0.1:1", s.Listener.Addr().String()}, nil, testApp, "ann")
-	if why, ok := ask(t.Context()); ok {
-		t.Error(why)
-	}
-	state = "KILLED"
-	if why, ok := ask(t.Context()); !ok || why != "killed by user bob" {
-		t.Error(why, ok)
-	}
-	if _, ok := applicationEnded([]string{"127.0.0.1:1"}, nil, testApp, "ann")(t.Context()); ok {
-		t.Error("nobody answers, and it is ended")
 	}
 }
 

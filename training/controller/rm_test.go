@@ -25,6 +25,10 @@ type member struct {
 	leader bool
 	stale  bool
 	calls  int
+	fate   string
+	stop   func()
+	// managers are told to who listens to events.
+	managers chan []string
 }
 
 func (m *member) check(ctx context.Context) error {
@@ -47,9 +51,22 @@ func (m *member) Register(ctx context.Context, _ *rmpb.RegisterRequest) (*rmpb.R
 	return &rmpb.RegisterResponse{Epoch: 7}, m.check(ctx)
 }
 
+func (m *member) Fate(ctx context.Context, _ *rmpb.FateRequest) (*rmpb.FateResponse, error) {
+	return &rmpb.FateResponse{State: m.fate, Diagnostics: "killed by user bob\n"}, m.check(ctx)
+}
+
 func (m *member) Events(r *rmpb.EventsRequest, s rmpb.ApplicationMasters_EventsServer) error {
 	if err := m.check(s.Context()); err != nil {
 		return err
+	}
+	for m.managers != nil {
+		addresses, ok := <-m.managers
+		if !ok {
+			break
+		}
+		if err := s.Send(&rmpb.Event{Event: &rmpb.Event_Managers{Managers: &rmpb.Managers{Addresses: addresses}}}); err != nil {
+			return err
+		}
 	}
 	for seq := r.Acknowledged + 1; seq <= 3; seq++ {
 		if err := s.Send(&rmpb.Event{Sequence: seq}); err != nil {
@@ -61,9 +78,25 @@ func (m *member) Events(r *rmpb.EventsRequest, s rmpb.ApplicationMasters_EventsS
 }
 
 // group serves members and returns a client of them all, and of the addresses before them.
-func group(t *testing.T, addresses []string, members ...*member) ResourceManager {
+func group(t *testing.T, addresses []string, members ...*member) *rmClient {
 	t.Helper()
-	credentials := securitytest.Credentials(t)
+	return groupOf(t, securitytest.Credentials(t), addresses, members...)
+}
+
+func groupOf(t *testing.T, credentials security.Credentials, addresses []string, members ...*member) *rmClient {
+	t.Helper()
+	addresses = append(addresses, serve(t, credentials, members...)...)
+	rm, err := dialResourceManagers(addresses, &authority.Trust{Cluster: credentials.Member.Self().Cluster, Roots: credentials.Member.Roots()}, "container_1", "secret", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rm.Close() })
+	return rm
+}
+
+// serve starts members and returns their addresses.
+func serve(t *testing.T, credentials security.Credentials, members ...*member) (addresses []string) {
+	t.Helper()
 	keys := security.Keyring{Member: credentials.Member, Token: func(container string) (string, bool) { return "secret", container == "container_1" }}
 	for _, m := range members {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,15 +106,11 @@ func group(t *testing.T, addresses []string, members ...*member) ResourceManager
 		s := grpc.NewServer(grpc.Creds(keys.Credentials()))
 		rmpb.RegisterApplicationMastersServer(s, m)
 		go s.Serve(keys.Listen(l))
+		m.stop = s.Stop
 		t.Cleanup(s.Stop)
 		addresses = append(addresses, l.Addr().String())
 	}
-	rm, closer, err := DialResourceManagers(addresses, &authority.Trust{Cluster: credentials.Member.Self().Cluster, Roots: credentials.Member.Roots()}, "container_1", "secret")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closer.Close() })
-	return rm
+	return addresses
 }
 
 func TestTheLeaderOfTheResourceManagersIsFound(t *testing.T) {
@@ -112,6 +141,49 @@ func TestTheLeaderOfTheResourceManagersIsFound(t *testing.T) {
 	b.mu.Unlock()
 	if _, err := rm.Register(t.Context(), &rmpb.RegisterRequest{}); err != errStaleAttempt {
 		t.Errorf("an old attempt: %v", err)
+	}
+}
+
+// The resource managers that the master began with go away; those that came are asked, and what is no list changes nothing.
+func TestTheListOfResourceManagersIsFollowed(t *testing.T) {
+	old, now := &member{leader: true, managers: make(chan []string, 10)}, &member{leader: true}
+	credentials := securitytest.Credentials(t)
+	rm := groupOf(t, credentials, nil, old)
+	next := serve(t, credentials, now)
+	for _, bad := range [][]string{{}, {"nowhere"}, make([]string, 101), {":1"}} {
+		old.managers <- bad
+	}
+	old.managers <- append(serve(t, credentials, &member{}), next...)
+	close(old.managers)
+	ctx, cancel := context.WithCancel(t.Context())
+	_ = rm.Events(ctx, &rmpb.EventsRequest{}, func(e *rmpb.Event) error {
+		if e.GetManagers() != nil || e.Sequence == 0 {
+			t.Errorf("%v", e)
+		}
+		cancel()
+		return nil
+	})
+	old.stop()
+	if r, err := rm.Register(t.Context(), &rmpb.RegisterRequest{}); err != nil || r.Epoch != 7 || now.calls == 0 {
+		t.Error(r, err, now.calls)
+	}
+}
+
+func TestOnlyAnEndedApplicationIsEnded(t *testing.T) {
+	m := &member{leader: true, fate: "RUNNING"}
+	rm := group(t, []string{"127.0.0.1:1"}, m)
+	if why, ok := rm.ended(t.Context(), testApp, 1); ok {
+		t.Error(why)
+	}
+	m.fate = "KILLED"
+	if why, ok := rm.ended(t.Context(), testApp, 1); !ok || why != "killed by user bob" {
+		t.Error(why, ok)
+	}
+	m.stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, ok := rm.ended(ctx, testApp, 1); ok {
+		t.Error("nobody answers, and it is ended")
 	}
 }
 

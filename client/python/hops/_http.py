@@ -1,6 +1,7 @@
 """A small HTTP client on http.client: one connection per thread and address, failover over several addresses."""
 import http.client
 import json
+import os
 import random
 import socket
 import ssl
@@ -13,12 +14,8 @@ from hops import _cluster, _login
 BROKEN = (OSError, http.client.HTTPException)
 
 _local = threading.local()
-
-
-class _Connection(http.client.HTTPConnection):
-    def connect(self):
-        super().connect()
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+# A child that was forked opens connections of its own: two processes in one would be a mess.
+os.register_at_fork(after_in_child=lambda: _local.__dict__.clear())
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
@@ -61,10 +58,11 @@ class Response:
         return found
 
 
-def request(address, method, target, body=None, headers=None, timeout=60.0, certificate=None, role=""):
-    """One request to one address; one of https has to be of a server that has the certificate (DER), or without one of a server of the
-    login's cluster with the role. A kept connection that the server has closed meanwhile is opened again once, if the
-    request may be repeated. headers may be a function that makes them anew for each try."""
+def request(address, method, target, body=None, headers=None, timeout=60.0, certificate=None, role="", acting=None):
+    """One request to one address: of a server that has the certificate (DER), or without one of a server of the cluster with the
+    role. A kept connection that the server has closed meanwhile is opened again once, if the
+    request may be repeated. headers may be a function that makes them anew for each try. acting(secure, target) says to a server who
+    acts, by (target, headers), on a connection by TLS (secure) or in plain."""
     pool = _local.__dict__.setdefault("pool", {})
     place = (address, certificate)
     for attempt in (0, 1):
@@ -72,13 +70,17 @@ def request(address, method, target, body=None, headers=None, timeout=60.0, cert
         fresh = connection is None
         if fresh:
             connection = _connection(address, timeout, certificate, role)
-        elif connection.sock is not None:
+        else:
             connection.sock.settimeout(timeout)
         shown = dict(headers() if callable(headers) else headers or {})
-        if certificate is None:  # a server of the cluster: it is shown who acts
-            shown.update(_cluster.authorization(address))
         try:
-            connection.request(method, target, body=body, headers=shown)
+            if fresh:
+                connection.connect()
+            full = target
+            if acting:
+                full, more = acting(connection.secure, target)
+                shown.update(more)
+            connection.request(method, full, body=body, headers=shown)
             answer = connection.getresponse()
             data = answer.read()
         except BROKEN:
@@ -94,13 +96,10 @@ def request(address, method, target, body=None, headers=None, timeout=60.0, cert
 
 
 def _connection(address, timeout, certificate, role):
-    host, port = _cluster.split(address)
-    if not _cluster.secure(address):
-        return _Connection(host, port, timeout=timeout)
     if certificate is None:
         return _cluster.connection(address, role, timeout)
     try:
-        return _PinnedConnection(host, port, timeout, certificate)
+        return _PinnedConnection(*_cluster.split(address), timeout, certificate)
     except ssl.SSLError as e:
         raise _cluster.ClusterError("%s: the certificate of its server cannot be read: %s" % (address, e)) from None
 
@@ -113,8 +112,8 @@ def forget(address):
 
 
 def known(problems):
-    """ClusterError when who was asked is in every case no server of the cluster: asking again does not help."""
-    if problems and all(isinstance(p, _login.Stranger) for p in problems):
+    """ClusterError when asking again helps with none of the servers that were asked, as when who answers is none of the cluster."""
+    if problems and all(isinstance(p, _login.Hopeless) for p in problems):
         raise _cluster.ClusterError("; ".join(str(p) for p in problems))
 
 

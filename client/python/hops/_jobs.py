@@ -1,5 +1,6 @@
 """Jobs of the resource manager, over its REST interface."""
 import json
+import os
 import urllib.parse
 
 from hops import _cluster, _http
@@ -14,6 +15,7 @@ class Jobs:
 
     def __init__(self, addresses=None, user=None, timeout=60.0):
         self.addresses = list(addresses or _cluster.resource_managers())
+        self._follows = not addresses  # the list of the cluster's, as it changes
         self.user = user or _cluster.user()
         self.timeout = timeout
 
@@ -42,15 +44,22 @@ class Jobs:
                 except _http.BROKEN as e:
                     problem = "%s: %s" % (address, e)
                     problems.append(e)
+            if self._follows and len(problems) == len(self.addresses):
+                self.addresses = _cluster.newer(self.addresses, *_cluster.MANAGERS)
             if len(problems) == len(self.addresses):
                 _http.known(problems)
             if not backoff.wait(problem):
                 raise JobError("no resource manager answers (%s). Is the cluster running? Start one with: hops dev" % problem)
 
     def _send(self, address, method, path, data, headers):
-        claim = urllib.parse.urlencode(_cluster.claim(address, self.user))
-        target = path + ("&" if "?" in path else "?") * bool(claim) + claim
-        return _http.request(address, method, target, body=data, headers=headers, timeout=30, role="resourcemanager")
+        def acting(secure, target):
+            if secure and os.environ.get("HOPS_CONTAINER_ID"):
+                return target, _cluster.signed(address, method, target, data)
+            claim, more = _cluster.proof(address, secure, self.user)
+            claim = urllib.parse.urlencode(claim)
+            return target + ("&" if "?" in target else "?") * bool(claim) + claim, more
+
+        return _http.request(address, method, path, body=data, headers=headers, timeout=30, role="resourcemanager", acting=acting)
 
     def submit(self, job, key):
         """Submit once, however often the call is repeated: key is the idempotency key. Returns the job's id."""

@@ -1,7 +1,8 @@
 """The user's login: the file that `hops login` and `hops user token` write (docs/reference/contracts.md, "Login"), and TLS to the
-servers of its cluster."""
+servers of a cluster whose authorities are known: by a login, or by a file with their certificates."""
 import datetime
 import http.client
+import ipaddress
 import json
 import os
 import re
@@ -22,8 +23,28 @@ class ClusterError(Exception):
     """The cluster cannot be found or used; the message says what to do."""
 
 
-class Stranger(ConnectionError):
-    """Who answers is not a server of the login's cluster with the role that was meant."""
+class Hopeless(ConnectionError):
+    """A server is not spoken to, and asking it again does not help; the message says what does."""
+
+
+class Stranger(Hopeless):
+    """Who answers is not a server of the cluster with the role that was meant."""
+
+
+class Trust:
+    """By what the servers of a cluster are known: the certificates of its authorities, text in PEM. ValueError: they are none."""
+
+    def __init__(self, text):
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_3
+        # A server is who the URIs of its certificate say, wherever it answers: Connection looks at them before anything is sent.
+        self.context.check_hostname = False
+        try:
+            self.context.load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError) as e:
+            raise ValueError("the certificates of the cluster's authorities: %s" % e) from None
+        self.names = sorted({u for c in self.context.get_ca_certs() for u in _uris(c)})
+        self.cluster = self.names[0][len("hops://"):] if self.names else ""
 
 
 class Login:
@@ -56,17 +77,12 @@ class Login:
         self.namenodes = [self._address(n.get("http") if isinstance(n, dict) else n) for n in namenodes]
         self.managers = [self._address(m) for m in managers]
         self.expires = self._time(f.get("expires"))
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # A server is who the URIs of its certificate say, wherever it answers: Connection looks at them before anything is sent.
-        self.context.check_hostname = False
         try:
-            self.context.load_verify_locations(cadata=self._text(f, "authorities"))
-        except (ssl.SSLError, ValueError) as e:
-            raise self._bad("the certificates of the cluster's authorities: %s" % e) from None
-        roots = [u for c in self.context.get_ca_certs() for u in _uris(c)]
-        if not roots or any(u != "hops://" + self.cluster for u in roots):
-            raise self._bad("it is for cluster %r, and its certificates are of %s" % (self.cluster, ", ".join(roots) or "nobody"))
+            self.trust = Trust(self._text(f, "authorities"))
+        except ValueError as e:
+            raise self._bad(str(e)) from None
+        if self.trust.names != ["hops://" + self.cluster]:
+            raise self._bad("it is for cluster %r, and its certificates are of %s" % (self.cluster, ", ".join(self.trust.names) or "nobody"))
 
     def _bad(self, why):
         return ClusterError("login %s: %s" % (self.path, why))
@@ -108,28 +124,49 @@ class Login:
 
 
 class Connection(http.client.HTTPConnection):
-    """A connection by TLS 1.3 to a server of a login's cluster with a role."""
+    """A connection to a server with a role: by TLS 1.3 to one on another machine, and with always to every one; in plain within this
+    machine. trust is a function that says by what the server is known, None: it is spoken to in plain, wherever it is. secure tells
+    how it came out."""
 
-    def __init__(self, login, role, host, port, timeout):
+    def __init__(self, trust, role, host, port, timeout, always=False):
         super().__init__(host, port, timeout=timeout)
-        self._login, self._role = login, role
+        self._trust, self._role, self._always = trust, role, always
+        self.secure = always
 
     def connect(self):
         super().connect()
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain = self.sock
+        self.secure = False
         try:
-            self.sock = self._login.context.wrap_socket(plain)
-            uris = _uris(self.sock.getpeercert())
-        except ssl.SSLCertVerificationError as e:
+            if self._always or not here(self.sock.getpeername()[0], self.sock.getsockname()[0]):
+                trust = self._trust("%s:%d" % (self.host, self.port))
+                if trust is not None:
+                    self._wrap(trust)
+        except ClusterError as e:
             self.close()
-            raise Stranger("%s:%d shows no certificate of cluster %s that is good: %s" % (self.host, self.port, self._login.cluster, e.verify_message)) from None
+            raise Hopeless(str(e)) from None
         except OSError:
             self.close()
             raise
-        if "hops://%s/role/%s" % (self._login.cluster, self._role) not in uris:
-            self.close()
-            raise Stranger("%s:%d is no %s of cluster %s: its certificate does not allow that role" % (self.host, self.port, self._role, self._login.cluster))
+
+    def _wrap(self, trust):
+        try:
+            self.sock = trust.context.wrap_socket(self.sock)
+        except ssl.SSLCertVerificationError as e:
+            raise Stranger("%s:%d shows no certificate of cluster %s that is good: %s" % (self.host, self.port, trust.cluster, e.verify_message)) from None
+        if "hops://%s/role/%s" % (trust.cluster, self._role) not in _uris(self.sock.getpeercert()):
+            raise Stranger("%s:%d is no %s of cluster %s: its certificate does not allow that role" % (self.host, self.port, self._role, trust.cluster))
+        self.secure = True
+
+
+def here(remote, local):
+    """Whether both ends of a connection are on this machine, by their addresses."""
+    try:
+        a = ipaddress.ip_address(remote.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(a, "ipv4_mapped", None)
+    return (mapped or a).is_loopback or remote == local
 
 
 def _uris(certificate):
@@ -137,7 +174,7 @@ def _uris(certificate):
 
 
 _lock = threading.Lock()
-_read = {}  # path -> (what the file was, Login)
+_read = {}  # path -> (what the file was, Login or Trust)
 
 
 def load(path):
@@ -172,6 +209,33 @@ def load(path):
     return login
 
 
+def roots(path):
+    """The Trust in a file with the certificates of a cluster's authorities. A file that was replaced is read anew: authorities are
+    rotated while programs run."""
+    try:
+        with open(path, "rb") as f:
+            s = os.fstat(f.fileno())
+            state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns)
+            with _lock:
+                known = _read.get(path)
+            if known and known[0] == state:
+                return known[1]
+            text = f.read(MAX_FILE + 1)
+    except OSError as e:
+        raise ClusterError("the certificates of the cluster's authorities: %s: %s" % (path, e.strerror)) from None
+    try:
+        if len(text) > MAX_FILE:
+            raise ValueError("more than the %d bytes that are allowed" % MAX_FILE)
+        trust = Trust(text.decode("ascii"))
+        if len(trust.names) != 1 or not trust.cluster:
+            raise ValueError("the certificates are of %s, and of one cluster they should be" % (", ".join(trust.names) or "nobody"))
+    except ValueError as e:
+        raise ClusterError("%s: %s" % (path, e)) from None
+    with _lock:
+        _read[path] = (state, trust)
+    return trust
+
+
 def chosen():
     """The login that counts where nobody has named a cluster in another way, as for the command hops: that of HOPS_LOGIN, which
     has to be there, else without HADOOP_CONF_DIR that of this process's user. None: there is none. The programs of a container
@@ -186,7 +250,16 @@ def chosen():
     elif os.environ.get("HADOOP_CONF_DIR"):
         return None
     else:
-        login = load(os.path.join(os.path.expanduser("~"), ".hops", "login"))
+        login = load(_home())
     if login is not None:
         login.check_expired()
     return login
+
+
+def default():
+    """The login of this process's user, whichever cluster is configured; None: there is none, or this is a container."""
+    return None if os.environ.get("HOPS_CONTAINER_ID") else load(os.environ.get("HOPS_LOGIN") or _home())
+
+
+def _home():
+    return os.path.join(os.path.expanduser("~"), ".hops", "login")

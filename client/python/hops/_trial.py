@@ -12,7 +12,7 @@ import sys
 import tempfile
 import traceback
 
-from hops import _run, _webhdfs, _wire
+from hops import _cluster, _run, _webhdfs, _wire
 
 _setup = None
 
@@ -278,7 +278,7 @@ def _close_writers():
     from hops import tensorboard
     try:
         tensorboard.flush()
-    except OSError as e:
+    except (OSError, _cluster.ClusterError) as e:
         print("TensorBoard events were not written: %s" % e, file=sys.stderr)
 
 

@@ -1,11 +1,12 @@
 """A WebHDFS client with failover, on the standard library alone."""
 import collections
 import json
+import os
 import posixpath
 import threading
 import urllib.parse
 
-from hops import _cluster, _http
+from hops import _cluster, _http, _token
 
 # Exceptions by which a namenode says: ask another one, or ask again.
 _ELSEWHERE = {"StandbyException", "ObserverRetryOnActiveException"}
@@ -17,6 +18,7 @@ _CLASSES = {
     "AccessControlException": PermissionError,
     "AuthorizationException": PermissionError,
     "SecurityException": PermissionError,
+    "InvalidToken": PermissionError,
     "ParentNotDirectoryException": NotADirectoryError,
 }
 
@@ -46,6 +48,7 @@ class WebHDFS:
 
     def __init__(self, addresses=None, user=None, timeout=90.0):
         self.addresses = list(addresses or _cluster.webhdfs())
+        self._follows = not addresses or _configured(addresses)  # the list of the cluster's namenodes, as it changes
         self.user = user or _cluster.user()
         self.timeout = timeout
         self._lock = threading.Lock()
@@ -53,13 +56,40 @@ class WebHDFS:
 
     # -- plumbing
 
-    def _target(self, address, path, op, params):
+    def _target(self, path, op, params):
         if not path.startswith("/"):
             raise ValueError("path %r is not absolute" % path)
         query = {"op": op}
-        query.update(_cluster.claim(address, self.user))
         query.update({k: ("true" if v is True else "false" if v is False else v) for k, v in params.items() if v is not None})
         return "/webhdfs/v1" + urllib.parse.quote(path) + "?" + urllib.parse.urlencode(query)
+
+    def _ask(self, role, address, method, target, **how):
+        """(answer, problem) of one request. A delegation token that is not good any more is read anew, once."""
+        shown = []
+
+        def acting(secure, target):
+            token = self._token() if secure else None
+            shown.append(token)
+            claim, headers = _cluster.proof(address, secure, self.user, token)
+            path, _, query = target.partition("?")
+            pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+            if "delegation" in claim or not any(k == "delegation" for k, _ in pairs):  # a redirect may carry one of its own
+                pairs = [p for p in pairs if p[0] not in ("user.name", "doas", "delegation")] + list(claim.items())
+            return path + "?" + urllib.parse.urlencode(pairs), headers
+
+        for again in (True, False):
+            answer = _http.request(address, method, target, role=role, acting=acting, **how)
+            problem = _problem(answer)
+            token = shown[-1]
+            if not problem or problem[0] != "InvalidToken" or token is None:
+                return answer, problem
+            now = self._token()
+            if not again or now is None or now.text == token.text:
+                return answer, (problem[0], "%s (the token of %s for %s, in %s)" % (problem[1], token.owner, token.service, os.environ.get(_token.VARIABLE)))
+
+    def _token(self):
+        """The delegation token for the filesystem, None: there is none."""
+        return _cluster.delegation(self.addresses)
 
     def _namenode(self, method, path, op, params, backoff):
         """(address, answer) of the active namenode, found by asking around until the deadline."""
@@ -67,17 +97,17 @@ class WebHDFS:
             unreachable = {}
             with self._lock:
                 active = self._active
-            for i in range(len(self.addresses)):
-                k = (active + i) % len(self.addresses)
-                address = self.addresses[k]
+            addresses = self.addresses
+            for i in range(len(addresses)):
+                k = (active + i) % len(addresses)
+                address = addresses[k]
                 try:
                     # A dead namenode's host answers at once or never: do not wait long for one of several.
-                    answer = _http.request(address, method, self._target(address, path, op, params), role="namenode", timeout=min(30.0, self.timeout),
-                                           headers={"Content-Length": "0"} if method in ("PUT", "POST") else None)
+                    answer, problem = self._ask("namenode", address, method, self._target(path, op, params), timeout=min(30.0, self.timeout),
+                                                headers={"Content-Length": "0"} if method in ("PUT", "POST") else None)
                 except _http.BROKEN as e:
                     unreachable[address] = e
                     continue
-                problem = _problem(answer)
                 if problem and problem[0] in _ELSEWHERE:
                     unreachable[address] = problem[1]
                     continue
@@ -89,6 +119,10 @@ class WebHDFS:
                 if problem:
                     raise _error(*problem)
                 return address, answer
+            if self._follows and len(unreachable) == len(self.addresses):
+                self.addresses = _cluster.newer(self.addresses, *_cluster.NAMENODES)
+                if len(self.addresses) > len(unreachable):
+                    continue
             _http.known(unreachable.values())
             what = "; ".join("%s: %s" % p for p in sorted(unreachable.items()))
             if not backoff.wait(what):
@@ -101,11 +135,10 @@ class WebHDFS:
         parts = urllib.parse.urlsplit(location)
         address = _cluster.follow(namenode, location)
         try:
-            answer = _http.request(address, method, parts.path + "?" + parts.query, body=body, role="datanode",
-                                   headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
+            answer, problem = self._ask("datanode", address, method, parts.path + "?" + parts.query, body=body,
+                                        headers={"Content-Type": "application/octet-stream"} if body is not None else None, timeout=self.timeout)
         except _http.BROKEN as e:
             raise _Lost("datanode %s: %s" % (parts.netloc, e)) from e
-        problem = _problem(answer)
         if problem:
             if problem[0] in _ELSEWHERE or problem[0] in _AGAIN:
                 raise _Lost(problem[1])
@@ -205,6 +238,13 @@ class WebHDFS:
                 if done < 0 or done > len(data):
                     raise HdfsError("IOException", "%s changed while it was appended to" % path) from None
                 rest = data[done:]
+
+
+def _configured(addresses):
+    try:
+        return list(addresses) == _cluster.webhdfs()
+    except _cluster.ClusterError:
+        return False
 
 
 class _Lost(OSError):

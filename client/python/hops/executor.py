@@ -94,7 +94,7 @@ class Controller:
         self.where = os.environ["HOPS_CONTROLLER"].rstrip("/"), _certificate(os.environ.get("HOPS_CONTROLLER_CERTIFICATE"))
         if _cluster.secure(self.where[0]) and self.where[1] is None:
             raise _cluster.ClusterError("%s: the certificate of its server is not known: HOPS_CONTROLLER_CERTIFICATE is not set" % self.where[0])
-        self.key = _signature.key(_cluster.token(), "executor")
+        self.key = _signature.key(_cluster.secret(), "executor")
         self.container = os.environ.get("HOPS_CONTAINER_ID", "")
         self.instance = secrets.token_hex(8)
         self.fs = _webhdfs.WebHDFS(timeout=20)
@@ -464,7 +464,7 @@ class Trial:
                 try:
                     file.flush(last)
                     break
-                except OSError as e:
+                except (OSError, _cluster.ClusterError) as e:
                     print("trial %s/%d: %s: %s" % (self.name, self.attempt, file.path, e), flush=True)
 
 

@@ -169,7 +169,12 @@ public class ShellDriver {
         DefaultMetricsSystem.setMiniClusterMode(true); // it registers its metrics again with each run
         Constructor<?> balancer = Class.forName("org.apache.hadoop.hdfs.server.balancer.Balancer$Cli").getDeclaredConstructor();
         balancer.setAccessible(true);
-        return ToolRunner.run(conf, (Tool) balancer.newInstance(), args);
+        try {
+          return ToolRunner.run(conf, (Tool) balancer.newInstance(), args);
+        } catch (IllegalArgumentException e) { // its main method ends with -1
+          System.err.println(e.getMessage());
+          return -1;
+        }
       default:
         throw new IllegalArgumentException("no tool is named " + argv.get(0));
     }

@@ -12,6 +12,9 @@ import (
 // joinTime is how long a machine may take to get in.
 const joinTime = 5 * time.Second
 
+// gpus are those that each machine's node manager simulates.
+const gpus = " --gpus sim:2"
+
 var joinLine = regexp.MustCompile(`(?m)^\s*(hops join \S+ --token \S+.*)$`)
 
 // address has a machine without a way to the others refuse to be the first of a cluster, unless it is told its address.
@@ -33,7 +36,7 @@ func address(ctx context.Context, t *teller) (string, error) {
 // initialize makes the cluster on the first machine and keeps the line for the others.
 func initialize(ctx context.Context, t *teller) (string, error) {
 	began := time.Now()
-	out, err := t.do(ctx, "m1", "root", "hops", "cluster", "init", "--name", "lab")
+	out, err := t.do(ctx, "m1", "root", strings.Fields("hops cluster init --name lab"+gpus)...)
 	if err != nil {
 		return "", err
 	}
@@ -50,31 +53,41 @@ func initialize(ctx context.Context, t *teller) (string, error) {
 	return seen, nil
 }
 
-// join pastes the line on the other machines, one after the other; two of them are namenodes too, for which there is a token of its own.
+// join pastes the line on the other machines, one after the other; two of them are namenodes and resource managers too, for which there is a token
+// of its own.
 func join(ctx context.Context, t *teller) (string, error) {
-	out, err := t.do(ctx, "m1", "root", "hops", "cluster", "token", "--roles", "namenode,datanode,nodemanager", "--uses", "2")
+	out, err := t.do(ctx, "m1", "root", "hops", "cluster", "token", "--roles", "namenode,datanode,resourcemanager,nodemanager", "--uses", "2")
 	if err != nil {
 		return "", err
 	}
-	ofNamenodes := strings.TrimSpace(out)
+	ofServers := strings.TrimSpace(out)
 	var seen []string
 	var errs []error
 	for _, name := range members[1:] {
 		line := t.pasted
 		if name == servers[1] || name == servers[2] {
-			line = ofNamenodes
+			line = ofServers
 		}
-		began := time.Now()
-		if _, err := t.do(ctx, name, "root", strings.Fields(line)...); err != nil {
+		took, err := t.joins(ctx, name, line)
+		if took == 0 {
 			return "", err
 		}
-		took := time.Since(began)
-		seen = append(seen, fmt.Sprintf("%s %.1f s", name, took.Seconds()))
-		if took > joinTime {
-			errs = append(errs, fmt.Errorf("%s took %.1f s, more than %s", name, took.Seconds(), joinTime))
-		}
+		seen, errs = append(seen, fmt.Sprintf("%s %.1f s", name, took.Seconds())), append(errs, err)
 	}
 	return strings.Join(seen, ", "), errors.Join(errs...)
+}
+
+// joins pastes a line on a machine. The time is 0 if it did not get in, and an error if it is more than a machine may take.
+func (t *teller) joins(ctx context.Context, machine, line string) (time.Duration, error) {
+	began := time.Now()
+	if _, err := t.do(ctx, machine, "root", strings.Fields(line+gpus)...); err != nil {
+		return 0, err
+	}
+	took := time.Since(began)
+	if took > joinTime {
+		return took, fmt.Errorf("%s took %.1f s, more than %s", machine, took.Seconds(), joinTime)
+	}
+	return took, nil
 }
 
 // again pastes what must not work: the line on a machine that is in, a token that was changed, and one that was used up.
@@ -103,9 +116,9 @@ func again(ctx context.Context, t *teller) (string, error) {
 	return strings.Join(seen, " | "), nil
 }
 
-// nodes lists the machines, on each machine as root and as the servers' user; another user is refused.
+// nodes lists the machines, as root and as the servers' user, on machines of servers. The key of another machine is no operator's, and a user is none.
 func nodes(ctx context.Context, t *teller) (string, error) {
-	for _, on := range members {
+	for _, on := range servers {
 		for _, who := range []string{"root", "hops"} {
 			out, err := t.do(ctx, on, who, "hops", "cluster", "nodes")
 			if err != nil {
@@ -118,11 +131,17 @@ func nodes(ctx context.Context, t *teller) (string, error) {
 			}
 		}
 	}
-	out, err := t.do(ctx, "m4", user, "hops", "cluster", "nodes")
-	if err == nil || strings.Count(strings.TrimSpace(out), "\n") > 0 {
-		return "", fmt.Errorf("%s is told %s", user, out)
+	seen := fmt.Sprintf("all %d, on each machine of a namenode", len(members))
+	for _, c := range []struct{ machine, who, want string }{
+		{"m4", "root", "only namenodes and resource managers act for others here"}, {"m4", user, "run `hops login`"}, {"m1", user, "is not a superuser"},
+	} {
+		out, err := t.do(ctx, c.machine, c.who, "hops", "cluster", "nodes")
+		if err == nil || strings.Count(strings.TrimSpace(out), "\n") > 0 || !strings.Contains(out, c.want) {
+			return "", fmt.Errorf("%s@%s is told %s", c.who, c.machine, out)
+		}
+		seen += fmt.Sprintf(" | %s@%s: %s", c.who, c.machine, strings.TrimSpace(out))
 	}
-	return fmt.Sprintf("all %d, on each of them; %s is told: %s", len(members), user, strings.TrimSpace(out)), nil
+	return seen, nil
 }
 
 // refusedTime is how long a removed machine may still be served.

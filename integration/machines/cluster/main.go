@@ -25,7 +25,9 @@ func main() {
 	flag.StringVar(&o.hops, "hops", "", "a `program` in place of the package's, to try what is being written")
 	flag.StringVar(&o.examples, "examples", "examples", "`directory` of the search that the user runs")
 	flag.StringVar(&o.only, "only", "", "`expression` that the names of steps have to match; those that they need are taken too")
+	flag.StringVar(&o.logs, "logs", "", "`directory` into which the servers' logs are copied at the end")
 	flag.BoolVar(&o.hand, "hand", false, "lay the cluster by hand, without hops cluster and hops join")
+	flag.BoolVar(&o.can, "can", false, "make one machine, and say why if this one cannot; nothing else")
 	flag.BoolVar(&o.list, "list", false, "list the steps")
 	flag.BoolVar(&o.verbose, "v", false, "show every command with what it said")
 	flag.Parse()
@@ -34,8 +36,8 @@ func main() {
 
 // options are the command line.
 type options struct {
-	deb, hops, examples, only string
-	hand, list, verbose       bool
+	deb, hops, examples, only, logs string
+	can, hand, list, verbose        bool
 }
 
 // Exit statuses.
@@ -74,7 +76,7 @@ func run(o options, stdout, stderr io.Writer) int {
 		if os.Geteuid() != 0 {
 			return cannot(machines.ErrNotRoot)
 		}
-		if _, err := packageOf(o.deb); err != nil {
+		if _, err := packageOf(o.deb); err != nil && !o.can {
 			return cannot(err)
 		}
 		status, err := machines.Enter(ctx)
@@ -82,6 +84,12 @@ func run(o options, stdout, stderr io.Writer) int {
 			return cannot(err)
 		}
 		return status
+	}
+	if o.can {
+		if err := try(ctx); err != nil {
+			return cannot(err)
+		}
+		return 0
 	}
 	deb, err := packageOf(o.deb)
 	if err != nil {
@@ -91,10 +99,29 @@ func run(o options, stdout, stderr io.Writer) int {
 	if err != nil {
 		return cannot(err)
 	}
-	if !t.tell(ctx, pick(steps, only)) {
+	well := t.tell(ctx, pick(steps, only))
+	if o.logs != "" {
+		if err := t.keepLogs(ctx, o.logs); err != nil {
+			return cannot(err)
+		}
+	}
+	if !well {
 		return exitFailed
 	}
 	return 0
+}
+
+// try makes a lab of one machine.
+func try(ctx context.Context) error {
+	lab, err := machines.New(ctx)
+	if err != nil {
+		return err
+	}
+	if err := lab.Add(ctx, "m1"); err != nil {
+		return err
+	}
+	_, err = lab.Machines()[0].Run(ctx, "root", "true")
+	return err
 }
 
 // packageOf is the package that is installed.

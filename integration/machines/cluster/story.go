@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -153,6 +155,24 @@ func (t *teller) tell(ctx context.Context, steps []step) bool {
 	}
 	fmt.Fprintln(t.out, render(t.results))
 	return len(steps) > 0 && !slices.ContainsFunc(t.results, func(r result) bool { return r.end != ok })
+}
+
+// keepLogs copies the logs of the servers that ran last to dir, a file for each.
+func (t *teller) keepLogs(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range names {
+		found, _ := t.m(name).Run(ctx, "root", "find", "/run", "/var/lib/hops/logs", "-maxdepth", "1", "-name", "*.log") // one of them may not be there
+		for _, file := range strings.Fields(found) {
+			if text, err := t.m(name).Run(ctx, "root", "cat", file); err == nil {
+				if err := os.WriteFile(filepath.Join(dir, name+strings.ReplaceAll(file, "/", "-")), []byte(text), 0o644); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func (t *teller) try(ctx context.Context, s step) (r result) {

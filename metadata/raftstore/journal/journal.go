@@ -47,6 +47,8 @@ type Config struct {
 	// Slow, if not nil, is called again and again while a write takes longer than SlowAfter; default a fifth of Deadline.
 	Slow      func(what string, took time.Duration)
 	SlowAfter time.Duration
+	// Appended, if not nil, is told of each append, and what it took. It must not block.
+	Appended func(first, last uint64, took time.Duration)
 	// Covered is the newest snapshot.
 	Covered Covered
 	// Refuse, if not nil, is asked before entries of so many bytes are written; its error is returned and nothing is touched.
@@ -66,6 +68,8 @@ type Journal struct {
 	closed  atomic.Bool
 	// appended counts the bytes written since Open plus those that Open found behind the snapshot.
 	appended atomic.Int64
+	// took is how long the last appends took, in nanoseconds, by index.
+	took [64]atomic.Int64
 
 	writeMu sync.Mutex // held for every write to the backend and to mark
 	mark    *mark
@@ -389,6 +393,7 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 	acked := j.acked
 	j.mu.RUnlock()
 	last := entries[len(entries)-1]
+	began := time.Now()
 	err := j.write("append", func() error {
 		if err := j.backend.StoreLogs(wrap(entries, j.mark.salt, acked)); err != nil {
 			return err
@@ -397,6 +402,13 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 	})
 	if err != nil {
 		return err
+	}
+	took := time.Since(began)
+	for _, e := range entries {
+		j.took[e.Index%uint64(len(j.took))].Store(int64(took))
+	}
+	if j.cfg.Appended != nil {
+		j.cfg.Appended(entries[0].Index, last.Index, took)
 	}
 	j.mu.Lock()
 	j.acked = last.Index
@@ -407,6 +419,11 @@ func (j *Journal) StoreLogs(entries []*raft.Log) error {
 	}
 	j.mu.Unlock()
 	return nil
+}
+
+// Took is how long it took to append an entry, of those appended lately.
+func (j *Journal) Took(index uint64) time.Duration {
+	return time.Duration(j.took[index%uint64(len(j.took))].Load())
 }
 
 // DeleteRange implements raft.LogStore. A range that reaches the end of the log goes as asked: a conflicting tail, or

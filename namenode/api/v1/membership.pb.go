@@ -705,7 +705,11 @@ type Members struct {
 	// The namenode's clock, in milliseconds since 1970.
 	NowMs int64 `protobuf:"varint,10,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
 	// The level that the cluster has been raised to.
-	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	// Certificates by which earlier authorities vouch for these, in DER: to be shown to clients, oldest first.
+	Links [][]byte `protobuf:"bytes,11,rep,name=links,proto3" json:"links,omitempty"`
+	// Ids of certificates of users that were revoked.
+	Revoked       []string `protobuf:"bytes,12,rep,name=revoked,proto3" json:"revoked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -815,6 +819,20 @@ func (x *Members) GetLevel() uint32 {
 		return x.Level
 	}
 	return 0
+}
+
+func (x *Members) GetLinks() [][]byte {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+func (x *Members) GetRevoked() []string {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
 }
 
 type NamenodeAddresses struct {
@@ -1165,7 +1183,7 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tfollowers\x18\x01 \x03(\v2\x1a.hops.namenode.v1.FollowerR\tfollowers\"Y\n" +
 	"\bFollower\x12\x18\n" +
 	"\amachine\x18\x01 \x01(\tR\amachine\x123\n" +
-	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\xe1\x03\n" +
+	"\aprogram\x18\x02 \x01(\v2\x19.hops.namenode.v1.ProgramR\aprogram\"\x91\x04\n" +
 	"\aMembers\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x14\n" +
@@ -1178,7 +1196,9 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\tuser_keys\x18\t \x03(\fR\buserKeys\x12\x15\n" +
 	"\x06now_ms\x18\n" +
 	" \x01(\x03R\x05nowMs\x12\x14\n" +
-	"\x05level\x18\x14 \x01(\rR\x05level\x1a:\n" +
+	"\x05level\x18\x14 \x01(\rR\x05level\x12\x14\n" +
+	"\x05links\x18\v \x03(\fR\x05links\x12\x18\n" +
+	"\arevoked\x18\f \x03(\tR\arevoked\x1a:\n" +
 	"\fRemovedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"q\n" +

@@ -128,7 +128,7 @@ func (x ContainerStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ContainerStatus_State.Descriptor instead.
 func (ContainerStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11, 0}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type EnlistRequest struct {
@@ -212,6 +212,183 @@ func (*EnlistResponse) Descriptor() ([]byte, []int) {
 	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{1}
 }
 
+type CredentialsRequest struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
+	// The secrets of its job are wanted too.
+	Secrets       bool `protobuf:"varint,2,opt,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CredentialsRequest) Reset() {
+	*x = CredentialsRequest{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CredentialsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CredentialsRequest) ProtoMessage() {}
+
+func (x *CredentialsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CredentialsRequest.ProtoReflect.Descriptor instead.
+func (*CredentialsRequest) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *CredentialsRequest) GetContainerId() string {
+	if x != nil {
+		return x.ContainerId
+	}
+	return ""
+}
+
+func (x *CredentialsRequest) GetSecrets() bool {
+	if x != nil {
+		return x.Secrets
+	}
+	return false
+}
+
+type CredentialsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The delegation token of the filesystem for the application's user; absent where there is no filesystem.
+	Token *Token `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// When to ask for another one, in milliseconds from now; 0: never.
+	AgainMs int64 `protobuf:"varint,2,opt,name=again_ms,json=againMs,proto3" json:"again_ms,omitempty"`
+	// Contents of the secrets that the job names, by name.
+	Secrets       map[string][]byte `protobuf:"bytes,3,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CredentialsResponse) Reset() {
+	*x = CredentialsResponse{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CredentialsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CredentialsResponse) ProtoMessage() {}
+
+func (x *CredentialsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CredentialsResponse.ProtoReflect.Descriptor instead.
+func (*CredentialsResponse) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *CredentialsResponse) GetToken() *Token {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *CredentialsResponse) GetAgainMs() int64 {
+	if x != nil {
+		return x.AgainMs
+	}
+	return 0
+}
+
+func (x *CredentialsResponse) GetSecrets() map[string][]byte {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+// Token is one of Hadoop's (org.apache.hadoop.security.token.Token), without a service: whoever keeps it says for which one.
+type Token struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identifier    []byte                 `protobuf:"bytes,1,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	Password      []byte                 `protobuf:"bytes,2,opt,name=password,proto3" json:"password,omitempty"`
+	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Token) Reset() {
+	*x = Token{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Token) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Token) ProtoMessage() {}
+
+func (x *Token) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Token.ProtoReflect.Descriptor instead.
+func (*Token) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Token) GetIdentifier() []byte {
+	if x != nil {
+		return x.Identifier
+	}
+	return nil
+}
+
+func (x *Token) GetPassword() []byte {
+	if x != nil {
+		return x.Password
+	}
+	return nil
+}
+
+func (x *Token) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
 type Resources struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Memory        int64                  `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"` // bytes
@@ -223,7 +400,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[2]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +412,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[2]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +425,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{2}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Resources) GetMemory() int64 {
@@ -292,7 +469,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[3]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +481,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[3]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +494,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{3}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GPU) GetUuid() string {
@@ -419,7 +596,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[4]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -431,7 +608,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[4]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -444,7 +621,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{4}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeReport) GetNodeId() string {
@@ -573,7 +750,7 @@ type LogsUnderway struct {
 
 func (x *LogsUnderway) Reset() {
 	*x = LogsUnderway{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[5]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -585,7 +762,7 @@ func (x *LogsUnderway) String() string {
 func (*LogsUnderway) ProtoMessage() {}
 
 func (x *LogsUnderway) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[5]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -598,7 +775,7 @@ func (x *LogsUnderway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsUnderway.ProtoReflect.Descriptor instead.
 func (*LogsUnderway) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{5}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LogsUnderway) GetApplicationId() string {
@@ -635,14 +812,16 @@ type NodeOrders struct {
 	Signal  []*Signal        `protobuf:"bytes,5,rep,name=signal,proto3" json:"signal,omitempty"`
 	Stop    []*Stop          `protobuf:"bytes,6,rep,name=stop,proto3" json:"stop,omitempty"`
 	// Containers whose final status has been recorded: forget them.
-	Cleanup       []string `protobuf:"bytes,7,rep,name=cleanup,proto3" json:"cleanup,omitempty"`
+	Cleanup []string `protobuf:"bytes,7,rep,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// What an operator wants of the node; absent: it serves.
+	Service       *NodeService `protobuf:"bytes,20,opt,name=service,proto3" json:"service,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeOrders) Reset() {
 	*x = NodeOrders{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[6]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +833,7 @@ func (x *NodeOrders) String() string {
 func (*NodeOrders) ProtoMessage() {}
 
 func (x *NodeOrders) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[6]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +846,7 @@ func (x *NodeOrders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeOrders.ProtoReflect.Descriptor instead.
 func (*NodeOrders) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{6}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NodeOrders) GetTerm() uint64 {
@@ -719,6 +898,85 @@ func (x *NodeOrders) GetCleanup() []string {
 	return nil
 }
 
+func (x *NodeOrders) GetService() *NodeService {
+	if x != nil {
+		return x.Service
+	}
+	return nil
+}
+
+// NodeService is what an operator wants of a node that is to leave, for the node to show.
+type NodeService struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// DECOMMISSIONING, DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE.
+	State string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	// When what still runs is ended, in milliseconds since 1970; 0: never.
+	DeadlineMs int64 `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	// When the maintenance is over; 0: when an operator says so.
+	UntilMs       int64  `protobuf:"varint,3,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeService) Reset() {
+	*x = NodeService{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeService) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeService) ProtoMessage() {}
+
+func (x *NodeService) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeService.ProtoReflect.Descriptor instead.
+func (*NodeService) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NodeService) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *NodeService) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *NodeService) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *NodeService) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 // Signal is sent once, and no status says that it was.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -730,7 +988,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +1000,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[7]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +1013,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{7}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Signal) GetContainerId() string {
@@ -786,7 +1044,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +1056,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[8]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +1069,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{8}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Stop) GetContainerId() string {
@@ -856,7 +1114,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +1126,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[9]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1139,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{9}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Artifact) GetName() string {
@@ -962,7 +1220,7 @@ type ContainerSpec struct {
 	Priority          int64  `protobuf:"varint,15,opt,name=priority,proto3" json:"priority,omitempty"`
 	// A node manager that restarts keeps to what it recorded with the container.
 	Fencing Fencing `protobuf:"varint,16,opt,name=fencing,proto3,enum=hops.resourcemanager.v1.Fencing" json:"fencing,omitempty"`
-	// Names of the user's secrets that the container is given as files; the node manager opens them itself.
+	// Names of the user's secrets that the container is given as files. Their contents come with its credentials.
 	Secrets       []string `protobuf:"bytes,17,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -970,7 +1228,7 @@ type ContainerSpec struct {
 
 func (x *ContainerSpec) Reset() {
 	*x = ContainerSpec{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1240,7 @@ func (x *ContainerSpec) String() string {
 func (*ContainerSpec) ProtoMessage() {}
 
 func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[10]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1253,7 @@ func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSpec.ProtoReflect.Descriptor instead.
 func (*ContainerSpec) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{10}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ContainerSpec) GetContainerId() string {
@@ -1136,7 +1394,7 @@ type ContainerStatus struct {
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1406,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[11]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1419,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{11}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ContainerStatus) GetContainerId() string {
@@ -1243,7 +1501,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1513,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[12]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1526,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{12}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RegisterRequest) GetApplicationId() string {
@@ -1319,7 +1577,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1589,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[13]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1602,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{13}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -1388,7 +1646,7 @@ type EndedRequest struct {
 
 func (x *EndedRequest) Reset() {
 	*x = EndedRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1658,7 @@ func (x *EndedRequest) String() string {
 func (*EndedRequest) ProtoMessage() {}
 
 func (x *EndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1671,7 @@ func (x *EndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
 func (*EndedRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EndedRequest) GetApplicationId() string {
@@ -1455,7 +1713,7 @@ type EndedResponse struct {
 
 func (x *EndedResponse) Reset() {
 	*x = EndedResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1725,7 @@ func (x *EndedResponse) String() string {
 func (*EndedResponse) ProtoMessage() {}
 
 func (x *EndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1738,7 @@ func (x *EndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
 func (*EndedResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EndedResponse) GetEnded() []*Completed {
@@ -1517,7 +1775,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1787,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1800,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Container) GetContainerId() string {
@@ -1645,7 +1903,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1915,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1928,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Ask) GetAskId() string {
@@ -1777,7 +2035,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +2047,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2060,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -1862,7 +2120,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +2132,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2145,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -1962,7 +2220,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2232,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2245,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -2010,7 +2268,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2280,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2293,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -2068,7 +2326,7 @@ func (x *EventsRequest) GetAcknowledged() uint64 {
 
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0: a hint that needs no acknowledgement and is not repeated (pending).
+	// 0: a hint that needs no acknowledgement and is not repeated (pending, managers).
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Types that are valid to be assigned to Event:
 	//
@@ -2077,6 +2335,7 @@ type Event struct {
 	//	*Event_Preempt
 	//	*Event_NodeLost
 	//	*Event_Pending
+	//	*Event_Managers
 	Event         isEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2084,7 +2343,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2355,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2368,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2171,6 +2430,15 @@ func (x *Event) GetPending() *Pending {
 	return nil
 }
 
+func (x *Event) GetManagers() *Managers {
+	if x != nil {
+		if x, ok := x.Event.(*Event_Managers); ok {
+			return x.Managers
+		}
+	}
+	return nil
+}
+
 type isEvent_Event interface {
 	isEvent_Event()
 }
@@ -2195,6 +2463,10 @@ type Event_Pending struct {
 	Pending *Pending `protobuf:"bytes,6,opt,name=pending,proto3,oneof"`
 }
 
+type Event_Managers struct {
+	Managers *Managers `protobuf:"bytes,7,opt,name=managers,proto3,oneof"`
+}
+
 func (*Event_Granted) isEvent_Event() {}
 
 func (*Event_Completed) isEvent_Event() {}
@@ -2204,6 +2476,8 @@ func (*Event_Preempt) isEvent_Event() {}
 func (*Event_NodeLost) isEvent_Event() {}
 
 func (*Event_Pending) isEvent_Event() {}
+
+func (*Event_Managers) isEvent_Event() {}
 
 type Completed struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -2222,7 +2496,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2508,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,7 +2521,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -2310,7 +2584,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2596,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2609,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -2368,7 +2642,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2654,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2667,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -2415,7 +2689,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2701,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2714,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Pending) GetAskId() string {
@@ -2464,6 +2738,158 @@ func (x *Pending) GetMessage() string {
 	return ""
 }
 
+// Managers are all resource managers that there are now: the first event of a stream, and another one whenever they change. A master
+// that loses its connection looks for the leader among them.
+type Managers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// host:port of their gRPC.
+	Addresses     []string `protobuf:"bytes,1,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Managers) Reset() {
+	*x = Managers{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Managers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Managers) ProtoMessage() {}
+
+func (x *Managers) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Managers.ProtoReflect.Descriptor instead.
+func (*Managers) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *Managers) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+type FateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FateRequest) Reset() {
+	*x = FateRequest{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FateRequest) ProtoMessage() {}
+
+func (x *FateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
+func (*FateRequest) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *FateRequest) GetApplicationId() string {
+	if x != nil {
+		return x.ApplicationId
+	}
+	return ""
+}
+
+func (x *FateRequest) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type FateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In YARN's words: RUNNING, FINISHED, FAILED, KILLED, …
+	State         string `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Diagnostics   string `protobuf:"bytes,2,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FateResponse) Reset() {
+	*x = FateResponse{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FateResponse) ProtoMessage() {}
+
+func (x *FateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
+func (*FateResponse) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *FateResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *FateResponse) GetDiagnostics() string {
+	if x != nil {
+		return x.Diagnostics
+	}
+	return ""
+}
+
 type FinishRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApplicationId string                 `protobuf:"bytes,1,opt,name=application_id,json=applicationId,proto3" json:"application_id,omitempty"`
@@ -2479,7 +2905,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2917,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2930,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -2557,7 +2983,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2995,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +3008,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -2592,7 +3018,23 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	",resourcemanager/api/v1/resourcemanager.proto\x12\x17hops.resourcemanager.v1\"#\n" +
 	"\rEnlistRequest\x12\x12\n" +
 	"\x04raft\x18\x01 \x01(\tR\x04raft\"\x10\n" +
-	"\x0eEnlistResponse\"O\n" +
+	"\x0eEnlistResponse\"Q\n" +
+	"\x12CredentialsRequest\x12!\n" +
+	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x18\n" +
+	"\asecrets\x18\x02 \x01(\bR\asecrets\"\xf7\x01\n" +
+	"\x13CredentialsResponse\x124\n" +
+	"\x05token\x18\x01 \x01(\v2\x1e.hops.resourcemanager.v1.TokenR\x05token\x12\x19\n" +
+	"\bagain_ms\x18\x02 \x01(\x03R\aagainMs\x12S\n" +
+	"\asecrets\x18\x03 \x03(\v29.hops.resourcemanager.v1.CredentialsResponse.SecretsEntryR\asecrets\x1a:\n" +
+	"\fSecretsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"W\n" +
+	"\x05Token\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x01 \x01(\fR\n" +
+	"identifier\x12\x1a\n" +
+	"\bpassword\x18\x02 \x01(\fR\bpassword\x12\x12\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\"O\n" +
 	"\tResources\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x03R\x06memory\x12\x16\n" +
 	"\x06vcores\x18\x02 \x01(\x05R\x06vcores\x12\x12\n" +
@@ -2631,7 +3073,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xa3\x02\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xe3\x02\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -2640,7 +3082,14 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x05start\x18\x04 \x03(\v2&.hops.resourcemanager.v1.ContainerSpecR\x05start\x127\n" +
 	"\x06signal\x18\x05 \x03(\v2\x1f.hops.resourcemanager.v1.SignalR\x06signal\x121\n" +
 	"\x04stop\x18\x06 \x03(\v2\x1d.hops.resourcemanager.v1.StopR\x04stop\x12\x18\n" +
-	"\acleanup\x18\a \x03(\tR\acleanup\"C\n" +
+	"\acleanup\x18\a \x03(\tR\acleanup\x12>\n" +
+	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\"o\n" +
+	"\vNodeService\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x1f\n" +
+	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
+	"deadlineMs\x12\x19\n" +
+	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"C\n" +
 	"\x06Signal\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\"b\n" +
@@ -2777,14 +3226,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\"\n" +
-	"\facknowledged\x18\x04 \x01(\x04R\facknowledged\"\xee\x02\n" +
+	"\facknowledged\x18\x04 \x01(\x04R\facknowledged\"\xaf\x03\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12>\n" +
 	"\agranted\x18\x02 \x01(\v2\".hops.resourcemanager.v1.ContainerH\x00R\agranted\x12B\n" +
 	"\tcompleted\x18\x03 \x01(\v2\".hops.resourcemanager.v1.CompletedH\x00R\tcompleted\x12<\n" +
 	"\apreempt\x18\x04 \x01(\v2 .hops.resourcemanager.v1.PreemptH\x00R\apreempt\x12@\n" +
 	"\tnode_lost\x18\x05 \x01(\v2!.hops.resourcemanager.v1.NodeLostH\x00R\bnodeLost\x12<\n" +
-	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apendingB\a\n" +
+	"\apending\x18\x06 \x01(\v2 .hops.resourcemanager.v1.PendingH\x00R\apending\x12?\n" +
+	"\bmanagers\x18\a \x01(\v2!.hops.resourcemanager.v1.ManagersH\x00R\bmanagersB\a\n" +
 	"\x05event\"\xd6\x01\n" +
 	"\tCompleted\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
@@ -2805,7 +3255,15 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aPending\x12\x15\n" +
 	"\x06ask_id\x18\x01 \x01(\tR\x05askId\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xce\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"(\n" +
+	"\bManagers\x12\x1c\n" +
+	"\taddresses\x18\x01 \x03(\tR\taddresses\"N\n" +
+	"\vFateRequest\x12%\n" +
+	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"F\n" +
+	"\fFateResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12 \n" +
+	"\vdiagnostics\x18\x02 \x01(\tR\vdiagnostics\"\xce\x01\n" +
 	"\rFinishRequest\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -2816,17 +3274,19 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x0eFinishResponse*/\n" +
 	"\aFencing\x12\x10\n" +
 	"\fFENCING_NONE\x10\x00\x12\x12\n" +
-	"\x0eFENCING_STRICT\x10\x012g\n" +
+	"\x0eFENCING_STRICT\x10\x012\xd1\x01\n" +
 	"\fNodeManagers\x12W\n" +
-	"\aSession\x12#.hops.resourcemanager.v1.NodeReport\x1a#.hops.resourcemanager.v1.NodeOrders(\x010\x012m\n" +
+	"\aSession\x12#.hops.resourcemanager.v1.NodeReport\x1a#.hops.resourcemanager.v1.NodeOrders(\x010\x01\x12h\n" +
+	"\vCredentials\x12+.hops.resourcemanager.v1.CredentialsRequest\x1a,.hops.resourcemanager.v1.CredentialsResponse2m\n" +
 	"\x10ResourceManagers\x12Y\n" +
-	"\x06Enlist\x12&.hops.resourcemanager.v1.EnlistRequest\x1a'.hops.resourcemanager.v1.EnlistResponse2\xdd\x03\n" +
+	"\x06Enlist\x12&.hops.resourcemanager.v1.EnlistRequest\x1a'.hops.resourcemanager.v1.EnlistResponse2\xb2\x04\n" +
 	"\x12ApplicationMasters\x12_\n" +
 	"\bRegister\x12(.hops.resourcemanager.v1.RegisterRequest\x1a).hops.resourcemanager.v1.RegisterResponse\x12V\n" +
 	"\x05Ended\x12%.hops.resourcemanager.v1.EndedRequest\x1a&.hops.resourcemanager.v1.EndedResponse\x12_\n" +
 	"\bAllocate\x12(.hops.resourcemanager.v1.AllocateRequest\x1a).hops.resourcemanager.v1.AllocateResponse\x12R\n" +
 	"\x06Events\x12&.hops.resourcemanager.v1.EventsRequest\x1a\x1e.hops.resourcemanager.v1.Event0\x01\x12Y\n" +
-	"\x06Finish\x12&.hops.resourcemanager.v1.FinishRequest\x1a'.hops.resourcemanager.v1.FinishResponseBAZ?github.com/gohops/hops/resourcemanager/api/v1;resourcemanagerpbb\x06proto3"
+	"\x06Finish\x12&.hops.resourcemanager.v1.FinishRequest\x1a'.hops.resourcemanager.v1.FinishResponse\x12S\n" +
+	"\x04Fate\x12$.hops.resourcemanager.v1.FateRequest\x1a%.hops.resourcemanager.v1.FateResponseBAZ?github.com/gohops/hops/resourcemanager/api/v1;resourcemanagerpbb\x06proto3"
 
 var (
 	file_resourcemanager_api_v1_resourcemanager_proto_rawDescOnce sync.Once
@@ -2841,90 +3301,106 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
-	(Fencing)(0),               // 0: hops.resourcemanager.v1.Fencing
-	(ContainerStatus_State)(0), // 1: hops.resourcemanager.v1.ContainerStatus.State
-	(*EnlistRequest)(nil),      // 2: hops.resourcemanager.v1.EnlistRequest
-	(*EnlistResponse)(nil),     // 3: hops.resourcemanager.v1.EnlistResponse
-	(*Resources)(nil),          // 4: hops.resourcemanager.v1.Resources
-	(*GPU)(nil),                // 5: hops.resourcemanager.v1.GPU
-	(*NodeReport)(nil),         // 6: hops.resourcemanager.v1.NodeReport
-	(*LogsUnderway)(nil),       // 7: hops.resourcemanager.v1.LogsUnderway
-	(*NodeOrders)(nil),         // 8: hops.resourcemanager.v1.NodeOrders
-	(*Signal)(nil),             // 9: hops.resourcemanager.v1.Signal
-	(*Stop)(nil),               // 10: hops.resourcemanager.v1.Stop
-	(*Artifact)(nil),           // 11: hops.resourcemanager.v1.Artifact
-	(*ContainerSpec)(nil),      // 12: hops.resourcemanager.v1.ContainerSpec
-	(*ContainerStatus)(nil),    // 13: hops.resourcemanager.v1.ContainerStatus
-	(*RegisterRequest)(nil),    // 14: hops.resourcemanager.v1.RegisterRequest
-	(*RegisterResponse)(nil),   // 15: hops.resourcemanager.v1.RegisterResponse
-	(*EndedRequest)(nil),       // 16: hops.resourcemanager.v1.EndedRequest
-	(*EndedResponse)(nil),      // 17: hops.resourcemanager.v1.EndedResponse
-	(*Container)(nil),          // 18: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                // 19: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),             // 20: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),    // 21: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),   // 22: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),      // 23: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),              // 24: hops.resourcemanager.v1.Event
-	(*Completed)(nil),          // 25: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),            // 26: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),           // 27: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),            // 28: hops.resourcemanager.v1.Pending
-	(*FinishRequest)(nil),      // 29: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),     // 30: hops.resourcemanager.v1.FinishResponse
-	nil,                        // 31: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                        // 32: hops.resourcemanager.v1.Launch.EnvEntry
+	(Fencing)(0),                // 0: hops.resourcemanager.v1.Fencing
+	(ContainerStatus_State)(0),  // 1: hops.resourcemanager.v1.ContainerStatus.State
+	(*EnlistRequest)(nil),       // 2: hops.resourcemanager.v1.EnlistRequest
+	(*EnlistResponse)(nil),      // 3: hops.resourcemanager.v1.EnlistResponse
+	(*CredentialsRequest)(nil),  // 4: hops.resourcemanager.v1.CredentialsRequest
+	(*CredentialsResponse)(nil), // 5: hops.resourcemanager.v1.CredentialsResponse
+	(*Token)(nil),               // 6: hops.resourcemanager.v1.Token
+	(*Resources)(nil),           // 7: hops.resourcemanager.v1.Resources
+	(*GPU)(nil),                 // 8: hops.resourcemanager.v1.GPU
+	(*NodeReport)(nil),          // 9: hops.resourcemanager.v1.NodeReport
+	(*LogsUnderway)(nil),        // 10: hops.resourcemanager.v1.LogsUnderway
+	(*NodeOrders)(nil),          // 11: hops.resourcemanager.v1.NodeOrders
+	(*NodeService)(nil),         // 12: hops.resourcemanager.v1.NodeService
+	(*Signal)(nil),              // 13: hops.resourcemanager.v1.Signal
+	(*Stop)(nil),                // 14: hops.resourcemanager.v1.Stop
+	(*Artifact)(nil),            // 15: hops.resourcemanager.v1.Artifact
+	(*ContainerSpec)(nil),       // 16: hops.resourcemanager.v1.ContainerSpec
+	(*ContainerStatus)(nil),     // 17: hops.resourcemanager.v1.ContainerStatus
+	(*RegisterRequest)(nil),     // 18: hops.resourcemanager.v1.RegisterRequest
+	(*RegisterResponse)(nil),    // 19: hops.resourcemanager.v1.RegisterResponse
+	(*EndedRequest)(nil),        // 20: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),       // 21: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),           // 22: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                 // 23: hops.resourcemanager.v1.Ask
+	(*Launch)(nil),              // 24: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),     // 25: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),    // 26: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),       // 27: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),               // 28: hops.resourcemanager.v1.Event
+	(*Completed)(nil),           // 29: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),             // 30: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),            // 31: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),             // 32: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),            // 33: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),         // 34: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),        // 35: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),       // 36: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),      // 37: hops.resourcemanager.v1.FinishResponse
+	nil,                         // 38: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                         // 39: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                         // 40: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
-	4,  // 0: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
-	5,  // 1: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	13, // 2: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
-	7,  // 3: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	12, // 4: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	9,  // 5: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	10, // 6: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	31, // 7: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	11, // 8: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	4,  // 9: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 10: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 11: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	4,  // 12: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	18, // 13: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	25, // 14: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	4,  // 15: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	5,  // 16: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	4,  // 17: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	20, // 18: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	32, // 19: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	11, // 20: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 21: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	19, // 22: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	18, // 23: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	25, // 24: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	26, // 25: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	27, // 26: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	28, // 27: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	6,  // 28: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	2,  // 29: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	14, // 30: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	16, // 31: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	21, // 32: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	23, // 33: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	29, // 34: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	8,  // 35: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	3,  // 36: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	15, // 37: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	17, // 38: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	22, // 39: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	24, // 40: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	30, // 41: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	6,  // 0: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
+	38, // 1: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	7,  // 2: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
+	8,  // 3: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
+	17, // 4: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	10, // 5: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
+	16, // 6: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	13, // 7: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	14, // 8: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	12, // 9: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	39, // 10: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	15, // 11: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	7,  // 12: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 13: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 14: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	7,  // 15: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	22, // 16: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	29, // 17: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	7,  // 18: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	8,  // 19: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	7,  // 20: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	24, // 21: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	40, // 22: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	15, // 23: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 24: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	23, // 25: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	22, // 26: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	29, // 27: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	30, // 28: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	31, // 29: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	32, // 30: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	33, // 31: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	9,  // 32: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	4,  // 33: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	2,  // 34: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	18, // 35: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	20, // 36: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	25, // 37: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	27, // 38: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	36, // 39: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	34, // 40: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	11, // 41: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	5,  // 42: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	3,  // 43: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	19, // 44: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	21, // 45: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	26, // 46: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	28, // 47: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	37, // 48: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	35, // 49: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	41, // [41:50] is the sub-list for method output_type
+	32, // [32:41] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -2932,12 +3408,13 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
 		(*Event_NodeLost)(nil),
 		(*Event_Pending)(nil),
+		(*Event_Managers)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2945,7 +3422,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

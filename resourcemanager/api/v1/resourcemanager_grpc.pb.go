@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeManagers_Session_FullMethodName = "/hops.resourcemanager.v1.NodeManagers/Session"
+	NodeManagers_Session_FullMethodName     = "/hops.resourcemanager.v1.NodeManagers/Session"
+	NodeManagers_Credentials_FullMethodName = "/hops.resourcemanager.v1.NodeManagers/Credentials"
 )
 
 // NodeManagersClient is the client API for NodeManagers service.
@@ -33,6 +34,11 @@ type NodeManagersClient interface {
 	// Session carries reports up and orders down for as long as the node lives. FAILED_PRECONDITION: not the leader; the
 	// message names the leader's address when it is known.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[NodeReport, NodeOrders], error)
+	// Credentials gives what one container needs that no order carries. It is for the machine that the container's node is on, while
+	// the container lives and its application has not ended. NOT_FOUND: it has ended. PERMISSION_DENIED: it is none of this machine's.
+	// INVALID_ARGUMENT: the job asks for a secret that cannot be had, and asking again is of no use. UNAVAILABLE: not yet, ask again.
+	// FAILED_PRECONDITION as above.
+	Credentials(ctx context.Context, in *CredentialsRequest, opts ...grpc.CallOption) (*CredentialsResponse, error)
 }
 
 type nodeManagersClient struct {
@@ -56,6 +62,16 @@ func (c *nodeManagersClient) Session(ctx context.Context, opts ...grpc.CallOptio
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeManagers_SessionClient = grpc.BidiStreamingClient[NodeReport, NodeOrders]
 
+func (c *nodeManagersClient) Credentials(ctx context.Context, in *CredentialsRequest, opts ...grpc.CallOption) (*CredentialsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CredentialsResponse)
+	err := c.cc.Invoke(ctx, NodeManagers_Credentials_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeManagersServer is the server API for NodeManagers service.
 // All implementations must embed UnimplementedNodeManagersServer
 // for forward compatibility.
@@ -65,6 +81,11 @@ type NodeManagersServer interface {
 	// Session carries reports up and orders down for as long as the node lives. FAILED_PRECONDITION: not the leader; the
 	// message names the leader's address when it is known.
 	Session(grpc.BidiStreamingServer[NodeReport, NodeOrders]) error
+	// Credentials gives what one container needs that no order carries. It is for the machine that the container's node is on, while
+	// the container lives and its application has not ended. NOT_FOUND: it has ended. PERMISSION_DENIED: it is none of this machine's.
+	// INVALID_ARGUMENT: the job asks for a secret that cannot be had, and asking again is of no use. UNAVAILABLE: not yet, ask again.
+	// FAILED_PRECONDITION as above.
+	Credentials(context.Context, *CredentialsRequest) (*CredentialsResponse, error)
 	mustEmbedUnimplementedNodeManagersServer()
 }
 
@@ -77,6 +98,9 @@ type UnimplementedNodeManagersServer struct{}
 
 func (UnimplementedNodeManagersServer) Session(grpc.BidiStreamingServer[NodeReport, NodeOrders]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedNodeManagersServer) Credentials(context.Context, *CredentialsRequest) (*CredentialsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Credentials not implemented")
 }
 func (UnimplementedNodeManagersServer) mustEmbedUnimplementedNodeManagersServer() {}
 func (UnimplementedNodeManagersServer) testEmbeddedByValue()                      {}
@@ -106,13 +130,36 @@ func _NodeManagers_Session_Handler(srv interface{}, stream grpc.ServerStream) er
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type NodeManagers_SessionServer = grpc.BidiStreamingServer[NodeReport, NodeOrders]
 
+func _NodeManagers_Credentials_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CredentialsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeManagersServer).Credentials(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeManagers_Credentials_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeManagersServer).Credentials(ctx, req.(*CredentialsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeManagers_ServiceDesc is the grpc.ServiceDesc for NodeManagers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var NodeManagers_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "hops.resourcemanager.v1.NodeManagers",
 	HandlerType: (*NodeManagersServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Credentials",
+			Handler:    _NodeManagers_Credentials_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Session",
@@ -240,14 +287,14 @@ const (
 	ApplicationMasters_Allocate_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/Allocate"
 	ApplicationMasters_Events_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Events"
 	ApplicationMasters_Finish_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Finish"
+	ApplicationMasters_Fate_FullMethodName     = "/hops.resourcemanager.v1.ApplicationMasters/Fate"
 )
 
 // ApplicationMastersClient is the client API for ApplicationMasters service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ApplicationMasters is spoken by an application's master. Every call carries the token of its container as gRPC metadata
-// "authorization: Bearer ...".
+// ApplicationMasters is spoken by an application's master. Its connections have proved the token of its container.
 type ApplicationMastersClient interface {
 	// Register starts an attempt's epoch. A second registration of the same attempt answers the same epoch.
 	Register(ctx context.Context, in *RegisterRequest, opts ...grpc.CallOption) (*RegisterResponse, error)
@@ -261,6 +308,8 @@ type ApplicationMastersClient interface {
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 	// Finish ends the application. Durable when it returns.
 	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
+	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
+	Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error)
 }
 
 type applicationMastersClient struct {
@@ -330,12 +379,21 @@ func (c *applicationMastersClient) Finish(ctx context.Context, in *FinishRequest
 	return out, nil
 }
 
+func (c *applicationMastersClient) Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FateResponse)
+	err := c.cc.Invoke(ctx, ApplicationMasters_Fate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ApplicationMastersServer is the server API for ApplicationMasters service.
 // All implementations must embed UnimplementedApplicationMastersServer
 // for forward compatibility.
 //
-// ApplicationMasters is spoken by an application's master. Every call carries the token of its container as gRPC metadata
-// "authorization: Bearer ...".
+// ApplicationMasters is spoken by an application's master. Its connections have proved the token of its container.
 type ApplicationMastersServer interface {
 	// Register starts an attempt's epoch. A second registration of the same attempt answers the same epoch.
 	Register(context.Context, *RegisterRequest) (*RegisterResponse, error)
@@ -349,6 +407,8 @@ type ApplicationMastersServer interface {
 	Events(*EventsRequest, grpc.ServerStreamingServer[Event]) error
 	// Finish ends the application. Durable when it returns.
 	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
+	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
+	Fate(context.Context, *FateRequest) (*FateResponse, error)
 	mustEmbedUnimplementedApplicationMastersServer()
 }
 
@@ -373,6 +433,9 @@ func (UnimplementedApplicationMastersServer) Events(*EventsRequest, grpc.ServerS
 }
 func (UnimplementedApplicationMastersServer) Finish(context.Context, *FinishRequest) (*FinishResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Finish not implemented")
+}
+func (UnimplementedApplicationMastersServer) Fate(context.Context, *FateRequest) (*FateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fate not implemented")
 }
 func (UnimplementedApplicationMastersServer) mustEmbedUnimplementedApplicationMastersServer() {}
 func (UnimplementedApplicationMastersServer) testEmbeddedByValue()                            {}
@@ -478,6 +541,24 @@ func _ApplicationMasters_Finish_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApplicationMasters_Fate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationMastersServer).Fate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApplicationMasters_Fate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationMastersServer).Fate(ctx, req.(*FateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ApplicationMasters_ServiceDesc is the grpc.ServiceDesc for ApplicationMasters service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -500,6 +581,10 @@ var ApplicationMasters_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Finish",
 			Handler:    _ApplicationMasters_Finish_Handler,
+		},
+		{
+			MethodName: "Fate",
+			Handler:    _ApplicationMasters_Fate_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -44,6 +44,13 @@ type Command struct {
 	//	*Command_Kill
 	//	*Command_Stop
 	//	*Command_SettleLease
+	//	*Command_KeepCredentials
+	//	*Command_Fail
+	//	*Command_AdministerNodes
+	//	*Command_ExcludeNodes
+	//	*Command_RetireNode
+	//	*Command_ResizeNode
+	//	*Command_SetQueues
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -210,6 +217,69 @@ func (x *Command) GetSettleLease() *SettleLease {
 	return nil
 }
 
+func (x *Command) GetKeepCredentials() *KeepCredentials {
+	if x != nil {
+		if x, ok := x.Op.(*Command_KeepCredentials); ok {
+			return x.KeepCredentials
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetFail() *Fail {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Fail); ok {
+			return x.Fail
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetAdministerNodes() *AdministerNodes {
+	if x != nil {
+		if x, ok := x.Op.(*Command_AdministerNodes); ok {
+			return x.AdministerNodes
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExcludeNodes() *ExcludeNodes {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ExcludeNodes); ok {
+			return x.ExcludeNodes
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRetireNode() *RetireNode {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RetireNode); ok {
+			return x.RetireNode
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetResizeNode() *ResizeNode {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ResizeNode); ok {
+			return x.ResizeNode
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetQueues() *SetQueues {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetQueues); ok {
+			return x.SetQueues
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -266,6 +336,34 @@ type Command_SettleLease struct {
 	SettleLease *SettleLease `protobuf:"bytes,14,opt,name=settle_lease,json=settleLease,proto3,oneof"`
 }
 
+type Command_KeepCredentials struct {
+	KeepCredentials *KeepCredentials `protobuf:"bytes,15,opt,name=keep_credentials,json=keepCredentials,proto3,oneof"`
+}
+
+type Command_Fail struct {
+	Fail *Fail `protobuf:"bytes,16,opt,name=fail,proto3,oneof"`
+}
+
+type Command_AdministerNodes struct {
+	AdministerNodes *AdministerNodes `protobuf:"bytes,30,opt,name=administer_nodes,json=administerNodes,proto3,oneof"`
+}
+
+type Command_ExcludeNodes struct {
+	ExcludeNodes *ExcludeNodes `protobuf:"bytes,31,opt,name=exclude_nodes,json=excludeNodes,proto3,oneof"`
+}
+
+type Command_RetireNode struct {
+	RetireNode *RetireNode `protobuf:"bytes,32,opt,name=retire_node,json=retireNode,proto3,oneof"`
+}
+
+type Command_ResizeNode struct {
+	ResizeNode *ResizeNode `protobuf:"bytes,33,opt,name=resize_node,json=resizeNode,proto3,oneof"`
+}
+
+type Command_SetQueues struct {
+	SetQueues *SetQueues `protobuf:"bytes,34,opt,name=set_queues,json=setQueues,proto3,oneof"`
+}
+
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -292,6 +390,20 @@ func (*Command_Stop) isCommand_Op() {}
 
 func (*Command_SettleLease) isCommand_Op() {}
 
+func (*Command_KeepCredentials) isCommand_Op() {}
+
+func (*Command_Fail) isCommand_Op() {}
+
+func (*Command_AdministerNodes) isCommand_Op() {}
+
+func (*Command_ExcludeNodes) isCommand_Op() {}
+
+func (*Command_RetireNode) isCommand_Op() {}
+
+func (*Command_ResizeNode) isCommand_Op() {}
+
+func (*Command_SetQueues) isCommand_Op() {}
+
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -299,7 +411,9 @@ type Begin struct {
 	// How long nodes may keep fenced containers alive under this leader.
 	LeaseMs int64 `protobuf:"varint,2,opt,name=lease_ms,json=leaseMs,proto3" json:"lease_ms,omitempty"`
 	// rm.Queues.Hash of its queues, which rule while it leads.
-	QueuesHash    string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	QueuesHash string `protobuf:"bytes,3,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
+	// How often the group was made anew of one member, or of a backup. What was given out behind that member's back is not known.
+	Recovered     int64 `protobuf:"varint,4,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -353,6 +467,13 @@ func (x *Begin) GetQueuesHash() string {
 		return x.QueuesHash
 	}
 	return ""
+}
+
+func (x *Begin) GetRecovered() int64 {
+	if x != nil {
+		return x.Recovered
+	}
+	return 0
 }
 
 // SettleLease says that the leases of earlier leaders are over, because this one has waited for the longest.
@@ -1379,6 +1500,593 @@ func (x *Stop) GetReason() string {
 	return ""
 }
 
+// KeepCredentials keeps tokens of applications that have not ended, in place of those of the same numbers, and drops others.
+type KeepCredentials struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Keep          []*Credential          `protobuf:"bytes,2,rep,name=keep,proto3" json:"keep,omitempty"`
+	Drop          []*Credential          `protobuf:"bytes,3,rep,name=drop,proto3" json:"drop,omitempty"` // application and number
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeepCredentials) Reset() {
+	*x = KeepCredentials{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeepCredentials) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeepCredentials) ProtoMessage() {}
+
+func (x *KeepCredentials) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeepCredentials.ProtoReflect.Descriptor instead.
+func (*KeepCredentials) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *KeepCredentials) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *KeepCredentials) GetKeep() []*Credential {
+	if x != nil {
+		return x.Keep
+	}
+	return nil
+}
+
+func (x *KeepCredentials) GetDrop() []*Credential {
+	if x != nil {
+		return x.Drop
+	}
+	return nil
+}
+
+// Fail ends an application that cannot go on.
+type Fail struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Application   *ApplicationID         `protobuf:"bytes,2,opt,name=application,proto3" json:"application,omitempty"`
+	Diagnostics   string                 `protobuf:"bytes,3,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fail) Reset() {
+	*x = Fail{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fail) ProtoMessage() {}
+
+func (x *Fail) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fail.ProtoReflect.Descriptor instead.
+func (*Fail) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Fail) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Fail) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *Fail) GetDiagnostics() string {
+	if x != nil {
+		return x.Diagnostics
+	}
+	return ""
+}
+
+// Credential is a delegation token of the filesystem for an application's user.
+type Credential struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	// Of an application's tokens the one with the largest number is given to containers.
+	Number int64 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	// The token, sealed by the cluster's secret.
+	Sealed []byte `protobuf:"bytes,3,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	// By our clock: when it was got, when it is over whoever renews it, when it was renewed last, and until when it is good; the last two
+	// are 0 before it is renewed for the first time.
+	GotMs         int64 `protobuf:"varint,4,opt,name=got_ms,json=gotMs,proto3" json:"got_ms,omitempty"`
+	MaxMs         int64 `protobuf:"varint,5,opt,name=max_ms,json=maxMs,proto3" json:"max_ms,omitempty"`
+	RenewedMs     int64 `protobuf:"varint,6,opt,name=renewed_ms,json=renewedMs,proto3" json:"renewed_ms,omitempty"`
+	ExpiresMs     int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Credential) Reset() {
+	*x = Credential{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Credential) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Credential) ProtoMessage() {}
+
+func (x *Credential) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Credential.ProtoReflect.Descriptor instead.
+func (*Credential) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Credential) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *Credential) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Credential) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+func (x *Credential) GetGotMs() int64 {
+	if x != nil {
+		return x.GotMs
+	}
+	return 0
+}
+
+func (x *Credential) GetMaxMs() int64 {
+	if x != nil {
+		return x.MaxMs
+	}
+	return 0
+}
+
+func (x *Credential) GetRenewedMs() int64 {
+	if x != nil {
+		return x.RenewedMs
+	}
+	return 0
+}
+
+func (x *Credential) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+// Wish is what an operator wants of a node that is to leave.
+type Wish struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Maintenance   bool                   `protobuf:"varint,1,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
+	Listed        bool                   `protobuf:"varint,2,opt,name=listed,proto3" json:"listed,omitempty"`
+	SinceMs       int64                  `protobuf:"varint,3,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	DeadlineMs    int64                  `protobuf:"varint,4,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // 0: none
+	UntilMs       int64                  `protobuf:"varint,5,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`          // 0: until an operator says so
+	By            string                 `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wish) Reset() {
+	*x = Wish{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wish) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wish) ProtoMessage() {}
+
+func (x *Wish) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wish.ProtoReflect.Descriptor instead.
+func (*Wish) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Wish) GetMaintenance() bool {
+	if x != nil {
+		return x.Maintenance
+	}
+	return false
+}
+
+func (x *Wish) GetListed() bool {
+	if x != nil {
+		return x.Listed
+	}
+	return false
+}
+
+func (x *Wish) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *Wish) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *Wish) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
+}
+
+func (x *Wish) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// AdministerNodes takes nodes out of service, or back into it without a wish.
+type AdministerNodes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Nodes []string               `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Wish  *Wish                  `protobuf:"bytes,2,opt,name=wish,proto3" json:"wish,omitempty"`
+	// Set by the leader that ends a maintenance: only wishes that are over go.
+	Over          bool `protobuf:"varint,3,opt,name=over,proto3" json:"over,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AdministerNodes) Reset() {
+	*x = AdministerNodes{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AdministerNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AdministerNodes) ProtoMessage() {}
+
+func (x *AdministerNodes) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AdministerNodes.ProtoReflect.Descriptor instead.
+func (*AdministerNodes) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AdministerNodes) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *AdministerNodes) GetWish() *Wish {
+	if x != nil {
+		return x.Wish
+	}
+	return nil
+}
+
+func (x *AdministerNodes) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
+}
+
+// ExcludeNodes replaces the list of excluded nodes: names, addresses or ids.
+type ExcludeNodes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Names []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// Of the nodes that it names and that still hold something.
+	DeadlineMs    int64  `protobuf:"varint,2,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
+	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExcludeNodes) Reset() {
+	*x = ExcludeNodes{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExcludeNodes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExcludeNodes) ProtoMessage() {}
+
+func (x *ExcludeNodes) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExcludeNodes.ProtoReflect.Descriptor instead.
+func (*ExcludeNodes) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExcludeNodes) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *ExcludeNodes) GetDeadlineMs() int64 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *ExcludeNodes) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// RetireNode says that a node that is to leave holds nothing any more.
+type RetireNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireNode) Reset() {
+	*x = RetireNode{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireNode) ProtoMessage() {}
+
+func (x *RetireNode) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireNode.ProtoReflect.Descriptor instead.
+func (*RetireNode) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RetireNode) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RetireNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// ResizeNode sets memory and vcores in place of those that the node reports; zero: as it reports.
+type ResizeNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Resource      *Resource              `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResizeNode) Reset() {
+	*x = ResizeNode{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResizeNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResizeNode) ProtoMessage() {}
+
+func (x *ResizeNode) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResizeNode.ProtoReflect.Descriptor instead.
+func (*ResizeNode) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ResizeNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ResizeNode) GetResource() *Resource {
+	if x != nil {
+		return x.Resource
+	}
+	return nil
+}
+
+// SetQueues says by which queues the leader grants from now on, rm.Queues.Hash.
+type SetQueues struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQueues) Reset() {
+	*x = SetQueues{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQueues) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQueues) ProtoMessage() {}
+
+func (x *SetQueues) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQueues.ProtoReflect.Descriptor instead.
+func (*SetQueues) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SetQueues) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *SetQueues) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
 type ApplicationID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       int64                  `protobuf:"varint,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -1389,7 +2097,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +2109,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +2122,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -1443,7 +2151,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +2163,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +2176,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -1510,7 +2218,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +2230,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +2243,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -1576,7 +2284,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +2296,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +2309,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1708,7 +2416,7 @@ type Application struct {
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +2428,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +2441,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -1981,7 +2689,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1993,7 +2701,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2006,7 +2714,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2114,7 +2822,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2834,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2847,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Ask) GetId() string {
@@ -2246,7 +2954,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2966,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2979,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -2319,7 +3027,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +3039,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +3052,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *EnvVar) GetName() string {
@@ -2377,7 +3085,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +3097,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +3110,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Artifact) GetName() string {
@@ -2490,7 +3198,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2502,7 +3210,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2515,7 +3223,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -2673,15 +3381,22 @@ type Node struct {
 	Capacity     *Resource              `protobuf:"bytes,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	Gpus         []*GPU                 `protobuf:"bytes,12,rep,name=gpus,proto3" json:"gpus,omitempty"`
 	RegisteredMs int64                  `protobuf:"varint,13,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
+	// The machine whose certificate the node manager has shown.
+	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
-	Level         uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
+	// What an operator has set in place of what the node reported; both are absent where nobody has.
+	Resized       *Resource `protobuf:"bytes,21,opt,name=resized,proto3" json:"resized,omitempty"`
+	Reported      *Resource `protobuf:"bytes,24,opt,name=reported,proto3" json:"reported,omitempty"`
+	Wish          *Wish     `protobuf:"bytes,22,opt,name=wish,proto3" json:"wish,omitempty"`
+	Retired       bool      `protobuf:"varint,23,opt,name=retired,proto3" json:"retired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2693,7 +3408,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2706,7 +3421,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Node) GetId() string {
@@ -2800,6 +3515,13 @@ func (x *Node) GetRegisteredMs() int64 {
 	return 0
 }
 
+func (x *Node) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
 func (x *Node) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
@@ -2807,21 +3529,51 @@ func (x *Node) GetLevel() uint32 {
 	return 0
 }
 
-// Event is something that an application's master has not acknowledged. Exactly one of the last three is set.
+func (x *Node) GetResized() *Resource {
+	if x != nil {
+		return x.Resized
+	}
+	return nil
+}
+
+func (x *Node) GetReported() *Resource {
+	if x != nil {
+		return x.Reported
+	}
+	return nil
+}
+
+func (x *Node) GetWish() *Wish {
+	if x != nil {
+		return x.Wish
+	}
+	return nil
+}
+
+func (x *Node) GetRetired() bool {
+	if x != nil {
+		return x.Retired
+	}
+	return false
+}
+
+// Event is something that an application's master has not acknowledged. Exactly one of the last four is set.
 type Event struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
-	Sequence      uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Granted       *ContainerID           `protobuf:"bytes,3,opt,name=granted,proto3" json:"granted,omitempty"`
-	Completed     *ContainerID           `protobuf:"bytes,4,opt,name=completed,proto3" json:"completed,omitempty"`
-	NodeLost      string                 `protobuf:"bytes,5,opt,name=node_lost,json=nodeLost,proto3" json:"node_lost,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Application *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Sequence    uint64                 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Granted     *ContainerID           `protobuf:"bytes,3,opt,name=granted,proto3" json:"granted,omitempty"`
+	Completed   *ContainerID           `protobuf:"bytes,4,opt,name=completed,proto3" json:"completed,omitempty"`
+	NodeLost    string                 `protobuf:"bytes,5,opt,name=node_lost,json=nodeLost,proto3" json:"node_lost,omitempty"`
+	// A container that is to leave its node.
+	Preempt       *ContainerID `protobuf:"bytes,6,opt,name=preempt,proto3" json:"preempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +3585,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +3598,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -2884,6 +3636,13 @@ func (x *Event) GetNodeLost() string {
 	return ""
 }
 
+func (x *Event) GetPreempt() *ContainerID {
+	if x != nil {
+		return x.Preempt
+	}
+	return nil
+}
+
 type LedgerLine struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -2898,7 +3657,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3669,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3682,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -2982,6 +3741,8 @@ type Record struct {
 	//	*Record_Event
 	//	*Record_Ledger
 	//	*Record_End
+	//	*Record_Credential
+	//	*Record_Excluded
 	Item          isRecord_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2989,7 +3750,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3762,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3775,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -3105,6 +3866,24 @@ func (x *Record) GetEnd() *End {
 	return nil
 }
 
+func (x *Record) GetCredential() *Credential {
+	if x != nil {
+		if x, ok := x.Item.(*Record_Credential); ok {
+			return x.Credential
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetExcluded() *Excluded {
+	if x != nil {
+		if x, ok := x.Item.(*Record_Excluded); ok {
+			return x.Excluded
+		}
+	}
+	return nil
+}
+
 type isRecord_Item interface {
 	isRecord_Item()
 }
@@ -3145,6 +3924,14 @@ type Record_End struct {
 	End *End `protobuf:"bytes,9,opt,name=end,proto3,oneof"`
 }
 
+type Record_Credential struct {
+	Credential *Credential `protobuf:"bytes,10,opt,name=credential,proto3,oneof"`
+}
+
+type Record_Excluded struct {
+	Excluded *Excluded `protobuf:"bytes,20,opt,name=excluded,proto3,oneof"`
+}
+
 func (*Record_Header) isRecord_Item() {}
 
 func (*Record_Application) isRecord_Item() {}
@@ -3163,6 +3950,10 @@ func (*Record_Ledger) isRecord_Item() {}
 
 func (*Record_End) isRecord_Item() {}
 
+func (*Record_Credential) isRecord_Item() {}
+
+func (*Record_Excluded) isRecord_Item() {}
+
 type Header struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Version         uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -3178,14 +3969,16 @@ type Header struct {
 	Leader          string                 `protobuf:"bytes,11,opt,name=leader,proto3" json:"leader,omitempty"`
 	QueuesHash      string                 `protobuf:"bytes,12,opt,name=queues_hash,json=queuesHash,proto3" json:"queues_hash,omitempty"`
 	// How many series of ids of applications are used up.
-	Series        int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	Series int64 `protobuf:"varint,13,opt,name=series,proto3" json:"series,omitempty"`
+	// How often the group was made anew.
+	Recovered     int64 `protobuf:"varint,14,opt,name=recovered,proto3" json:"recovered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3990,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +4003,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -3304,6 +4097,66 @@ func (x *Header) GetSeries() int64 {
 	return 0
 }
 
+func (x *Header) GetRecovered() int64 {
+	if x != nil {
+		return x.Recovered
+	}
+	return 0
+}
+
+// Excluded is the list of excluded nodes; without names it is not recorded.
+type Excluded struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Excluded) Reset() {
+	*x = Excluded{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Excluded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Excluded) ProtoMessage() {}
+
+func (x *Excluded) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
+func (*Excluded) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Excluded) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *Excluded) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 type AskRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -3314,7 +4167,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +4179,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +4192,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -3367,7 +4220,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +4232,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +4245,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -3425,7 +4278,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +4290,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +4303,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -3464,7 +4317,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xc9\a\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xf9\v\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -3480,13 +4333,24 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06finish\x18\v \x01(\v2%.hops.resourcemanager.state.v1.FinishH\x00R\x06finish\x129\n" +
 	"\x04kill\x18\f \x01(\v2#.hops.resourcemanager.state.v1.KillH\x00R\x04kill\x129\n" +
 	"\x04stop\x18\r \x01(\v2#.hops.resourcemanager.state.v1.StopH\x00R\x04stop\x12O\n" +
-	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLeaseB\x04\n" +
-	"\x02op\"[\n" +
+	"\fsettle_lease\x18\x0e \x01(\v2*.hops.resourcemanager.state.v1.SettleLeaseH\x00R\vsettleLease\x12[\n" +
+	"\x10keep_credentials\x18\x0f \x01(\v2..hops.resourcemanager.state.v1.KeepCredentialsH\x00R\x0fkeepCredentials\x129\n" +
+	"\x04fail\x18\x10 \x01(\v2#.hops.resourcemanager.state.v1.FailH\x00R\x04fail\x12[\n" +
+	"\x10administer_nodes\x18\x1e \x01(\v2..hops.resourcemanager.state.v1.AdministerNodesH\x00R\x0fadministerNodes\x12R\n" +
+	"\rexclude_nodes\x18\x1f \x01(\v2+.hops.resourcemanager.state.v1.ExcludeNodesH\x00R\fexcludeNodes\x12L\n" +
+	"\vretire_node\x18  \x01(\v2).hops.resourcemanager.state.v1.RetireNodeH\x00R\n" +
+	"retireNode\x12L\n" +
+	"\vresize_node\x18! \x01(\v2).hops.resourcemanager.state.v1.ResizeNodeH\x00R\n" +
+	"resizeNode\x12I\n" +
+	"\n" +
+	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueuesB\x04\n" +
+	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\x12\x1f\n" +
 	"\vqueues_hash\x18\x03 \x01(\tR\n" +
-	"queuesHash\">\n" +
+	"queuesHash\x12\x1c\n" +
+	"\trecovered\x18\x04 \x01(\x03R\trecovered\">\n" +
 	"\vSettleLease\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x19\n" +
 	"\blease_ms\x18\x02 \x01(\x03R\aleaseMs\"\x10\n" +
@@ -3563,7 +4427,54 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"containers\x18\x02 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
 	"containers\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\x05R\x06status\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"E\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa5\x01\n" +
+	"\x0fKeepCredentials\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12=\n" +
+	"\x04keep\x18\x02 \x03(\v2).hops.resourcemanager.state.v1.CredentialR\x04keep\x12=\n" +
+	"\x04drop\x18\x03 \x03(\v2).hops.resourcemanager.state.v1.CredentialR\x04drop\"\x8e\x01\n" +
+	"\x04Fail\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12N\n" +
+	"\vapplication\x18\x02 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12 \n" +
+	"\vdiagnostics\x18\x03 \x01(\tR\vdiagnostics\"\xf8\x01\n" +
+	"\n" +
+	"Credential\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x16\n" +
+	"\x06sealed\x18\x03 \x01(\fR\x06sealed\x12\x15\n" +
+	"\x06got_ms\x18\x04 \x01(\x03R\x05gotMs\x12\x15\n" +
+	"\x06max_ms\x18\x05 \x01(\x03R\x05maxMs\x12\x1d\n" +
+	"\n" +
+	"renewed_ms\x18\x06 \x01(\x03R\trenewedMs\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xa7\x01\n" +
+	"\x04Wish\x12 \n" +
+	"\vmaintenance\x18\x01 \x01(\bR\vmaintenance\x12\x16\n" +
+	"\x06listed\x18\x02 \x01(\bR\x06listed\x12\x19\n" +
+	"\bsince_ms\x18\x03 \x01(\x03R\asinceMs\x12\x1f\n" +
+	"\vdeadline_ms\x18\x04 \x01(\x03R\n" +
+	"deadlineMs\x12\x19\n" +
+	"\buntil_ms\x18\x05 \x01(\x03R\auntilMs\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"t\n" +
+	"\x0fAdministerNodes\x12\x14\n" +
+	"\x05nodes\x18\x01 \x03(\tR\x05nodes\x127\n" +
+	"\x04wish\x18\x02 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x12\n" +
+	"\x04over\x18\x03 \x01(\bR\x04over\"U\n" +
+	"\fExcludeNodes\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x1f\n" +
+	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
+	"deadlineMs\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\"6\n" +
+	"\n" +
+	"RetireNode\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"e\n" +
+	"\n" +
+	"ResizeNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
+	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\"5\n" +
+	"\tSetQueues\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\"E\n" +
 	"\rApplicationID\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x03R\acluster\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xa5\x01\n" +
@@ -3705,7 +4616,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\"\xb5\x03\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\xaa\x05\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -3720,14 +4631,20 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x01(\tR\fhealthReport\x12C\n" +
 	"\bcapacity\x18\v \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bcapacity\x126\n" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
-	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x14\n" +
-	"\x05level\x18\x1e \x01(\rR\x05level\"\xa0\x02\n" +
+	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
+	"\amachine\x18\x0e \x01(\tR\amachine\x12\x14\n" +
+	"\x05level\x18\x1e \x01(\rR\x05level\x12A\n" +
+	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
+	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
+	"\x04wish\x18\x16 \x01(\v2#.hops.resourcemanager.state.v1.WishR\x04wish\x12\x18\n" +
+	"\aretired\x18\x17 \x01(\bR\aretired\"\xe6\x02\n" +
 	"\x05Event\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12D\n" +
 	"\agranted\x18\x03 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\agranted\x12H\n" +
 	"\tcompleted\x18\x04 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\tcompleted\x12\x1b\n" +
-	"\tnode_lost\x18\x05 \x01(\tR\bnodeLost\"\xc8\x01\n" +
+	"\tnode_lost\x18\x05 \x01(\tR\bnodeLost\x12D\n" +
+	"\apreempt\x18\x06 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\apreempt\"\xc8\x01\n" +
 	"\n" +
 	"LedgerLine\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12H\n" +
@@ -3735,7 +4652,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x04 \x03(\tR\x04gpus\x12\x17\n" +
 	"\afrom_ms\x18\x05 \x01(\x03R\x06fromMs\x12\x13\n" +
-	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xe6\x04\n" +
+	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xfa\x05\n" +
 	"\x06Record\x12?\n" +
 	"\x06header\x18\x01 \x01(\v2%.hops.resourcemanager.state.v1.HeaderH\x00R\x06header\x12N\n" +
 	"\vapplication\x18\x02 \x01(\v2*.hops.resourcemanager.state.v1.ApplicationH\x00R\vapplication\x12<\n" +
@@ -3745,8 +4662,13 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x06 \x01(\v2#.hops.resourcemanager.state.v1.NodeH\x00R\x04node\x12<\n" +
 	"\x05event\x18\a \x01(\v2$.hops.resourcemanager.state.v1.EventH\x00R\x05event\x12C\n" +
 	"\x06ledger\x18\b \x01(\v2).hops.resourcemanager.state.v1.LedgerLineH\x00R\x06ledger\x126\n" +
-	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03endB\x06\n" +
-	"\x04item\"\xef\x02\n" +
+	"\x03end\x18\t \x01(\v2\".hops.resourcemanager.state.v1.EndH\x00R\x03end\x12K\n" +
+	"\n" +
+	"credential\x18\n" +
+	" \x01(\v2).hops.resourcemanager.state.v1.CredentialH\x00R\n" +
+	"credential\x12E\n" +
+	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcludedB\x06\n" +
+	"\x04item\"\x8d\x03\n" +
 	"\x06Header\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x15\n" +
@@ -3763,7 +4685,11 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06leader\x18\v \x01(\tR\x06leader\x12\x1f\n" +
 	"\vqueues_hash\x18\f \x01(\tR\n" +
 	"queuesHash\x12\x16\n" +
-	"\x06series\x18\r \x01(\x03R\x06series\"\x91\x01\n" +
+	"\x06series\x18\r \x01(\x03R\x06series\x12\x1c\n" +
+	"\trecovered\x18\x0e \x01(\x03R\trecovered\"0\n" +
+	"\bExcluded\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\"\x91\x01\n" +
 	"\tAskRecord\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x124\n" +
 	"\x03ask\x18\x02 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x03ask\"\xb5\x01\n" +
@@ -3786,45 +4712,55 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
-	(*Command)(nil),        // 0: hops.resourcemanager.state.v1.Command
-	(*Begin)(nil),          // 1: hops.resourcemanager.state.v1.Begin
-	(*SettleLease)(nil),    // 2: hops.resourcemanager.state.v1.SettleLease
-	(*NewApplication)(nil), // 3: hops.resourcemanager.state.v1.NewApplication
-	(*Submit)(nil),         // 4: hops.resourcemanager.state.v1.Submit
-	(*RegisterNode)(nil),   // 5: hops.resourcemanager.state.v1.RegisterNode
-	(*LoseNode)(nil),       // 6: hops.resourcemanager.state.v1.LoseNode
-	(*Statuses)(nil),       // 7: hops.resourcemanager.state.v1.Statuses
-	(*Status)(nil),         // 8: hops.resourcemanager.state.v1.Status
-	(*Grant)(nil),          // 9: hops.resourcemanager.state.v1.Grant
-	(*Group)(nil),          // 10: hops.resourcemanager.state.v1.Group
-	(*Placement)(nil),      // 11: hops.resourcemanager.state.v1.Placement
-	(*RegisterMaster)(nil), // 12: hops.resourcemanager.state.v1.RegisterMaster
-	(*Allocate)(nil),       // 13: hops.resourcemanager.state.v1.Allocate
-	(*WantedAsk)(nil),      // 14: hops.resourcemanager.state.v1.WantedAsk
-	(*Finish)(nil),         // 15: hops.resourcemanager.state.v1.Finish
-	(*Kill)(nil),           // 16: hops.resourcemanager.state.v1.Kill
-	(*Stop)(nil),           // 17: hops.resourcemanager.state.v1.Stop
-	(*ApplicationID)(nil),  // 18: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),    // 19: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),       // 20: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),            // 21: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),    // 22: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),        // 23: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),            // 24: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),         // 25: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),         // 26: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),       // 27: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),      // 28: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),           // 29: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),          // 30: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),     // 31: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),         // 32: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),         // 33: hops.resourcemanager.state.v1.Header
-	(*AskRecord)(nil),      // 34: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),   // 35: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),            // 36: hops.resourcemanager.state.v1.End
+	(*Command)(nil),         // 0: hops.resourcemanager.state.v1.Command
+	(*Begin)(nil),           // 1: hops.resourcemanager.state.v1.Begin
+	(*SettleLease)(nil),     // 2: hops.resourcemanager.state.v1.SettleLease
+	(*NewApplication)(nil),  // 3: hops.resourcemanager.state.v1.NewApplication
+	(*Submit)(nil),          // 4: hops.resourcemanager.state.v1.Submit
+	(*RegisterNode)(nil),    // 5: hops.resourcemanager.state.v1.RegisterNode
+	(*LoseNode)(nil),        // 6: hops.resourcemanager.state.v1.LoseNode
+	(*Statuses)(nil),        // 7: hops.resourcemanager.state.v1.Statuses
+	(*Status)(nil),          // 8: hops.resourcemanager.state.v1.Status
+	(*Grant)(nil),           // 9: hops.resourcemanager.state.v1.Grant
+	(*Group)(nil),           // 10: hops.resourcemanager.state.v1.Group
+	(*Placement)(nil),       // 11: hops.resourcemanager.state.v1.Placement
+	(*RegisterMaster)(nil),  // 12: hops.resourcemanager.state.v1.RegisterMaster
+	(*Allocate)(nil),        // 13: hops.resourcemanager.state.v1.Allocate
+	(*WantedAsk)(nil),       // 14: hops.resourcemanager.state.v1.WantedAsk
+	(*Finish)(nil),          // 15: hops.resourcemanager.state.v1.Finish
+	(*Kill)(nil),            // 16: hops.resourcemanager.state.v1.Kill
+	(*Stop)(nil),            // 17: hops.resourcemanager.state.v1.Stop
+	(*KeepCredentials)(nil), // 18: hops.resourcemanager.state.v1.KeepCredentials
+	(*Fail)(nil),            // 19: hops.resourcemanager.state.v1.Fail
+	(*Credential)(nil),      // 20: hops.resourcemanager.state.v1.Credential
+	(*Wish)(nil),            // 21: hops.resourcemanager.state.v1.Wish
+	(*AdministerNodes)(nil), // 22: hops.resourcemanager.state.v1.AdministerNodes
+	(*ExcludeNodes)(nil),    // 23: hops.resourcemanager.state.v1.ExcludeNodes
+	(*RetireNode)(nil),      // 24: hops.resourcemanager.state.v1.RetireNode
+	(*ResizeNode)(nil),      // 25: hops.resourcemanager.state.v1.ResizeNode
+	(*SetQueues)(nil),       // 26: hops.resourcemanager.state.v1.SetQueues
+	(*ApplicationID)(nil),   // 27: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),     // 28: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),        // 29: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),             // 30: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),     // 31: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),         // 32: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),             // 33: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),          // 34: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),          // 35: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),        // 36: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),       // 37: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),            // 38: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),           // 39: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),      // 40: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),          // 41: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),          // 42: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),        // 43: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),       // 44: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),    // 45: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),             // 46: hops.resourcemanager.state.v1.End
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -3840,57 +4776,76 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	16, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
 	17, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
 	2,  // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
-	22, // 13: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	29, // 14: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,  // 15: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	19, // 16: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10, // 17: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	18, // 18: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11, // 19: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	20, // 20: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	18, // 21: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 22: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14, // 23: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	19, // 24: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	24, // 25: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	25, // 26: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	18, // 27: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 28: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	19, // 29: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	18, // 30: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	18, // 31: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	20, // 32: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	23, // 33: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	19, // 34: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	20, // 35: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	26, // 36: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	27, // 37: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	19, // 38: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	20, // 39: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	20, // 40: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	21, // 41: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	18, // 42: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	19, // 43: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	19, // 44: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	19, // 45: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	33, // 46: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	22, // 47: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	34, // 48: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	35, // 49: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	28, // 50: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	29, // 51: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	30, // 52: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	31, // 53: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	36, // 54: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	18, // 55: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	24, // 56: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	18, // 57: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	25, // 58: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	18, // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
+	19, // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
+	22, // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
+	23, // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
+	24, // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
+	25, // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
+	26, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
+	31, // 20: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	38, // 21: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,  // 22: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	28, // 23: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10, // 24: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	27, // 25: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11, // 26: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	29, // 27: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	27, // 28: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	27, // 29: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14, // 30: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	28, // 31: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	33, // 32: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	34, // 33: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	27, // 34: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	27, // 35: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 36: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	20, // 37: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	20, // 38: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	27, // 39: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	27, // 40: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	21, // 41: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	29, // 42: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	27, // 43: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	27, // 44: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 45: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	32, // 46: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	28, // 47: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 48: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	35, // 49: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	36, // 50: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	28, // 51: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 52: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 53: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	30, // 54: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	29, // 55: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 56: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	21, // 57: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	27, // 58: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 59: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	28, // 60: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	28, // 61: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	28, // 62: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	42, // 63: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	31, // 64: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	44, // 65: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	45, // 66: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	37, // 67: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	38, // 68: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	39, // 69: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	40, // 70: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	46, // 71: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	20, // 72: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	43, // 73: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	27, // 74: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	33, // 75: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	27, // 76: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	34, // 77: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	78, // [78:78] is the sub-list for method output_type
+	78, // [78:78] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -3912,8 +4867,15 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_Kill)(nil),
 		(*Command_Stop)(nil),
 		(*Command_SettleLease)(nil),
+		(*Command_KeepCredentials)(nil),
+		(*Command_Fail)(nil),
+		(*Command_AdministerNodes)(nil),
+		(*Command_ExcludeNodes)(nil),
+		(*Command_RetireNode)(nil),
+		(*Command_ResizeNode)(nil),
+		(*Command_SetQueues)(nil),
 	}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[32].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[41].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -3923,6 +4885,8 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Record_Event)(nil),
 		(*Record_Ledger)(nil),
 		(*Record_End)(nil),
+		(*Record_Credential)(nil),
+		(*Record_Excluded)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3930,7 +4894,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

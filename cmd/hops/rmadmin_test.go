@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// fakeManagers are two resource managers, of which the first leads.
+type fakeManagers struct {
+	mu      sync.Mutex // guards the next three
+	leads   int
+	hashes  []string
+	calls   []string
+	servers []*httptest.Server
+}
+
+func newFakeManagers(t *testing.T) *fakeManagers {
+	f := &fakeManagers{hashes: []string{"same", "same"}}
+	var addresses []string
+	for i := range 2 {
+		id := fmt.Sprint("rm", i+1)
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			state := "standby"
+			if f.leads == i {
+				state = "active"
+			}
+			fmt.Fprintf(w, `{"id":%q,"state":%q,"ready":true}`, id, state)
+		})
+		mux.HandleFunc("POST /api/v1/leader", func(w http.ResponseWriter, r *http.Request) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.leads = 1 - f.leads
+			fmt.Fprint(w, "{}")
+			f.calls = append(f.calls, id+" hands over to "+r.URL.Query().Get("to"))
+		})
+		mux.HandleFunc("POST /api/v1/admin/{what}", func(w http.ResponseWriter, r *http.Request) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.calls = append(f.calls, strings.TrimSpace(id+" "+r.PathValue("what")+" "+r.URL.Query().Get("check")))
+			fmt.Fprintf(w, `{"hash":%q}`, f.hashes[i])
+		})
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		f.servers = append(f.servers, s)
+		addresses = append(addresses, s.URL)
+	}
+	t.Setenv("HOPS_RM", strings.Join(addresses, ","))
+	t.Setenv("HADOOP_CONF_DIR", "")
+	t.Setenv("HOPS_LOGIN", "")
+	t.Setenv("HOME", t.TempDir())
+	return f
+}
+
+func runRMAdmin(t *testing.T, args ...string) (code int, out string) {
+	t.Helper()
+	var text bytes.Buffer
+	code, err := rmadmin(&hadoopTool{ctx: t.Context(), name: "rmadmin", out: &text, errOut: &text, properties: map[string]string{}}, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, text.String()
+}
+
+func TestRMAdminOfSeveralResourceManagers(t *testing.T) {
+	f := newFakeManagers(t)
+	_, second, _ := strings.Cut(f.servers[1].URL, "://")
+	for _, row := range []struct {
+		args  string
+		code  int
+		words string
+		calls string
+	}{
+		{"-getServiceState rm1", 0, "active\n", ""},
+		{"-getServiceState rm2", 0, "standby\n", ""},
+		{"-getServiceState rm9", 255, "Illegal argument: rm9 is not a valid serviceId. It should be one of rm1 rm2 \n", ""},
+		{"-getServiceState", 255, "getServiceState: incorrect number of arguments", ""},
+		{"-getAllServiceState", 0, fmt.Sprintf("%-50s %-10s\n", second, "standby"), ""},
+		{"-checkHealth rm2", 0, "", ""},
+		{"-transitionToActive rm1", 0, "", ""},
+		{"-transitionToStandby rm2", 0, "", ""},
+		{"-failover rm2 rm1", 0, "rm1 is active already", ""},
+		{"-failover rm1 rm1", 255, "Failover failed: Can't failover a service to itself", ""},
+		{"-failover rm1 rm2", 0, "Failover from rm1 to rm2 successful\n", "rm1 hands over to rm2"},
+		{"-failover rm1 rm2", 0, "rm2 is active already", ""},
+		{"-transitionToStandby rm2", 0, "", "rm2 hands over to"},
+		{"-transitionToObserver rm2", 255, "transitionToObserver: not supported", ""},
+		{"-refreshQueues", 0, "", "rm1 refresh-queues true|rm2 refresh-queues true|rm2 refresh-queues|rm1 refresh-queues"},
+		{"-refreshAdminAcls", 0, "", "rm2 refresh-superusers|rm1 refresh-superusers"},
+	} {
+		f.calls = nil
+		code, out := runRMAdmin(t, strings.Fields(row.args)...)
+		if calls := strings.Join(f.calls, "|"); code != row.code || !strings.Contains(out, row.words) || strings.TrimSpace(calls) != row.calls {
+			t.Errorf("%s: %d %q, calls %q; want %d %q, calls %q", row.args, code, out, calls, row.code, row.words, row.calls)
+		}
+	}
+	f.calls, f.hashes[1] = nil, "other"
+	if code, out := runRMAdmin(t, "-refreshQueues"); code != 255 || !strings.Contains(out, "rm1 and rm2 have different queues") || len(f.calls) != 2 {
+		t.Errorf("files that differ: %d %q %v", code, out, f.calls)
+	}
+	f.hashes[1] = "same"
+	f.servers[1].Close()
+	if code, out := runRMAdmin(t, "-refreshQueues"); code != 0 || !strings.Contains(out, "does not answer, and will read its configuration when it starts") {
+		t.Errorf("one is down: %d %q", code, out)
+	}
+	if code, out := runRMAdmin(t, "-getAllServiceState"); code != 255 || !strings.Contains(out, "Failed to connect: ") {
+		t.Errorf("one is down: %d %q", code, out)
+	}
+}

@@ -1,0 +1,54 @@
+package blockmanager
+
+import (
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/namenode"
+)
+
+// BlocksOf lists the blocks of which a node has a replica, dead or alive.
+func (m *Manager) BlocksOf(id namenode.NodeID) []metadata.BlockID {
+	n := m.nodes[id]
+	if n == nil {
+		return nil
+	}
+	var out []metadata.BlockID
+	for _, v := range n.order {
+		for id := range v.blocks {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// OnlyOn counts those of some blocks of which no node that lives has what is wanted, but for the given ones, and one of these has.
+func (m *Manager) OnlyOn(nodes []namenode.NodeID, blocks []metadata.BlockID) int {
+	only := 0
+	for _, id := range blocks {
+		b := m.blocks[id]
+		if b == nil {
+			continue
+		}
+		here, elsewhere := false, false
+		note := func(n *node) {
+			if slices.Contains(nodes, n.info.ID) {
+				here = true
+			} else {
+				elsewhere = elsewhere || n.alive
+			}
+		}
+		for _, p := range b.good {
+			note(m.volumes[p].node)
+		}
+		if b.open {
+			for _, n := range m.holders(b) {
+				note(n)
+			}
+		}
+		if here && !elsewhere {
+			only++
+		}
+	}
+	return only
+}

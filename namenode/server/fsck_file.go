@@ -1,0 +1,276 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/namespace"
+	"github.com/gohops/hops/namenode"
+	"github.com/gohops/hops/namenode/blockmanager"
+)
+
+// checkFile looks at the blocks of a file.
+func (f *fsckRun) checkFile(path string) error {
+	file, err := f.ns.Blocks(f.caller, path, 0, 1<<62)
+	if metadata.KindOf(err) == metadata.ErrNotExist && err != nil {
+		return nil // it is gone
+	}
+	if err != nil {
+		return err
+	}
+	t := &f.totals
+	all := len(file.Blocks)
+	if file.UnderConstruction && !f.open {
+		t.openFiles++
+		t.openSize += file.Length
+		t.openBlocks += int64(all)
+		return nil
+	}
+	t.files++
+	t.size += file.Length
+	t.blocks += int64(all)
+	if f.files || f.open && file.UnderConstruction {
+		state := ":"
+		if f.open && file.UnderConstruction {
+			state = ", OPENFORWRITE:"
+		}
+		f.printf("%s %d bytes, replicated: replication=%d, %d block(s)%s ", path, file.Length, file.Status.Replication, all, state)
+	}
+	one := &fsckFile{fsckRun: f, path: path, want: int(file.Status.Replication)}
+	for at := 0; at < all; at += fsckPage {
+		page := file.Blocks[at:min(at+fsckPage, all)]
+		reports := make([]blockmanager.BlockReport, len(page))
+		f.soft.mu.Lock()
+		for i := range page {
+			reports[i], _ = f.soft.m.Describe(page[i].Block.ID)
+		}
+		f.soft.mu.Unlock()
+		for i := range page {
+			if page[i].Complete {
+				one.block(at+i, page[i].Block, &reports[i])
+			} else {
+				one.openBlock(at+i, &page[i], &reports[i])
+			}
+		}
+	}
+	one.end(file)
+	return nil
+}
+
+// fsckFile is a file on its way through a walk.
+type fsckFile struct {
+	*fsckRun
+	path                            string
+	want                            int
+	missing, corrupt, under, astray int
+	missingSize, corruptSize        int64
+	report                          strings.Builder
+	reported                        bool
+}
+
+// name is a block as HDFS prints it.
+func (f *fsckRun) name(b metadata.Block) string {
+	return fmt.Sprintf("%s:blk_%d_%d", f.BlockPool(), b.ID, b.Generation)
+}
+
+// holders counts the readable replicas by what an operator has made of their datanodes.
+func holders(r *blockmanager.BlockReport) (n [namenode.InMaintenance + 1]int, racks map[string]struct{}) {
+	racks = map[string]struct{}{}
+	for _, at := range r.At {
+		if !at.Good || at.Doomed || at.Dead && at.Node.Admin != namenode.InMaintenance {
+			continue
+		}
+		n[at.Node.Admin]++
+		racks[at.Node.Rack] = struct{}{}
+	}
+	return n, racks
+}
+
+// block is one that is complete.
+func (f *fsckFile) block(number int, b metadata.Block, r *blockmanager.BlockReport) {
+	t := &f.totals
+	n, racks := holders(r)
+	live := n[namenode.Normal]
+	total := 0
+	for _, k := range n {
+		total += k
+	}
+	t.decommissioned += int64(n[namenode.Decommissioned])
+	t.leaving += int64(n[namenode.DecommissionInProgress])
+	t.entering += int64(n[namenode.EnteringMaintenance])
+	t.inService += int64(n[namenode.InMaintenance])
+	t.replicas += int64(total)
+	if total < 1 {
+		t.tooFew++
+	} else {
+		t.enough++
+		t.wanted += int64(f.want)
+	}
+	if live > f.want {
+		t.over++
+	}
+	corrupt := total == 0 && r.Corrupt > 0
+	if corrupt {
+		t.corruptBlocks++
+		t.corruptSize += b.Length
+		f.corrupt++
+		f.corruptSize += b.Length
+		f.printf("\n%s: CORRUPT blockpool %s block blk_%d\n", f.path, f.BlockPool(), b.ID)
+	}
+	if total < f.want && total > 0 {
+		t.lacking += int64(f.want - total)
+		t.under++
+		f.under++
+		if !f.files {
+			f.printf("\n%s: ", f.path)
+		}
+		f.printf(" Under replicated %s. Target Replicas is %d but found %d live replica(s), %d decommissioned replica(s), %d decommissioning replica(s)",
+			f.name(b), f.want, live, n[namenode.Decommissioned], n[namenode.DecommissionInProgress])
+		if f.maintenance {
+			f.printf(", %d entering maintenance replica(s) and %d in maintenance replica(s)", n[namenode.EnteringMaintenance], n[namenode.InMaintenance])
+		}
+		f.printf(".\n")
+	}
+	if least := min(2, f.want, f.racks); len(racks) < least && total > 1 {
+		t.misplaced++
+		f.astray++
+		if !f.files {
+			if f.under == 0 {
+				f.printf("\n")
+			}
+			f.printf("%s: ", f.path)
+		}
+		f.printf(" Replica placement policy is violated for %s. Block should be additionally replicated on %d more rack(s). Total number of racks in the cluster: %d\n",
+			f.name(b), least-len(racks), f.racks)
+	}
+	gone := total == 0 && !corrupt
+	if gone {
+		t.missingBlocks++
+		t.missingSize += b.Length
+		f.missing++
+		f.missingSize += b.Length
+	}
+	if !f.files || !f.blocks {
+		return
+	}
+	fmt.Fprintf(&f.report, "%d. %s len=%d", number, f.name(b), b.Length)
+	if gone {
+		f.report.WriteString(" MISSING!\n")
+	} else {
+		fmt.Fprintf(&f.report, " Live_repl=%d%s\n", live, f.places(r))
+	}
+	f.spill()
+}
+
+// openBlock is the last one of a file that is being written.
+func (f *fsckFile) openBlock(number int, b *namespace.BlockAt, r *blockmanager.BlockReport) {
+	if f.files && f.blocks {
+		fmt.Fprintf(&f.report, "\nUnder Construction Block:\n%d. %s len=%d Expected_repl=%d%s", number, f.name(b.Block), b.Block.Length, len(r.At), f.places(r))
+	}
+}
+
+// spill writes what is reported of the blocks of a large file, whose verdict then stands behind it.
+func (f *fsckFile) spill() {
+	if f.report.Len() < 64<<10 {
+		return
+	}
+	if !f.reported {
+		f.printf("\n")
+	}
+	f.reported = true
+	_, _ = f.w.WriteString(f.report.String()) // the error stays with the writer
+	f.report.Reset()
+}
+
+// places lists the replicas of a block, if that is asked for.
+func (f *fsckFile) places(r *blockmanager.BlockReport) string {
+	if !f.locations && !f.rackNames && !f.details {
+		return ""
+	}
+	var list []string
+	for _, at := range r.At {
+		if at.Dead {
+			continue
+		}
+		text := at.Node.Rack + "/" + at.Node.TransferAddr()
+		if !f.rackNames {
+			text = fmt.Sprintf("DatanodeInfoWithStorage[%s,%s,%s]", at.Node.TransferAddr(), at.Volume, at.Type)
+		}
+		if f.details {
+			text += "(" + f.detail(&at) + ")"
+		}
+		list = append(list, text)
+	}
+	return "  [" + strings.Join(list, ", ") + "]"
+}
+
+// detail is the state of a replica in a word.
+func (f *fsckFile) detail(at *blockmanager.ReplicaReport) string {
+	switch {
+	case at.Node.Admin == namenode.Decommissioned:
+		return "DECOMMISSIONED"
+	case at.Node.Admin == namenode.DecommissionInProgress:
+		return "DECOMMISSIONING"
+	case f.maintenance && at.Node.Admin == namenode.EnteringMaintenance:
+		return "ENTERING MAINTENANCE"
+	case f.maintenance && at.Node.Admin == namenode.InMaintenance:
+		return "IN MAINTENANCE"
+	case at.Corrupt:
+		return "CORRUPT"
+	case at.Doomed:
+		return "EXCESS"
+	case at.Stale:
+		return "STALE NODE"
+	}
+	return "LIVE"
+}
+
+// end tells what is wrong with the file as a whole, and removes it if that is asked for.
+func (f *fsckFile) end(file *namespace.FileBlocks) {
+	if f.missing+f.corrupt > 0 {
+		if !f.files {
+			if f.missing > 0 {
+				f.printf("\n%s: MISSING %d blocks of total size %d B.", f.path, f.missing, f.missingSize)
+			}
+			if f.corrupt > 0 {
+				f.printf("\n%s: CORRUPT %d blocks of total size %d B.", f.path, f.corrupt, f.corruptSize)
+			}
+		}
+		f.totals.corruptFiles++
+		if f.remove && !file.UnderConstruction {
+			f.delete()
+		}
+	}
+	if !f.files {
+		return
+	}
+	switch {
+	case f.missing+f.corrupt > 0:
+		if f.missing > 0 {
+			f.printf(" MISSING %d blocks of total size %d B\n", f.missing, f.missingSize)
+		}
+		if f.corrupt > 0 {
+			f.printf(" CORRUPT %d blocks of total size %d B\n", f.corrupt, f.corruptSize)
+		}
+	case f.under+f.astray == 0:
+		f.printf(" OK\n")
+	}
+	if f.blocks {
+		f.printf("%s\n", f.report.String())
+	}
+}
+
+// delete removes a corrupt file, in the rights of who asked for it.
+func (f *fsckFile) delete() {
+	if err := f.safe.check(f.Server); err != nil {
+		f.printf("\n%s: not deleted: %v\n", f.path, err)
+		return
+	}
+	err := f.await(func(done func(error)) {
+		f.Delete(f.caller, namenode.Retry{}, f.path, false, func(_ bool, err error) { done(err) })
+	})
+	if err != nil {
+		f.printf("\n%s: not deleted: %v\n", f.path, err)
+	}
+}

@@ -1,0 +1,204 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// Operator does what `hops rmadmin` asks for. Its methods are safe for concurrent use.
+type Operator interface {
+	// Administer takes nodes out of service or back into it, by machine, address or id, and answers their ids; all or none.
+	//
+	// Errors: ErrNotExist for a name that no node has; ErrInvalidArgument.
+	Administer(ctx context.Context, caller metadata.Caller, names []string, w Wish) ([]string, error)
+	// RefreshNodes reads the list of excluded nodes anew. What runs on nodes that it names has until timeout, or for ever if that is
+	// negative. A list that cannot be read changes nothing.
+	RefreshNodes(ctx context.Context, caller metadata.Caller, timeout time.Duration) error
+	// Resize sets memory and vcores of a node in place of those that it reports; zero: as it reports.
+	Resize(ctx context.Context, caller metadata.Caller, id rm.NodeID, r rm.Resource) error
+	// RefreshQueues reads this member's queues anew and, unless check is set, goes by them. The answer is their hash. Queues that are
+	// wrong, or that have no place for an application that lives, change nothing.
+	RefreshQueues(ctx context.Context, caller metadata.Caller, check bool) (hash string, err error)
+	// RefreshUsers reads anew who may act for others (proxies), or who is a superuser.
+	RefreshUsers(ctx context.Context, caller metadata.Caller, proxies bool) error
+}
+
+// Wish is what an operator wants of nodes.
+type Wish struct {
+	// Leave: they are to leave; otherwise they serve again. Maintenance: they are to come back, after Life if that is not 0.
+	Leave, Maintenance bool
+	// Timeout is how long what runs there may go on; negative: however long it takes.
+	Timeout, Life time.Duration
+}
+
+// adminRoutes are those of `hops rmadmin`. Method is YARN's (ResourceManagerAdministrationProtocol), for the words of a refusal; those
+// that are of each member are not passed on to the leader.
+var adminRoutes = []Route{
+	{Method: "POST", Path: "/api/v1/admin/nodes", Right: security.Superuser, handle: (*request).administer, admin: "refreshNodes"},
+	{Method: "POST", Path: "/api/v1/admin/refresh-nodes", Right: security.Superuser, handle: (*request).refreshNodes, admin: "refreshNodes"},
+	{Method: "PUT", Path: "/api/v1/admin/nodes/{node}/resource", Right: security.Superuser, handle: (*request).resize, admin: "updateNodeResource"},
+	{Method: "POST", Path: "/api/v1/admin/refresh-queues", Right: security.Superuser, handle: (*request).refreshQueues, admin: "refreshQueues", each: true},
+	{Method: "POST", Path: "/api/v1/admin/refresh-groups", Right: security.Superuser, handle: (*request).refreshGroups, admin: "refreshUserToGroupsMappings", each: true},
+	{Method: "POST", Path: "/api/v1/admin/refresh-proxy-users", Right: security.Superuser, handle: (*request).refreshProxyUsers, admin: "refreshSuperUserGroupsConfiguration", each: true},
+	{Method: "POST", Path: "/api/v1/admin/refresh-superusers", Right: security.Superuser, handle: (*request).refreshSuperusers, admin: "refreshAdminAcls", each: true},
+	{Method: "GET", Path: "/api/v1/groups/{user}", Right: security.Named, handle: (*request).groups},
+}
+
+// AdminRequest is the body of POST /api/v1/admin/nodes.
+type AdminRequest struct {
+	// Action is decommission, maintenance or recommission.
+	Action string `json:"action"`
+	// Nodes are names of machines, addresses or node ids.
+	Nodes []string `json:"nodes"`
+	// Timeout is how long what runs there may go on, in seconds; negative: however long it takes; absent: the same.
+	Timeout *int64 `json:"timeout_s,omitempty"`
+	// For is how long a maintenance takes, in seconds; 0: until an operator says so.
+	For int64 `json:"for_s,omitempty"`
+}
+
+// AdminAnswer names the nodes that it is about.
+type AdminAnswer struct {
+	Nodes []string `json:"nodes"`
+}
+
+// operated answers and reports false where there is nobody who could do it.
+func (q *request) operated() bool {
+	if q.Operator == nil {
+		q.fail(metadata.Errorf(metadata.ErrUnsupported, "this resource manager has no operator's commands"))
+	}
+	return q.Operator != nil
+}
+
+// answered ends a request with an answer or an error.
+func (q *request) answered(v any, err error) {
+	if err != nil {
+		q.fail(err)
+		return
+	}
+	writeJSON(q.w, http.StatusOK, "application/json;charset=utf-8", v)
+}
+
+// maxSeconds bounds numbers of seconds, so that they are durations.
+const maxSeconds = 1 << 32
+
+func (q *request) administer() {
+	if !q.operated() {
+		return
+	}
+	var body AdminRequest
+	if err := json.NewDecoder(q.r.Body).Decode(&body); err != nil {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "the body is not what it should be: %v", err))
+		return
+	}
+	w := Wish{Timeout: -1}
+	switch body.Action {
+	case "decommission":
+		w.Leave = true
+	case "maintenance":
+		w.Leave, w.Maintenance = true, true
+	case "recommission":
+	default:
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "action %.40q is not decommission, maintenance or recommission", body.Action))
+		return
+	}
+	if body.Timeout != nil {
+		w.Timeout = time.Duration(max(-1, min(*body.Timeout, maxSeconds))) * time.Second
+	}
+	w.Life = time.Duration(max(-1, min(body.For, maxSeconds))) * time.Second
+	nodes, err := q.Operator.Administer(q.r.Context(), q.caller, body.Nodes, w)
+	q.answered(AdminAnswer{nodes}, err)
+}
+
+// number reads a parameter that is a whole number.
+func (q *request) number(name string, otherwise int64) (int64, bool) {
+	text := q.r.URL.Query().Get(name)
+	if text == "" {
+		return otherwise, true
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n > maxSeconds || n < -1 {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "%s: %.40q is no number from -1 to %d", name, text, int64(maxSeconds)))
+		return 0, false
+	}
+	return n, true
+}
+
+func (q *request) refreshNodes() {
+	timeout, ok := q.number("timeout_s", 0)
+	if !ok || !q.operated() {
+		return
+	}
+	q.answered(struct{}{}, q.Operator.RefreshNodes(q.r.Context(), q.caller, time.Duration(timeout)*time.Second))
+}
+
+func (q *request) resize() {
+	memory, ok := q.number("memory_mib", -1)
+	if !ok {
+		return
+	}
+	vcores, ok := q.number("vcores", -1)
+	if !ok || !q.operated() {
+		return
+	}
+	if memory < 0 || vcores < 0 || memory > 1<<30 || vcores > 1<<20 {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "memory_mib %d and vcores %d: give both, from 0 to %d and %d", memory, vcores, 1<<30, 1<<20))
+		return
+	}
+	q.answered(struct{}{}, q.Operator.Resize(q.r.Context(), q.caller, rm.NodeID(q.r.PathValue("node")), rm.Resource{Memory: memory * rm.MiB, VCores: int(vcores)}))
+}
+
+// RefreshedQueues is the answer of a member that has read its queues.
+type RefreshedQueues struct {
+	Hash string `json:"hash"`
+}
+
+func (q *request) refreshQueues() {
+	if !q.operated() {
+		return
+	}
+	hash, err := q.Operator.RefreshQueues(q.r.Context(), q.caller, q.r.URL.Query().Get("check") == "true")
+	q.answered(RefreshedQueues{hash}, err)
+}
+
+func (q *request) refreshGroups() {
+	q.Door.ForgetGroups()
+	q.answered(struct{}{}, nil)
+}
+
+func (q *request) refreshProxyUsers() {
+	if q.operated() {
+		q.answered(struct{}{}, q.Operator.RefreshUsers(q.r.Context(), q.caller, true))
+	}
+}
+
+func (q *request) refreshSuperusers() {
+	if q.operated() {
+		q.answered(struct{}{}, q.Operator.RefreshUsers(q.r.Context(), q.caller, false))
+	}
+}
+
+// Groups are a user's.
+type Groups struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+}
+
+func (q *request) groups() {
+	user := q.r.PathValue("user")
+	if len(user) > security.MaxUserName {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "a user's name has %d bytes at most", security.MaxUserName))
+		return
+	}
+	list := q.Door.Caller(user).Groups
+	if list == nil {
+		list = []string{}
+	}
+	q.answered(Groups{user, list}, nil)
+}

@@ -1,0 +1,367 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gohops/hops/internal/token"
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/scheduler"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+const (
+	// tokenTime is how long the filesystem may take with one token.
+	tokenTime = 30 * time.Second
+	// tokensAtOnce is how many tokens are asked for at a time, of which one user's are half at most, and how many are renewed or
+	// cancelled.
+	tokensAtOnce = 32
+	// firstRenewal is when a token is renewed for the first time, at the latest: until then it is not known for how long one is good.
+	// Most jobs have ended before.
+	firstRenewal = time.Minute
+	// tokenRetry and tokenRetryMost bound the pause after something failed.
+	tokenRetry, tokenRetryMost = 250 * time.Millisecond, 15 * time.Second
+	// tokenQuiet is how long an application waits for its first token before that is said: one takes some milliseconds.
+	tokenQuiet = time.Second
+)
+
+// errand is something to do with a token: get one for an application, or renew or cancel what it has.
+type errand struct {
+	app    rm.ApplicationID
+	number int64 // of the token; of one to get, 0
+	cancel bool
+}
+
+// attempt is what became of an errand so far.
+type attempt struct {
+	since, next time.Time
+	pause       time.Duration
+	why         error
+}
+
+// keeper has the tokens of applications got, renewed, replaced and cancelled, while its reign lasts. No errand waits for another
+// one's.
+type keeper struct {
+	r    *reign
+	wake chan struct{}
+
+	mu   sync.Mutex // guards everything below
+	busy map[errand]bool
+	getting,
+	others int
+	users  map[string]int // tokens asked for
+	failed map[errand]*attempt
+}
+
+func newKeeper(r *reign) *keeper {
+	return &keeper{r: r, wake: make(chan struct{}, 1), busy: map[errand]bool{}, users: map[string]int{}, failed: map[errand]*attempt{}}
+}
+
+// run looks after tokens until the reign ends, and waits for what is under way.
+func (k *keeper) run() {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-k.r.ctx.Done():
+			return
+		case <-k.wake:
+		case <-timer.C:
+		}
+		timer.Reset(k.look(time.Now(), &wg))
+		select { // many wake us together
+		case <-k.r.ctx.Done():
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+// look starts what is due, and returns when to look again if nobody wakes us.
+func (k *keeper) look(now time.Time, wg *sync.WaitGroup) time.Duration {
+	view := k.r.s.state.View()
+	next := now.Add(time.Hour)
+	wanted := map[errand]bool{}
+	due := func(e errand, user string, at time.Time, do func(context.Context) error) {
+		wanted[e] = true
+		if at.After(now) {
+			next = earlier(next, at)
+			return
+		}
+		if k.begin(e, user, now, &next) {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(k.r.ctx, tokenTime)
+				defer cancel()
+				k.done(e, user, do(ctx))
+			})
+		}
+	}
+	for a := range view.Live() {
+		if a.State.Final() {
+			continue
+		}
+		at := now
+		all := view.Credentials(a.ID)
+		if len(all) > 0 {
+			last := all[len(all)-1]
+			at = last.Got.Time().Add(life(last) / 2)
+		} else if told := a.Submitted.Time().Add(tokenQuiet); told.After(now) {
+			next = earlier(next, told)
+		} else {
+			kick(k.r.wake) // which says so
+		}
+		due(errand{app: a.ID}, a.User, at, func(ctx context.Context) error { return k.get(ctx, a.ID, a.User, number(all)+1) })
+	}
+	for c := range view.AllCredentials() {
+		a := view.Application(c.Application)
+		e := errand{app: c.Application, number: c.Number}
+		switch {
+		case now.After(c.Max.Time()):
+			due(e, "", now, func(ctx context.Context) error { return k.drop(ctx, c) })
+		case a == nil || a.State.Final() && a.Live == 0:
+			e.cancel = true
+			due(e, "", now, func(ctx context.Context) error { return k.cancel(ctx, c) })
+		case c.Expires < c.Max:
+			due(e, "", renewal(c), func(ctx context.Context) error { return k.renew(ctx, c) })
+		}
+	}
+	k.mu.Lock()
+	for e := range k.failed {
+		if !wanted[e] {
+			delete(k.failed, e)
+		}
+	}
+	k.mu.Unlock()
+	return max(next.Sub(now), 0)
+}
+
+// number is that of the last of an application's tokens; 0: it has none.
+func number(all []*rm.Credential) int64 {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].Number
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// life is how long a token is good at most.
+func life(c *rm.Credential) time.Duration { return c.Max.Time().Sub(c.Got.Time()) }
+
+// renewal is when a token is renewed: when half of the time is over for which it is good.
+func renewal(c *rm.Credential) time.Time {
+	if c.Expires == 0 {
+		return c.Got.Time().Add(min(firstRenewal, life(c)/8))
+	}
+	return c.Renewed.Time().Add(c.Expires.Time().Sub(c.Renewed.Time()) / 2)
+}
+
+// begin takes a place for an errand. false: it is under way, has to wait after it failed, or there is no place, until one is given back.
+func (k *keeper) begin(e errand, user string, now time.Time, next *time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.busy[e] {
+		return false
+	}
+	if f := k.failed[e]; f != nil && f.next.After(now) {
+		*next = earlier(*next, f.next)
+		return false
+	}
+	if e.number > 0 {
+		if k.others >= tokensAtOnce {
+			return false
+		}
+		k.others++
+	} else {
+		if k.getting >= tokensAtOnce || k.users[user] >= tokensAtOnce/2 {
+			return false
+		}
+		k.getting++
+		k.users[user]++
+	}
+	k.busy[e] = true
+	return true
+}
+
+// done gives the place of an errand back, and notes that it failed. What fails for good, or for too long, ends an application that has no
+// token yet; one that has is not worse off than before.
+func (k *keeper) done(e errand, user string, err error) {
+	k.mu.Lock()
+	delete(k.busy, e)
+	if e.number > 0 {
+		k.others--
+	} else {
+		k.getting--
+		if k.users[user]--; k.users[user] == 0 {
+			delete(k.users, user)
+		}
+	}
+	f, now := k.failed[e], time.Now()
+	switch {
+	case err == nil:
+		delete(k.failed, e)
+	case f == nil:
+		f = &attempt{since: now, pause: tokenRetry}
+		k.failed[e] = f
+	default:
+		f.pause = min(2*f.pause, tokenRetryMost)
+	}
+	var last attempt
+	if err != nil {
+		f.why, f.next = err, now.Add(f.pause)
+		last = *f
+	}
+	k.mu.Unlock()
+	if err != nil && k.r.ctx.Err() == nil {
+		k.complain(e, user, last, now)
+	}
+	kick(k.wake)
+	kick(k.r.wake) // the reason why it waits is another
+}
+
+func (k *keeper) complain(e errand, user string, f attempt, now time.Time) {
+	s := k.r.s
+	if e.number == 0 && len(s.state.View().Credentials(e.app)) == 0 && (forGood(f.why) || now.Sub(f.since) > s.config.TokenPatience) {
+		why := fmt.Sprintf("the filesystem gives no delegation token for user %s, which the containers of %v need: %v", user, e.app, f.why)
+		if !forGood(f.why) {
+			why = fmt.Sprintf("%s (tried for %v)", why, s.config.TokenPatience)
+		}
+		_, err := s.propose(k.r.ctx, &statepb.Command{Op: &statepb.Command_Fail{Fail: &statepb.Fail{
+			Epoch: k.r.epoch, Application: state.ApplicationID(e.app), Diagnostics: cut(why, maxDiagnostics),
+		}}})
+		if err == nil {
+			s.log.Warn("application failed", "app", e.app, "why", why)
+		}
+		return
+	}
+	if f.pause == tokenRetry { // once
+		what := "got"
+		switch {
+		case e.cancel:
+			what = "cancelled"
+		case e.number > 0:
+			what = "renewed"
+		}
+		s.log.Warn("delegation token is not "+what+", trying again", "app", e.app, "err", f.why)
+	}
+}
+
+// forGood reports whether asking again would not help.
+func forGood(err error) bool {
+	for _, kind := range []*metadata.Kind{metadata.ErrPermission, metadata.ErrUnauthorized, metadata.ErrInvalidArgument, metadata.ErrUnsupported} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+// get gets a token for an application and has it kept. One that comes too late is cancelled.
+func (k *keeper) get(ctx context.Context, id rm.ApplicationID, user string, number int64) error {
+	s := k.r.s
+	t, err := s.config.Tokens.Get(ctx, user)
+	if err != nil {
+		return err
+	}
+	says, err := token.ParseIdentifier(t.Identifier)
+	if err != nil {
+		return err
+	}
+	got := metadata.TimeOf(time.Now())
+	c := &rm.Credential{Application: id, Number: number, Sealed: s.seal(id, t), Got: got, Max: got + metadata.Time(says.MaxDate-says.Issued)}
+	err = k.keep(ctx, c)
+	if errors.Is(err, rm.ErrStaleAttempt) {
+		return s.config.Tokens.Cancel(ctx, t)
+	}
+	return err
+}
+
+func (k *keeper) keep(ctx context.Context, c *rm.Credential) error {
+	_, err := k.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_KeepCredentials{KeepCredentials: &statepb.KeepCredentials{
+		Epoch: k.r.epoch, Keep: []*statepb.Credential{state.Credential(c)},
+	}}})
+	return err
+}
+
+func (k *keeper) drop(ctx context.Context, c *rm.Credential) error {
+	_, err := k.r.s.propose(ctx, &statepb.Command{Op: &statepb.Command_KeepCredentials{KeepCredentials: &statepb.KeepCredentials{
+		Epoch: k.r.epoch, Drop: []*statepb.Credential{{Application: state.ApplicationID(c.Application), Number: c.Number}},
+	}}})
+	return err
+}
+
+// renew makes a token good for longer, or has one forgotten that the filesystem does not know any more. Until when is told by the namenode's clock, which was ours when the token was issued.
+func (k *keeper) renew(ctx context.Context, c *rm.Credential) error {
+	t, err := k.r.s.unseal(c)
+	if err != nil {
+		return err
+	}
+	says, err := token.ParseIdentifier(t.Identifier)
+	if err != nil {
+		return err
+	}
+	until, err := k.r.s.config.Tokens.Renew(ctx, t)
+	if errors.Is(err, metadata.ErrToken) { // its user has cancelled it, say: another one takes its place
+		return k.drop(ctx, c)
+	}
+	if err != nil {
+		return err
+	}
+	renewed := *c
+	renewed.Renewed = metadata.TimeOf(time.Now())
+	renewed.Expires = max(metadata.TimeOf(until)-metadata.Time(says.Issued)+c.Got, renewed.Renewed+1)
+	return k.keep(ctx, &renewed)
+}
+
+// cancel ends a token of an application that has ended. One that the filesystem does not know is none any more.
+func (k *keeper) cancel(ctx context.Context, c *rm.Credential) error {
+	t, err := k.r.s.unseal(c)
+	if err == nil {
+		err = k.r.s.config.Tokens.Cancel(ctx, t)
+	}
+	if err != nil && !errors.Is(err, metadata.ErrToken) {
+		return err
+	}
+	return k.drop(ctx, c)
+}
+
+// credentialed reports whether the containers of an application would find a token.
+func (r *reign) credentialed(view *state.View, a *rm.Application) bool {
+	return r.keeper == nil || len(view.Credentials(a.ID)) > 0
+}
+
+// uncredentialed says of which applications the masters wait for a token, and why.
+func (r *reign) uncredentialed(view *state.View) (waiting []scheduler.Waiting) {
+	if r.keeper == nil {
+		return nil
+	}
+	k := r.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for a := range view.Live() {
+		if !a.WantsMaster() || r.credentialed(view, a) {
+			continue
+		}
+		text := fmt.Sprintf("waits for a delegation token of the filesystem for user %s", a.User)
+		switch f := k.failed[errand{app: a.ID}]; {
+		case f != nil:
+			text = fmt.Sprintf("%s: %v", text, f.why)
+		case time.Since(a.Submitted.Time()) < tokenQuiet:
+			continue
+		}
+		waiting = append(waiting, scheduler.Waiting{App: a.ID, Reason: rm.Reason{Code: rm.ReasonCredential, Text: text}})
+	}
+	return waiting
+}
