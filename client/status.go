@@ -98,10 +98,12 @@ type Grant struct {
 
 // Node is one node manager.
 type Node struct {
-	ID           string       `json:"id"`
-	Host         string       `json:"host"`
-	HTTP         string       `json:"http"`
-	Version      string       `json:"version"`
+	ID      string `json:"id"`
+	Host    string `json:"host"`
+	HTTP    string `json:"http"`
+	Version string `json:"version"`
+	// Level is the newest of the cluster's formats that its program knows; 0: not known.
+	Level        int          `json:"level"`
 	Machine      string       `json:"machine"`
 	State        rm.NodeState `json:"state"`
 	Leaving      *Leaving     `json:"leaving,omitempty"`

@@ -80,11 +80,14 @@ type Node struct {
 	Host        string
 	// Machine is the name in the certificate that the node manager has shown; empty: it has shown none. Nobody else's word counts for the
 	// node until it is lost.
-	Machine      string
-	HTTP         string
-	Rack         string
-	Labels       []string
-	Version      string
+	Machine string
+	HTTP    string
+	Rack    string
+	Labels  []string
+	Version string
+	// Level is the newest of the cluster's formats that its program knows; 0: it is not known, while the cluster has not been raised to
+	// release.NodePrograms.
+	Level        int
 	Datanode     string
 	State        NodeState
 	HealthReport string

@@ -185,6 +185,16 @@ type Conn struct {
 // Peer is who the other end is; nil for a client without a good certificate.
 func (c *Conn) Peer() *Name { return c.peer }
 
+// Program is of which version the other end is; zero: it is no member, or did not say.
+func (c *Conn) Program() release.Program {
+	if c.member == nil {
+		return release.Program{}
+	}
+	c.member.mu.Lock()
+	defer c.member.mu.Unlock()
+	return c.program
+}
+
 // Refused says why a client's certificate is not good; nil when it is, or when there is none.
 func (c *Conn) Refused() error { return c.refused }
 

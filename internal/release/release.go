@@ -11,9 +11,15 @@ import (
 const (
 	// Level is the newest one that this program knows: what it writes at most. A change of a format or of a message between servers that the
 	// program before would misread, or refuse, takes the next number, and happens only where the cluster has been raised to it.
-	Level = 1
+	Level = 2
 	// Oldest is the oldest level of a cluster that this program works in.
 	Oldest = 1
+)
+
+// What came with a level, and is written only where the cluster has been raised to it. Level 1 is the first.
+const (
+	// NodePrograms: the resource managers' log and snapshots say of which level the program of each node is.
+	NodePrograms = 2
 )
 
 // Program is what a version of the program says of itself.

@@ -72,6 +72,8 @@ type Principal struct {
 	Container string
 	// Server is the server; nil: it is none.
 	Server *authority.Name
+	// Program is of which version a server is.
+	Program release.Program
 	// Joining is keying material of the connection of a machine that has no certificate yet and has proved nothing; nil: it is none.
 	Joining []byte
 }
@@ -282,7 +284,7 @@ func (k Keyring) challenge(c net.Conn) (*authority.Conn, Principal, error) {
 		return nil, Principal{}, proofError(err)
 	}
 	if peer := out.Peer(); peer != nil {
-		who = Principal{Server: peer}
+		who = Principal{Server: peer, Program: out.Program()}
 	}
 	return out, who, nil
 }

@@ -20,7 +20,9 @@ type NodeView struct {
 	Rack    string   `json:"rack"`
 	Labels  []string `json:"labels,omitempty"`
 	Version string   `json:"version,omitempty"`
-	Machine string   `json:"machine,omitempty"`
+	// Level is the newest of the cluster's formats that its program knows; 0: not known.
+	Level   int    `json:"level,omitempty"`
+	Machine string `json:"machine,omitempty"`
 	// State is YARN's, or DECOMMISSIONED, ENTERING_MAINTENANCE or IN_MAINTENANCE.
 	State rm.NodeState `json:"state"`
 	// Leaving is what an operator wants of it; absent: it serves.
@@ -67,7 +69,7 @@ func (q *request) listNodes() {
 	for n := range q.view.Nodes() {
 		live := q.Cluster.Liveness(n.ID)
 		v := NodeView{
-			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Machine: n.Machine, State: n.ShownHere(),
+			ID: string(n.ID), Host: n.Host, HTTP: n.HTTP, Rack: n.Rack, Labels: n.Labels, Version: n.Version, Level: n.Level, Machine: n.Machine, State: n.ShownHere(),
 			Open: live.Open && n.Wish == nil, HealthReport: healthOf(n), Capacity: amountOf(n.Capacity), Used: amountOf(n.Used),
 		}
 		if w := n.Wish; w != nil {

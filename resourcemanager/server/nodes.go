@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/topology"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -33,6 +35,8 @@ type session struct {
 	wake chan struct{}
 	// over carries why the session must end; capacity 1.
 	over chan error
+	// program is of which version the node manager is.
+	program release.Program
 
 	// The rest belongs to the stream's goroutine.
 
@@ -83,8 +87,9 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			}
 		}
 	}()
+	who, _ := security.PrincipalOf(stream.Context())
 	x := &session{
-		r: r, machine: machineOf(stream.Context()), wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
+		r: r, program: who.Program, machine: machineOf(stream.Context()), wake: make(chan struct{}, 1), over: make(chan error, 1), known: map[rm.ContainerID]rm.ContainerState{},
 		started: map[rm.ContainerID]time.Time{}, stopped: map[rm.ContainerID]time.Time{}, strangers: map[rm.ContainerID]*pb.ContainerStatus{},
 	}
 	defer x.close()
@@ -246,6 +251,9 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	if want.Rack == topology.DefaultRack { // the node manager's own configuration says nothing
 		host, _, _ := net.SplitHostPort(report.NodeId)
 		want.Rack = x.r.s.racks.Lookup(host)
+	}
+	if x.r.s.group.Load().Level() >= release.NodePrograms {
+		want.Level = x.program.Level
 	}
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
