@@ -85,7 +85,11 @@ except urllib.error.HTTPError as e: print(e.code, e.read().decode())
 		if err != nil {
 			return false, false, false, err
 		}
-		answer, err := t.do(ctx, on, user, "python3", "-c", "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())", "http://"+on+":"+namenodes+"/health")
+		answer, err := t.do(ctx, on, user, "python3", "-c", `
+import sys, urllib.request, urllib.error
+try: print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
+except urllib.error.HTTPError as e: print(e.read().decode()) # it may not have heard who leads
+`, "http://"+on+":"+namenodes+"/health")
 		if err != nil {
 			return false, false, false, err
 		}
