@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -214,7 +215,7 @@ func verdict(t *testing.T, addr string, i *authority.Identity) string {
 	defer raw.Close()
 	check(t, raw.SetDeadline(time.Now().Add(30*time.Second)))
 	c := tls.Client(raw, &tls.Config{
-		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{"h2"},
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, NextProtos: []string{"h2", fmt.Sprintf("hops-program/%d/%d", release.Level, release.Oldest)},
 		Certificates: []tls.Certificate{{Certificate: [][]byte{i.Certificate}, PrivateKey: i.Key}},
 	})
 	check(t, c.Handshake())
