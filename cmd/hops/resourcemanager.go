@@ -25,7 +25,7 @@ func resourcemanagerCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "resourcemanager",
 		Usage:       "the members of the resource managers' group: list, add, remove, transfer, recover, restore",
-		Description: "docs/how-to/cluster.md shows how a member is replaced. add, remove and transfer are for superusers.",
+		Description: "docs/how-to/namenodes.md has a section on them. add, remove and transfer are for superusers.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "who is a member, who leads, who lags behind",
