@@ -124,7 +124,11 @@ func (o *operator) run(heading string) string {
 	}
 	said := ""
 	for _, line := range o.blocks[heading] {
+		line, _, _ = strings.Cut(line, " # ")
 		words := strings.Fields(o.replace.Replace(line))
+		if words[0] == "hops" && words[1] == "cluster" { // there it finds the configuration of the machine
+			words = slices.Insert(words, 3, "-c", o.file("nn1"))
+		}
 		if words[0] == "cp" {
 			if out, err := exec.Command("cp", words[1:]...).CombinedOutput(); err != nil {
 				o.T.Fatalf("%s: %v\n%s", line, err, out)

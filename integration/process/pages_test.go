@@ -52,7 +52,7 @@ func pages(t *testing.T, datanodes int, page string, without ...string) *operato
 	}
 	o.replace = strings.NewReplacer(
 		"NN1-RAFT-ADDRESS", k.File().Namenodes[0].Raft, "CLUSTER-ID", o.health("nn1").Cluster,
-		"DN1-ADDRESS", k.transfer("dn1"), "NN3-DATA", filepath.Join(dir, "nn3"), "BACKUP", filepath.Join(dir, "backup"))
+		"DN1-ADDRESS", k.transfer("dn1"), "NN3-DATA", filepath.Join(dir, "nn3"), "BACKUP", filepath.Join(dir, "backup"), "/backups/before", filepath.Join(dir, "before"))
 	return o
 }
 
@@ -154,6 +154,9 @@ func TestPageOnUpgradesDoesWhatItSays(t *testing.T) {
 	h := newHistory(t, "/upgrade")
 	h.start(func(ctx context.Context) { h.calls(ctx, 2, fs) })
 	h.more(10)
+	if o.Leader(fs) != "nn1" { // on the machine of the leading namenode
+		o.Hops().Run("namenode", "transfer", "nn1", "-c", o.file("nn1")) // or an election comes first
+	}
 	o.run("Before")
 	binary := filepath.Join(filepath.Dir(o.Log("nn1")), "hops")
 	text, err := os.ReadFile(binary)
