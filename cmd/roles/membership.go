@@ -254,6 +254,9 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	m.keeper.Member.Raise(int(news.Level))
 	before := m.keeper.Member.Roots()
 	failed := m.keeper.Believe(trust)
+	if errors.Is(failed, authority.ErrForeign) {
+		return failed
+	}
 	rerooted := !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal)
 	if rerooted {
 		m.mu.Lock()

@@ -77,13 +77,14 @@ func (k *Keeper) unwanted() bool {
 }
 
 // Believe has the member trust what the cluster says now, and notes other authorities in the file: a process that starts later must
-// find its cluster.
+// find its cluster. Authorities of which none has issued the file's certificate are refused (ErrForeign): that is what a namenode says that has
+// started and has not read its log to the end, and who believes it is shut out, and shuts others out.
 func (k *Keeper) Believe(t *Trust) error {
-	k.Member.Believe(t)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	told := slices.Concat(t.Roots, t.Links)
 	if slices.EqualFunc(told, k.noted, (*x509.Certificate).Equal) {
+		k.Member.Believe(t)
 		return nil
 	}
 	unlock, err := k.lock(syscall.LOCK_EX)
@@ -95,8 +96,13 @@ func (k *Keeper) Believe(t *Trust) error {
 	if err != nil {
 		return err
 	}
-	if !slices.EqualFunc(told, slices.Concat(i.Roots, i.Links), (*x509.Certificate).Equal) {
-		i.Roots, i.Links = t.Roots, t.Links
+	same := slices.EqualFunc(told, slices.Concat(i.Roots, i.Links), (*x509.Certificate).Equal)
+	i.Roots, i.Links = t.Roots, t.Links
+	if _, err := i.Member(k.Now); errors.Is(err, ErrForeign) {
+		return fmt.Errorf("the authorities that it names are not those of this machine's certificate: it lags behind, or the authority was replaced without this machine, which has to join again: %w", err)
+	}
+	k.Member.Believe(t)
+	if !same {
 		if err := i.Write(k.Path); err != nil {
 			return err
 		}

@@ -235,3 +235,30 @@ func TestAProcessThatMissesARotationTakesTheFile(t *testing.T) {
 		}
 	})
 }
+
+// A namenode that has just started may tell of the authority from before a rotation: who has a certificate of the new one does not believe it, in
+// memory or in the file.
+func TestAnAuthorityFromBeforeARotationIsNotBelieved(t *testing.T) {
+	before, after := newAuthority(t, cluster), newAuthority(t, cluster)
+	i := newIdentity(t, after, time.Now())
+	path := filepath.Join(t.TempDir(), "identity.pem")
+	if err := i.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	k, err := NewKeeper(KeeperConfig{Path: path, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Believe(&Trust{Cluster: cluster, Roots: []*x509.Certificate{before.Root()}}); !errors.Is(err, ErrForeign) {
+		t.Errorf("it is believed: %v", err)
+	}
+	if k.Member.Issuer() != FingerprintOf(after.Root()) {
+		t.Error("the member trusts the old authority alone")
+	}
+	if _, err := NewKeeper(k.KeeperConfig); err != nil {
+		t.Errorf("the next process: %v", err)
+	}
+	if err := k.Believe(&Trust{Cluster: cluster, Roots: []*x509.Certificate{after.Root(), before.Root()}}); err != nil || len(k.Member.Roots()) != 2 {
+		t.Errorf("both authorities: %v", err)
+	}
+}
