@@ -131,9 +131,13 @@ func nodes(ctx context.Context, t *teller) (string, error) {
 			}
 		}
 	}
+	leader, err := t.leader(ctx, namenodes)
+	if err != nil {
+		return "", err
+	}
 	seen := fmt.Sprintf("all %d, on each machine of a namenode", len(members))
 	for _, c := range []struct{ machine, who, want string }{
-		{"m4", "root", "only namenodes and resource managers act for others here"}, {"m4", user, "run `hops login`"}, {"m1", user, "is not a superuser"},
+		{"m4", "root", "only namenodes and resource managers act for others here"}, {"m4", user, "run `hops login`"}, {leader, user, "is not a superuser"},
 	} {
 		out, err := t.do(ctx, c.machine, c.who, "hops", "cluster", "nodes")
 		if err == nil || strings.Count(strings.TrimSpace(out), "\n") > 0 || !strings.Contains(out, c.want) {
