@@ -37,19 +37,31 @@ func makeUserCertificate(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	path, known := c.String("out"), c.String("authorities")
+	// The files are begun first, lest there be a certificate that nobody has.
+	own, err := beginFile(path, 0o600)
+	if err != nil {
+		return err
+	}
+	defer own.drop()
+	var roots *newFile
+	if known != "" {
+		if roots, err = beginFile(known, 0o644); err != nil {
+			return err
+		}
+		defer roots.drop()
+	}
 	var made nnserver.Certificate
 	ask := map[string]any{"user": c.Args().First(), "life": c.Duration("life").String(), "request": request}
 	if err := n.ask(c.Context, http.MethodPost, "/api/v1/user-certificates", ask, &made); err != nil {
 		return err
 	}
-	path := c.String("out")
-	if err := replaceFile(path, append([]byte(made.Certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...), 0o600); err != nil {
-		return err
+	if err := own.put(append([]byte(made.Certificate), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)); err != nil {
+		return fmt.Errorf("%w; certificate %s was issued: `hops user revoke %s`", err, made.ID, made.ID)
 	}
-	known := c.String("authorities")
-	if known == "" {
+	if roots == nil {
 		known = "ca.pem"
-	} else if err := replaceFile(known, []byte(made.Authorities), 0o644); err != nil {
+	} else if err := roots.put([]byte(made.Authorities)); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.App.ErrWriter, "%s: certificate %s of %s, good until %s: curl --cacert %s --cert %s https://…\n",
@@ -57,18 +69,44 @@ func makeUserCertificate(c *cli.Context) error {
 	return nil
 }
 
-// replaceFile writes a file, wholly or not at all.
-func replaceFile(path string, text []byte, mode os.FileMode) error {
+// newFile is a file that is there wholly or not at all.
+type newFile struct {
+	path string
+	f    *os.File // under another name; nil once it has its own
+}
+
+// beginFile fails where no file can be.
+func beginFile(path string, mode os.FileMode) (*newFile, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // of mode 0600
+	if err != nil {
+		return nil, err
+	}
+	n := &newFile{path, f}
+	if err := f.Chmod(mode); err != nil {
+		n.drop()
+		return nil, err
+	}
+	return n, nil
+}
+
+// put writes it in place of what is there.
+func (n *newFile) put(text []byte) error {
+	_, err := n.f.Write(text)
+	if err = errors.Join(err, n.f.Sync()); err == nil {
+		err = os.Rename(n.f.Name(), n.path)
+	}
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+	err = n.f.Close()
+	n.f = nil
+	return err
+}
+
+// drop removes what was begun and not put.
+func (n *newFile) drop() {
+	if n.f != nil {
+		n.f.Close()
+		os.Remove(n.f.Name())
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -282,6 +282,9 @@ func TestAUserHasACertificate(t *testing.T) {
 		})
 	}
 	listed := m.good("user", "tokens", "-c", m.yaml(1))
+	if n := strings.Count(listed, " ann "); n != 1 {
+		t.Errorf("requests that failed have left certificates:\n%s", listed)
+	}
 	var id string
 	for line := range strings.Lines(listed) {
 		if strings.Contains(line, "certificate") && strings.Contains(line, " ann ") {

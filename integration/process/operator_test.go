@@ -127,7 +127,7 @@ func (o *operator) run(heading string) string {
 		line, _, _ = strings.Cut(line, " # ")
 		words := strings.Fields(o.replace.Replace(line))
 		if words[0] == "hops" && words[1] == "cluster" { // there it finds the configuration of the machine
-			words = slices.Insert(words, 3, "-c", o.file("nn1"))
+			words = slices.Insert(words, 3, "-c", "nn1.yaml")
 		}
 		if words[0] == "cp" {
 			if out, err := exec.Command("cp", words[1:]...).CombinedOutput(); err != nil {
