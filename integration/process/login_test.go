@@ -91,8 +91,10 @@ func TestALoginIsEnough(t *testing.T) {
 	if err := os.WriteFile(roots, []byte(good.Authorities), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inside := []string{"HOPS_CONTAINER_ID=container_1_0001_01_000002", "HOPS_WEBHDFS=" + good.Namenodes[0].HTTP, "HOPS_FS=hdfs://" + good.Namenodes[0].IPC,
-		"HOPS_AUTHORITY=" + roots, "HADOOP_TOKEN_FILE_LOCATION=" + tokens}
+	inside := []string{
+		"HOPS_CONTAINER_ID=container_1_0001_01_000002", "HOPS_WEBHDFS=" + good.Namenodes[0].HTTP, "HOPS_FS=hdfs://" + good.Namenodes[0].IPC,
+		"HOPS_AUTHORITY=" + roots, "HADOOP_TOKEN_FILE_LOCATION=" + tokens,
+	}
 	const elsewhere = "from hops import _login, hdfs\n_login.here = lambda remote, local: False\n"
 	const checkpoint = elsewhere + "hdfs.dump('kept', '/tmp/c'); hdfs.rename('/tmp/c', '/tmp/d'); print(hdfs.load('/tmp/d'), hdfs.stat('/tmp/d')['owner'] == hdfs.project_user())"
 	if said := script(t, checkpoint, inside...); said != "b'kept' True" {

@@ -126,7 +126,7 @@ func (o *operator) run(heading string) string {
 	for _, line := range o.blocks[heading] {
 		line, _, _ = strings.Cut(line, " # ")
 		words := strings.Fields(o.replace.Replace(line))
-		if words[0] == "hops" && words[1] == "cluster" { // there it finds the configuration of the machine
+		if words[0] == "hops" && (words[1] == "cluster" || words[1] == "namenode") && !slices.Contains(words, "-c") { // there it finds the configuration of the machine
 			words = slices.Insert(words, 3, "-c", "nn1.yaml")
 		}
 		if words[0] == "cp" {
