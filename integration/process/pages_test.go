@@ -180,7 +180,7 @@ func TestPageOnUpgradesDoesWhatItSays(t *testing.T) {
 	for _, name := range []string{"dn1", "dn2", "dn3"} {
 		o.stop(name)
 		o.must(o.Start(name))
-		o.run("The datanodes")
+		o.run("The datanodes and node managers")
 		o.listed("live", 3)
 	}
 	h.more(10)
