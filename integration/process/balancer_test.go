@@ -86,6 +86,13 @@ func startUnbalanced(t *testing.T, namenodes int) *balanced {
 		b.files[name] = bytes.Repeat([]byte{byte('A' + i)}, 1<<20)
 		b.Await(name, func() error { return b.fs.WriteFile(Context(t), name, b.files[name], true) })
 	}
+	b.Await("two replicas of each block", func() error { // lest they be made on the others
+		r, err := b.fs.Report(Context(t))
+		if err == nil && r.Under > 0 {
+			err = fmt.Errorf("%+v", r)
+		}
+		return err
+	})
 	k.must(k.Cluster.Start("dn3"))
 	k.must(k.Cluster.Start("dn4"))
 	b.nodes(4)

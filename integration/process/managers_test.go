@@ -220,6 +220,13 @@ func TestApplicationsAreInABackup(t *testing.T) {
 	m.serve(1, "namenode")
 	m.serve(1, "resourcemanager")
 	m.nodes(2, 1)
+	// Blocks of logs went with the only datanode, and in safe mode no application gets a token.
+	m.eventually("the end of safe mode", func() error {
+		if r := (Hops{T: t, Conf: filepath.Join(m.etc(1), "conf")}).Run("dfsadmin", "-safemode", "leave"); r.Status != 0 {
+			return errors.New(r.Stdout + r.Stderr)
+		}
+		return nil
+	})
 	state(ended, "SUCCEEDED")
 	if list, err := c.Jobs().List(Context(t)); err != nil || slices.ContainsFunc(list, func(s client.JobStatus) bool { return s.ID == since }) || len(list) != 2 {
 		t.Errorf("%+v, %v", list, err)

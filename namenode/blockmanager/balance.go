@@ -121,6 +121,14 @@ func (m *Manager) Balanced() Balanced {
 		return Balanced{}
 	}
 	r := Balanced{Moved: b.moved, Blocks: b.blocks, Moving: b.moving, Failed: b.failed}
+	// Until the figures of both ends tell of a move, it may count twice at one of them.
+	var coming int64
+	for _, list := range b.unsettled {
+		for _, u := range list {
+			coming += max(u.bytes, 0)
+		}
+	}
+	r.Moving = max(r.Moving, coming)
 	all, average := m.levels()
 	var over, under float64
 	for _, l := range all {
