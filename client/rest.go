@@ -179,7 +179,7 @@ func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duratio
 	ctx, cancel := context.WithCancelCause(request.Context())
 	over := make(chan struct{})
 	defer close(over)
-	var ended atomic.Bool // by an answer, or because nobody is there
+	var ended atomic.Bool            // by an answer, or because nobody is there
 	var asked atomic.Pointer[string] // who is asked: one that does not lead sends to another one
 	asked.Store(&request.URL.Host)
 	var connected atomic.Bool
