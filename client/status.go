@@ -111,7 +111,9 @@ type Node struct {
 	Capacity     Amount       `json:"capacity"`
 	Used         Amount       `json:"used"`
 	Containers   []string     `json:"containers"`
-	GPUs         []GPU        `json:"gpus"`
+	// Open: it takes work.
+	Open bool  `json:"open"`
+	GPUs []GPU `json:"gpus"`
 }
 
 // Leaving is what an operator wants of a node that is to leave. Times are in milliseconds since 1970; 0: there is none.

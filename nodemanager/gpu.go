@@ -13,8 +13,12 @@ const (
 	Healthy GPUHealth = "HEALTHY"
 	// Suspect: something happened that may pass; healthy again after a quiet time.
 	Suspect GPUHealth = "SUSPECT"
-	// Quarantined: needs a reset, a restart of the machine, or a person.
+	// Quarantined: needs a reset, a restart of the machine, or rest; then it is probed.
 	Quarantined GPUHealth = "QUARANTINED"
+	// Probing: it has rested, and is tried before it is granted again.
+	Probing GPUHealth = "PROBING"
+	// Retired: it was quarantined too often, or is broken; only a person takes it back.
+	Retired GPUHealth = "RETIRED"
 )
 
 // GPU is one device: an individual, never a count.
@@ -29,7 +33,9 @@ type GPU struct {
 	// Island: devices with the same non-empty island are joined by NVLink.
 	Island string `json:"island,omitempty"`
 	// Simulated devices come from a file, not from a driver.
-	Simulated    bool      `json:"simulated,omitempty"`
+	Simulated bool `json:"simulated,omitempty"`
+	// Recovers: the driver says by itself whether the device needs a reset, so that its silence about that means something.
+	Recovers     bool      `json:"-"`
 	Health       GPUHealth `json:"health"`
 	HealthReason string    `json:"health_reason,omitempty"`
 	// Usage is nil where the device does not tell.
@@ -64,6 +70,9 @@ type GPURecord struct {
 	// Last is when health became what it is, Transient are the latest errors that may pass by themselves.
 	Last      time.Time   `json:"last"`
 	Transient []time.Time `json:"transient,omitempty"`
+	// Quarantines are when it was quarantined lately. Hardware: only a reset takes the cause away.
+	Quarantines []time.Time `json:"quarantines,omitempty"`
+	Hardware    bool        `json:"hardware,omitempty"`
 }
 
 // GPUSource knows the devices of a machine. Implementations are safe for concurrent use.

@@ -119,6 +119,8 @@ const (
 	GPUHealthy     GPUHealth = "HEALTHY"
 	GPUSuspect     GPUHealth = "SUSPECT"
 	GPUQuarantined GPUHealth = "QUARANTINED"
+	GPUProbing     GPUHealth = "PROBING"
+	GPURetired     GPUHealth = "RETIRED"
 )
 
 // GPU is one device: an individual, never a count.

@@ -266,6 +266,9 @@ type NodeManager struct {
 	Resources map[string]int64 `yaml:"resources"`
 	// GPUs is auto, none, sim:N, or the path of a file that describes simulated devices; default auto.
 	GPUs string `yaml:"gpus"`
+	// GPUProbe is the path of a program that tries a device which was quarantined before it is granted again, with
+	// CUDA_VISIBLE_DEVICES set to it: status 0 within 5 minutes means that it is good.
+	GPUProbe string `yaml:"gpu_probe"`
 	// Labels are matched by jobs that ask for one.
 	Labels []string `yaml:"labels"`
 	// LogLimit is how much log a container may write; default 1GiB. LogRate is how much of it a second, once a quarter of the
@@ -526,6 +529,9 @@ func (f *File) Validate() error {
 		}
 		if n.MinUserID != nil && (*n.MinUserID < 1 || *n.MinUserID > math.MaxInt32) {
 			wrong("nodemanager.min_user_id: %d is no user id that containers could run from: 1 or more", *n.MinUserID)
+		}
+		if n.GPUProbe != "" && !path.IsAbs(n.GPUProbe) {
+			wrong("nodemanager.gpu_probe: %q is no absolute path of a program", n.GPUProbe)
 		}
 		n.Rack = cmp.Or(n.Rack, "/default-rack")
 		if !strings.HasPrefix(n.Rack, "/") || n.Rack != path.Clean(n.Rack) || n.Rack == "/" || len(n.Rack) > 255 || strings.ContainsFunc(n.Rack, unicode.IsSpace) {

@@ -78,6 +78,9 @@ type Config struct {
 	Other rm.Amounts
 	// GPUs; nil: none.
 	GPUs gpu.Source
+	// GPUProbe is a program that tries a device before it is granted again, with CUDA_VISIBLE_DEVICES set to it: status 0 means that
+	// it is good. Empty: what the driver says is all that counts.
+	GPUProbe string
 	// HTTP is closed by Run.
 	HTTP net.Listener
 	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them. None: there will be some, see

@@ -24,6 +24,9 @@ type deviceState struct {
 	strays []supervisor.Process
 	// unverified: since when a device is held back until the driver is asked whether anybody uses it.
 	unverified map[string]time.Time
+	// base is the least memory that was used on a device while nobody had it, in bytes; over: since when an unused one has more.
+	base map[string]int64
+	over map[string]time.Time
 	// unrecorded: something happened that is not on disk; recording: a goroutine writes it.
 	unrecorded, recording bool
 }
@@ -44,14 +47,25 @@ func (s *Server) readDevices(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list GPUs: %w", err)
 	}
+	held := s.holders()
 	s.devices.mu.Lock()
 	s.devices.list = list
 	for _, g := range list {
 		if since := s.devices.unverified[g.UUID]; since.Before(begin) {
 			delete(s.devices.unverified, g.UUID) // what it says of processes is newer
 		}
+		s.devices.weigh(g, held[g.UUID] != "", begin)
 	}
+	leaked := s.devices.leaked(begin)
 	s.devices.mu.Unlock()
+	changed := s.devices.monitor.Look(list, time.Now())
+	for uuid, why := range leaked {
+		changed = s.devices.monitor.Observe(nodemanager.GPUEvent{UUID: uuid, At: begin, Health: nodemanager.Quarantined, Reason: why}, time.Now()) || changed
+	}
+	if changed {
+		s.recordGPUs()
+		s.nudge()
+	}
 	return nil
 }
 
@@ -88,6 +102,7 @@ func (s *Server) watchDevices(ctx context.Context) {
 		if err := s.readDevices(ctx); err != nil && ctx.Err() == nil {
 			s.log.Error("GPUs cannot be read; the last inventory stands", "error", err)
 		}
+		s.probeDevices(ctx)
 		if now := s.occupiedList(); !slices.Equal(now, before) {
 			s.log.Info("devices that are held back have changed", "before", before, "now", now)
 			before = now
@@ -96,14 +111,27 @@ func (s *Server) watchDevices(ctx context.Context) {
 	}
 }
 
+// judge takes a device back into service or out of it, because a person says so.
+func (s *Server) judge(uuid string, health nodemanager.GPUHealth, by string) {
+	known := slices.ContainsFunc(s.devices.current(), func(g nodemanager.GPU) bool { return g.UUID == uuid })
+	if !known || health != nodemanager.Healthy && health != nodemanager.Retired {
+		s.log.Warn("what is said of a device is not heeded: it is not here, or that is none of HEALTHY and RETIRED", "gpu", uuid, "health", health, "by", by)
+		return
+	}
+	s.devices.monitor.Observe(nodemanager.GPUEvent{UUID: uuid, At: time.Now(), Health: health, Reason: "retired by " + by}, time.Now())
+	s.log.Warn("an operator has judged a GPU", "gpu", uuid, "health", health, "by", by)
+	s.recordGPUs()
+	s.nudge()
+}
+
 // recallGPUs goes on from what an earlier node manager of the directory knew of the devices.
 func (s *Server) recallGPUs() {
-	records, err := s.store.GPUs()
+	records, restarted, err := s.store.GPUs()
 	if err != nil {
 		s.log.Error("what happened to the GPUs before the start is not known; they count as healthy", "error", err)
 		return
 	}
-	s.devices.monitor.Recall(records, time.Now())
+	s.devices.monitor.Recall(records, restarted, time.Now())
 }
 
 // recordGPUs has what happened to the devices written down, when the disk takes it, and once a second at most. What happened to a

@@ -135,6 +135,8 @@ func (s *Server) occupied() map[string]string {
 			out[g.UUID] = fmt.Sprintf("process %d, which belongs to no container here, computes on it", g.Usage.Processes[0])
 		case !d.unverified[g.UUID].IsZero():
 			out[g.UUID] = "the driver has not said yet that the processes of the last container are gone"
+		case !d.over[g.UUID].IsZero():
+			out[g.UUID] = d.excess(g)
 		}
 	}
 	return out

@@ -191,6 +191,7 @@ func (m *manager) Session(stream grpc.BidiStreamingServer[rmpb.NodeReport, rmpb.
 			answer.Stop = append(answer.Stop, o.GetStop()...)
 			answer.Signal = append(answer.Signal, o.GetSignal()...)
 			answer.Cleanup = append(answer.Cleanup, o.GetCleanup()...)
+			answer.Devices = append(answer.Devices, o.GetDevices()...)
 		}
 		m.orders = nil
 		silent := m.silent

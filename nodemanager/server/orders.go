@@ -31,6 +31,9 @@ func (s *Server) obey(work context.Context, o *rmpb.NodeOrders) {
 			s.work.Go(func() { c.signal(work, int(p.GetSignal())) })
 		}
 	}
+	for _, p := range o.GetDevices() {
+		s.judge(p.GetUuid(), nodemanager.GPUHealth(p.GetHealth()), p.GetBy())
+	}
 	for _, id := range o.GetCleanup() {
 		if c := s.find(nodemanager.ContainerID(id)); c != nil {
 			c.forget()

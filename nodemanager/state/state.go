@@ -222,14 +222,14 @@ type gpuRecords struct {
 	GPUs []nodemanager.GPURecord `json:"gpus"`
 }
 
-// GPUs reads what happened to devices since the machine was started.
-func (s *Store) GPUs() ([]nodemanager.GPURecord, error) {
+// GPUs reads what happened to devices; restarted: the machine was started anew since.
+func (s *Store) GPUs() (records []nodemanager.GPURecord, restarted bool, err error) {
 	var r gpuRecords
-	err := durable.ReadJSON(filepath.Join(s.dir, "gpus.json"), &r)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && r.Boot != BootID() {
-		return nil, nil
+	err = durable.ReadJSON(filepath.Join(s.dir, "gpus.json"), &r)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
 	}
-	return r.GPUs, err
+	return r.GPUs, r.Boot != BootID(), err
 }
 
 // PutGPUs writes down what happened to devices, for one caller at a time. Durable when it returns nil.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gohops/hops/internal/security"
@@ -23,6 +24,11 @@ type Operator interface {
 	RefreshNodes(ctx context.Context, caller metadata.Caller, timeout time.Duration) error
 	// Resize sets memory and vcores of a node in place of those that it reports; zero: as it reports.
 	Resize(ctx context.Context, caller metadata.Caller, id rm.NodeID, r rm.Resource) error
+	// JudgeGPU has a device's node manager take it back into service (rm.GPUHealthy) or out of it for good (rm.GPURetired), as soon as
+	// the node speaks. The node's reports show whether it has.
+	//
+	// Errors: ErrNotExist, ErrInvalidArgument; ErrRetriable: the node does not speak at the moment.
+	JudgeGPU(ctx context.Context, caller metadata.Caller, uuid string, health rm.GPUHealth) error
 	// RefreshQueues reads this member's queues anew and, unless check is set, goes by them. The answer is their hash. Queues that are
 	// wrong, or that have no place for an application that lives, change nothing.
 	RefreshQueues(ctx context.Context, caller metadata.Caller, check bool) (hash string, err error)
@@ -48,6 +54,7 @@ var adminRoutes = []Route{
 	{Method: "POST", Path: "/api/v1/admin/refresh-groups", Right: security.Superuser, handle: (*request).refreshGroups, admin: "refreshUserToGroupsMappings", each: true},
 	{Method: "POST", Path: "/api/v1/admin/refresh-proxy-users", Right: security.Superuser, handle: (*request).refreshProxyUsers, admin: "refreshSuperUserGroupsConfiguration", each: true},
 	{Method: "POST", Path: "/api/v1/admin/refresh-superusers", Right: security.Superuser, handle: (*request).refreshSuperusers, admin: "refreshAdminAcls", each: true},
+	{Method: "PUT", Path: "/api/v1/admin/gpus/{uuid}/health", Right: security.Superuser, handle: (*request).judgeGPU, admin: "judgeGPU"},
 	{Method: "GET", Path: "/api/v1/groups/{user}", Right: security.Named, handle: (*request).groups},
 }
 
@@ -152,6 +159,14 @@ func (q *request) resize() {
 		return
 	}
 	q.answered(struct{}{}, q.Operator.Resize(q.r.Context(), q.caller, rm.NodeID(q.r.PathValue("node")), rm.Resource{Memory: memory * rm.MiB, VCores: int(vcores)}))
+}
+
+// judgeGPU takes ?health=HEALTHY or RETIRED.
+func (q *request) judgeGPU() {
+	if !q.operated() {
+		return
+	}
+	q.answered(struct{}{}, q.Operator.JudgeGPU(q.r.Context(), q.caller, q.r.PathValue("uuid"), rm.GPUHealth(strings.ToUpper(q.r.URL.Query().Get("health")))))
 }
 
 // RefreshedQueues is the answer of a member that has read its queues.

@@ -344,6 +344,7 @@ type fakeNode struct {
 	containers  map[string]*fakeContainer
 	starts      map[string]int // orders seen
 	signals     []string       // orders seen
+	judged      []string       // devices, likewise
 	forgotten   map[string]bool
 	deaf        bool      // carries out no orders
 	mute        bool      // sends nothing
@@ -498,6 +499,9 @@ func (n *fakeNode) obey(o *pb.NodeOrders, sent time.Time, known bool) {
 	}
 	for _, p := range o.Signal {
 		n.signals = append(n.signals, fmt.Sprintf("%s %d", p.ContainerId, p.Signal))
+	}
+	for _, p := range o.Devices {
+		n.judged = append(n.judged, fmt.Sprintf("%s %s %s", p.Uuid, p.Health, p.By))
 	}
 	for _, spec := range o.Start {
 		n.starts[spec.ContainerId]++

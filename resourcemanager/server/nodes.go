@@ -163,7 +163,7 @@ func (x *session) close() {
 	x.r.mu.Lock()
 	defer x.r.mu.Unlock()
 	if n := x.r.nodes[x.node]; n != nil && n.session == x {
-		n.session, n.open, n.signals = nil, false, nil
+		n.session, n.open, n.signals, n.devices = nil, false, nil, nil
 		kick(x.r.wake)
 	}
 }
@@ -379,6 +379,7 @@ func (x *session) order(o *pb.NodeOrders) {
 	x.r.mu.Lock()
 	if n := x.r.nodes[x.node]; n != nil && n.session == x {
 		o.Signal, n.signals = n.signals, nil
+		o.Devices, n.devices = n.devices, nil
 	}
 	x.r.mu.Unlock()
 	view := s.state.View()

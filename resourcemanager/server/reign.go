@@ -65,6 +65,8 @@ type softNode struct {
 	memory map[rm.ContainerID]int64
 	// signals are for the node's next orders.
 	signals []*pb.Signal
+	// devices are what an operator says of its devices, for the same.
+	devices []*pb.DeviceOrder
 	// waits says what containers that are to start wait for, as reported.
 	waits map[rm.ContainerID]string
 }

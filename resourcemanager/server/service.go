@@ -13,6 +13,7 @@ import (
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -154,6 +155,33 @@ func (s *Server) Resize(ctx context.Context, caller metadata.Caller, id rm.NodeI
 		s.log.Info("node resized by an operator", "node", id, "resource", r.String(), "by", caller.User)
 	}
 	return err
+}
+
+// JudgeGPU implements rest.Operator.
+func (s *Server) JudgeGPU(_ context.Context, caller metadata.Caller, uuid string, health rm.GPUHealth) error {
+	if health != rm.GPUHealthy && health != rm.GPURetired {
+		return metadata.Errorf(metadata.ErrInvalidArgument, "health %.100q: give HEALTHY, for a device that was reset or repaired, or RETIRED", health)
+	}
+	r := s.reign.Load()
+	if r == nil {
+		return metadata.Errorf(metadata.ErrStandby, "resource manager %s does not lead", s.config.ID)
+	}
+	for n := range s.state.View().Nodes() {
+		if !slices.ContainsFunc(n.GPUs, func(g rm.GPU) bool { return g.UUID == uuid }) {
+			continue
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		soft := r.nodes[n.ID]
+		if soft == nil || soft.session == nil || len(soft.devices) >= maxSignals {
+			return metadata.Errorf(metadata.ErrRetriable, "node %s, which has GPU %s, does not speak at the moment", n.ID, uuid)
+		}
+		soft.devices = append(soft.devices, &pb.DeviceOrder{Uuid: uuid, Health: string(health), By: caller.User})
+		kick(soft.session.wake)
+		s.log.Info("a GPU judged by an operator", "gpu", uuid, "node", n.ID, "health", health, "by", caller.User)
+		return nil
+	}
+	return metadata.Errorf(metadata.ErrNotExist, "no node has a GPU %.100q", uuid)
 }
 
 // tend brings nodes that are to leave further: what outlives its time there is ended, a node that holds nothing is let go, and a

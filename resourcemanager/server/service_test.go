@@ -403,3 +403,43 @@ func TestQueuesAreReadAnew(t *testing.T) {
 	}
 	c.check()
 }
+
+func TestAnOperatorJudgesAGPU(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	n := c.node("127.0.0.1:45454", 2, nil)
+	c.awaitOpen(n)
+	var uuid string
+	for v := range c.leader().View().Nodes() {
+		uuid = v.GPUs[1].UUID
+	}
+	judge := func(user, uuid, health string) (int, string) {
+		var text string
+		code, _ := c.http("PUT", "/api/v1/admin/gpus/"+uuid+"/health?health="+health, user, nil, &text)
+		return code, text
+	}
+	root := c.door.Daemon()
+	for _, try := range []struct {
+		user, uuid, health string
+		code               int
+		says               string
+	}{
+		{"ann", uuid, "RETIRED", http.StatusForbidden, "ann"},
+		{root, "GPU-none", "RETIRED", http.StatusNotFound, "no node has a GPU"},
+		{root, uuid, "SUSPECT", http.StatusBadRequest, "give HEALTHY"},
+		{root, uuid, "", http.StatusBadRequest, "give HEALTHY"},
+		{root, uuid, "retired", http.StatusOK, ""},
+	} {
+		if code, text := judge(try.user, try.uuid, try.health); code != try.code || !strings.Contains(text, try.says) {
+			t.Errorf("%s says that %s is %q: %d %s", try.user, try.uuid, try.health, code, text)
+		}
+	}
+	eventually(t, "the node is told, once", func() (told bool) {
+		n.set(func() { told = len(n.judged) > 0 })
+		return told
+	})
+	n.set(func() {
+		if want := []string{uuid + " RETIRED " + root}; !slices.Equal(n.judged, want) {
+			t.Errorf("%q, want %q", n.judged, want)
+		}
+	})
+}

@@ -166,9 +166,9 @@ func (p *parsing) step(i int, l scriptLine, index map[string]int) (step, error) 
 		return st, p.errorf(i, "script", "xid %d is negative", l.XID)
 	}
 	switch st.health {
-	case "", nodemanager.Healthy, nodemanager.Suspect, nodemanager.Quarantined:
+	case "", nodemanager.Healthy, nodemanager.Suspect, nodemanager.Quarantined, nodemanager.Retired:
 	default:
-		return st, p.errorf(i, "script", "health %q is none of HEALTHY, SUSPECT, QUARANTINED", l.Health)
+		return st, p.errorf(i, "script", "health %q is none of HEALTHY, SUSPECT, QUARANTINED, RETIRED", l.Health)
 	}
 	if u := l.Utilization; u != nil && (*u < 0 || *u > 100) {
 		return st, p.errorf(i, "script", "utilization %v is outside 0..100", *u)

@@ -46,6 +46,7 @@ type device interface {
 	GetTemperature(nvml.TemperatureSensors) (uint32, nvml.Return)
 	GetComputeRunningProcesses() ([]nvml.ProcessInfo, nvml.Return)
 	GetFieldValues([]nvml.FieldValue) nvml.Return
+	GetRemappedRows() (corrected, uncorrected int, pending, failed bool, ret nvml.Return)
 }
 
 var _ device = nvml.Device(nil)
@@ -173,7 +174,10 @@ func (s *Source) device(h device) (nodemanager.GPU, error) {
 		d.PCI = busID(pci)
 	}
 	d.Usage = usage(h, memory)
-	d.Health, d.HealthReason = recovery(h)
+	d.Health, d.HealthReason, d.Recovers = recovery(h)
+	if _, _, _, failed, ret := h.GetRemappedRows(); ret == nvml.SUCCESS && failed {
+		d.Health, d.HealthReason = nodemanager.Retired, "a row of its memory is broken and cannot be replaced by a spare one any more"
+	}
 	return d, nil
 }
 
@@ -206,21 +210,21 @@ var recoveryActions = map[uint32]string{
 	uint32(nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN): "the driver asks to recover the IMEX domain",
 }
 
-// recovery asks the driver whether the device needs something before it can be used.
-func recovery(h device) (nodemanager.GPUHealth, string) {
+// recovery asks the driver whether the device needs something before it can be used; told: it says so by itself.
+func recovery(h device) (health nodemanager.GPUHealth, reason string, told bool) {
 	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
 	if h.GetFieldValues(values) != nvml.SUCCESS || nvml.Return(values[0].NvmlReturn) != nvml.SUCCESS {
-		return nodemanager.Healthy, "" // an older driver does not know the field
+		return nodemanager.Healthy, "", false // an older driver does not know the field
 	}
 	action := binary.NativeEndian.Uint32(values[0].Value[:])
 	if action == 0 {
-		return nodemanager.Healthy, ""
+		return nodemanager.Healthy, "", true
 	}
 	text, ok := recoveryActions[action]
 	if !ok {
 		text = fmt.Sprintf("the driver asks for recovery action %d", action)
 	}
-	return nodemanager.Quarantined, text
+	return nodemanager.Quarantined, text, true
 }
 
 func busID(pci nvml.PciInfo) string {

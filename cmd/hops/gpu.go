@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/gohops/hops/client"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+func gpuCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "gpu",
+		Usage: "GPUs of the cluster: map, list, return, retire",
+		Subcommands: []*cli.Command{
+			{
+				Name: "map", Usage: "one sign for each device: in use, free, or why it is not granted", Flags: []cli.Flag{confFlag(), userFlag()},
+				Action: mapGPUs,
+			},
+			{
+				Name: "list", Usage: "a line for each device, with its health and who holds it", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()},
+				Action: listGPUs,
+			},
+			{
+				Name: "return", Usage: "grant a device again that was reset or repaired", ArgsUsage: "UUID",
+				Description: "Forgets what happened to the device. One that was quarantined comes back by itself after it has rested, where the driver\n" +
+					"says whether it needs a reset; one that is retired only by this.",
+				Flags: []cli.Flag{confFlag(), userFlag()}, Action: func(c *cli.Context) error { return judgeGPU(c, rm.GPUHealthy) },
+			},
+			{
+				Name: "retire", Usage: "grant a device no more, until it is returned", ArgsUsage: "UUID",
+				Description: "What runs on it goes on.", Flags: []cli.Flag{confFlag(), userFlag()},
+				Action: func(c *cli.Context) error { return judgeGPU(c, rm.GPURetired) },
+			},
+		},
+	}
+}
+
+// gpuSigns are the signs of the map, and what they mean.
+var gpuSigns = []struct{ sign, meaning string }{
+	{"#", "in use"}, {".", "free"}, {"?", "suspect"}, {"!", "quarantined"}, {"~", "probing"}, {"x", "retired"}, {"-", "its node takes no work"},
+}
+
+// gpuSign is which of them stands for a device.
+func gpuSign(n client.Node, g client.GPU) string {
+	switch {
+	case g.Container != "":
+		return "#"
+	case g.Health == rm.GPUSuspect:
+		return "?"
+	case g.Health == rm.GPUQuarantined:
+		return "!"
+	case g.Health == rm.GPUProbing:
+		return "~"
+	case g.Health == rm.GPURetired:
+		return "x"
+	case !n.Open:
+		return "-"
+	}
+	return "."
+}
+
+func mapGPUs(c *cli.Context) error {
+	nodes, err := gpuNodes(c)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	t := newTable(c.App.Writer, "NODE", "GPUS", "MODEL")
+	total := 0
+	for _, n := range nodes {
+		var signs strings.Builder
+		var models []string
+		for i, g := range n.GPUs {
+			if i > 0 && (g.Island == "" || g.Island != n.GPUs[i-1].Island) {
+				signs.WriteByte(' ') // another NVLink island
+			}
+			sign := gpuSign(n, g)
+			signs.WriteString(sign)
+			counts[sign]++
+			total++
+			if !slices.Contains(models, g.Model) {
+				models = append(models, g.Model)
+			}
+		}
+		t.row(n.ID, signs.String(), strings.Join(models, ", "))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	var legend []string
+	for _, s := range gpuSigns {
+		if counts[s.sign] > 0 {
+			legend = append(legend, fmt.Sprintf("%s %s (%d)", s.sign, s.meaning, counts[s.sign]))
+		}
+	}
+	fmt.Fprintf(c.App.Writer, "%d GPUs: %s\n", total, strings.Join(legend, ", "))
+	return nil
+}
+
+// gpuNodes are the nodes that have devices, by name, their devices by island and number.
+func gpuNodes(c *cli.Context) ([]client.Node, error) {
+	if c.Args().Present() {
+		return nil, fail(exitUsage, "%s: %q is not understood", c.Command.HelpName, c.Args().First())
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	nodes, err := cl.Jobs().Nodes(c.Context)
+	nodes = slices.DeleteFunc(nodes, func(n client.Node) bool { return len(n.GPUs) == 0 })
+	slices.SortFunc(nodes, func(a, b client.Node) int { return strings.Compare(a.ID, b.ID) })
+	for _, n := range nodes {
+		slices.SortStableFunc(n.GPUs, func(a, b client.GPU) int { return strings.Compare(a.Island, b.Island) })
+	}
+	return nodes, err
+}
+
+// listedGPU is a device in the output of `hops gpu list -o json`.
+type listedGPU struct {
+	client.GPU
+	Node string `json:"node"`
+}
+
+func listGPUs(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	nodes, err := gpuNodes(c)
+	if err != nil {
+		return err
+	}
+	all := []listedGPU{}
+	for _, n := range nodes {
+		for _, g := range n.GPUs {
+			all = append(all, listedGPU{g, n.ID})
+		}
+	}
+	if asJSON {
+		return json.NewEncoder(c.App.Writer).Encode(all)
+	}
+	t := newTable(c.App.Writer, "UUID", "NODE", "MODEL", "HEALTH", "CONTAINER", "REASON")
+	for _, g := range all {
+		t.row(g.UUID, g.Node, g.Model, string(g.Health), g.Container, g.HealthReason)
+	}
+	return t.flush()
+}
+
+// judged is how long a node may take to say what has become of a device.
+const judged = time.Minute
+
+func judgeGPU(c *cli.Context, health rm.GPUHealth) error {
+	if c.NArg() != 1 {
+		return fail(exitUsage, "%s: give the UUID of one device (hops gpu list shows them)", c.Command.HelpName)
+	}
+	cl, err := dial(c)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	uuid := c.Args().First()
+	if _, err := cl.Jobs().Raw(c.Context, http.MethodPut, "/api/v1/admin/gpus/"+url.PathEscape(uuid)+"/health?health="+string(health), nil); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Context, judged)
+	defer cancel()
+	for {
+		nodes, err := cl.Jobs().Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		for _, n := range nodes {
+			for _, g := range n.GPUs {
+				if g.UUID == uuid && g.Health == health {
+					fmt.Fprintf(c.App.Writer, "%s of %s is %s\n", uuid, n.ID, health)
+					return nil
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the node has been told, and its device is not %s after %v: hops gpu list shows why", health, judged)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
