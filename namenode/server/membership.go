@@ -270,7 +270,12 @@ func (m *membership) Follow(r *pb.FollowRequest, g grpc.ServerStreamingServer[pb
 	if err != nil {
 		return err
 	}
-	defer s.followers.enter(followerOf(n.Machine, r.Program))()
+	who, _ := security.PrincipalOf(g.Context())
+	leave, ok := s.followers.enter(s.followerOf(who, r.Program))
+	if !ok {
+		return status.Errorf(codes.ResourceExhausted, "%d processes of machine %s follow this namenode", maxFollowing, n.Machine)
+	}
+	defer leave()
 	for last := uint64(0); ; {
 		changed := s.news.wait()
 		members, err := s.members()
