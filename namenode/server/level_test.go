@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -213,4 +216,39 @@ func TestWhoHearsOfFollowers(t *testing.T) {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
+}
+
+// A namenode that has started and hears no leader does not know who was removed since it was stopped.
+func TestANamenodeThatMayLagBehindIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	credentials, a, err := securitytest.Make(security.NewSecret())
+	check(t, err)
+	first := Founder(credentials.Member.Self(), credentials.Member.Certificate(), time.Now())
+	c := newCluster(t, 2, func(conf *Config) {
+		conf.Credentials = credentials
+		conf.Servers = config.Servers{Namenodes: []config.NamenodeMember{{ID: "nn1"}, {ID: "nn2"}}}
+		conf.Founding = func() (*Founding, error) { return &Founding{a, first}, nil }
+	})
+	i, err := a.Self("m7", []authority.Role{authority.Datanode}, nil, time.Now())
+	check(t, err)
+	ask := func(m *member) error {
+		stream, err := pb.NewMembershipClient(as(t, m, i)).Follow(t.Context(), &pb.FollowRequest{})
+		check(t, err)
+		_, err = stream.Recv()
+		return err
+	}
+	for _, m := range c.nodes {
+		eventually(t, "both tell", func() bool { return ask(m) == nil })
+	}
+	for _, m := range c.nodes {
+		m.stop()
+	}
+	c.start(0)
+	m := c.nodes[0]
+	eventually(t, "alone it tells nothing", func() bool {
+		err := ask(m)
+		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "hears of no leader")
+	})
+	c.start(1)
+	eventually(t, "with the other one", func() bool { return ask(m) == nil })
 }
