@@ -184,11 +184,11 @@ func clusterBackup(c *cli.Context) (err error) {
 	}
 	applications := part{name: managersPart}
 	if len(file.ResourceManagers) > 0 && !c.Bool("without-resourcemanagers") {
-		body, err := backupManagers(c, as, &m, &applications)
+		kept, err := backupManagers(c, as, &m, &applications, filepath.Dir(path))
 		if err != nil {
 			return err
 		}
-		defer body.Close()
+		defer kept.Close()
 	}
 	snapshot, err := os.Open(filepath.Join(file.Namenode.Data, "raft", nnserver.Group, filepath.Clean("/"+m.Namenode.Snapshot)))
 	if err != nil {
@@ -232,8 +232,9 @@ const (
 	managersPart  = "resourcemanager-snapshot"
 )
 
-// backupManagers asks the resource manager that leads for its snapshot. The caller closes the body.
-func backupManagers(c *cli.Context, as string, m *manifest, into *part) (io.Closer, error) {
+// backupManagers asks the resource manager that leads for its snapshot, and keeps that in dir until the caller closes it: it comes behind the
+// namenodes' in the backup, and a resource manager does not wait while that one is written.
+func backupManagers(c *cli.Context, as string, m *manifest, into *part, dir string) (io.Closer, error) {
 	_, leader, err := askManagers(c)
 	if err != nil {
 		return nil, err
@@ -245,12 +246,36 @@ func backupManagers(c *cli.Context, as string, m *manifest, into *part) (io.Clos
 	if err != nil {
 		return nil, err
 	}
+	defer answer.Body.Close()
 	m.Manager = &raftstore.Backup{}
 	if err := json.Unmarshal([]byte(answer.Header.Get(rest.BackupHeader)), m.Manager); err != nil || answer.ContentLength <= 0 {
-		return nil, errors.Join(fmt.Errorf("resource manager %s: its answer is no backup", leader.ID), answer.Body.Close())
+		return nil, fmt.Errorf("resource manager %s: its answer is no backup", leader.ID)
 	}
-	into.size, into.from = answer.ContentLength, answer.Body
-	return answer.Body, nil
+	kept, err := spool(dir, answer.Body, answer.ContentLength)
+	if err != nil {
+		return nil, fmt.Errorf("resource manager %s: %w", leader.ID, err)
+	}
+	into.size, into.from = answer.ContentLength, kept
+	return kept, nil
+}
+
+// spool keeps what is read in a file of mode 0600 that has no name any more, at whose begin it is.
+func spool(dir string, from io.Reader, size int64) (*os.File, error) {
+	f, err := os.CreateTemp(dir, ".applications-*.tmp")
+	if err != nil {
+		return nil, err
+	}
+	err = os.Remove(f.Name())
+	if err == nil {
+		_, err = io.CopyN(f, from, size)
+	}
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // writeBackup writes all parts durably.
@@ -349,11 +374,11 @@ func clusterRestore(c *cli.Context) (err error) {
 		return err
 	}
 	defer in.Close()
-	var made []string
+	var made []string // files, and directories with data
 	defer func() {
 		if err != nil {
 			for _, path := range made {
-				err = errors.Join(err, os.Remove(path))
+				err = errors.Join(err, os.RemoveAll(path))
 			}
 		}
 	}()
@@ -390,9 +415,10 @@ func clusterRestore(c *cli.Context) (err error) {
 		return fail(exitFailed, "%s: %s has no namenode", in.Name(), m.Config.Path)
 	}
 	data := file.Namenode.Data
-	if entries, err := os.ReadDir(data); err == nil && len(entries) > 0 {
+	if hasData(data) {
 		return fail(exitFailed, "%s has the data of a namenode, and nothing is overwritten: move it away if it is lost all the same", data)
 	}
+	survived := file.ResourceManager != nil && hasData(file.ResourceManager.Data)
 	b, err := roles.New(file, false, "", version, slog.New(slog.NewTextHandler(c.App.ErrWriter, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
@@ -401,6 +427,7 @@ func clusterRestore(c *cli.Context) (err error) {
 	if err := next(parts, namenodesPart); err != nil {
 		return fail(exitFailed, "%s: %w", in.Name(), err)
 	}
+	made = append(made, data)
 	if err := b.RestoreNamenode(m.Namenode.Backup, parts); err != nil {
 		return err
 	}
@@ -408,10 +435,10 @@ func clusterRestore(c *cli.Context) (err error) {
 		return err
 	}
 	servers := "namenode"
-	manages := m.Manager != nil && file.ResourceManager != nil && len(others) == 0
+	manages := m.Manager != nil && file.ResourceManager != nil && len(others) == 0 && !survived
 	if manages {
 		if err := restoreManager(b, m, parts); err != nil {
-			return errors.Join(err, os.RemoveAll(data))
+			return err
 		}
 		servers = "namenode and resource manager"
 	}
@@ -421,6 +448,8 @@ func clusterRestore(c *cli.Context) (err error) {
 	case manages || m.Manager == nil:
 	case len(others) > 0:
 		fmt.Fprintf(c.App.Writer, "Resource managers run (%s), who know more of the applications than the backup: those stay.\n", strings.Join(others, ", "))
+	case survived:
+		fmt.Fprintf(c.App.Writer, "%s has the data of a resource manager, who knows more of the applications than the backup: it stays. Start it, too: hops server --role resourcemanager -c %s\n", file.ResourceManager.Data, m.Config.Path)
 	default:
 		fmt.Fprintln(c.App.Writer, "The applications are in the backup, too: `hops resourcemanager restore` on the machine that is to run the resource manager brings them back.")
 	}
@@ -445,16 +474,26 @@ func managersThatRun(ctx context.Context, file *config.File) (out []string) {
 // restoreManager makes the group of the resource managers out of the part that follows.
 func restoreManager(b *roles.Builder, m *manifest, parts *tar.Reader) error {
 	data := b.File.ResourceManager.Data
-	if entries, err := os.ReadDir(data); err == nil && len(entries) > 0 {
+	if hasData(data) {
 		return fail(exitFailed, "%s has the data of a resource manager, and nothing is overwritten: move it away if it is lost all the same", data)
 	}
 	if err := next(parts, managersPart); err != nil {
 		return err
 	}
-	if err := b.RestoreManager(*m.Manager, parts); err != nil {
-		return errors.Join(err, os.RemoveAll(data))
+	err := b.RestoreManager(*m.Manager, parts)
+	if err == nil {
+		err = likeTree(data, filepath.Dir(b.File.Cluster.Identity))
 	}
-	return likeTree(data, filepath.Dir(b.File.Cluster.Identity))
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(data)) // nothing was there
+	}
+	return err
+}
+
+// hasData reports whether something is in a directory.
+func hasData(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) > 0
 }
 
 func restoreManagerCommand() *cli.Command {

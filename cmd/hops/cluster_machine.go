@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -39,9 +38,8 @@ type machineSetup struct {
 	here   func(remote, local netip.Addr) bool // for tests: whether both ends of a connection are on this machine
 	probe  *http.Client                        // asks the servers, as this machine
 	made   []string                            // files that are this one's, in the order in which they were made
-	began  []*exec.Cmd
+	began  []*child
 	failed chan error // a server that began has ended
-	alive  sync.WaitGroup
 }
 
 func (m *machineSetup) has(r authority.Role) bool { return slices.Contains(m.roles, r) }
@@ -102,10 +100,13 @@ func (m *machineSetup) fresh() error {
 	if _, err := os.Stat(m.file("hops.yaml")); err == nil {
 		return fmt.Errorf("this machine is in a cluster already: %s says which. To take it out for good, stop its servers and remove that file, identity.pem, servers.yaml and secret beside it", m.file("hops.yaml"))
 	}
-	for _, name := range []string{"identity.pem", "authority.pem", "servers.yaml", "secret"} {
-		if _, err := os.Lstat(m.file(name)); err == nil {
-			return fmt.Errorf("%s is left of a machine that did not get into its cluster: rm -f %s, and try again", m.file(name),
-				strings.Join([]string{m.file("identity.pem"), m.file("authority.pem"), m.file("servers.yaml"), m.file("secret")}, " "))
+	var files []string
+	for _, name := range []string{"identity.pem", "authority.pem", "servers.yaml", "secret", joining} {
+		files = append(files, m.file(name))
+	}
+	for _, file := range files {
+		if _, err := os.Lstat(file); err == nil {
+			return fmt.Errorf("%s is left of a machine that did not get into its cluster: rm -f %s, and try again", file, strings.Join(files, " "))
 		}
 	}
 	if !security.Loopback(m.address) {
@@ -271,13 +272,12 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 				return fmt.Errorf("systemctl enable --now %s: %w: %s", how, err, strings.TrimSpace(string(text)))
 			}
 		} else {
-			cmd, err := m.spawn(r)
-			if err != nil {
+			if err := m.spawn(r); err != nil {
 				return err
 			}
-			how = fmt.Sprintf("process %d, log %s", cmd.Process.Pid, m.log(r))
-			if m.run {
-				how = fmt.Sprintf("process %d", cmd.Process.Pid)
+			how = fmt.Sprintf("process %d", m.began[len(m.began)-1].cmd.Process.Pid)
+			if !m.run {
+				how += ", log " + m.log(r)
 			}
 		}
 		if !m.alone(r) { // it is of use when the group has taken it
@@ -290,7 +290,7 @@ func (m *machineSetup) start(ctx context.Context, out io.Writer) error {
 		}
 		fmt.Fprintf(out, "%s serves at http://%s (%s)\n", r, m.http(r), how)
 	}
-	return nil
+	return m.enlisted()
 }
 
 // know makes the commands speak as this machine: at an address of it that is not the one that connections come from, its servers count as
@@ -326,10 +326,10 @@ func (m *machineSetup) log(r authority.Role) string {
 }
 
 // spawn starts a role as a process that outlives this one.
-func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
+func (m *machineSetup) spawn(r authority.Role) error {
 	executable, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cmd := exec.Command(executable, "server", "--role", string(r), "-c", m.file("hops.yaml"))
 	cmd.Dir, cmd.SysProcAttr = m.data, &syscall.SysProcAttr{Setsid: true}
@@ -338,11 +338,11 @@ func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	} else {
 		if err := os.MkdirAll(filepath.Dir(m.log(r)), 0o755); err != nil {
-			return nil, err
+			return err
 		}
 		log, err := os.OpenFile(m.log(r), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o640)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		defer log.Close()
 		cmd.Stdout, cmd.Stderr = log, log
@@ -352,23 +352,28 @@ func (m *machineSetup) spawn(r authority.Role) (*exec.Cmd, error) {
 	if uid, gid := m.owner(); os.Geteuid() == 0 && uid != 0 && r != authority.NodeManager {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 		if err := os.Chown(m.data, uid, gid); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	return m.begin(r, cmd, said)
+}
+
+// begin starts a server; when it ends, failed hears of it, with what it said at last.
+func (m *machineSetup) begin(r authority.Role, cmd *exec.Cmd, said func() string) error {
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return err
 	}
-	m.began = append(m.began, cmd)
-	m.alive.Add(1)
+	p := &child{role: r, cmd: cmd, ended: make(chan struct{})}
+	m.began = append(m.began, p)
 	go func() {
-		defer m.alive.Done()
+		defer close(p.ended)
 		err := cmd.Wait()
 		if err == nil {
 			err = errors.New("by itself")
 		}
 		m.failed <- fmt.Errorf("the %s ended (%w)%s", r, err, said())
 	}()
-	return cmd, nil
+	return nil
 }
 
 // roleTime is how long a role may take to serve.
@@ -420,8 +425,8 @@ func (m *machineSetup) undo() error {
 			_ = exec.Command("systemctl", "disable", "--now", "hops@"+string(r)+".service").Run()
 		}
 	}
-	for _, cmd := range slices.Backward(m.began) {
-		_ = cmd.Process.Kill()
+	for _, p := range slices.Backward(m.began) {
+		_ = p.cmd.Process.Kill()
 	}
 	var errs []error
 	for _, name := range m.made {

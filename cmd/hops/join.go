@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -158,16 +159,24 @@ func (m *machineSetup) join(ctx context.Context, addr string, token authority.To
 		return err
 	}
 	m.cluster, m.settings = answer.Name, answer.Properties
+	if err := writeNew(m.file(joining), "The groups of this machine's servers have not taken them yet.\n"); err != nil {
+		return err
+	}
+	if err := m.own(joining); err != nil {
+		return err
+	}
 	if err := m.configure(); err != nil {
 		return err
 	}
 	if m.has(authority.ResourceManager) && m.alone(authority.ResourceManager) {
-		return m.foundManagers()
+		if err := m.foundManagers(); err != nil {
+			return errors.Join(err, os.RemoveAll(filepath.Join(m.data, string(authority.ResourceManager)))) // fresh has seen that nothing was there
+		}
 	}
 	return nil
 }
 
-// foundManagers makes the group of the resource managers, in a cluster that has none.
+// foundManagers makes the group of the resource managers, in a cluster that has none. fs.ErrExist: it was made before.
 func (m *machineSetup) foundManagers() error {
 	file, err := config.Load(m.file("hops.yaml"))
 	if err != nil {
@@ -177,14 +186,10 @@ func (m *machineSetup) foundManagers() error {
 	if err != nil {
 		return err
 	}
-	err = b.FoundManager()
-	if err == nil {
-		err = likeTree(file.ResourceManager.Data, m.dir)
+	if err := b.FoundManager(); err != nil {
+		return err
 	}
-	if err != nil {
-		err = errors.Join(err, os.RemoveAll(file.ResourceManager.Data)) // fresh has seen that nothing was there
-	}
-	return err
+	return likeTree(file.ResourceManager.Data, m.dir)
 }
 
 // asks is what the machine asks for.

@@ -75,6 +75,12 @@ func runServer(c *cli.Context) error {
 		return err
 	}
 	b.Path = c.String("config")
+	if file.Log.Dir != "" {
+		b.OnFatal = func(err error) {
+			tellEnd(err, logger, end, c.App.ErrWriter)
+			os.Exit(exitFailed)
+		}
+	}
 	p := program.Program{Logger: logger}
 	p.Add(b.Membership()...)
 	names := map[string]struct {
@@ -129,6 +135,21 @@ func loggerTo(w io.Writer, level slog.Level) *slog.Logger {
 
 // logEnds is how long the end of a server waits for its log's disk.
 const logEnds = 2 * time.Second
+
+// tellEnd says why the process ends at once, in the log, which end writes, and on errOut. It waits for neither for long.
+func tellEnd(err error, logger *slog.Logger, end func(), errOut io.Writer) {
+	logger.Error("stopping: the Raft store cannot go on", "err", err)
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		fmt.Fprintf(errOut, "hops: stopping: the Raft store cannot go on: %v\n", err)
+	}()
+	end()
+	select {
+	case <-said:
+	case <-time.After(logEnds):
+	}
+}
 
 // logOutput is where a server of a role writes its log: errOut, or a file. end writes what is left.
 func logOutput(l config.Log, role string, errOut io.Writer) (out io.Writer, end func(), err error) {

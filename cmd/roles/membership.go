@@ -257,6 +257,7 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	if errors.Is(failed, authority.ErrForeign) {
 		return failed
 	}
+	noted := failed == nil
 	rerooted := !slices.EqualFunc(before, trust.Roots, (*x509.Certificate).Equal)
 	if rerooted {
 		m.mu.Lock()
@@ -272,7 +273,7 @@ func (m *membership) take(ctx context.Context, news *pb.Members) error {
 	var issuer authority.Fingerprint
 	copy(issuer[:], news.Issuer)
 	m.keeper.Want(issuer)
-	if len(news.Confirm) == len(issuer) {
+	if noted && len(news.Confirm) == len(issuer) { // this machine's next process will trust it, too
 		failed = errors.Join(failed, m.confirm(ctx, authority.Fingerprint(news.Confirm)))
 	}
 	if m.file == "" {

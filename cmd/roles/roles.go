@@ -53,6 +53,8 @@ type Builder struct {
 	// Alone: one process is the whole cluster, so containers end with it.
 	Alone  bool
 	Logger *slog.Logger
+	// OnFatal ends the process, which must not go on, with a reason: a disk of a Raft group has failed. Nil: raftstore's, which logs it and exits.
+	OnFatal func(error)
 
 	membership *membership
 
@@ -271,7 +273,10 @@ func (b *Builder) host(role authority.Role, id, addr, dir string, reserve int64,
 	if err != nil {
 		return nil, nil, err
 	}
-	h, err := raftstore.NewHost(raftstore.HostConfig{ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve, SlowAppend: slow.Operation("append", slow.Limits.Append)})
+	h, err := raftstore.NewHost(raftstore.HostConfig{
+		ID: id, Listener: l[0], Advertise: addr, Dir: dir, Credentials: b.Credentials, Role: role, Door: b.Door, Logger: b.Logger, Reserve: reserve, SlowAppend: slow.Operation("append", slow.Limits.Append),
+		OnFatal: b.OnFatal,
+	})
 	if err != nil {
 		l[0].Close()
 		return nil, nil, err

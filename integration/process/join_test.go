@@ -676,3 +676,58 @@ func TestServersRunInTheForeground(t *testing.T) {
 		})
 	}
 }
+
+// A machine that dies when it has written its files, and before the groups of its servers have taken them, is taken when it is run again.
+func TestAMachineThatDiedWhileItJoinedIsTaken(t *testing.T) {
+	m := newMachines(t)
+	m.init("namenode")
+	run := func() *exec.Cmd {
+		t.Helper()
+		args := append([]string{"join", m.address(1) + ":8486", "--roles", "namenode,resourcemanager", "--run"}, m.place(2)...)
+		cmd := exec.Command(Binary(t), append(args, "--token", m.token("--roles", "namenode,resourcemanager"))...)
+		cmd.Env = Environ(t, "")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		return cmd
+	}
+	cmd := run()
+	for end := time.Now().Add(time.Minute); ; {
+		if _, err := os.Stat(m.yaml(2)); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it does not join")
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	for _, pid := range m.pids("m2") {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	m.eventually("the end of m2", func() error {
+		if left := m.pids("m2"); len(left) > 0 {
+			return fmt.Errorf("%v run", left)
+		}
+		return nil
+	})
+	run()
+	for role, voters := range map[string]int{"namenode": 2, "resourcemanager": 1} {
+		m.eventually("a vote of its "+role, func() error {
+			if r := m.run(role, "list", "-c", m.yaml(2), "-o", "json"); strings.Count(r.Stdout, `"voter":true`) != voters || !strings.Contains(r.Stdout, `"state":"active"`) {
+				return errors.New(r.Stdout + r.Stderr)
+			}
+			return nil
+		})
+	}
+	m.eventually("nothing is left to do", func() error {
+		if _, err := os.Stat(filepath.Join(m.etc(2), "joining")); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("the groups have not taken it: %v", err)
+		}
+		return nil
+	})
+}

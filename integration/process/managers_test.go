@@ -250,6 +250,14 @@ func TestApplicationsAreInABackup(t *testing.T) {
 
 	t.Run("a restore by itself", func(t *testing.T) {
 		m.dead(1)
+		for _, lost := range []string{m.etc(1), filepath.Join(m.dir, "m1", "data", "namenode")} {
+			if err := os.RemoveAll(lost); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if said := m.good("cluster", "restore", file); !strings.Contains(said, "its only namenode. ") || !strings.Contains(said, "has the data of a resource manager, who knows more of the applications than the backup: it stays") {
+			t.Errorf("beside a resource manager's data: %s", said)
+		}
 		for _, tried := range []struct {
 			name, want string
 			args       []string

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,5 +261,112 @@ func TestAnAuthorityFromBeforeARotationIsNotBelieved(t *testing.T) {
 	}
 	if err := k.Believe(&Trust{Cluster: cluster, Roots: []*x509.Certificate{after.Root(), before.Root()}}); err != nil || len(k.Member.Roots()) != 2 {
 		t.Errorf("both authorities: %v", err)
+	}
+}
+
+// Who was removed is removed, whatever becomes of the disk; and the file that could not be written brings nothing back.
+func TestNewsAreBelievedWhereTheFileCannotBeWritten(t *testing.T) {
+	before, after := newAuthority(t, cluster), newAuthority(t, cluster)
+	i := newIdentity(t, after, time.Now())
+	i.Roots = append(i.Roots, before.Root())
+	path := filepath.Join(t.TempDir(), "identity.pem")
+	if err := i.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	k, err := NewKeeper(KeeperConfig{Path: path, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	news := &Trust{Cluster: cluster, Roots: []*x509.Certificate{after.Root()}, Removed: map[string]uint64{"m2": 1}}
+	for range 2 {
+		if err := k.Believe(news); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrForeign) {
+			t.Errorf("without the file: %v", err)
+		}
+		if is := k.Member.Trusts(); len(is.Roots) != 1 || is.Removed["m2"] != 1 {
+			t.Fatalf("it trusts %d authorities, and removed are %v", len(is.Roots), is.Removed)
+		}
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Reload(); err != nil || len(k.Member.Roots()) != 1 {
+		t.Errorf("the file brings back an authority: %v", err)
+	}
+	if err := k.Believe(news); err != nil {
+		t.Error(err)
+	}
+	if i, err := LoadIdentity(path); err != nil || len(i.Roots) != 1 {
+		t.Errorf("the next news are not noted: %v", err)
+	}
+}
+
+// While one process asks the cluster for its certificate, which may take long, it and the others of the machine hear who was removed.
+func TestNewsAreBelievedWhileTheCertificateIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		before, after := newAuthority(t, cluster), newAuthority(t, cluster)
+		i := newIdentity(t, before, time.Now())
+		path := filepath.Join(dir, "identity.pem")
+		if err := i.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		news := &Trust{Cluster: cluster, Roots: []*x509.Certificate{before.Root(), after.Root()}, Removed: map[string]uint64{"m2": 1}}
+		var k *Keeper
+		k, err := NewKeeper(KeeperConfig{
+			Path: path, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Renew: func(_ context.Context, request []byte) ([]byte, []*x509.Certificate, error) {
+				if err := k.Believe(news); !errors.Is(err, syscall.EWOULDBLOCK) {
+					t.Errorf("the file is another one's: %v", err)
+				}
+				if is := k.Member.Trusts(); len(is.Roots) != 2 || is.Removed["m2"] != 1 {
+					t.Errorf("it trusts %d authorities, and removed are %v", len(is.Roots), is.Removed)
+				}
+				der, err := after.Issue(request, Name{Machine: "m1", Generation: 1, Roles: []Role{Datanode}}, nil, time.Now(), MachineLife)
+				return der, news.Roots, err
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Want(FingerprintOf(after.Root()))
+		if err := k.renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if is := k.Member.Trusts(); k.Member.Issuer() != FingerprintOf(after.Root()) || is.Removed["m2"] != 1 {
+			t.Errorf("renewed, removed are %v", is.Removed)
+		}
+		if err := k.Believe(news); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNewsAndAuthoritiesTogether(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, cluster)
+	m := newMember(t, a, start, "m1", Datanode)
+	roots := []*x509.Certificate{a.Root()}
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	wait.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				m.trustRoots(roots, nil)
+			}
+		}
+	})
+	for n := range uint64(2000) {
+		m.Believe(&Trust{Cluster: cluster, Roots: roots, Removed: map[string]uint64{"m2": n}})
+		if is := m.Trusts().Removed["m2"]; is != n {
+			t.Fatalf("removed up to generation %d, it was told %d", is, n)
+		}
 	}
 }

@@ -145,7 +145,22 @@ func (m *Member) RenewAt() time.Time {
 
 // Believe takes a newer trust, and closes connections to those who have lost it.
 func (m *Member) Believe(t *Trust) {
+	m.believe(func(*Trust) *Trust { return t })
+}
+
+// trustRoots takes other authorities, which the cluster has named, and the links to them.
+func (m *Member) trustRoots(roots, links []*x509.Certificate) {
+	m.believe(func(before *Trust) *Trust {
+		t := *before
+		t.Roots, t.Links = roots, links
+		return &t
+	})
+}
+
+// believe makes a newer trust of the one before in one step, so that no other is lost in between.
+func (m *Member) believe(change func(before *Trust) *Trust) {
 	m.mu.Lock()
+	t := change(m.trust)
 	m.trust = t
 	m.show(m.own.Leaf)
 	now := m.now()
@@ -159,15 +174,6 @@ func (m *Member) Believe(t *Trust) {
 	for _, c := range lost {
 		c.Close()
 	}
-}
-
-// trustRoots takes other authorities, which the cluster has named, and the links to them.
-func (m *Member) trustRoots(roots, links []*x509.Certificate) {
-	m.mu.Lock()
-	t := *m.trust
-	m.mu.Unlock()
-	t.Roots, t.Links = roots, links
-	m.Believe(&t)
 }
 
 // Conn is a connection whose other end has shown who it is, or is a client without a certificate.

@@ -90,6 +90,14 @@ func (g *Group) serveReads() {
 	}
 }
 
+// Current reports whether this member's state was lately all that the group had acknowledged: it leads, or it hears a leader and has applied what
+// that one has said is committed. One that has started, or is cut off, is not current before it hears a leader. It asks nobody.
+func (g *Group) Current() bool {
+	l := g.Leadership()
+	heard := g.wire.commit()
+	return l.Leader || l.LeaderID != "" && heard > 0 && g.fsm.applied.Load() >= heard
+}
+
 // confirm is ReadIndex: note the commit index, make sure that this member still leads, wait until the noted entry is
 // applied.
 //

@@ -3,6 +3,7 @@ package raftstore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -32,8 +33,9 @@ func (h *Host) Recover(cfg GroupConfig, cluster string) error {
 	return nil
 }
 
-// Found makes a new group, whose only voter is this member. There must be nothing of the group here. It is for a group that had
-// predecessors of its name whose term somebody still knows: its first term is later. Crashed, it leaves an empty member.
+// Found makes a new group, whose only voter is this member. There must be nothing of the group here (fs.ErrExist), but for an empty member, or
+// what a call has left that crashed. It is for a group that had predecessors of its name whose term somebody still knows: its first
+// term is later.
 func (h *Host) Found(cfg GroupConfig) (err error) {
 	if err := cfg.validate(h.cfg.ID, h.cfg.Advertise); err != nil {
 		return err
@@ -42,23 +44,42 @@ func (h *Host) Found(cfg GroupConfig) (err error) {
 		return fmt.Errorf("found group %s: %w", cfg.Name, err)
 	}
 	path := filepath.Join(h.cfg.Dir, cfg.Name)
-	if err := os.Mkdir(path, 0o700); err != nil {
+	d, err := openDirectory(path, identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true})
+	if err != nil {
 		return fmt.Errorf("found group %s: %w", cfg.Name, err)
 	}
-	d, err := openDirectory(path, identity{Format: formatVersion, Cluster: cfg.Cluster, Group: cfg.Name, Member: h.cfg.ID, Joining: true})
+	defer func() { err = errors.Join(err, d.close()) }()
+	there := fmt.Errorf("found group %s: data directory %s: %w", cfg.Name, path, fs.ErrExist)
+	snapshots, err := os.ReadDir(d.snapshots())
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	if !d.Joining || d.Reinstalled || d.Recovered > 0 || d.Damaged != "" || len(snapshots) > 0 {
+		return there
+	}
 	j, err := journal.Open(journal.Config{Dir: d.logs(), Open: h.cfg.OpenLog, SegmentBytes: cfg.SegmentBytes, Logger: h.log, Fatal: func(error) {}})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(h.alone(j, 0, laterTerm(0)), j.Close()); err != nil {
+	last, err := j.LastIndex()
+	switch {
+	case err != nil:
+	case last == 0:
+		err = h.alone(j, 0, laterTerm(0))
+	case last > 1 || !h.isAlone(j):
+		err = there
+	}
+	if err := errors.Join(err, j.Close()); err != nil {
 		return err
 	}
 	d.Joining = false
 	return d.save()
+}
+
+// isAlone reports whether the first entry is the one of alone: a call of Found has crashed behind it.
+func (h *Host) isAlone(j *journal.Journal) bool {
+	var first raft.Log
+	return j.GetLog(1, &first) == nil && first.Type == raft.LogConfiguration && alone(raft.DecodeConfiguration(first.Data), raft.ServerID(h.cfg.ID))
 }
 
 // laterTerm is one that no leader has had: behind a term, and behind all that elections could have reached by now, of which there is

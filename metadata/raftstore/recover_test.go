@@ -1,6 +1,8 @@
 package raftstore
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,11 +111,26 @@ func TestAGroupMadeAnewHasALaterTerm(t *testing.T) {
 	c := newCluster(t, 1) // of no named cluster, as the resource managers' is
 	c.host("m1")
 	began := uint64(time.Now().Unix())
+	path := filepath.Join(c.nodes["m1"].host.cfg.Dir, "a")
+	if err := os.MkdirAll(path, 0o700); err != nil { // as a crash may leave it
+		t.Fatal(err)
+	}
 	if err := c.nodes["m1"].host.Found(c.config("a", false)); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.nodes["m1"].host.Found(c.config("a", false)); err == nil {
-		t.Error("founded over what is there")
+	d, err := openDirectory(path, identity{Format: formatVersion, Group: "a", Member: "m1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Joining = true // a crash before the last write
+	if err := errors.Join(d.save(), d.close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nodes["m1"].host.Found(c.config("a", false)); err != nil {
+		t.Error(err)
+	}
+	if err := c.nodes["m1"].host.Found(c.config("a", false)); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("founded over what is there: %v", err)
 	}
 	g := c.open("m1", "a", false, nil)
 	c.propose("a", set("x", 1))

@@ -304,6 +304,12 @@ func (r *Roster) Machines() ([]Machine, error) {
 	return out, nil
 }
 
+// Joined reports whether a machine of that name ever joined.
+func (r *Roster) Joined(name string) bool {
+	value, _ := r.register.Item(machines + name)
+	return value != nil
+}
+
 // Invitations are the tokens that may still be used, without their secrets.
 func (r *Roster) Invitations() ([]authority.Invitation, error) {
 	var out []authority.Invitation

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -40,7 +41,8 @@ type Level struct {
 	Newest int `json:"newest"`
 	// Programs are the live processes.
 	Programs []Program `json:"programs"`
-	// Silent are namenodes and resource managers that were not heard: "resourcemanager rm2".
+	// Silent are namenodes, which did not answer or were not heard, resource managers that were not heard, and machines with a live datanode that
+	// was not: "resourcemanager rm2", "datanode m3".
 	Silent []string `json:"silent,omitempty"`
 }
 
@@ -49,8 +51,8 @@ func (l *Level) Behind() []Program {
 	return slices.DeleteFunc(slices.Clone(l.Programs), func(p Program) bool { return p.Level >= l.Newest })
 }
 
-// heedLevel does what the register's level asks for: the directory gets its mark, and then the members hear. Error: this program does not know
-// the level.
+// heedLevel does what the register's level asks for: the directory gets its mark, and then the members hear; where the disk does not take the mark, it
+// tries again at the next call. Error: this program does not know the level.
 func (s *Server) heedLevel() error {
 	version := s.ns.RegisterVersion() // before it is read: a change in between is seen the next time
 	if version == s.heeded {
@@ -68,8 +70,13 @@ func (s *Server) heedLevel() error {
 	}
 	if l.Level > s.group.Level() {
 		if err := s.group.Raise(l.Level); err != nil {
-			return fmt.Errorf("the cluster has been raised to level %d, which cannot be noted: %w", l.Level, err)
+			if text := err.Error(); text != s.unnoted {
+				s.unnoted = text
+				s.log.Error("the cluster has been raised, which cannot be noted; trying again", "level", l.Level, "error", err)
+			}
+			return nil
 		}
+		s.unnoted = ""
 		s.log.Info("the cluster has been raised", "level", l.Level)
 	}
 	m.Raise(l.Level)
@@ -81,21 +88,32 @@ func (s *Server) heedLevel() error {
 type followers struct {
 	mu  sync.Mutex
 	all map[*pb.Follower]struct{}
+	of  map[string]int // how many, by machine
 }
 
-// enter notes one until the function is called.
-func (f *followers) enter(one *pb.Follower) func() {
+// maxFollowing is how many processes of one machine may follow at the same time.
+const maxFollowing = 256
+
+// enter notes one until the function is called; false: too many of its machine are noted.
+func (f *followers) enter(one *pb.Follower) (leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all == nil {
-		f.all = map[*pb.Follower]struct{}{}
+		f.all, f.of = map[*pb.Follower]struct{}{}, map[string]int{}
+	}
+	if f.of[one.Machine] == maxFollowing {
+		return nil, false
 	}
 	f.all[one] = struct{}{}
+	f.of[one.Machine]++
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.all, one)
-	}
+		if f.of[one.Machine]--; f.of[one.Machine] == 0 {
+			delete(f.of, one.Machine)
+		}
+	}, true
 }
 
 func (f *followers) list() (out []*pb.Follower) {
@@ -110,14 +128,20 @@ func (f *followers) list() (out []*pb.Follower) {
 // Limits of what a process says of itself.
 const maxServers = 16
 
-// followerOf is what a process says of itself, as far as it may.
-func followerOf(machine string, p *pb.Program) *pb.Follower {
-	p = cmp.Or(p, &pb.Program{Level: 1, Oldest: 1})
-	out := &pb.Program{Version: printable(p.Version), Level: p.Level, Oldest: p.Oldest}
-	for _, s := range p.Servers[:min(len(p.Servers), maxServers)] {
-		out.Servers = append(out.Servers, &pb.ServerOf{Role: printable(s.GetRole()), Id: printable(s.GetId())})
+// followerOf is what a process says of itself, as far as it may: its level is what its connection has shown, its roles are those of its machine's
+// certificate, and it takes no other machine's name in the lists of servers.
+func (s *Server) followerOf(who security.Principal, p *pb.Program) *pb.Follower {
+	out := &pb.Program{Version: printable(p.GetVersion()), Level: uint32(max(who.Program.Level, 1)), Oldest: uint32(max(who.Program.Oldest, 1))}
+	servers := p.GetServers()
+	for _, of := range servers[:min(len(servers), maxServers)] {
+		role, id := printable(of.GetRole()), printable(of.GetId())
+		if !who.Server.Has(authority.Role(role)) || id != "" && id != who.Server.Machine && s.roster.Joined(id) {
+			s.log.Warn("a process says that it is a server which its machine is not", "machine", who.Server.Machine, "role", role, "id", id)
+			continue
+		}
+		out.Servers = append(out.Servers, &pb.ServerOf{Role: role, Id: id})
 	}
-	return &pb.Follower{Machine: machine, Program: out}
+	return &pb.Follower{Machine: who.Server.Machine, Program: out}
 }
 
 // Followers implements pb.MembershipServer.
@@ -143,7 +167,7 @@ func (s *Server) level(ctx context.Context) (*Level, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	lists := make([][]*pb.Follower, len(servers.Namenodes)+1)
+	lists, failed := make([][]*pb.Follower, len(servers.Namenodes)+1), make([]bool, len(servers.Namenodes))
 	lists[0] = s.followers.list()
 	var wait sync.WaitGroup
 	for i, n := range servers.Namenodes {
@@ -154,18 +178,22 @@ func (s *Server) level(ctx context.Context) (*Level, error) {
 			list, err := s.askFollowers(asking, n.GRPC)
 			if err != nil {
 				s.log.Warn("a namenode does not say who follows it", "namenode", n.ID, "error", err)
+				failed[i] = true
 			}
 			lists[i+1] = list
 		})
 	}
 	wait.Wait()
 	out := &Level{Level: now, Newest: now.Level, Programs: []Program{}}
-	heard := map[string]bool{}
+	heard, datanodes := map[string]bool{}, map[string]bool{}
 	for _, f := range slices.Concat(lists...) {
 		p := Program{Machine: f.Machine, Version: f.Program.GetVersion(), Level: int(f.Program.GetLevel()), Oldest: int(f.Program.GetOldest())}
 		for _, of := range f.Program.GetServers() {
 			p.Servers = append(p.Servers, strings.TrimSpace(of.Role+" "+of.Id))
 			heard[of.Role+" "+of.Id] = true
+			if of.Role == string(authority.Datanode) {
+				datanodes[f.Machine] = true
+			}
 		}
 		out.Programs = append(out.Programs, p)
 		out.Newest = max(out.Newest, p.Level)
@@ -178,11 +206,20 @@ func (s *Server) level(ctx context.Context) (*Level, error) {
 			out.Silent = append(out.Silent, name)
 		}
 	}
-	for _, n := range servers.Namenodes {
+	for i, n := range servers.Namenodes {
+		if failed[i] { // nobody knows who follows it
+			heard[string(authority.Namenode)+" "+n.ID] = false
+		}
 		missing(authority.Namenode, n.ID)
 	}
 	for _, r := range servers.ResourceManagers {
 		missing(authority.ResourceManager, r.ID)
+	}
+	for _, d := range s.Datanodes() {
+		if at := d.Node.Machine; d.Alive && at != "" && !datanodes[at] {
+			datanodes[at] = true // once
+			out.Silent = append(out.Silent, string(authority.Datanode)+" "+at)
+		}
 	}
 	return out, nil
 }
@@ -198,8 +235,38 @@ func (s *Server) askFollowers(ctx context.Context, addr string) ([]*pb.Follower,
 	return answer.GetFollowers(), err
 }
 
+// lookAgain is how long after the first look who runs is looked at once more: a process that lost its namenode follows the next one by then.
+const lookAgain = 3 * time.Second
+
 // raise raises the cluster to the newest level, if all processes know it.
 func (s *Server) raise(ctx context.Context) (*Level, error) {
+	l, err := s.knownByAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if l.Newest > l.Level.Level {
+		select {
+		case <-time.After(lookAgain):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		newest := l.Newest
+		if l, err = s.knownByAll(ctx); err != nil {
+			return nil, err
+		}
+		if l.Newest != newest {
+			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "The cluster cannot be raised from level %d: the versions change at this moment: try again", l.Level.Level)
+		}
+	}
+	if err := s.roster.Raise(ctx, l.Newest); err != nil {
+		return nil, err
+	}
+	l.Level, err = s.roster.Level()
+	return l, err
+}
+
+// knownByAll looks who runs. Error: not all know the newest level, or it is not known whether they do.
+func (s *Server) knownByAll(ctx context.Context) (*Level, error) {
 	l, err := s.level(ctx)
 	if err != nil {
 		return nil, err
@@ -212,11 +279,7 @@ func (s *Server) raise(ctx context.Context) (*Level, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "The cluster cannot be raised from level %d to %d: it is not known which version %s runs: start it, or take its machine out (`hops cluster remove`)",
 			l.Level.Level, l.Newest, some(l.Silent))
 	}
-	if err := s.roster.Raise(ctx, l.Newest); err != nil {
-		return nil, err
-	}
-	l.Level, err = s.roster.Level()
-	return l, err
+	return l, nil
 }
 
 // some are the first of many.
@@ -260,7 +323,7 @@ func (s *Server) RollingUpgrade(c metadata.Caller, action namenode.UpgradeAction
 		return
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*askTime)
+		ctx, cancel := context.WithTimeout(context.Background(), lookAgain+3*askTime)
 		defer cancel()
 		done(s.rollingUpgrade(ctx, action))
 	}()

@@ -2,13 +2,21 @@ package server
 
 import (
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/gohops/hops/internal/authority"
+	"github.com/gohops/hops/internal/config"
 	"github.com/gohops/hops/internal/release"
+	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 	pb "github.com/gohops/hops/namenode/api/v1"
@@ -18,7 +26,14 @@ import (
 // follow has a process of a machine follow a namenode; it stops with the function.
 func follow(t *testing.T, m *member, i *authority.Identity, p *pb.Program) (stop func()) {
 	t.Helper()
-	conn := as(t, m, i)
+	own, err := authority.NewMember(authority.Config{
+		Key: i.Key, Certificate: i.Certificate, Trust: &authority.Trust{Cluster: m.config.Credentials.Member.Self().Cluster, Roots: i.Roots},
+		Program: release.Program{Level: int(p.Level), Oldest: int(p.Oldest)}, Now: time.Now,
+	})
+	check(t, err)
+	conn, err := grpc.NewClient("passthrough:///"+m.grpc, grpc.WithTransportCredentials(security.Credentials{Member: own}.Key(authority.Namenode).Credentials()))
+	check(t, err)
+	t.Cleanup(func() { conn.Close() })
 	stream, err := pb.NewMembershipClient(conn).Follow(t.Context(), &pb.FollowRequest{Program: p})
 	check(t, err)
 	news, err := stream.Recv()
@@ -74,6 +89,82 @@ func TestWhoKeepsTheClusterFromBeingRaised(t *testing.T) {
 	}
 }
 
+// What a process says of itself counts as far as its certificate and its connection bear it out.
+func TestAFollowerIsWhatItsCertificateSays(t *testing.T) {
+	m, a := joinable(t)
+	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
+	i, err := a.Self("m5", []authority.Role{authority.Namenode, authority.Datanode}, nil, time.Now())
+	check(t, err)
+	own, err := i.Member(time.Now)
+	check(t, err)
+	who := security.Principal{Server: own.Self(), Program: own.Program()}
+	founder := m.config.Credentials.Member.Self().Machine
+	f := m.followerOf(who, &pb.Program{Level: 99, Oldest: 98, Servers: []*pb.ServerOf{
+		{Role: "namenode", Id: founder}, {Role: "namenode", Id: "m5"}, {Role: "namenode", Id: "nn9"}, {Role: "resourcemanager", Id: "rm1"}, {Role: "datanode"},
+	}})
+	var is []string
+	for _, of := range f.Program.Servers {
+		is = append(is, of.Role+" "+of.Id)
+	}
+	if want := []string{"namenode m5", "namenode nn9", "datanode "}; !slices.Equal(is, want) || f.Program.Level != uint32(release.Level) || f.Program.Oldest != uint32(release.Oldest) {
+		t.Errorf("%v, level %d, oldest %d", is, f.Program.Level, f.Program.Oldest)
+	}
+	var all followers
+	var leave func()
+	for range maxFollowing {
+		var ok bool
+		if leave, ok = all.enter(&pb.Follower{Machine: "m5"}); !ok {
+			t.Fatal("refused")
+		}
+	}
+	if _, ok := all.enter(&pb.Follower{Machine: "m5"}); ok {
+		t.Error("one machine follows without end")
+	}
+	if _, ok := all.enter(&pb.Follower{Machine: "m6"}); !ok {
+		t.Error("another machine is refused")
+	}
+	leave()
+	if _, ok := all.enter(&pb.Follower{Machine: "m5"}); !ok {
+		t.Error("refused after one has gone")
+	}
+}
+
+// Who follows a namenode that does not answer is not known, and a datanode that lives runs some version.
+func TestWhoIsNotHeardKeepsTheClusterFromBeingRaised(t *testing.T) {
+	m, a := joinable(t)
+	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
+	now, err := m.roster.Servers()
+	check(t, err)
+	away, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	away.Close()
+	now.Namenodes = append(now.Namenodes, config.NamenodeMember{ID: "nn2", GRPC: away.Addr().String()})
+	check(t, m.roster.SetServers(t.Context(), now))
+	next := uint32(release.Level + 1)
+	for _, name := range []string{"nn1", "nn2"} {
+		i, err := a.Self(name, []authority.Role{authority.Namenode}, nil, time.Now())
+		check(t, err)
+		follow(t, m, i, &pb.Program{Servers: []*pb.ServerOf{{Role: "namenode", Id: name}}, Version: "v9", Level: next, Oldest: 1})
+	}
+	m.soft.mu.Lock()
+	m.soft.m.Register(time.Now(), namenode.Node{ID: "d3", IP: "10.0.0.3", Machine: "m3"}, nil, 1)
+	m.soft.mu.Unlock()
+	l, err := m.level(t.Context())
+	check(t, err)
+	if !slices.Equal(l.Silent, []string{"namenode nn2", "datanode m3"}) {
+		t.Errorf("not heard are %v", l.Silent)
+	}
+	if _, err := m.raise(t.Context()); !errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), "it is not known which version namenode nn2, datanode m3 runs") {
+		t.Error(err)
+	}
+	i, err := a.Self("m3", []authority.Role{authority.Datanode}, nil, time.Now())
+	check(t, err)
+	follow(t, m, i, &pb.Program{Servers: []*pb.ServerOf{{Role: "datanode"}}, Version: "v9", Level: next, Oldest: 1})
+	if l, err := m.level(t.Context()); err != nil || !slices.Equal(l.Silent, []string{"namenode nn2"}) {
+		t.Errorf("not heard are %+v %v", l, err)
+	}
+}
+
 func TestTheClusterIsRaised(t *testing.T) {
 	m, a := joinable(t)
 	eventually(t, "a level", func() bool { l, err := m.roster.Level(); return err == nil && l.Level == release.Level })
@@ -125,4 +216,39 @@ func TestWhoHearsOfFollowers(t *testing.T) {
 			t.Errorf("%s: %v", role, err)
 		}
 	}
+}
+
+// A namenode that has started and hears no leader does not know who was removed since it was stopped.
+func TestANamenodeThatMayLagBehindIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	credentials, a, err := securitytest.Make(security.NewSecret())
+	check(t, err)
+	first := Founder(credentials.Member.Self(), credentials.Member.Certificate(), time.Now())
+	c := newCluster(t, 2, func(conf *Config) {
+		conf.Credentials = credentials
+		conf.Servers = config.Servers{Namenodes: []config.NamenodeMember{{ID: "nn1"}, {ID: "nn2"}}}
+		conf.Founding = func() (*Founding, error) { return &Founding{a, first}, nil }
+	})
+	i, err := a.Self("m7", []authority.Role{authority.Datanode}, nil, time.Now())
+	check(t, err)
+	ask := func(m *member) error {
+		stream, err := pb.NewMembershipClient(as(t, m, i)).Follow(t.Context(), &pb.FollowRequest{})
+		check(t, err)
+		_, err = stream.Recv()
+		return err
+	}
+	for _, m := range c.nodes {
+		eventually(t, "both tell", func() bool { return ask(m) == nil })
+	}
+	for _, m := range c.nodes {
+		m.stop()
+	}
+	c.start(0)
+	m := c.nodes[0]
+	eventually(t, "alone it tells nothing", func() bool {
+		err := ask(m)
+		return status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "hears of no leader")
+	})
+	c.start(1)
+	eventually(t, "with the other one", func() bool { return ask(m) == nil })
 }

@@ -263,14 +263,23 @@ func (m *membership) Enlist(ctx context.Context, _ *pb.EnlistRequest) (*pb.Enlis
 	return nil, status.Errorf(codes.NotFound, "machine %s is in no list of namenodes", n.Machine)
 }
 
-// Follow implements pb.MembershipServer.
+// Follow implements pb.MembershipServer. A namenode that may lag behind, as one does that has started, begins to tell nobody: removed machines and
+// revoked certificates would be back for who has just started, too.
 func (m *membership) Follow(r *pb.FollowRequest, g grpc.ServerStreamingServer[pb.Members]) error {
 	s := m.server
 	n, err := caller(g.Context())
 	if err != nil {
 		return err
 	}
-	defer s.followers.enter(followerOf(n.Machine, r.Program))()
+	if !s.group.Current() {
+		return status.Errorf(codes.Unavailable, "namenode %s hears of no leader, or has not read its log to the end: try another one", s.config.ID)
+	}
+	who, _ := security.PrincipalOf(g.Context())
+	leave, ok := s.followers.enter(s.followerOf(who, r.Program))
+	if !ok {
+		return status.Errorf(codes.ResourceExhausted, "%d processes of machine %s follow this namenode", maxFollowing, n.Machine)
+	}
+	defer leave()
 	for last := uint64(0); ; {
 		changed := s.news.wait()
 		members, err := s.members()

@@ -198,6 +198,7 @@ type Server struct {
 	news       news
 	followers  followers
 	heeded     uint64 // version of the register whose level was heeded; only the duties
+	unnoted    string // why the level could not be noted, as was said; only the duties
 
 	// ids of the cluster; set once known.
 	cluster atomic.Pointer[identity]

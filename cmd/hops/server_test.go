@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gohops/hops/internal/config"
+)
+
+// The reason for which a server ends at once is in its log, which is written a little later otherwise, and on standard error, if that takes it.
+func TestWhyAServerEndsIsSaid(t *testing.T) {
+	t.Parallel()
+	for what, at := range map[string]func(io.Writer) io.Writer{
+		"standard error takes it": func(w io.Writer) io.Writer { return w },
+		"standard error hangs": func(io.Writer) io.Writer {
+			_, w := io.Pipe()
+			return w
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			var said strings.Builder
+			errOut := at(&said)
+			out, end, err := logOutput(config.Log{Dir: dir}, "namenode", errOut)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tellEnd(errors.New("the disk is gone"), slog.New(slog.NewTextHandler(out, nil)), end, errOut)
+			text, err := os.ReadFile(filepath.Join(dir, "namenode.log"))
+			if err != nil || !strings.Contains(string(text), "the disk is gone") {
+				t.Errorf("the log says %q %v", text, err)
+			}
+			if errOut == io.Writer(&said) && !strings.Contains(said.String(), "the disk is gone") {
+				t.Errorf("standard error says %q", said.String())
+			}
+		})
+	}
+}
