@@ -1,6 +1,9 @@
 package resourcemanager
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The errors that are the resource manager's own; the others are kinds of package metadata.
 var (
@@ -10,6 +13,8 @@ var (
 	ErrStaleEpoch = errors.New("the order is of an earlier epoch")
 	// ErrBusy: the applications, or those of one user, are as many, or hold as much, as there is room for.
 	ErrBusy = errors.New("too many applications")
+	// ErrQueueFull: the queue, or one user in it, has as many applications as it may. It is an ErrBusy.
+	ErrQueueFull = fmt.Errorf("%w in the queue", ErrBusy)
 	// ErrKeyReused: the idempotency key came with another submission before.
 	ErrKeyReused = errors.New("the idempotency key was used for another submission")
 )

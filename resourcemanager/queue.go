@@ -59,6 +59,25 @@ func listed(user string, groups, users, userGroups []string) bool {
 	return slices.Contains(users, "*") || slices.Contains(users, user) || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(userGroups, g) })
 }
 
+// ApplicationPriority is the priority that an application gets that is submitted with p; 0 or less says none.
+func (q *Queue) ApplicationPriority(p int) int {
+	if p <= 0 && q.DefaultPriority > 0 {
+		p = q.DefaultPriority
+	}
+	if q.MaxPriority > 0 {
+		return min(p, q.MaxPriority)
+	}
+	return min(p, MaxApplicationPriority)
+}
+
+// Lifetime is how long an application may take from its submission; 0: as long as it wants. timeout is its own.
+func (q *Queue) Lifetime(timeout time.Duration) time.Duration {
+	if timeout == 0 && q.DefaultLifetime > 0 {
+		return q.DefaultLifetime
+	}
+	return q.MaxLifetime
+}
+
 // MaySubmit reports whether a user in groups may submit to q: the nearest list up the tree decides.
 func (q *Queue) MaySubmit(user string, groups ...string) bool {
 	for ; q != nil; q = q.Parent {
@@ -139,10 +158,10 @@ func (t *Queues) Hash() string {
 func NewQueues(root QueueConfig) (*Queues, error) { return newQueues(root, nil) }
 
 func newQueues(root QueueConfig, created []string) (*Queues, error) {
-	t := &Queues{config: root, created: created, Mapping: root.Mapping, byPath: map[string]*Queue{}, byName: map[string][]*Queue{}}
 	if len(root.Children) == 0 {
 		root.Children = map[string]QueueConfig{"default": {Capacity: "100%"}}
 	}
+	t := &Queues{config: root, created: created, Mapping: root.Mapping, byPath: map[string]*Queue{}, byName: map[string][]*Queue{}}
 	below := map[string][]string{} // names of queues that were made, by parent
 	for _, path := range created {
 		parent, name, _ := cutLast(path)

@@ -363,7 +363,7 @@ func TestQueuesAreReadAnew(t *testing.T) {
 		words  string
 	}{
 		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%"}, "b": {Capacity: "40%"}}}, "Failed to re-init queues : queue root: capacities of its children add up to 90%, not 100%"},
-		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}, "there would be no place for the applications of root.default (1)"},
+		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}, "of ann loses its queue root.default"},
 	} {
 		next.Store(&Configured{Queues: bad.queues})
 		for i := range c.live {

@@ -2034,11 +2034,19 @@ func (x *ResizeNode) GetResource() *Resource {
 	return nil
 }
 
-// SetQueues says by which queues the leader grants from now on, rm.Queues.Hash.
+// SetQueues says by which queues the leader grants from now on, rm.Queues.Hash. With a document these are the cluster's from now on
+// (release.Requests); before, they are those of the leader's file.
 type SetQueues struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Hash          string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Hash  string                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	// Document is a resourcemanager.QueueConfig as JSON.
+	Document []byte `protobuf:"bytes,3,opt,name=document,proto3" json:"document,omitempty"`
+	// After is the version of the queues that are replaced; 0: there are none.
+	After uint64 `protobuf:"varint,4,opt,name=after,proto3" json:"after,omitempty"`
+	// Force: applications may lose their queue by it.
+	Force         bool   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
+	By            string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2087,6 +2095,103 @@ func (x *SetQueues) GetHash() string {
 	return ""
 }
 
+func (x *SetQueues) GetDocument() []byte {
+	if x != nil {
+		return x.Document
+	}
+	return nil
+}
+
+func (x *SetQueues) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *SetQueues) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *SetQueues) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// QueuesRecord are the cluster's queues.
+type QueuesRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Document      []byte                 `protobuf:"bytes,1,opt,name=document,proto3" json:"document,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	SinceMs       int64                  `protobuf:"varint,4,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueuesRecord) Reset() {
+	*x = QueuesRecord{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueuesRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueuesRecord) ProtoMessage() {}
+
+func (x *QueuesRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueuesRecord.ProtoReflect.Descriptor instead.
+func (*QueuesRecord) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *QueuesRecord) GetDocument() []byte {
+	if x != nil {
+		return x.Document
+	}
+	return nil
+}
+
+func (x *QueuesRecord) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *QueuesRecord) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *QueuesRecord) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
 type ApplicationID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       int64                  `protobuf:"varint,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -2097,7 +2202,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2214,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2227,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -2151,7 +2256,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2268,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2281,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -2219,7 +2324,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2336,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2349,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -2292,7 +2397,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2409,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2422,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2424,7 +2529,7 @@ type Application struct {
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2541,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2554,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -2697,7 +2802,7 @@ type Attempt struct {
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2814,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2827,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2830,7 +2935,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +2947,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +2960,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Ask) GetId() string {
@@ -2962,7 +3067,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3079,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3092,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3035,7 +3140,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3152,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3165,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EnvVar) GetName() string {
@@ -3093,7 +3198,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3210,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3223,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Artifact) GetName() string {
@@ -3206,7 +3311,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3323,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3336,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -3404,7 +3509,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3521,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3534,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Node) GetId() string {
@@ -3581,7 +3686,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3698,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3711,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -3665,7 +3770,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3782,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3795,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -3750,6 +3855,7 @@ type Record struct {
 	//	*Record_Ledger
 	//	*Record_End
 	//	*Record_Credential
+	//	*Record_Queues
 	//	*Record_Excluded
 	Item          isRecord_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
@@ -3758,7 +3864,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +3876,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +3889,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -3883,6 +3989,15 @@ func (x *Record) GetCredential() *Credential {
 	return nil
 }
 
+func (x *Record) GetQueues() *QueuesRecord {
+	if x != nil {
+		if x, ok := x.Item.(*Record_Queues); ok {
+			return x.Queues
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetExcluded() *Excluded {
 	if x != nil {
 		if x, ok := x.Item.(*Record_Excluded); ok {
@@ -3936,6 +4051,10 @@ type Record_Credential struct {
 	Credential *Credential `protobuf:"bytes,10,opt,name=credential,proto3,oneof"`
 }
 
+type Record_Queues struct {
+	Queues *QueuesRecord `protobuf:"bytes,11,opt,name=queues,proto3,oneof"`
+}
+
 type Record_Excluded struct {
 	Excluded *Excluded `protobuf:"bytes,20,opt,name=excluded,proto3,oneof"`
 }
@@ -3959,6 +4078,8 @@ func (*Record_Ledger) isRecord_Item() {}
 func (*Record_End) isRecord_Item() {}
 
 func (*Record_Credential) isRecord_Item() {}
+
+func (*Record_Queues) isRecord_Item() {}
 
 func (*Record_Excluded) isRecord_Item() {}
 
@@ -3986,7 +4107,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4119,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4132,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -4123,7 +4244,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4256,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4269,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -4175,7 +4296,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4308,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4321,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -4228,7 +4349,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4361,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4374,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -4286,7 +4407,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4419,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4432,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -4479,10 +4600,19 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"ResizeNode\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
-	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\"5\n" +
+	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\"\x8d\x01\n" +
 	"\tSetQueues\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
-	"\x04hash\x18\x02 \x01(\tR\x04hash\"E\n" +
+	"\x04hash\x18\x02 \x01(\tR\x04hash\x12\x1a\n" +
+	"\bdocument\x18\x03 \x01(\fR\bdocument\x12\x14\n" +
+	"\x05after\x18\x04 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\x12\x0e\n" +
+	"\x02by\x18\x06 \x01(\tR\x02by\"o\n" +
+	"\fQueuesRecord\x12\x1a\n" +
+	"\bdocument\x18\x01 \x01(\fR\bdocument\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x19\n" +
+	"\bsince_ms\x18\x04 \x01(\x03R\asinceMs\"E\n" +
 	"\rApplicationID\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\x03R\acluster\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\"\xa5\x01\n" +
@@ -4665,7 +4795,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x03 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x04 \x03(\tR\x04gpus\x12\x17\n" +
 	"\afrom_ms\x18\x05 \x01(\x03R\x06fromMs\x12\x13\n" +
-	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xfa\x05\n" +
+	"\x05to_ms\x18\x06 \x01(\x03R\x04toMs\"\xc1\x06\n" +
 	"\x06Record\x12?\n" +
 	"\x06header\x18\x01 \x01(\v2%.hops.resourcemanager.state.v1.HeaderH\x00R\x06header\x12N\n" +
 	"\vapplication\x18\x02 \x01(\v2*.hops.resourcemanager.state.v1.ApplicationH\x00R\vapplication\x12<\n" +
@@ -4680,6 +4810,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"credential\x18\n" +
 	" \x01(\v2).hops.resourcemanager.state.v1.CredentialH\x00R\n" +
 	"credential\x12E\n" +
+	"\x06queues\x18\v \x01(\v2+.hops.resourcemanager.state.v1.QueuesRecordH\x00R\x06queues\x12E\n" +
 	"\bexcluded\x18\x14 \x01(\v2'.hops.resourcemanager.state.v1.ExcludedH\x00R\bexcludedB\x06\n" +
 	"\x04item\"\x8d\x03\n" +
 	"\x06Header\x12\x18\n" +
@@ -4725,7 +4856,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),         // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),           // 1: hops.resourcemanager.state.v1.Begin
@@ -4754,27 +4885,28 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*RetireNode)(nil),      // 24: hops.resourcemanager.state.v1.RetireNode
 	(*ResizeNode)(nil),      // 25: hops.resourcemanager.state.v1.ResizeNode
 	(*SetQueues)(nil),       // 26: hops.resourcemanager.state.v1.SetQueues
-	(*ApplicationID)(nil),   // 27: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),     // 28: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),        // 29: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),             // 30: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),     // 31: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),         // 32: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),             // 33: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),          // 34: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),          // 35: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),        // 36: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),       // 37: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),            // 38: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),           // 39: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),      // 40: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),          // 41: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),          // 42: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),        // 43: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),       // 44: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),    // 45: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),             // 46: hops.resourcemanager.state.v1.End
-	nil,                     // 47: hops.resourcemanager.state.v1.Resource.OtherEntry
+	(*QueuesRecord)(nil),    // 27: hops.resourcemanager.state.v1.QueuesRecord
+	(*ApplicationID)(nil),   // 28: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),     // 29: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),        // 30: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),             // 31: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),     // 32: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),         // 33: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),             // 34: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),          // 35: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),          // 36: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),        // 37: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),       // 38: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),            // 39: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),           // 40: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),      // 41: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),          // 42: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),          // 43: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),        // 44: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),       // 45: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),    // 46: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),             // 47: hops.resourcemanager.state.v1.End
+	nil,                     // 48: hops.resourcemanager.state.v1.Resource.OtherEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -4797,70 +4929,71 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	24, // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
 	25, // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
 	26, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
-	31, // 20: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	38, // 21: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	32, // 20: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	39, // 21: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
 	8,  // 22: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	28, // 23: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 23: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
 	10, // 24: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	27, // 25: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 25: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	11, // 26: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	29, // 27: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	27, // 28: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 29: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	30, // 27: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	28, // 28: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 29: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	14, // 30: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	28, // 31: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	33, // 32: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	34, // 33: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	27, // 34: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 35: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	28, // 36: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 31: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	34, // 32: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	35, // 33: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	28, // 34: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 35: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 36: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
 	20, // 37: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
 	20, // 38: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	27, // 39: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 40: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 39: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 40: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
 	21, // 41: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	29, // 42: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	27, // 43: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	47, // 44: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	27, // 45: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	29, // 46: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	32, // 47: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	28, // 48: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	29, // 49: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	35, // 50: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	36, // 51: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	28, // 52: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	29, // 53: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	29, // 54: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	30, // 55: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	29, // 56: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	29, // 57: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	30, // 42: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	28, // 43: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	48, // 44: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	28, // 45: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	30, // 46: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	33, // 47: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	29, // 48: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	30, // 49: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	36, // 50: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	37, // 51: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	29, // 52: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	30, // 53: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	30, // 54: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	31, // 55: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	30, // 56: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	30, // 57: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
 	21, // 58: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	27, // 59: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	28, // 60: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 61: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 62: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 63: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42, // 64: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	31, // 65: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	44, // 66: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	45, // 67: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	37, // 68: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	38, // 69: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	39, // 70: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	40, // 71: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	46, // 72: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	28, // 59: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 60: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 61: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 62: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 63: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	43, // 64: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	32, // 65: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	45, // 66: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	46, // 67: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	38, // 68: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	39, // 69: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	40, // 70: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	41, // 71: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	47, // 72: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
 	20, // 73: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	43, // 74: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	27, // 75: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	33, // 76: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	27, // 77: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	34, // 78: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	27, // 74: hops.resourcemanager.state.v1.Record.queues:type_name -> hops.resourcemanager.state.v1.QueuesRecord
+	44, // 75: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	28, // 76: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	34, // 77: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	28, // 78: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	35, // 79: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -4890,7 +5023,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_ResizeNode)(nil),
 		(*Command_SetQueues)(nil),
 	}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[41].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[42].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -4901,6 +5034,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Record_Ledger)(nil),
 		(*Record_End)(nil),
 		(*Record_Credential)(nil),
+		(*Record_Queues)(nil),
 		(*Record_Excluded)(nil),
 	}
 	type x struct{}
@@ -4909,7 +5043,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
