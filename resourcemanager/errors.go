@@ -1,6 +1,9 @@
 package resourcemanager
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // The errors that are the resource manager's own; the others are kinds of package metadata.
 var (
@@ -12,6 +15,8 @@ var (
 	ErrBusy = errors.New("too many applications")
 	// ErrLaunched: something else runs in the container already.
 	ErrLaunched = errors.New("the container was launched with something else")
+	// ErrQueueFull: the queue, or one user in it, has as many applications as it may. It is an ErrBusy.
+	ErrQueueFull = fmt.Errorf("%w in the queue", ErrBusy)
 	// ErrKeyReused: the idempotency key came with another submission before.
 	ErrKeyReused = errors.New("the idempotency key was used for another submission")
 )

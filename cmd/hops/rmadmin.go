@@ -48,7 +48,7 @@ var managerOptions []*managerOption
 
 func init() { // the help is made of the table, and run by it
 	managerOptions = []*managerOption{
-		{name: "-refreshQueues", help: "have all resource managers read their queues anew", run: refreshQueues},
+		{name: "-refreshQueues", arguments: "[-dryRun|-force]", help: "have all resource managers read their queues anew; refused where applications would lose their queue or be beyond a limit, unless forced", most: 1, run: refreshQueues},
 		{name: "-refreshNodes", arguments: "[-g|graceful [timeout in seconds] -client|server]", help: "read the file of excluded nodes (yarn.resourcemanager.nodes.exclude-path) anew; with -g, what runs on them has the timeout, or for ever", most: -1, run: refreshNodes},
 		{name: "-refreshSuperUserGroupsConfiguration", help: "have all resource managers read anew who may act for others", run: refreshEach("refresh-proxy-users")},
 		{name: "-refreshUserToGroupsMappings", help: "have all resource managers ask for users' groups anew", run: refreshEach("refresh-groups")},
@@ -338,19 +338,32 @@ func refreshEach(what string) func(*managerTool, *managerOption, []string) (int,
 }
 
 // refreshQueues has all resource managers look at their queues before any goes by them.
-func refreshQueues(t *managerTool, o *managerOption, _ []string) (int, error) {
+func refreshQueues(t *managerTool, o *managerOption, args []string) (int, error) {
+	force, dry := false, false
+	for _, arg := range args {
+		switch strings.TrimLeft(arg, "-") {
+		case "force":
+			force = true
+		case "dryRun":
+			dry = true
+		default:
+			return t.illegal(o, "Unrecognized option: %s", arg)
+		}
+	}
 	t.look()
+	var affected []rest.Affected
 	var first *manager
 	hash := ""
 	for _, m := range t.managers {
 		if m.err != nil {
 			continue
 		}
-		text, err := m.call(t.ctx, http.MethodPost, "/api/v1/admin/refresh-queues?check=true", nil)
-		var read rest.RefreshedQueues
+		text, err := m.call(t.ctx, http.MethodPost, "/api/v1/admin/refresh-queues?check=true&force="+strconv.FormatBool(force), nil)
+		var read rest.QueueChange
 		if err == nil {
 			err = json.Unmarshal(text, &read)
 		}
+		affected = append(affected, read.Affected...) // the leader says it
 		switch {
 		case err != nil:
 		case first == nil:
@@ -361,6 +374,17 @@ func refreshQueues(t *managerTool, o *managerOption, _ []string) (int, error) {
 		if err != nil {
 			return t.failed(o.name, err), nil
 		}
+	}
+	for _, a := range affected {
+		fmt.Fprintln(t.errOut, a.Text)
+	}
+	switch {
+	case dry:
+		return 0, nil
+	case force:
+		return t.everywhere(o, "/api/v1/admin/refresh-queues?force=true")
+	case len(affected) > 0:
+		return t.failed(o.name, errors.New("applications are affected; nothing was changed (-force changes the queues all the same)")), nil
 	}
 	return t.everywhere(o, "/api/v1/admin/refresh-queues")
 }

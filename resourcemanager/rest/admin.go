@@ -29,9 +29,14 @@ type Operator interface {
 	//
 	// Errors: ErrNotExist, ErrInvalidArgument; ErrRetriable: the node does not speak at the moment.
 	JudgeGPU(ctx context.Context, caller metadata.Caller, uuid string, health rm.GPUHealth) error
-	// RefreshQueues reads this member's queues anew and, unless check is set, goes by them. The answer is their hash. Queues that are
-	// wrong, or that have no place for an application that lives, change nothing.
-	RefreshQueues(ctx context.Context, caller metadata.Caller, check bool) (hash string, err error)
+	// RefreshQueues reads the queues of this member's file anew and, unless it is a dry run, makes them the cluster's if this member
+	// leads. Queues that are wrong change nothing.
+	RefreshQueues(ctx context.Context, caller metadata.Caller, o QueueOptions) (QueueChange, error)
+	// ChangeQueues makes the cluster's queues what change makes of them. What it is given is its own to change.
+	//
+	// Errors: ErrInvalidArgument, around what rm.NewQueues says, and change's own; ErrExist when applications are affected and it is not
+	// forced; ErrUnsupported before the cluster has been raised to release.Requests; those of the group.
+	ChangeQueues(ctx context.Context, caller metadata.Caller, o QueueOptions, change func(rm.QueueConfig) (rm.QueueConfig, error)) (QueueChange, error)
 	// RefreshUsers reads anew who may act for others (proxies), or who is a superuser.
 	RefreshUsers(ctx context.Context, caller metadata.Caller, proxies bool) error
 }
@@ -169,17 +174,13 @@ func (q *request) judgeGPU() {
 	q.answered(struct{}{}, q.Operator.JudgeGPU(q.r.Context(), q.caller, q.r.PathValue("uuid"), rm.GPUHealth(strings.ToUpper(q.r.URL.Query().Get("health")))))
 }
 
-// RefreshedQueues is the answer of a member that has read its queues.
-type RefreshedQueues struct {
-	Hash string `json:"hash"`
-}
-
 func (q *request) refreshQueues() {
 	if !q.operated() {
 		return
 	}
-	hash, err := q.Operator.RefreshQueues(q.r.Context(), q.caller, q.r.URL.Query().Get("check") == "true")
-	q.answered(RefreshedQueues{hash}, err)
+	p := q.r.URL.Query()
+	change, err := q.Operator.RefreshQueues(q.r.Context(), q.caller, QueueOptions{DryRun: p.Get("check") == "true", Force: p.Get("force") == "true"})
+	q.answered(change, err)
 }
 
 func (q *request) refreshGroups() {

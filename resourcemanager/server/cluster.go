@@ -3,11 +3,14 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -45,7 +48,12 @@ func (s *Server) Started() time.Time { return s.started }
 func (s *Server) View() *state.View { return s.state.View() }
 
 // Queues implements rest.Cluster.
-func (s *Server) Queues() *rm.Queues { return s.queues.Load() }
+func (s *Server) Queues() *rm.Queues {
+	if t := s.state.View().Queues(); t != nil {
+		return t
+	}
+	return s.queues.Load()
+}
 
 // Limits implements rest.Cluster.
 func (s *Server) Limits() (minimum, maximum rm.Resource) { return s.config.Minimum, s.config.Maximum }
@@ -59,17 +67,14 @@ func (s *Server) NewApplication(ctx context.Context) (rm.ApplicationID, error) {
 	return r.Application, nil
 }
 
-// maxPriority is YARN's default for the highest priority of an application.
-const maxPriority = 10
-
 // Submit implements rest.Cluster.
 //
-// Errors: metadata.ErrPermission (the queue's list, or it is stopped), metadata.ErrInvalidArgument (no such queue, or one
-// that holds queues), those of the state, and those of the group.
+// Errors: metadata.ErrPermission (the queue's list, or it is stopped, or a rule of the mapping), metadata.ErrInvalidArgument (no such queue,
+// or one that holds queues), those of the state, and those of the group.
 func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Submission) (rm.ApplicationID, bool, error) {
 	a := &rm.Application{
 		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
-		Priority: min(b.Priority, maxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
+		Priority: b.Priority, Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
 		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
 	}
 	switch b.Kind {
@@ -98,21 +103,32 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
 	}
 	failure := b.Failure
-	switch q := s.Queues().Find(b.Queue); {
+	tree := s.Queues()
+	q, refused := place(tree, caller, b)
+	switch {
+	case refused != "":
+		return a.ID, false, refusal(caller, b, refused)
 	case q == nil && b.AcceptAnyQueue:
 		failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
 	case q == nil:
 		return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
 	case !q.Leaf():
 		return a.ID, false, refusal(caller, b, "which holds queues, not applications")
-	case q.Stopped:
+	case q.State == rm.QueueStopped:
 		return a.ID, false, refusal(caller, b, "which is stopped")
-	case !q.MaySubmit(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+	case !q.MaySubmit(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "")
-	case b.Foreign && !q.Invites(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+	case b.Foreign && !q.Invites(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "whose acl_submit does not name them: containers run as the user of the servers, so other users of this machine need to be let in by name")
+	case q.Created && s.state.View().Queues() == nil:
+		return a.ID, false, metadata.Errorf(metadata.ErrUnsupported, "queue %s would be made, which needs a cluster of level %d: raise it (`hops cluster finalize`)", q.Path, release.Requests)
 	default:
-		a.Queue = q.Path
+		a.Queue, a.Priority = q.Path, q.ApplicationPriority(b.Priority)
+		if err := s.state.QueueRoom(tree, a); err != nil && failure == "" {
+			if failure, err = full(err, b); err != nil {
+				return a.ID, false, err
+			}
+		}
 	}
 	if failure != "" {
 		a.State, a.Diagnostics = rm.StateFailed, failure
@@ -120,7 +136,16 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 	if err := s.state.Room(a); err != nil {
 		return a.ID, false, err
 	}
-	result, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Submit{Submit: &statepb.Submit{Application: state.Application(a)}}})
+	submit := func() (*state.Result, error) {
+		return s.propose(ctx, &statepb.Command{Op: &statepb.Command_Submit{Submit: &statepb.Submit{Application: state.Application(a)}}})
+	}
+	result, err := submit()
+	if errors.Is(err, rm.ErrQueueFull) && failure == "" { // by one that came at the same time
+		if a.Diagnostics, err = full(err, b); err == nil {
+			a.State = rm.StateFailed
+			result, err = submit()
+		}
+	}
 	if err != nil {
 		return a.ID, false, err
 	}
@@ -128,6 +153,24 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		s.log.Info("application submitted", "app", result.Application, "user", a.User, "queue", a.Queue, "kind", a.Kind, "name", a.Name)
 	}
 	return result.Application, result.Existing, nil
+}
+
+// place finds the queue of a submission, by the mapping where it names none. A reason: a rule refuses it.
+func place(tree *rm.Queues, caller metadata.Caller, b rest.Submission) (q *rm.Queue, refused string) {
+	if b.Queue == "default" {
+		if q, _, refused := tree.Map(caller.User, caller.Groups, b.Name); q != nil || refused != "" {
+			return q, refused
+		}
+	}
+	return tree.Place(b.Queue), ""
+}
+
+// full is what becomes of an application whose queue has too many: in YARN it is taken and fails.
+func full(err error, b rest.Submission) (failure string, refused error) {
+	if !b.AcceptAnyQueue || !errors.Is(err, rm.ErrQueueFull) {
+		return "", err
+	}
+	return "org.apache.hadoop.security.AccessControlException: " + strings.TrimPrefix(err.Error(), rm.ErrQueueFull.Error()+": "), nil
 }
 
 // refusal is YARN's sentence for a submission that the queue does not take.

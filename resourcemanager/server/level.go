@@ -22,6 +22,7 @@ func (s *Server) heedLevel(ctx context.Context) error {
 			}
 			s.log.Info("the cluster has been raised", "level", level)
 		}
+		s.installQueues(ctx)
 		select {
 		case <-ctx.Done():
 			return nil

@@ -127,6 +127,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 			s.reign.Store(nil)
 			return
 		}
+		s.installQueues(ctx)
 		s.log.Info("leading", "term", r.term, "epoch", r.epoch, "nodes", known)
 		s.readyOnce.Do(func() { close(s.ready) })
 		kick(r.wake)

@@ -191,14 +191,6 @@ func (s *Server) applied(e state.Effects) {
 	}
 }
 
-// compareQueues warns when the leader grants by other queues than those of this member's configuration.
-func (s *Server) compareQueues() {
-	if leader, hash := s.state.View().Leader(); hash != "" && hash != s.Queues().Hash() {
-		s.log.Warn("the queues configured here are not those of the leader, which rule while it leads: make resourcemanager.queues alike on all resource managers, then `hops rmadmin -refreshQueues`",
-			"leader", leader, "leader_queues_hash", hash, "queues_hash", s.Queues().Hash())
-	}
-}
-
 // SetPeers replaces the list of all resource managers, this one included, and tells the masters. Who is a member of the group is not
 // changed by it.
 func (s *Server) SetPeers(peers []Peer) {

@@ -126,6 +126,7 @@ func (r *reign) endOverdue(now time.Time) {
 	view := r.s.state.View()
 	ms := now.UnixMilli()
 	current := map[rm.AttemptID]bool{}
+	queues := r.s.Queues()
 	for a := range view.Live() {
 		t := a.Attempt()
 		master := view.Master(a)
@@ -135,6 +136,8 @@ func (r *reign) endOverdue(now time.Time) {
 			if master != nil && master.Live() && master.StopStatus == 0 && ms-int64(a.Finished) > r.s.config.FinishGrace.Milliseconds() {
 				r.stop(master.ID, rm.ExitApplicationDone, "its application has finished")
 			}
+		case outlived(queues.Find(a.Queue), a, ms):
+			r.kill(a.ID, fmt.Sprintf("Application %v is killed by ResourceManager as it has exceeded the lifetime period of its queue %s.", a.ID, a.Queue))
 		case a.Timeout > 0 && a.Launched > 0 && ms-int64(a.Launched) > a.Timeout.Milliseconds():
 			r.kill(a.ID, fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout))
 		case master != nil && master.Live() && master.StopStatus == 0 && (t.State == rm.AttemptLaunched || t.State == rm.AttemptRunning):
@@ -163,6 +166,15 @@ func (r *reign) endOverdue(now time.Time) {
 		}
 	}
 	r.mu.Unlock()
+}
+
+// outlived reports whether an application has taken longer than its queue, if it has one, lets it.
+func outlived(q *rm.Queue, a *rm.Application, ms int64) bool {
+	if q == nil {
+		return false
+	}
+	most := q.Lifetime(a.Timeout)
+	return most > 0 && ms-int64(a.Submitted) > most.Milliseconds()
 }
 
 func (r *reign) stop(id rm.ContainerID, status rm.ExitStatus, reason string) {

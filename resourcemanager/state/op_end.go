@@ -121,6 +121,7 @@ func (s *State) leave(a *rm.Application) {
 	s.touch.Credentials = true
 	if _, live := s.live.Delete(a.ID); live {
 		s.hold(a.User, -1, 0)
+		s.place(a.Queue, a.User, -1)
 	}
 }
 

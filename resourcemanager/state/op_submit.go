@@ -24,7 +24,7 @@ func (s *State) newApplication() *Result {
 // submit takes an application in, ACCEPTED with its first attempt, or FAILED when the submitter says so (a queue that
 // does not exist). A known id or idempotency key answers the application that has it.
 //
-// Errors: ErrKeyReused; ErrBusy, see Room; ErrExist when the id is another user's.
+// Errors: ErrKeyReused; ErrBusy, see Room; those of QueueRoom; ErrExist when the id is another user's.
 func (s *State) submit(c *statepb.Submit) *Result {
 	a := applicationOf(c.Application)
 	// The rest is not the submitter's.
@@ -49,8 +49,15 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		}
 		return &Result{Application: a.ID, Existing: true}
 	}
+	if t := s.queues.tree; t != nil {
+		if q := t.Place(a.Queue); q != nil {
+			a.Queue = q.Path
+		}
+	}
 	if a.State == rm.StateFailed {
 		a.Document, a.Tokens = nil, nil
+	} else if err := s.queueRoom(s.queues.tree, a); err != nil {
+		return &Result{Err: err}
 	} else if err := s.room(a.User, 1, documentBytes(a)); err != nil {
 		return &Result{Err: err}
 	}
@@ -66,6 +73,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		s.touch.Credentials = true
 		s.live.Set(a.ID)
 		s.hold(a.User, 1, documentBytes(a))
+		s.place(a.Queue, a.User, 1)
 		s.newAttempt(a)
 	}
 	s.setApp(a)

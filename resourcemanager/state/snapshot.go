@@ -55,6 +55,11 @@ func (f *Frozen) WriteTo(w io.Writer) (int64, error) {
 	if len(t.excluded) > 0 {
 		e.put(&statepb.Record{Item: &statepb.Record_Excluded{Excluded: &statepb.Excluded{Names: t.excluded, By: t.excludedBy}}})
 	}
+	if t.queues.tree != nil {
+		e.put(&statepb.Record{Item: &statepb.Record_Queues{Queues: &statepb.QueuesRecord{
+			Document: t.queues.document, Version: t.queues.version, By: t.queues.by, SinceMs: int64(t.queues.since),
+		}}})
+	}
 	for _, n := range t.nodes.Items() {
 		e.put(&statepb.Record{Item: &statepb.Record_Node{Node: Node(n)}})
 	}
@@ -113,7 +118,7 @@ func (s *State) Restore(r io.Reader) error {
 	s.mu.Lock()
 	s.tables = t
 	s.index = s.buildIndex()
-	s.view = nil
+	s.view, s.made = nil, nil
 	s.mu.Unlock()
 	if s.config.OnEffects != nil {
 		s.config.OnEffects(Effects{Index: t.applied, Restored: true, Schedule: true})
@@ -147,6 +152,12 @@ func read(r *bufio.Reader) (tables, error) {
 			t.lastApplication, t.registrations, t.ended, t.lastLedger = h.LastApplication, h.Registrations, h.Ended, h.Ledger
 		case *statepb.Record_Excluded:
 			t.excluded, t.excludedBy = item.Excluded.Names, item.Excluded.By
+		case *statepb.Record_Queues:
+			row, err := queuesOf(item.Queues)
+			if err != nil {
+				return t, metadata.Errorf(metadata.ErrCorrupt, "record %d: %v", n, err)
+			}
+			t.queues = row
 		case *statepb.Record_Node:
 			t.nodes.Set(nodeOf(item.Node))
 		case *statepb.Record_Application:

@@ -77,6 +77,8 @@ type State struct {
 	tables
 	index // derived from the tables
 	view  *View
+	// made is the tree with the queues that were made, as of the last view.
+	made  *rm.Queues
 	touch Effects
 }
 
@@ -106,6 +108,8 @@ type Result struct {
 	Groups []GroupResult
 	// Launches answer the containers of LaunchContainers, in order: nil, or why one stays as it is.
 	Launches []error
+	// Version of the queues after SetQueues.
+	Version uint64
 	// State of the application after Kill.
 	State rm.State
 }
@@ -216,7 +220,7 @@ func (s *State) View() *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.view == nil {
-		s.view = &View{s.tables.copy()}
+		s.view = &View{t: s.tables.copy(), queues: s.madeQueues()}
 	}
 	return s.view
 }
@@ -243,6 +247,9 @@ func (s *State) begin(c *statepb.Begin) *Result {
 		s.series, s.lastApplication = max(int64(s.now)-s.cluster, s.series+1), 0
 	}
 	s.leader, s.queuesHash = c.Leader, c.QueuesHash
+	if s.queues.tree != nil {
+		s.queuesHash = s.queues.tree.Hash()
+	}
 	s.touch.Schedule, s.touch.Begun = true, true
 	return &Result{Epoch: s.epoch, Lease: s.lease}
 }
@@ -254,16 +261,6 @@ func (s *State) settleLease(c *statepb.SettleLease) *Result {
 	}
 	s.lease = time.Duration(c.LeaseMs) * time.Millisecond
 	return &Result{Lease: s.lease}
-}
-
-// setQueues notes by which queues the leader grants from now on.
-func (s *State) setQueues(c *statepb.SetQueues) *Result {
-	if r := s.stale(c.Epoch); r != nil {
-		return r
-	}
-	s.queuesHash = c.Hash
-	s.touch.Schedule, s.touch.Begun = true, true // as at the beginning: members compare their queues
-	return &Result{}
 }
 
 // stale answers commands of leaders that lead no more.

@@ -29,6 +29,8 @@ type tables struct {
 	// excluded are the names on the list of excluded nodes, sorted, never changed in place, and excludedBy who had it read.
 	excluded   []string
 	excludedBy string
+	// queues are the cluster's; without a tree they are those of the leader's file.
+	queues queuesRow
 	// lastApplication, registrations, ended and lastLedger are the numbers given last.
 	lastApplication int64
 	registrations   uint64
@@ -155,6 +157,10 @@ type index struct {
 	held      map[string]share
 	total     share
 	usedBytes map[rm.ApplicationID]int64
+	// placed counts live applications by queue, and by queue and user.
+	placed map[placeKey]int
+	// moved: a queue has got its first live application, or lost the last one, since the last view.
+	moved bool
 }
 
 type userKey struct{ user, key string }
@@ -170,7 +176,7 @@ func (t *tables) buildIndex() index {
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
 		open: map[rm.ContainerID]uint64{}, uses: map[launchKey]int{},
 		endedApps: map[string]*btree.Map[uint64, rm.ApplicationID]{}, endedContainers: map[rm.ApplicationID]*btree.Map[uint64, rm.ContainerID]{}, gone: new(btree.Map[uint64, rm.ContainerID]),
-		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{},
+		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{}, placed: map[placeKey]int{},
 	}
 	fresh := newTables()
 	t.live, t.byNode, t.onHold = fresh.live, fresh.byNode, fresh.onHold
@@ -207,6 +213,7 @@ func (t *tables) buildIndex() index {
 		if !a.State.Final() || c.Live > 0 {
 			t.live.Set(a.ID)
 			x.hold(a.User, 1, 0)
+			x.place(a.Queue, a.User, 1)
 		}
 		if a.State.Final() {
 			c.Document, c.Tokens = nil, nil // a snapshot of an earlier program may have it

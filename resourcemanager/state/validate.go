@@ -71,7 +71,10 @@ func validate(c *statepb.Command) error {
 			return bad("node %.100s is to have %v", op.ResizeNode.Node, op.ResizeNode.Resource)
 		}
 	case *statepb.Command_SetQueues:
-		if len(op.SetQueues.Hash) > maxName {
+		if n := len(op.SetQueues.Document); n > MaxQueues {
+			return bad("queues with %d bytes", n)
+		}
+		if len(op.SetQueues.Hash) > maxName || len(op.SetQueues.By) > maxName {
 			return bad("a name of more than %d bytes", maxName)
 		}
 	case *statepb.Command_Statuses:

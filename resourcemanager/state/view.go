@@ -9,7 +9,10 @@ import (
 )
 
 // View is the state at one index. It is immutable and safe for concurrent use; what it returns must not be changed.
-type View struct{ t tables }
+type View struct {
+	t      tables
+	queues *rm.Queues
+}
 
 // Index is the log index that the view contains.
 func (v *View) Index() uint64 { return v.t.applied }
