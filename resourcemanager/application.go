@@ -193,6 +193,16 @@ type Ask struct {
 	Excluded []string
 	// Label that a node must carry; empty: none needed.
 	Label string
+	// GPUMemory is the least memory of each of its devices, in bytes; 0: any.
+	GPUMemory int64
+	// Whole: each container has a node for itself.
+	Whole bool
+	// Within is the level of the network inside which a gang has to be: "node", or the depth of a rack's path, "1" being the
+	// outermost; empty: as near together as there is room.
+	Within string
+	// Walltime is how long each container runs at most, as far as its application knows; 0: unknown. It lets the container pass
+	// others that wait for a reservation; nothing is ended by it.
+	Walltime time.Duration
 	// Launch numbers what runs in each container granted.
 	Launch uint64
 	// Instances are the numbers of those still to be granted, in the order in which they are given; empty: they have none.

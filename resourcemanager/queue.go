@@ -62,6 +62,16 @@ type Queue struct {
 	AbsoluteCapacity, AbsoluteMax float64
 	Submit, Administer            []string
 	Stopped                       bool
+	// UserLimitPercent, 0 to 100, and UserLimitFactor say how much one user may have; 0: 100, and no limit. See QueueConfig.
+	UserLimitPercent, UserLimitFactor float64
+	// MaxApplications and MaxApplicationsPerUser bound the live applications here and below; 0: none.
+	MaxApplications, MaxApplicationsPerUser int
+	// MasterShare is the part of the maximum that masters may use together, 0 to 1; 0: one half.
+	MasterShare float64
+	// Priority orders siblings; Ordering, OrderFIFO or OrderFair, the applications of one priority.
+	Priority           int
+	Ordering           string
+	PreemptionDisabled bool
 }
 
 // Leaf reports whether the queue holds applications.
