@@ -24,10 +24,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		}
 		members = append(members, raftstore.Member{ID: m.ID, Address: m.Raft})
 	}
-	queues, err := server.Queues(own.Queues)
-	if err != nil {
-		return nil, err
-	}
+	queues := server.Queues(own.Queues)
 	slow := b.slow()
 	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve), slow)
 	if err != nil {
@@ -85,9 +82,8 @@ func (b *Builder) configured() func() (server.Configured, error) {
 		if f.ResourceManager == nil {
 			return server.Configured{}, fmt.Errorf("%s has no section resourcemanager any more", b.Path)
 		}
-		queues, err := server.Queues(f.ResourceManager.Queues)
 		p := f.HadoopProperties()
-		return server.Configured{Queues: queues, Users: security.UserRules{Supergroup: p.Supergroup, ProxyUsers: p.ProxyUsers}}, err
+		return server.Configured{Queues: server.Queues(f.ResourceManager.Queues), Users: security.UserRules{Supergroup: p.Supergroup, ProxyUsers: p.ProxyUsers}}, nil
 	}
 }
 

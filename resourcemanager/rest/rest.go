@@ -395,7 +395,7 @@ func (q *request) mayModify(a *rm.Application) bool {
 	if q.caller.Superuser || q.caller.User == a.User {
 		return true
 	}
-	return q.queues().Find(a.Queue).MayAdminister(q.caller.User)
+	return q.queues().Find(a.Queue).MayAdminister(q.caller.User, q.caller.Groups...)
 }
 
 // shown is what the caller gets to see of an application's diagnostics: those who may not read its logs see the first

@@ -13,7 +13,7 @@ import (
 func benchModel(b *testing.B, nodes int, free func(node, gpu int) bool) *Model {
 	root := rm.QueueConfig{Children: map[string]rm.QueueConfig{}}
 	for i := range 100 {
-		root.Children[fmt.Sprintf("q%03d", i)] = rm.QueueConfig{Capacity: 1}
+		root.Children[fmt.Sprintf("q%03d", i)] = rm.QueueConfig{Capacity: "1%"}
 	}
 	q, err := rm.NewQueues(root)
 	if err != nil {

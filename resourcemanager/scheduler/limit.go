@@ -68,8 +68,10 @@ func (m *Model) limitIn(q *queue, a *app, f *form, master bool) refusal {
 	if !master {
 		return refusal{}
 	}
-	if most := q.MaxApplications; most > 0 && !a.counted && q.running >= most {
-		return refusal{by: q, code: rm.ReasonApplicationLimit, need: 1, limit: int64(most), used: int64(q.running)}
+	for at := q; at != nil; at = at.parent {
+		if most := at.MaxApplications; most > 0 && !a.counted && at.running >= most {
+			return refusal{by: at, code: rm.ReasonApplicationLimit, need: 1, limit: int64(most), used: int64(at.running)}
+		}
 	}
 	if q.masters.IsZero() {
 		return refusal{}

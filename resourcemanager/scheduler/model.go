@@ -331,12 +331,14 @@ func (m *Model) recount(a *app, more, masters rm.Resource) {
 // count follows the number of applications that run in a queue.
 func (m *Model) count(a *app, n int) {
 	a.counted = n > 0
-	a.queue.running += n
+	for q := a.queue; q != nil; q = q.parent {
+		q.running += n
+		if n < 0 {
+			m.unblock(q)
+		}
+	}
 	if a.queue.limitsUsers() {
 		a.queue.userOf(a.User).running += n
-	}
-	if n < 0 {
-		m.unblock(a.queue)
 	}
 }
 

@@ -113,14 +113,17 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 			}
 		}
 		tell()
-		for range rapid.IntRange(1, 8).Draw(t, "steps") {
+		for step := range rapid.IntRange(1, 8).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0: // a plan, of which some groups are refused
 				plan := m.Plan(Budget{Containers: rapid.IntRange(0, 3).Draw(t, "budget")}, 0)
 				var numbers []int64
+				refused := map[string]bool{} // a gang that is refused takes with it what comes after it
 				for _, g := range plan.Groups {
 					numbers = append(numbers, g.Number)
-					if rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
+					name := fmt.Sprint(g.App, g.Ask)
+					if refused[name] || rapid.IntRange(0, 3).Draw(t, "refused") == 0 {
+						refused[name] = true
 						continue
 					}
 					if err := w.apply(Plan{Groups: []Group{g}}); err != nil {
@@ -165,7 +168,7 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 				}
 			case 5:
 				a := w.apps[rapid.SampledFrom(w.order).Draw(t, "app")]
-				a.Asks = append(slices.Clone(a.Asks), rm.Ask{ID: fmt.Sprint("more", len(a.Asks)), Count: 1, Resource: rm.Resource{Memory: 1}})
+				a.Asks = append(slices.Clone(a.Asks), rm.Ask{ID: fmt.Sprint("more", step), Count: 1, Resource: rm.Resource{Memory: 1}})
 			}
 			tell()
 			sameAsRebuilt(t, m, w)

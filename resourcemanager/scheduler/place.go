@@ -23,7 +23,7 @@ type seat struct {
 // other, there is room exactly if the nodes' counts add up to the unit, so nothing has to be tried and undone. What is found is valid
 // until something changes.
 func (m *Model) find(s *shape) ([]seat, bool) {
-	if len(s.near) > 0 {
+	if len(s.near) > 0 || s.Strict {
 		var near []candidate
 		sum := 0
 		for _, n := range m.namedNodes(s.near) {

@@ -24,12 +24,12 @@ type queue struct {
 	active heap[*queue]
 	// blocked are the lanes that wait for less use of the queue.
 	blocked []*lane
+	// running counts the applications here and below that hold something.
+	running int
 
 	// The rest belongs to leaves.
 	masters rm.Resource
 	users   map[string]*user
-	// running counts the applications that hold something.
-	running int
 	// lanes that are open, by the first ask of each; all by what tells them apart.
 	lanes heap[*lane]
 	all   map[laneKey]*lane

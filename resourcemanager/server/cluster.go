@@ -85,11 +85,11 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
 	case !q.Leaf():
 		return a.ID, false, refusal(caller, b, "which holds queues, not applications")
-	case q.Stopped:
+	case q.State == rm.QueueStopped:
 		return a.ID, false, refusal(caller, b, "which is stopped")
-	case !q.MaySubmit(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+	case !q.MaySubmit(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "")
-	case b.Foreign && !q.Invites(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+	case b.Foreign && !q.Invites(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "whose acl_submit does not name them: containers run as the user of the servers, so other users of this machine need to be let in by name")
 	default:
 		a.Queue = q.Path

@@ -601,7 +601,7 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 func TestMembersWithOtherQueuesThanTheLeaderSaySo(t *testing.T) {
 	c := newTestCluster(t, 2, func(c *Config) {
 		if c.ID == "rm2" {
-			c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}
+			c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}
 		}
 	})
 	type health struct {
