@@ -35,6 +35,8 @@ type queue struct {
 	all   map[laneKey]*lane
 	// head is the first ask that found no room, see reserve.go.
 	head head
+	// served is the head before it, which began.
+	served head
 }
 
 // user is a user of a leaf with a limit for users.

@@ -65,6 +65,7 @@ func (m *Model) pass(w *want) {
 		}
 	}
 	if q := w.app.queue; q.head.want == w {
+		q.served = q.head
 		m.release(w)
 	}
 }
@@ -107,7 +108,7 @@ func (m *Model) dropReservations() {
 		m.drop(m.reservations[0])
 	}
 	for _, q := range m.queues {
-		q.head = head{}
+		q.head, q.served = head{}, head{}
 	}
 	m.waitingHeads = nil
 }
@@ -148,6 +149,9 @@ func (m *Model) reserve() {
 				m.release(q.head.want)
 			}
 			q.head = head{want: w, share: m.demand(first.shape), since: m.now}
+			if w.app.Submitted <= q.served.since { // it has been passed by as many as the one before it
+				q.head.since, q.head.passed = q.served.since, q.served.passed
+			}
 			m.waitingHeads = append(m.waitingHeads, q)
 		}
 	}
