@@ -28,6 +28,8 @@ type reign struct {
 	wake chan struct{}
 	// plans is the scheduler's part.
 	plans planner
+	// began is when masters could begin to launch what they hold. It belongs to watch.
+	began time.Time
 	// keeper looks after the tokens of applications; nil: they have none.
 	keeper *keeper
 
@@ -106,6 +108,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 			}
 		}
 		now := time.Now()
+		r.began = now
 		for n := range s.state.View().Nodes() {
 			if n.State != rm.NodeLost {
 				r.nodes[n.ID] = &softNode{heard: now}
