@@ -201,6 +201,16 @@ type Ask struct {
 	Excluded []string
 	// Label that a node must carry; empty: none needed.
 	Label string
+	// GPUMemory is the least memory of each of its devices, in bytes; 0: any.
+	GPUMemory int64
+	// Whole: each container has a node for itself.
+	Whole bool
+	// Within is the level of the network inside which a gang has to be: "node", or the depth of a rack's path, "1" being the
+	// outermost; empty: as near together as there is room.
+	Within string
+	// Walltime is how long each container runs at most, as far as its application knows; 0: unknown. It lets the container pass
+	// others that wait for a reservation; nothing is ended by it.
+	Walltime time.Duration
 	// Held: the containers are granted without anything to run. They hold their resources until their application launches
 	// or releases them, and end when it does neither in time (LaunchContainers; as YARN's containers do).
 	Held bool

@@ -354,26 +354,21 @@ func (r *reign) credentialed(view *state.View, a *rm.Application) bool {
 	return r.keeper == nil || len(view.Credentials(a.ID)) > 0
 }
 
-// uncredentialed says of which applications the masters wait for a token, and why.
-func (r *reign) uncredentialed(view *state.View) (waiting []scheduler.Waiting) {
-	if r.keeper == nil {
-		return nil
+// uncredentialed says why an application's master waits for a token; the zero value: it does not.
+func (r *reign) uncredentialed(view *state.View, id rm.ApplicationID) scheduler.Waiting {
+	a := view.Application(id)
+	if r.keeper == nil || a == nil || !a.WantsMaster() || r.credentialed(view, a) {
+		return scheduler.Waiting{}
 	}
 	k := r.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for a := range view.Live() {
-		if !a.WantsMaster() || r.credentialed(view, a) {
-			continue
-		}
-		text := fmt.Sprintf("waits for a delegation token of the filesystem for user %s", a.User)
-		switch f := k.failed[errand{app: a.ID}]; {
-		case f != nil:
-			text = fmt.Sprintf("%s: %v", text, f.why)
-		case time.Since(a.Submitted.Time()) < tokenQuiet:
-			continue
-		}
-		waiting = append(waiting, scheduler.Waiting{App: a.ID, Reason: rm.Reason{Code: rm.ReasonCredential, Text: text}})
+	text := fmt.Sprintf("waits for a delegation token of the filesystem for user %s", a.User)
+	switch f := k.failed[errand{app: id}]; {
+	case f != nil:
+		text = fmt.Sprintf("%s: %v", text, f.why)
+	case time.Since(a.Submitted.Time()) < tokenQuiet:
+		return scheduler.Waiting{}
 	}
-	return waiting
+	return scheduler.Waiting{App: id, Reason: rm.Reason{Code: rm.ReasonCredential, Text: text}}
 }

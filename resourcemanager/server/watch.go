@@ -77,7 +77,7 @@ func (r *reign) loseSilentNodes(now time.Time) {
 		quiet := now.Sub(n.heard)
 		if quiet > lease && n.open { // takes nothing new already, see snapshot
 			n.open = false
-			kick(r.wake)
+			r.stir(id)
 		}
 		if quiet > lease+r.s.config.LeaseMargin && r.settles.IsZero() && !n.losing {
 			n.losing = true

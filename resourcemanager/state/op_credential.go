@@ -37,6 +37,7 @@ func (s *State) keepCredentials(c *statepb.KeepCredentials) *Result {
 	}
 	for _, p := range c.Keep {
 		s.credentials.Set(credentialOf(p))
+		s.touch.Applications[appIDOf(p.Application)] = true
 	}
 	for _, p := range c.Drop {
 		s.credentials.Delete(credentialOf(p))
