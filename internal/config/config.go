@@ -233,6 +233,8 @@ type ResourceManager struct {
 	MinimumAllocation Size `yaml:"minimum_allocation"`
 	// MaximumAllocation is the most that one container may ask for; what is left out is bounded by the nodes alone.
 	MaximumAllocation Allocation `yaml:"maximum_allocation"`
+	// LaunchWithin is how long a container may be granted to a master that does not say what runs in it. Default 10m.
+	LaunchWithin time.Duration `yaml:"launch_within"`
 	// LogRetention is how long the logs of a job are kept in the filesystem after its end. Default 168h, a week.
 	LogRetention time.Duration `yaml:"log_retention"`
 	Queues       Queues        `yaml:"queues"`
