@@ -166,7 +166,9 @@ type NamenodeMember struct {
 
 // ManagerMember is one resource manager as everybody reaches it.
 type ManagerMember struct {
-	ID   string `yaml:"id"`
+	ID string `yaml:"id"`
+	// IPC is where YARN's protocols are spoken, all of them; empty: nowhere.
+	IPC  string `yaml:"ipc,omitempty"`
 	HTTP string `yaml:"http"`
 	GRPC string `yaml:"grpc"`
 	Raft string `yaml:"raft"`
@@ -219,6 +221,10 @@ type Volume struct {
 type ResourceManager struct {
 	ID   string `yaml:"id"`
 	Data string `yaml:"data"`
+	// Scheduler and Admin are more addresses where YARN's protocols are spoken, for clients that look for them at ports of their own
+	// (YARN's 8030 and 8033); empty: the ipc of the list is enough, and is what the clients' configuration says.
+	Scheduler string `yaml:"scheduler"`
+	Admin     string `yaml:"admin"`
 	// Lease is how long a node may be silent before it is given up and its work tried again elsewhere; processes of fenced
 	// containers are dead by then. Default 60s.
 	Lease   time.Duration `yaml:"lease"`
@@ -449,6 +455,9 @@ func (f *File) Validate() error {
 			wrong("%s.id: %s stands twice", where, m.ID)
 		}
 		managers[m.ID] = true
+		if m.IPC != "" {
+			address(where+".ipc", m.IPC)
+		}
 		address(where+".http", m.HTTP)
 		address(where+".grpc", m.GRPC)
 		address(where+".raft", m.Raft)
@@ -517,6 +526,12 @@ func (f *File) Validate() error {
 		need("resourcemanager.data", r.Data)
 		if !managers[r.ID] {
 			wrong("resourcemanager.id: %q is not in the list of resourcemanagers", r.ID)
+		}
+		if r.Scheduler != "" {
+			address("resourcemanager.scheduler", r.Scheduler)
+		}
+		if r.Admin != "" {
+			address("resourcemanager.admin", r.Admin)
 		}
 		r.Lease = cmp.Or(r.Lease, time.Minute)
 		if r.Lease < time.Second || r.Lease > 24*time.Hour {

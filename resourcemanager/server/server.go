@@ -15,9 +15,11 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/topology"
+	"github.com/gohops/hops/internal/yarntoken"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/hadoop"
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -48,6 +50,8 @@ type Server struct {
 	figures figures
 	// opening has a place for each container whose secrets are being read.
 	opening *places
+	// yarnTokens makes the tokens of YARN's protocols.
+	yarnTokens *yarntoken.Issuer
 }
 
 // New checks the configuration. It starts nothing.
@@ -59,7 +63,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: newPlaces(opensAtOnce)}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: newPlaces(opensAtOnce), yarnTokens: yarntoken.NewIssuer(c.Credentials.MAC)}
 	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)
@@ -77,6 +81,9 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 func (s *Server) Run(ctx context.Context) error {
 	defer s.config.HTTP.Close()
 	defer s.config.GRPC.Close()
+	for _, l := range s.config.IPC {
+		defer l.Close()
+	}
 	group, err := s.config.Host.Open(raftstore.GroupConfig{
 		Name: GroupName, Members: s.config.Members, Bootstrap: s.config.Bootstrap,
 		Timers: s.config.Timers, Command: "hops resourcemanager",
@@ -101,6 +108,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
 	g.Go(func() error { return s.heedLevel(ctx) })
+	g.Go(func() error { return s.serveHadoop(ctx) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
 			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager, authority.ResourceManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
@@ -123,7 +131,7 @@ func (s *Server) secrets() rest.Secrets {
 
 // Routes lists what the ports of a resource manager do, and the right that each thing needs.
 func Routes() []security.Route {
-	out := rest.New(rest.Config{}).Routes()
+	out := append(rest.New(rest.Config{}).Routes(), hadoop.New(hadoop.Config{Door: security.NewDoor(security.Config{})}).Routes()...)
 	return append(out, security.Routes("resource manager gRPC", (*Server)(nil).services()...)...)
 }
 
