@@ -20,6 +20,8 @@ const (
 const (
 	// NodePrograms: the resource managers' log and snapshots say of which level the program of each node is.
 	NodePrograms = 2
+	// Requests: resource managers know resources by name.
+	Requests = 2
 )
 
 // Program is what a version of the program says of itself.

@@ -166,5 +166,6 @@ func sane(r *statepb.Resource) bool {
 			return false
 		}
 	}
-	return true
+	_, err := rm.NewAmounts(r.GetOther())
+	return err == nil
 }

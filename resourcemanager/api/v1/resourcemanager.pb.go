@@ -394,6 +394,7 @@ type Resources struct {
 	Memory        int64                  `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"` // bytes
 	Vcores        int32                  `protobuf:"varint,2,opt,name=vcores,proto3" json:"vcores,omitempty"`
 	Gpus          int32                  `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Other         map[string]int64       `protobuf:"bytes,4,rep,name=other,proto3" json:"other,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // what else machines have, by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -447,6 +448,13 @@ func (x *Resources) GetGpus() int32 {
 		return x.Gpus
 	}
 	return 0
+}
+
+func (x *Resources) GetOther() map[string]int64 {
+	if x != nil {
+		return x.Other
+	}
+	return nil
 }
 
 // GPU is one device. uuid is NVML's and identifies it for its life.
@@ -3034,11 +3042,16 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"identifier\x18\x01 \x01(\fR\n" +
 	"identifier\x12\x1a\n" +
 	"\bpassword\x18\x02 \x01(\fR\bpassword\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\tR\x04kind\"O\n" +
+	"\x04kind\x18\x03 \x01(\tR\x04kind\"\xce\x01\n" +
 	"\tResources\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x03R\x06memory\x12\x16\n" +
 	"\x06vcores\x18\x02 \x01(\x05R\x06vcores\x12\x12\n" +
-	"\x04gpus\x18\x03 \x01(\x05R\x04gpus\"\xe2\x01\n" +
+	"\x04gpus\x18\x03 \x01(\x05R\x04gpus\x12C\n" +
+	"\x05other\x18\x04 \x03(\v2-.hops.resourcemanager.v1.Resources.OtherEntryR\x05other\x1a8\n" +
+	"\n" +
+	"OtherEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe2\x01\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -3301,7 +3314,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),  // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -3342,65 +3355,67 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*FinishRequest)(nil),       // 36: hops.resourcemanager.v1.FinishRequest
 	(*FinishResponse)(nil),      // 37: hops.resourcemanager.v1.FinishResponse
 	nil,                         // 38: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                         // 39: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                         // 40: hops.resourcemanager.v1.Launch.EnvEntry
+	nil,                         // 39: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                         // 40: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                         // 41: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	6,  // 0: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
 	38, // 1: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	7,  // 2: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
-	8,  // 3: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	17, // 4: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
-	10, // 5: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	16, // 6: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	13, // 7: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	14, // 8: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	12, // 9: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
-	39, // 10: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	15, // 11: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	7,  // 12: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 13: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 14: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	7,  // 15: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	22, // 16: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	29, // 17: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	7,  // 18: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	8,  // 19: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	7,  // 20: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	24, // 21: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	40, // 22: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	15, // 23: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 24: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	23, // 25: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	22, // 26: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	29, // 27: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	30, // 28: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	31, // 29: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	32, // 30: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	33, // 31: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	9,  // 32: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	4,  // 33: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	2,  // 34: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	18, // 35: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	20, // 36: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	25, // 37: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	27, // 38: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	36, // 39: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	34, // 40: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	11, // 41: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	5,  // 42: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	3,  // 43: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	19, // 44: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	21, // 45: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	26, // 46: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	28, // 47: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	37, // 48: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	35, // 49: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	41, // [41:50] is the sub-list for method output_type
-	32, // [32:41] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	39, // 2: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	7,  // 3: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
+	8,  // 4: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
+	17, // 5: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	10, // 6: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
+	16, // 7: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	13, // 8: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	14, // 9: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	12, // 10: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	40, // 11: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	15, // 12: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	7,  // 13: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 14: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 15: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	7,  // 16: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	22, // 17: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	29, // 18: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	7,  // 19: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	8,  // 20: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	7,  // 21: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	24, // 22: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	41, // 23: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	15, // 24: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 25: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	23, // 26: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	22, // 27: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	29, // 28: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	30, // 29: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	31, // 30: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	32, // 31: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	33, // 32: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	9,  // 33: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	4,  // 34: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	2,  // 35: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	18, // 36: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	20, // 37: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	25, // 38: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	27, // 39: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	36, // 40: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	34, // 41: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	11, // 42: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	5,  // 43: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	3,  // 44: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	19, // 45: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	21, // 46: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	26, // 47: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	28, // 48: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	37, // 49: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	35, // 50: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	42, // [42:51] is the sub-list for method output_type
+	33, // [33:42] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -3422,7 +3437,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -2212,6 +2212,7 @@ type Resource struct {
 	Memory        int64                  `protobuf:"varint,1,opt,name=memory,proto3" json:"memory,omitempty"`
 	Vcores        int64                  `protobuf:"varint,2,opt,name=vcores,proto3" json:"vcores,omitempty"`
 	Gpus          int64                  `protobuf:"varint,3,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Other         map[string]int64       `protobuf:"bytes,4,rep,name=other,proto3" json:"other,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2265,6 +2266,13 @@ func (x *Resource) GetGpus() int64 {
 		return x.Gpus
 	}
 	return 0
+}
+
+func (x *Resource) GetOther() map[string]int64 {
+	if x != nil {
+		return x.Other
+	}
+	return nil
 }
 
 type GPU struct {
@@ -4482,11 +4490,16 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\x12\x16\n" +
-	"\x06number\x18\x04 \x01(\x03R\x06number\"N\n" +
+	"\x06number\x18\x04 \x01(\x03R\x06number\"\xd2\x01\n" +
 	"\bResource\x12\x16\n" +
 	"\x06memory\x18\x01 \x01(\x03R\x06memory\x12\x16\n" +
 	"\x06vcores\x18\x02 \x01(\x03R\x06vcores\x12\x12\n" +
-	"\x04gpus\x18\x03 \x01(\x03R\x04gpus\"\xe2\x01\n" +
+	"\x04gpus\x18\x03 \x01(\x03R\x04gpus\x12H\n" +
+	"\x05other\x18\x04 \x03(\v22.hops.resourcemanager.state.v1.Resource.OtherEntryR\x05other\x1a8\n" +
+	"\n" +
+	"OtherEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe2\x01\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -4712,7 +4725,7 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*Command)(nil),         // 0: hops.resourcemanager.state.v1.Command
 	(*Begin)(nil),           // 1: hops.resourcemanager.state.v1.Begin
@@ -4761,6 +4774,7 @@ var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
 	(*AskRecord)(nil),       // 44: hops.resourcemanager.state.v1.AskRecord
 	(*LaunchRecord)(nil),    // 45: hops.resourcemanager.state.v1.LaunchRecord
 	(*End)(nil),             // 46: hops.resourcemanager.state.v1.End
+	nil,                     // 47: hops.resourcemanager.state.v1.Resource.OtherEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -4807,45 +4821,46 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	21, // 41: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
 	29, // 42: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
 	27, // 43: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 44: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	29, // 45: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	32, // 46: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	28, // 47: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	29, // 48: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	35, // 49: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	36, // 50: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	28, // 51: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	29, // 52: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	29, // 53: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	30, // 54: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	29, // 55: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	29, // 56: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	21, // 57: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	27, // 58: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	28, // 59: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 60: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 61: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 62: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42, // 63: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	31, // 64: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	44, // 65: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	45, // 66: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	37, // 67: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	38, // 68: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	39, // 69: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	40, // 70: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	46, // 71: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	20, // 72: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	43, // 73: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	27, // 74: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	33, // 75: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	27, // 76: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	34, // 77: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	78, // [78:78] is the sub-list for method output_type
-	78, // [78:78] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	47, // 44: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	27, // 45: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 46: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	32, // 47: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	28, // 48: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 49: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	35, // 50: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	36, // 51: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	28, // 52: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	29, // 53: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 54: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	30, // 55: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	29, // 56: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 57: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	21, // 58: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	27, // 59: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	28, // 60: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	28, // 61: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	28, // 62: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	28, // 63: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	42, // 64: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	31, // 65: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	44, // 66: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	45, // 67: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	37, // 68: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	38, // 69: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	39, // 70: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	40, // 71: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	46, // 72: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	20, // 73: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	43, // 74: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	27, // 75: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	33, // 76: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	27, // 77: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	34, // 78: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -4894,7 +4909,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
