@@ -63,13 +63,13 @@ func plainJSON(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// xmlHead begins a document as JAXB does.
-const xmlHead = `<?xml version="1.0" encoding="UTF-8" standalone="yes"?>`
+// XMLHead begins a document as JAXB does.
+const XMLHead = `<?xml version="1.0" encoding="UTF-8" standalone="yes"?>`
 
 // XML encodes an object as a document.
 func (o Object) XML() ([]byte, error) {
 	var b bytes.Buffer
-	b.WriteString(xmlHead)
+	b.WriteString(XMLHead)
 	if err := element(&b, o.Root, reflect.ValueOf(o.Value)); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/jmx/jmxtest"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -36,6 +37,7 @@ type fakeCluster struct {
 	waiting []Waiting
 	signals []string
 	maximum rm.Resource
+	level   int
 	// containers sign their requests.
 	containers map[string]Container
 }
@@ -50,14 +52,16 @@ func newSmallCluster(t *testing.T, limits state.Config) *fakeCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &fakeCluster{t: t, state: state.New(limits), queues: q, leading: true}
+	c := &fakeCluster{t: t, state: state.New(limits), queues: q, leading: true, level: release.Level}
 	c.do(&statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{}}})
 	return c
 }
 
 func (c *fakeCluster) do(command *statepb.Command) *state.Result {
 	c.index++
-	command.NowMs = time.Now().UnixMilli()
+	if command.NowMs == 0 {
+		command.NowMs = time.Now().UnixMilli()
+	}
 	b, err := state.Encode(command)
 	if err != nil {
 		c.t.Fatal(err)
@@ -103,6 +107,19 @@ func (c *fakeCluster) Submit(_ context.Context, caller metadata.Caller, b Submis
 
 func (c *fakeCluster) Kill(_ context.Context, id rm.ApplicationID, why string) (rm.State, error) {
 	r := c.do(&statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: state.ApplicationID(id), Diagnostics: why}}})
+	return r.State, r.Err
+}
+
+func (c *fakeCluster) Update(_ context.Context, id rm.ApplicationID, u Update) (rm.State, error) {
+	if c.level < release.Requests {
+		return "", metadata.Errorf(metadata.ErrUnsupported, "the cluster has not been raised")
+	}
+	command := &statepb.UpdateApplication{Application: state.ApplicationID(id), Queue: u.Queue, ExpiresMs: int64(u.Expires)}
+	if u.Priority != nil {
+		p := int32(*u.Priority)
+		command.Priority = &p
+	}
+	r := c.do(&statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: command}})
 	return r.State, r.Err
 }
 
@@ -326,6 +343,11 @@ func lacks(path string, want, have any, optional []string) []string {
 			if _, there := h[k]; !there {
 				out = append(out, at+" is missing")
 				continue
+			}
+			if list, ok := h[k].([]any); ok && k == "entry" && len(list) == 1 { // of a map: a repeated member there, a list here
+				if _, one := e.(map[string]any); one {
+					e = []any{e}
+				}
 			}
 			out = append(out, lacks(at, e, h[k], optional)...)
 		}

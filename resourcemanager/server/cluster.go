@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -58,9 +59,6 @@ func (s *Server) NewApplication(ctx context.Context) (rm.ApplicationID, error) {
 	return r.Application, nil
 }
 
-// maxPriority is YARN's default for the highest priority of an application.
-const maxPriority = 10
-
 // Submit implements rest.Cluster.
 //
 // Errors: metadata.ErrPermission (the queue's list, or it is stopped), metadata.ErrInvalidArgument (no such queue, or one
@@ -68,7 +66,7 @@ const maxPriority = 10
 func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Submission) (rm.ApplicationID, bool, error) {
 	a := &rm.Application{
 		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
-		Priority: min(b.Priority, maxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
+		Priority: min(b.Priority, rm.MaxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
 		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
 	}
 	if b.Kind == rm.KindExperiment {
@@ -126,6 +124,25 @@ func refusal(caller metadata.Caller, b rest.Submission, why string) error {
 // Kill implements rest.Cluster.
 func (s *Server) Kill(ctx context.Context, id rm.ApplicationID, diagnostics string) (rm.State, error) {
 	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: state.ApplicationID(id), Diagnostics: diagnostics}}})
+	if err != nil {
+		return "", err
+	}
+	return r.State, nil
+}
+
+// Update implements rest.Cluster.
+//
+// Errors: metadata.ErrUnsupported before the cluster has been raised to the level of it, metadata.ErrNotExist, those of the group.
+func (s *Server) Update(ctx context.Context, id rm.ApplicationID, u rest.Update) (rm.State, error) {
+	if g := s.group.Load(); g == nil || g.Level() < release.Requests {
+		return "", metadata.Errorf(metadata.ErrUnsupported, "applications can be changed once the cluster has been raised to level %d: `hops cluster finalize`", release.Requests)
+	}
+	c := &statepb.UpdateApplication{Application: state.ApplicationID(id), Queue: u.Queue, ExpiresMs: int64(u.Expires)}
+	if u.Priority != nil {
+		priority := int32(max(0, min(*u.Priority, rm.MaxPriority)))
+		c.Priority = &priority
+	}
+	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: c}})
 	if err != nil {
 		return "", err
 	}

@@ -196,6 +196,8 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.resizeNode(op.ResizeNode)
 	case *statepb.Command_SetQueues:
 		return s.setQueues(op.SetQueues)
+	case *statepb.Command_UpdateApplication:
+		return s.updateApplication(op.UpdateApplication)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }
