@@ -2,182 +2,18 @@ package rest
 
 import (
 	"context"
-	"encoding/xml"
 	"fmt"
-	"io"
-	"maps"
-	"mime"
-	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/jersey/jerseytest"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
-
-// exchange is a recorded request with its answer.
-type exchange struct {
-	name, method, target, body string
-	header                     http.Header
-	status                     int
-	answer                     string
-	answered                   http.Header
-}
-
-// split separates the head from the body.
-func split(text string) (lines []string, header http.Header, body string) {
-	head, body, _ := strings.Cut(text, "\n\n")
-	lines = strings.Split(strings.TrimSpace(head), "\n")
-	header = http.Header{}
-	for _, l := range lines[1:] {
-		name, value, _ := strings.Cut(l, ": ")
-		header.Add(name, value)
-	}
-	return lines, header, strings.TrimSpace(body)
-}
-
-func readExchange(t *testing.T, file string) exchange {
-	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, answer, ok := strings.Cut(string(b), "\nHTTP/1.1 ")
-	if !ok {
-		t.Fatalf("%s holds no answer", file)
-	}
-	// The first resource manager is epoch 1 here, 0 there, and the epoch is in the names of containers.
-	request, answer = strings.ReplaceAll(request, "container_1795", "container_e01_1795"), strings.ReplaceAll(answer, "container_1795", "container_e01_1795")
-	x := exchange{name: strings.TrimSuffix(filepath.Base(file), ".http")}
-	var lines []string
-	lines, x.header, x.body = split(request)
-	words := strings.Fields(lines[0])
-	x.method, x.target = words[0], words[1]
-	lines, x.answered, x.answer = split(answer)
-	fmt.Sscan(lines[0], &x.status)
-	return x
-}
-
-// replay sends a recorded request to a server and returns what is different in its answer.
-func (x exchange) replay(t *testing.T, url string) (status int, different []string) {
-	t.Helper()
-	r, err := http.NewRequest(x.method, url+x.target, strings.NewReader(x.body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = x.header.Clone()
-	r.Host = x.header.Get("Host")
-	client := http.Client{
-		Transport:     &http.Transport{DisableCompression: true, DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	b, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if response.StatusCode != x.status {
-		return response.StatusCode, []string{fmt.Sprintf("status %d, recorded %d: %.300s", response.StatusCode, x.status, b)}
-	}
-	for _, name := range []string{"X-Content-Type-Options", "X-FRAME-OPTIONS", "Vary", "Location", "Cache-Control"} {
-		want, have := x.answered.Get(name), response.Header.Get(name)
-		if want != have && (name == "Location" || have == "") {
-			different = append(different, fmt.Sprintf("header %s: %q, recorded %q", name, have, want))
-		}
-	}
-	if x.answer != "" || len(b) > 0 {
-		want, _, _ := mime.ParseMediaType(x.answered.Get("Content-Type"))
-		if have, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); want != have {
-			different = append(different, fmt.Sprintf("content type %q, recorded %q", have, want))
-		}
-	}
-	return response.StatusCode, append(different, differences(t, x.answer, string(b), optionalMembers[x.name])...)
-}
-
-var timesAndNumbers = regexp.MustCompile(`\b\d{13}\b|at index \d+`)
-
-// differences compares bodies: errors and plain text word for word, pages not at all, everything else by members and types.
-func differences(t *testing.T, want, have string, optional []string) []string {
-	t.Helper()
-	have = strings.TrimSpace(have)
-	switch {
-	case strings.Contains(want, "</html>") || strings.HasPrefix(want, "<!DOCTYPE html"):
-		if !strings.Contains(have, "<html") && have != "" && !strings.Contains(have, "<a href") {
-			return []string{"no page: " + have}
-		}
-		return nil
-	case strings.HasPrefix(want, "<?xml"):
-		return lacks("", shape(elements(t, want)), shape(elements(t, have)), optional)
-	case strings.HasPrefix(want, "{") && !strings.Contains(want, `"exception":`):
-		if !strings.HasPrefix(have, "{") {
-			return []string{"not JSON: " + have}
-		}
-		return lacks("", shape(parse(t, want)), shape(parse(t, have)), optional)
-	}
-	if before, _, ok := strings.Cut(want, `[com.`); ok && strings.Contains(before, "linked exception") { // behind it are the words of Java's parser
-		if !strings.HasPrefix(have, before) || !strings.Contains(have, `"javaClassName":"javax.ws.rs.WebApplicationException"`) {
-			return []string{fmt.Sprintf("%s, recorded %s…", have, before)}
-		}
-		return nil
-	}
-	if before, _, ok := strings.Cut(want, `[javax.`); ok && strings.Contains(before, "linked exception") {
-		if !strings.HasPrefix(have, before) {
-			return []string{fmt.Sprintf("%s, recorded %s…", have, before)}
-		}
-		return nil
-	}
-	if timesAndNumbers.ReplaceAllString(have, "N") != timesAndNumbers.ReplaceAllString(want, "N") {
-		return []string{fmt.Sprintf("%q, recorded %q", have, want)}
-	}
-	return nil
-}
-
-// elements makes of an XML document what parse makes of JSON.
-func elements(t *testing.T, text string) any {
-	t.Helper()
-	d := xml.NewDecoder(strings.NewReader(text))
-	var inside func() any
-	inside = func() any {
-		members := map[string]any{}
-		for {
-			token, err := d.Token()
-			if err != nil {
-				t.Fatalf("%v in %.200s", err, text)
-			}
-			switch e := token.(type) {
-			case xml.StartElement:
-				list, _ := members[e.Name.Local].([]any)
-				members[e.Name.Local] = append(list, inside())
-			case xml.EndElement:
-				if len(members) == 0 {
-					return "text"
-				}
-				return members
-			}
-		}
-	}
-	for {
-		token, err := d.Token()
-		if err != nil {
-			t.Fatalf("%v in %.200s", err, text)
-		}
-		if e, ok := token.(xml.StartElement); ok {
-			return map[string]any{e.Name.Local: inside()}
-		}
-	}
-}
 
 // recordedOperator does what the recorded requests ask of one.
 type recordedOperator struct {
@@ -331,47 +167,41 @@ var optionalMembers = map[string][]string{
 	"072-scheduler-running": {".scheduler.schedulerInfo.queues.queue[].queues.queue[].queues"},
 }
 
-// deviation is an answer that is another than YARN's, and why.
-type deviation struct {
-	status int
-	why    string
-}
-
 // deviations are all answers that are not as recorded. One that agrees by now must be taken off, one that gets worse put right.
-var deviations = map[string]deviation{
-	"031-app-404-xml": {404, "who asks for XML gets the error in XML, not status 500 and nothing"},
+var deviations = map[string]jerseytest.Deviation{
+	"031-app-404-xml": {Status: 404, Why: "who asks for XML gets the error in XML, not status 500 and nothing"},
 
-	"061-containers-drwho":       {200, "everybody may read what runs, as in YARN without ACLs, its default; what programs print is for their owners"},
-	"081-new-application-nouser": {403, "who does not say who they are may change nothing"},
-	"103-submit-nouser":          {403, "who does not say who they are may change nothing"},
-	"119-priority-bad":           {400, "what is no number is not priority 0"},
-	"122-timeout-missing":        {400, "a bad request is not a failing server"},
-	"123-timeout-baddate":        {400, "a bad request is not a failing server"},
-	"124-timeout-past":           {400, "a bad request is not a failing server"},
-	"188-node-resource-alice":    {403, "in stock YARN anybody may resize nodes"},
-	"191-signal-other-user":      {403, "in stock YARN anybody may end anybody's containers"},
-	"194-reservation-submit":     {400, "no queue takes reservations, and that is YARN's answer for such a queue"},
-	"195-reservation-list":       {400, "no queue takes reservations, and that is YARN's answer for such a queue"},
-	"196-reservation-update":     {400, "no queue takes reservations, so that there is none to update"},
-	"197-reservation-delete":     {400, "no queue takes reservations, so that there is none to delete"},
-	"199-reservation-list-empty": {400, "no queue takes reservations, and that is YARN's answer for such a queue"},
+	"061-containers-drwho":       {Status: 200, Why: "everybody may read what runs, as in YARN without ACLs, its default; what programs print is for their owners"},
+	"081-new-application-nouser": {Status: 403, Why: "who does not say who they are may change nothing"},
+	"103-submit-nouser":          {Status: 403, Why: "who does not say who they are may change nothing"},
+	"119-priority-bad":           {Status: 400, Why: "what is no number is not priority 0"},
+	"122-timeout-missing":        {Status: 400, Why: "a bad request is not a failing server"},
+	"123-timeout-baddate":        {Status: 400, Why: "a bad request is not a failing server"},
+	"124-timeout-past":           {Status: 400, Why: "a bad request is not a failing server"},
+	"188-node-resource-alice":    {Status: 403, Why: "in stock YARN anybody may resize nodes"},
+	"191-signal-other-user":      {Status: 403, Why: "in stock YARN anybody may end anybody's containers"},
+	"194-reservation-submit":     {Status: 400, Why: "no queue takes reservations, and that is YARN's answer for such a queue"},
+	"195-reservation-list":       {Status: 400, Why: "no queue takes reservations, and that is YARN's answer for such a queue"},
+	"196-reservation-update":     {Status: 400, Why: "no queue takes reservations, so that there is none to update"},
+	"197-reservation-delete":     {Status: 400, Why: "no queue takes reservations, so that there is none to delete"},
+	"199-reservation-list-empty": {Status: 400, Why: "no queue takes reservations, and that is YARN's answer for such a queue"},
 
-	"151-scheduler-conf-get-alice":        {404, "pending: scheduler-conf"},
-	"152-scheduler-conf-put":              {404, "pending: scheduler-conf"},
-	"153-scheduler-conf-put-alice":        {404, "pending: scheduler-conf"},
-	"154-scheduler-conf-put-invalid":      {404, "pending: scheduler-conf"},
-	"159-scheduler-conf-global":           {404, "pending: scheduler-conf"},
-	"160-scheduler-conf-put-xml":          {404, "pending: scheduler-conf"},
-	"161-scheduler-conf-validate":         {404, "pending: scheduler-conf"},
-	"162-scheduler-conf-validate-bad":     {404, "pending: scheduler-conf"},
-	"164-scheduler-conf-format":           {404, "pending: scheduler-conf"},
-	"165-scheduler-conf-unwrapped-params": {404, "pending: scheduler-conf"},
-	"166-scheduler-conf-unknown-queue":    {404, "pending: scheduler-conf"},
-	"181-queue-access":                    {404, "pending: scheduler-conf"},
-	"170-add-node-labels":                 {404, "labels of nodes are configured at the node managers: YARN's answer where they are off"},
-	"178-replace-node-to-labels":          {404, "labels of nodes are configured at the node managers: YARN's answer where they are off"},
-	"310-timeline-about":                  {404, "there is no timeline store"},
-	"315-timeline-put":                    {404, "there is no timeline store"},
+	"151-scheduler-conf-get-alice":        {Status: 404, Why: "pending: scheduler-conf"},
+	"152-scheduler-conf-put":              {Status: 404, Why: "pending: scheduler-conf"},
+	"153-scheduler-conf-put-alice":        {Status: 404, Why: "pending: scheduler-conf"},
+	"154-scheduler-conf-put-invalid":      {Status: 404, Why: "pending: scheduler-conf"},
+	"159-scheduler-conf-global":           {Status: 404, Why: "pending: scheduler-conf"},
+	"160-scheduler-conf-put-xml":          {Status: 404, Why: "pending: scheduler-conf"},
+	"161-scheduler-conf-validate":         {Status: 404, Why: "pending: scheduler-conf"},
+	"162-scheduler-conf-validate-bad":     {Status: 404, Why: "pending: scheduler-conf"},
+	"164-scheduler-conf-format":           {Status: 404, Why: "pending: scheduler-conf"},
+	"165-scheduler-conf-unwrapped-params": {Status: 404, Why: "pending: scheduler-conf"},
+	"166-scheduler-conf-unknown-queue":    {Status: 404, Why: "pending: scheduler-conf"},
+	"181-queue-access":                    {Status: 404, Why: "pending: scheduler-conf"},
+	"170-add-node-labels":                 {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
+	"178-replace-node-to-labels":          {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
+	"310-timeline-about":                  {Status: 404, Why: "there is no timeline store"},
+	"315-timeline-put":                    {Status: 404, Why: "there is no timeline store"},
 }
 
 // Every recorded exchange with a resource manager of Hadoop 3.4.1 is replayed, in the order of the recording.
@@ -389,29 +219,6 @@ func TestRecordedExchanges(t *testing.T) {
 	if err != nil || len(files) < 120 {
 		t.Fatalf("%d recordings: %v", len(files), err)
 	}
-	slices.Sort(files)
-	agree := 0
-	rest := maps.Clone(deviations)
-	for _, file := range files {
-		x := readExchange(t, file)
-		c.before(x.name)
-		status, different := x.replay(t, s.URL)
-		known, deviates := rest[x.name]
-		delete(rest, x.name)
-		switch {
-		case len(different) == 0:
-			agree++
-			if deviates {
-				t.Errorf("%s: agrees with the recording: take it off the list of deviations", x.name)
-			}
-		case !deviates:
-			t.Errorf("%s: %s %s:\n\t%s", x.name, x.method, x.target, strings.Join(different, "\n\t"))
-		case status != known.status:
-			t.Errorf("%s: status %d, want %d, because %s:\n\t%s", x.name, status, known.status, known.why, strings.Join(different, "\n\t"))
-		}
-	}
-	for name := range rest {
-		t.Errorf("%s: there is no such recording", name)
-	}
-	t.Logf("%d of %d recorded exchanges agree, %d deviate on purpose", agree, len(files), len(deviations))
+	// The first resource manager is epoch 1 here, 0 there, and the epoch is in the names of containers.
+	jerseytest.Check(t, files, s.URL, c.before, optionalMembers, deviations, "container_1795", "container_e01_1795")
 }
