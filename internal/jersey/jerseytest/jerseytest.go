@@ -243,8 +243,11 @@ func Lacks(path string, want, have any, optional []string) []string {
 		if !ok {
 			return []string{fmt.Sprintf("%s: want a list, have %v", path, have)}
 		}
-		if len(h) == 0 || w[0] == nil || h[0] == nil {
+		if len(w) == 0 || w[0] == nil {
 			return nil
+		}
+		if len(h) == 0 || h[0] == nil {
+			return []string{path + ": the list is empty"}
 		}
 		return Lacks(path+"[]", w[0], h[0], optional)
 	}
