@@ -2,6 +2,8 @@ package rest
 
 import (
 	"fmt"
+	"html"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -165,7 +167,7 @@ func (q *request) configuration(list []property, one bool) {
 		o = jersey.Object{Root: "property", Dialect: jersey.Natural, Value: list[0]}
 	}
 	encode, kind := o.JSON, jersey.JSONType
-	if q.r.Header.Get("Accept") == "" || !jersey.Takes(q.r, "application", "json") || q.r.URL.Query().Get("format") == "xml" {
+	if !strings.Contains(q.r.Header.Get("Accept"), "application/json") || q.r.URL.Query().Get("format") == "xml" {
 		var out struct {
 			List []xmlProperty `json:"property"`
 		}
@@ -181,4 +183,25 @@ func (q *request) configuration(list []property, one bool) {
 	}
 	q.w.Header().Set("Content-Type", kind)
 	q.w.Write(b)
+}
+
+// logLevel is Hadoop's page of that name (LogLevel): which lines are logged. It is read; the level is set where the server is started.
+func (q *request) logLevel() {
+	p := q.r.URL.Query()
+	if p.Get("level") != "" {
+		q.text(http.StatusForbidden, "The level is set where the server is started (--log-level), not here.\n")
+		return
+	}
+	level := "ERROR"
+	for _, l := range []struct {
+		name  string
+		level slog.Level
+	}{{"WARN", slog.LevelWarn}, {"INFO", slog.LevelInfo}, {"DEBUG", slog.LevelDebug}} {
+		if q.Logger.Enabled(q.r.Context(), l.level) {
+			level = l.name
+		}
+	}
+	q.w.Header().Set("Content-Type", "text/html;charset=utf-8")
+	fmt.Fprintf(q.w, "<!DOCTYPE html><html><head><title>Log Level</title></head><body><h1>Log Level</h1>\nSubmitted Class Name: <b>%s</b><br />\nEffective Level: <b>%s</b><br />\n</body></html>\n",
+		html.EscapeString(p.Get("log")), level)
 }
