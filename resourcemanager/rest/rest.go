@@ -298,6 +298,10 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 		problem(w, http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not served here")
 		return
 	}
+	if isYARN(r) && jersey.Wants(r) == jersey.None { // before anything is changed whose answer could not be given
+		jersey.Unservable(w, r)
+		return
+	}
 	q := &request{API: a, w: w, r: r}
 	if route.Right == security.Open {
 		route.handle(q)

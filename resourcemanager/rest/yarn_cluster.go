@@ -48,7 +48,7 @@ var yarnRoutes = []Route{
 	{Method: "POST", Path: "/ws/v1/cluster/remove-node-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
 	{Method: "POST", Path: "/ws/v1/cluster/replace-node-to-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
 	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/replace-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
-	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/resource", Right: security.Named, handle: (*request).yarnResize},
+	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/resource", Right: security.Superuser, handle: (*request).yarnResize, admin: "updateNodeResource"},
 	{Method: "POST", Path: "/ws/v1/cluster/delegation-token", Right: security.Named, handle: (*request).noDelegationToken},
 	{Method: "DELETE", Path: "/ws/v1/cluster/delegation-token", Right: security.Named, handle: (*request).noDelegationToken},
 	{Method: "POST", Path: "/ws/v1/cluster/delegation-token/expiration", Right: security.Named, handle: (*request).noDelegationToken},

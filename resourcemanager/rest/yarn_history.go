@@ -2,6 +2,7 @@ package rest
 
 import (
 	"fmt"
+	"iter"
 	"net/http"
 	"strings"
 
@@ -175,23 +176,26 @@ type historyContainer struct {
 	NodeHTTP    string `json:"nodeHttpAddress"`
 }
 
-// historyContainers has those that have ended too.
-func (q *request) historyContainersOf(t *rm.Attempt) (out []historyContainer) {
-	for _, c := range q.view.Containers(q.id) {
-		if c.ID.Attempt.Number != t.Number {
-			continue
+// historyContainersOf are those of an attempt, ended ones too.
+func (q *request) historyContainersOf(t *rm.Attempt) iter.Seq[historyContainer] {
+	return func(yield func(historyContainer) bool) {
+		for _, c := range q.view.Containers(q.id) {
+			if c.ID.Attempt.Number != t.Number {
+				continue
+			}
+			i := q.containerInfo(c)
+			h := historyContainer{
+				i.ID, i.AllocatedMB, i.AllocatedVCores, i.AssignedNode, i.Priority, i.Started, i.Finished, i.Elapsed, q.shown(q.app, c.Diagnostics), i.LogURL,
+				int64(c.Exit), i.State, i.NodeHTTP,
+			}
+			if !c.Live() {
+				h.State, h.Elapsed = "COMPLETE", int64(c.Finished-c.Granted)
+			}
+			if !yield(h) {
+				return
+			}
 		}
-		i := q.containerInfo(c)
-		h := historyContainer{
-			i.ID, i.AllocatedMB, i.AllocatedVCores, i.AssignedNode, i.Priority, i.Started, i.Finished, i.Elapsed, q.shown(q.app, c.Diagnostics), i.LogURL,
-			int64(c.Exit), i.State, i.NodeHTTP,
-		}
-		if !c.Live() {
-			h.State, h.Elapsed = "COMPLETE", int64(c.Finished-c.Granted)
-		}
-		out = append(out, h)
 	}
-	return out
 }
 
 func (q *request) historyContainers() {
@@ -199,9 +203,7 @@ func (q *request) historyContainers() {
 		return
 	}
 	if t := q.theAttempt(); t != nil {
-		q.answer("containers", jersey.Bare, struct {
-			List []historyContainer `json:"container,omitempty"`
-		}{q.historyContainersOf(t)})
+		streamYARN(q, jersey.Bare, "containers", "container", q.historyContainersOf(t))
 	}
 }
 
@@ -214,7 +216,7 @@ func (q *request) historyContainer() {
 		return
 	}
 	id := q.r.PathValue("container")
-	for _, c := range q.historyContainersOf(t) {
+	for c := range q.historyContainersOf(t) {
 		if strings.EqualFold(c.ID, id) {
 			q.answer("container", jersey.Bare, c)
 			return

@@ -20,10 +20,6 @@ func (q *request) yarnResize() {
 		q.illegalArgument(fmt.Sprintf("Invalid NodeId [%s]. Expected host:port", id))
 		return
 	}
-	if !q.caller.Superuser {
-		jersey.Text(q.w, q.r, http.StatusForbidden, fmt.Sprintf("User %s doesn't have permission to call 'updateNodeResource'", q.caller.User))
-		return
-	}
 	n := q.view.Node(id)
 	if n == nil {
 		q.notFoundYARN("nodeId, " + string(id) + ", is not found")
