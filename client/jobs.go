@@ -160,7 +160,12 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 
 // Logs opens what the job's containers have written so far. The caller closes it.
 func (j *Jobs) Logs(ctx context.Context, id string) (io.ReadCloser, error) {
-	answer, err := j.rest.open(ctx, http.MethodGet, "/api/v1/jobs/"+url.PathEscape(id)+"/logs")
+	return j.Open(ctx, "/api/v1/jobs/"+url.PathEscape(id)+"/logs")
+}
+
+// Open asks for something that is read as it comes. The caller closes it.
+func (j *Jobs) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	answer, err := j.rest.open(ctx, http.MethodGet, path)
 	if err != nil {
 		return nil, err
 	}
@@ -208,6 +213,11 @@ func (j *Jobs) Raw(ctx context.Context, method, path string, body any) (json.Raw
 	var m json.RawMessage
 	err := j.rest.call(ctx, method, path, body, nil, &m)
 	return m, err
+}
+
+// Do makes a request whose answer has nothing in it that is of use.
+func (j *Jobs) Do(ctx context.Context, method, path string, body any) error {
+	return j.rest.each(ctx, method, path, body, nil, func(answer *http.Response) error { return answer.Body.Close() })
 }
 
 // Nodes are the node managers that are alive.

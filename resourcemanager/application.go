@@ -38,6 +38,9 @@ const (
 	FinalKilled    FinalStatus = "KILLED"
 )
 
+// MaxPriority is the highest priority of an application, YARN's default (yarn.cluster.max-application-priority).
+const MaxPriority = 10
+
 // Kind says which master runs an application.
 type Kind string
 
@@ -71,8 +74,10 @@ type Application struct {
 	MaxAttempts int
 	// KeepContainers: containers outlive the attempt that asked for them and are given to the next.
 	KeepContainers bool
-	// Timeout counts from the first start of the master; 0 is none.
+	// Timeout counts from the first start of the master; 0 is none. See Expiry.
 	Timeout time.Duration
+	// Expires is when the application is ended, if somebody has changed that since it was submitted; 0: nobody has.
+	Expires metadata.Time
 	// IdempotencyKey, unique per user when not empty, with the SHA-256 of the submission it came with.
 	IdempotencyKey string
 	Digest         string
@@ -112,6 +117,17 @@ type Spent struct {
 // Add returns s plus d milliseconds of r.
 func (s Spent) Add(r Resource, ms int64) Spent {
 	return Spent{s.MiB + r.MemoryMiB()*ms, s.VCores + int64(r.VCores)*ms, s.GPUs + int64(r.GPUs)*ms}
+}
+
+// Expiry is when the application is ended because its time is over; 0: never, or not known before its master starts.
+func (a *Application) Expiry() metadata.Time {
+	switch {
+	case a.Expires > 0:
+		return a.Expires
+	case a.Timeout > 0 && a.Launched > 0:
+		return a.Launched + metadata.Time(a.Timeout.Milliseconds())
+	}
+	return 0
 }
 
 // Attempt returns the current attempt, nil before the first.

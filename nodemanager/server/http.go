@@ -1,7 +1,6 @@
 package server
 
 import (
-	"encoding/json"
 	"fmt"
 	"html"
 	"io"
@@ -11,12 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/state"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // route is one address of the node manager's REST, YARN's names and shapes (NMWebServices) where YARN has them.
@@ -38,6 +38,7 @@ var routes = []route{
 	{"GET /ws/v1/node/containers/{container}/logs/{file}", security.Owner, (*Server).logFile},
 	{"GET /ws/v1/node/containerlogs/{container}/{file}", security.Owner, (*Server).logFile},
 	{"GET /ws/v1/node/resources/{resource}", security.Anyone, (*Server).resource},
+	{"GET /ws/v1/node/auxiliaryservices", security.Anyone, (*Server).auxiliaryServices},
 	{"GET /node/containerlogs/{container}/{user}", security.Owner, (*Server).logPage},
 	{"GET /node/containerlogs/{container}/{user}/{file}", security.Owner, (*Server).logPage},
 	{"GET /node/containerlogs/{container}/{user}/{file}/{$}", security.Owner, (*Server).logPage},
@@ -57,15 +58,22 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", s.pages())
 	for _, r := range routes {
+		if path := strings.TrimPrefix(r.pattern, "GET "); strings.HasPrefix(path, "/ws/") { // with another method
+			mux.HandleFunc(path, func(w http.ResponseWriter, req *http.Request) {
+				jersey.Headers(w.Header())
+				jersey.Unservable(w, req)
+			})
+		}
 		mux.HandleFunc(r.pattern, func(w http.ResponseWriter, req *http.Request) {
-			h := w.Header()
-			h.Set("Cache-Control", "no-cache")
-			h.Set("X-Content-Type-Options", "nosniff")
-			h.Set("X-FRAME-OPTIONS", "SAMEORIGIN")
-			h.Set("X-XSS-Protection", "1; mode=block")
+			jersey.Headers(w.Header())
+			if strings.HasPrefix(req.URL.Path, "/ws/") {
+				var done func()
+				w, done = jersey.Compress(w, req)
+				defer done()
+			}
 			caller, err := s.config.Door.HTTPCaller(req)
 			if err != nil {
-				remoteException(w, http.StatusUnauthorized, "AuthorizationException", "org.apache.hadoop.security.authorize.AuthorizationException", err.Error())
+				jersey.Fail(w, req, http.StatusUnauthorized, jersey.Exception{Name: "AuthorizationException", Message: err.Error(), Class: "org.apache.hadoop.security.authorize.AuthorizationException"})
 				return
 			}
 			id := req.PathValue("container")
@@ -109,35 +117,40 @@ func applicationOf(id nodemanager.ContainerID) string {
 	return "application_" + parts[0] + "_" + parts[1]
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json;charset=utf-8")
-	w.WriteHeader(status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client has gone
+func answer(w http.ResponseWriter, r *http.Request, root string, d jersey.Dialect, v any) {
+	jersey.Write(w, r, http.StatusOK, jersey.Object{Root: root, Dialect: d, Value: v})
 }
 
-// remoteException is YARN's error envelope; its members have this order.
-func remoteException(w http.ResponseWriter, status int, name, class, message string) {
-	type exception struct {
-		Exception     string `json:"exception"`
-		Message       string `json:"message,omitempty"`
-		JavaClassName string `json:"javaClassName"`
-	}
-	writeJSON(w, status, map[string]exception{"RemoteException": {name, message, class}})
+// nodeInfo is YARN's NodeInfo, with what is ours at its end.
+type nodeInfo struct {
+	HealthReport string `json:"healthReport"`
+	VirtualMB    int64  `json:"totalVmemAllocatedContainersMB"`
+	PhysicalMB   int64  `json:"totalPmemAllocatedContainersMB"`
+	VCores       int    `json:"totalVCoresAllocatedContainers"`
+	VirtualCheck bool   `json:"vmemCheckEnabled"`
+	PhysCheck    bool   `json:"pmemCheckEnabled"`
+	LastUpdate   int64  `json:"lastNodeUpdateTime"`
+	Types        string `json:"resourceTypes"`
+	Healthy      bool   `json:"nodeHealthy"`
+	Version      string `json:"nodeManagerVersion"`
+	Build        string `json:"nodeManagerBuildVersion"`
+	BuiltOn      string `json:"nodeManagerVersionBuiltOn"`
+	Hadoop       string `json:"hadoopVersion"`
+	HadoopBuild  string `json:"hadoopBuildVersion"`
+	HadoopBuilt  string `json:"hadoopVersionBuiltOn"`
+	ID           string `json:"id"`
+	Host         string `json:"nodeHostName"`
+	Started      int64  `json:"nmStartupTime"`
+
+	GPUs          int    `json:"totalGPUs"`
+	Simulated     int    `json:"simulatedGPUs"`
+	ControlGroups string `json:"controlGroups"`
+	Incarnation   string `json:"incarnation"`
+	Isolated      bool   `json:"isolated"`
+	AsUsers       bool   `json:"containersAsUsers"`
 }
 
-func badRequest(w http.ResponseWriter, format string, args ...any) {
-	remoteException(w, http.StatusBadRequest, "BadRequestException", "org.apache.hadoop.yarn.webapp.BadRequestException",
-		"java.lang.Exception: "+fmt.Sprintf(format, args...))
-}
-
-func notFound(w http.ResponseWriter, format string, args ...any) {
-	remoteException(w, http.StatusNotFound, "NotFoundException", "org.apache.hadoop.yarn.webapp.NotFoundException",
-		"java.lang.Exception: "+fmt.Sprintf(format, args...))
-}
-
-func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) info(w http.ResponseWriter, r *http.Request) {
 	healthy, report := s.healthReport()
 	s.health.mu.Lock()
 	checked := s.health.checked
@@ -150,18 +163,13 @@ func (s *Server) info(w http.ResponseWriter, _ *http.Request) {
 			simulated++
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"nodeInfo": map[string]any{
-		"healthReport": report, "nodeHealthy": healthy, "id": s.config.NodeID, "nodeHostName": s.config.Host,
-		"totalVmemAllocatedContainersMB": mib, "totalPmemAllocatedContainersMB": mib, "totalVCoresAllocatedContainers": s.config.VCores,
-		"vmemCheckEnabled": false, "pmemCheckEnabled": true, "lastNodeUpdateTime": checked.UnixMilli(),
-		"resourceTypes":      "yarn.io/gpu, memory-mb (unit=Mi), vcores",
-		"nodeManagerVersion": s.config.Version, "nodeManagerBuildVersion": s.config.Version, "nodeManagerVersionBuiltOn": "",
-		"hadoopVersion": s.config.Version, "hadoopBuildVersion": s.config.Version, "hadoopVersionBuiltOn": "",
-		"nmStartupTime": s.born.UnixMilli(),
-		// Ours.
-		"totalGPUs": len(devices), "simulatedGPUs": simulated, "controlGroups": s.groups.Report().String(), "incarnation": s.store.Incarnation(),
-		"isolated": s.protection.exposed == "", "containersAsUsers": s.protection.users,
-	}})
+	answer(w, r, "nodeInfo", jersey.Natural, nodeInfo{
+		HealthReport: report, Healthy: healthy, ID: s.config.NodeID, Host: s.config.Host, VirtualMB: mib, PhysicalMB: mib, VCores: s.config.VCores,
+		PhysCheck: true, LastUpdate: checked.UnixMilli(), Types: "yarn.io/gpu, memory-mb (unit=Mi), vcores", Started: s.born.UnixMilli(),
+		Version: s.config.Version, Build: s.config.Version, Hadoop: s.config.Version, HadoopBuild: s.config.Version,
+		GPUs: len(devices), Simulated: simulated, ControlGroups: s.groups.Report().String(), Incarnation: s.store.Incarnation(),
+		Isolated: s.protection.exposed == "", AsUsers: s.protection.users,
+	})
 }
 
 // containerInfo is YARN's ContainerInfo, with the memory used, the GPUs and YARN's missing times added.
@@ -237,19 +245,19 @@ func (s *Server) allContainers(w http.ResponseWriter, r *http.Request) {
 	for _, c := range s.shown() {
 		list.Container = append(list.Container, s.describe(r, c, caller))
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"containers": list})
+	answer(w, r, "containers", jersey.Natural, list)
 }
 
 // named finds the container of a request, or answers that there is none.
 func (s *Server) named(w http.ResponseWriter, r *http.Request) *container {
 	id := nodemanager.ContainerID(r.PathValue("container"))
 	if !id.Valid() {
-		badRequest(w, "invalid container id, %s", id)
+		jersey.BadRequest(w, r, "java.lang.Exception: invalid container id, "+string(id))
 		return nil
 	}
 	c := s.find(id)
 	if c == nil {
-		notFound(w, "container with id, %s, not found", id)
+		jersey.NotFound(w, r, fmt.Sprintf("java.lang.Exception: container with id, %s, not found", id))
 	}
 	return c
 }
@@ -257,7 +265,7 @@ func (s *Server) named(w http.ResponseWriter, r *http.Request) *container {
 func (s *Server) oneContainer(w http.ResponseWriter, r *http.Request) {
 	if c := s.named(w, r); c != nil {
 		caller, _ := s.config.Door.HTTPCaller(r)
-		writeJSON(w, http.StatusOK, map[string]any{"container": s.describe(r, c, caller)})
+		answer(w, r, "container", jersey.Natural, s.describe(r, c, caller))
 	}
 }
 
@@ -300,27 +308,28 @@ func (s *Server) apps(w http.ResponseWriter, r *http.Request) {
 			list.App = append(list.App, a)
 		}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"apps": list})
+	answer(w, r, "apps", jersey.Natural, list)
 }
 
 func (s *Server) app(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("app")
+	if _, err := rm.ParseApplicationID(id); err != nil {
+		jersey.BadRequest(w, r, "java.lang.IllegalArgumentException: Invalid ApplicationId: "+id)
+		return
+	}
 	for _, a := range s.appInfos() {
 		if a.ID == id {
-			writeJSON(w, http.StatusOK, map[string]any{"app": a})
+			answer(w, r, "app", jersey.Natural, a)
 			return
 		}
 	}
-	notFound(w, "app with id %s not found", id)
+	jersey.NotFound(w, r, fmt.Sprintf("java.lang.Exception: app with id %s not found", id))
 }
-
-// javaTime is how NMWebServices writes times of files.
-func javaTime(t time.Time) string { return t.UTC().Format("Mon Jan 02 15:04:05 -0700 2006") }
 
 func (s *Server) logFiles(w http.ResponseWriter, r *http.Request) {
 	id := nodemanager.ContainerID(r.PathValue("container"))
 	if !id.Valid() {
-		badRequest(w, "invalid container id, %s", id)
+		jersey.BadRequest(w, r, "java.lang.Exception: invalid container id, "+string(id))
 		return
 	}
 	type file struct {
@@ -339,13 +348,13 @@ func (s *Server) logFiles(w http.ResponseWriter, r *http.Request) {
 			defer root.Close()
 			for _, name := range logNames(root) {
 				if st, err := root.Lstat(name); err == nil {
-					info.Files = append(info.Files, file{name, strconv.FormatInt(st.Size(), 10), javaTime(st.ModTime())})
+					info.Files = append(info.Files, file{name, strconv.FormatInt(st.Size(), 10), jersey.FileTime(st.ModTime())})
 				}
 			}
 		}
 	}
 	slices.SortFunc(info.Files, func(a, b file) int { return strings.Compare(a.FileName, b.FileName) })
-	writeJSON(w, http.StatusOK, map[string]any{"containerLogsInfo": info})
+	answer(w, r, "containerLogsInfo", jersey.Natural, info)
 }
 
 func plain(w http.ResponseWriter, status int, text string) {
@@ -356,9 +365,8 @@ func plain(w http.ResponseWriter, status int, text string) {
 
 // logFile answers one log file in YARN's frame. size cuts it: n the first, -n the last bytes.
 func (s *Server) logFile(w http.ResponseWriter, r *http.Request) {
-	if accept := r.Header.Get("Accept"); accept != "" && !strings.Contains(accept, "text/plain") && !strings.Contains(accept, "*/*") &&
-		!strings.Contains(accept, "text/*") && !strings.Contains(accept, "application/octet-stream") {
-		remoteException(w, http.StatusServiceUnavailable, "WebApplicationException", "javax.ws.rs.WebApplicationException", "")
+	if !jersey.Takes(r, "text", "plain") && !jersey.Takes(r, "application", "octet-stream") {
+		jersey.Unservable(w, r)
 		return
 	}
 	query := r.URL.Query()
@@ -366,7 +374,7 @@ func (s *Server) logFile(w http.ResponseWriter, r *http.Request) {
 	if limited {
 		var err error
 		if size, err = strconv.ParseInt(query.Get("size"), 10, 64); err != nil {
-			remoteException(w, http.StatusServiceUnavailable, "WebApplicationException", "javax.ws.rs.WebApplicationException", "")
+			jersey.Unservable(w, r)
 			return
 		}
 	}
@@ -405,22 +413,18 @@ func (s *Server) logFile(w http.ResponseWriter, r *http.Request) {
 	} else {
 		w.Header().Set("Content-Type", "text/plain;charset=utf-8")
 	}
-	title := fmt.Sprintf("Container: %s on %s", c.id, s.config.NodeID)
-	fmt.Fprintf(w, "%s\nLogAggregationType: LOCAL\n%s\nLogType:%s\nLogLastModifiedTime:%s\nLogLength:%d\nLogContents:\n",
-		title, strings.Repeat("=", len(title)), name, javaTime(info.ModTime()), info.Size())
+	record, _, _ := c.view()
+	frame := jersey.Log{
+		Container: string(c.id), Node: s.config.NodeID, Aggregation: "LOCAL", File: name, Modified: info.ModTime(), Length: info.Size(),
+		Running: record.State != nodemanager.Complete,
+	}
+	_ = frame.Begin(w) // the client has gone
 	if _, err := io.Copy(w, io.NewSectionReader(f, from, n)); err != nil {
 		panic(http.ErrAbortHandler) // the reader must see that the rest is missing
 	}
-	end := "End of LogType:" + name
-	stars := strings.Repeat("*", len(end)+50)
 	var last [1]byte
-	if _, err := f.ReadAt(last[:], from+n-1); n > 0 && err == nil && last[0] != '\n' {
-		end = "\n" + end
-	}
-	if record, _, _ := c.view(); record.State != nodemanager.Complete {
-		end += fmt.Sprintf(".This log file belongs to a running container (%s) and so may not be complete.", c.id)
-	}
-	fmt.Fprintf(w, "%s\n%s\n\n", end, stars)
+	_, err = f.ReadAt(last[:], from+n-1)
+	_ = frame.End(w, n == 0 || err != nil || last[0] == '\n')
 }
 
 // logPage is the link that YARN's clients build for people: the list of files, or the end of one.
@@ -486,46 +490,89 @@ func (e escaping) Write(b []byte) (int, error) {
 // resource answers YARN's plug-in page of a resource; only GPUs have one.
 func (s *Server) resource(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("resource") != "yarn.io/gpu" || s.config.GPUs.Name() == "none" {
-		writeJSON(w, http.StatusOK, struct{}{})
+		answer(w, r, "nmResourceInfo", jersey.Bare, struct{}{})
 		return
 	}
-	type device struct {
-		Index       int    `json:"index"`
-		MinorNumber int    `json:"minorNumber"`
-		ContainerID string `json:"containerId,omitempty"`
-		UUID        string `json:"uuid"`
-	}
-	gpus, total, assigned := []map[string]any{}, []device{}, []device{}
+	out := gpuResource{Information: gpuInformation{GPUs: []gpuInfo{}}, Total: []gpuDevice{}, Assigned: []gpuDevice{}}
 	holders, occupied := s.holders(), s.occupied()
 	for i, d := range s.devices.current() {
-		g := map[string]any{
-			"productName": d.Model, "uuid": d.UUID, "minorNumber": d.Minor, "simulated": d.Simulated, "health": d.Health,
-			"healthReason": d.HealthReason, "island": d.Island, "pci": d.PCI,
-		}
-		if why := occupied[d.UUID]; why != "" {
-			g["heldBack"] = why
+		g := gpuInfo{
+			Product: d.Model, UUID: d.UUID, Minor: d.Minor, Simulated: d.Simulated, Health: string(d.Health), HealthReason: d.HealthReason,
+			Island: d.Island, PCI: d.PCI, HeldBack: occupied[d.UUID],
 		}
 		if u := d.Usage; u != nil {
-			g["gpuUtilizations"] = map[string]any{"overallGpuUtilization": u.Utilization}
-			g["gpuMemoryUsage"] = map[string]any{
-				"usedMemoryMiB": u.MemoryUsed >> 20, "availMemoryMiB": (d.Memory - u.MemoryUsed) >> 20, "totalMemoryMiB": d.Memory >> 20,
-			}
-			g["temperature"] = map[string]any{"currentGpuTemp": u.Temperature}
-			g["powerDraw"], g["processes"] = u.Power, u.Processes
+			g.Use = &gpuUse{jersey.Float(u.Utilization)}
+			g.Memory = &gpuMemory{u.MemoryUsed >> 20, (d.Memory - u.MemoryUsed) >> 20, d.Memory >> 20}
+			g.Temperature = &gpuTemperature{jersey.Float(u.Temperature)}
+			g.Power, g.Processes = jersey.Float(u.Power), u.Processes
 		}
-		gpus = append(gpus, g)
-		total = append(total, device{Index: i, MinorNumber: d.Minor, UUID: d.UUID})
+		out.Information.GPUs = append(out.Information.GPUs, g)
+		out.Total = append(out.Total, gpuDevice{Index: i, Minor: d.Minor, UUID: d.UUID})
 		if c := holders[d.UUID]; c != "" {
-			assigned = append(assigned, device{i, d.Minor, string(c), d.UUID})
+			out.Assigned = append(out.Assigned, gpuDevice{i, d.Minor, string(c), d.UUID})
 		}
 	}
-	var driver string
 	if d, ok := s.config.GPUs.(interface{ Driver() string }); ok {
-		driver = d.Driver()
+		out.Information.Driver = d.Driver()
 	}
-	writeJSON(w, http.StatusOK, map[string]any{
-		"gpuDeviceInformation": map[string]any{"gpus": gpus, "driverVersion": driver}, "totalGpuDevices": total, "assignedGpuDevices": assigned,
-	})
+	answer(w, r, "nmGpuResourceInfo", jersey.Bare, out)
+}
+
+// gpuResource is YARN's NMGpuResourceInfo, with what is ours.
+type gpuResource struct {
+	Information gpuInformation `json:"gpuDeviceInformation"`
+	Total       []gpuDevice    `json:"totalGpuDevices"`
+	Assigned    []gpuDevice    `json:"assignedGpuDevices"`
+}
+
+type gpuInformation struct {
+	GPUs   []gpuInfo `json:"gpus"`
+	Driver string    `json:"driverVersion"`
+}
+
+type gpuInfo struct {
+	Product string `json:"productName"`
+	UUID    string `json:"uuid"`
+	Minor   int    `json:"minorNumber"`
+	// These three are absent where the device does not tell.
+	Use         *gpuUse         `json:"gpuUtilizations,omitempty"`
+	Memory      *gpuMemory      `json:"gpuMemoryUsage,omitempty"`
+	Temperature *gpuTemperature `json:"temperature,omitempty"`
+
+	Simulated    bool         `json:"simulated"`
+	Health       string       `json:"health"`
+	HealthReason string       `json:"healthReason"`
+	Island       string       `json:"island"`
+	PCI          string       `json:"pci"`
+	HeldBack     string       `json:"heldBack,omitempty"`
+	Power        jersey.Float `json:"powerDraw,omitempty"`
+	Processes    []int        `json:"processes,omitempty"`
+}
+
+type gpuUse struct {
+	Overall jersey.Float `json:"overallGpuUtilization"`
+}
+
+type gpuMemory struct {
+	Used      int64 `json:"usedMemoryMiB"`
+	Available int64 `json:"availMemoryMiB"`
+	Total     int64 `json:"totalMemoryMiB"`
+}
+
+type gpuTemperature struct {
+	Current jersey.Float `json:"currentGpuTemp"`
+}
+
+type gpuDevice struct {
+	Index     int    `json:"index"`
+	Minor     int    `json:"minorNumber"`
+	Container string `json:"containerId,omitempty"`
+	UUID      string `json:"uuid"`
+}
+
+// auxiliaryServices: there is no manifest of them, and that is YARN's answer then.
+func (s *Server) auxiliaryServices(w http.ResponseWriter, r *http.Request) {
+	jersey.BadRequest(w, r, "java.lang.Exception: Auxiliary services manifest is not enabled")
 }
 
 // holders says which container holds which device.

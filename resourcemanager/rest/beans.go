@@ -14,6 +14,8 @@ func (a *API) beans() []jmx.Bean {
 	return []jmx.Bean{{Name: "Hadoop:service=ResourceManager,name=ClusterMetrics", Type: "ClusterMetrics", Attributes: jmx.Pairs(
 		"tag.ClusterMetrics", "ResourceManager", "tag.Context", "yarn", "tag.Hostname", host,
 		"CapabilityMB", l.total.Memory/rm.MiB, "CapabilityVirtualCores", l.total.VCores, "Capability.yarn.io/gpu", l.total.GPUs,
-		"NumActiveNMs", l.nodes[rm.NodeRunning], "NumLostNMs", l.nodes[rm.NodeLost], "NumUnhealthyNMs", l.nodes[rm.NodeUnhealthy],
+		"NumActiveNMs", l.nodes[rm.NodeRunning], "NumDecommissionedNMs", l.nodes[rm.NodeDecommissioned], "NumDecommissioningNMs", l.nodes[rm.NodeDecommissioning],
+		"NumLostNMs", l.nodes[rm.NodeLost], "NumRebootedNMs", 0, "NumShutdownNMs", 0, "NumUnhealthyNMs", l.nodes[rm.NodeUnhealthy],
+		"UtilizedMB", l.memory/rm.MiB,
 	)}}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -27,23 +28,20 @@ func problem(w http.ResponseWriter, code int, kind, detail string) {
 	writeJSON(w, code, "application/problem+json", Problem{Type: "urn:hops:" + kind, Title: http.StatusText(code), Status: code, Detail: detail})
 }
 
-// exception is YARN's envelope; the order of its fields is YARN's.
-type exception struct {
-	Exception     string `json:"exception"`
-	Message       string `json:"message,omitempty"`
-	JavaClassName string `json:"javaClassName"`
+func (q *request) remoteException(code int, name, message, class string) {
+	jersey.Fail(q.w, q.r, code, jersey.Exception{Name: name, Message: message, Class: class})
 }
 
-func remoteException(w http.ResponseWriter, code int, name, message, class string) {
-	writeJSON(w, code, "application/json;charset=utf-8", map[string]exception{"RemoteException": {name, message, class}})
+// badRequest answers 400; message begins with the Java class of what YARN throws.
+func (q *request) badRequest(message string) { jersey.BadRequest(q.w, q.r, message) }
+
+func (q *request) illegalArgument(message string) {
+	q.remoteException(http.StatusBadRequest, "IllegalArgumentException", message, "java.lang.IllegalArgumentException")
 }
 
-func badRequest(w http.ResponseWriter, message string) {
-	remoteException(w, http.StatusBadRequest, "BadRequestException", message, "org.apache.hadoop.yarn.webapp.BadRequestException")
-}
-
-func illegalArgument(w http.ResponseWriter, message string) {
-	remoteException(w, http.StatusBadRequest, "IllegalArgumentException", message, "java.lang.IllegalArgumentException")
+// answer is one of YARN's, in the form that the caller takes.
+func (q *request) answer(root string, d jersey.Dialect, v any) {
+	jersey.Write(q.w, q.r, http.StatusOK, jersey.Object{Root: root, Dialect: d, Value: v})
 }
 
 func writeJSON(w http.ResponseWriter, code int, contentType string, v any) {
@@ -66,14 +64,18 @@ const pageBytes = 64 << 10
 // stream answers 200 with before, the elements as a list, and after. A long list is written while it is made, so that it
 // costs a page of memory however many callers ask for it at once; none, if not empty, is the answer without elements.
 func stream[T any](q *request, before, after, none string, elements iter.Seq[T]) {
+	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
+	streamAs(q, func(e T) ([]byte, error) { return json.Marshal(e) }, ",", before, after, none, elements)
+}
+
+func streamAs[T any](q *request, encode func(T) ([]byte, error), between, before, after, none string, elements iter.Seq[T]) {
 	control := http.NewResponseController(q.w)
 	_ = control.SetWriteDeadline(time.Now().Add(listPatience)) // recorders in tests have none
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }()
-	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
 	w := bufio.NewWriterSize(q.w, pageBytes)
 	n := 0
 	for e := range elements {
-		b, err := json.Marshal(e)
+		b, err := encode(e)
 		if err != nil { // too late for another status: a broken answer is not taken for a whole one
 			q.Logger.Error("element of a list cannot be encoded", "path", q.r.URL.Path, "err", err)
 			panic(http.ErrAbortHandler)
@@ -81,7 +83,7 @@ func stream[T any](q *request, before, after, none string, elements iter.Seq[T])
 		if n++; n == 1 {
 			w.WriteString(before)
 		} else {
-			w.WriteByte(',')
+			w.WriteString(between)
 		}
 		if _, err := w.Write(b); err != nil {
 			return
@@ -95,6 +97,25 @@ func stream[T any](q *request, before, after, none string, elements iter.Seq[T])
 		w.WriteString(after)
 	}
 	w.Flush() // a caller that is gone asks again
+}
+
+// streamYARN answers 200 with a list of YARN's natural dialect, {"roots":{"name":[…]}}, or the bare one, {"name":[…]}, written while it is
+// made; an empty one is {"roots":{}} or {}.
+func streamYARN[T any](q *request, d jersey.Dialect, root, name string, elements iter.Seq[T]) {
+	switch jersey.Wants(q.r) {
+	case jersey.JSON:
+		if d == jersey.Bare {
+			stream(q, fmt.Sprintf(`{%q:[`, name), `]}`, `{}`, elements)
+			return
+		}
+		stream(q, fmt.Sprintf(`{%q:{%q:[`, root, name), `]}}`, fmt.Sprintf(`{%q:{}}`, root), elements)
+	case jersey.XML:
+		q.w.Header().Set("Content-Type", jersey.XMLType)
+		encode := func(e T) ([]byte, error) { return jersey.Element(name, e) }
+		streamAs(q, encode, "", jersey.XMLHead+"<"+root+">", "</"+root+">", jersey.XMLHead+"<"+root+"/>", elements)
+	default:
+		jersey.Unservable(q.w, q.r)
+	}
 }
 
 // json answers 200 with a body.
@@ -148,7 +169,7 @@ func (q *request) fail(err error) {
 		q.w.Header().Set("Retry-After", "10")
 	}
 	if isYARN(q.r) {
-		remoteException(q.w, code, exception, "java.lang.Exception: "+err.Error(), class)
+		q.remoteException(code, exception, "java.lang.Exception: "+err.Error(), class)
 		return
 	}
 	problem(q.w, code, name, err.Error())
@@ -158,13 +179,14 @@ func (q *request) forbidden(text string) {
 	q.fail(metadata.Errorf(metadata.ErrPermission, "%s", text))
 }
 
-// notOwner refuses a caller who may not change an application; YARN's words for a kill are plain text.
-func (q *request) notOwner() {
-	text := fmt.Sprintf("Unauthorized attempt to kill appid %v by remote user %s", q.id, q.caller.User)
+// notOwner refuses a caller who may not change an application; YARN's words for that are plain text.
+func (q *request) notOwner(route Route) {
 	if isYARN(q.r) {
-		q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
-		q.w.WriteHeader(http.StatusForbidden)
-		fmt.Fprint(q.w, text)
+		act := route.act
+		if act == "" {
+			act = "kill appid"
+		}
+		jersey.Text(q.w, q.r, http.StatusForbidden, fmt.Sprintf("Unauthorized attempt to %s %v by remote user %s", act, q.id, q.caller.User))
 		return
 	}
 	q.forbidden(fmt.Sprintf("%s belongs to %s: user %s may not change it or read its logs", q.id, q.app.User, q.caller.User))

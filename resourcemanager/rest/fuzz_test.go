@@ -1,13 +1,13 @@
 package rest
 
 import (
-	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/jersey"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
 )
@@ -32,7 +32,7 @@ func FuzzYARNSubmission(f *testing.F) {
 	f.Add([]byte(`{"am-container-spec": {"commands": {"command": ["a", "b"]}, "environment": {"entry": {"key": "X", "value": "1"}}, "local-resources": {"f": {"resource": "/f", "type": "FILE"}}}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var s yarnSubmission
-		if job.Plain(body, "environment", "local-resources") != nil || json.Unmarshal(body, &s) != nil {
+		if job.Plain(body, "environment", "local-resources") != nil || jersey.Read(body, false, "application-submission-context", jersey.Bare, &s) != nil {
 			return
 		}
 		id := rm.ApplicationID{Cluster: 1, Sequence: 1}

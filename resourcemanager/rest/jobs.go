@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -340,15 +341,13 @@ func (q *request) jobLogs() {
 // writeLog writes a file under YARN's header.
 func (q *request) writeLog(f LogFile) {
 	id := path.Base(path.Dir(f.Path))
-	node := ""
+	frame := jersey.Log{Container: id, Aggregation: "AGGREGATED", File: path.Base(f.Path), Modified: f.Modified.Time(), Length: f.Size}
 	if k, err := rm.ParseContainerID(id); err == nil {
 		if c := q.view.Container(k); c != nil {
-			node = " on " + string(c.Node)
+			frame.Node = string(c.Node)
 		}
 	}
-	title := "Container: " + id + node
-	fmt.Fprintf(q.w, "%s\nLogAggregationType: AGGREGATED\n%s\nLogType:%s\nLogLastModifiedTime:%s\nLogLength:%d\nLogContents:\n", title,
-		strings.Repeat("=", len(title)), path.Base(f.Path), f.Modified.Time().UTC().Format("Mon Jan 02 15:04:05 -0700 2006"), f.Size)
+	_ = frame.Begin(q.w) // a caller that is gone asks again
 	r, err := q.Logs.Open(q.r.Context(), q.app.User, f.Path)
 	if err != nil {
 		fmt.Fprintf(q.w, "(cannot be read: %v)\n", err)
@@ -358,7 +357,7 @@ func (q *request) writeLog(f LogFile) {
 		}
 		r.Close()
 	}
-	fmt.Fprintf(q.w, "\nEnd of LogType:%s\n%s\n\n", path.Base(f.Path), strings.Repeat("*", 75))
+	_ = frame.End(q.w, false)
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

@@ -38,7 +38,7 @@ func TestWhatNoNodeCanHoldIsRefused(t *testing.T) {
 		"resource": {"memory": 896, "vCores": 1, "resourceInformations": {"resourceInformation": [{"name": "yarn.io/gpu", "value": 9}]}}}`
 	code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", yarn)
 	want := "Invalid resource request! Cannot allocate containers as requested resource is greater than maximum allowed allocation. " +
-		"Requested resource type=[yarn.io/gpu], Requested resource=\\u003cmemory:896, vCores:1, yarn.io/gpu: 9\\u003e, maximum allowed allocation=\\u003cmemory:8192, vCores:16, yarn.io/gpu: 8\\u003e, " +
+		"Requested resource type=[yarn.io/gpu], Requested resource=<memory:896, vCores:1, yarn.io/gpu: 9>, maximum allowed allocation=<memory:8192, vCores:16, yarn.io/gpu: 8>, " +
 		"please note that maximum allowed allocation is calculated by scheduler based on maximum resource of registered NodeManagers, " +
 		"which might be less than configured maximum allocation="
 	if code != http.StatusBadRequest || !strings.Contains(body, want) {

@@ -31,6 +31,10 @@ func (q *request) proxy() {
 		return
 	}
 	c := q.view.Master(q.app)
+	if (t.Epoch == 0 || t.HTTP == "") && q.r.Method == http.MethodGet && strings.HasPrefix(q.r.Header.Get("Accept"), "text/html") { // a browser, as in YARN
+		http.Redirect(q.w, q.r, ownScheme(q.r)+q.r.Host+"/cluster/app/"+q.id.String(), http.StatusFound)
+		return
+	}
 	if t.Epoch == 0 || c == nil || !c.Live() {
 		text := fmt.Sprintf("The master of %v has not registered yet: attempt %d is %s.", q.id, t.Number, t.State)
 		for _, w := range q.Cluster.Waiting(q.id) {

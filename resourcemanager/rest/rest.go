@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/internal/status"
@@ -39,6 +40,9 @@ type Cluster interface {
 	Submit(ctx context.Context, caller metadata.Caller, s Submission) (id rm.ApplicationID, existing bool, err error)
 	// Kill ends an application; durable when the answer comes. The state is that of the application then.
 	Kill(ctx context.Context, id rm.ApplicationID, diagnostics string) (rm.State, error)
+	// Update changes an application that lives; durable when the answer comes. The state is that of the application then: one that has
+	// ended stays as it is.
+	Update(ctx context.Context, id rm.ApplicationID, u Update) (rm.State, error)
 	// Signal has the container's node send a signal to its command, once; nobody says whether it arrived. ErrRetriable: the
 	// node does not speak, or has too many to deliver.
 	Signal(id rm.ContainerID, signal syscall.Signal) error
@@ -89,6 +93,14 @@ type Submission struct {
 	Foreign bool
 	// Failure other than empty fails the application at once, for the reason given.
 	Failure string
+}
+
+// Update is what is to be changed of an application; zero values stay as they are.
+type Update struct {
+	Priority *int
+	// Queue is a full path.
+	Queue   string
+	Expires metadata.Time
 }
 
 // Waiting is an ask that is not granted; Ask is empty for the master.
@@ -164,6 +176,8 @@ type Route struct {
 	handle       func(*request)
 	// admin is YARN's name of an operator's method.
 	admin string
+	// act says in YARN's words what an owner's method does to "appid X"; empty: it ends it.
+	act string
 	// each: every member answers for itself.
 	each bool
 }
@@ -210,6 +224,7 @@ func New(c Config) *API {
 	a.pages = a.newPages()
 	a.routes = append(a.routes, healthRoutes...)
 	a.routes = append(a.routes, yarnRoutes...)
+	a.routes = append(a.routes, historyRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
@@ -237,11 +252,12 @@ func New(c Config) *API {
 
 // ServeHTTP answers a request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h["X-FRAME-OPTIONS"] = []string{"SAMEORIGIN"}
-	h.Set("X-XSS-Protection", "1; mode=block")
+	jersey.Headers(w.Header())
+	if isYARN(r) || r.URL.Path == "/conf" || r.URL.Path == "/jmx" {
+		var done func()
+		w, done = jersey.Compress(w, r)
+		defer done()
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead && !strings.HasPrefix(r.URL.Path, "/proxy/") {
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	}
@@ -278,10 +294,14 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	}
 	if !ok {
 		if isYARN(r) { // as recorded: not 405
-			remoteException(w, http.StatusServiceUnavailable, "WebApplicationException", "", "javax.ws.rs.WebApplicationException")
+			jersey.Unservable(w, r)
 			return
 		}
 		problem(w, http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not served here")
+		return
+	}
+	if isYARN(r) && jersey.Wants(r) == jersey.None { // before anything is changed whose answer could not be given
+		jersey.Unservable(w, r)
 		return
 	}
 	q := &request{API: a, w: w, r: r}
@@ -302,7 +322,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	if text := r.PathValue("app"); text != "" {
 		if q.id, err = rm.ParseApplicationID(text); err != nil {
 			if isYARN(r) {
-				badRequest(w, "java.lang.IllegalArgumentException: Invalid ApplicationId: "+text)
+				q.badRequest("java.lang.IllegalArgumentException: Invalid ApplicationId: " + text)
 			} else {
 				q.fail(err)
 			}
@@ -312,7 +332,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	}
 	if text := r.PathValue("containerid"); text != "" {
 		if q.containerID, err = rm.ParseContainerID(text); err != nil {
-			badRequest(w, "java.lang.IllegalArgumentException: Invalid ContainerId: "+text)
+			q.badRequest("java.lang.IllegalArgumentException: Invalid ContainerId: " + text)
 			return
 		}
 		q.id = q.containerID.Attempt.Application
@@ -338,7 +358,7 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	case right == security.Owner:
 		if q.app != nil && !q.mayModify(q.app) { // of unknown ones the handler says so
 			q.audit(route, "the application is of "+q.app.User)
-			q.notOwner()
+			q.notOwner(route)
 			return
 		}
 	default:
@@ -447,6 +467,11 @@ var healthRoutes = []Route{
 			return
 		}
 		q.text(http.StatusMethodNotAllowed, "I am not Active!\n")
+	}},
+	{Method: "GET", Path: "/{$}", Right: security.Open, handle: func(q *request) {
+		q.w.Header().Set("Location", ownScheme(q.r)+q.r.Host+"/cluster")
+		q.w.Header().Set("Content-Type", "text/plain;charset=utf-8")
+		q.w.WriteHeader(http.StatusFound)
 	}},
 	{Method: "GET", Path: "/cluster/app/{app}", Right: security.Anyone, handle: func(q *request) {
 		http.Redirect(q.w, q.r, "/ws/v1/cluster/apps/"+q.id.String(), http.StatusFound)

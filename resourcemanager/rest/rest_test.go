@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/jmx/jmxtest"
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
@@ -36,6 +37,7 @@ type fakeCluster struct {
 	waiting []Waiting
 	signals []string
 	maximum rm.Resource
+	level   int
 	// containers sign their requests.
 	containers map[string]Container
 }
@@ -50,14 +52,16 @@ func newSmallCluster(t *testing.T, limits state.Config) *fakeCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &fakeCluster{t: t, state: state.New(limits), queues: q, leading: true}
+	c := &fakeCluster{t: t, state: state.New(limits), queues: q, leading: true, level: release.Level}
 	c.do(&statepb.Command{Op: &statepb.Command_Begin{Begin: &statepb.Begin{}}})
 	return c
 }
 
 func (c *fakeCluster) do(command *statepb.Command) *state.Result {
 	c.index++
-	command.NowMs = time.Now().UnixMilli()
+	if command.NowMs == 0 {
+		command.NowMs = time.Now().UnixMilli()
+	}
 	b, err := state.Encode(command)
 	if err != nil {
 		c.t.Fatal(err)
@@ -103,6 +107,19 @@ func (c *fakeCluster) Submit(_ context.Context, caller metadata.Caller, b Submis
 
 func (c *fakeCluster) Kill(_ context.Context, id rm.ApplicationID, why string) (rm.State, error) {
 	r := c.do(&statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: state.ApplicationID(id), Diagnostics: why}}})
+	return r.State, r.Err
+}
+
+func (c *fakeCluster) Update(_ context.Context, id rm.ApplicationID, u Update) (rm.State, error) {
+	if c.level < release.Requests {
+		return "", metadata.Errorf(metadata.ErrUnsupported, "the cluster has not been raised")
+	}
+	command := &statepb.UpdateApplication{Application: state.ApplicationID(id), Queue: u.Queue, ExpiresMs: int64(u.Expires)}
+	if u.Priority != nil {
+		p := int32(*u.Priority)
+		command.Priority = &p
+	}
+	r := c.do(&statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: command}})
 	return r.State, r.Err
 }
 
@@ -255,194 +272,11 @@ func TestEveryRouteHasARight(t *testing.T) {
 // vectors is where the recorded answers of Hadoop 3.4.1 lie, as this package's testdata.
 const vectors = "testdata/yarn"
 
-// recorded reads the status and body of a recorded answer.
-func recorded(t *testing.T, name string) (status string, body string) {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(vectors, name+".http"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, answer, ok := strings.Cut(string(b), "\nHTTP/1.1 ")
-	if !ok {
-		t.Fatalf("%s holds no answer", name)
-	}
-	head, body, _ := strings.Cut(answer, "\n\n")
-	status, _, _ = strings.Cut(head, " ")
-	return status, body
-}
-
-// shape reduces a value to names and types: every list to the union of its elements.
-func shape(v any) any {
-	switch x := v.(type) {
-	case map[string]any:
-		out := map[string]any{}
-		for k, e := range x {
-			out[k] = shape(e)
-		}
-		return out
-	case []any:
-		var out any
-		for _, e := range x {
-			out = merge(out, shape(e))
-		}
-		return []any{out}
-	case string:
-		return "text"
-	case json.Number:
-		return "number"
-	case bool:
-		return "bool"
-	}
-	return "null"
-}
-
-func merge(a, b any) any {
-	x, ok1 := a.(map[string]any)
-	y, ok2 := b.(map[string]any)
-	if !ok1 || !ok2 {
-		return b
-	}
-	for k, v := range y {
-		x[k] = merge(x[k], v)
-	}
-	return x
-}
-
-// lacks lists what want has and have has not, or has with another type. Extra fields are allowed, as they are to YARN's
-// clients. optional paths may be absent.
-func lacks(path string, want, have any, optional []string) []string {
-	switch w := want.(type) {
-	case map[string]any:
-		h, ok := have.(map[string]any)
-		if !ok {
-			return []string{fmt.Sprintf("%s: want an object, have %v", path, have)}
-		}
-		var out []string
-		for k, e := range w {
-			at := path + "." + k
-			if slices.Contains(optional, at) {
-				continue
-			}
-			if _, there := h[k]; !there {
-				out = append(out, at+" is missing")
-				continue
-			}
-			out = append(out, lacks(at, e, h[k], optional)...)
-		}
-		return out
-	case []any:
-		h, ok := have.([]any)
-		if !ok {
-			return []string{fmt.Sprintf("%s: want a list, have %v", path, have)}
-		}
-		if len(h) == 0 || w[0] == nil || h[0] == nil {
-			return nil
-		}
-		return lacks(path+"[]", w[0], h[0], optional)
-	}
-	if want != have {
-		return []string{fmt.Sprintf("%s: want %v, have %v", path, want, have)}
-	}
-	return nil
-}
-
-func parse(t *testing.T, text string) any {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%v in %.200s", err, text)
-	}
-	return v
-}
-
-func TestAnswersHaveTheRecordedShape(t *testing.T) {
+// What the recordings (TestRecordedExchanges) have no case of.
+func TestBadSubmissionsOfYARN(t *testing.T) {
 	c := newFakeCluster(t)
-	running := c.fill()
-	waiting, _, err := c.Submit(t.Context(), metadata.Caller{User: "alice"}, Submission{Name: "w", Queue: "default", Kind: rm.KindCommand, Document: []byte("{}")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.fill()
 	s := serve(t, c, nil)
-	attempt := rm.AttemptID{Application: running, Number: 1}.String()
-	worker := c.View().Containers(running)[1].ID.String()
-	apps := "/ws/v1/cluster/apps/"
-	for _, test := range []struct {
-		vector, method, path string
-		optional             []string
-	}{
-		{"001-info", "GET", "/ws/v1/cluster/info", nil},
-		{"001-info", "GET", "/ws/v1/cluster", nil},
-		{"071-metrics-running", "GET", "/ws/v1/cluster/metrics", nil},
-		// Only a reservable queue has queues below a leaf.
-		{"072-scheduler-running", "GET", "/ws/v1/cluster/scheduler", []string{".scheduler.schedulerInfo.queues.queue[].queues.queue[].queues"}},
-		{"177-node-with-label", "GET", "/ws/v1/cluster/nodes/host.example:8041", nil},
-		// A map is one list of entries here, and a repeated member there: allowed by the dialect's reader.
-		{"040-apps", "GET", "/ws/v1/cluster/apps", []string{".apps.app[].resourceSecondsMap.entry"}},
-		{"041-apps-running", "GET", "/ws/v1/cluster/apps?states=running,accepted", []string{".apps.app[].resourceSecondsMap.entry"}},
-		{"050-app-running", "GET", apps + running.String() + "?user.name=alice", []string{".app.resourceSecondsMap.entry"}},
-		{"143-app-pending", "GET", apps + waiting.String() + "?user.name=alice", []string{".app.resourceSecondsMap.entry"}},
-		{"054-appattempt", "GET", apps + running.String() + "/appattempts/" + attempt, nil},
-		{"144-app-pending-attempts", "GET", apps + waiting.String() + "/appattempts", nil},
-		{"057-containers", "GET", apps + running.String() + "/appattempts/" + attempt + "/containers", nil},
-		{"058-container", "GET", apps + running.String() + "/appattempts/" + attempt + "/containers/" + worker, nil},
-		{"145-app-pending-containers", "GET", apps + waiting.String() + "/appattempts/" + rm.AttemptID{Application: waiting, Number: 1}.String() + "/containers", nil},
-		{"066-queue", "GET", apps + running.String() + "/queue", nil},
-		{"081-new-application-nouser", "POST", "/ws/v1/cluster/apps/new-application?user.name=alice", nil},
-	} {
-		t.Run(test.vector, func(t *testing.T) {
-			status, want := recorded(t, test.vector)
-			code, header, have := call(t, s, test.method, test.path, "")
-			if fmt.Sprint(code) != status {
-				t.Fatalf("%s %s: %d, recorded %s: %s", test.method, test.path, code, status, have)
-			}
-			if got := header.Get("Content-Type"); got != "application/json;charset=utf-8" {
-				t.Errorf("%s: content type %q", test.path, got)
-			}
-			for _, l := range lacks("", shape(parse(t, want)), shape(parse(t, have)), test.optional) {
-				t.Errorf("%s %s: %s", test.method, test.path, l)
-			}
-		})
-	}
-}
-
-// Errors are equal to the recorded ones byte for byte, but for ids.
-func TestErrorsAreTheRecordedOnes(t *testing.T) {
-	c := newFakeCluster(t)
-	running := c.fill()
-	s := serve(t, c, nil)
-	app := "/ws/v1/cluster/apps/" + running.String()
-	minimal := `{"application-id": "application_1_0012", "application-name": "rest-sleep", "queue": "root.prod.b", "am-container-spec": {"commands": {"command": "sleep 120"}}, "resource": {"memory": 128, "vCores": 1}, "max-app-attempts": 1}`
-	for _, test := range []struct{ vector, method, path, body string }{
-		{"016-node-badid", "GET", "/ws/v1/cluster/nodes/nocolon", ""},
-		{"018-nodes-badstate", "GET", "/ws/v1/cluster/nodes?states=BOGUS", ""},
-		{"021-apps-badstate", "GET", "/ws/v1/cluster/apps?states=BOGUS", ""},
-		{"025-apps-badtime", "GET", "/ws/v1/cluster/apps?startedTimeBegin=10&startedTimeEnd=5", ""},
-		{"026-apps-badfinal", "GET", "/ws/v1/cluster/apps?finalStatus=BOGUS", ""},
-		{"027-app-404", "GET", "/ws/v1/cluster/apps/application_1_9999", ""},
-		{"028-app-badid", "GET", "/ws/v1/cluster/apps/application_x", ""},
-		{"030-method-not-allowed", "DELETE", "/ws/v1/cluster/info", ""},
-		{"083-new-application-get", "GET", "/ws/v1/cluster/apps/new-application?user.name=alice", ""},
-		{"087-submit-no-id", "POST", "/ws/v1/cluster/apps?user.name=alice", `{"application-name": "x"}`},
-		{"088-submit-bad-id", "POST", "/ws/v1/cluster/apps?user.name=alice", `{"application-id": "zzz"}`},
-		{"094-submit-acl-queue", "POST", "/ws/v1/cluster/apps?user.name=alice", minimal},
-		{"106-kill-other-user", "PUT", app + "/state?user.name=eve", `{"state": "KILLED"}`},
-		{"107-kill-bad-target", "PUT", app + "/state?user.name=alice", `{"state": "FINISHED"}`},
-		{"110-state-404", "GET", "/ws/v1/cluster/apps/application_1_9999/state?user.name=alice", ""},
-		{"055-appattempt-404", "GET", app + "/appattempts/" + rm.AttemptID{Application: running, Number: 9}.String(), ""},
-	} {
-		t.Run(test.vector, func(t *testing.T) {
-			status, want := recorded(t, test.vector)
-			code, _, have := call(t, s, test.method, test.path, test.body)
-			if fmt.Sprint(code) != status {
-				t.Errorf("%s %s: %d, recorded %s: %s", test.method, test.path, code, status, have)
-			}
-			if ids(have) != ids(want) {
-				t.Errorf("%s %s:\nhave %s\nwant %s", test.method, test.path, have, want)
-			}
-		})
-	}
 	if code, _, body := call(t, s, "GET", "/ws/v1/cluster/nosuch", ""); code != 404 || !strings.Contains(body, "<html") {
 		t.Errorf("unknown path: %d %s", code, body)
 	}
@@ -458,19 +292,6 @@ func TestErrorsAreTheRecordedOnes(t *testing.T) {
 	if code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", "a=b", "Content-Type", "application/x-www-form-urlencoded"); code != 503 || !strings.Contains(body, "WebApplicationException") {
 		t.Errorf("a form: %d %s", code, body)
 	}
-}
-
-// ids replaces the parts of a text that differ from cluster to cluster.
-func ids(s string) string {
-	s = strings.TrimSpace(s)
-	var out []string
-	for _, w := range strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(" '\"", r) }) {
-		if strings.HasPrefix(w, "application_") && w != "application_x" || strings.HasPrefix(w, "appattempt_") {
-			w = "ID"
-		}
-		out = append(out, w)
-	}
-	return strings.Join(out, " ")
 }
 
 func TestYARNSubmissionsBecomeCommands(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // answer, from this resource manager or from the leader that it knows.
 func (a *API) newPages() *status.Pages {
 	return status.New(status.Config{
-		Role: "resourcemanager", Port: "resource manager HTTP", Page: "/cluster", Aliases: []string{"/", "/cluster/apps", "/cluster/nodes", "/cluster/scheduler"},
+		Role: "resourcemanager", Port: "resource manager HTTP", Page: "/cluster", Aliases: []string{"/cluster/apps", "/cluster/nodes", "/cluster/scheduler"},
 		Report: a.report, Figures: a.figures, Beans: a.beans,
 	})
 }
@@ -26,6 +26,8 @@ type load struct {
 	containers int
 	pending    int
 	total, use rm.Resource
+	// memory is what containers use of theirs, in bytes, as far as reported.
+	memory int64
 }
 
 func (a *API) load() load {
@@ -35,6 +37,9 @@ func (a *API) load() load {
 		l.nodes[n.ShownHere()]++
 		l.containers += n.Live
 		l.use = l.use.Add(n.Used)
+		for _, b := range a.Cluster.Liveness(n.ID).Memory {
+			l.memory += b
+		}
 		if n.Takes() {
 			l.total = l.total.Add(n.Capacity)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -77,19 +78,6 @@ type executionType struct {
 	Enforce bool   `json:"enforceExecutionType"`
 }
 
-type timeouts struct {
-	List []timeoutInfo `json:"timeout"`
-}
-
-type timeoutInfo struct {
-	Type      string `json:"type"`
-	Expiry    string `json:"expiryTime"`
-	Remaining int64  `json:"remainingTimeInSeconds"`
-}
-
-// javaTime is how YARN writes the time of a timeout.
-const javaTime = "2006-01-02T15:04:05.000-0700"
-
 // yarnState is an application's state as YARN has it: a command that fails is an application master that ended without
 // having finished, which is FAILED there.
 func yarnState(a *rm.Application) rm.State {
@@ -124,7 +112,7 @@ func (q *request) selection() (drop func(appInfo) appInfo, ok bool) {
 			}
 		}
 		if !found {
-			badRequest(q.w, fmt.Sprintf("java.lang.Exception: Invalid deSelects string %s specified. It should be one of [%s]", name, strings.Join(names, ", ")))
+			q.badRequest(fmt.Sprintf("java.lang.Exception: Invalid deSelects string %s specified. It should be one of [%s]", name, strings.Join(names, ", ")))
 			return nil, false
 		}
 	}
@@ -149,15 +137,13 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 		Type: a.Type, Tags: strings.Join(a.Tags, ","), Priority: a.Priority, StartedTime: int64(a.Submitted), LaunchTime: int64(a.Launched),
 		FinishedTime: int64(a.Finished), ElapsedTime: int64(end - a.Submitted), MemorySeconds: spent.MiB / 1000, VCoreSeconds: spent.VCores / 1000,
 		LogAggregation: "NOT_START",
-		Timeouts:       &timeouts{[]timeoutInfo{{Type: "LIFETIME", Expiry: "UNLIMITED", Remaining: -1}}},
+		Timeouts:       &timeouts{[]timeoutInfo{lifetime(a, now)}},
 		AppLabels:      new(string), AMLabels: new(string),
 	}
 	if len(a.Attempts) > 0 {
-		out.ResourceSeconds.Entry = []entry{
-			{rm.MemoryName, strconv.FormatInt(spent.MiB/1000, 10)},
-			{rm.GPUName, strconv.FormatInt(spent.GPUs/1000, 10)},
-			{rm.VCoresName, strconv.FormatInt(spent.VCores/1000, 10)},
-		}
+		out.ResourceSeconds.Put(rm.MemoryName, strconv.FormatInt(spent.MiB/1000, 10))
+		out.ResourceSeconds.Put(rm.GPUName, strconv.FormatInt(spent.GPUs/1000, 10))
+		out.ResourceSeconds.Put(rm.VCoresName, strconv.FormatInt(spent.VCores/1000, 10))
 	}
 	switch {
 	case a.State == rm.StateRunning:
@@ -170,14 +156,6 @@ func (q *request) appInfo(a *rm.Application) appInfo {
 	}
 	if out.TrackingUI != "UNASSIGNED" {
 		out.TrackingURL = ownScheme(q.r) + q.r.Host + "/proxy/" + a.ID.String() + "/"
-	}
-	if a.Timeout > 0 && a.Launched > 0 {
-		expiry := a.Launched + metadata.Time(a.Timeout.Milliseconds())
-		left := int64(0)
-		if !a.State.Final() {
-			left = max(0, int64(expiry-now)/1000)
-		}
-		out.Timeouts.List[0] = timeoutInfo{"LIFETIME", expiry.Time().UTC().Format(javaTime), left}
 	}
 	if c := q.view.Master(a); c != nil {
 		out.MasterNode = string(c.Node)
@@ -274,21 +252,33 @@ func logLink(r *http.Request, n *rm.Node, c *rm.Container) string {
 // appStates are the words that a filter may use.
 var appStates = []string{"NEW", "NEW_SAVING", "SUBMITTED", "ACCEPTED", "RUNNING", "FINISHED", "FAILED", "KILLED"}
 
+// statesOf reads states from parameters; a bad one is answered, and ok is false.
+func (q *request) statesOf(parameters ...string) (states []string, ok bool) {
+	for _, p := range parameters {
+		for _, s := range q.list(p) {
+			up := strings.ToUpper(s)
+			if !slices.Contains(appStates, up) {
+				q.badRequest(fmt.Sprintf("java.lang.Exception: Invalid application-state %s specified. It should be one of [%s]", s, strings.Join(appStates, ", ")))
+				return nil, false
+			}
+			if !slices.Contains(states, up) {
+				states = append(states, up)
+			}
+		}
+	}
+	return states, true
+}
+
 // appFilter reads the parameters of /apps; bad ones are answered and make it nil.
 func (q *request) appFilter() func(*rm.Application) bool {
-	var states []string
-	for _, s := range append(q.list("state"), q.list("states")...) {
-		up := strings.ToUpper(s)
-		if !slices.Contains(appStates, up) {
-			badRequest(q.w, fmt.Sprintf("java.lang.Exception: Invalid application-state %s specified. It should be one of [%s]", strings.TrimSpace(s), strings.Join(appStates, ", ")))
-			return nil
-		}
-		states = append(states, up)
+	states, ok := q.statesOf("state", "states")
+	if !ok {
+		return nil
 	}
 	p := q.r.URL.Query()
 	final := strings.ToUpper(p.Get("finalStatus"))
 	if final != "" && !slices.Contains([]string{"UNDEFINED", "SUCCEEDED", "FAILED", "KILLED", "ENDED"}, final) {
-		illegalArgument(q.w, "No enum constant org.apache.hadoop.yarn.api.records.FinalApplicationStatus."+p.Get("finalStatus"))
+		q.illegalArgument("No enum constant org.apache.hadoop.yarn.api.records.FinalApplicationStatus." + p.Get("finalStatus"))
 		return nil
 	}
 	span := func(name string) (begin, end int64, ok bool) {
@@ -303,17 +293,17 @@ func (q *request) appFilter() func(*rm.Application) bool {
 			}
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				badRequest(q.w, `java.lang.NumberFormatException: For input string: "`+text+`"`)
+				q.badRequest(`java.lang.NumberFormatException: For input string: "` + text + `"`)
 				return 0, 0, false
 			}
 			if n < 0 {
-				badRequest(q.w, "java.lang.Exception: "+name+f.key+" must be greater than 0")
+				q.badRequest("java.lang.Exception: " + name + f.key + " must be greater than 0")
 				return 0, 0, false
 			}
 			*f.at = n
 		}
 		if begin > end {
-			badRequest(q.w, "java.lang.Exception: "+name+"End must be greater than "+strings.Replace(name, "startedTime", "startTime", 1)+"Begin") // sic
+			q.badRequest("java.lang.Exception: " + name + "End must be greater than " + strings.Replace(name, "startedTime", "startTime", 1) + "Begin") // sic
 			return 0, 0, false
 		}
 		return begin, end, true
@@ -345,6 +335,24 @@ func (q *request) appFilter() func(*rm.Application) bool {
 	}
 }
 
+// limit is how many applications are asked for; a bad one is answered, and ok is false.
+func (q *request) limit() (n int, ok bool) {
+	text := q.r.URL.Query().Get("limit")
+	if text == "" {
+		return 1 << 30, true
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		q.badRequest(`java.lang.NumberFormatException: For input string: "` + text + `"`)
+		return 0, false
+	}
+	if n <= 0 {
+		q.badRequest("java.lang.Exception: limit value must be greater then 0")
+		return 0, false
+	}
+	return n, true
+}
+
 func (q *request) apps() {
 	keep := q.appFilter()
 	if keep == nil {
@@ -354,20 +362,11 @@ func (q *request) apps() {
 	if !ok {
 		return
 	}
-	limit := 1 << 30
-	if text := q.r.URL.Query().Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			badRequest(q.w, `java.lang.NumberFormatException: For input string: "`+text+`"`)
-			return
-		}
-		if n <= 0 {
-			badRequest(q.w, "java.lang.Exception: limit value must be greater then 0")
-			return
-		}
-		limit = n
+	limit, ok := q.limit()
+	if !ok {
+		return
 	}
-	stream(q, `{"apps":{"app":[`, `]}}`, `{"apps":{}}`, func(yield func(appInfo) bool) {
+	streamYARN(q, jersey.Natural, "apps", "app", func(yield func(appInfo) bool) {
 		for a := range q.view.Applications() {
 			if !keep(a) {
 				continue
@@ -393,204 +392,6 @@ func (q *request) oneApp() {
 		return
 	}
 	if drop, ok := q.selection(); ok {
-		q.json(map[string]appInfo{"app": drop(q.appInfo(q.app))})
+		q.answer("app", jersey.Natural, drop(q.appInfo(q.app)))
 	}
-}
-
-func (q *request) appState() {
-	if q.known() {
-		q.json(map[string]string{"state": string(yarnState(q.app))})
-	}
-}
-
-func (q *request) appQueue() {
-	if q.known() {
-		q.json(map[string]string{"queue": q.app.Queue})
-	}
-}
-
-func (q *request) appPriority() {
-	if q.known() {
-		q.json(map[string]int{"priority": q.app.Priority})
-	}
-}
-
-type attemptInfo struct {
-	ID          int    `json:"id"`
-	Start       int64  `json:"startTime"`
-	Finished    int64  `json:"finishedTime"`
-	Container   string `json:"containerId"`
-	NodeHTTP    string `json:"nodeHttpAddress"`
-	Node        string `json:"nodeId"`
-	Logs        string `json:"logsLink"`
-	Blacklisted string `json:"blacklistedNodes"`
-	// BySystem is absent until the attempt is launched.
-	BySystem    *string `json:"nodesBlacklistedBySystem,omitempty"`
-	AttemptID   string  `json:"appAttemptId"`
-	ExportPorts string  `json:"exportPorts"`
-	State       string  `json:"appAttemptState"`
-}
-
-func (q *request) attempts() {
-	if !q.known() {
-		return
-	}
-	var list []attemptInfo
-	for _, t := range q.app.Attempts {
-		out := attemptInfo{
-			ID: t.Number, Start: int64(t.Started), Finished: int64(t.Finished), State: string(t.State),
-			AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(),
-		}
-		if !t.Container.IsZero() {
-			out.Container, out.Node = t.Container.String(), string(t.Node)
-			out.BySystem, out.ExportPorts = new(string), "null"
-			if n, c := q.view.Node(t.Node), q.view.Container(t.Container); n != nil && c != nil {
-				out.NodeHTTP, out.Logs = n.HTTP, logLink(q.r, n, c)
-			}
-		}
-		list = append(list, out)
-	}
-	q.json(rooted("appAttempts", "appAttempt", list))
-}
-
-// attemptReport is of dialect M: no root, everything text.
-type attemptReport struct {
-	AttemptID   string `json:"appAttemptId"`
-	Host        string `json:"host"`
-	RPCPort     string `json:"rpcPort"`
-	TrackingURL string `json:"trackingUrl"`
-	OriginalURL string `json:"originalTrackingUrl"`
-	Diagnostics string `json:"diagnosticsInfo"`
-	State       string `json:"appAttemptState"`
-	Container   string `json:"amContainerId"`
-	Started     string `json:"startedTime"`
-	Finished    string `json:"finishedTime"`
-}
-
-// theAttempt finds the attempt of the path; answers when there is none.
-func (q *request) theAttempt() *rm.Attempt {
-	text := q.r.PathValue("attempt")
-	id, err := rm.ParseAttemptID(text)
-	if err != nil {
-		badRequest(q.w, "java.lang.IllegalArgumentException: Invalid AppAttemptId: "+text)
-		return nil
-	}
-	if !q.known() {
-		return nil
-	}
-	if id.Application != q.id || id.Number < 1 || id.Number > len(q.app.Attempts) {
-		remoteException(q.w, http.StatusNotFound, "NotFoundException", "org.apache.hadoop.yarn.exceptions.ApplicationAttemptNotFoundException: ApplicationAttempt with id '"+
-			text+"' doesn't exist in RM.", "org.apache.hadoop.yarn.webapp.NotFoundException")
-		return nil
-	}
-	return &q.app.Attempts[id.Number-1]
-}
-
-func (q *request) attempt() {
-	t := q.theAttempt()
-	if t == nil {
-		return
-	}
-	out := attemptReport{
-		AttemptID: rm.AttemptID{Application: q.id, Number: t.Number}.String(), Host: "N/A", RPCPort: "-1",
-		TrackingURL: ownScheme(q.r) + q.r.Host + "/proxy/" + q.id.String() + "/", OriginalURL: "N/A", Diagnostics: q.shown(q.app, t.Diagnostics), State: string(t.State),
-		Started: strconv.FormatInt(int64(t.Started), 10), Finished: strconv.FormatInt(int64(t.Finished), 10),
-	}
-	if t.TrackingURL != "" {
-		out.OriginalURL = t.TrackingURL
-	}
-	if !t.Container.IsZero() {
-		out.Container = t.Container.String()
-	}
-	if n := q.view.Node(t.Node); n != nil && t.Epoch != 0 {
-		out.Host = n.Host
-	}
-	q.json(out)
-}
-
-// containerInfo is of dialect M.
-type containerInfo struct {
-	ID              string  `json:"containerId"`
-	AllocatedMB     string  `json:"allocatedMB"`
-	AllocatedVCores string  `json:"allocatedVCores"`
-	AssignedNode    string  `json:"assignedNodeId"`
-	Priority        string  `json:"priority"`
-	Started         string  `json:"startedTime"`
-	Finished        string  `json:"finishedTime"`
-	Elapsed         string  `json:"elapsedTime"`
-	LogURL          string  `json:"logUrl"`
-	Exit            string  `json:"containerExitStatus"`
-	State           string  `json:"containerState"`
-	NodeHTTP        string  `json:"nodeHttpAddress"`
-	Node            string  `json:"nodeId"`
-	Allocated       entries `json:"allocatedResources"`
-	ExposedPorts    string  `json:"exposedPorts"`
-}
-
-func (q *request) containerInfo(c *rm.Container) containerInfo {
-	text := func(n int64) string { return strconv.FormatInt(n, 10) }
-	out := containerInfo{
-		ID: c.ID.String(), AllocatedMB: text(c.Resource.MemoryMiB()), AllocatedVCores: text(int64(c.Resource.VCores)),
-		AssignedNode: string(c.Node), Priority: text(int64(c.Priority)), Started: text(int64(c.Granted)), Finished: text(int64(c.Finished)),
-		Elapsed: text(time.Now().UnixMilli() - int64(c.Granted)), Exit: "0", State: "RUNNING", Node: string(c.Node),
-		Allocated: entries{[]entry{
-			{rm.MemoryName, text(c.Resource.MemoryMiB())},
-			{rm.GPUName, text(int64(c.Resource.GPUs))},
-			{rm.VCoresName, text(int64(c.Resource.VCores))},
-		}},
-	}
-	for name, n := range c.Resource.Other.All() {
-		out.Allocated.Entry = append(out.Allocated.Entry, entry{name, text(n)})
-	}
-	if c.State == rm.ContainerGranted {
-		out.State = "NEW"
-	}
-	if n := q.view.Node(c.Node); n != nil {
-		out.NodeHTTP, out.LogURL = schemeOf(q.r, n.HTTP)+n.HTTP, logLink(q.r, n, c)
-	}
-	return out
-}
-
-// liveContainers of an attempt; YARN's resource manager knows no others.
-func (q *request) liveContainers(t *rm.Attempt) []containerInfo {
-	var list []containerInfo
-	for _, c := range q.view.Containers(q.id) {
-		if c.Live() && c.ID.Attempt.Number == t.Number {
-			list = append(list, q.containerInfo(c))
-		}
-	}
-	return list
-}
-
-func (q *request) containers() {
-	t := q.theAttempt()
-	if t == nil {
-		return
-	}
-	list := q.liveContainers(t)
-	if len(list) == 0 {
-		q.json(struct{}{})
-		return
-	}
-	q.json(map[string][]containerInfo{"container": list})
-}
-
-func (q *request) container() {
-	t := q.theAttempt()
-	if t == nil {
-		return
-	}
-	text := q.r.PathValue("container")
-	if _, err := rm.ParseContainerID(text); err != nil {
-		badRequest(q.w, "java.lang.IllegalArgumentException: Invalid ContainerId: "+text)
-		return
-	}
-	for _, c := range q.liveContainers(t) {
-		if c.ID == text {
-			q.json(c)
-			return
-		}
-	}
-	remoteException(q.w, http.StatusNotFound, "NotFoundException", "org.apache.hadoop.yarn.exceptions.ContainerNotFoundException: Container with id '"+
-		text+"' doesn't exist in RM.", "org.apache.hadoop.yarn.webapp.NotFoundException")
 }

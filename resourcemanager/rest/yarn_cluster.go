@@ -2,10 +2,10 @@ package rest
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/security"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -27,7 +27,38 @@ var yarnRoutes = []Route{
 	{Method: "PUT", Path: "/ws/v1/cluster/apps/{app}/state", Right: security.Owner, handle: (*request).setAppState},
 	{Method: "POST", Path: "/ws/v1/cluster/containers/{containerid}/signal/{command}", Right: security.Owner, handle: (*request).signalContainer},
 	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/queue", Right: security.Anyone, handle: (*request).appQueue},
+	{Method: "PUT", Path: "/ws/v1/cluster/apps/{app}/queue", Right: security.Owner, handle: (*request).setAppQueue, act: "move appid"},
 	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/priority", Right: security.Anyone, handle: (*request).appPriority},
+	{Method: "PUT", Path: "/ws/v1/cluster/apps/{app}/priority", Right: security.Owner, handle: (*request).setAppPriority, act: "change priority of appid"},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/timeouts", Right: security.Anyone, handle: (*request).appTimeouts},
+	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/timeouts/{type}", Right: security.Anyone, handle: (*request).appTimeout},
+	{Method: "PUT", Path: "/ws/v1/cluster/apps/{app}/timeout", Right: security.Owner, handle: (*request).setAppTimeout, act: "change timeout of app"},
+	{Method: "GET", Path: "/ws/v1/cluster/userinfo", Right: security.Anyone, handle: (*request).userInfo},
+	{Method: "GET", Path: "/ws/v1/cluster/scheduler-overview", Right: security.Anyone, handle: (*request).schedulerOverview},
+	{Method: "GET", Path: "/ws/v1/cluster/appstatistics", Right: security.Anyone, handle: (*request).appStatistics},
+	{Method: "GET", Path: "/ws/v1/cluster/scheduler/activities", Right: security.Anyone, handle: (*request).activities},
+	{Method: "GET", Path: "/ws/v1/cluster/scheduler/bulk-activities", Right: security.Anyone, handle: (*request).bulkActivities},
+	{Method: "GET", Path: "/ws/v1/cluster/scheduler/app-activities/{app}", Right: security.Anyone, handle: (*request).appActivities},
+	{Method: "GET", Path: "/ws/v1/cluster/get-node-labels", Right: security.Anyone, handle: (*request).nodeLabels},
+	{Method: "GET", Path: "/ws/v1/cluster/get-rm-node-labels", Right: security.Anyone, handle: (*request).rmNodeLabels},
+	{Method: "GET", Path: "/ws/v1/cluster/get-node-to-labels", Right: security.Anyone, handle: (*request).nodeToLabels},
+	{Method: "GET", Path: "/ws/v1/cluster/label-mappings", Right: security.Anyone, handle: (*request).labelMappings},
+	{Method: "GET", Path: "/ws/v1/cluster/nodes/{node}/get-labels", Right: security.Anyone, handle: (*request).labelsOfNode},
+	{Method: "POST", Path: "/ws/v1/cluster/add-node-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
+	{Method: "POST", Path: "/ws/v1/cluster/remove-node-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
+	{Method: "POST", Path: "/ws/v1/cluster/replace-node-to-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
+	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/replace-labels", Right: security.Named, handle: (*request).labelsAreConfigured},
+	{Method: "POST", Path: "/ws/v1/cluster/nodes/{node}/resource", Right: security.Superuser, handle: (*request).yarnResize, admin: "updateNodeResource"},
+	{Method: "POST", Path: "/ws/v1/cluster/delegation-token", Right: security.Named, handle: (*request).noDelegationToken},
+	{Method: "DELETE", Path: "/ws/v1/cluster/delegation-token", Right: security.Named, handle: (*request).noDelegationToken},
+	{Method: "POST", Path: "/ws/v1/cluster/delegation-token/expiration", Right: security.Named, handle: (*request).noDelegationToken},
+	{Method: "POST", Path: "/ws/v1/cluster/reservation/new-reservation", Right: security.Named, handle: (*request).newReservation},
+	{Method: "POST", Path: "/ws/v1/cluster/reservation/submit", Right: security.Named, handle: (*request).submitReservation},
+	{Method: "POST", Path: "/ws/v1/cluster/reservation/update", Right: security.Named, handle: (*request).changeReservation},
+	{Method: "POST", Path: "/ws/v1/cluster/reservation/delete", Right: security.Named, handle: (*request).changeReservation},
+	{Method: "GET", Path: "/ws/v1/cluster/reservation/list", Right: security.Anyone, handle: (*request).listReservations},
+	{Method: "GET", Path: "/logLevel", Right: security.Anyone, handle: (*request).logLevel, each: true},
+	{Method: "GET", Path: "/conf", Right: security.Anyone, handle: (*request).conf, each: true},
 	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts", Right: security.Anyone, handle: (*request).attempts},
 	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts/{attempt}", Right: security.Anyone, handle: (*request).attempt},
 	{Method: "GET", Path: "/ws/v1/cluster/apps/{app}/appattempts/{attempt}/containers", Right: security.Anyone, handle: (*request).containers},
@@ -53,11 +84,11 @@ type clusterInfo struct {
 }
 
 func (q *request) info() {
-	q.json(map[string]clusterInfo{"clusterInfo": {
+	q.answer("clusterInfo", jersey.Natural, clusterInfo{
 		ID: q.view.Cluster(), StartedOn: q.Cluster.Started().UnixMilli(), State: "STARTED", HAState: "ACTIVE",
 		Store: "hops.raft", Version: version, Build: version + " of hops", BuiltOn: "", Hadoop: version, HadoopBuild: version + " of hops",
 		ZooKeeperSay: "Could not find leader elector. Verify both HA and automatic failover are enabled.",
-	}})
+	})
 }
 
 type clusterMetrics struct {
@@ -182,7 +213,7 @@ func (q *request) metrics() {
 	}
 	m.TotalUsedAcrossPartition, m.TotalClusterAcrossPartition = resource(used), resource(total)
 	m.TotalReservedAcrossPartition = resource(rm.Resource{})
-	q.json(map[string]clusterMetrics{"clusterMetrics": m})
+	q.answer("clusterMetrics", jersey.Natural, m)
 }
 
 type nodeInfo struct {
@@ -221,17 +252,6 @@ type utilization struct {
 	ContainersPhysicalMB int64 `json:"aggregatedContainersPhysicalMemoryMB"`
 	ContainersVirtualMB  int64 `json:"aggregatedContainersVirtualMemoryMB"`
 	ContainersCPU        float `json:"containersCPUUsage"`
-}
-
-// float prints whole numbers with a decimal point, as Java does.
-type float float64
-
-// MarshalJSON writes 0.0, 62.5, 100.0.
-func (f float) MarshalJSON() ([]byte, error) {
-	if f == float(int64(f)) {
-		return fmt.Appendf(nil, "%.1f", f), nil
-	}
-	return fmt.Appendf(nil, "%.6g", f), nil
 }
 
 func (q *request) nodeInfo(n *rm.Node) nodeInfo {
@@ -278,32 +298,24 @@ func (q *request) nodes() {
 	for _, s := range q.list("states") {
 		up := strings.ToUpper(s)
 		if !slices.Contains(nodeStates, up) {
-			illegalArgument(q.w, "No enum constant org.apache.hadoop.yarn.api.records.NodeState."+up)
+			q.illegalArgument("No enum constant org.apache.hadoop.yarn.api.records.NodeState." + up)
 			return
 		}
 		want = append(want, up)
 	}
-	var list []nodeInfo
-	for n := range q.view.Nodes() {
-		if len(want) == 0 || slices.Contains(want, string(n.Shown())) {
-			list = append(list, q.nodeInfo(n))
+	streamYARN(q, jersey.Natural, "nodes", "node", func(yield func(nodeInfo) bool) {
+		for n := range q.view.Nodes() {
+			if (len(want) == 0 || slices.Contains(want, string(n.Shown()))) && !yield(q.nodeInfo(n)) {
+				return
+			}
 		}
-	}
-	q.json(rooted("nodes", "node", list))
-}
-
-// rooted is a list under a root; an empty one is {"nodes":{}}.
-func rooted[T any](root, name string, list []T) any {
-	if len(list) == 0 {
-		return map[string]any{root: struct{}{}}
-	}
-	return map[string]map[string][]T{root: {name: list}}
+	})
 }
 
 func (q *request) node() {
 	id := q.r.PathValue("node")
 	if !strings.Contains(id, ":") {
-		illegalArgument(q.w, fmt.Sprintf("Invalid NodeId [%s]. Expected host:port", id))
+		q.illegalArgument(fmt.Sprintf("Invalid NodeId [%s]. Expected host:port", id))
 		return
 	}
 	n := q.view.Node(rm.NodeID(id))
@@ -311,11 +323,11 @@ func (q *request) node() {
 		q.notFoundYARN("nodeId, " + id + ", is not found")
 		return
 	}
-	q.json(map[string]nodeInfo{"node": q.nodeInfo(n)})
+	q.answer("node", jersey.Natural, q.nodeInfo(n))
 }
 
 func (q *request) notFoundYARN(message string) {
-	remoteException(q.w, http.StatusNotFound, "NotFoundException", "java.lang.Exception: "+message, "org.apache.hadoop.yarn.webapp.NotFoundException")
+	jersey.NotFound(q.w, q.r, "java.lang.Exception: "+message)
 }
 
 // list reads a parameter that may be repeated and comma-separated.

@@ -3,12 +3,12 @@ package rest
 import (
 	"math"
 
+	"github.com/gohops/hops/internal/jersey"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// The types of this file and of the other yarn_*.go are YARN's objects with YARN's order of fields
-// (reference: Hadoop 3.4.1, recorded answers). In the dialects' terms: N objects have numbers as numbers and maps as
-// {"entry": [...]}, M objects have everything as text.
+// The types of this file and of the other yarn_*.go are YARN's objects with YARN's order of fields (reference: Hadoop 3.4.1, recorded
+// answers). In which dialect each is answered its handler says.
 
 type resourceInfo struct {
 	Memory       int64        `json:"memory"`
@@ -34,22 +34,18 @@ func resource(r rm.Resource) resourceInfo {
 	item := func(name, units string, value int64) information {
 		return information{Maximum: math.MaxInt64, Name: name, Type: "COUNTABLE", Units: units, Value: value}
 	}
-	list := []information{item(rm.MemoryName, "Mi", r.MemoryMiB()), item(rm.GPUName, "", int64(r.GPUs)), item(rm.VCoresName, "", int64(r.VCores))}
+	list := []information{item(rm.MemoryName, "Mi", r.MemoryMiB()), item(rm.VCoresName, "", int64(r.VCores)), item(rm.GPUName, "", int64(r.GPUs))}
 	for name, n := range r.Other.All() {
 		list = append(list, item(name, "", n))
 	}
 	return resourceInfo{r.MemoryMiB(), r.VCores, informations{list}}
 }
 
-type entry struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-}
-
-// entries is a map; an empty one is {}.
-type entries struct {
-	Entry []entry `json:"entry,omitempty"`
-}
+type (
+	// entries is a map of amounts as text.
+	entries = jersey.Map[string]
+	float   = jersey.Float
+)
 
 type usage struct {
 	Partition   string       `json:"partitionName"`

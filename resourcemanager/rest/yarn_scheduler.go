@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/jersey"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -28,8 +29,7 @@ func vector(percent float64) capacityVector {
 
 // mustFloat prints a number as float does.
 func mustFloat(f float64) string {
-	b, _ := float(f).MarshalJSON()
-	return string(b)
+	return float(f).String()
 }
 
 type capacities struct {
@@ -69,7 +69,7 @@ type properties struct {
 
 // rootQueue is the object under schedulerInfo.
 type rootQueue struct {
-	Type             string         `json:"type"`
+	Type             string         `json:"type" xml:"type"`
 	Capacity         float          `json:"capacity"`
 	Used             float          `json:"usedCapacity"`
 	Max              float          `json:"maxCapacity"`
@@ -120,7 +120,7 @@ type runDetail struct {
 }
 
 type queueInfo struct {
-	Type              string       `json:"type,omitempty"` // leaves only
+	Type              string       `json:"type,omitempty" xml:"type"` // leaves only
 	Path              string       `json:"queuePath"`
 	Capacity          float        `json:"capacity"`
 	Used              float        `json:"usedCapacity"`
@@ -351,5 +351,7 @@ func (q *request) scheduler() {
 	for _, op := range []string{"releases", "allocations", "reservations"} {
 		out.Health.Details = append(out.Health.Details, runDetail{op, 0, none})
 	}
-	q.json(map[string]map[string]rootQueue{"scheduler": {"schedulerInfo": out}})
+	q.answer("scheduler", jersey.Natural, struct {
+		Info rootQueue `json:"schedulerInfo"`
+	}{out})
 }

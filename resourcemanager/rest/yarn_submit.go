@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -26,7 +28,7 @@ func (q *request) newApplication() {
 		return
 	}
 	largest, _ := q.most()
-	q.json(struct {
+	q.answer("new-application", jersey.Bare, struct {
 		ID      string       `json:"application-id"`
 		Maximum resourceInfo `json:"maximum-resource-capability"`
 	}{id.String(), resource(largest)})
@@ -44,10 +46,13 @@ type yarnSubmission struct {
 	Type     string         `json:"application-type"`
 	Keep     bool           `json:"keep-containers-across-application-attempts"`
 	Tags     struct {
-		Tag stringList `json:"tag"`
+		Tag []string `json:"tag"`
 	} `json:"application-tags"`
 	Unmanaged bool `json:"unmanaged-AM"`
-	Timeouts  struct {
+	// Label is what nodes must carry on which it runs; MasterLabel the same for the master alone.
+	Label       string `json:"app-node-label-expression"`
+	MasterLabel string `json:"am-container-node-label-expression"`
+	Timeouts    struct {
 		Timeout []struct {
 			Type string `json:"type"`
 			// Seconds is our addition: the life of the application.
@@ -69,10 +74,10 @@ type yarnResource struct {
 
 type containerSpec struct {
 	Commands struct {
-		Command stringList `json:"command"`
+		Command []string `json:"command"`
 	} `json:"commands"`
-	Environment entryList[string]       `json:"environment"`
-	Local       entryList[yarnArtifact] `json:"local-resources"`
+	Environment map[string]string       `json:"environment"`
+	Local       map[string]yarnArtifact `json:"local-resources"`
 }
 
 type yarnArtifact struct {
@@ -83,74 +88,24 @@ type yarnArtifact struct {
 	Timestamp  int64  `json:"timestamp"`
 }
 
-// stringList reads a string or an array of strings.
-type stringList []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (l *stringList) UnmarshalJSON(b []byte) error {
-	var one string
-	if json.Unmarshal(b, &one) == nil {
-		*l = []string{one}
-		return nil
-	}
-	return json.Unmarshal(b, (*[]string)(l))
-}
-
-// entryList reads a map as YARN's dialects write it, {"entry":[{"key","value"}]} with an array or a single object, or as
-// a plain object.
-type entryList[T any] map[string]T
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (m *entryList[T]) UnmarshalJSON(b []byte) error {
-	type pair struct {
-		Key   string `json:"key"`
-		Value T      `json:"value"`
-	}
-	var wrapped struct {
-		Entry json.RawMessage `json:"entry"`
-	}
-	out := entryList[T]{}
-	if err := json.Unmarshal(b, &wrapped); err != nil {
-		return err
-	}
-	if wrapped.Entry == nil {
-		plain := map[string]T{}
-		if err := json.Unmarshal(b, &plain); err != nil {
-			return err
-		}
-		*m = plain
-		return nil
-	}
-	var many []pair
-	if err := json.Unmarshal(wrapped.Entry, &many); err != nil {
-		var one pair
-		if err := json.Unmarshal(wrapped.Entry, &one); err != nil {
-			return err
-		}
-		many = []pair{one}
-	}
-	for _, p := range many {
-		out[p.Key] = p.Value
-	}
-	*m = out
-	return nil
-}
-
-// readJSON reads a body of JSON; bad ones are answered as YARN does.
-func (q *request) readJSON(v any) bool {
-	if kind, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type")); kind != "application/json" {
-		remoteException(q.w, http.StatusServiceUnavailable, "WebApplicationException", "", "javax.ws.rs.WebApplicationException")
+// read reads a body of JSON or XML into an object of YARN's; bad ones are answered as YARN does. plain are the members whose keys are the
+// caller's own.
+func (q *request) read(root string, d jersey.Dialect, into any, plain ...string) bool {
+	kind, _, _ := mime.ParseMediaType(q.r.Header.Get("Content-Type"))
+	isXML := kind == "application/xml" || kind == "text/xml"
+	if kind != "application/json" && !isXML {
+		jersey.Unservable(q.w, q.r)
 		return false
 	}
 	body, err := io.ReadAll(q.r.Body)
-	if err == nil {
-		err = job.Plain(body, "environment", "local-resources")
+	if err == nil && !isXML {
+		err = job.Plain(body, plain...)
 	}
 	if err == nil {
-		err = json.Unmarshal(body, v)
+		err = jersey.Read(body, isXML, root, d, into)
 	}
 	if err != nil {
-		remoteException(q.w, http.StatusBadRequest, "WebApplicationException", "javax.xml.bind.UnmarshalException: "+err.Error(), "javax.ws.rs.WebApplicationException")
+		q.remoteException(http.StatusBadRequest, "WebApplicationException", "javax.xml.bind.UnmarshalException\n - with linked exception:\n["+err.Error()+"]", "javax.ws.rs.WebApplicationException")
 		return false
 	}
 	return true
@@ -159,37 +114,42 @@ func (q *request) readJSON(v any) bool {
 // submitYARN takes an application whose master's command is a shell command: it runs as a job of kind command.
 func (q *request) submitYARN() {
 	var s yarnSubmission
-	if !q.readJSON(&s) {
+	if !q.read("application-submission-context", jersey.Bare, &s, "environment", "local-resources") {
 		return
 	}
 	id, err := rm.ParseApplicationID(s.ID)
 	if err != nil {
-		badRequest(q.w, "java.lang.Exception: Could not parse application id "+s.ID)
+		q.badRequest("java.lang.Exception: Could not parse application id " + s.ID)
 		return
+	}
+	for _, label := range []string{s.Label, s.MasterLabel} {
+		if !q.knownLabel(label) {
+			q.badRequest("java.lang.Exception: Invalid label resource request, cluster do not contain , label= " + label) // sic
+			return
+		}
 	}
 	submission, err := s.job(id)
 	if err != nil {
-		badRequest(q.w, "java.lang.Exception: "+err.Error())
+		q.badRequest("java.lang.Exception: " + err.Error())
 		return
 	}
 	if spec, err := job.Parse(submission.Document); err == nil && submission.Failure == "" {
 		if why := q.tooLargeYARN(spec.Resources.Amount()); why != "" {
-			badRequest(q.w, "java.lang.Exception: org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException: "+why)
+			q.badRequest("java.lang.Exception: org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException: " + why)
 			return
 		}
 	}
 	submission.Foreign = !q.Door.Own(q.r)
 	if _, _, err := q.Cluster.Submit(q.r.Context(), q.caller, submission); err != nil {
 		if errors.Is(err, metadata.ErrPermission) {
-			badRequest(q.w, "java.lang.Exception: org.apache.hadoop.security.AccessControlException: "+err.Error())
+			q.badRequest("java.lang.Exception: org.apache.hadoop.security.AccessControlException: " + err.Error())
 			return
 		}
 		q.fail(err)
 		return
 	}
 	q.w.Header().Set("Location", ownScheme(q.r)+q.r.Host+"/ws/v1/cluster/apps/"+id.String())
-	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
-	q.w.WriteHeader(http.StatusAccepted)
+	jersey.Text(q.w, q.r, http.StatusAccepted, "")
 }
 
 // yarnKinds translates types of local resources.
@@ -231,7 +191,7 @@ func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
 	}
 	spec := job.Spec{
 		Name: out.Name, Kind: rm.KindCommand, Queue: out.Queue, Env: map[string]string{},
-		Resources: job.Resources{Memory: mebibytes(s.Resource.Memory), VCores: s.Resource.VCores},
+		Resources: job.Resources{Memory: mebibytes(s.Resource.Memory), VCores: s.Resource.VCores, Label: cmp.Or(s.MasterLabel, s.Label)},
 	}
 	for _, r := range s.Resource.Informations.List {
 		switch r.Name {
@@ -285,35 +245,6 @@ func mebibytes(n int64) job.Memory {
 	return job.Memory(n * rm.MiB)
 }
 
-// setAppState kills.
-func (q *request) setAppState() {
-	if !q.known() {
-		return
-	}
-	var body struct {
-		State       string `json:"state"`
-		Diagnostics string `json:"diagnostics"`
-	}
-	if !q.readJSON(&body) {
-		return
-	}
-	if body.State != "KILLED" {
-		badRequest(q.w, "java.lang.Exception: Only 'KILLED' is allowed as a target state.")
-		return
-	}
-	if q.app.State.Final() {
-		q.json(map[string]string{"state": string(yarnState(q.app))})
-		return
-	}
-	state, err := q.kill(body.Diagnostics)
-	if err != nil {
-		q.fail(err)
-		return
-	}
-	q.w.Header().Set("Location", ownScheme(q.r)+q.r.Host+q.r.URL.Path)
-	writeJSON(q.w, http.StatusAccepted, "application/json;charset=utf-8", map[string]string{"state": string(state)})
-}
-
 // containerSignals are YARN's SignalContainerCommand.
 var containerSignals = map[string]syscall.Signal{
 	"OUTPUT_THREAD_DUMP": syscall.SIGQUIT, "GRACEFUL_SHUTDOWN": syscall.SIGTERM, "FORCEFUL_SHUTDOWN": syscall.SIGKILL,
@@ -324,22 +255,19 @@ func (q *request) signalContainer() {
 	command := q.r.PathValue("command")
 	signal, ok := containerSignals[strings.ToUpper(command)]
 	if !ok {
-		q.text(http.StatusBadRequest, fmt.Sprintf("Invalid command: %s, valid commands are: [OUTPUT_THREAD_DUMP, GRACEFUL_SHUTDOWN, FORCEFUL_SHUTDOWN]", strings.ToUpper(command)))
+		jersey.Text(q.w, q.r, http.StatusBadRequest, fmt.Sprintf("Invalid command: %s, valid commands are: [OUTPUT_THREAD_DUMP, GRACEFUL_SHUTDOWN, FORCEFUL_SHUTDOWN]", strings.ToUpper(command)))
 		return
 	}
 	c := q.view.Container(q.containerID)
 	if c == nil || !c.Live() || q.app == nil {
-		q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
-		q.w.WriteHeader(http.StatusInternalServerError)
-		fmt.Fprintf(q.w, "Trying to signal an absent container %v", q.containerID)
+		jersey.Text(q.w, q.r, http.StatusInternalServerError, fmt.Sprintf("Trying to signal an absent container %v", q.containerID))
 		return
 	}
 	if err := q.Cluster.Signal(q.containerID, signal); err != nil {
 		q.fail(err)
 		return
 	}
-	q.w.Header().Set("Content-Type", "application/json;charset=utf-8")
-	q.w.WriteHeader(http.StatusOK)
+	jersey.Text(q.w, q.r, http.StatusOK, "")
 }
 
 // kill ends the application of the path, naming who did it.

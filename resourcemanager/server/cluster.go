@@ -195,6 +195,25 @@ func (s *Server) Kill(ctx context.Context, id rm.ApplicationID, diagnostics stri
 	return r.State, nil
 }
 
+// Update implements rest.Cluster.
+//
+// Errors: metadata.ErrUnsupported before the cluster has been raised to the level of it, metadata.ErrNotExist, those of the group.
+func (s *Server) Update(ctx context.Context, id rm.ApplicationID, u rest.Update) (rm.State, error) {
+	if g := s.group.Load(); g == nil || g.Level() < release.Requests {
+		return "", metadata.Errorf(metadata.ErrUnsupported, "applications can be changed once the cluster has been raised to level %d: `hops cluster finalize`", release.Requests)
+	}
+	c := &statepb.UpdateApplication{Application: state.ApplicationID(id), Queue: u.Queue, ExpiresMs: int64(u.Expires)}
+	if u.Priority != nil {
+		priority := int32(max(0, min(*u.Priority, rm.MaxPriority)))
+		c.Priority = &priority
+	}
+	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: c}})
+	if err != nil {
+		return "", err
+	}
+	return r.State, nil
+}
+
 // maxSignals bounds those that wait for a node's next orders.
 const maxSignals = 100
 

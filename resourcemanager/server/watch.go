@@ -138,8 +138,12 @@ func (r *reign) endOverdue(now time.Time) {
 			}
 		case outlived(queues.Find(a.Queue), a, ms):
 			r.kill(a.ID, fmt.Sprintf("Application %v is killed by ResourceManager as it has exceeded the lifetime period of its queue %s.", a.ID, a.Queue))
-		case a.Timeout > 0 && a.Launched > 0 && ms-int64(a.Launched) > a.Timeout.Milliseconds():
-			r.kill(a.ID, fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout))
+		case a.Expiry() > 0 && ms > int64(a.Expiry()):
+			text := fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout)
+			if a.Expires > 0 {
+				text = fmt.Sprintf("the application's time was over at %s, as it was set while it lived", a.Expires.Time().UTC().Format(time.RFC3339))
+			}
+			r.kill(a.ID, text)
 		case master != nil && master.Live() && master.StopStatus == 0 && (t.State == rm.AttemptLaunched || t.State == rm.AttemptRunning):
 			id := rm.AttemptID{Application: a.ID, Number: t.Number}
 			current[id] = true

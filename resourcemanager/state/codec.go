@@ -56,7 +56,7 @@ func Application(a *rm.Application) *statepb.Application {
 		State: string(a.State), Final: string(a.Final), Diagnostics: a.Diagnostics, TrackingUrl: a.TrackingURL,
 		SubmittedMs: int64(a.Submitted), LaunchedMs: int64(a.Launched), FinishedMs: int64(a.Finished), Failures: int32(a.Failures),
 		SpentMib: a.Spent.MiB, SpentVcores: a.Spent.VCores, SpentGpus: a.Spent.GPUs, Containers: a.Containers,
-		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended, Tokens: a.Tokens,
+		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended, ExpiresMs: int64(a.Expires), Tokens: a.Tokens,
 	}
 	for _, t := range a.Attempts {
 		p.Attempts = append(p.Attempts, &statepb.Attempt{
@@ -77,7 +77,7 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		State: rm.State(p.State), Final: rm.FinalStatus(p.Final), Diagnostics: p.Diagnostics, TrackingURL: p.TrackingUrl,
 		Submitted: metadata.Time(p.SubmittedMs), Launched: metadata.Time(p.LaunchedMs), Finished: metadata.Time(p.FinishedMs), Failures: int(p.Failures),
 		Spent: rm.Spent{MiB: p.SpentMib, VCores: p.SpentVcores, GPUs: p.SpentGpus}, Containers: p.Containers,
-		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Tokens: p.Tokens,
+		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Expires: metadata.Time(p.ExpiresMs), Tokens: p.Tokens,
 	}
 	for _, t := range p.Attempts {
 		a.Attempts = append(a.Attempts, rm.Attempt{

@@ -83,6 +83,8 @@ func FuzzCommands(f *testing.F) {
 		{Op: &statepb.Command_Fail{Fail: &statepb.Fail{Epoch: epoch, Application: ApplicationID(running.ID)}}},
 		{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(running.ID)}}},
 		{Op: &statepb.Command_Kill{Kill: &statepb.Kill{}}},
+		{Op: &statepb.Command_UpdateApplication{UpdateApplication: &statepb.UpdateApplication{Application: ApplicationID(running.ID), Queue: "root.b", ExpiresMs: 7}}},
+		{Op: &statepb.Command_UpdateApplication{UpdateApplication: &statepb.UpdateApplication{Queue: "root.b"}}},
 		{Op: &statepb.Command_Stop{Stop: &statepb.Stop{Epoch: epoch, Containers: []*statepb.ContainerID{ContainerID(worker.ID), {}}}}},
 	} {
 		b, err := Encode(c)

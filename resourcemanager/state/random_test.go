@@ -98,7 +98,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24}).Draw(t, "kind")
 	if len(apps) == 0 && kind > 4 && kind < 20 {
 		kind = 2
 	}
@@ -139,6 +139,20 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		c.Op = &statepb.Command_RetireNode{RetireNode: &statepb.RetireNode{Epoch: epoch, Node: node}}
 	case 23:
 		c.Op = &statepb.Command_ResizeNode{ResizeNode: &statepb.ResizeNode{Node: node, Resource: Resource(rapid.SampledFrom([]rm.Resource{{}, {Memory: 2, VCores: 2}, {Memory: 9, VCores: 9}}).Draw(t, "size"))}}
+	case 24:
+		u := &statepb.UpdateApplication{Application: ApplicationID(rm.ApplicationID{Cluster: 1, Sequence: 404})}
+		for a := range v.Live() {
+			if u.Application = ApplicationID(a.ID); rapid.Bool().Draw(t, "this") {
+				break
+			}
+		}
+		if rapid.Bool().Draw(t, "prioritized") {
+			priority := rapid.Int32Range(-1, 20).Draw(t, "priority")
+			u.Priority = &priority
+		}
+		u.Queue = rapid.SampledFrom([]string{"", "root.other"}).Draw(t, "queue")
+		u.ExpiresMs = rapid.Int64Range(-1, 100).Draw(t, "expires")
+		c.Op = &statepb.Command_UpdateApplication{UpdateApplication: u}
 	case 4:
 		c.Op = &statepb.Command_LoseNode{LoseNode: &statepb.LoseNode{Epoch: epoch, Node: node}}
 	case 5, 6, 7:

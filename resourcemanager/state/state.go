@@ -204,6 +204,8 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.setQueues(op.SetQueues)
 	case *statepb.Command_LaunchContainers:
 		return s.launchContainers(op.LaunchContainers)
+	case *statepb.Command_UpdateApplication:
+		return s.updateApplication(op.UpdateApplication)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }

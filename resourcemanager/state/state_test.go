@@ -373,6 +373,46 @@ func TestTheClusterFaultCostsNoTry(t *testing.T) {
 	}
 }
 
+func TestApplicationsAreUpdatedWhileTheyLive(t *testing.T) {
+	c := newCluster(t, Config{})
+	c.node(nodeOne, "i", 2)
+	id, _, epoch := c.running(&rm.Application{Queue: "root.a", Priority: 3})
+	c.allocate(id, 1, epoch, 1, 0, gpuAsk)
+	c.grant(1, id, "w", oneGPU, nodeOne, "n1:1-0")
+	update := func(u *statepb.UpdateApplication) *Result {
+		u.Application = ApplicationID(id)
+		return c.do(&statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: u}})
+	}
+	before := *c.View().Application(id)
+	priority := int32(7)
+	for _, u := range []*statepb.UpdateApplication{{Priority: &priority}, {Queue: "root.b"}, {ExpiresMs: 99}, {}} {
+		if r := update(u); r.Err != nil || r.State != rm.StateRunning {
+			t.Fatalf("%v: %+v", u, r)
+		}
+	}
+	a := c.View().Application(id)
+	if a.Priority != 7 || a.Queue != "root.b" || a.Expires != 99 || a.Expiry() != 99 {
+		t.Errorf("%+v", a)
+	}
+	if a.Used != before.Used || a.Live != before.Live || a.State != before.State { // it goes with all that it holds
+		t.Errorf("%+v, before %+v", a, before)
+	}
+	tooHigh, below := int32(1<<30), int32(-1)
+	for _, u := range []*statepb.UpdateApplication{{Priority: &tooHigh}, {Priority: &below}, {ExpiresMs: -1}, {Queue: strings.Repeat("q", 1<<11)}} {
+		if r := update(u); !errors.Is(r.Err, metadata.ErrInvalidArgument) {
+			t.Errorf("%.80v: %v", u, r.Err)
+		}
+	}
+	c.must(&statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(id)}}})
+	if r := update(&statepb.UpdateApplication{Queue: "root.c"}); r.Err != nil || r.State != rm.StateKilled || c.View().Application(id).Queue != "root.b" {
+		t.Errorf("one that has ended: %+v", r)
+	}
+	id.Sequence = 404
+	if r := update(&statepb.UpdateApplication{Queue: "root.c"}); !errors.Is(r.Err, metadata.ErrNotExist) {
+		t.Errorf("an unknown one: %v", r.Err)
+	}
+}
+
 func TestKillStopsEverything(t *testing.T) {
 	c := newCluster(t, Config{})
 	c.node(nodeOne, "i", 2)

@@ -77,6 +77,18 @@ func validate(c *statepb.Command) error {
 		if len(op.SetQueues.Hash) > maxName || len(op.SetQueues.By) > maxName {
 			return bad("a name of more than %d bytes", maxName)
 		}
+	case *statepb.Command_UpdateApplication:
+		u := op.UpdateApplication
+		switch {
+		case u.Application == nil:
+			return bad("an update of no application")
+		case u.Priority != nil && (*u.Priority < 0 || *u.Priority > maxApplicationPriority):
+			return bad("a priority of %d", *u.Priority)
+		case len(u.Queue) > maxName:
+			return bad("the path of a queue with %d bytes", len(u.Queue))
+		case u.ExpiresMs < 0:
+			return bad("an end of %d ms", u.ExpiresMs)
+		}
 	case *statepb.Command_Statuses:
 		for _, s := range op.Statuses.Statuses {
 			if s.Container == nil {
@@ -164,6 +176,9 @@ const MaxExcluded = 10_000
 
 // maxName bounds a member's name, in bytes.
 const maxName = 1 << 10
+
+// maxApplicationPriority is more than any cluster has for its highest priority.
+const maxApplicationPriority = 1 << 20
 
 // maxLease is a year, in milliseconds.
 const maxLease = 365 * 24 * 3600 * 1000
