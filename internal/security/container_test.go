@@ -66,7 +66,7 @@ func TestWhichRequestsOfContainersAreLetIn(t *testing.T) {
 		{"its own name", request("/?user.name=ann", "secret", ManagerRequests, good()), ""},
 		{"a request a second time", again, "the request was made before"},
 		{"a request that was for another server", host, "is not signed by a container that runs, for"},
-		{"a request for another server, with its name", kept, "is not signed by a container that runs, for rm2:8088"},
+		{"a request for another server, with its name", kept, `is not signed by a container that runs, for "rm2:8088"`},
 		{"another body", body, "the body is not the one that container " + aContainer + " has signed"},
 		{"a body that is too large", large, "the body is not the one"},
 		{"a body that is not covered", request("/", "secret", ManagerRequests, with(func(s *Signature) { s.Body = UnsignedBody })), "the body is not the one"},
