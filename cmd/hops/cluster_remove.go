@@ -73,5 +73,13 @@ func tellHoldings(c *cli.Context, name string) error {
 		return fail(exitFailed, "%s has %d blocks that no other living datanode has, and they would be lost: `hops dfsadmin -decommission %s` has them copied; --force removes the machine all the same",
 			name, data.Only, name)
 	}
+	if data.Missing > 0 && !c.Bool("force") {
+		more := ""
+		if data.Missing > int64(len(data.Lost)) {
+			more = ", …"
+		}
+		return fail(exitFailed, "%s has a datanode that does not run, and %d blocks are on no other one (%s%s): start it, and `hops dfsadmin -decommission %s` has its blocks copied; --force removes the machine all the same",
+			name, data.Missing, strings.Join(data.Lost, ", "), more, name)
+	}
 	return nil
 }

@@ -106,7 +106,7 @@ func requestManager(ctx context.Context, m config.ManagerMember, as, method, pat
 		return err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<20))
 	if err != nil {
 		return fail(exitUnreachable, "resource manager %s: %w", m.ID, err)
 	}

@@ -167,10 +167,19 @@ func (t *managerTool) find(file string) error {
 		if len(t.managers) > 0 {
 			return nil
 		}
-		dir, err := findConf(t.properties["-conf"]) // that of a cluster of `hops dev`, or why there is none
-		if err == nil && dir != t.properties["-conf"] {
+		given := t.properties["-conf"]
+		dir, err := findConf(given) // that of a cluster of `hops dev`, or why there is none
+		if err == nil && dir != given {
 			t.properties["-conf"] = dir
-			return t.find("")
+			if err = t.find(""); err == nil {
+				return nil
+			}
+		}
+		if err == nil {
+			err = fail(exitUsage, "%s names no resource manager: give the directory with the cluster's yarn-site.xml, or a server's configuration by -c", dir)
+		}
+		if given != "" { // it is that one which is meant
+			return err
 		}
 		file = "/etc/hops/hops.yaml"
 		if _, missing := os.Stat(file); missing != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -112,5 +114,23 @@ func TestRMAdminOfSeveralResourceManagers(t *testing.T) {
 	}
 	if code, out := runRMAdmin(t, "-getAllServiceState"); code != 255 || !strings.Contains(out, "Failed to connect: ") {
 		t.Errorf("one is down: %d %q", code, out)
+	}
+}
+
+// A directory that is meant and names no resource manager is a mistake: another cluster's is not asked instead, and nothing is no answer.
+func TestRMAdminOfADirectoryWithoutResourceManagers(t *testing.T) {
+	t.Setenv("HOPS_RM", "")
+	t.Setenv("HADOOP_CONF_DIR", "")
+	t.Setenv("HOPS_LOGIN", "")
+	t.Setenv("HOME", t.TempDir())
+	dir := t.TempDir()
+	site := `<configuration><property><name>fs.defaultFS</name><value>hdfs://lab</value></property></configuration>`
+	if err := os.WriteFile(filepath.Join(dir, "core-site.xml"), []byte(site), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	tool := &hadoopTool{ctx: t.Context(), name: "rmadmin", out: &text, errOut: &text, properties: map[string]string{"-conf": dir}}
+	if code, err := rmadmin(tool, []string{"-getAllServiceState"}); err == nil || !strings.Contains(err.Error(), dir+" names no resource manager") {
+		t.Errorf("%d %v %s", code, err, text.String())
 	}
 }

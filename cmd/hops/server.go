@@ -166,7 +166,7 @@ func logOutput(l config.Log, role string, errOut io.Writer) (out io.Writer, end 
 			return fmt.Sprintf("level=WARN msg=\"%d lines are missing: the disk could not keep up\"\n", n)
 		},
 		Failed: func(err error) {
-			fmt.Fprintf(errOut, "hops: the log cannot be written, and what it misses is lost: %v\n", err)
+			fmt.Fprintf(errOut, "hops: the log cannot be written as it should be, and what it misses is lost: %v\n", err)
 		},
 		Again: func() { fmt.Fprintf(errOut, "hops: %s is written again\n", path) },
 	})

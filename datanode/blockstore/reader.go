@@ -390,7 +390,8 @@ func (rd *reader) checkSizes() error {
 }
 
 // CheckSizes compares the sizes of a finalized replica's files with what they should be, which takes two calls of the disk.
-// ErrCorrupt, also when they are gone, is announced as a Change.
+// ErrCorrupt, also when the file of the sums is gone, is announced as a Change; where that of the data is gone, the error is ErrReplicaNotFound and the
+// Change Deleted.
 func (s *Store) CheckSizes(id metadata.BlockID) error {
 	r := s.get(id)
 	if r == nil || r.view().State != datanode.Finalized {

@@ -30,8 +30,8 @@ const (
 // namenode knows. It implements transfer.Trust.
 type trust struct {
 	user string // for whom own tokens are signed
-	// ask has every namenode tell what it knows now.
-	ask  func(ctx context.Context)
+	// ask has namenodes tell what they know now: the one that leads, or all.
+	ask  func(ctx context.Context, all bool)
 	keys atomic.Pointer[security.BlockKeys]
 
 	mu    sync.Mutex
@@ -41,10 +41,13 @@ type trust struct {
 	want  chan struct{}        // capacity 1: there is a next round
 }
 
-// round is one time that the namenodes are asked.
-type round struct{ done chan struct{} }
+// round is one time that namenodes are asked.
+type round struct {
+	all  bool // of them, not only the one that leads
+	done chan struct{}
+}
 
-func newTrust(user string, ask func(context.Context)) *trust {
+func newTrust(user string, ask func(ctx context.Context, all bool)) *trust {
 	return &trust{
 		user: user, ask: ask,
 		named: map[string][]string{}, peers: map[string]time.Time{}, want: make(chan struct{}, 1),
@@ -91,7 +94,7 @@ func (t *trust) forget(namenode string) {
 func (t *trust) Check(ctx context.Context, tok security.Token, pool string, b metadata.BlockID, mode security.BlockMode) error {
 	err := t.keys.Load().Check(tok, pool, b, mode, time.Now())
 	if errors.Is(err, security.ErrBlockKey) {
-		t.refresh(ctx)
+		t.refresh(ctx, false)
 		if err = t.keys.Load().Check(tok, pool, b, mode, time.Now()); errors.Is(err, security.ErrBlockKey) {
 			return fmt.Errorf("%w, ask the namenode for the block's locations again", err)
 		}
@@ -103,7 +106,7 @@ func (t *trust) Check(ctx context.Context, tok security.Token, pool string, b me
 func (t *trust) Password(ctx context.Context, identifier []byte) ([]byte, error) {
 	password, err := t.keys.Load().Password(identifier, time.Now())
 	if errors.Is(err, security.ErrBlockKey) {
-		t.refresh(ctx)
+		t.refresh(ctx, false)
 		password, err = t.keys.Load().Password(identifier, time.Now())
 	}
 	return password, err
@@ -113,7 +116,7 @@ func (t *trust) Password(ctx context.Context, identifier []byte) ([]byte, error)
 func (t *trust) EncryptionKey(ctx context.Context, id int32, nonce []byte) ([]byte, int32, error) {
 	key, id, err := t.keys.Load().EncryptionKey(id, nonce)
 	if errors.Is(err, security.ErrBlockKey) {
-		t.refresh(ctx)
+		t.refresh(ctx, false)
 		key, id, err = t.keys.Load().EncryptionKey(id, nonce)
 	}
 	return key, id, err
@@ -125,14 +128,16 @@ func (t *trust) Sign(pool string, b metadata.BlockID, mode security.BlockMode) s
 }
 
 // Datanode implements transfer.Trust. A namenode may have told a client of a datanode that has just registered, before it
-// told this one.
+// told this one; and that may be another one than the one that is believed to lead.
 func (t *trust) Datanode(ctx context.Context, addr string) error {
 	if t.isPeer(addr) {
 		return nil
 	}
-	t.refresh(ctx)
-	if t.isPeer(addr) {
-		return nil
+	for _, all := range []bool{false, true} {
+		t.refresh(ctx, all)
+		if t.isPeer(addr) {
+			return nil
+		}
 	}
 	return metadata.Errorf(metadata.ErrPermission, "%s is not a datanode of this cluster, nothing is sent there", addr)
 }
@@ -144,8 +149,8 @@ func (t *trust) isPeer(addr string) bool {
 	return ok && (since.IsZero() || time.Since(since) < formerPeer)
 }
 
-// refresh waits until the namenodes have been asked after it was called, or for askTime.
-func (t *trust) refresh(ctx context.Context) {
+// refresh waits until the namenode that leads, or all, have been asked after it was called, or for askTime.
+func (t *trust) refresh(ctx context.Context, all bool) {
 	t.mu.Lock()
 	r := t.next
 	if r == nil {
@@ -153,6 +158,7 @@ func (t *trust) refresh(ctx context.Context) {
 		t.next = r
 		poke(t.want)
 	}
+	r.all = r.all || all
 	t.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
@@ -173,9 +179,10 @@ func (t *trust) run(ctx context.Context) {
 		t.mu.Lock()
 		r := t.next
 		t.next = nil
+		all := r.all
 		t.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, askTime)
-		t.ask(call)
+		t.ask(call, all)
 		cancel()
 		close(r.done)
 		select {
@@ -186,9 +193,9 @@ func (t *trust) run(ctx context.Context) {
 	}
 }
 
-// askTrust asks the leader, and all namenodes if none is known or it does not answer.
-func (s *Server) askTrust(ctx context.Context) {
-	if n := s.leader(); n != nil && n.fetchTrust(ctx) == nil {
+// askTrust asks the leader, and all namenodes if they are meant, none is known to lead or it does not answer.
+func (s *Server) askTrust(ctx context.Context, all bool) {
+	if n := s.leader(); !all && n != nil && n.fetchTrust(ctx) == nil {
 		return
 	}
 	var g sync.WaitGroup

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,7 +99,7 @@ func TestDatanodesOfTheClusterAreKnown(t *testing.T) {
 }
 
 func TestWhatNamenodesSayIsMerged(t *testing.T) {
-	tr := newTrust("dn", func(context.Context) {})
+	tr := newTrust("dn", func(context.Context, bool) {})
 	now := time.Now()
 	keys := func(ids ...int32) (out []*pb.BlockKey) {
 		for _, id := range ids {
@@ -133,6 +134,40 @@ func TestWhatNamenodesSayIsMerged(t *testing.T) {
 	}
 }
 
+// The namenode that is believed to lead does not know a datanode that another one has told a client of.
+func TestAllNamenodesAreAskedAboutADatanode(t *testing.T) {
+	var tr *trust
+	rounds := make(chan bool, 10)
+	tr = newTrust("dn", func(_ context.Context, all bool) {
+		rounds <- all
+		tr.learn("believed", &pb.Trust{Datanodes: []string{"a:1"}}, time.Now())
+		if all {
+			tr.learn("other", &pb.Trust{Datanodes: []string{"a:1", "b:1"}}, time.Now())
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tr.run(ctx)
+	}()
+	for _, addr := range []string{"a:1", "b:1"} {
+		if err := tr.Datanode(t.Context(), addr); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	<-done
+	close(rounds)
+	var asked []bool
+	for all := range rounds {
+		asked = append(asked, all)
+	}
+	if !slices.Equal(asked, []bool{false, false, true}) {
+		t.Errorf("all were asked: %v", asked)
+	}
+}
+
 // Hadoop's clients show a block token when they ask a datanode for the length of a block. It makes nobody a user.
 func TestBlockTokenOnTheIPCPort(t *testing.T) {
 	var keys []metadata.BlockKey
@@ -140,7 +175,7 @@ func TestBlockTokenOnTheIPCPort(t *testing.T) {
 		keys = append(keys, metadata.BlockKey{ID: id + 1, Seed: metadata.KeySeed(fmt.Sprintf("%032d", id))})
 	}
 	secret := security.NewSecret()
-	s := &Server{log: slog.New(slog.DiscardHandler), trust: newTrust("hdfs", func(context.Context) {}), cfg: Config{
+	s := &Server{log: slog.New(slog.DiscardHandler), trust: newTrust("hdfs", func(context.Context, bool) {}), cfg: Config{
 		Door: security.NewDoor(security.Config{Here: func(_, _ netip.Addr) bool { return false }}),
 	}}
 	known := secret.BlockKeys(keys)

@@ -46,8 +46,10 @@ func TestSlowDisksAndMirrorsAreTold(t *testing.T) {
 		fmt.Sprintf(`Slow BlockReceiver write packet to mirror took \d+ms \(threshold=0ms\), downstream DN=127.0.0.1:%d, blockId=7`, second.info.GetId().GetXferPort()),
 		`Slow PacketResponder send ack to upstream took \d+ms \(threshold=0ms\), upstream=127.0.0.1:\d+, blockId=7`,
 	} {
-		if !regexp.MustCompile(want).MatchString(log.String()) {
-			t.Errorf("no %s in\n%s", want, log.String())
+		for end := time.Now().Add(30 * time.Second); !regexp.MustCompile(want).MatchString(log.String()); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no %s in\n%s", want, log.String())
+			}
 		}
 	}
 }

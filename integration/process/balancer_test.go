@@ -114,6 +114,9 @@ func (b *balanced) nodes(want int) {
 		if err == nil && (len(nodes) != want || slices.ContainsFunc(nodes, func(n dfs.Datanode) bool { return !strings.HasPrefix(n.Rack, "/r") })) {
 			err = fmt.Errorf("%+v", nodes)
 		}
+		if err == nil {
+			err = b.leaderKnows(want)
+		}
 		return err
 	})
 }

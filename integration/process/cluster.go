@@ -104,10 +104,7 @@ func (k *Cluster) Ready() {
 	k.Await("the filesystem", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		live, err := c.FS().Datanodes(ctx, dfs.LiveDatanodes)
-		if err == nil && len(live) < count["dn"] {
-			err = fmt.Errorf("%d of %d datanodes have registered", len(live), count["dn"])
-		}
+		err := k.leaderKnows(count["dn"])
 		if err == nil {
 			_, err = c.FS().Stat(ctx, "/tmp")
 		}
@@ -135,6 +132,21 @@ func (k *Cluster) Ready() {
 
 // Hops runs commands against the cluster.
 func (k *Cluster) Hops() Hops { return Hops{T: k.T, Conf: k.Conf()} }
+
+// leaderKnows is an error unless the namenode that leads, the one that chooses datanodes, knows so many that live: a standby answers for itself.
+func (k *Cluster) leaderKnows(datanodes int) error {
+	for _, n := range k.File().Namenodes {
+		h, err := k.ask(n.ID)
+		switch {
+		case err != nil || h.State != "active":
+		case h.Live < datanodes:
+			return fmt.Errorf("%d of %d datanodes have registered", h.Live, datanodes)
+		default:
+			return nil
+		}
+	}
+	return errors.New("no namenode leads")
+}
 
 // Leader is the namenode that leads, waited for.
 func (k *Cluster) Leader(c *dfs.Client) string {

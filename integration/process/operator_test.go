@@ -174,6 +174,7 @@ func (o *operator) lose(name string) {
 type operatorHealth struct {
 	Cluster, State string
 	Joining        bool
+	Live           int `json:"live_datanodes"`
 }
 
 func (o *operator) health(name string) operatorHealth {

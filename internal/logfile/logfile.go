@@ -15,7 +15,7 @@ import (
 // Config describes a log. Path is required.
 type Config struct {
 	Path string
-	// Size is where a file ends and the next one begins, in bytes; Keep is how many ended ones stay, as PATH.1, the newest, and so on.
+	// Size is where a file ends and the next one begins, in bytes; where that cannot be made, a file gets twice as large. Keep is how many ended ones stay, as PATH.1, the newest, and so on.
 	// Defaults 64 MiB, 10.
 	Size int64
 	Keep int
@@ -41,6 +41,7 @@ type File struct {
 
 	mu      sync.Mutex
 	pending []byte
+	lines   int // writes in pending
 	lost    int
 	wake    chan struct{} // capacity 1: something is pending
 	full    chan struct{} // capacity 1: much is
@@ -51,6 +52,7 @@ type File struct {
 	failed error
 	spare  []byte
 	looked time.Time
+	astray error // what the last look has met
 }
 
 // Open opens a log for appending. Run writes it.
@@ -91,6 +93,7 @@ func (f *File) Append(add func([]byte) []byte) {
 		return
 	}
 	f.pending = add(f.pending)
+	f.lines++
 	signal(f.wake)
 	if len(f.pending) >= buffered/4 {
 		signal(f.full)
@@ -129,17 +132,18 @@ func (f *File) Run(ctx context.Context) error {
 // flush writes what is pending.
 func (f *File) flush() {
 	f.mu.Lock()
-	out, lost := f.pending, f.lost
-	f.pending, f.lost = f.spare[:0], 0
+	out, lost, lines := f.pending, f.lost, f.lines
+	f.pending, f.lost, f.lines = f.spare[:0], 0, 0
 	f.mu.Unlock()
 	if lost > 0 && f.config.Lost != nil {
 		out = append(out, f.config.Lost(lost)...)
+		lines += lost // whoever loses this loses the count
 	}
 	if len(out) == 0 {
 		f.spare = out // the other one is in use now
 		return
 	}
-	err := f.write(out)
+	err := f.write(out, lines)
 	switch {
 	case err != nil && f.failed == nil && f.config.Failed != nil:
 		f.config.Failed(err)
@@ -149,27 +153,45 @@ func (f *File) flush() {
 	f.failed, f.spare = err, out[:0]
 }
 
-func (f *File) write(out []byte) error {
-	if err := f.look(); err != nil {
-		return err
-	}
+// write writes a number of lines, wherever it can: where no other file can be begun it goes on with the one that is open, and says so. What cannot be
+// written is counted as lost.
+func (f *File) write(out []byte, lines int) error {
+	err := f.look()
 	if f.size > 0 && f.size+int64(len(out)) > f.config.Size {
-		if err := f.rotate(); err != nil {
-			return err
+		if rotated := f.rotate(); rotated != nil {
+			err = errors.Join(err, rotated)
+			if f.size > 2*f.config.Size { // it is bounded all the same
+				f.lose(lines)
+				return err
+			}
 		}
 	}
-	n, err := f.file.Write(out)
-	f.size += int64(n)
-	return err
+	n, failed := f.file.Write(out)
+	if f.size += int64(n); failed != nil {
+		f.lose(lines)
+	}
+	return errors.Join(err, failed)
+}
+
+// lose counts writes of which nothing, or a part, is in the file.
+func (f *File) lose(lines int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost += lines
 }
 
 // look begins a new file when somebody has moved or removed the one that is being written, so that logrotate needs to tell nobody.
 func (f *File) look() error {
 	now := time.Now()
 	if now.Sub(f.looked) < lookEvery {
-		return nil
+		return f.astray
 	}
 	f.looked = now
+	f.astray = f.follow()
+	return f.astray
+}
+
+func (f *File) follow() error {
 	mine, err := f.file.Stat()
 	if err != nil {
 		return err

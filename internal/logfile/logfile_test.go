@@ -215,3 +215,48 @@ func TestALogWritesWhatIsLeftAtItsEnd(t *testing.T) {
 		t.Errorf("%q, %v", text, err)
 	}
 }
+
+// Where it cannot be seen whether the file is still there the open one is written; what a disk does not take is counted.
+func TestALogGoesOnWhereItsPathCannotBeFollowed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	failed, again := 0, 0
+	a, err := Open(Config{
+		Path: filepath.Join(dir, "a.log"), Lost: func(n int) string { return fmt.Sprintln("lost", n) },
+		Failed: func(error) { failed++ }, Again: func() { again++ },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file where the directory was
+		t.Fatal(err)
+	}
+	for _, line := range []string{"one", "two"} {
+		write(a, line)
+		a.flush()
+	}
+	good := a.file
+	if a.file, err = os.Open(filepath.Join(dir+".moved", "a.log")); err != nil { // takes nothing
+		t.Fatal(err)
+	}
+	for _, line := range []string{"three", "four", "five"} {
+		write(a, line)
+	}
+	a.flush()
+	a.flush()
+	a.file.Close()
+	a.file = good
+	write(a, "six")
+	a.flush()
+	if text, err := os.ReadFile(filepath.Join(dir+".moved", "a.log")); err != nil || string(text) != "one\ntwo\nsix\nlost 3\n" {
+		t.Errorf("%q %v", text, err)
+	}
+	if failed != 1 || again != 0 {
+		t.Errorf("said %d times that it cannot be written, %d times that it can", failed, again)
+	}
+}

@@ -24,6 +24,10 @@ type ContainerOf func(container string) (token, user string, ok bool)
 
 // Containers lets the signed requests of containers in. It is safe for concurrent use; the zero value is ready.
 type Containers struct {
+	// Another says whether a host:port is the address of another server that knows the containers, for which a request is not good here; nil:
+	// none is. A request that is signed for an address of nobody's, such as a proxy's, is taken once by each of them.
+	Another func(host string) bool
+
 	mu         sync.Mutex
 	admissions map[string]*Admission // of containers that asked since swept
 	swept      time.Time
@@ -45,7 +49,7 @@ func (c *Containers) Caller(d *Door, r *http.Request, find ContainerOf) (caller 
 		}
 	}()
 	token, user, ok := find(s.Container)
-	if !ok || !NewRequestKey(token, ManagerRequests).Signed(r, r.Host, s) {
+	if !ok || !NewRequestKey(token, ManagerRequests).Signed(r, r.Host, s) || c.Another != nil && c.Another(r.Host) {
 		return metadata.Caller{}, s.Container, metadata.Errorf(metadata.ErrUnauthorized, "the request is not signed by a container that runs, for %s", printable(r.Host))
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxSignedBody+1))
@@ -61,7 +65,7 @@ func (c *Containers) Caller(d *Door, r *http.Request, find ContainerOf) (caller 
 		err = metadata.Errorf(metadata.ErrUnauthorized, "container %s is of user %s, and acts for nobody else", s.Container, user)
 	}
 	if err == nil {
-		if e := c.admission(s.Container).Admit(s.Number, time.Now()); e != nil {
+		if e := c.admit(s.Container, s.Number, time.Now()); e != nil {
 			err = metadata.Errorf(metadata.ErrUnauthorized, "%v", e)
 		}
 	}
@@ -75,11 +79,12 @@ func (c *Containers) Caller(d *Door, r *http.Request, find ContainerOf) (caller 
 	return caller, s.Container, nil
 }
 
-// admission is that of a container. Those that have not asked for so long that no number of theirs is taken any more are forgotten.
-func (c *Containers) admission(container string) *Admission {
+// admit admits a number of a container. Those that have not asked for so long that no number of theirs is taken any more are forgotten, in the same
+// step: none of which a number is being admitted.
+func (c *Containers) admit(container string, number int64, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.swept) > 2*MaxSkew {
+	if now.Sub(c.swept) > 2*MaxSkew {
 		for name, a := range c.admissions {
 			if a.idle(now) {
 				delete(c.admissions, name)
@@ -95,7 +100,7 @@ func (c *Containers) admission(container string) *Admission {
 		a = new(Admission)
 		c.admissions[container] = a
 	}
-	return a
+	return a.Admit(number, now)
 }
 
 // idle reports whether every number that was let in is too old to be let in again.

@@ -19,7 +19,7 @@ const aContainer = "container_1_0001_01_000002"
 func TestWhichRequestsOfContainersAreLetIn(t *testing.T) {
 	d := NewDoor(Config{})
 	find := func(c string) (string, string, bool) { return "secret", "ann", c == aContainer }
-	var containers Containers
+	containers := Containers{Another: func(host string) bool { return host == "rm2:8088" }}
 	var numbers Numbers
 	request := func(target, token, purpose string, s Signature) *http.Request {
 		out, err := http.NewRequest("POST", "http://rm1:8088"+target, strings.NewReader("{}"))
@@ -44,6 +44,15 @@ func TestWhichRequestsOfContainersAreLetIn(t *testing.T) {
 	again.Body = io.NopCloser(strings.NewReader("{}"))
 	host := request("/api/v1/jobs", "secret", ManagerRequests, good())
 	host.Host = "rm2:8088"
+	kept := received(t, func() *http.Request { // caught on its way to rm2, and sent here as it was
+		out, err := http.NewRequest("POST", "http://rm2:8088/", strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		NewRequestKey("secret", ManagerRequests).Sign(out, good())
+		return out
+	}())
+	kept.Body = io.NopCloser(strings.NewReader("{}"))
 	body := request("/api/v1/jobs", "secret", ManagerRequests, good())
 	body.Body = io.NopCloser(strings.NewReader(`{"argv": ["evil"]}`))
 	large := request("/", "secret", ManagerRequests, good())
@@ -57,6 +66,7 @@ func TestWhichRequestsOfContainersAreLetIn(t *testing.T) {
 		{"its own name", request("/?user.name=ann", "secret", ManagerRequests, good()), ""},
 		{"a request a second time", again, "the request was made before"},
 		{"a request that was for another server", host, "is not signed by a container that runs, for"},
+		{"a request for another server, with its name", kept, `is not signed by a container that runs, for "rm2:8088"`},
 		{"another body", body, "the body is not the one that container " + aContainer + " has signed"},
 		{"a body that is too large", large, "the body is not the one"},
 		{"a body that is not covered", request("/", "secret", ManagerRequests, with(func(s *Signature) { s.Body = UnsignedBody })), "the body is not the one"},
@@ -95,7 +105,8 @@ func TestWhichRequestsOfContainersAreLetIn(t *testing.T) {
 // What has not asked for long is forgotten, and nothing of it is let in again.
 func TestContainersThatAskNoMoreAreForgotten(t *testing.T) {
 	var c Containers
-	old, now := c.admission("old"), c.admission("now")
+	old, now := new(Admission), new(Admission)
+	c.admissions = map[string]*Admission{"old": old, "now": now}
 	if err := old.Admit(time.Now().Add(-MaxSkew+time.Minute).UnixNano(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +115,7 @@ func TestContainersThatAskNoMoreAreForgotten(t *testing.T) {
 	}
 	old.seen[0] -= int64(2 * time.Minute)
 	c.swept = time.Time{}
-	if c.admission("now") != now || c.admissions["old"] != nil {
+	if err := c.admit("now", time.Now().UnixNano(), time.Now()); err != nil || c.admissions["now"] != now || c.admissions["old"] != nil {
 		t.Errorf("%d are remembered", len(c.admissions))
 	}
 }

@@ -37,6 +37,8 @@ type Log struct {
 
 	mu         sync.Mutex
 	operations []*Operation
+	lines      []string // that the logger has not got yet
+	writes     bool     // somebody gives them to it
 	// after calls a function later; a test has its own.
 	after func(time.Duration, func())
 }
@@ -94,7 +96,11 @@ func (o *Operation) Tell(format string, args ...any) {
 	}
 	o.said++
 	o.mu.Unlock()
-	o.log.logger().Warn(fmt.Sprintf(format, args...))
+	if !o.log.say(fmt.Sprintf(format, args...)) {
+		o.mu.Lock()
+		o.leftOut++
+		o.mu.Unlock()
+	}
 }
 
 // next ends a window.
@@ -104,7 +110,41 @@ func (o *Operation) next() {
 	o.said, o.leftOut = 0, 0
 	o.mu.Unlock()
 	if n > 0 {
-		o.log.logger().Warn(fmt.Sprintf("Slow operations were left out: %d of %s in %v", n, o.name, window))
+		o.log.say(fmt.Sprintf("Slow operations were left out: %d of %s in %v", n, o.name, window))
+	}
+}
+
+// waiting is how many lines wait for the logger, whose writer may hang.
+const waiting = 64
+
+// say has a line logged by somebody else; false: too many wait.
+func (l *Log) say(line string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) == waiting {
+		return false
+	}
+	l.lines = append(l.lines, line)
+	if !l.writes {
+		l.writes = true
+		go l.write()
+	}
+	return true
+}
+
+// write logs until no line waits.
+func (l *Log) write() {
+	for {
+		l.mu.Lock()
+		if len(l.lines) == 0 {
+			l.lines, l.writes = nil, false
+			l.mu.Unlock()
+			return
+		}
+		line := l.lines[0]
+		l.lines = l.lines[1:]
+		l.mu.Unlock()
+		l.logger().Warn(line)
 	}
 }
 

@@ -1,25 +1,29 @@
 package blockmanager
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
 
-// BlocksOf lists the blocks of which a node has a replica, dead or alive.
-func (m *Manager) BlocksOf(id namenode.NodeID) []metadata.BlockID {
-	n := m.nodes[id]
-	if n == nil {
-		return nil
-	}
-	var out []metadata.BlockID
-	for _, v := range n.order {
-		for id := range v.blocks {
-			out = append(out, id)
+// BlocksOf goes through the blocks of which a node has a replica, dead or alive. Others may have their turn between two of them: of what changes then some
+// may be left out.
+func (m *Manager) BlocksOf(id namenode.NodeID) iter.Seq[metadata.BlockID] {
+	return func(yield func(metadata.BlockID) bool) {
+		n := m.nodes[id]
+		if n == nil {
+			return
+		}
+		for _, v := range n.order {
+			for id := range v.blocks {
+				if !yield(id) {
+					return
+				}
+			}
 		}
 	}
-	return out
 }
 
 // OnlyOn counts those of some blocks of which no node that lives has what is wanted, but for the given ones, and one of these has.

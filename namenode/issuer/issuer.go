@@ -334,16 +334,21 @@ func (i *Issuer) Revoke(ctx context.Context, id string, allowed func(Token) erro
 	})
 }
 
-// RevokedCertificates are the ids of users' certificates that were revoked and have not ended.
+// RevokedCertificates are the ids of users' certificates that were revoked and have not ended, by the clock of a server that is behind this one
+// as far as it may be.
 func (i *Issuer) RevokedCertificates() ([]string, error) {
-	all, err := i.Tokens()
 	var out []string
-	for _, t := range all {
-		if t.Certificate && !t.Revoked.IsZero() {
-			out = append(out, t.ID)
+	now := i.Now()
+	for name, value := range i.Register.Items(tokenItems) {
+		var t Token
+		if err := json.Unmarshal(value, &t); err != nil {
+			return nil, fmt.Errorf("item %s of the register: %w", name, err)
+		}
+		if t.Certificate && !t.Revoked.IsZero() && now.Before(t.Expires.Add(usertoken.MaxSkew)) {
+			out = append(out, strings.TrimPrefix(name, tokenItems))
 		}
 	}
-	return out, err
+	return out, nil
 }
 
 // Keys are the public keys and the tokens that were revoked, as of now, in the form that usertoken.Verifier believes; nil while

@@ -152,6 +152,27 @@ func TestATokenIsIssuedListedAndRevoked(t *testing.T) {
 	}
 }
 
+// A server whose clock is behind takes a certificate a little longer, and has to know for as long that it was revoked.
+func TestARevokedCertificateIsListedUntilItHasEndedEverywhere(t *testing.T) {
+	w := newWorld(t)
+	if err := w.Roll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	about, err := w.Certify(t.Context(), Request{User: "ann"}, func(Token) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Revoke(t.Context(), about.ID, anybody); err != nil {
+		t.Fatal(err)
+	}
+	for at, listed := range map[time.Duration]bool{-time.Second: true, usertoken.MaxSkew - time.Second: true, usertoken.MaxSkew: false} {
+		w.now = about.Expires.Add(at)
+		if all, err := w.RevokedCertificates(); err != nil || slices.Equal(all, []string{about.ID}) != listed {
+			t.Errorf("%v after its end: %v %v", at, all, err)
+		}
+	}
+}
+
 func TestRequestsThatAreRefused(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct {

@@ -304,10 +304,10 @@ func (r *Roster) Machines() ([]Machine, error) {
 	return out, nil
 }
 
-// Joined reports whether a machine of that name ever joined.
-func (r *Roster) Joined(name string) bool {
-	value, _ := r.register.Item(machines + name)
-	return value != nil
+// Machine is the one of a name, if it ever joined.
+func (r *Roster) Machine(name string) (*Machine, bool) {
+	m, _, err := item[Machine](r, machines+name)
+	return m, err == nil && m != nil
 }
 
 // Invitations are the tokens that may still be used, without their secrets.

@@ -110,7 +110,7 @@ func TestWhatAMachineHolds(t *testing.T) {
 	only := func(nodes ...namenode.NodeID) int {
 		lead.soft.mu.Lock()
 		defer lead.soft.mu.Unlock()
-		return lead.soft.m.OnlyOn(nodes, lead.soft.m.BlocksOf("dn-1"))
+		return lead.soft.m.OnlyOn(nodes, slices.Collect(lead.soft.m.BlocksOf("dn-1")))
 	}
 	eventually(t, "the block to be dn-1's alone", func() bool { return only("dn-1") == 1 && only("dn-2") == 0 })
 	two.has(b, pb.ReplicaState_FINALIZED)
@@ -118,21 +118,36 @@ func TestWhatAMachineHolds(t *testing.T) {
 	if n := only("dn-1", "dn-2"); n != 1 {
 		t.Errorf("%d blocks are those of both alone", n)
 	}
+	ask := func(machine, user string) string {
+		t.Helper()
+		answer, err := http.Get("http://" + lead.http + "/api/v1/cluster/machines/" + machine + "/holds?user.name=" + user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
 	for _, row := range []struct{ who, machine, user, words string }{
 		{"the superuser", "test", lead.config.Door.Daemon(), `"blocks":1,"only":1`},
 		{"the superuser, of a machine without datanodes", "m9", lead.config.Door.Daemon(), `"datanodes":[],"blocks":0,"only":0`},
 		{"a user", "test", "alice", "alice is not a superuser"},
 	} {
 		t.Run(row.who, func(t *testing.T) {
-			answer, err := http.Get("http://" + lead.http + "/api/v1/cluster/machines/" + row.machine + "/holds?user.name=" + row.user)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer answer.Body.Close()
-			if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), row.words) {
-				t.Errorf("%s %v, want %s", text, err, row.words)
+			if text := ask(row.machine, row.user); !strings.Contains(text, row.words) {
+				t.Errorf("%s, want %s", text, row.words)
 			}
 		})
+	}
+	one.die()
+	two.die()
+	missing := fmt.Sprintf(`"only":0,"missing":1,"lost":["blk_%d"]`, b.ID)
+	eventually(t, "the blocks of datanodes that are dead are missing", func() bool { return strings.Contains(ask("test", lead.config.Door.Daemon()), missing) })
+	if text := ask("m9", lead.config.Door.Daemon()); strings.Contains(text, "missing") {
+		t.Errorf("of a machine that has no datanode: %s", text)
 	}
 }
 

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"log/slog"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
@@ -75,6 +78,9 @@ func (s *Server) allocate(r *reign, c metadata.Caller, id metadata.INodeID, f *n
 	s.soft.mu.Lock()
 	choice := s.soft.m.Choose(want)
 	s.soft.mu.Unlock()
+	if len(choice.Targets) < want.Want {
+		s.few.tell(s.log, time.Now(), f.Path, want.Want, choice)
+	}
 	if err := choice.Err(f.Path); err != nil {
 		done(nil, err)
 		return
@@ -350,4 +356,28 @@ func (s *Server) DoorFor(c metadata.Caller, r namenode.DoorRequest, done func(*n
 		}
 		done(anyDoor())
 	})
+}
+
+// fewEvery is how often it is said that blocks get fewer datanodes than they want.
+const fewEvery = 10 * time.Second
+
+// few tells of blocks that get fewer datanodes than they want.
+type few struct {
+	mu   sync.Mutex
+	said time.Time
+	more int // of which nothing was said since
+}
+
+func (f *few) tell(log *slog.Logger, now time.Time, path string, want int, c placement.Choice) {
+	f.mu.Lock()
+	if now.Sub(f.said) < fewEvery {
+		f.more++
+		f.mu.Unlock()
+		return
+	}
+	more := f.more
+	f.said, f.more = now, 0
+	f.mu.Unlock()
+	log.Warn("a block gets fewer datanodes than it wants", "path", path, "want", want, "chosen", len(c.Targets), "live", c.Live, "excluded", c.Excluded,
+		"refused", c.Reasons.String(), "blocks_before", more)
 }

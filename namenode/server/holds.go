@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 
+	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/namenode"
 )
@@ -15,7 +18,14 @@ type Holds struct {
 	// Blocks of which they have replicas, and Only those of which no living datanode of another machine has one.
 	Blocks int `json:"blocks"`
 	Only   int `json:"only"`
+	// Missing are all blocks of the cluster of which no replica is known, where the machine may have some: a datanode of it is dead, whose
+	// blocks are not known any more, or it has the role and no datanode of it is known. Lost are the first of them, by their names.
+	Missing int64    `json:"missing,omitempty"`
+	Lost    []string `json:"lost,omitempty"`
 }
+
+// mostLost is how many missing blocks are named.
+const mostLost = 5
 
 // HeldDatanode is one of the datanodes of a machine.
 type HeldDatanode struct {
@@ -36,17 +46,28 @@ func (s *Server) holds(ctx context.Context, r *http.Request) (any, error) {
 	machine := r.PathValue("id")
 	out := Holds{Datanodes: []HeldDatanode{}}
 	var nodes []namenode.NodeID
+	unknown := false
 	for _, d := range s.Datanodes() {
 		if d.Node.Machine == machine {
+			unknown = unknown || !d.Alive
 			nodes = append(nodes, d.Node.ID)
 			out.Datanodes = append(out.Datanodes, HeldDatanode{d.Node.TransferAddr(), d.Alive, d.Node.Admin.Word()})
 		}
 	}
+	if len(nodes) == 0 {
+		m, joined := s.roster.Machine(machine)
+		unknown = joined && slices.Contains(m.Roles, authority.Datanode)
+	}
 	var blocks []metadata.BlockID
 	for _, id := range nodes {
 		s.soft.mu.Lock()
-		blocks = append(blocks, s.soft.m.BlocksOf(id)...)
+		all := s.soft.m.BlocksOf(id)
 		s.soft.mu.Unlock()
+		found, err := s.inTurns(ctx, all)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, found...)
 	}
 	slices.Sort(blocks)
 	blocks = slices.Compact(blocks)
@@ -57,6 +78,36 @@ func (s *Server) holds(ctx context.Context, r *http.Request) (any, error) {
 		}
 		s.soft.mu.Lock()
 		out.Only += s.soft.m.OnlyOn(nodes, some)
+		s.soft.mu.Unlock()
+	}
+	if unknown {
+		s.soft.mu.Lock()
+		out.Missing = s.soft.m.Statistics().Missing
+		lost := s.soft.m.Lost(0, mostLost)
+		s.soft.mu.Unlock()
+		for _, id := range lost {
+			out.Lost = append(out.Lost, fmt.Sprintf("blk_%d", id))
+		}
+	}
+	return out, nil
+}
+
+// inTurns collects what the block manager goes through, and lets others have their turn.
+func (s *Server) inTurns(ctx context.Context, all iter.Seq[metadata.BlockID]) (out []metadata.BlockID, err error) {
+	next, stop := iter.Pull(all)
+	defer stop()
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.soft.mu.Lock()
+		for range blocksPerLook {
+			var id metadata.BlockID
+			if id, more = next(); !more {
+				break
+			}
+			out = append(out, id)
+		}
 		s.soft.mu.Unlock()
 	}
 	return out, nil

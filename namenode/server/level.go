@@ -135,7 +135,8 @@ func (s *Server) followerOf(who security.Principal, p *pb.Program) *pb.Follower 
 	servers := p.GetServers()
 	for _, of := range servers[:min(len(servers), maxServers)] {
 		role, id := printable(of.GetRole()), printable(of.GetId())
-		if !who.Server.Has(authority.Role(role)) || id != "" && id != who.Server.Machine && s.roster.Joined(id) {
+		_, another := s.roster.Machine(id)
+		if !who.Server.Has(authority.Role(role)) || id != "" && id != who.Server.Machine && another {
 			s.log.Warn("a process says that it is a server which its machine is not", "machine", who.Server.Machine, "role", role, "id", id)
 			continue
 		}

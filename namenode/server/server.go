@@ -191,6 +191,7 @@ type Server struct {
 	trustMu sync.Mutex // held while another one is made
 	told    uint64     // the version of the trust that streams were made to look at; only the duties
 
+	few        few
 	users      userKeys
 	provider   provider
 	roster     *roster.Roster // nil before Run has opened the namespace

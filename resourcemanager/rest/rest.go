@@ -150,6 +150,8 @@ type Config struct {
 	Secrets Secrets
 	// Operator may be nil: there are no operator's commands then.
 	Operator Operator
+	// Another says whether a host:port is where another resource manager serves HTTP; nil: there is none.
+	Another func(host string) bool
 	// Figures are more of them than the state has; nil: there are none.
 	Figures func(status.Sample)
 	// Slow counts what took too long; may be nil.
@@ -220,7 +222,7 @@ func New(c Config) *API {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	a := &API{Config: c, mux: http.NewServeMux()}
+	a := &API{Config: c, mux: http.NewServeMux(), signers: security.Containers{Another: c.Another}}
 	a.pages = a.newPages()
 	a.routes = append(a.routes, healthRoutes...)
 	a.routes = append(a.routes, yarnRoutes...)

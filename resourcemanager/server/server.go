@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,7 +104,7 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Figures: s.Figures, Slow: s.config.Slow, Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Another: s.another, Figures: s.Figures, Slow: s.config.Slow, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
@@ -228,6 +229,12 @@ func (s *Server) peer(id string) Peer {
 		}
 	}
 	return Peer{}
+}
+
+// another reports whether another resource manager serves HTTP at an address.
+func (s *Server) another(host string) bool {
+	own := s.peer(s.config.ID).HTTP
+	return host != own && slices.ContainsFunc(*s.peers.Load(), func(p Peer) bool { return p.HTTP == host })
 }
 
 // kick wakes a goroutine that waits on a channel of capacity 1; it runs once for any number of kicks.
