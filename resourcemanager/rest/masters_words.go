@@ -49,8 +49,8 @@ type MasterRequest struct {
 type WantedAsk struct {
 	// ID is the master's own choice, up to 255 bytes.
 	ID string `json:"id"`
-	// Count is how many are wanted beyond those that the master knows to be granted.
-	Count int `json:"count"`
+	// Count is how many are wanted beyond those that the master knows to be granted; a gang MIN..MAX says it, too.
+	Count int `json:"count,omitempty"`
 	// Priority: smaller is served first.
 	Priority int `json:"priority,omitempty"`
 	// Resources of each, with what their GPUs and nodes must be like, as in a job.

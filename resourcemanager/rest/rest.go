@@ -216,6 +216,7 @@ func New(c Config) *API {
 	a.routes = append(a.routes, healthRoutes...)
 	a.routes = append(a.routes, yarnRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
+	a.routes = append(a.routes, openAPIRoutes...)
 	a.routes = append(a.routes, masterRoutes...)
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
