@@ -40,13 +40,6 @@ type (
 		Name string `json:"name"`
 	}
 	nothing struct{}
-	logFile struct {
-		Container string `json:"container"`
-		File      string `json:"file"`
-		Path      string `json:"path"`
-		Size      int64  `json:"size"`
-		Modified  int64  `json:"modified"`
-	}
 )
 
 func (stopped) schema() any {
@@ -62,23 +55,31 @@ var operations = map[string]operation{
 	"GET /api/v1/openapi.json": {summary: "This document", answers: map[int]any{200: media("application/json")}},
 
 	"POST /api/v1/jobs": {summary: "Submit a job", request: job.Spec{}, answers: map[int]any{201: created{}, 200: created{}}, headers: []string{"Idempotency-Key: a repeat answers the same job"}},
-	"GET /api/v1/jobs": {summary: "List jobs, newest first", answers: map[int]any{200: list[Job]("jobs")},
-		query: []string{"limit: how many at most, 1 to 10000, default 1000", "state: in YARN's words, with commas", "user: of one user", "queue: of one queue"}},
+	"GET /api/v1/jobs": {
+		summary: "List jobs, newest first", answers: map[int]any{200: list[Job]("jobs")},
+		query: []string{"limit: how many at most, 1 to 10000, default 1000", "state: in YARN's words, with commas", "user: of one user", "queue: of one queue"},
+	},
 	"GET /api/v1/jobs/{app}":    {summary: "A job with its containers", answers: map[int]any{200: Job{}}},
 	"DELETE /api/v1/jobs/{app}": {summary: "End a job", answers: map[int]any{202: stopped{}}, query: []string{"reason: shown to users"}},
-	"GET /api/v1/jobs/{app}/logs": {summary: "What the containers of a job have written, or the names of these files", answers: map[int]any{200: media("text/plain")},
-		query: []string{"list: true for the names, as JSON", "container: of one container", "file: of one name"}},
+	"GET /api/v1/jobs/{app}/logs": {
+		summary: "What the containers of a job have written, or the names of these files", answers: map[int]any{200: media("text/plain")},
+		query: []string{"list: true for the names, as JSON", "container: of one container", "file: of one name"},
+	},
 
 	"PUT " + attemptPath + "/registration": {summary: "Begin an attempt. A repeat answers the same", request: Registration{}, answers: map[int]any{200: Registered{}}},
-	"POST " + attemptPath + "/requests": {summary: "Ask for containers, cancel asks, release containers, acknowledge events. An empty request is a sign of life", request: MasterRequest{},
-		answers: map[int]any{200: nothing{}}, headers: []string{"Idempotency-Key: a number, larger with each request of the attempt; one that is not has no effect again"}},
+	"POST " + attemptPath + "/requests": {
+		summary: "Ask for containers, cancel asks, release containers, acknowledge events. An empty request is a sign of life", request: MasterRequest{},
+		answers: map[int]any{200: nothing{}}, headers: []string{"Idempotency-Key: a number, larger with each request of the attempt; one that is not has no effect again"},
+	},
 	"GET " + attemptPath + "/asks":                     {summary: "What is not granted yet, and why", answers: map[int]any{200: Asks{}}},
 	"PATCH " + attemptPath + "/asks/{ask}":             {summary: "Change how many containers an ask still wants", request: AskSize{}, answers: map[int]any{200: nothing{}}},
 	"GET " + attemptPath + "/containers":               {summary: "The application's containers, 1000 a page", answers: map[int]any{200: MasterContainers{}}, query: []string{"after: the last container of the page before"}},
 	"PATCH " + attemptPath + "/containers/{container}": {summary: "Not supported: always a problem", answers: map[int]any{}},
 	"POST " + attemptPath + "/launches":                {summary: "Say what runs in containers that are held. The same again is no error", request: Launches{}, answers: map[int]any{200: Launched{}}},
-	"GET " + attemptPath + "/events": {summary: "What happens to the application: one answer when there is something, or with Accept: text/event-stream a stream of server-sent events with the same data", answers: map[int]any{200: Events{}},
-		query: []string{"after: events up to it are handled, and not repeated", "wait: how long to wait for one, up to 60s, default 30s"}, headers: []string{"Last-Event-ID: as after"}},
+	"GET " + attemptPath + "/events": {
+		summary: "What happens to the application: one answer when there is something, or with Accept: text/event-stream a stream of server-sent events with the same data", answers: map[int]any{200: Events{}},
+		query: []string{"after: events up to it are handled, and not repeated", "wait: how long to wait for one, up to 60s, default 30s"}, headers: []string{"Last-Event-ID: as after"},
+	},
 	"PUT " + attemptPath + "/result": {summary: "End the application. A repeat is no error", request: Result{}, answers: map[int]any{200: nothing{}}},
 
 	"GET /api/v1/secrets":           {summary: "The names of the caller's secrets", answers: map[int]any{200: list[SecretInfo]("secrets")}},
@@ -258,8 +259,10 @@ func describe() ([]byte, error) {
 	}
 	b, err := json.MarshalIndent(map[string]any{
 		"openapi": "3.1.0",
-		"info": map[string]any{"title": "hops resource manager", "version": "1", "license": map[string]any{"name": "Apache-2.0", "identifier": "Apache-2.0"},
-			"description": "A follower answers 307 to the leader, and 503 with Retry-After while nobody leads. Who asks: docs/reference/rest.md."},
+		"info": map[string]any{
+			"title": "hops resource manager", "version": "1", "license": map[string]any{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"description": "A follower answers 307 to the leader, and 503 with Retry-After while nobody leads. Who asks: docs/reference/rest.md.",
+		},
 		"paths": paths,
 		"components": map[string]any{"schemas": all, "securitySchemes": map[string]any{"token": map[string]any{
 			"type": "http", "scheme": "bearer", "description": "the token of the master's container (the file that HOPS_TOKEN names), or a user token of the job's owner",
