@@ -45,6 +45,8 @@ type Registered struct {
 	Epoch uint64
 	// Maximum is the most that one container can get of each resource.
 	Maximum Resource
+	// Silence is how long the master may be silent before it is ended.
+	Silence time.Duration
 	// Queue is the path of the application's queue.
 	Queue string
 	// Containers live: of earlier attempts, and on a second registration of this one.
@@ -122,8 +124,9 @@ type MasterEvent struct {
 	NodeLost  NodeID
 	// Pending says why an ask is not granted, once for each change of the reason.
 	Pending *Pending
-	// Managers are the gRPC addresses of all resource managers: the first event of a stream, and another one whenever they change.
-	Managers []string
+	// Managers are the gRPC addresses of all resource managers, and Web those of their HTTP, in the same order: the first event of a
+	// stream, and another one whenever they change.
+	Managers, Web []string
 }
 
 // Preemption tells a master that a container is to leave its node.

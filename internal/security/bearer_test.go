@@ -116,7 +116,7 @@ func TestBearerTokens(t *testing.T) {
 				if reached = true; d.ProvedBy(r) != "token" {
 					t.Errorf("proved by %s", d.ProvedBy(r))
 				}
-			}))
+			}), nil)
 			r := httptest.NewRequest("GET", "/webhdfs/v1/?"+c.query, nil)
 			r.RemoteAddr, r.Header["Authorization"] = c.from, c.header
 			if c.tls {

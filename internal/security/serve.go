@@ -39,6 +39,9 @@ type HTTP struct {
 	Handler http.Handler
 	// Hosts says which names beside those of loopback the server is called by; may be nil.
 	Hosts func(host string) bool
+	// OwnToken says whether a request shows a token that is not of a user but of the server's own making. Who shows it the handler finds out;
+	// nil: there are none.
+	OwnToken func(r *http.Request, token string) bool
 	// ReadTime is how long a request may take to arrive; 0: as long as its handler waits for it.
 	ReadTime time.Duration
 	// Drain is how long requests in flight may go on when the server stops. Default 1 s.
@@ -61,7 +64,7 @@ func (d *Door) ServeHTTP(ctx context.Context, l net.Listener, h HTTP) error {
 		base = context.WithoutCancel(ctx)
 	}
 	server := &http.Server{
-		Handler:           d.secureHTTP(GuardHTTP(d.negotiates(d.bearers(h.Handler)), d.hosts(h.Hosts))),
+		Handler:           d.secureHTTP(GuardHTTP(d.negotiates(d.bearers(h.Handler, h.OwnToken)), d.hosts(h.Hosts))),
 		ReadHeaderTimeout: headerTime, ReadTimeout: h.ReadTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaders,
 		BaseContext: func(net.Listener) context.Context { return base },
 		ConnContext: d.withPeer,

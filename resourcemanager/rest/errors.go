@@ -147,6 +147,18 @@ var kinds = []struct {
 	{metadata.ErrNoSpace, http.StatusInsufficientStorage, "no-space", "IOException", "java.io.IOException"},
 }
 
+// problemOf is an error as one of our problems.
+func problemOf(err error) Problem {
+	code, name := http.StatusInternalServerError, "internal"
+	for _, k := range kinds {
+		if errors.Is(err, k.kind) {
+			code, name = k.code, k.name
+			break
+		}
+	}
+	return Problem{Type: "urn:hops:" + name, Title: http.StatusText(code), Status: code, Detail: err.Error()}
+}
+
 // fail answers an error in the dialect of the path.
 func (q *request) fail(err error) {
 	code, name, exception, class := http.StatusInternalServerError, "internal", "WebApplicationException", "javax.ws.rs.WebApplicationException"

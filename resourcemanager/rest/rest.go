@@ -140,6 +140,8 @@ type LogFile struct {
 // Config is what the interface needs. Cluster and Door are required.
 type Config struct {
 	Cluster Cluster
+	// Masters answers applications' masters.
+	Masters rm.Masters
 	Door    *security.Door
 	// ID is the member's name, Group its Raft group; nil: it is told nothing of, and not changed.
 	ID    string
@@ -209,6 +211,9 @@ type request struct {
 	app *rm.Application
 	// containerID is set on routes with {containerid}, and then id and app are its application's.
 	containerID rm.ContainerID
+	// speaks is the attempt that is spoken for, set by attemptKnown; master: the caller has proved the token of its container.
+	speaks rm.AttemptID
+	master bool
 }
 
 // maxBody bounds what is read of a request.
@@ -228,6 +233,8 @@ func New(c Config) *API {
 	a.routes = append(a.routes, yarnRoutes...)
 	a.routes = append(a.routes, historyRoutes...)
 	a.routes = append(a.routes, jobRoutes...)
+	a.routes = append(a.routes, openAPIRoutes...)
+	a.routes = append(a.routes, masterRoutes...)
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
 	a.routes = append(a.routes, memberRoutes...)
@@ -374,6 +381,11 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 // who acts: the user of the container that has signed the request, or whom the door knows. What a container changes, its job has to be
 // allowed to.
 func (q *request) who() (metadata.Caller, error) {
+	if q.r.PathValue("attempt") != "" {
+		if caller, ok, err := q.masterCaller(); ok {
+			return caller, err
+		}
+	}
 	var from Container
 	caller, container, err := q.signers.Caller(q.Door, q.r, func(id string) (token, user string, ok bool) {
 		from, ok = q.Cluster.ContainerOf(id)
@@ -382,6 +394,8 @@ func (q *request) who() (metadata.Caller, error) {
 	switch {
 	case container == "" && err == nil:
 		return q.Door.HTTPCaller(q.r)
+	case err == nil && q.isMaster(container):
+		q.master = true
 	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit():
 		err = metadata.Errorf(metadata.ErrPermission, "this comes from %s, whose job may not submit or change others: if it is to, submit it with HOPS_MAY_SUBMIT=1 in its env", container)
 		q.Door.Record(security.Decision{Caller: caller, Port: "rest", Command: q.r.Method, Source: container, Target: q.r.URL.Path, Reason: err.Error()})

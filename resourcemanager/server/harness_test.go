@@ -31,6 +31,7 @@ import (
 	"github.com/gohops/hops/resourcemanager/am"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/rest"
+	"github.com/gohops/hops/resourcemanager/rest/openapitest"
 )
 
 func TestMain(m *testing.M) {
@@ -236,6 +237,11 @@ func (c *testCluster) http(method, path, user string, body, answer any) (int, ht
 func (c *testCluster) do(request *http.Request, answer *string) (int, http.Header) {
 	c.t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	var said []byte
+	if request.Body != nil {
+		said, _ = io.ReadAll(request.Body)
+		request.Body = io.NopCloser(bytes.NewReader(said))
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		c.t.Fatal(err)
@@ -246,6 +252,15 @@ func (c *testCluster) do(request *http.Request, answer *string) (int, http.Heade
 		c.t.Fatal(err)
 	}
 	*answer = string(b)
+	if strings.HasPrefix(request.URL.Path, "/api/v1/") && response.Header.Get("Retry-After") == "" { // what is said and heard is as described
+		d, err := openapitest.Parse(rest.OpenAPI)
+		if err == nil {
+			err = d.Check(request.Method, request.URL.Path, response.StatusCode, said, b)
+		}
+		if err != nil {
+			c.t.Errorf("%v in %.300s", err, b)
+		}
+	}
 	return response.StatusCode, response.Header
 }
 

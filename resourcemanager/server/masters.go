@@ -93,7 +93,7 @@ func (s *Server) RegisterMaster(ctx context.Context, id rm.AttemptID, q rm.Regis
 		return nil, err
 	}
 	view = s.state.View()
-	out := &rm.Registered{Epoch: result.Epoch, Maximum: largest(view), Queue: a.Queue}
+	out := &rm.Registered{Epoch: result.Epoch, Silence: s.config.MasterExpiry, Maximum: largest(view), Queue: a.Queue}
 	for _, k := range result.Containers {
 		if c := view.Container(k); c != nil {
 			out.Containers = append(out.Containers, s.told(view, c))

@@ -101,7 +101,7 @@ func (m *masterStream) look() ([]rm.MasterEvent, error) {
 	var out []rm.MasterEvent
 	if now := m.s.managers(); !slices.Equal(now, m.managers) {
 		m.managers = now
-		out = append(out, rm.MasterEvent{Managers: now})
+		out = append(out, rm.MasterEvent{Managers: now, Web: m.s.webs()})
 	}
 	for _, e := range view.Events(m.id.Application, m.sent) {
 		if len(out) == eventsAtOnce {

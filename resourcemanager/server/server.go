@@ -104,7 +104,7 @@ func (s *Server) Run(ctx context.Context) error {
 		leadership <- l
 	})
 
-	web := rest.New(rest.Config{Cluster: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Another: s.another, Figures: s.Figures, Slow: s.config.Slow, Logger: s.log})
+	web := rest.New(rest.Config{Cluster: s, Masters: s, ID: s.config.ID, Group: group, Door: s.config.Door, Logs: s.config.Logs, Secrets: s.secrets(), Operator: s, Another: s.another, Figures: s.Figures, Slow: s.config.Slow, Logger: s.log})
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
@@ -117,7 +117,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	})
 	g.Go(func() error {
-		return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{Doorway: security.Doorway{Name: "resource manager HTTP"}, Handler: web, Logger: s.log})
+		return s.config.Door.ServeHTTP(ctx, s.config.HTTP, security.HTTP{Doorway: security.Doorway{Name: "resource manager HTTP"}, Handler: web, OwnToken: web.MasterToken, Logger: s.log})
 	})
 	return g.Wait()
 }
@@ -207,6 +207,15 @@ func (s *Server) SetPeers(peers []Peer) {
 	if r := s.reign.Load(); r != nil {
 		r.wakeMasters()
 	}
+}
+
+// webs are the HTTP addresses of all resource managers.
+func (s *Server) webs() []string {
+	var out []string
+	for _, p := range *s.peers.Load() {
+		out = append(out, p.HTTP)
+	}
+	return out
 }
 
 // managers are the gRPC addresses of all resource managers.
