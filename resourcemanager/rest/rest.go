@@ -160,8 +160,8 @@ type Route struct {
 	Method, Path string
 	Right        security.Right
 	handle       func(*request)
-	// admin is YARN's name of an operator's method.
-	admin string
+	// admin is YARN's name of an operator's method, for the words of a refusal; refusal are other words.
+	admin, refusal string
 	// each: every member answers for itself.
 	each bool
 }
@@ -211,6 +211,7 @@ func New(c Config) *API {
 	a.routes = append(a.routes, jobRoutes...)
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
+	a.routes = append(a.routes, queueRoutes...)
 	a.routes = append(a.routes, memberRoutes...)
 	a.routes = append(a.routes, adminRoutes...)
 	for method, right := range map[string]security.Right{
@@ -321,6 +322,9 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	case right == security.Superuser:
 		if !q.caller.Superuser {
 			text := fmt.Sprintf("%s is not a superuser", q.caller.User)
+			if route.refusal != "" {
+				text = route.refusal
+			}
 			if route.admin != "" { // RMServerUtils.verifyAdminAccess
 				text = fmt.Sprintf("User %s doesn't have permission to call '%s'", q.caller.User, route.admin)
 			}
