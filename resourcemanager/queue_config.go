@@ -36,7 +36,7 @@ type QueueConfig struct {
 	// among them; 0: no limit but the cluster's.
 	MaxApplications        int `json:"max_applications,omitempty"`
 	MaxApplicationsPerUser int `json:"max_applications_per_user,omitempty"`
-	// MasterShare is the part of the queue that masters may use together; default 50% (YARN's maximum-am-resource-percent).
+	// MasterShare is the part of the queue that masters may use together; default that of the parent, and 50% (YARN's maximum-am-resource-percent).
 	MasterShare string `json:"master_share,omitempty"`
 	// Priority orders the queue among its siblings: larger is served first.
 	Priority int `json:"priority,omitempty"`
@@ -147,6 +147,9 @@ func (q *Queue) fill(c QueueConfig) (errs []error) {
 		return quantity.Value
 	}
 	q.UserLimitPercent, q.MasterShare = percent("user_limit", c.UserLimit), percent("master_share", c.MasterShare)/100
+	if c.MasterShare == "" && q.Parent != nil {
+		q.MasterShare = q.Parent.MasterShare
+	}
 	if q.UserLimitFactor = c.UserLimitFactor; !(c.UserLimitFactor >= 0 && c.UserLimitFactor <= maxWeight) {
 		wrong("user_limit_factor: %g is not between 0 and %.0f", c.UserLimitFactor, maxWeight)
 	}

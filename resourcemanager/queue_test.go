@@ -173,8 +173,10 @@ func TestQueuesThatAreMade(t *testing.T) {
 	t.Parallel()
 	tree, err := NewQueues(QueueConfig{
 		Mapping: []MappingRule{
-			{Application: "etl", Queue: "root.batch"}, {Group: "ops", Queue: "root.%primary_group", Fallback: FallbackReject},
-			{User: "*", Queue: "root.users.%user"}, {Group: "*", Queue: "root.users.%application", Fallback: FallbackDefault},
+			{Application: "etl", Queue: "root.batch"},
+			{Group: "ops", Queue: "root.%primary_group", Fallback: FallbackReject},
+			{User: "*", Queue: "root.users.%user"},
+			{Group: "*", Queue: "root.users.%application", Fallback: FallbackDefault},
 		},
 		Children: map[string]QueueConfig{
 			"default": {Capacity: "20%"}, "batch": {Capacity: "60%"},
@@ -193,8 +195,12 @@ func TestQueuesThatAreMade(t *testing.T) {
 		rule             int
 		refused          bool
 	}{
-		{"ann", "staff", "etl", "root.batch", 1, false}, {"ann", "staff", "x", "root.users.ann", 3, false}, {"a.b", "staff", "x", "root.users.a_dot_b", 3, false},
-		{"bob", "ops", "x", "", 2, true}, {"ümit", "staff", "x y", "root.default", 4, false}, {"ümit", "", "x", "", 0, false},
+		{"ann", "staff", "etl", "root.batch", 1, false},
+		{"ann", "staff", "x", "root.users.ann", 3, false},
+		{"a.b", "staff", "x", "root.users.a_dot_b", 3, false},
+		{"bob", "ops", "x", "", 2, true},
+		{"ümit", "staff", "x y", "root.default", 4, false},
+		{"ümit", "", "x", "", 0, false},
 	} {
 		var groups []string
 		if c.group != "" {

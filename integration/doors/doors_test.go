@@ -40,12 +40,8 @@ the test fails when a server does something that is not here, or asks for anothe
 | owner | who owns the application or container, administers its queue, or is a superuser |
 | superuser | the servers' user, and the members of the supergroup |
 | self | processes of the servers' own user, whatever name they send |
-<<<<<<< HEAD
 | servers | servers of the cluster, whose machine's certificate names a role that it is for |
 | join token | a machine without a certificate that shows a token to join with |
-=======
-| servers | a machine with a certificate of the cluster for a role that the port takes |
->>>>>>> main
 | containers | who has proved the token of a container, for the container's own application |
 | block token | who shows a token that a namenode signed for the block and for what is done to it |
 

@@ -2,8 +2,10 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -166,4 +168,32 @@ func (k *Cluster) Leader(c *dfs.Client) string {
 		return fmt.Errorf("no namenode leads")
 	})
 	return leader
+}
+
+type operatorHealth struct {
+	Cluster, State string
+	Joining        bool
+	Live           int `json:"live_datanodes"`
+}
+
+// ask fetches /health of a namenode.
+func (k *Cluster) ask(name string) (h operatorHealth, err error) {
+	for _, n := range k.File().Namenodes {
+		if n.ID != name {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/health", nil)
+		if err != nil {
+			return h, err
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return h, err
+		}
+		defer answer.Body.Close()
+		return h, json.NewDecoder(answer.Body).Decode(&h)
+	}
+	return h, fmt.Errorf("there is no namenode %s", name)
 }

@@ -1,10 +1,7 @@
 package process
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -171,39 +168,11 @@ func (o *operator) lose(name string) {
 	o.must(os.RemoveAll(f.Namenode.Data))
 }
 
-type operatorHealth struct {
-	Cluster, State string
-	Joining        bool
-	Live           int `json:"live_datanodes"`
-}
-
 func (o *operator) health(name string) operatorHealth {
 	o.T.Helper()
 	h, err := o.ask(name)
 	o.must(err)
 	return h
-}
-
-// ask fetches /health of a namenode.
-func (k *Cluster) ask(name string) (h operatorHealth, err error) {
-	for _, n := range k.File().Namenodes {
-		if n.ID != name {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), Patience/2)
-		defer cancel()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/health", nil)
-		if err != nil {
-			return h, err
-		}
-		answer, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return h, err
-		}
-		defer answer.Body.Close()
-		return h, json.NewDecoder(answer.Body).Decode(&h)
-	}
-	return h, fmt.Errorf("there is no namenode %s", name)
 }
 
 // awaitVote waits until a namenode knows a leader and has a vote.

@@ -5,10 +5,9 @@ import (
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// clusterRoutes are those of nodes, queues and the ledger.
+// clusterRoutes are those of nodes and the ledger.
 var clusterRoutes = []Route{
 	{Method: "GET", Path: "/api/v1/nodes", Right: security.Anyone, handle: (*request).listNodes},
-	{Method: "GET", Path: "/api/v1/queues", Right: security.Anyone, handle: (*request).listQueues},
 	{Method: "GET", Path: "/api/v1/grants", Right: security.Anyone, handle: (*request).listGrants},
 }
 
@@ -100,41 +99,6 @@ func (q *request) listNodes() {
 		nodes = append(nodes, v)
 	}
 	q.json(map[string][]NodeView{"nodes": nodes})
-}
-
-// QueueView is a queue as GET /api/v1/queues shows it. Shares are of the cluster, 0..1.
-type QueueView struct {
-	Path         string      `json:"path"`
-	State        string      `json:"state"`
-	Capacity     float64     `json:"capacity"`
-	Max          float64     `json:"max"`
-	UsedShare    float64     `json:"used_share"`
-	Used         Amount      `json:"used"`
-	Pending      Amount      `json:"pending"`
-	Applications int         `json:"applications"`
-	Submit       []string    `json:"acl_submit,omitempty"`
-	Children     []QueueView `json:"children,omitempty"`
-}
-
-func (q *request) listQueues() {
-	total, _, _ := q.totals()
-	uses := q.queueUses()
-	var show func(k *rm.Queue) QueueView
-	show = func(k *rm.Queue) QueueView {
-		u := uses[k]
-		v := QueueView{
-			Path: k.Path, State: "RUNNING", Capacity: k.AbsoluteCapacity, Max: k.AbsoluteMax, UsedShare: dominant(u.used, total),
-			Used: amountOf(u.used), Pending: amountOf(u.pending), Applications: u.apps, Submit: k.Submit,
-		}
-		if k.State == rm.QueueStopped {
-			v.State = "STOPPED"
-		}
-		for _, c := range k.Children {
-			v.Children = append(v.Children, show(c))
-		}
-		return v
-	}
-	q.json(map[string]QueueView{"root": show(q.queues().Root)})
 }
 
 // GrantView is a line of the ledger of GPUs. To is 0 while the container holds them.

@@ -50,6 +50,9 @@ func list[T any](name string) any {
 	return map[string]any{"type": "object", "required": []string{name}, "properties": map[string]any{name: []T(nil)}}
 }
 
+// queueQuery are what changes of queues take.
+var queueQuery = []string{"dry_run: true: change nothing, and say what would be affected", "force: true: although applications are affected", "version: of the queues that are to be changed"}
+
 // operations are all of /api/v1. A route that is not here, and one that is no route, fails TestOpenAPI.
 var operations = map[string]operation{
 	"GET /api/v1/openapi.json": {summary: "This document", answers: map[int]any{200: media("application/json")}},
@@ -86,10 +89,16 @@ var operations = map[string]operation{
 	"PUT /api/v1/secrets/{name}":    {summary: "Keep a secret", requires: []string{"application/octet-stream"}, answers: map[int]any{200: named{}}},
 	"DELETE /api/v1/secrets/{name}": {summary: "Forget a secret", answers: map[int]any{200: named{}}},
 
-	"GET /api/v1/nodes":         {summary: "Nodes with their GPUs", answers: map[int]any{200: list[NodeView]("nodes")}},
-	"GET /api/v1/queues":        {summary: "The tree of queues", answers: map[int]any{200: map[string]any{"type": "object", "required": []string{"root"}, "properties": map[string]any{"root": QueueView{}}}}},
-	"GET /api/v1/grants":        {summary: "The ledger of GPUs: who had which, from when to when", answers: map[int]any{200: list[GrantView]("grants")}, query: []string{"application: of one application"}},
-	"GET /api/v1/groups/{user}": {summary: "A user's groups, as this resource manager knows them", answers: map[int]any{200: Groups{}}},
+	"GET /api/v1/nodes":             {summary: "Nodes with their GPUs", answers: map[int]any{200: list[NodeView]("nodes")}},
+	"GET /api/v1/queues":            {summary: "The tree of queues", answers: map[int]any{200: QueuesView{}}},
+	"PUT /api/v1/queues":            {summary: "Replace all queues", request: rm.QueueConfig{}, answers: map[int]any{200: QueueChange{}}, query: queueQuery},
+	"PATCH /api/v1/queues":          {summary: "Change several queues at once: paths with changes as of one, null takes a queue away", request: map[string]any{"type": "object"}, answers: map[int]any{200: QueueChange{}}, query: queueQuery},
+	"GET /api/v1/queues/{queue}":    {summary: "A queue", answers: map[int]any{200: QueueView{}}},
+	"PUT /api/v1/queues/{queue}":    {summary: "Make or replace a queue", request: rm.QueueConfig{}, answers: map[int]any{200: QueueChange{}}, query: queueQuery},
+	"PATCH /api/v1/queues/{queue}":  {summary: "Change a queue: members that are not there stay, null takes one back to its default", request: map[string]any{"type": "object"}, answers: map[int]any{200: QueueChange{}}, query: queueQuery},
+	"DELETE /api/v1/queues/{queue}": {summary: "Take a queue away that is stopped and empty", answers: map[int]any{200: QueueChange{}}, query: queueQuery},
+	"GET /api/v1/grants":            {summary: "The ledger of GPUs: who had which, from when to when", answers: map[int]any{200: list[GrantView]("grants")}, query: []string{"application: of one application"}},
+	"GET /api/v1/groups/{user}":     {summary: "A user's groups, as this resource manager knows them", answers: map[int]any{200: Groups{}}},
 
 	"GET /api/v1/resourcemanagers":         {summary: "The members of the resource managers' group", answers: map[int]any{200: list[MemberView]("members")}},
 	"PUT /api/v1/resourcemanagers/{id}":    {summary: "Make a resource manager a member", answers: map[int]any{200: nothing{}}, query: []string{"raft: host:port"}},
@@ -100,7 +109,8 @@ var operations = map[string]operation{
 	"POST /api/v1/admin/nodes":                {summary: "Take nodes out of service or back", request: AdminRequest{}, answers: map[int]any{200: AdminAnswer{}}},
 	"POST /api/v1/admin/refresh-nodes":        {summary: "Read the list of excluded nodes", answers: map[int]any{200: nothing{}}, query: []string{"timeout_s: for what runs there, default 0"}},
 	"PUT /api/v1/admin/nodes/{node}/resource": {summary: "Set what a node has", answers: map[int]any{200: nothing{}}, query: []string{"memory_mib: both 0: as it reports", "vcores: both 0: as it reports"}},
-	"POST /api/v1/admin/refresh-queues":       {summary: "Read the queues anew", answers: map[int]any{200: RefreshedQueues{}}, query: []string{"check: true: look only"}},
+	"POST /api/v1/admin/refresh-queues":       {summary: "Read the queues anew", answers: map[int]any{200: QueueChange{}}, query: []string{"check: true: look only", "force: true: although applications are affected"}},
+	"PUT /api/v1/admin/gpus/{uuid}/health":    {summary: "Take a device back into service, or out of it for good", answers: map[int]any{200: nothing{}}, query: []string{"health: HEALTHY or RETIRED"}},
 	"POST /api/v1/admin/refresh-groups":       {summary: "Forget users' groups", answers: map[int]any{200: nothing{}}},
 	"POST /api/v1/admin/refresh-proxy-users":  {summary: "Read anew who may act for others", answers: map[int]any{200: nothing{}}},
 	"POST /api/v1/admin/refresh-superusers":   {summary: "Read anew who is a superuser", answers: map[int]any{200: nothing{}}},

@@ -178,8 +178,8 @@ type Route struct {
 	Method, Path string
 	Right        security.Right
 	handle       func(*request)
-	// admin is YARN's name of an operator's method.
-	admin string
+	// admin is YARN's name of an operator's method, for the words of a refusal; refusal are other words.
+	admin, refusal string
 	// act says in YARN's words what an owner's method does to "appid X"; empty: it ends it.
 	act string
 	// each: every member answers for itself.
@@ -237,6 +237,7 @@ func New(c Config) *API {
 	a.routes = append(a.routes, masterRoutes...)
 	a.routes = append(a.routes, secretRoutes...)
 	a.routes = append(a.routes, clusterRoutes...)
+	a.routes = append(a.routes, queueRoutes...)
 	a.routes = append(a.routes, memberRoutes...)
 	a.routes = append(a.routes, adminRoutes...)
 	for method, right := range map[string]security.Right{
@@ -352,6 +353,9 @@ func (a *API) dispatch(w http.ResponseWriter, r *http.Request, methods map[strin
 	case right == security.Superuser:
 		if !q.caller.Superuser {
 			text := fmt.Sprintf("%s is not a superuser", q.caller.User)
+			if route.refusal != "" {
+				text = route.refusal
+			}
 			if route.admin != "" { // RMServerUtils.verifyAdminAccess
 				text = fmt.Sprintf("User %s doesn't have permission to call '%s'", q.caller.User, route.admin)
 			}

@@ -152,12 +152,13 @@ func (a *API) figures(to status.Sample) {
 // queueFigures are those of every queue. Shares are of what the nodes have that take work, 0 to 1.
 func (a *API) queueFigures(to status.Sample) {
 	q := &request{API: a, view: a.Cluster.View()}
-	total, _, _ := q.totals()
-	uses := q.queueUses()
+	p := q.queuePage()
+	total := p.total
 	for _, k := range q.queues().All {
-		u := uses[k]
-		to.Gauge("hops_resourcemanager_queue_capacity_ratio", "What a queue is guaranteed of the cluster.", k.AbsoluteCapacity, "queue", k.Path)
-		to.Gauge("hops_resourcemanager_queue_maximum_ratio", "What a queue may use of the cluster.", k.AbsoluteMax, "queue", k.Path)
+		u := p.uses[k]
+		_, _, ofAll, atMost := p.shares(k)
+		to.Gauge("hops_resourcemanager_queue_capacity_ratio", "What a queue is guaranteed of the cluster.", ofAll, "queue", k.Path)
+		to.Gauge("hops_resourcemanager_queue_maximum_ratio", "What a queue may use of the cluster.", atMost, "queue", k.Path)
 		to.Gauge("hops_resourcemanager_queue_used_ratio", "What a queue uses of the resource of which it uses most.", dominant(u.used, total), "queue", k.Path)
 		to.Gauge("hops_resourcemanager_queue_applications", "Applications of a queue that have not ended.", float64(u.apps), "queue", k.Path)
 		to.Gauge("hops_resourcemanager_queue_stopped", "1 while a queue takes no new application.", status.Bool(k.State == rm.QueueStopped), "queue", k.Path)

@@ -16,10 +16,7 @@ import (
 )
 
 // recordedOperator does what the recorded requests ask of one.
-type recordedOperator struct {
-	Operator
-	c *fakeCluster
-}
+type recordedOperator struct{ *queueOperator }
 
 func (o recordedOperator) Resize(_ context.Context, _ metadata.Caller, id rm.NodeID, r rm.Resource) error {
 	return o.c.do(&statepb.Command{Op: &statepb.Command_ResizeNode{ResizeNode: &statepb.ResizeNode{Node: string(id), Resource: state.Resource(r)}}}).Err
@@ -186,23 +183,11 @@ var deviations = map[string]jerseytest.Deviation{
 	"197-reservation-delete":     {Status: 400, Why: "no queue takes reservations, so that there is none to delete"},
 	"199-reservation-list-empty": {Status: 400, Why: "no queue takes reservations, and that is YARN's answer for such a queue"},
 
-	"151-scheduler-conf-get-alice":        {Status: 404, Why: "not there yet", Pending: true},
-	"152-scheduler-conf-put":              {Status: 404, Why: "not there yet", Pending: true},
-	"153-scheduler-conf-put-alice":        {Status: 404, Why: "not there yet", Pending: true},
-	"154-scheduler-conf-put-invalid":      {Status: 404, Why: "not there yet", Pending: true},
-	"159-scheduler-conf-global":           {Status: 404, Why: "not there yet", Pending: true},
-	"160-scheduler-conf-put-xml":          {Status: 404, Why: "not there yet", Pending: true},
-	"161-scheduler-conf-validate":         {Status: 404, Why: "not there yet", Pending: true},
-	"162-scheduler-conf-validate-bad":     {Status: 404, Why: "not there yet", Pending: true},
-	"164-scheduler-conf-format":           {Status: 404, Why: "not there yet", Pending: true},
-	"165-scheduler-conf-unwrapped-params": {Status: 404, Why: "not there yet", Pending: true},
-	"166-scheduler-conf-unknown-queue":    {Status: 404, Why: "not there yet", Pending: true},
-	"181-queue-access":                    {Status: 404, Why: "not there yet", Pending: true},
-	"170-add-node-labels":                 {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
-	"178-replace-node-to-labels":          {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
-	"252-jmx-queue":                       {Status: 200, Why: "the figures of queues are at /metrics"},
-	"310-timeline-about":                  {Status: 404, Why: "there is no timeline store"},
-	"315-timeline-put":                    {Status: 404, Why: "there is no timeline store"},
+	"170-add-node-labels":        {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
+	"178-replace-node-to-labels": {Status: 404, Why: "labels of nodes are configured at the node managers: YARN's answer where they are off"},
+	"252-jmx-queue":              {Status: 200, Why: "the figures of queues are at /metrics"},
+	"310-timeline-about":         {Status: 404, Why: "there is no timeline store"},
+	"315-timeline-put":           {Status: 404, Why: "there is no timeline store"},
 }
 
 // Every recorded exchange with a resource manager of Hadoop 3.4.1 is replayed, in the order of the recording.
@@ -214,7 +199,7 @@ func TestRecordedExchanges(t *testing.T) {
 		}
 		return nil
 	}})
-	s := httptest.NewServer(New(Config{Cluster: c, Door: door, Operator: recordedOperator{c: c.fakeCluster}}))
+	s := httptest.NewServer(New(Config{Cluster: c, Door: door, Operator: recordedOperator{&queueOperator{c: c.fakeCluster}}}))
 	defer s.Close()
 	files, err := filepath.Glob(filepath.Join(vectors, "*.http"))
 	if err != nil || len(files) < 120 {

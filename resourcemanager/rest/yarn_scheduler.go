@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -19,12 +18,39 @@ type vectorEntry struct {
 	Value string `json:"resourceValue"`
 }
 
-func vector(percent float64) capacityVector {
-	v := fmt.Sprint(mustFloat(percent)) + "%"
-	return capacityVector{
-		fmt.Sprintf("[%s=%s,%s=%s,%s=%s]", rm.MemoryName, v, rm.GPUName, v, rm.VCoresName, v),
-		[]vectorEntry{{rm.MemoryName, v}, {rm.GPUName, v}, {rm.VCoresName, v}},
+// vector writes what a capacity is of each resource that the cluster has.
+func vector(c rm.Capacity, total rm.Resource) capacityVector {
+	var out capacityVector
+	var parts []string
+	for _, name := range append([]string{rm.MemoryName, rm.GPUName, rm.VCoresName}, total.Names()[3:]...) {
+		quantity, _ := c.Of(name)
+		v := mustFloat(quantity.Value)
+		switch {
+		case quantity.Unit == rm.UnitPercent:
+			v += "%"
+		case quantity.Unit == rm.UnitWeight:
+			v += "w"
+		case name == rm.MemoryName:
+			v = mustFloat(float64(quantity.Amount / rm.MiB))
+		default:
+			v = mustFloat(float64(quantity.Amount))
+		}
+		parts = append(parts, name+"="+v)
+		out.Entries = append(out.Entries, vectorEntry{name, v})
 	}
+	out.Configured = "[" + strings.Join(parts, ",") + "]"
+	return out
+}
+
+// mode is how a queue's capacity is written, and weight, which is -1 for another mode.
+func mode(k *rm.Queue) (mode string, weight float64) {
+	switch {
+	case k.Guarantee.Vector != nil:
+		return "absolute", -1
+	case k.Guarantee.Whole.Unit == rm.UnitWeight:
+		return "weight", k.Guarantee.Whole.Value
+	}
+	return "percentage", -1
 }
 
 // mustFloat prints a number as float does.
@@ -256,49 +282,98 @@ func (q *request) queueUses() map[*rm.Queue]*queueUse {
 	return uses
 }
 
-func part(r rm.Resource, f float64) rm.Resource {
-	return rm.Resource{Memory: int64(float64(r.Memory) * f), VCores: int(float64(r.VCores)*f + 1e-6), GPUs: int(float64(r.GPUs)*f + 1e-6)}
-}
-
 // unlimited is YARN's word for no limit on parallel applications.
 const unlimited = 2147483647
 
 func acls(k *rm.Queue) queueACLs {
-	list := func(l []string) string {
+	list := func(l, groups []string) string {
 		if slices.Contains(l, "*") {
 			return "*"
 		}
-		return strings.Join(l, ",") + " "
+		return strings.Join(l, ",") + " " + strings.Join(groups, ",")
 	}
-	submit := list(k.Submit)
-	if len(k.Submit) == 0 && k.Parent == nil {
+	submit := list(k.Submit, k.SubmitGroups)
+	if len(k.Submit)+len(k.SubmitGroups) == 0 && k.Parent == nil {
 		submit = "*"
 	}
-	return queueACLs{[]queueACL{{"ADMINISTER_QUEUE", list(k.Administer)}, {"APPLICATION_MAX_PRIORITY", "*"}, {"SUBMIT_APP", submit}}}
+	return queueACLs{[]queueACL{{"ADMINISTER_QUEUE", list(k.Administer, k.AdministerGroups)}, {"APPLICATION_MAX_PRIORITY", "*"}, {"SUBMIT_APP", submit}}}
 }
 
-func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, largest rm.Resource) queueInfo {
-	u := uses[k]
+// atMostOf is the smaller of each amount.
+func atMostOf(r, most rm.Resource) rm.Resource { return r.Add(most).Sub(r.Max(most)) }
+
+// queuePage is what the objects of all queues are made from: what happens in each, what it is guaranteed, and the most that it may use.
+type queuePage struct {
+	uses           map[*rm.Queue]*queueUse
+	low, high      map[*rm.Queue]rm.Resource
+	total, largest rm.Resource
+}
+
+func (q *request) queuePage() *queuePage {
+	p := &queuePage{uses: q.queueUses(), low: map[*rm.Queue]rm.Resource{}, high: map[*rm.Queue]rm.Resource{}}
+	p.total, _, _ = q.totals()
+	p.largest, _ = q.most()
+	low, high := q.queues().Resolve(p.total)
+	for i, k := range q.queues().All {
+		p.low[k], p.high[k] = low[i], high[i]
+	}
+	return p
+}
+
+// shares are what a queue is guaranteed and may use, as parts of its parent and of the cluster, 0 to 1: of the configuration, and where
+// that does not say the same of all resources, of the present nodes and the resource of which it is most.
+func (p *queuePage) shares(k *rm.Queue) (capacity, limit, ofAll, atMost float64) {
+	capacity, limit, ofAll, atMost = k.Capacity, k.Max, k.AbsoluteCapacity, k.AbsoluteMax
+	mixed := false
+	for up := k; up.Parent != nil; up = up.Parent {
+		for _, c := range up.Parent.Children {
+			mixed = mixed || c.Guarantee.Vector != nil
+		}
+		if up.Limit.Vector != nil {
+			atMost = dominant(p.high[k], p.total)
+		}
+	}
+	if mixed {
+		capacity, ofAll = dominant(p.low[k], p.low[k.Parent]), dominant(p.low[k], p.total)
+	}
+	if k.Limit.Vector != nil {
+		limit = dominant(p.high[k], p.high[k.Parent])
+	}
+	return capacity, limit, ofAll, atMost
+}
+
+func (q *request) queueInfo(k *rm.Queue, p *queuePage) queueInfo {
+	u, total, largest := p.uses[k], p.total, p.largest
+	share, limit, ofAll, atMost := p.shares(k)
 	absolute := dominant(u.used, total)
 	used := 0.0
-	if k.AbsoluteCapacity > 0 {
-		used = absolute / k.AbsoluteCapacity
+	if ofAll > 0 {
+		used = absolute / ofAll
 	}
 	none := resource(rm.Resource{})
-	low, high := resource(part(total, k.AbsoluteCapacity)), resource(part(total, k.AbsoluteMax))
-	out := queueInfo{
-		Path: k.Path, Name: k.Name, Capacity: float(100 * k.Capacity), Used: float(100 * used), Max: float(100 * k.Max),
-		AbsoluteCapacity: float(100 * k.AbsoluteCapacity), AbsoluteMax: float(100 * k.AbsoluteMax), AbsoluteUsed: float(100 * absolute), Weight: -1,
-		Applications: u.apps, MaxParallelApps: unlimited, State: "RUNNING", ResourcesUsed: resource(u.used), Labels: []string{"*"},
-		Allocated: u.containers, PendingCount: u.pendingContainers, MinEffective: low, MaxEffective: high, MaximumAlloc: resource(largest),
-		ACLs: acls(k), Ordering: "utilization", Mode: "percentage", QueueType: "parent", Creation: "static", AutoCreation: "off",
+	low, high := resource(p.low[k]), resource(p.high[k])
+	mode, weight := mode(k)
+	normalized := 0.0
+	if weight >= 0 {
+		normalized = share
 	}
-	if k.State == rm.QueueStopped {
-		out.State = "STOPPED"
+	out := queueInfo{
+		Path: k.Path, Name: k.Name, Capacity: float(100 * share), Used: float(100 * used), Max: float(100 * limit),
+		AbsoluteCapacity: float(100 * ofAll), AbsoluteMax: float(100 * atMost), AbsoluteUsed: float(100 * absolute), Weight: float(weight), NormalizedWeight: float(normalized),
+		Applications: u.apps, MaxParallelApps: unlimited, State: string(queueState(k, u)), Absolute: k.Guarantee.Vector != nil, ResourcesUsed: resource(u.used), Labels: []string{"*"},
+		Allocated: u.containers, PendingCount: u.pendingContainers, MinEffective: low, MaxEffective: high, MaximumAlloc: resource(largest),
+		ACLs: acls(k), Priority: k.Priority, Ordering: "utilization", Mode: mode, QueueType: "parent", Creation: "static", AutoCreation: "off",
+		AutoCreateEnabled: k.AutoCreate != nil,
+	}
+	if k.Created {
+		out.Creation = "dynamicFlexible"
+	}
+	if k.AutoCreate != nil {
+		out.AutoCreation = "flexible"
 	}
 	out.Capacities.ByPartition = []partitionCapacity{{
-		Vector: vector(100 * k.Capacity), Capacity: out.Capacity, Used: out.Used, Max: out.Max,
-		AbsoluteCapacity: out.AbsoluteCapacity, AbsoluteUsed: out.AbsoluteUsed, AbsoluteMax: out.AbsoluteMax, Weight: -1,
+		Vector: vector(k.Guarantee, total), Capacity: out.Capacity, Used: out.Used, Max: out.Max,
+		AbsoluteCapacity: out.AbsoluteCapacity, AbsoluteUsed: out.AbsoluteUsed, AbsoluteMax: out.AbsoluteMax, Weight: out.Weight, NormalizedWeight: out.NormalizedWeight,
 		ConfiguredMin: none, ConfiguredMax: none, EffectiveMin: low, EffectiveMax: high,
 	}}
 	plain := usagePlain{Used: resource(u.used), Reserved: none, Pending: resource(u.pending)}
@@ -306,25 +381,49 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 		out.Resources = usagesPlain{[]usagePlain{plain}}
 		out.Queues = &queueList{}
 		for _, c := range k.Children {
-			out.Queues.Queue = append(out.Queues.Queue, q.queueInfo(c, uses, total, largest))
+			out.Queues.Queue = append(out.Queues.Queue, q.queueInfo(c, p))
 		}
 		return out
 	}
-	amLimit := resource(part(total, k.AbsoluteMax/2))
-	out.Type, out.Ordering, out.QueueType = "capacitySchedulerLeafQueueInfo", "fifo", "leaf"
-	out.Capacities.ByPartition[0].MaxAMLimit = 50
+	masters := k.MasterShare
+	if masters == 0 {
+		masters = 0.5
+	}
+	amLimit := resource(p.high[k].Part(masters))
+	out.Type, out.Ordering, out.QueueType = "capacitySchedulerLeafQueueInfo", k.Ordering, "leaf"
+	out.Capacities.ByPartition[0].MaxAMLimit = float(100 * masters)
 	out.Resources = usages{[]usage{{Used: plain.Used, Reserved: none, Pending: plain.Pending, AMUsed: resource(u.masters), AMLimit: amLimit, UserAMLimit: amLimit}}}
 	out.leafInfo = &leafInfo{
 		Active: u.active, PendingApps: u.waiting, Containers: u.containers, MaxApplications: 10_000, MaxPerUser: 5_000,
 		UserLimit: 100, UserLimitFactor: -1, // users have no limit but the queue's
-		ConfiguredMaxAM: 0.5, AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
-		NoPreemption: true, NoIntraQueue: true, MaxLifetime: -1, DefaultLifetime: -1,
+		ConfiguredMaxAM: float(masters), AMLimit: amLimit, AMUsed: resource(u.masters), UserAMLimit: amLimit,
+		NoPreemption: k.PreemptionDisabled, NoIntraQueue: k.PreemptionDisabled, DefaultPriority: k.DefaultPriority, AutoCreated: k.Created, MaxLifetime: -1, DefaultLifetime: -1,
+	}
+	if k.MaxApplications > 0 {
+		out.MaxApplications, out.MaxPerUser = k.MaxApplications, k.MaxApplications
+	}
+	if k.MaxApplicationsPerUser > 0 {
+		out.MaxPerUser = k.MaxApplicationsPerUser
+	}
+	if k.UserLimitPercent > 0 {
+		out.UserLimit = float(k.UserLimitPercent)
+	}
+	perUser := high
+	if k.UserLimitFactor > 0 {
+		out.UserLimitFactor = float(k.UserLimitFactor)
+		perUser = resource(atMostOf(p.low[k].Part(k.UserLimitFactor), p.high[k]))
+	}
+	if k.MaxLifetime > 0 {
+		out.MaxLifetime = int64(k.MaxLifetime.Seconds())
+	}
+	if k.DefaultLifetime > 0 {
+		out.DefaultLifetime = int64(k.DefaultLifetime.Seconds())
 	}
 	for _, name := range sortedKeys(u.users) {
 		v := u.users[name]
 		out.Users.List = append(out.Users.List, userInfo{
 			Name: name, Used: resource(v.used), Pending: v.waiting, Active: v.active, AMUsed: resource(v.masters),
-			Limit: high, Resources: usages{[]usage{{
+			Limit: perUser, Resources: usages{[]usage{{
 				Used: resource(v.used), Reserved: none, Pending: resource(v.pending), AMUsed: resource(v.masters),
 				AMLimit: amLimit, UserAMLimit: amLimit,
 			}}}, Weight: 1, IsActive: v.active > 0,
@@ -334,15 +433,15 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 }
 
 func (q *request) scheduler() {
-	total, used, _ := q.totals()
-	largest, _ := q.most()
+	_, used, _ := q.totals()
 	root := q.queues().Root
-	info := q.queueInfo(root, q.queueUses(), total, largest)
+	page := q.queuePage()
+	info := q.queueInfo(root, page)
 	none := resource(rm.Resource{})
 	out := rootQueue{
-		Type: "capacityScheduler", Capacity: 100, Used: float(100 * dominant(used, total)), Max: 100, Weight: -1, Vector: vector(100),
+		Type: "capacityScheduler", Capacity: 100, Used: float(100 * dominant(used, page.total)), Max: 100, Weight: -1, Vector: vector(root.Guarantee, page.total),
 		Name: "root", Path: "root", MaxParallelApps: unlimited, Queues: *info.Queues, Capacities: info.Capacities,
-		Health: health{LastRun: int64(q.view.Now())}, MaximumAlloc: resource(largest), ACLs: info.ACLs, Ordering: "utilization", Mode: "percentage",
+		Health: health{LastRun: int64(q.view.Now())}, MaximumAlloc: resource(page.largest), ACLs: info.ACLs, Ordering: "utilization", Mode: "percentage",
 		QueueType: "parent", Creation: "static", AutoCreation: "off",
 	}
 	for _, op := range []string{"last-allocation", "last-release", "last-preemption", "last-reservation"} {

@@ -65,9 +65,19 @@ func TestQueuesOfTheCluster(t *testing.T) {
 		user, queue string
 		want        error
 	}{
-		{"ann", "a", nil}, {"ann", "root.a", nil}, {"ann", "root.a", rm.ErrQueueFull}, {"bob", "root.a", nil}, {"eve", "root.a", rm.ErrBusy},
-		{"ann", "root.b", metadata.ErrPermission}, {"ann", "root.users", metadata.ErrInvalidArgument}, {"ann", "root.c", metadata.ErrInvalidArgument},
-		{"ann", "root.users.ann", nil}, {"ann", "root.users.ann", nil}, {"bob", "root.users.ann", rm.ErrQueueFull}, {"bob", "root.users.bob", nil}, {"eve", "root.users.eve", rm.ErrQueueFull},
+		{"ann", "a", nil},
+		{"ann", "root.a", nil},
+		{"ann", "root.a", rm.ErrQueueFull},
+		{"bob", "root.a", nil},
+		{"eve", "root.a", rm.ErrBusy},
+		{"ann", "root.b", metadata.ErrPermission},
+		{"ann", "root.users", metadata.ErrInvalidArgument},
+		{"ann", "root.c", metadata.ErrInvalidArgument},
+		{"ann", "root.users.ann", nil},
+		{"ann", "root.users.ann", nil},
+		{"bob", "root.users.ann", rm.ErrQueueFull},
+		{"bob", "root.users.bob", nil},
+		{"eve", "root.users.eve", rm.ErrQueueFull},
 	} {
 		r := submit(c.user, c.queue)
 		if c.want == nil && r.Err != nil || !errors.Is(r.Err, c.want) {

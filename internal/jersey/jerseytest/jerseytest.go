@@ -273,8 +273,6 @@ func Parse(t *testing.T, text string) any {
 type Deviation struct {
 	Status int
 	Why    string
-	// Pending: it is to agree some day, and may do so already.
-	Pending bool
 }
 
 // Check replays recordings in the order of their names: what is not as recorded must be among the deviations, with its status, and what
@@ -282,7 +280,7 @@ type Deviation struct {
 func Check(t *testing.T, files []string, url string, before func(name string), optional map[string][]string, deviations map[string]Deviation, replace ...string) {
 	t.Helper()
 	slices.Sort(files)
-	agree, pending := 0, 0
+	agree := 0
 	rest := maps.Clone(deviations)
 	for _, file := range files {
 		x := Read(t, file, replace...)
@@ -290,23 +288,20 @@ func Check(t *testing.T, files []string, url string, before func(name string), o
 		status, different := x.Replay(t, url, optional[x.Name])
 		known, deviates := rest[x.Name]
 		delete(rest, x.Name)
-		if known.Pending && len(different) > 0 {
-			pending++
-		}
 		switch {
 		case len(different) == 0:
 			agree++
-			if deviates && !known.Pending {
+			if deviates {
 				t.Errorf("%s: agrees with the recording: take it off the list of deviations", x.Name)
 			}
 		case !deviates:
 			t.Errorf("%s: %s %s:\n\t%s", x.Name, x.Method, x.Target, strings.Join(different, "\n\t"))
-		case status != known.Status && !known.Pending:
+		case status != known.Status:
 			t.Errorf("%s: status %d, want %d, because %s:\n\t%s", x.Name, status, known.Status, known.Why, strings.Join(different, "\n\t"))
 		}
 	}
 	for name := range rest {
 		t.Errorf("%s: there is no such recording", name)
 	}
-	t.Logf("%d of %d recorded exchanges agree, %d deviate on purpose, %d are pending", agree, len(files), len(files)-agree-pending, pending)
+	t.Logf("%d of %d recorded exchanges agree, %d deviate on purpose", agree, len(files), len(files)-agree)
 }
