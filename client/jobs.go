@@ -92,6 +92,10 @@ type JobResources struct {
 	GPUModel string `json:"gpu_model,omitempty"`
 	Island   bool   `json:"gpu_island,omitempty"`
 	Label    string `json:"label,omitempty"`
+	// GPUMemory is the least of each GPU, a size; Within is the level of the network inside which a gang has to be: node, or the depth
+	// of a rack's path.
+	GPUMemory string `json:"gpu_memory,omitempty"`
+	Within    string `json:"within,omitempty"`
 	// Other are amounts of what else nodes have, by name.
 	Other map[string]int64 `json:"other,omitempty"`
 }

@@ -1,6 +1,7 @@
 package resourcemanager
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/gohops/hops/metadata"
@@ -219,8 +220,6 @@ type Ask struct {
 	Label string
 	// GPUMemory is the least memory of each of its devices, in bytes; 0: any.
 	GPUMemory int64
-	// Whole: each container has a node for itself.
-	Whole bool
 	// Within is the level of the network inside which a gang has to be: "node", or the depth of a rack's path, "1" being the
 	// outermost; empty: as near together as there is room.
 	Within string
@@ -234,6 +233,18 @@ type Ask struct {
 	Launch uint64
 	// Instances are the numbers of those still to be granted, in the order in which they are given; empty: they have none.
 	Instances []int32
+}
+
+// MaxDepth bounds the depth of a rack's path.
+const MaxDepth = 16
+
+// ValidWithin reports whether a word names a level of the network, see Ask.Within.
+func ValidWithin(s string) bool {
+	if s == "" || s == "node" {
+		return true
+	}
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= 1 && n <= MaxDepth && s == strconv.Itoa(n)
 }
 
 // Launch is what runs in a container.

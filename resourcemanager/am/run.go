@@ -359,6 +359,7 @@ func (m *master) ask(ctx context.Context, try, gang int, instances []*instance) 
 		AskId: askPrefix + strconv.Itoa(try), Priority: 1, Count: int32(len(instances)), GangMin: int32(gang),
 		Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs), Other: amount.Other.Map()},
 		GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p,
+		GpuMemory: int64(m.spec.Resources.GPUMemory), Within: m.spec.Resources.Within,
 	}
 	for _, i := range instances {
 		q.Instances = append(q.Instances, int32(i.number))

@@ -151,6 +151,10 @@ type Resources struct {
 	Model string `json:"gpu_model,omitempty"`
 	// Island: all GPUs of a container in one NVLink island.
 	Island bool `json:"gpu_island,omitempty"`
+	// GPUMemory is the least of each GPU.
+	GPUMemory Memory `json:"gpu_memory,omitempty"`
+	// Within is the level of the network inside which a gang has to be: node, or the depth of a rack's path, 1 being the outermost.
+	Within string `json:"within,omitempty"`
 	// Label that the nodes must carry.
 	Label string `json:"label,omitempty"`
 }
@@ -307,6 +311,8 @@ func (s *Spec) check() error {
 	_, err := rm.NewAmounts(r.Other)
 	wrong(err == nil, "resources.other: %v", err)
 	wrong(len(r.Model) <= MaxName && len(r.Label) <= MaxName, "resources: gpu_model and label have at most %d characters", MaxName)
+	wrong(r.GPUMemory >= 0, "resources: gpu_memory is negative")
+	wrong(rm.ValidWithin(r.Within), "resources: within %.100q is not node, or the depth of a rack's path", r.Within)
 	wrong(s.Instances >= 1 && s.Instances <= MaxInstances, "instances: %d is not between 1 and %d", s.Instances, MaxInstances)
 	wrong(len(s.Argv) <= MaxArgs && textLen(s.Argv) <= MaxText, "argv: at most %d arguments with %d bytes", MaxArgs, MaxText)
 	wrong(len(s.Run) <= MaxText, "run: at most %d bytes", MaxText)
@@ -350,7 +356,7 @@ func (s *Spec) check() error {
 		wrong(s.Experiment == nil && s.Checkpoint == nil, "experiment and checkpoint: only jobs of kind experiment have them")
 		wrong(s.Instances == 1 && s.Gang == Gang{}, "instances and gang: there is one master; the containers are its own to ask for")
 		wrong(s.Retry == nil, "retry: a master that ends is started again by the resource manager")
-		wrong(r.Model == "" && !r.Island && r.Label == "", "resources: gpu_model, gpu_island and label are for the containers that a master asks for")
+		wrong(r.Model == "" && !r.Island && r.Label == "" && r.GPUMemory == 0 && r.Within == "", "resources: gpu_model, gpu_memory, gpu_island, within and label are for the containers that a master asks for")
 		wrong(s.Dialect == rm.DialectOurs || s.Dialect == rm.DialectYARN && s.Run == "" && len(s.Argv) == 1 && s.Workdir == "", "dialect: %q is none, or without argv of one command line; run and workdir have no meaning there", s.Dialect)
 	case rm.KindExperiment:
 		wrong(s.Gang == Gang{}, "gang: only commands have one")

@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -36,6 +38,19 @@ func benchModel(b *testing.B, nodes int, free func(node, gpu int) bool) *Model {
 	return m
 }
 
+// cpu is the processor time that this process has used: other than the time of the clock it does not depend on what else runs.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func reportCPU(b *testing.B, spent time.Duration) {
+	b.ReportMetric(float64(spent.Nanoseconds())/1000/float64(b.N), "cpu-us/op")
+}
+
 var oneGPU = rm.Resource{Memory: 32 << 30, VCores: 8, GPUs: 1}
 
 // benchApps asks for containers altogether, with one ask for many or one for each.
@@ -59,12 +74,14 @@ func BenchmarkPlacements(b *testing.B) {
 		for _, each := range []bool{false, true} {
 			b.Run(fmt.Sprintf("nodes=%d/each=%v", nodes, each), func(b *testing.B) {
 				var m *Model
+				var spent time.Duration
 				b.ReportAllocs()
 				for left := b.N; left > 0; {
 					b.StopTimer()
 					m = benchModel(b, nodes, func(int, int) bool { return true })
 					benchApps(m, 100_000, each)
 					b.StartTimer()
+					start := cpu()
 					done := 0
 					for more := true; more && left > 0; {
 						p := m.Plan(Budget{Containers: min(1000, left)}, 0)
@@ -75,10 +92,12 @@ func BenchmarkPlacements(b *testing.B) {
 							break
 						}
 					}
+					spent += cpu() - start
 					if done == 0 {
 						b.Fatal("nothing granted")
 					}
 				}
+				reportCPU(b, spent)
 			})
 		}
 	}
@@ -94,6 +113,7 @@ func BenchmarkFull(b *testing.B) {
 			m.Plan(Budget{}, 0)
 			i := 0
 			b.ReportAllocs()
+			start := cpu()
 			for b.Loop() {
 				n := m.nodes[rm.NodeID(fmt.Sprintf("node%05d:8042", i%10_000))].Node
 				i++
@@ -115,6 +135,7 @@ func BenchmarkFull(b *testing.B) {
 					m.Settle(p.Groups[0].Number)
 				}
 			}
+			reportCPU(b, cpu()-start)
 		})
 	}
 }
@@ -140,6 +161,7 @@ func BenchmarkGang(b *testing.B) {
 				Resource: rm.Resource{Memory: 32 << 30 * int64(c.gpus), VCores: 8 * c.gpus, GPUs: c.gpus},
 			}}}
 			b.ReportAllocs()
+			start := cpu()
 			for b.Loop() {
 				m.SetApp(a)
 				p := m.Plan(Budget{}, 0)
@@ -151,6 +173,7 @@ func BenchmarkGang(b *testing.B) {
 				}
 				m.RemoveApp(a.ID)
 			}
+			reportCPU(b, cpu()-start)
 		})
 	}
 }

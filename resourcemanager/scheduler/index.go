@@ -69,11 +69,8 @@ func (m *Model) key(n *node) []byte {
 	if n.places > 0 {
 		flags |= 1
 	}
-	if n.Containers+n.assumedContainers == 0 && n.room.GPUs == len(n.devices) {
-		flags |= 2 // free as a whole
-	}
 	if len(n.devices) == 0 {
-		flags |= 4
+		flags |= 2
 	}
 	b = append(b, flags)
 	if n.reserved != nil {

@@ -389,7 +389,7 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 // sameAsk reports whether two asks are one to the scheduler.
 func sameAsk(a, b *rm.Ask) bool {
 	return a.ID == b.ID && a.Priority == b.Priority && a.Resource == b.Resource && a.Count == b.Count && a.Gang == b.Gang && a.Model == b.Model &&
-		a.Island == b.Island && a.Strict == b.Strict && a.Label == b.Label && a.GPUMemory == b.GPUMemory && a.Whole == b.Whole &&
+		a.Island == b.Island && a.Strict == b.Strict && a.Label == b.Label && a.GPUMemory == b.GPUMemory &&
 		a.Within == b.Within && a.Walltime == b.Walltime && slices.Equal(a.Nodes, b.Nodes) && slices.Equal(a.Excluded, b.Excluded)
 }
 

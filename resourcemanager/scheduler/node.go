@@ -225,12 +225,6 @@ func (n *node) fits(s *shape, limit int) int { return n.holds(s, min(limit, n.pl
 // holds is fits but for the places that the node has for containers.
 func (n *node) holds(s *shape, limit int) int {
 	limit = times(n.room, &s.Resource, limit)
-	if s.Whole && (n.Containers+n.assumedContainers > 0 || n.room.GPUs < len(n.devices)) {
-		return 0
-	}
-	if s.Whole {
-		limit = min(limit, 1)
-	}
 	k := s.Resource.GPUs
 	if k == 0 || limit == 0 {
 		return limit
@@ -249,9 +243,6 @@ func (n *node) holds(s *shape, limit int) int {
 // capable counts how many containers of a shape the node could take if it were empty, at most limit.
 func (n *node) capable(s *shape, limit int) int {
 	limit = times(n.Capacity, &s.Resource, min(limit, rm.MaxContainersPerNode))
-	if s.Whole {
-		limit = min(limit, 1)
-	}
 	k := s.Resource.GPUs
 	if k == 0 || limit == 0 {
 		return limit

@@ -248,9 +248,6 @@ func short(s *shape, nodes []sample) rm.Reason {
 			}
 		}
 	}
-	if lacking < all && s.Whole {
-		return rm.Reason{Code: rm.ReasonResources, Text: fmt.Sprintf("needs a node for itself; each of %d that could hold it runs something", all)}
-	}
 	if lacking == 0 { // only islands with enough devices lie on nodes that lack something else
 		return rm.Reason{Code: rm.ReasonResources, Text: "no node has all that it needs at the same time"}
 	}

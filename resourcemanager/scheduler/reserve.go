@@ -211,7 +211,7 @@ func (m *Model) passes(n *node, s *shape) bool {
 		return true
 	}
 	// What is there besides what runs and what is kept, if all of that stays.
-	if r.form.Whole || s.Whole || s.Resource.GPUs > 0 && (r.form.Island || r.form.Model != "" || r.form.GPUMemory > 0) {
+	if s.Resource.GPUs > 0 && (r.form.Island || r.form.Model != "" || r.form.GPUMemory > 0) {
 		return false
 	}
 	used := n.Used.Add(n.assumed)

@@ -15,7 +15,6 @@ type form struct {
 	Model     string
 	GPUMemory int64
 	Island    bool
-	Whole     bool
 	Within    string
 	Label     string
 	Strict    bool
@@ -46,7 +45,7 @@ type shape struct {
 
 func (m *Model) formOf(a *rm.Ask, unit int) form {
 	f := form{
-		Resource: a.Resource, Unit: unit, Label: a.Label, Whole: a.Whole, Within: a.Within,
+		Resource: a.Resource, Unit: unit, Label: a.Label, Within: a.Within,
 		Strict: a.Strict, Near: joined(a.Nodes), Excluded: joined(a.Excluded), Lasts: roundUp(a.Walltime),
 	}
 	if f.Resource.GPUs > 0 {

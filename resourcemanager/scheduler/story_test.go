@@ -20,9 +20,9 @@ var rewrite = flag.Bool("rewrite", false, "write what the stories answer into te
 // TestStories plays testdata/*.txt: commands, "----", what they answer. The commands are
 //
 //	queues root.a=60 root.b=40,max=50        the tree; capacities in percent of the parent
-//	node ID memory=8g vcores=8 gpus=0-3,4-7 model=H100 rack=/r1 labels=x,y used=0,1 closed
+//	node ID memory=8g vcores=8 gpus=0-3,4-7 model=H100 gpumem=80g rack=/r1 labels=x,y used=0,1 closed
 //	app ID queue=root.a priority=1 used=1g,2,3
-//	ask APP ID count=2 gpus=4 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1
+//	ask APP ID count=2 gpus=4 memory=1g vcores=1 gang=2 island model=H100 near=a,b only excluded=c label=x priority=1 within=node gpumem=80g
 //	schedule                                 one pass; grants are kept
 //	free NODE                                everything on the node ends
 func TestStories(t *testing.T) {
@@ -153,7 +153,7 @@ func (w *world) do(t failer, line string) string {
 				to = from
 			}
 			for m := num(from); m <= num(to); m++ {
-				g := GPU{UUID: fmt.Sprintf("%s:%d", names[0], m), Model: args["model"], Minor: m, Island: strconv.Itoa(i)}
+				g := GPU{Memory: size(t, args["gpumem"], 80<<30), UUID: fmt.Sprintf("%s:%d", names[0], m), Model: args["model"], Minor: m, Island: strconv.Itoa(i)}
 				g.Free = !slices.Contains(used, strconv.Itoa(m))
 				n.GPUs = append(n.GPUs, g)
 			}
@@ -172,6 +172,7 @@ func (w *world) do(t failer, line string) string {
 		a := rm.Ask{
 			Priority: num(args["priority"]), Count: max(1, num(args["count"])), Gang: num(args["gang"]), Model: args["model"],
 			Island: args["island"] != "", Nodes: list("near"), Strict: args["only"] != "", Excluded: list("excluded"), Label: args["label"],
+			Within: args["within"], GPUMemory: size(t, args["gpumem"], 0),
 		}
 		if names[1] != "master" {
 			a.ID = names[1]

@@ -222,6 +222,9 @@ func badInstances(numbers []int32) bool {
 	return false
 }
 
+// maxWalltime is more than anything runs.
+const maxWalltime = 10 * 365 * 24 * time.Hour
+
 func badAsk(id, format string, args ...any) error {
 	return metadata.Errorf(metadata.ErrInvalidArgument, "ask %.100q: "+format, append([]any{id}, args...)...)
 }
@@ -247,6 +250,10 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 		return bad("the resources are out of range")
 	case len(a.Nodes) > 1_000 || len(a.Excluded) > 10_000 || len(a.Model) > maxWord || len(a.Label) > maxWord:
 		return bad("too many nodes, or a word that is too long")
+	case a.GPUMemory < 0 || a.GPUMemory > 1<<50 || a.Walltime < 0 || a.Walltime > maxWalltime:
+		return bad("the memory of its GPUs, or its walltime, is out of range")
+	case !rm.ValidWithin(a.Within):
+		return bad("within %.100q is not node, or the depth of a rack's path", a.Within)
 	case a.Held && a.Run != nil:
 		return bad("it is held, and has a launch: give one of them")
 	case a.Count > 0 && !a.Held && a.Run == nil:
@@ -259,6 +266,11 @@ func (s *Server) wanted(app rm.ApplicationID, a *rm.WantedAsk) (*statepb.WantedA
 	}
 	if !r.Other.IsZero() {
 		if err := s.raised(fmt.Sprintf("ask %.100q, with resources by name", a.ID)); err != nil {
+			return nil, err
+		}
+	}
+	if a.GPUMemory > 0 || a.Within != "" || a.Walltime > 0 {
+		if err := s.raised(fmt.Sprintf("ask %.100q, with the memory of its GPUs, a level of the network or a walltime", a.ID)); err != nil {
 			return nil, err
 		}
 	}

@@ -149,6 +149,7 @@ func wantedAsk(a *pb.Ask) (rm.WantedAsk, error) {
 		Ask: rm.Ask{
 			ID: a.AskId, Priority: int(a.Priority), Resource: r, Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland,
 			Nodes: a.Nodes, Strict: a.StrictLocality, Excluded: a.ExcludedNodes, Label: a.Label, Instances: a.Instances, Held: a.Held,
+			GPUMemory: a.GpuMemory, Within: a.Within, Walltime: time.Duration(a.WalltimeMs) * time.Millisecond,
 		},
 		Run: launchOf(a.Launch),
 	}, nil

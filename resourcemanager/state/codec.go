@@ -96,6 +96,7 @@ func Ask(a rm.Ask) *statepb.Ask {
 		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
 		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
 		Instances: a.Instances, Held: a.Held,
+		GpuMemory: a.GPUMemory, Within: a.Within, WalltimeMs: a.Walltime.Milliseconds(),
 	}
 }
 
@@ -104,6 +105,7 @@ func askOf(p *statepb.Ask) rm.Ask {
 		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
 		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
 		Instances: p.Instances, Held: p.Held,
+		GPUMemory: p.GpuMemory, Within: p.Within, Walltime: time.Duration(p.WalltimeMs) * time.Millisecond,
 	}
 }
 

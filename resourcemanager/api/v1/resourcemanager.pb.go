@@ -2373,7 +2373,14 @@ type Ask struct {
 	// none. Otherwise one for each of count, without doubles.
 	Instances []int32 `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	// The containers are granted without a launch, and wait for LaunchContainers.
-	Held          bool `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
+	Held bool `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
+	// The least memory of each GPU, in bytes; 0: any.
+	GpuMemory int64 `protobuf:"varint,15,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"`
+	// The level of the network inside which all of gang_min have to be: "node", or the depth of a rack's path, "1" being the outermost;
+	// empty: as near together as there is room.
+	Within string `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
+	// How long each container runs at most, as far as is known; 0: unknown. Nothing is ended by it.
+	WalltimeMs    int64 `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2504,6 +2511,27 @@ func (x *Ask) GetHeld() bool {
 		return x.Held
 	}
 	return false
+}
+
+func (x *Ask) GetGpuMemory() int64 {
+	if x != nil {
+		return x.GpuMemory
+	}
+	return 0
+}
+
+func (x *Ask) GetWithin() string {
+	if x != nil {
+		return x.Within
+	}
+	return ""
+}
+
+func (x *Ask) GetWalltimeMs() int64 {
+	if x != nil {
+		return x.WalltimeMs
+	}
+	return 0
 }
 
 type Launch struct {
@@ -3725,7 +3753,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\bpriority\x18\b \x01(\x05R\bpriority\x12\x14\n" +
 	"\x05token\x18\t \x01(\tR\x05token\x12\x1a\n" +
 	"\binstance\x18\n" +
-	" \x01(\x05R\binstance\"\xce\x03\n" +
+	" \x01(\x05R\binstance\"\xa6\x04\n" +
 	"\x03Ask\x12\x15\n" +
 	"\x06ask_id\x18\x01 \x01(\tR\x05askId\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12@\n" +
@@ -3742,7 +3770,12 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x05label\x18\v \x01(\tR\x05label\x127\n" +
 	"\x06launch\x18\f \x01(\v2\x1f.hops.resourcemanager.v1.LaunchR\x06launch\x12\x1c\n" +
 	"\tinstances\x18\r \x03(\x05R\tinstances\x12\x12\n" +
-	"\x04held\x18\x0e \x01(\bR\x04held\"\xda\x02\n" +
+	"\x04held\x18\x0e \x01(\bR\x04held\x12\x1d\n" +
+	"\n" +
+	"gpu_memory\x18\x0f \x01(\x03R\tgpuMemory\x12\x16\n" +
+	"\x06within\x18\x10 \x01(\tR\x06within\x12\x1f\n" +
+	"\vwalltime_ms\x18\x11 \x01(\x03R\n" +
+	"walltimeMs\"\xda\x02\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x12:\n" +
 	"\x03env\x18\x02 \x03(\v2(.hops.resourcemanager.v1.Launch.EnvEntryR\x03env\x12?\n" +

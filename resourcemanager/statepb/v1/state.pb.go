@@ -3214,7 +3214,10 @@ type Ask struct {
 	Launch    uint64                 `protobuf:"varint,12,opt,name=launch,proto3" json:"launch,omitempty"`
 	Instances []int32                `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
 	// The containers wait for LaunchContainers.
-	Held          bool `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
+	Held          bool   `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
+	GpuMemory     int64  `protobuf:"varint,15,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"`
+	Within        string `protobuf:"bytes,16,opt,name=within,proto3" json:"within,omitempty"`
+	WalltimeMs    int64  `protobuf:"varint,17,opt,name=walltime_ms,json=walltimeMs,proto3" json:"walltime_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3345,6 +3348,27 @@ func (x *Ask) GetHeld() bool {
 		return x.Held
 	}
 	return false
+}
+
+func (x *Ask) GetGpuMemory() int64 {
+	if x != nil {
+		return x.GpuMemory
+	}
+	return 0
+}
+
+func (x *Ask) GetWithin() string {
+	if x != nil {
+		return x.Within
+	}
+	return ""
+}
+
+func (x *Ask) GetWalltimeMs() int64 {
+	if x != nil {
+		return x.WalltimeMs
+	}
+	return 0
 }
 
 type Launch struct {
@@ -5042,7 +5066,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\x12)\n" +
 	"\x10http_certificate\x18\f \x01(\fR\x0fhttpCertificate\x12\x12\n" +
 	"\x04host\x18\r \x01(\tR\x04host\x12\x12\n" +
-	"\x04port\x18\x0e \x01(\x05R\x04port\"\xf8\x02\n" +
+	"\x04port\x18\x0e \x01(\x05R\x04port\"\xd0\x03\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12C\n" +
@@ -5058,7 +5082,12 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x05label\x18\v \x01(\tR\x05label\x12\x16\n" +
 	"\x06launch\x18\f \x01(\x04R\x06launch\x12\x1c\n" +
 	"\tinstances\x18\r \x03(\x05R\tinstances\x12\x12\n" +
-	"\x04held\x18\x0e \x01(\bR\x04held\"\x81\x02\n" +
+	"\x04held\x18\x0e \x01(\bR\x04held\x12\x1d\n" +
+	"\n" +
+	"gpu_memory\x18\x0f \x01(\x03R\tgpuMemory\x12\x16\n" +
+	"\x06within\x18\x10 \x01(\tR\x06within\x12\x1f\n" +
+	"\vwalltime_ms\x18\x11 \x01(\x03R\n" +
+	"walltimeMs\"\x81\x02\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.hops.resourcemanager.state.v1.EnvVarR\x03env\x12E\n" +
