@@ -90,6 +90,8 @@ type JobResources struct {
 	GPUModel string `json:"gpu_model,omitempty"`
 	Island   bool   `json:"gpu_island,omitempty"`
 	Label    string `json:"label,omitempty"`
+	// Other are amounts of what else nodes have, by name.
+	Other map[string]int64 `json:"other,omitempty"`
 }
 
 // UnmarshalJSON reads resources as the server does: memory is text with a unit, or a number of bytes.

@@ -36,7 +36,9 @@ func TestResourcesOfTheWire(t *testing.T) {
 		"vcores below 0":    func(p *pb.ResourceProto) { p.VirtualCores = new(int32(-1)) },
 		"GPUs below 0":      func(p *pb.ResourceProto) { p.ResourceValueMap[2].Value = new(int64(-1)) },
 		"a unit of nothing": func(p *pb.ResourceProto) { p.ResourceValueMap[2].Units = new("furlong") },
-		"an overflow":       func(p *pb.ResourceProto) { p.ResourceValueMap[2].Value, p.ResourceValueMap[2].Units = new(int64(1<<40)), new("Ti") },
+		"an overflow": func(p *pb.ResourceProto) {
+			p.ResourceValueMap[2].Value, p.ResourceValueMap[2].Units = new(int64(1<<40)), new("Ti")
+		},
 	} {
 		p := pb.Resource(want, []string{rm.GPUName})
 		spoil(p)
