@@ -78,7 +78,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node manager: %w", err)
 	}
-	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Reserve: config.Reserve, Authorities: authorities(config.Cluster)})
+	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Boot: state.BootID(), Reserve: config.Reserve, Authorities: authorities(config.Cluster)})
 	if err != nil {
 		store.Close()
 		return nil, fmt.Errorf("node manager: %w", err)
@@ -224,12 +224,18 @@ func (s *Server) adopt(work context.Context) error {
 		})
 	}
 	known := map[string]bool{}
+	var adopted []*container
 	for _, r := range records {
 		c := s.newContainer(r)
+		if adopted = append(adopted, c); r.State != nodemanager.Complete {
+			c.adoptTrees() // before any of them is prepared, which may remove what nobody uses
+		}
 		s.mu.Lock()
 		s.containers[c.id] = c
 		s.mu.Unlock()
 		known[string(c.id)] = true
+	}
+	for _, c := range adopted {
 		s.work.Go(func() { c.resume(work) })
 	}
 	for _, name := range s.groups.List() {
