@@ -20,6 +20,9 @@ const (
 const (
 	// NodePrograms: the resource managers' log and snapshots say of which level the program of each node is.
 	NodePrograms = 2
+	// Requests: applications with masters of their own, containers that are granted before it is known what runs in them, and launches in
+	// YARN's dialect.
+	Requests = 2
 )
 
 // Program is what a version of the program says of itself.

@@ -54,6 +54,7 @@ func (s *State) fail(c *statepb.Fail) *Result {
 	if !a.State.Final() {
 		s.endApp(a, rm.StateFailed, rm.FinalFailed, c.Diagnostics)
 		s.setApp(a)
+		s.forgetContainers()
 	}
 	return &Result{Application: a.ID, State: a.State}
 }

@@ -104,6 +104,8 @@ type Result struct {
 	Containers []rm.ContainerID
 	// Groups answer those of Grant, in order.
 	Groups []GroupResult
+	// Launches answer those of LaunchContainers, in order: nil, or why nothing of one counts.
+	Launches []error
 	// State of the application after Kill.
 	State rm.State
 }
@@ -196,6 +198,8 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.resizeNode(op.ResizeNode)
 	case *statepb.Command_SetQueues:
 		return s.setQueues(op.SetQueues)
+	case *statepb.Command_LaunchContainers:
+		return s.launchContainers(op.LaunchContainers)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }

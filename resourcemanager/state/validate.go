@@ -2,6 +2,7 @@ package state
 
 import (
 	"crypto/sha256"
+	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -109,6 +110,12 @@ func validate(c *statepb.Command) error {
 		for _, d := range op.KeepCredentials.Drop {
 			if d == nil {
 				return bad("a token of no application is dropped")
+			}
+		}
+	case *statepb.Command_LaunchContainers:
+		for _, l := range op.LaunchContainers.Launches {
+			if l.Launch == nil || len(l.Launch.Argv) == 0 || len(l.Containers) == 0 || slices.Contains(l.Containers, nil) {
+				return bad("a launch of no container, or of nothing")
 			}
 		}
 	case *statepb.Command_Finish:

@@ -81,6 +81,13 @@ func (v *View) Container(id rm.ContainerID) *rm.Container {
 // Containers lists an application's containers in the order of their grants, ended ones included as far as remembered.
 func (v *View) Containers(id rm.ApplicationID) []*rm.Container { return v.t.containersOf(id) }
 
+// Held yields the containers that wait for their application to say what runs in them, the longest first.
+func (v *View) Held() iter.Seq[*rm.Container] {
+	return func(yield func(*rm.Container) bool) {
+		v.t.onHold.Scan(func(r heldRow) bool { return yield(v.Container(r.container)) })
+	}
+}
+
 // Master is the container of an application's current master; nil: it has none yet.
 func (v *View) Master(a *rm.Application) *rm.Container {
 	t := a.Attempt()
