@@ -19,6 +19,7 @@ func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
 		LogDir: p.GetLogDir(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Token: p.GetToken(), Master: p.GetApplicationMaster(),
 		Secrets: p.GetSecrets(),
 		Strict:  p.GetFencing() == rmpb.Fencing_FENCING_STRICT,
+		Dialect: nodemanager.Dialect(p.GetDialect()), Tokens: p.GetTokens(),
 	}
 	for _, a := range p.GetArtifacts() {
 		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{

@@ -1,7 +1,10 @@
 package server
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,13 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/nodemanager"
+	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
 // runScript runs a launch in YARN's dialect in a directory of its own, and returns the log files.
 func runScript(t *testing.T, spec *nodemanager.Spec, own map[string]string) map[string]string {
 	t.Helper()
-	dir := t.TempDir() + "/it's here"
+	dir := t.TempDir()
 	for _, sub := range []string{"work", "logs"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			t.Fatal(err)
@@ -55,14 +60,11 @@ func TestScriptIsYARNs(t *testing.T) {
 			"LOOP1": "$LOOP2", "LOOP2": "$LOOP1", "USER": "mallory",
 		},
 		// What Spark's client makes of arguments with $ and quotation marks (YarnSparkHadoopUtil.escapeForShell).
-		Argv: []string{`printf '%s\n' $CLASSPATH $USER '\$HOME \"q\"' "<LOG_DIR>" 1> <LOG_DIR>/stdout 2> <LOG_DIR>/stderr; echo \"$QUOTED\" \"$ESCAPED\" \"$ENDS\" >> '<LOG_DIR>'/stdout`},
+		Argv: []string{`printf '%s\n' $CLASSPATH $USER '\$HOME \"q\"' '$QUOTED' '$ESCAPED' '$ENDS' 1> <LOG_DIR>/stdout 2> <LOG_DIR>/stderr`},
 	}
-	// A log directory with an apostrophe is ours to quote, where YARN's <LOG_DIR> is not quoted.
-	spec.Argv[0] = strings.NewReplacer(`1> <LOG_DIR>/stdout 2> <LOG_DIR>/stderr`, `1> \"<LOG_DIR>/stdout\"`, `"<LOG_DIR>"`, `-`, `'<LOG_DIR>'/stdout`, `\"<LOG_DIR>/stdout\"`).Replace(spec.Argv[0])
-	files := runScript(t, spec, map[string]string{"USER": "alice", "PWD": "/nowhere"})
-	want := "/nowhere:/java/base/lib/*\nalice\n$HOME \"q\"\n-\n"
-	got := files["stdout"]
-	if !strings.HasPrefix(strings.ReplaceAll(got, "DIR/work", "/nowhere"), want) {
+	files := runScript(t, spec, map[string]string{"USER": "alice"})
+	want := "DIR/work:/java/base/lib/*\nalice\n$HOME \"q\"\n{\"a\": \"b\"}\n\"x\"\n\\\n"
+	if got := files["stdout"]; got != want {
 		t.Errorf("stdout %q\nwant   %q\n%v", got, want, files)
 	}
 	for _, name := range []string{"prelaunch.out", "prelaunch.err", "launch_container.sh", "directory.info"} {
@@ -108,4 +110,91 @@ func TestDiscoveryScriptCountsWhatTheContainerSees(t *testing.T) {
 			t.Errorf("%d: %s %v", n, out, err)
 		}
 	}
+}
+
+// yarnSpec is a container in YARN's dialect with an archive that is shared.
+func yarnSpec(t *testing.T, n int, command string) *rmpb.ContainerSpec {
+	s := spec(t, n, command)
+	s.Dialect, s.Tokens, s.LogDir = "yarn", true, "/logs/"+s.ContainerId
+	s.Env = map[string]string{"CLASSPATH": "{{PWD}}/libs/*"}
+	s.Artifacts = []*rmpb.Artifact{{Name: "libs", Uri: "hdfs://127.0.0.1:8020/libs.zip", Kind: "archive", Timestamp: 1, Visibility: "private"}}
+	return s
+}
+
+func libs(t *testing.T) *memoryFS {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	f, err := w.Create("a.jar")
+	if err == nil {
+		_, err = f.Write([]byte("A"))
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	fs := newMemoryFS()
+	fs.put("/libs.zip", b.String())
+	return fs
+}
+
+func TestContainersInYARNsDialect(t *testing.T) {
+	m, work, files := newManager(t, ""), t.TempDir(), libs(t)
+	brought := token.File{Tokens: token.Credentials{{Alias: "", Token: token.Token{Identifier: []byte("i"), Password: []byte("p"), Kind: "YARN_AM_RM_TOKEN"}}}}
+	m.give = func(q *rmpb.CredentialsRequest) (*rmpb.CredentialsResponse, error) {
+		if !q.GetSecrets() {
+			t.Error("what the launch brings is not asked for")
+		}
+		return &rmpb.CredentialsResponse{LaunchTokens: brought.Encode(), Token: &rmpb.Token{Identifier: []byte("f"), Password: []byte("q"), Kind: token.Kind}}, nil
+	}
+	c := baseConfig(t, work, m.address)
+	c.FS = func(string) (Filesystem, error) { return files, nil }
+	n := run(t, c)
+	<-n.Ready()
+	// Each changes what is shared, if it can; the second would see it. An uid of its own, or a mount, keeps it from that.
+	command := "(chmod -R u+w -L libs; echo B > libs/a.jar) 2>/dev/null; cat libs/a.jar; test -d $PWD/tmp && echo $CLASSPATH; " +
+		"cat $HADOOP_TOKEN_FILE_LOCATION | tr -d '\\0' | grep -ao YARN_AM_RM_TOKEN; ./gpu-discovery.sh"
+	for i := range 2 {
+		s := yarnSpec(t, i+1, "{ "+command+"; } > <LOG_DIR>/stdout 2> <LOG_DIR>/stderr")
+		m.start(s)
+		if st := m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE); st.ExitStatus != 0 {
+			t.Fatal(st)
+		}
+		name := "/logs/" + s.ContainerId + "/stdout"
+		eventually(t, name, func() bool { return strings.Contains(files.get(name), "addresses") })
+		want := "A" + work + "/containers/" + s.ContainerId + "/work/libs/*\nYARN_AM_RM_TOKEN\n{\"name\": \"gpu\", \"addresses\": []}\n"
+		got := files.get(name)
+		if n.protection.exposed != "" { // nothing keeps a container from what its own user id may do
+			got, want = got[strings.Index(got, "YARN_AM"):], want[strings.Index(want, "YARN_AM"):]
+		}
+		if got != want {
+			t.Errorf("container %d: %q, want %q", i, got, want)
+		}
+	}
+	if trees, err := os.ReadDir(filepath.Join(work, "trees")); err != nil || len(trees) != 1 {
+		t.Errorf("%v %v", trees, err)
+	}
+}
+
+// A container that was adopted goes on using what it is linked to.
+func TestAdoptedContainersKeepWhatTheyAreLinkedTo(t *testing.T) {
+	m, work, files := newManager(t, ""), t.TempDir(), libs(t)
+	c := baseConfig(t, work, m.address)
+	c.FS = func(string) (Filesystem, error) { return files, nil }
+	n := run(t, c)
+	s := yarnSpec(t, 1, "while test ! -e go; do sleep 0.1; done; cat libs/a.jar > <LOG_DIR>/stdout")
+	m.start(s)
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_RUNNING)
+	n.close(false)
+	c = baseConfig(t, work, m.address)
+	c.NodeID, c.FS = n.config.NodeID, n.config.FS
+	n = run(t, c)
+	<-n.Ready()
+	if trees := n.find(nodemanager.ContainerID(s.ContainerId)).trees; len(trees) != 1 {
+		t.Errorf("held after a restart: %v", trees)
+	}
+	if err := os.WriteFile(filepath.Join(work, "containers", s.ContainerId, "work", "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.untilState(s.ContainerId, rmpb.ContainerStatus_COMPLETE)
+	name := "/logs/" + s.ContainerId + "/stdout"
+	eventually(t, name, func() bool { return files.get(name) == "A" })
 }
