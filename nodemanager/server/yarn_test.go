@@ -160,7 +160,7 @@ func TestContainersInYARNsDialect(t *testing.T) {
 		}
 		name := "/logs/" + s.ContainerId + "/stdout"
 		eventually(t, name, func() bool { return strings.Contains(files.get(name), "addresses") })
-		want := "A" + work + "/containers/" + s.ContainerId + "/work/libs/*\nYARN_AM_RM_TOKEN\n{\"name\": \"gpu\", \"addresses\": []}\n"
+		want := "A" + work + "/containers/" + s.ContainerId + "/work/libs/a.jar\nYARN_AM_RM_TOKEN\n{\"name\": \"gpu\", \"addresses\": []}\n"
 		got := files.get(name)
 		if n.protection.exposed != "" { // nothing keeps a container from what its own user id may do
 			got, want = got[strings.Index(got, "YARN_AM"):], want[strings.Index(want, "YARN_AM"):]
