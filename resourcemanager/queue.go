@@ -106,6 +106,16 @@ type Queues struct {
 	byName map[string][]*Queue
 }
 
+// Resolve works out what each queue is guaranteed of a cluster with total, and the most that it may use, in the order of All; rounded
+// down.
+func (t *Queues) Resolve(total Resource) (guaranteed, maximum []Resource) {
+	for _, q := range t.All {
+		guaranteed = append(guaranteed, total.Part(q.AbsoluteCapacity))
+		maximum = append(maximum, total.Part(q.AbsoluteMax))
+	}
+	return guaranteed, maximum
+}
+
 // Hash tells trees apart: the same for two that treat every application alike, however they are written down.
 func (t *Queues) Hash() string {
 	h := sha256.New()

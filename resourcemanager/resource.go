@@ -12,6 +12,8 @@ type Resource struct {
 	VCores int
 	// GPUs counts whole devices, YARN's yarn.io/gpu.
 	GPUs int
+	// Other are amounts of what else machines have.
+	Other Amounts
 }
 
 // Names of the resources, as YARN's REST interface has them.
@@ -26,17 +28,26 @@ const MiB = 1 << 20
 
 // Add returns r + o.
 func (r Resource) Add(o Resource) Resource {
-	return Resource{r.Memory + o.Memory, r.VCores + o.VCores, r.GPUs + o.GPUs}
+	return Resource{r.Memory + o.Memory, r.VCores + o.VCores, r.GPUs + o.GPUs, r.Other.Add(o.Other)}
 }
 
 // Sub returns r - o; amounts may become negative.
 func (r Resource) Sub(o Resource) Resource {
-	return Resource{r.Memory - o.Memory, r.VCores - o.VCores, r.GPUs - o.GPUs}
+	return Resource{r.Memory - o.Memory, r.VCores - o.VCores, r.GPUs - o.GPUs, r.Other.Sub(o.Other)}
 }
 
 // Times returns n * r.
 func (r Resource) Times(n int) Resource {
-	return Resource{r.Memory * int64(n), r.VCores * n, r.GPUs * n}
+	return Resource{r.Memory * int64(n), r.VCores * n, r.GPUs * n, r.Other.Times(n)}
+}
+
+// Part is a share of r, 0 to 1, of each amount, rounded down, forgiving what binary fractions lose: all of 8 is 8.
+func (r Resource) Part(share float64) Resource {
+	part := func(n int64) int64 { return int64(share*float64(n) + 1e-6) }
+	return Resource{
+		Memory: part(r.Memory), VCores: int(part(int64(r.VCores))), GPUs: int(part(int64(r.GPUs))),
+		Other: r.Other.merge(Amounts{}, func(n, _ int64) int64 { return part(n) }),
+	}
 }
 
 // Raise is r brought up to a minimum, with memory in whole MiB, as YARN normalizes requests.
@@ -50,7 +61,7 @@ func (r Resource) Raise(minimum Resource) Resource {
 
 // FitsIn reports whether every amount of r is at most that of o.
 func (r Resource) FitsIn(o Resource) bool {
-	return r.Memory <= o.Memory && r.VCores <= o.VCores && r.GPUs <= o.GPUs
+	return r.Memory <= o.Memory && r.VCores <= o.VCores && r.GPUs <= o.GPUs && r.Other.FitsIn(o.Other)
 }
 
 // IsZero reports whether r is nothing.
@@ -58,7 +69,29 @@ func (r Resource) IsZero() bool { return r == Resource{} }
 
 // Max returns the larger of each amount.
 func (r Resource) Max(o Resource) Resource {
-	return Resource{max(r.Memory, o.Memory), max(r.VCores, o.VCores), max(r.GPUs, o.GPUs)}
+	return Resource{max(r.Memory, o.Memory), max(r.VCores, o.VCores), max(r.GPUs, o.GPUs), r.Other.Max(o.Other)}
+}
+
+// Get is the amount of a resource by YARN's name, memory in bytes; 0 for a name that r has nothing of.
+func (r Resource) Get(name string) int64 {
+	switch name {
+	case MemoryName:
+		return r.Memory
+	case VCoresName:
+		return int64(r.VCores)
+	case GPUName:
+		return int64(r.GPUs)
+	}
+	return r.Other.Get(name)
+}
+
+// Names are those of the resources that r may have something of: the three that every machine has, GPUs first, and what else r has.
+func (r Resource) Names() []string {
+	names := []string{GPUName, VCoresName, MemoryName}
+	for name := range r.Other.All() {
+		names = append(names, name)
+	}
+	return names
 }
 
 // MemoryMiB is the memory in YARN's unit, rounded down.
@@ -70,6 +103,9 @@ func (r Resource) String() string {
 	fmt.Fprintf(&b, "<memory:%d, vCores:%d", r.MemoryMiB(), r.VCores)
 	if r.GPUs != 0 {
 		fmt.Fprintf(&b, ", %s: %d", GPUName, r.GPUs)
+	}
+	for name, n := range r.Other.All() {
+		fmt.Fprintf(&b, ", %s: %d", name, n)
 	}
 	b.WriteByte('>')
 	return b.String()

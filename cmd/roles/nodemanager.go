@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/server"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // NodeManager makes the node manager of File's section.
@@ -25,12 +27,16 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	other, err := rm.NewAmounts(own.Resources)
+	if err != nil {
+		return nil, fmt.Errorf("nodemanager.resources: %w", err)
+	}
 	l, err := b.listeners(own.HTTP)
 	if err != nil {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, GPUs: gpus, HTTP: l[0],
+		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, HTTP: l[0],
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),

@@ -262,6 +262,8 @@ type NodeManager struct {
 	HTTP   string `yaml:"http"`
 	Memory Size   `yaml:"memory"`
 	VCores int    `yaml:"vcores"`
+	// Resources are amounts of what else the machine has, by name: jobs ask for them as resources.other.
+	Resources map[string]int64 `yaml:"resources"`
 	// GPUs is auto, none, sim:N, or the path of a file that describes simulated devices; default auto.
 	GPUs string `yaml:"gpus"`
 	// Labels are matched by jobs that ask for one.

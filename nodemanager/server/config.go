@@ -29,6 +29,7 @@ import (
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
 	"github.com/gohops/hops/nodemanager/localizer"
+	rm "github.com/gohops/hops/resourcemanager"
 )
 
 // Filesystem is the cluster's filesystem as one user sees it. OverDFS makes it of client/dfs.
@@ -73,6 +74,8 @@ type Config struct {
 	// Memory in bytes and VCores are what containers may use together; 0: what the machine has.
 	Memory int64
 	VCores int
+	// Other is what else the machine has, by name.
+	Other rm.Amounts
 	// GPUs; nil: none.
 	GPUs gpu.Source
 	// HTTP is closed by Run.

@@ -357,7 +357,7 @@ func (m *master) ask(ctx context.Context, try, gang int, instances []*instance) 
 	}
 	q := &pb.Ask{
 		AskId: askPrefix + strconv.Itoa(try), Priority: 1, Count: int32(len(instances)), GangMin: int32(gang),
-		Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs)},
+		Resources: &pb.Resources{Memory: amount.Memory, Vcores: int32(amount.VCores), Gpus: int32(amount.GPUs), Other: amount.Other.Map()},
 		GpuModel:  m.spec.Resources.Model, GpuIsland: m.spec.Resources.Island, Label: m.spec.Resources.Label, Launch: p,
 	}
 	for _, i := range instances {

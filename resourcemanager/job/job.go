@@ -142,6 +142,8 @@ type Resources struct {
 	Memory Memory `json:"memory,omitempty"`
 	VCores int    `json:"vcores,omitempty"`
 	GPUs   int    `json:"gpus,omitempty"`
+	// Other are amounts of what else nodes have, by name.
+	Other map[string]int64 `json:"other,omitempty"`
 	// Model of GPU, a part of the model's name in any case.
 	Model string `json:"gpu_model,omitempty"`
 	// Island: all GPUs of a container in one NVLink island.
@@ -158,7 +160,8 @@ const (
 
 // Amount is the resource with defaults in place of zeros.
 func (r Resources) Amount() rm.Resource {
-	a := rm.Resource{Memory: int64(r.Memory), VCores: r.VCores, GPUs: r.GPUs}
+	other, _ := rm.NewAmounts(r.Other) // see validate
+	a := rm.Resource{Memory: int64(r.Memory), VCores: r.VCores, GPUs: r.GPUs, Other: other}
 	if a.Memory == 0 {
 		a.Memory = DefaultMemory
 	}
@@ -298,6 +301,8 @@ func (s *Spec) check() error {
 	wrong(r.Memory == 0 || r.Memory >= rm.MiB && r.Memory <= 1<<50, "resources.memory: %d bytes are out of range, 1 MiB at least", r.Memory)
 	wrong(r.VCores >= 0 && r.VCores <= 1<<20, "resources.vcores: %d is out of range", r.VCores)
 	wrong(r.GPUs >= 0 && r.GPUs <= 1<<16, "resources.gpus: %d is out of range", r.GPUs)
+	_, err := rm.NewAmounts(r.Other)
+	wrong(err == nil, "resources.other: %v", err)
 	wrong(len(r.Model) <= MaxName && len(r.Label) <= MaxName, "resources: gpu_model and label have at most %d characters", MaxName)
 	wrong(s.Instances >= 1 && s.Instances <= MaxInstances, "instances: %d is not between 1 and %d", s.Instances, MaxInstances)
 	wrong(len(s.Argv) <= MaxArgs && textLen(s.Argv) <= MaxText, "argv: at most %d arguments with %d bytes", MaxArgs, MaxText)

@@ -71,6 +71,8 @@ type Amount struct {
 	Memory int64 `json:"memory"`
 	VCores int   `json:"vcores"`
 	GPUs   int   `json:"gpus"`
+	// Other is what else there is, by name.
+	Other map[string]int64 `json:"other,omitempty"`
 }
 
 // SpentSeconds is resource x time.
@@ -100,7 +102,7 @@ type JobContainer struct {
 	LogDir      string   `json:"log_dir"`
 }
 
-func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs} }
+func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs, r.Other.Map()} }
 
 // submitJob takes a job in. Idempotency-Key makes a repeat answer the same job.
 func (q *request) submitJob() {

@@ -35,14 +35,9 @@ func (q *request) most() (out rm.Resource, known bool) {
 // but no node has all at once. Nothing is said of resources that nothing bounds.
 func (q *request) excess(want rm.Resource) (names []string, most rm.Resource, together bool) {
 	most, known := q.most()
-	for _, d := range []struct {
-		name       string
-		want, most int64
-	}{
-		{rm.MemoryName, want.Memory, most.Memory}, {rm.VCoresName, int64(want.VCores), int64(most.VCores)}, {rm.GPUName, int64(want.GPUs), int64(most.GPUs)},
-	} {
-		if d.want > d.most && (known || d.most > 0) {
-			names = append(names, d.name)
+	for _, name := range want.Names() {
+		if most := most.Get(name); want.Get(name) > most && (known || most > 0) {
+			names = append(names, name)
 		}
 	}
 	if len(names) > 0 || !known {
@@ -75,6 +70,8 @@ func (q *request) tooLarge(want rm.Resource) string {
 			parts = append(parts, fmt.Sprintf("resources.vcores: %d in one container, the most is %d", want.VCores, most.VCores))
 		case rm.GPUName:
 			parts = append(parts, fmt.Sprintf("resources.gpus: %d in one container, the most is %d", want.GPUs, most.GPUs))
+		default:
+			parts = append(parts, fmt.Sprintf("resources.other.%s: %d in one container, the most is %d", name, want.Get(name), most.Get(name)))
 		}
 	}
 	if together {

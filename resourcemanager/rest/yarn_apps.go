@@ -539,6 +539,9 @@ func (q *request) containerInfo(c *rm.Container) containerInfo {
 			{rm.VCoresName, text(int64(c.Resource.VCores))},
 		}},
 	}
+	for name, n := range c.Resource.Other.All() {
+		out.Allocated.Entry = append(out.Allocated.Entry, entry{name, text(n)})
+	}
 	if c.State == rm.ContainerGranted {
 		out.State = "NEW"
 	}

@@ -34,9 +34,11 @@ func resource(r rm.Resource) resourceInfo {
 	item := func(name, units string, value int64) information {
 		return information{Maximum: math.MaxInt64, Name: name, Type: "COUNTABLE", Units: units, Value: value}
 	}
-	return resourceInfo{r.MemoryMiB(), r.VCores, informations{[]information{
-		item(rm.MemoryName, "Mi", r.MemoryMiB()), item(rm.GPUName, "", int64(r.GPUs)), item(rm.VCoresName, "", int64(r.VCores)),
-	}}}
+	list := []information{item(rm.MemoryName, "Mi", r.MemoryMiB()), item(rm.GPUName, "", int64(r.GPUs)), item(rm.VCoresName, "", int64(r.VCores))}
+	for name, n := range r.Other.All() {
+		list = append(list, item(name, "", n))
+	}
+	return resourceInfo{r.MemoryMiB(), r.VCores, informations{list}}
 }
 
 type entry struct {

@@ -242,7 +242,10 @@ func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
 		case rm.VCoresName:
 			spec.Resources.VCores = int(r.Value)
 		default:
-			return out, fmt.Errorf("Unknown resource type %.100q", r.Name)
+			if spec.Resources.Other == nil {
+				spec.Resources.Other = map[string]int64{}
+			}
+			spec.Resources.Other[r.Name] = r.Value
 		}
 	}
 	if s.Master == nil || len(s.Master.Commands.Command) == 0 {

@@ -11,9 +11,10 @@ import (
 // node is a node during a pass.
 type node struct {
 	*Node
-	memory int64 // free
-	vcores int   // free
-	places int   // for containers
+	memory int64      // free
+	other  rm.Amounts // free
+	vcores int        // free
+	places int        // for containers
 	// islands hold the free devices. A device without an island is one of its own.
 	islands []*island
 }
@@ -25,7 +26,7 @@ type island struct {
 }
 
 func newNode(n *Node) *node {
-	own := &node{Node: n, memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores, places: rm.MaxContainersPerNode - n.Containers}
+	own := &node{Node: n, memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores, other: n.Capacity.Other.Sub(n.Used.Other), places: rm.MaxContainersPerNode - n.Containers}
 	byName := map[string]*island{}
 	for _, g := range n.GPUs {
 		if !g.Free {
@@ -107,6 +108,9 @@ func (n *node) fits(w *want, limit int) int {
 	if w.Resource.VCores > 0 {
 		limit = min(limit, n.vcores/w.Resource.VCores)
 	}
+	for name, each := range w.Resource.Other.All() {
+		limit = min(limit, int(n.other.Get(name)/each))
+	}
 	if k := w.Resource.GPUs; k > 0 && limit > 0 {
 		sum := 0
 		for _, i := range n.islands {
@@ -128,6 +132,7 @@ func (n *node) fits(w *want, limit int) int {
 func (n *node) grant(w *want, only *island) Placement {
 	n.memory -= w.Resource.Memory
 	n.vcores -= w.Resource.VCores
+	n.other = n.other.Sub(w.Resource.Other)
 	n.places--
 	p := Placement{Node: n.ID}
 	k := w.Resource.GPUs

@@ -216,11 +216,11 @@ func tooLarge(w *want, nodes []*node) rm.Reason {
 	for _, n := range nodes {
 		best = best.Max(n.Capacity)
 	}
-	for _, d := range dimensions {
-		if need, have := d.of(w.Resource), d.of(best); need > have {
+	for _, name := range w.Resource.Names() {
+		if need, have := w.Resource.Get(name), best.Get(name); need > have {
 			return rm.Reason{
-				Code: rm.ReasonTooLarge, Resource: d.name, Need: need, Have: have,
-				Text: fmt.Sprintf("needs %s on one node; the largest node has %s", amount(d.name, need), amount(d.name, have)),
+				Code: rm.ReasonTooLarge, Resource: name, Need: need, Have: have,
+				Text: fmt.Sprintf("needs %s on one node; the largest node has %s", amount(name, need), amount(name, have)),
 			}
 		}
 	}
@@ -236,25 +236,24 @@ func tooLarge(w *want, nodes []*node) rm.Reason {
 
 // short names the resource that most nodes lack.
 func short(w *want, nodes []*node) rm.Reason {
-	var worst dimension
-	lacking := 0
+	worst, lacking := "", 0
 	var most int64
-	for _, d := range dimensions {
+	for _, name := range w.Resource.Names() {
 		count, best := 0, int64(0)
 		for _, n := range nodes {
-			have := d.of(rm.Resource{Memory: n.memory, VCores: n.vcores, GPUs: n.freeGPUs(w.Model)})
+			have := rm.Resource{Memory: n.memory, VCores: n.vcores, GPUs: n.freeGPUs(w.Model), Other: n.other}.Get(name)
 			best = max(best, have)
-			if d.of(w.Resource) > have {
+			if w.Resource.Get(name) > have {
 				count++
 			}
 		}
 		if count > lacking {
-			worst, lacking, most = d, count, best
+			worst, lacking, most = name, count, best
 		}
 	}
 	need := int64(0)
 	if lacking > 0 {
-		need = worst.of(w.Resource)
+		need = w.Resource.Get(worst)
 	}
 	if lacking < len(nodes) && w.Island && w.Resource.GPUs > 0 {
 		best := 0
@@ -274,8 +273,8 @@ func short(w *want, nodes []*node) rm.Reason {
 		return rm.Reason{Code: rm.ReasonResources, Text: "no node has all that it needs at the same time"}
 	}
 	return rm.Reason{
-		Code: rm.ReasonResources, Resource: worst.name, Need: need, Have: most,
+		Code: rm.ReasonResources, Resource: worst, Need: need, Have: most,
 		Text: fmt.Sprintf("needs %s on one node; %d of %d nodes that could hold it have less free, %s at most",
-			amount(worst.name, need), lacking, len(nodes), amount(worst.name, most)),
+			amount(worst, need), lacking, len(nodes), amount(worst, most)),
 	}
 }

@@ -78,8 +78,8 @@ func (w *world) checkQueues(t *rapid.T) {
 				}
 			}
 		}
-		for _, d := range dimensions {
-			if float64(d.of(used)) > q.AbsoluteMax*float64(d.of(total))+1e-3 {
+		for _, name := range total.Names() {
+			if float64(used.Get(name)) > q.AbsoluteMax*float64(total.Get(name))+1e-3 {
 				t.Fatalf("queue %s uses %v of at most %g of %v", q.Path, used, q.AbsoluteMax, total)
 			}
 		}

@@ -68,27 +68,15 @@ const unguaranteed = 1e9
 // ratio is the dominant share: the largest used/guaranteed over the resources that the cluster has.
 func (p *pass) ratio(q *queue) float64 {
 	dominant := 0.0
-	for _, d := range dimensions {
-		if total := float64(d.of(p.total)); total > 0 {
-			dominant = max(dominant, float64(d.of(q.used))/total)
+	for _, name := range p.total.Names() {
+		if total := float64(p.total.Get(name)); total > 0 {
+			dominant = max(dominant, float64(q.used.Get(name))/total)
 		}
 	}
 	if q.AbsoluteCapacity <= 0 {
 		return unguaranteed + dominant
 	}
 	return dominant / q.AbsoluteCapacity
-}
-
-// dimension is one countable resource.
-type dimension struct {
-	name string
-	of   func(rm.Resource) int64
-}
-
-var dimensions = []dimension{
-	{rm.GPUName, func(r rm.Resource) int64 { return int64(r.GPUs) }},
-	{rm.VCoresName, func(r rm.Resource) int64 { return int64(r.VCores) }},
-	{rm.MemoryName, func(r rm.Resource) int64 { return r.Memory }},
 }
 
 // amount prints n of a resource for people.
@@ -105,6 +93,9 @@ func amount(name string, n int64) string {
 		}
 		return fmt.Sprintf("%d GPUs", n)
 	}
+	if name != rm.VCoresName {
+		return fmt.Sprintf("%d of %s", n, name)
+	}
 	if n == 1 {
 		return "1 vcore"
 	}
@@ -118,29 +109,29 @@ func (p *pass) limits(q *queue, w *want, unit int) rm.Reason {
 		if at.AbsoluteMax >= 1 { // the cluster is its limit, and the nodes guard that
 			continue
 		}
-		for _, d := range dimensions {
-			n := d.of(need)
+		for _, name := range need.Names() {
+			n := need.Get(name)
 			if n == 0 {
 				continue
 			}
-			limit := share(at.AbsoluteMax, d.of(p.total))
-			if have := limit - d.of(at.used); n > have {
+			limit := share(at.AbsoluteMax, p.total.Get(name))
+			if have := limit - at.used.Get(name); n > have {
 				text := fmt.Sprintf("queue %s may use %s at most and uses %s; this needs %s more",
-					at.Path, amount(d.name, limit), amount(d.name, d.of(at.used)), amount(d.name, n))
-				return rm.Reason{Code: rm.ReasonQueueMaximum, Text: text, Resource: d.name, Queue: at.Path, Need: n, Have: max(have, 0)}
+					at.Path, amount(name, limit), amount(name, at.used.Get(name)), amount(name, n))
+				return rm.Reason{Code: rm.ReasonQueueMaximum, Text: text, Resource: name, Queue: at.Path, Need: n, Have: max(have, 0)}
 			}
 		}
 	}
 	if w.ID != "" || q.masters.IsZero() {
 		return rm.Reason{}
 	}
-	for _, d := range dimensions {
-		if n := d.of(need); n > 0 {
-			limit := share(q.AbsoluteMax*p.share, d.of(p.total))
-			if have := limit - d.of(q.masters); n > have {
+	for _, name := range need.Names() {
+		if n := need.Get(name); n > 0 {
+			limit := share(q.AbsoluteMax*p.share, p.total.Get(name))
+			if have := limit - q.masters.Get(name); n > have {
 				text := fmt.Sprintf("masters of queue %s may use %s together and use %s; this one needs %s",
-					q.Path, amount(d.name, limit), amount(d.name, d.of(q.masters)), amount(d.name, n))
-				return rm.Reason{Code: rm.ReasonMasterShare, Text: text, Resource: d.name, Queue: q.Path, Need: n, Have: max(have, 0)}
+					q.Path, amount(name, limit), amount(name, q.masters.Get(name)), amount(name, n))
+				return rm.Reason{Code: rm.ReasonMasterShare, Text: text, Resource: name, Queue: q.Path, Need: n, Have: max(have, 0)}
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/internal/jobsecret"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -157,7 +158,16 @@ func (s *Server) environment(a *rm.Application, c *rm.Container) map[string]stri
 }
 
 func resourcesOf(r rm.Resource) *pb.Resources {
-	return &pb.Resources{Memory: r.Memory, Vcores: int32(r.VCores), Gpus: int32(r.GPUs)}
+	return &pb.Resources{Memory: r.Memory, Vcores: int32(r.VCores), Gpus: int32(r.GPUs), Other: r.Other.Map()}
+}
+
+// resourceOf reads an amount that was sent. Error: metadata.ErrInvalidArgument.
+func resourceOf(p *pb.Resources) (rm.Resource, error) {
+	other, err := rm.NewAmounts(p.GetOther())
+	if err == nil && (p == nil || p.Memory < 0 || p.Vcores < 0 || p.Gpus < 0 || p.Memory > 1<<50 || p.Vcores > 1<<20 || p.Gpus > maxGPUs) {
+		err = metadata.Errorf(metadata.ErrInvalidArgument, "the resources are missing or out of range")
+	}
+	return rm.Resource{Memory: p.GetMemory(), VCores: int(p.GetVcores()), GPUs: int(p.GetGpus()), Other: other}, err
 }
 
 // containerOf describes a grant to the application's master.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -198,6 +199,9 @@ func (m *applicationMasters) Allocate(ctx context.Context, q *pb.AllocateRequest
 		if err != nil {
 			return nil, m.s.wire(err)
 		}
+		if len(w.Ask.Resource.Other) > 0 && m.s.group.Load().Level() < release.Requests {
+			return nil, status.Errorf(codes.InvalidArgument, "ask %.100q: resources by name are not supported until the cluster is raised (`hops cluster finalize`)", a.AskId)
+		}
 		c.Asks = append(c.Asks, w)
 	}
 	for _, text := range q.Release {
@@ -249,8 +253,10 @@ func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 	bad := func(format string, args ...any) (*statepb.WantedAsk, error) {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "ask %.100q: "+format, append([]any{a.AskId}, args...)...)
 	}
-	r := a.Resources
+	r, err := resourceOf(a.Resources)
 	switch {
+	case err != nil:
+		return bad("%v", err)
 	case a.AskId == "" || len(a.AskId) > 255:
 		return bad("an id has 1 to 255 bytes")
 	case a.Count < 0 || a.Count > 100_000:
@@ -261,8 +267,6 @@ func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 		return bad("instances are up to %d different numbers that are not negative", job.MaxInstances)
 	case a.GangMin < 0 || a.GangMin > 1_000 || a.GangMin > a.Count && a.Count > 0:
 		return bad("gang_min %d is negative, above 1,000 or above the count %d", a.GangMin, a.Count)
-	case r == nil || r.Memory < 0 || r.Vcores < 0 || r.Gpus < 0 || r.Memory > 1<<50 || r.Vcores > 1<<20 || r.Gpus > maxGPUs:
-		return bad("the resources are missing or out of range")
 	case len(a.Nodes) > 1_000 || len(a.ExcludedNodes) > 10_000 || len(a.GpuModel) > maxWord || len(a.Label) > maxWord:
 		return bad("too many nodes, or a word that is too long")
 	case a.Count > 0 && (a.Launch == nil || len(a.Launch.Argv) == 0 || a.Launch.Argv[0] == ""):
@@ -270,7 +274,7 @@ func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 	}
 	out := &statepb.WantedAsk{
 		Ask: state.Ask(rm.Ask{
-			ID: a.AskId, Priority: int(a.Priority), Resource: rm.Resource{Memory: r.Memory, VCores: int(r.Vcores), GPUs: int(r.Gpus)}.Raise(minimum),
+			ID: a.AskId, Priority: int(a.Priority), Resource: r.Raise(minimum),
 			Count: int(a.Count), Gang: int(a.GangMin), Model: a.GpuModel, Island: a.GpuIsland, Nodes: a.Nodes, Strict: a.StrictLocality,
 			Excluded: a.ExcludedNodes, Label: a.Label, Instances: a.Instances,
 		}),

@@ -255,6 +255,9 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	if x.r.s.group.Load().Level() >= release.NodePrograms {
 		want.Level = x.program.Level
 	}
+	if x.r.s.group.Load().Level() < release.Requests {
+		want.Capacity.Other = rm.Amounts{}
+	}
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
 		same.Registered, same.Used, same.Live = 0, rm.Resource{}, 0
@@ -462,6 +465,9 @@ func checkReport(r *pb.NodeReport) error {
 	if c := r.Capacity; c == nil || c.Memory < 0 || c.Vcores < 0 || c.Memory > 1<<50 || c.Vcores > 1<<20 {
 		return bad("the capacity is missing or out of range")
 	}
+	if _, err := rm.NewAmounts(r.Capacity.Other); err != nil {
+		return bad("%v", err)
+	}
 	if len(r.Gpus) > maxGPUs || len(r.OccupiedGpus) > maxGPUs || len(r.Containers) > maxContainers || len(r.Labels) > maxLabels {
 		return bad("%d GPUs, %d of them occupied, %d containers and %d labels: %d, %d and %d are the most that are taken",
 			len(r.Gpus), len(r.OccupiedGpus), len(r.Containers), len(r.Labels), maxGPUs, maxContainers, maxLabels)
@@ -485,6 +491,7 @@ func nodeOf(r *pb.NodeReport) *rm.Node {
 		Datanode: r.DatanodeUuid, State: rm.NodeRunning, HealthReport: cut(r.HealthReport, maxDiagnostics),
 		Capacity: rm.Resource{Memory: r.Capacity.Memory, VCores: int(r.Capacity.Vcores), GPUs: len(r.Gpus)},
 	}
+	n.Capacity.Other, _ = rm.NewAmounts(r.Capacity.Other) // see checkReport
 	if len(r.Labels) > 0 {
 		n.Labels = slices.Clone(r.Labels)
 	}

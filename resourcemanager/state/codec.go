@@ -39,11 +39,12 @@ func containerIDOf(p *statepb.ContainerID) rm.ContainerID {
 
 // Resource encodes an amount.
 func Resource(r rm.Resource) *statepb.Resource {
-	return &statepb.Resource{Memory: r.Memory, Vcores: int64(r.VCores), Gpus: int64(r.GPUs)}
+	return &statepb.Resource{Memory: r.Memory, Vcores: int64(r.VCores), Gpus: int64(r.GPUs), Other: r.Other.Map()}
 }
 
 func resourceOf(p *statepb.Resource) rm.Resource {
-	return rm.Resource{Memory: p.GetMemory(), VCores: int(p.GetVcores()), GPUs: int(p.GetGpus())}
+	other, _ := rm.NewAmounts(p.GetOther()) // validated when it was written
+	return rm.Resource{Memory: p.GetMemory(), VCores: int(p.GetVcores()), GPUs: int(p.GetGpus()), Other: other}
 }
 
 // Application encodes an application.

@@ -65,7 +65,7 @@ func (s *State) conflict(g *statepb.Group) string {
 			return "the ask has changed"
 		}
 		used[n.ID] = used[n.ID].Add(want)
-		if sum := n.Used.Add(used[n.ID]); sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores {
+		if sum := n.Used.Add(used[n.ID]); sum.Memory > n.Capacity.Memory || sum.VCores > n.Capacity.VCores || !sum.Other.FitsIn(n.Capacity.Other) {
 			return fmt.Sprintf("node %s has no room for %v", n.ID, want)
 		}
 		if more[n.ID]++; n.Live+more[n.ID] > rm.MaxContainersPerNode {

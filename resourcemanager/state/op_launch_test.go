@@ -232,3 +232,21 @@ func TestSnapshotOfWhatIsHeld(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 }
+
+// Resources by name are a map, which has nothing in it that a program could not know.
+func TestAnAskForAResourceByName(t *testing.T) {
+	c := newCluster(t, Config{})
+	c.node(nodeOne, "i", 1)
+	id, _, epoch := c.running(&rm.Application{})
+	fpga, err := rm.NewAmounts(map[string]int64{"fpga": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := rm.Ask{ID: "f", Count: 1, Held: true, Resource: rm.Resource{Memory: 1, VCores: 1, Other: fpga}}
+	if r := c.allocate(id, 1, epoch, 1, 0, ask); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if got := c.View().Asks(id); len(got) != 1 || got[0].Resource != ask.Resource {
+		t.Errorf("%+v", got)
+	}
+}

@@ -117,7 +117,7 @@ func (s *State) resizeNode(c *statepb.ResizeNode) *Result {
 		return &Result{Err: metadata.Errorf(metadata.ErrNotExist, "no node %s", c.Node)}
 	}
 	n.Resized = resourceOf(c.Resource)
-	n.Resized.GPUs = 0
+	n.Resized.GPUs, n.Resized.Other = 0, rm.Amounts{}
 	resize(n)
 	s.nodes.Set(n)
 	s.touch.Nodes[n.ID] = true

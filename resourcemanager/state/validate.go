@@ -136,7 +136,8 @@ func unknown(m protoreflect.Message) (found bool) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.Message() == nil:
-		case f.IsList(): // there are no maps
+		case f.IsMap(): // of scalars only
+		case f.IsList():
 			for list, i := v.List(), 0; i < list.Len() && !found; i++ {
 				found = unknown(list.Get(i).Message())
 			}
@@ -173,5 +174,6 @@ func sane(r *statepb.Resource) bool {
 			return false
 		}
 	}
-	return true
+	_, err := rm.NewAmounts(r.GetOther())
+	return err == nil
 }
