@@ -77,7 +77,8 @@ func run(plugins string) error {
 
 // hot reports whether a file's messages travel on a hot path: Hadoop's wire and the replicated log.
 func hot(f linker.File) bool {
-	return strings.HasPrefix(f.Path(), "namenode/hdfs/hadooppb/") || strings.HasPrefix(f.Path(), "metadata/logpb/")
+	return strings.HasPrefix(f.Path(), "namenode/hdfs/hadooppb/") || strings.HasPrefix(f.Path(), "metadata/logpb/") ||
+		strings.HasPrefix(f.Path(), "resourcemanager/hadoop/yarnpb/")
 }
 
 func generate(program, parameter string, files linker.Files, want func(linker.File) bool) error {
