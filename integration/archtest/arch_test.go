@@ -49,7 +49,7 @@ func packages(t *testing.T) []listed {
 //	0 wire     generated protocols and log schemas, the plumbing of internal/
 //	1 words    the root of each top-level folder
 //	2 engines  what does the work, with no service around it; client/dfs, the protocol engine of the file system, too
-//	3 adapters server, rest, controller, am: what listens or talks
+//	3 adapters server, rest, controller, am, hadoop: what listens or talks
 //	4 client   the SDK, and the Python package it carries
 //	5 top      cmd, integration, examples
 func layer(pkg string) int {
@@ -74,7 +74,7 @@ func layer(pkg string) int {
 	}
 	for element := range strings.SplitSeq(rest, "/") {
 		switch element {
-		case "server", "rest", "controller", "am":
+		case "server", "rest", "controller", "am", "hadoop":
 			return 3
 		}
 	}
