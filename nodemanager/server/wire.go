@@ -24,7 +24,7 @@ func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
 	for _, a := range p.GetArtifacts() {
 		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{
 			Name: a.GetName(), URI: a.GetUri(), Kind: nodemanager.ArtifactKind(a.GetKind()), Size: a.GetSize(), SHA256: a.GetSha256(),
-			Timestamp: a.GetTimestamp(), Visibility: nodemanager.Visibility(strings.ToLower(a.GetVisibility())), Content: a.GetContent(),
+			Timestamp: a.GetTimestamp(), Visibility: nodemanager.Visibility(strings.ToLower(a.GetVisibility())), Content: a.GetContent(), Pattern: a.GetPattern(),
 		})
 	}
 	return s

@@ -292,7 +292,7 @@ func wantedAsk(a *pb.Ask, minimum rm.Resource) (*statepb.WantedAsk, error) {
 		}
 		l.Artifacts = append(l.Artifacts, rm.Artifact{
 			Name: f.Name, URI: f.Uri, Kind: f.Kind, Size: f.Size, SHA256: f.Sha256, Timestamp: f.Timestamp,
-			Visibility: f.Visibility, Content: f.Content,
+			Visibility: f.Visibility, Content: f.Content, Pattern: f.Pattern,
 		})
 	}
 	out.Launch = state.Launch(l)

@@ -128,7 +128,7 @@ func (x ContainerStatus_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ContainerStatus_State.Descriptor instead.
 func (ContainerStatus_State) EnumDescriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19, 0}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20, 0}
 }
 
 type LaunchContainersRequest struct {
@@ -828,7 +828,9 @@ type NodeReport struct {
 	OccupiedGpus []string `protobuf:"bytes,15,rep,name=occupied_gpus,json=occupiedGpus,proto3" json:"occupied_gpus,omitempty"`
 	// Applications with log files here that are not completely in the filesystem although their container has ended; 1,000 at
 	// most. One that was named and is named no more has all its logs of this node there.
-	Logs          []*LogsUnderway `protobuf:"bytes,16,rep,name=logs,proto3" json:"logs,omitempty"`
+	Logs []*LogsUnderway `protobuf:"bytes,16,rep,name=logs,proto3" json:"logs,omitempty"`
+	// host:port at which the node manager speaks YARN's ContainerManagementProtocol; empty: it does not.
+	IpcAddress    string `protobuf:"bytes,17,opt,name=ipc_address,json=ipcAddress,proto3" json:"ipc_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -975,6 +977,13 @@ func (x *NodeReport) GetLogs() []*LogsUnderway {
 	return nil
 }
 
+func (x *NodeReport) GetIpcAddress() string {
+	if x != nil {
+		return x.IpcAddress
+	}
+	return ""
+}
+
 // LogsUnderway says what becomes of an application's logs on one node.
 type LogsUnderway struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1053,7 +1062,10 @@ type NodeOrders struct {
 	// Containers whose final status has been recorded: forget them.
 	Cleanup []string `protobuf:"bytes,7,rep,name=cleanup,proto3" json:"cleanup,omitempty"`
 	// What an operator wants of the node; absent: it serves.
-	Service       *NodeService `protobuf:"bytes,20,opt,name=service,proto3" json:"service,omitempty"`
+	Service *NodeService `protobuf:"bytes,20,opt,name=service,proto3" json:"service,omitempty"`
+	// By which the node manager checks the tokens of YARN's protocols that it is shown: with the first orders of a stream, and again
+	// whenever there is a new one. Absent: those that it has stay.
+	TokenKeys     []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1144,6 +1156,74 @@ func (x *NodeOrders) GetService() *NodeService {
 	return nil
 }
 
+func (x *NodeOrders) GetTokenKeys() []*TokenKey {
+	if x != nil {
+		return x.TokenKeys
+	}
+	return nil
+}
+
+// TokenKey is the key of one period for NMTokens and ContainerTokens of one node (internal/yarntoken).
+type TokenKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Node          []byte                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Container     []byte                 `protobuf:"bytes,3,opt,name=container,proto3" json:"container,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenKey) Reset() {
+	*x = TokenKey{}
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenKey) ProtoMessage() {}
+
+func (x *TokenKey) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenKey.ProtoReflect.Descriptor instead.
+func (*TokenKey) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TokenKey) GetId() int32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TokenKey) GetNode() []byte {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *TokenKey) GetContainer() []byte {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
 // NodeService is what an operator wants of a node that is to leave, for the node to show.
 type NodeService struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1160,7 +1240,7 @@ type NodeService struct {
 
 func (x *NodeService) Reset() {
 	*x = NodeService{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1252,7 @@ func (x *NodeService) String() string {
 func (*NodeService) ProtoMessage() {}
 
 func (x *NodeService) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[14]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1265,7 @@ func (x *NodeService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeService.ProtoReflect.Descriptor instead.
 func (*NodeService) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{14}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *NodeService) GetState() string {
@@ -1227,7 +1307,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1319,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[15]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1332,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Signal) GetContainerId() string {
@@ -1283,7 +1363,7 @@ type Stop struct {
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1375,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[16]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1388,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Stop) GetContainerId() string {
@@ -1345,15 +1425,17 @@ type Artifact struct {
 	// Modification time in milliseconds, checked when set and sha256 is empty.
 	Timestamp int64 `protobuf:"varint,6,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	// public, private, application.
-	Visibility    string `protobuf:"bytes,7,opt,name=visibility,proto3" json:"visibility,omitempty"`
-	Content       []byte `protobuf:"bytes,8,opt,name=content,proto3" json:"content,omitempty"`
+	Visibility string `protobuf:"bytes,7,opt,name=visibility,proto3" json:"visibility,omitempty"`
+	Content    []byte `protobuf:"bytes,8,opt,name=content,proto3" json:"content,omitempty"`
+	// Of kind pattern (a zip of which some files are unpacked, with the zip beside them): a regular expression for whole names.
+	Pattern       string `protobuf:"bytes,9,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1447,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[17]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1460,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Artifact) GetName() string {
@@ -1437,6 +1519,13 @@ func (x *Artifact) GetContent() []byte {
 	return nil
 }
 
+func (x *Artifact) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
 type ContainerSpec struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
@@ -1471,7 +1560,7 @@ type ContainerSpec struct {
 
 func (x *ContainerSpec) Reset() {
 	*x = ContainerSpec{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1572,7 @@ func (x *ContainerSpec) String() string {
 func (*ContainerSpec) ProtoMessage() {}
 
 func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[18]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1585,7 @@ func (x *ContainerSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerSpec.ProtoReflect.Descriptor instead.
 func (*ContainerSpec) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ContainerSpec) GetContainerId() string {
@@ -1651,7 +1740,7 @@ type ContainerStatus struct {
 
 func (x *ContainerStatus) Reset() {
 	*x = ContainerStatus{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1752,7 @@ func (x *ContainerStatus) String() string {
 func (*ContainerStatus) ProtoMessage() {}
 
 func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[19]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1765,7 @@ func (x *ContainerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerStatus.ProtoReflect.Descriptor instead.
 func (*ContainerStatus) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ContainerStatus) GetContainerId() string {
@@ -1758,7 +1847,7 @@ type RegisterRequest struct {
 
 func (x *RegisterRequest) Reset() {
 	*x = RegisterRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1770,7 +1859,7 @@ func (x *RegisterRequest) String() string {
 func (*RegisterRequest) ProtoMessage() {}
 
 func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[20]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1783,7 +1872,7 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RegisterRequest) GetApplicationId() string {
@@ -1834,7 +1923,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1935,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[21]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1948,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RegisterResponse) GetEpoch() uint64 {
@@ -1902,7 +1991,7 @@ type MasterLaunchRequest struct {
 
 func (x *MasterLaunchRequest) Reset() {
 	*x = MasterLaunchRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2003,7 @@ func (x *MasterLaunchRequest) String() string {
 func (*MasterLaunchRequest) ProtoMessage() {}
 
 func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[22]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2016,7 @@ func (x *MasterLaunchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MasterLaunchRequest.ProtoReflect.Descriptor instead.
 func (*MasterLaunchRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MasterLaunchRequest) GetApplicationId() string {
@@ -1971,7 +2060,7 @@ type EndedRequest struct {
 
 func (x *EndedRequest) Reset() {
 	*x = EndedRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2072,7 @@ func (x *EndedRequest) String() string {
 func (*EndedRequest) ProtoMessage() {}
 
 func (x *EndedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[23]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,7 +2085,7 @@ func (x *EndedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedRequest.ProtoReflect.Descriptor instead.
 func (*EndedRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *EndedRequest) GetApplicationId() string {
@@ -2038,7 +2127,7 @@ type EndedResponse struct {
 
 func (x *EndedResponse) Reset() {
 	*x = EndedResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2139,7 @@ func (x *EndedResponse) String() string {
 func (*EndedResponse) ProtoMessage() {}
 
 func (x *EndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[24]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2152,7 @@ func (x *EndedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedResponse.ProtoReflect.Descriptor instead.
 func (*EndedResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *EndedResponse) GetEnded() []*Completed {
@@ -2100,7 +2189,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2201,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[25]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2214,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Container) GetContainerId() string {
@@ -2230,7 +2319,7 @@ type Ask struct {
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2331,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[26]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2344,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Ask) GetAskId() string {
@@ -2373,7 +2462,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2474,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[27]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2487,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -2472,7 +2561,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2573,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[28]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2586,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AllocateRequest) GetApplicationId() string {
@@ -2572,7 +2661,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +2673,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[29]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +2686,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AllocateResponse) GetSequence() uint64 {
@@ -2620,7 +2709,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2632,7 +2721,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[30]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2645,7 +2734,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EventsRequest) GetApplicationId() string {
@@ -2695,7 +2784,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +2796,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +2809,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2848,7 +2937,7 @@ type Completed struct {
 
 func (x *Completed) Reset() {
 	*x = Completed{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2949,7 @@ func (x *Completed) String() string {
 func (*Completed) ProtoMessage() {}
 
 func (x *Completed) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +2962,7 @@ func (x *Completed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completed.ProtoReflect.Descriptor instead.
 func (*Completed) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Completed) GetContainerId() string {
@@ -2936,7 +3025,7 @@ type Preempt struct {
 
 func (x *Preempt) Reset() {
 	*x = Preempt{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2948,7 +3037,7 @@ func (x *Preempt) String() string {
 func (*Preempt) ProtoMessage() {}
 
 func (x *Preempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[33]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2961,7 +3050,7 @@ func (x *Preempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
 func (*Preempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Preempt) GetContainerId() string {
@@ -2994,7 +3083,7 @@ type NodeLost struct {
 
 func (x *NodeLost) Reset() {
 	*x = NodeLost{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3006,7 +3095,7 @@ func (x *NodeLost) String() string {
 func (*NodeLost) ProtoMessage() {}
 
 func (x *NodeLost) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[34]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3019,7 +3108,7 @@ func (x *NodeLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLost.ProtoReflect.Descriptor instead.
 func (*NodeLost) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *NodeLost) GetNodeId() string {
@@ -3041,7 +3130,7 @@ type Pending struct {
 
 func (x *Pending) Reset() {
 	*x = Pending{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3053,7 +3142,7 @@ func (x *Pending) String() string {
 func (*Pending) ProtoMessage() {}
 
 func (x *Pending) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[35]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3066,7 +3155,7 @@ func (x *Pending) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pending.ProtoReflect.Descriptor instead.
 func (*Pending) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Pending) GetAskId() string {
@@ -3102,7 +3191,7 @@ type Managers struct {
 
 func (x *Managers) Reset() {
 	*x = Managers{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3203,7 @@ func (x *Managers) String() string {
 func (*Managers) ProtoMessage() {}
 
 func (x *Managers) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[36]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3216,7 @@ func (x *Managers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Managers.ProtoReflect.Descriptor instead.
 func (*Managers) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Managers) GetAddresses() []string {
@@ -3147,7 +3236,7 @@ type FateRequest struct {
 
 func (x *FateRequest) Reset() {
 	*x = FateRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3248,7 @@ func (x *FateRequest) String() string {
 func (*FateRequest) ProtoMessage() {}
 
 func (x *FateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[37]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3261,7 @@ func (x *FateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateRequest.ProtoReflect.Descriptor instead.
 func (*FateRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FateRequest) GetApplicationId() string {
@@ -3200,7 +3289,7 @@ type FateResponse struct {
 
 func (x *FateResponse) Reset() {
 	*x = FateResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3212,7 +3301,7 @@ func (x *FateResponse) String() string {
 func (*FateResponse) ProtoMessage() {}
 
 func (x *FateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[38]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3225,7 +3314,7 @@ func (x *FateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FateResponse.ProtoReflect.Descriptor instead.
 func (*FateResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FateResponse) GetState() string {
@@ -3257,7 +3346,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3269,7 +3358,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[39]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3282,7 +3371,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FinishRequest) GetApplicationId() string {
@@ -3335,7 +3424,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3436,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[40]
+	mi := &file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3449,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP(), []int{41}
 }
 
 var File_resourcemanager_api_v1_resourcemanager_proto protoreflect.FileDescriptor
@@ -3419,7 +3508,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xe0\x04\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\x81\x05\n" +
 	"\n" +
 	"NodeReport\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12 \n" +
@@ -3440,11 +3529,13 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aversion\x18\r \x01(\tR\aversion\x12#\n" +
 	"\rdatanode_uuid\x18\x0e \x01(\tR\fdatanodeUuid\x12#\n" +
 	"\roccupied_gpus\x18\x0f \x03(\tR\foccupiedGpus\x129\n" +
-	"\x04logs\x18\x10 \x03(\v2%.hops.resourcemanager.v1.LogsUnderwayR\x04logs\"c\n" +
+	"\x04logs\x18\x10 \x03(\v2%.hops.resourcemanager.v1.LogsUnderwayR\x04logs\x12\x1f\n" +
+	"\vipc_address\x18\x11 \x01(\tR\n" +
+	"ipcAddress\"c\n" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xe3\x02\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xa5\x03\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -3454,7 +3545,13 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\x06signal\x18\x05 \x03(\v2\x1f.hops.resourcemanager.v1.SignalR\x06signal\x121\n" +
 	"\x04stop\x18\x06 \x03(\v2\x1d.hops.resourcemanager.v1.StopR\x04stop\x12\x18\n" +
 	"\acleanup\x18\a \x03(\tR\acleanup\x12>\n" +
-	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\"o\n" +
+	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\x12@\n" +
+	"\n" +
+	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\"L\n" +
+	"\bTokenKey\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\fR\x04node\x12\x1c\n" +
+	"\tcontainer\x18\x03 \x01(\fR\tcontainer\"o\n" +
 	"\vNodeService\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x1f\n" +
 	"\vdeadline_ms\x18\x02 \x01(\x03R\n" +
@@ -3468,7 +3565,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
 	"\vexit_status\x18\x02 \x01(\x05R\n" +
 	"exitStatus\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc8\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xe2\x01\n" +
 	"\bArtifact\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uri\x18\x02 \x01(\tR\x03uri\x12\x12\n" +
@@ -3479,7 +3576,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\xe9\x05\n" +
+	"\acontent\x18\b \x01(\fR\acontent\x12\x18\n" +
+	"\apattern\x18\t \x01(\tR\apattern\"\xe9\x05\n" +
 	"\rContainerSpec\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12%\n" +
 	"\x0eapplication_id\x18\x02 \x01(\tR\rapplicationId\x12\x18\n" +
@@ -3684,7 +3782,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_rawDescGZIP() []byte {
 }
 
 var file_resourcemanager_api_v1_resourcemanager_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_resourcemanager_api_v1_resourcemanager_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(Fencing)(0),                     // 0: hops.resourcemanager.v1.Fencing
 	(ContainerStatus_State)(0),       // 1: hops.resourcemanager.v1.ContainerStatus.State
@@ -3702,103 +3800,105 @@ var file_resourcemanager_api_v1_resourcemanager_proto_goTypes = []any{
 	(*NodeReport)(nil),               // 13: hops.resourcemanager.v1.NodeReport
 	(*LogsUnderway)(nil),             // 14: hops.resourcemanager.v1.LogsUnderway
 	(*NodeOrders)(nil),               // 15: hops.resourcemanager.v1.NodeOrders
-	(*NodeService)(nil),              // 16: hops.resourcemanager.v1.NodeService
-	(*Signal)(nil),                   // 17: hops.resourcemanager.v1.Signal
-	(*Stop)(nil),                     // 18: hops.resourcemanager.v1.Stop
-	(*Artifact)(nil),                 // 19: hops.resourcemanager.v1.Artifact
-	(*ContainerSpec)(nil),            // 20: hops.resourcemanager.v1.ContainerSpec
-	(*ContainerStatus)(nil),          // 21: hops.resourcemanager.v1.ContainerStatus
-	(*RegisterRequest)(nil),          // 22: hops.resourcemanager.v1.RegisterRequest
-	(*RegisterResponse)(nil),         // 23: hops.resourcemanager.v1.RegisterResponse
-	(*MasterLaunchRequest)(nil),      // 24: hops.resourcemanager.v1.MasterLaunchRequest
-	(*EndedRequest)(nil),             // 25: hops.resourcemanager.v1.EndedRequest
-	(*EndedResponse)(nil),            // 26: hops.resourcemanager.v1.EndedResponse
-	(*Container)(nil),                // 27: hops.resourcemanager.v1.Container
-	(*Ask)(nil),                      // 28: hops.resourcemanager.v1.Ask
-	(*Launch)(nil),                   // 29: hops.resourcemanager.v1.Launch
-	(*AllocateRequest)(nil),          // 30: hops.resourcemanager.v1.AllocateRequest
-	(*AllocateResponse)(nil),         // 31: hops.resourcemanager.v1.AllocateResponse
-	(*EventsRequest)(nil),            // 32: hops.resourcemanager.v1.EventsRequest
-	(*Event)(nil),                    // 33: hops.resourcemanager.v1.Event
-	(*Completed)(nil),                // 34: hops.resourcemanager.v1.Completed
-	(*Preempt)(nil),                  // 35: hops.resourcemanager.v1.Preempt
-	(*NodeLost)(nil),                 // 36: hops.resourcemanager.v1.NodeLost
-	(*Pending)(nil),                  // 37: hops.resourcemanager.v1.Pending
-	(*Managers)(nil),                 // 38: hops.resourcemanager.v1.Managers
-	(*FateRequest)(nil),              // 39: hops.resourcemanager.v1.FateRequest
-	(*FateResponse)(nil),             // 40: hops.resourcemanager.v1.FateResponse
-	(*FinishRequest)(nil),            // 41: hops.resourcemanager.v1.FinishRequest
-	(*FinishResponse)(nil),           // 42: hops.resourcemanager.v1.FinishResponse
-	nil,                              // 43: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	nil,                              // 44: hops.resourcemanager.v1.Resources.OtherEntry
-	nil,                              // 45: hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	nil,                              // 46: hops.resourcemanager.v1.Launch.EnvEntry
+	(*TokenKey)(nil),                 // 16: hops.resourcemanager.v1.TokenKey
+	(*NodeService)(nil),              // 17: hops.resourcemanager.v1.NodeService
+	(*Signal)(nil),                   // 18: hops.resourcemanager.v1.Signal
+	(*Stop)(nil),                     // 19: hops.resourcemanager.v1.Stop
+	(*Artifact)(nil),                 // 20: hops.resourcemanager.v1.Artifact
+	(*ContainerSpec)(nil),            // 21: hops.resourcemanager.v1.ContainerSpec
+	(*ContainerStatus)(nil),          // 22: hops.resourcemanager.v1.ContainerStatus
+	(*RegisterRequest)(nil),          // 23: hops.resourcemanager.v1.RegisterRequest
+	(*RegisterResponse)(nil),         // 24: hops.resourcemanager.v1.RegisterResponse
+	(*MasterLaunchRequest)(nil),      // 25: hops.resourcemanager.v1.MasterLaunchRequest
+	(*EndedRequest)(nil),             // 26: hops.resourcemanager.v1.EndedRequest
+	(*EndedResponse)(nil),            // 27: hops.resourcemanager.v1.EndedResponse
+	(*Container)(nil),                // 28: hops.resourcemanager.v1.Container
+	(*Ask)(nil),                      // 29: hops.resourcemanager.v1.Ask
+	(*Launch)(nil),                   // 30: hops.resourcemanager.v1.Launch
+	(*AllocateRequest)(nil),          // 31: hops.resourcemanager.v1.AllocateRequest
+	(*AllocateResponse)(nil),         // 32: hops.resourcemanager.v1.AllocateResponse
+	(*EventsRequest)(nil),            // 33: hops.resourcemanager.v1.EventsRequest
+	(*Event)(nil),                    // 34: hops.resourcemanager.v1.Event
+	(*Completed)(nil),                // 35: hops.resourcemanager.v1.Completed
+	(*Preempt)(nil),                  // 36: hops.resourcemanager.v1.Preempt
+	(*NodeLost)(nil),                 // 37: hops.resourcemanager.v1.NodeLost
+	(*Pending)(nil),                  // 38: hops.resourcemanager.v1.Pending
+	(*Managers)(nil),                 // 39: hops.resourcemanager.v1.Managers
+	(*FateRequest)(nil),              // 40: hops.resourcemanager.v1.FateRequest
+	(*FateResponse)(nil),             // 41: hops.resourcemanager.v1.FateResponse
+	(*FinishRequest)(nil),            // 42: hops.resourcemanager.v1.FinishRequest
+	(*FinishResponse)(nil),           // 43: hops.resourcemanager.v1.FinishResponse
+	nil,                              // 44: hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	nil,                              // 45: hops.resourcemanager.v1.Resources.OtherEntry
+	nil,                              // 46: hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	nil,                              // 47: hops.resourcemanager.v1.Launch.EnvEntry
 }
 var file_resourcemanager_api_v1_resourcemanager_proto_depIdxs = []int32{
 	3,  // 0: hops.resourcemanager.v1.LaunchContainersRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	29, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
+	30, // 1: hops.resourcemanager.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.v1.Launch
 	5,  // 2: hops.resourcemanager.v1.LaunchContainersResponse.outcomes:type_name -> hops.resourcemanager.v1.LaunchOutcome
 	10, // 3: hops.resourcemanager.v1.CredentialsResponse.token:type_name -> hops.resourcemanager.v1.Token
-	43, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
-	44, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
+	44, // 4: hops.resourcemanager.v1.CredentialsResponse.secrets:type_name -> hops.resourcemanager.v1.CredentialsResponse.SecretsEntry
+	45, // 5: hops.resourcemanager.v1.Resources.other:type_name -> hops.resourcemanager.v1.Resources.OtherEntry
 	11, // 6: hops.resourcemanager.v1.NodeReport.capacity:type_name -> hops.resourcemanager.v1.Resources
 	12, // 7: hops.resourcemanager.v1.NodeReport.gpus:type_name -> hops.resourcemanager.v1.GPU
-	21, // 8: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
+	22, // 8: hops.resourcemanager.v1.NodeReport.containers:type_name -> hops.resourcemanager.v1.ContainerStatus
 	14, // 9: hops.resourcemanager.v1.NodeReport.logs:type_name -> hops.resourcemanager.v1.LogsUnderway
-	20, // 10: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
-	17, // 11: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
-	18, // 12: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
-	16, // 13: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
-	45, // 14: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
-	19, // 15: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	11, // 16: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
-	0,  // 17: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	1,  // 18: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
-	11, // 19: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
-	27, // 20: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
-	3,  // 21: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
-	34, // 22: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
-	11, // 23: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
-	12, // 24: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
-	11, // 25: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
-	29, // 26: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
-	46, // 27: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
-	19, // 28: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
-	0,  // 29: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
-	28, // 30: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
-	27, // 31: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
-	34, // 32: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
-	35, // 33: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
-	36, // 34: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
-	37, // 35: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
-	38, // 36: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
-	13, // 37: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
-	8,  // 38: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
-	2,  // 39: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
-	6,  // 40: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
-	22, // 41: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
-	25, // 42: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
-	30, // 43: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
-	32, // 44: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
-	41, // 45: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
-	24, // 46: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
-	39, // 47: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
-	15, // 48: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
-	9,  // 49: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
-	4,  // 50: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	7,  // 51: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
-	23, // 52: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
-	26, // 53: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
-	31, // 54: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
-	33, // 55: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
-	42, // 56: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
-	4,  // 57: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
-	40, // 58: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
-	48, // [48:59] is the sub-list for method output_type
-	37, // [37:48] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	21, // 10: hops.resourcemanager.v1.NodeOrders.start:type_name -> hops.resourcemanager.v1.ContainerSpec
+	18, // 11: hops.resourcemanager.v1.NodeOrders.signal:type_name -> hops.resourcemanager.v1.Signal
+	19, // 12: hops.resourcemanager.v1.NodeOrders.stop:type_name -> hops.resourcemanager.v1.Stop
+	17, // 13: hops.resourcemanager.v1.NodeOrders.service:type_name -> hops.resourcemanager.v1.NodeService
+	16, // 14: hops.resourcemanager.v1.NodeOrders.token_keys:type_name -> hops.resourcemanager.v1.TokenKey
+	46, // 15: hops.resourcemanager.v1.ContainerSpec.env:type_name -> hops.resourcemanager.v1.ContainerSpec.EnvEntry
+	20, // 16: hops.resourcemanager.v1.ContainerSpec.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	11, // 17: hops.resourcemanager.v1.ContainerSpec.resources:type_name -> hops.resourcemanager.v1.Resources
+	0,  // 18: hops.resourcemanager.v1.ContainerSpec.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	1,  // 19: hops.resourcemanager.v1.ContainerStatus.state:type_name -> hops.resourcemanager.v1.ContainerStatus.State
+	11, // 20: hops.resourcemanager.v1.RegisterResponse.maximum:type_name -> hops.resourcemanager.v1.Resources
+	28, // 21: hops.resourcemanager.v1.RegisterResponse.containers:type_name -> hops.resourcemanager.v1.Container
+	3,  // 22: hops.resourcemanager.v1.MasterLaunchRequest.launches:type_name -> hops.resourcemanager.v1.ContainerLaunch
+	35, // 23: hops.resourcemanager.v1.EndedResponse.ended:type_name -> hops.resourcemanager.v1.Completed
+	11, // 24: hops.resourcemanager.v1.Container.resources:type_name -> hops.resourcemanager.v1.Resources
+	12, // 25: hops.resourcemanager.v1.Container.gpus:type_name -> hops.resourcemanager.v1.GPU
+	11, // 26: hops.resourcemanager.v1.Ask.resources:type_name -> hops.resourcemanager.v1.Resources
+	30, // 27: hops.resourcemanager.v1.Ask.launch:type_name -> hops.resourcemanager.v1.Launch
+	47, // 28: hops.resourcemanager.v1.Launch.env:type_name -> hops.resourcemanager.v1.Launch.EnvEntry
+	20, // 29: hops.resourcemanager.v1.Launch.artifacts:type_name -> hops.resourcemanager.v1.Artifact
+	0,  // 30: hops.resourcemanager.v1.Launch.fencing:type_name -> hops.resourcemanager.v1.Fencing
+	29, // 31: hops.resourcemanager.v1.AllocateRequest.asks:type_name -> hops.resourcemanager.v1.Ask
+	28, // 32: hops.resourcemanager.v1.Event.granted:type_name -> hops.resourcemanager.v1.Container
+	35, // 33: hops.resourcemanager.v1.Event.completed:type_name -> hops.resourcemanager.v1.Completed
+	36, // 34: hops.resourcemanager.v1.Event.preempt:type_name -> hops.resourcemanager.v1.Preempt
+	37, // 35: hops.resourcemanager.v1.Event.node_lost:type_name -> hops.resourcemanager.v1.NodeLost
+	38, // 36: hops.resourcemanager.v1.Event.pending:type_name -> hops.resourcemanager.v1.Pending
+	39, // 37: hops.resourcemanager.v1.Event.managers:type_name -> hops.resourcemanager.v1.Managers
+	13, // 38: hops.resourcemanager.v1.NodeManagers.Session:input_type -> hops.resourcemanager.v1.NodeReport
+	8,  // 39: hops.resourcemanager.v1.NodeManagers.Credentials:input_type -> hops.resourcemanager.v1.CredentialsRequest
+	2,  // 40: hops.resourcemanager.v1.NodeManagers.LaunchContainers:input_type -> hops.resourcemanager.v1.LaunchContainersRequest
+	6,  // 41: hops.resourcemanager.v1.ResourceManagers.Enlist:input_type -> hops.resourcemanager.v1.EnlistRequest
+	23, // 42: hops.resourcemanager.v1.ApplicationMasters.Register:input_type -> hops.resourcemanager.v1.RegisterRequest
+	26, // 43: hops.resourcemanager.v1.ApplicationMasters.Ended:input_type -> hops.resourcemanager.v1.EndedRequest
+	31, // 44: hops.resourcemanager.v1.ApplicationMasters.Allocate:input_type -> hops.resourcemanager.v1.AllocateRequest
+	33, // 45: hops.resourcemanager.v1.ApplicationMasters.Events:input_type -> hops.resourcemanager.v1.EventsRequest
+	42, // 46: hops.resourcemanager.v1.ApplicationMasters.Finish:input_type -> hops.resourcemanager.v1.FinishRequest
+	25, // 47: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:input_type -> hops.resourcemanager.v1.MasterLaunchRequest
+	40, // 48: hops.resourcemanager.v1.ApplicationMasters.Fate:input_type -> hops.resourcemanager.v1.FateRequest
+	15, // 49: hops.resourcemanager.v1.NodeManagers.Session:output_type -> hops.resourcemanager.v1.NodeOrders
+	9,  // 50: hops.resourcemanager.v1.NodeManagers.Credentials:output_type -> hops.resourcemanager.v1.CredentialsResponse
+	4,  // 51: hops.resourcemanager.v1.NodeManagers.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	7,  // 52: hops.resourcemanager.v1.ResourceManagers.Enlist:output_type -> hops.resourcemanager.v1.EnlistResponse
+	24, // 53: hops.resourcemanager.v1.ApplicationMasters.Register:output_type -> hops.resourcemanager.v1.RegisterResponse
+	27, // 54: hops.resourcemanager.v1.ApplicationMasters.Ended:output_type -> hops.resourcemanager.v1.EndedResponse
+	32, // 55: hops.resourcemanager.v1.ApplicationMasters.Allocate:output_type -> hops.resourcemanager.v1.AllocateResponse
+	34, // 56: hops.resourcemanager.v1.ApplicationMasters.Events:output_type -> hops.resourcemanager.v1.Event
+	43, // 57: hops.resourcemanager.v1.ApplicationMasters.Finish:output_type -> hops.resourcemanager.v1.FinishResponse
+	4,  // 58: hops.resourcemanager.v1.ApplicationMasters.LaunchContainers:output_type -> hops.resourcemanager.v1.LaunchContainersResponse
+	41, // 59: hops.resourcemanager.v1.ApplicationMasters.Fate:output_type -> hops.resourcemanager.v1.FateResponse
+	49, // [49:60] is the sub-list for method output_type
+	38, // [38:49] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_api_v1_resourcemanager_proto_init() }
@@ -3806,7 +3906,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 	if File_resourcemanager_api_v1_resourcemanager_proto != nil {
 		return
 	}
-	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[31].OneofWrappers = []any{
+	file_resourcemanager_api_v1_resourcemanager_proto_msgTypes[32].OneofWrappers = []any{
 		(*Event_Granted)(nil),
 		(*Event_Completed)(nil),
 		(*Event_Preempt)(nil),
@@ -3820,7 +3920,7 @@ func file_resourcemanager_api_v1_resourcemanager_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc), len(file_resourcemanager_api_v1_resourcemanager_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
