@@ -85,6 +85,8 @@ type Node struct {
 	// node until it is lost.
 	Machine string
 	HTTP    string
+	// IPC is host:port of its ContainerManagementProtocol, by which YARN\'s clients know the node; empty: it does not speak that.
+	IPC     string
 	Rack    string
 	Labels  []string
 	Version string

@@ -12,9 +12,11 @@ import (
 	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/topology"
+	"github.com/gohops/hops/internal/yarntoken"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
@@ -49,6 +51,8 @@ type session struct {
 	// strangers run there although they should not: they are stopped, and their devices stay closed until they are gone.
 	strangers map[rm.ContainerID]*pb.ContainerStatus
 	sequence  uint64
+	// hasKeys is the period for which the node has been given the keys of its tokens; 0: it has none.
+	hasKeys int32
 }
 
 func (x *session) end(why error) {
@@ -122,6 +126,7 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 		}
 		orders.Term, orders.LeaseMs = r.term, n.s.config.NodeLease.Milliseconds()
 		if x.first {
+			orders.TokenKeys = x.newKeys(time.Now())
 			x.order(orders)
 		}
 		if err := stream.Send(orders); err != nil {
@@ -257,6 +262,7 @@ func (x *session) register(ctx context.Context, report *pb.NodeReport) (bool, er
 	}
 	if x.r.s.group.Load().Level() < release.Requests {
 		want.Capacity.Other = rm.Amounts{}
+		want.IPC = ""
 	}
 	if have := x.r.s.state.View().Node(want.ID); have != nil {
 		same := *have
@@ -431,6 +437,20 @@ func (x *session) order(o *pb.NodeOrders) {
 	slices.Sort(o.Cleanup)
 }
 
+// newKeys are the keys of the node's tokens, unless it has been given them.
+func (x *session) newKeys(now time.Time) []*pb.TokenKey {
+	id := yarntoken.KeyID(now)
+	if x.hasKeys == id {
+		return nil
+	}
+	x.hasKeys = id
+	var out []*pb.TokenKey
+	for _, k := range x.r.s.yarnTokens.NodeKeys(now, x.node) {
+		out = append(out, &pb.TokenKey{Id: k.ID, Node: k.Node, Container: k.Container})
+	}
+	return out
+}
+
 // The limits of a report.
 const (
 	maxContainers = 10_000
@@ -457,9 +477,14 @@ func checkName(r *pb.NodeReport) error {
 // checkReport refuses what no node manager of ours sends.
 func checkReport(r *pb.NodeReport) error {
 	bad := badReport
-	for _, s := range append([]string{r.Host, r.HttpAddress, r.Rack, r.Version, r.DatanodeUuid}, r.Labels...) {
+	for _, s := range append([]string{r.Host, r.HttpAddress, r.IpcAddress, r.Rack, r.Version, r.DatanodeUuid}, r.Labels...) {
 		if len(s) > maxWord {
 			return bad("a word is longer than %d bytes", maxWord)
+		}
+	}
+	if r.IpcAddress != "" {
+		if _, ok := yarnpb.Node(r.IpcAddress); !ok {
+			return bad("ipc_address %.100q is not host:port", r.IpcAddress)
 		}
 	}
 	if c := r.Capacity; c == nil || c.Memory < 0 || c.Vcores < 0 || c.Memory > 1<<50 || c.Vcores > 1<<20 {
@@ -487,7 +512,7 @@ func checkReport(r *pb.NodeReport) error {
 
 func nodeOf(r *pb.NodeReport) *rm.Node {
 	n := &rm.Node{
-		ID: rm.NodeID(r.NodeId), Incarnation: r.Incarnation, Host: r.Host, HTTP: r.HttpAddress, Rack: r.Rack, Version: r.Version,
+		ID: rm.NodeID(r.NodeId), Incarnation: r.Incarnation, Host: r.Host, HTTP: r.HttpAddress, IPC: r.IpcAddress, Rack: r.Rack, Version: r.Version,
 		Datanode: r.DatanodeUuid, State: rm.NodeRunning, HealthReport: cut(r.HealthReport, maxDiagnostics),
 		Capacity: rm.Resource{Memory: r.Capacity.Memory, VCores: int(r.Capacity.Vcores), GPUs: len(r.Gpus)},
 	}

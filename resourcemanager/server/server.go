@@ -15,6 +15,7 @@ import (
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/topology"
+	"github.com/gohops/hops/internal/yarntoken"
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
@@ -48,6 +49,8 @@ type Server struct {
 	figures figures
 	// opening has a place for each container whose secrets are being read.
 	opening chan struct{}
+	// yarnTokens makes the tokens of YARN's protocols.
+	yarnTokens *yarntoken.Issuer
 }
 
 // New checks the configuration. It starts nothing.
@@ -59,7 +62,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce)}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce), yarnTokens: yarntoken.NewIssuer(c.Credentials.MAC)}
 	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)

@@ -141,7 +141,7 @@ func Node(n *rm.Node) *statepb.Node {
 	p := &statepb.Node{
 		Id: string(n.ID), Incarnation: n.Incarnation, Host: n.Host, Http: n.HTTP, Rack: n.Rack, Labels: n.Labels,
 		Version: n.Version, Datanode: n.Datanode, State: string(n.State), HealthReport: n.HealthReport, Capacity: Resource(n.Capacity),
-		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine, Wish: Wish(n.Wish), Retired: n.Retired,
+		RegisteredMs: int64(n.Registered), Level: uint32(n.Level), Machine: n.Machine, Wish: Wish(n.Wish), Retired: n.Retired, Ipc: n.IPC,
 	}
 	if !n.Resized.IsZero() {
 		p.Reported, p.Resized = Resource(n.Reported), Resource(n.Resized)
@@ -159,7 +159,7 @@ func nodeOf(p *statepb.Node) *rm.Node {
 	n := &rm.Node{
 		ID: rm.NodeID(p.Id), Incarnation: p.Incarnation, Host: p.Host, HTTP: p.Http, Rack: p.Rack, Labels: p.Labels,
 		Version: p.Version, Datanode: p.Datanode, State: rm.NodeState(p.State), HealthReport: p.HealthReport, Capacity: resourceOf(p.Capacity),
-		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine, Resized: resourceOf(p.Resized), Wish: wishOf(p.Wish), Retired: p.Retired,
+		Registered: metadata.Time(p.RegisteredMs), Level: int(p.Level), Machine: p.Machine, Resized: resourceOf(p.Resized), Wish: wishOf(p.Wish), Retired: p.Retired, IPC: p.Ipc,
 	}
 	if n.Reported = n.Capacity; p.Reported != nil {
 		n.Reported = resourceOf(p.Reported)

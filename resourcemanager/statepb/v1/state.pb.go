@@ -3612,6 +3612,8 @@ type Node struct {
 	RegisteredMs int64                  `protobuf:"varint,13,opt,name=registered_ms,json=registeredMs,proto3" json:"registered_ms,omitempty"`
 	// The machine whose certificate the node manager has shown.
 	Machine string `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
+	// host:port of its ContainerManagementProtocol.
+	Ipc string `protobuf:"bytes,15,opt,name=ipc,proto3" json:"ipc,omitempty"`
 	// Level that the node's program knows (release.NodePrograms); 0: not known.
 	Level uint32 `protobuf:"varint,30,opt,name=level,proto3" json:"level,omitempty"`
 	// What an operator has set in place of what the node reported; both are absent where nobody has.
@@ -3747,6 +3749,13 @@ func (x *Node) GetRegisteredMs() int64 {
 func (x *Node) GetMachine() string {
 	if x != nil {
 		return x.Machine
+	}
+	return ""
+}
+
+func (x *Node) GetIpc() string {
+	if x != nil {
+		return x.Ipc
 	}
 	return ""
 }
@@ -4871,7 +4880,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04exit\x18\x11 \x01(\x05R\x04exit\x12 \n" +
 	"\vdiagnostics\x18\x12 \x01(\tR\vdiagnostics\x12\x14\n" +
 	"\x05ended\x18\x13 \x01(\x04R\x05ended\x12\x1a\n" +
-	"\binstance\x18\x14 \x01(\x05R\binstance\"\xaa\x05\n" +
+	"\binstance\x18\x14 \x01(\x05R\binstance\"\xbc\x05\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x12\n" +
@@ -4887,7 +4896,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\bcapacity\x18\v \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bcapacity\x126\n" +
 	"\x04gpus\x18\f \x03(\v2\".hops.resourcemanager.state.v1.GPUR\x04gpus\x12#\n" +
 	"\rregistered_ms\x18\r \x01(\x03R\fregisteredMs\x12\x18\n" +
-	"\amachine\x18\x0e \x01(\tR\amachine\x12\x14\n" +
+	"\amachine\x18\x0e \x01(\tR\amachine\x12\x10\n" +
+	"\x03ipc\x18\x0f \x01(\tR\x03ipc\x12\x14\n" +
 	"\x05level\x18\x1e \x01(\rR\x05level\x12A\n" +
 	"\aresized\x18\x15 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\aresized\x12C\n" +
 	"\breported\x18\x18 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\breported\x127\n" +
