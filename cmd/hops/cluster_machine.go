@@ -59,7 +59,7 @@ func (m *machineSetup) namenode() config.NamenodeMember {
 const rmRaft = 8587
 
 func (m *machineSetup) manager() config.ManagerMember {
-	return config.ManagerMember{ID: m.name, HTTP: m.at(devPorts.rm), GRPC: m.at(devPorts.rmGRPC), Raft: m.at(rmRaft)}
+	return config.ManagerMember{ID: m.name, IPC: m.at(devPorts.rmIPC), HTTP: m.at(devPorts.rm), GRPC: m.at(devPorts.rmGRPC), Raft: m.at(rmRaft)}
 }
 
 // http is where a role answers /readyz.

@@ -203,7 +203,7 @@ func (m *machineSetup) asks(key crypto.Signer) ([]byte, error) {
 	}
 	if m.has(authority.ResourceManager) {
 		r := m.manager()
-		asked.ResourceManager = &pb.ManagerAddresses{Id: r.ID, Http: r.HTTP, Grpc: r.GRPC, Raft: r.Raft}
+		asked.ResourceManager = &pb.ManagerAddresses{Id: r.ID, Http: r.HTTP, Grpc: r.GRPC, Raft: r.Raft, Ipc: r.IPC}
 	}
 	return proto.Marshal(asked)
 }

@@ -100,6 +100,11 @@ func yarnSite(f *config.File, secure bool) (out [][2]string) {
 			out = append(out, [2]string{of("hostname"), host})
 		}
 		out = append(out, [2]string{of("webapp.address"), m.HTTP})
+		if m.IPC != "" { // each port speaks all protocols
+			for _, name := range []string{"address", "scheduler.address", "admin.address"} {
+				out = append(out, [2]string{of(name), m.IPC})
+			}
+		}
 		if secure { // the port takes both
 			out = append(out, [2]string{of("webapp.https.address"), m.HTTP})
 		}

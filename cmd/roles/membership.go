@@ -334,7 +334,7 @@ func MembersOf(news *pb.Members) (*authority.Trust, config.Servers, error) {
 		servers.Namenodes = append(servers.Namenodes, config.NamenodeMember{ID: n.Id, IPC: n.Ipc, HTTP: n.Http, GRPC: n.Grpc, Raft: n.Raft})
 	}
 	for _, r := range news.ResourceManagers {
-		servers.ResourceManagers = append(servers.ResourceManagers, config.ManagerMember{ID: r.Id, HTTP: r.Http, GRPC: r.Grpc, Raft: r.Raft})
+		servers.ResourceManagers = append(servers.ResourceManagers, config.ManagerMember{ID: r.Id, HTTP: r.Http, GRPC: r.Grpc, Raft: r.Raft, IPC: r.Ipc})
 	}
 	if len(servers.Namenodes) == 0 {
 		return nil, servers, errors.New("it lists no namenode")

@@ -45,9 +45,10 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
 		Credentials: b.Credentials, Door: b.Door, Queues: queues, Configured: b.configured(), NodesExclude: f.HadoopProperties().NodesExclude, NodeLease: own.Lease,
-		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
-		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
-		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
+		LaunchWithin: own.LaunchWithin,
+		Minimum:      rm.Resource{Memory: int64(own.MinimumAllocation)},
+		Maximum:      rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
+		RackScript:   f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
 		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.filesystem), Executable: b.Executable,
 		LogTree: server.DFSLogTree(b.keptFilesystem()), LogRetention: own.LogRetention,
 		Environment: environmentOf(f), Slow: slow, Logger: b.Logger,

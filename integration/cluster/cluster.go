@@ -149,7 +149,7 @@ func (k *Cluster) lay() error {
 	if c.NodeManager {
 		managers = 1
 	}
-	free, err := k.ports.Take(c.Namenodes*4 + managers*4 + c.Datanodes*4)
+	free, err := k.ports.Take(c.Namenodes*4 + managers*5 + c.Datanodes*4)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (k *Cluster) lay() error {
 		k.shared.Namenodes = append(k.shared.Namenodes, config.NamenodeMember{ID: fmt.Sprintf("nn%d", i+1), IPC: next(), HTTP: next(), GRPC: next(), Raft: next()})
 	}
 	for range managers {
-		k.shared.ResourceManagers = append(k.shared.ResourceManagers, config.ManagerMember{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next()})
+		k.shared.ResourceManagers = append(k.shared.ResourceManagers, config.ManagerMember{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next(), IPC: next()})
 	}
 	var errs []error
 	add := func(name string, set func(f *config.File, dir string)) {

@@ -166,7 +166,9 @@ type NamenodeMember struct {
 
 // ManagerMember is one resource manager as everybody reaches it.
 type ManagerMember struct {
-	ID   string `yaml:"id"`
+	ID string `yaml:"id"`
+	// IPC is where YARN's protocols are spoken, all of them; empty: nowhere.
+	IPC  string `yaml:"ipc,omitempty"`
 	HTTP string `yaml:"http"`
 	GRPC string `yaml:"grpc"`
 	Raft string `yaml:"raft"`
@@ -219,6 +221,10 @@ type Volume struct {
 type ResourceManager struct {
 	ID   string `yaml:"id"`
 	Data string `yaml:"data"`
+	// Scheduler and Admin are more addresses where YARN's protocols are spoken, for clients that look for them at ports of their own
+	// (YARN's 8030 and 8033); empty: the ipc of the list is enough, and is what the clients' configuration says.
+	Scheduler string `yaml:"scheduler"`
+	Admin     string `yaml:"admin"`
 	// Lease is how long a node may be silent before it is given up and its work tried again elsewhere; processes of fenced
 	// containers are dead by then. Default 60s.
 	Lease   time.Duration `yaml:"lease"`
@@ -227,6 +233,8 @@ type ResourceManager struct {
 	MinimumAllocation Size `yaml:"minimum_allocation"`
 	// MaximumAllocation is the most that one container may ask for; what is left out is bounded by the nodes alone.
 	MaximumAllocation Allocation `yaml:"maximum_allocation"`
+	// LaunchWithin is how long a container may be granted to a master that does not say what runs in it. Default 10m.
+	LaunchWithin time.Duration `yaml:"launch_within"`
 	// LogRetention is how long the logs of a job are kept in the filesystem after its end. Default 168h, a week.
 	LogRetention time.Duration `yaml:"log_retention"`
 	Queues       Queues        `yaml:"queues"`
@@ -419,6 +427,9 @@ func (f *File) Validate() error {
 			wrong("%s.id: %s stands twice", where, m.ID)
 		}
 		managers[m.ID] = true
+		if m.IPC != "" {
+			address(where+".ipc", m.IPC)
+		}
 		address(where+".http", m.HTTP)
 		address(where+".grpc", m.GRPC)
 		address(where+".raft", m.Raft)

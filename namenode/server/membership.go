@@ -122,7 +122,10 @@ func (s *Server) admit(ctx context.Context, r *pb.JoinRequest, asked *pb.Joining
 	}
 	if slices.Contains(j.Roles, authority.ResourceManager) {
 		r := asked.ResourceManager
-		j.Manager = &config.ManagerMember{ID: asked.Machine, HTTP: r.GetHttp(), GRPC: r.GetGrpc(), Raft: r.GetRaft()}
+		j.Manager = &config.ManagerMember{ID: asked.Machine, HTTP: r.GetHttp(), GRPC: r.GetGrpc(), Raft: r.GetRaft(), IPC: r.GetIpc()}
+		if s.group.Level() < release.Requests { // namenodes that keep the list, too, would not read it
+			j.Manager.IPC = ""
+		}
 		if j.Manager.HTTP == "" || j.Manager.GRPC == "" || j.Manager.Raft == "" {
 			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a resource manager joins with its three addresses")
 		}
@@ -340,7 +343,7 @@ func (s *Server) members() (*pb.Members, error) {
 		m.Namenodes = append(m.Namenodes, &pb.NamenodeAddresses{Id: n.ID, Ipc: n.IPC, Http: n.HTTP, Grpc: n.GRPC, Raft: n.Raft})
 	}
 	for _, r := range servers.ResourceManagers {
-		m.ResourceManagers = append(m.ResourceManagers, &pb.ManagerAddresses{Id: r.ID, Http: r.HTTP, Grpc: r.GRPC, Raft: r.Raft})
+		m.ResourceManagers = append(m.ResourceManagers, &pb.ManagerAddresses{Id: r.ID, Http: r.HTTP, Grpc: r.GRPC, Raft: r.Raft, Ipc: r.IPC})
 	}
 	keys, err := s.users.issuer.Keys()
 	if err != nil {

@@ -7,17 +7,23 @@ import (
 
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
+	"github.com/gohops/hops/resourcemanager/state"
 )
 
 // most is the most that one container can get of each resource: what the largest node has, but no more than is
 // configured; of what neither says there is no limit. Nodes that are lost count, because a machine that restarts is one
 // that comes back. known: some node has ever registered.
 func (q *request) most() (out rm.Resource, known bool) {
-	for n := range q.view.Nodes() {
+	_, limit := q.Cluster.Limits()
+	return Most(q.view, limit)
+}
+
+// Most is the most that one container can get of each resource under the configured limit, see request.most.
+func Most(view *state.View, limit rm.Resource) (out rm.Resource, known bool) {
+	for n := range view.Nodes() {
 		known = true
 		out = out.Max(n.Capacity)
 	}
-	_, limit := q.Cluster.Limits()
 	for _, d := range []struct{ have, limit *int64 }{{&out.Memory, &limit.Memory}} {
 		if *d.limit > 0 && (!known || *d.limit < *d.have) {
 			*d.have = *d.limit
@@ -34,7 +40,12 @@ func (q *request) most() (out rm.Resource, known bool) {
 // excess names the resources of which a container wants more than it can ever get; together: it can get each of them,
 // but no node has all at once. Nothing is said of resources that nothing bounds.
 func (q *request) excess(want rm.Resource) (names []string, most rm.Resource, together bool) {
-	most, known := q.most()
+	_, limit := q.Cluster.Limits()
+	return excess(q.view, limit, want)
+}
+
+func excess(view *state.View, limit, want rm.Resource) (names []string, most rm.Resource, together bool) {
+	most, known := Most(view, limit)
 	for _, name := range want.Names() {
 		if most := most.Get(name); want.Get(name) > most && (known || most > 0) {
 			names = append(names, name)
@@ -43,7 +54,7 @@ func (q *request) excess(want rm.Resource) (names []string, most rm.Resource, to
 	if len(names) > 0 || !known {
 		return names, most, false
 	}
-	for n := range q.view.Nodes() {
+	for n := range view.Nodes() {
 		if want.FitsIn(n.Capacity) {
 			return nil, most, false
 		}
@@ -80,17 +91,20 @@ func (q *request) tooLarge(want rm.Resource) string {
 	return strings.Join(parts, "; ")
 }
 
-// tooLargeYARN says it in YARN's words (SchedulerUtils.throwInvalidResourceException).
-func (q *request) tooLargeYARN(want rm.Resource) string {
-	want = q.raised(want)
-	names, most, together := q.excess(want)
+// tooLargeYARN says it in YARN's words.
+func (q *request) tooLargeYARN(want rm.Resource) string { return TooLargeYARN(q.Cluster, q.view, want) }
+
+// TooLargeYARN says in YARN's words (SchedulerUtils.throwInvalidResourceException) why no container of that size can ever be granted; empty: one can.
+func TooLargeYARN(c Cluster, view *state.View, want rm.Resource) string {
+	minimum, configured := c.Limits()
+	want = want.Raise(minimum)
+	names, most, together := excess(view, configured, want)
 	if together {
 		return fmt.Sprintf("Invalid resource request! Requested resource=%v, which no node has together", want)
 	}
 	if len(names) == 0 {
 		return ""
 	}
-	_, configured := q.Cluster.Limits()
 	if configured.IsZero() {
 		configured = most
 	}
@@ -103,7 +117,7 @@ func (q *request) tooLargeYARN(want rm.Resource) string {
 // wants is the size of the containers that a job will ask for. What cannot be read of an experiment is its controller's to
 // refuse.
 func wants(s *job.Spec) rm.Resource {
-	if s.Kind == rm.KindCommand {
+	if s.Kind != rm.KindExperiment {
 		return s.Resources.Amount()
 	}
 	var e struct {

@@ -76,9 +76,11 @@ type Submission struct {
 	Kind              rm.Kind
 	Priority          int
 	Document          []byte
-	Timeout           time.Duration
-	MaxAttempts       int
-	KeepContainers    bool
+	// Tokens are what the launch of a master brings (rm.Launch.Tokens), in plain. Only with an ID.
+	Tokens         []byte
+	Timeout        time.Duration
+	MaxAttempts    int
+	KeepContainers bool
 	// Key and Digest make a repeat harmless.
 	Key, Digest string
 	// AcceptAnyQueue: an unknown queue fails the application after it was accepted, as YARN does, not the submission.

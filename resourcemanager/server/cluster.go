@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -71,8 +72,27 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		Priority: min(b.Priority, maxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
 		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
 	}
-	if b.Kind == rm.KindExperiment {
+	switch b.Kind {
+	case rm.KindExperiment:
 		a.Master = s.config.ExperimentMaster
+	case rm.KindMaster:
+		if err := s.raised("a job of kind master"); err != nil {
+			return a.ID, false, err
+		}
+		spec, err := job.Parse(b.Document)
+		if err != nil {
+			return a.ID, false, err
+		}
+		a.Master = spec.Resources.Amount().Raise(s.config.Minimum)
+	}
+	if len(b.Tokens) > 0 {
+		switch {
+		case b.Kind != rm.KindMaster || b.ID.IsZero():
+			return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "only a job of kind master that has its id already brings tokens")
+		case len(b.Tokens) > maxLaunchToken:
+			return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "tokens of %d bytes: at most %d", len(b.Tokens), maxLaunchToken)
+		}
+		a.Tokens = s.sealLaunch(b.ID, b.Tokens)
 	}
 	if b.MaxAttempts > 0 {
 		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)

@@ -49,6 +49,9 @@ type Config struct {
 	LeaseMargin time.Duration
 	// MasterExpiry is how long a running master may neither register nor call; default 10 min, as in YARN.
 	MasterExpiry time.Duration
+	// LaunchWithin is how long a container may be granted without anything to run in it; default 10 min, as YARN's
+	// yarn.resourcemanager.rm.container-allocation.expiry-interval-ms.
+	LaunchWithin time.Duration
 	// FinishGrace is how long a master may run on after it finished its application; default 10 s.
 	FinishGrace time.Duration
 	// MaxAttempts of an application's master by default; default 2.
@@ -138,6 +141,9 @@ func (c *Config) check() error {
 	}
 	if c.MasterExpiry <= 0 {
 		c.MasterExpiry = 10 * time.Minute
+	}
+	if c.LaunchWithin <= 0 {
+		c.LaunchWithin = 10 * time.Minute
 	}
 	if c.TokenPatience <= 0 {
 		c.TokenPatience = 10 * time.Minute

@@ -311,7 +311,7 @@ func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, er
 			}
 			continue
 		}
-		if now.After(c.State) {
+		if now.After(c.State) && (!c.Held() || now == rm.ContainerComplete) { // it knows nothing of what is held
 			if now == rm.ContainerRunning {
 				x.r.s.figures.starts.add(time.Since(time.UnixMilli(int64(c.Granted))))
 			}
@@ -405,6 +405,7 @@ func (x *session) order(o *pb.NodeOrders) {
 		known := x.known[c.ID]
 		switch {
 		case known == rm.ContainerComplete: // being recorded
+		case c.Held(): // until its application says what runs in it
 		case c.StopStatus != 0:
 			// A node that does not know the container answers with COMPLETE, and starts it no more.
 			if due(x.stopped, c.ID) {

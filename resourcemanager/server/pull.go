@@ -57,9 +57,14 @@ func (n *nodeManagers) Credentials(ctx context.Context, q *pb.CredentialsRequest
 		out.Token = &pb.Token{Identifier: t.Identifier, Password: t.Password, Kind: t.Kind}
 		out.AgainMs = min(max(life(last)/32, minAgain), maxAgain).Milliseconds()
 	}
-	if q.Secrets && !c.Master {
-		if out.Secrets, err = s.openSecrets(ctx, a); err != nil {
-			return nil, err
+	if q.Secrets {
+		if out.LaunchTokens, err = s.launchTokens(view, a, c); err != nil {
+			return nil, s.wire(err)
+		}
+		if ownProgram(a, c) {
+			if out.Secrets, err = s.openSecrets(ctx, a); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil

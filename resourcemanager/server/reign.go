@@ -32,6 +32,8 @@ type reign struct {
 	settles time.Time
 	// wake starts a scheduling pass.
 	wake chan struct{}
+	// began is when masters could begin to launch what they hold. It belongs to watch.
+	began time.Time
 	// keeper looks after the tokens of applications; nil: they have none.
 	keeper *keeper
 
@@ -111,6 +113,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 			}
 		}
 		now := time.Now()
+		r.began = now
 		for n := range s.state.View().Nodes() {
 			if n.State != rm.NodeLost {
 				r.nodes[n.ID] = &softNode{heard: now}

@@ -41,11 +41,13 @@ func (r *reign) look(now time.Time) {
 			m.seen = notAfter(m.seen.Add(gap), now)
 		}
 		r.s.log.Warn("this resource manager stood still; nobody is given up for it", "for", gap)
+		r.began = now
 	}
 	r.looked = now
 	r.mu.Unlock()
 	r.loseSilentNodes(now)
 	r.endOverdue(now)
+	r.endHeld(now)
 	r.tend(now)
 }
 

@@ -104,7 +104,7 @@ type Result struct {
 	Containers []rm.ContainerID
 	// Groups answer those of Grant, in order.
 	Groups []GroupResult
-	// Launches answer those of LaunchContainers, in order: nil, or why nothing of one counts.
+	// Launches answer the containers of LaunchContainers, in order: nil, or why one stays as it is.
 	Launches []error
 	// State of the application after Kill.
 	State rm.State

@@ -912,11 +912,13 @@ func (x *NamenodeAddresses) GetRaft() string {
 }
 
 type ManagerAddresses struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Http          string                 `protobuf:"bytes,2,opt,name=http,proto3" json:"http,omitempty"`
-	Grpc          string                 `protobuf:"bytes,3,opt,name=grpc,proto3" json:"grpc,omitempty"`
-	Raft          string                 `protobuf:"bytes,4,opt,name=raft,proto3" json:"raft,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Http  string                 `protobuf:"bytes,2,opt,name=http,proto3" json:"http,omitempty"`
+	Grpc  string                 `protobuf:"bytes,3,opt,name=grpc,proto3" json:"grpc,omitempty"`
+	Raft  string                 `protobuf:"bytes,4,opt,name=raft,proto3" json:"raft,omitempty"`
+	// Where YARN's protocols are spoken; empty: nowhere.
+	Ipc           string `protobuf:"bytes,5,opt,name=ipc,proto3" json:"ipc,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -975,6 +977,13 @@ func (x *ManagerAddresses) GetGrpc() string {
 func (x *ManagerAddresses) GetRaft() string {
 	if x != nil {
 		return x.Raft
+	}
+	return ""
+}
+
+func (x *ManagerAddresses) GetIpc() string {
+	if x != nil {
+		return x.Ipc
 	}
 	return ""
 }
@@ -1207,12 +1216,13 @@ const file_namenode_api_v1_membership_proto_rawDesc = "" +
 	"\x03ipc\x18\x02 \x01(\tR\x03ipc\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12\x12\n" +
 	"\x04grpc\x18\x04 \x01(\tR\x04grpc\x12\x12\n" +
-	"\x04raft\x18\x05 \x01(\tR\x04raft\"^\n" +
+	"\x04raft\x18\x05 \x01(\tR\x04raft\"p\n" +
 	"\x10ManagerAddresses\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04http\x18\x02 \x01(\tR\x04http\x12\x12\n" +
 	"\x04grpc\x18\x03 \x01(\tR\x04grpc\x12\x12\n" +
-	"\x04raft\x18\x04 \x01(\tR\x04raft\"$\n" +
+	"\x04raft\x18\x04 \x01(\tR\x04raft\x12\x10\n" +
+	"\x03ipc\x18\x05 \x01(\tR\x03ipc\"$\n" +
 	"\x0eConfirmRequest\x12\x12\n" +
 	"\x04root\x18\x01 \x01(\fR\x04root\"\x11\n" +
 	"\x0fConfirmResponse\"\x0f\n" +
