@@ -64,7 +64,7 @@ type Cluster interface {
 type Container struct {
 	Token, User string
 	// MaySubmit: its job's environment says so (HOPS_MAY_SUBMIT).
-	MaySubmit bool
+	MaySubmit func() bool
 }
 
 // Submission is an application to be.
@@ -360,7 +360,7 @@ func (q *request) who() (metadata.Caller, error) {
 	switch {
 	case container == "" && err == nil:
 		return q.Door.HTTPCaller(q.r)
-	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit:
+	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit():
 		err = metadata.Errorf(metadata.ErrPermission, "this comes from %s, whose job may not submit or change others: if it is to, submit it with HOPS_MAY_SUBMIT=1 in its env", container)
 		q.Door.Record(security.Decision{Caller: caller, Port: "rest", Command: q.r.Method, Source: container, Target: q.r.URL.Path, Reason: err.Error()})
 	}

@@ -248,9 +248,11 @@ func (s *Server) ContainerOf(container string) (rest.Container, bool) {
 	if c == nil || a == nil || !c.Live() {
 		return rest.Container{}, false
 	}
-	var document struct{ Env map[string]string }
-	_ = json.Unmarshal(a.Document, &document) // one that was submitted by YARN's protocol has none
-	return rest.Container{Token: s.token(c.Salt), User: a.User, MaySubmit: document.Env["HOPS_MAY_SUBMIT"] == "1"}, true
+	return rest.Container{Token: s.token(c.Salt), User: a.User, MaySubmit: func() bool {
+		var document struct{ Env map[string]string }
+		_ = json.Unmarshal(a.Document, &document) // one that was submitted by YARN's protocol has none
+		return document.Env["HOPS_MAY_SUBMIT"] == "1"
+	}}, true
 }
 
 // LogDir implements rest.Cluster.

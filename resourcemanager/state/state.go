@@ -62,7 +62,7 @@ type Effects struct {
 	Schedule bool
 	// Credentials: an application was submitted or has ended, so that tokens may be wanted or not wanted any more.
 	Credentials bool
-	// Begun: a leader has begun.
+	// Begun: a leader has begun, or other queues count.
 	Begun bool
 	// Restored: everything may have changed.
 	Restored bool

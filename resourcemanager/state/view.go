@@ -32,9 +32,6 @@ func (v *View) Epoch() uint64 { return v.t.epoch }
 // Leader is who began the present epoch, and the hash of the queues by which it grants (rm.Queues.Hash). Empty: nobody has.
 func (v *View) Leader() (id, queuesHash string) { return v.t.leader, v.t.queuesHash }
 
-// Excluded are the names on the list of excluded nodes.
-func (v *View) Excluded() []string { return v.t.excluded }
-
 // Lease is the longest that a node may still hold.
 func (v *View) Lease() time.Duration { return v.t.lease }
 
