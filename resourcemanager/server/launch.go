@@ -51,7 +51,7 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 		Argv: launch.Argv, Env: map[string]string{}, Resources: resourcesOf(c.Resource), GpuUuids: c.GPUs, LogDir: s.logDir(a.User, c.ID),
 		GraceMs: launch.Grace.Milliseconds(), Token: s.token(c.Salt), ApplicationMaster: c.Master, Priority: int64(c.Priority),
 	}
-	spec.Dialect, spec.Tokens = launch.Dialect, len(launch.Tokens) > 0 || yarnMaster(c, launch)
+	spec.Dialect, spec.Tokens = launch.Dialect, len(launch.Tokens) > 0
 	if launch.Fenced {
 		spec.Fencing = pb.Fencing_FENCING_STRICT
 	}
@@ -60,10 +60,6 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	}
 	for _, v := range launch.Env {
 		spec.Env[v.Name] = v.Value
-	}
-	if yarnMaster(c, launch) { // what YARN's resource manager adds (AMLauncher)
-		spec.Env["APPLICATION_WEB_PROXY_BASE"] = "/proxy/" + a.ID.String()
-		spec.Env["APP_SUBMIT_TIME_ENV"] = strconv.FormatInt(int64(a.Submitted), 10)
 	}
 	for name, value := range s.environment(a, c) { // ours win: they say who the container is
 		spec.Env[name] = value
@@ -76,9 +72,6 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	}
 	return spec, nil
 }
-
-// yarnMaster reports whether the master of an application runs in a container that speaks YARN's protocols.
-func yarnMaster(c *rm.Container, l *rm.Launch) bool { return c.Master && l.Dialect == rm.DialectYARN }
 
 // ownProgram reports whether a program of the user's runs in a container, and not one of ours on the user's behalf.
 func ownProgram(a *rm.Application, c *rm.Container) bool { return !c.Master || a.Kind == rm.KindMaster }

@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/job"
@@ -81,27 +80,14 @@ func (s *Server) sealLaunch(app rm.ApplicationID, tokens []byte) []byte {
 // launchTokens are what the launch of a container brings, opened; nil: nothing.
 func (s *Server) launchTokens(view *state.View, a *rm.Application, c *rm.Container) ([]byte, error) {
 	launch, err := s.launch(view, a, c)
-	if err != nil {
+	if err != nil || len(launch.Tokens) == 0 {
 		return nil, err
 	}
-	var tokens []byte
-	if len(launch.Tokens) > 0 {
-		if tokens, err = s.config.Credentials.Open(launchPurpose, a.ID.String(), launch.Tokens); err != nil {
-			return nil, metadata.Errorf(metadata.ErrIO, "the tokens of %v do not open: this resource manager has the cluster secret of another cluster", c.ID)
-		}
+	tokens, err := s.config.Credentials.Open(launchPurpose, a.ID.String(), launch.Tokens)
+	if err != nil {
+		return nil, metadata.Errorf(metadata.ErrIO, "the tokens of %v do not open: this resource manager has the cluster secret of another cluster", c.ID)
 	}
-	if !yarnMaster(c, launch) {
-		return tokens, nil
-	}
-	// Its AMRMToken, without alias and service, as YARN's has it: the client fills in the address that it speaks to.
-	var file token.File
-	if len(tokens) > 0 {
-		if file, err = token.ParseFile(tokens); err != nil {
-			return nil, metadata.Errorf(metadata.ErrInvalidArgument, "the tokens that %v was submitted with: %v", a.ID, err)
-		}
-	}
-	file.Add(token.Credentials{{Token: s.yarnTokens.Master(time.Now(), c.ID.Attempt)}})
-	return file.Encode(), nil
+	return tokens, nil
 }
 
 // LaunchContainers implements rm.Masters.
