@@ -89,6 +89,9 @@ func yarnSite(f *config.File, secure bool) (out [][2]string) {
 			[2]string{"yarn.resourcemanager.ha.rm-ids", strings.Join(managers(f, func(m config.ManagerMember) string { return m.ID }), ",")},
 		)
 	}
+	if slices.ContainsFunc(f.ResourceManagers, func(m config.ManagerMember) bool { return m.IPC != "" }) {
+		out = append(out, [2]string{"yarn.client.load.resource-types.from-server", "true"}) // yarn.io/gpu and what is declared
+	}
 	for _, m := range f.ResourceManagers {
 		of := func(name string) string {
 			if several {

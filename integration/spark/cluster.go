@@ -48,10 +48,10 @@ func startCluster(ctx context.Context, binary, dir string) (c *cluster, err erro
 		}
 	}()
 	shared := config.File{
-		Cluster: config.Cluster{Name: "spark", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem"), Conf: c.conf},
-		Namenodes: []config.NamenodeMember{{ID: "nn1", IPC: next(), HTTP: next(), GRPC: next(), Raft: next()}},
+		Cluster:          config.Cluster{Name: "spark", SecretFile: filepath.Join(dir, "secret"), Identity: filepath.Join(dir, "identity.pem"), Conf: c.conf},
+		Namenodes:        []config.NamenodeMember{{ID: "nn1", IPC: next(), HTTP: next(), GRPC: next(), Raft: next()}},
 		ResourceManagers: []config.ManagerMember{{ID: "rm1", HTTP: next(), GRPC: next(), Raft: next(), IPC: next()}},
-		Properties: map[string]string{"dfs.replication": "2", "dfs.blocksize": "32m"},
+		Properties:       map[string]string{"dfs.replication": "2", "dfs.blocksize": "32m"},
 	}
 	c.uri, c.rm = roles.FSURI(&shared), shared.ResourceManagers[0].HTTP
 	start := func(name, role string, f config.File, more ...string) {

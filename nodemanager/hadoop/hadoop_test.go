@@ -106,7 +106,9 @@ func call(t *testing.T, addr string, shown *token.Token, method string, q, answe
 	t.Helper()
 	c := hrpc.DialConfig{Protocol: Protocol, User: attempt.String()}
 	if shown != nil {
-		c.User, c.Token = "", func(string) (hrpc.Token, bool) { return hrpc.Token{Identifier: shown.Identifier, Password: shown.Password}, true }
+		c.User, c.Token = "", func(string) (hrpc.Token, bool) {
+			return hrpc.Token{Identifier: shown.Identifier, Password: shown.Password}, true
+		}
 	}
 	client, err := hrpc.Dial(t.Context(), addr, c)
 	if err != nil {
