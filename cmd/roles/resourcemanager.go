@@ -38,12 +38,18 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		return nil, err
 	}
 	parts = append(audit, parts...)
-	l, err := b.listeners(self.HTTP, self.GRPC)
+	addresses := []string{self.HTTP, self.GRPC}
+	for _, a := range []string{self.IPC, own.Scheduler, own.Admin} {
+		if a != "" {
+			addresses = append(addresses, a)
+		}
+	}
+	l, err := b.listeners(addresses...)
 	if err != nil {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
+		ID: own.ID, HTTP: l[0], GRPC: l[1], IPC: l[2:], RPCProtection: f.HadoopProperties().RPCProtection, Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
 		Credentials: b.Credentials, Door: b.Door, Queues: queues, Configured: b.configured(), NodesExclude: f.HadoopProperties().NodesExclude, NodeLease: own.Lease,
 		LaunchWithin: own.LaunchWithin,
 		Minimum:      rm.Resource{Memory: int64(own.MinimumAllocation)},

@@ -499,6 +499,12 @@ func (f *File) Validate() error {
 		if !managers[r.ID] {
 			wrong("resourcemanager.id: %q is not in the list of resourcemanagers", r.ID)
 		}
+		if r.Scheduler != "" {
+			address("resourcemanager.scheduler", r.Scheduler)
+		}
+		if r.Admin != "" {
+			address("resourcemanager.admin", r.Admin)
+		}
 		r.Lease = cmp.Or(r.Lease, time.Minute)
 		if r.Lease < time.Second || r.Lease > 24*time.Hour {
 			wrong("resourcemanager.lease: %v is not between 1s and 24h", r.Lease)

@@ -30,6 +30,8 @@ type Call struct {
 	Authentication string
 	// Proof is what the caller's name rests on.
 	Proof security.Proof
+	// Own: the far end is a process of the user who runs this one, or of root.
+	Own bool
 	// Remote is the peer's address.
 	Remote net.Addr
 

@@ -294,7 +294,7 @@ const wrapOverhead = 1 << 10
 func (c *serverConn) callerOf(user *hadooppb.UserInformationProto) (metadata.Caller, error) {
 	door := c.server.config.Door
 	peer, x := door.Peer(c.conn), c.exchange
-	c.method, c.proof = sasl.Simple, door.Proof(peer)
+	c.method, c.proof, c.own = sasl.Simple, door.Proof(peer), door.OwnPeer(peer)
 	if x == nil || !x.done {
 		if !c.simple() || x != nil && x.chosen != "" && x.chosen != sasl.Simple {
 			return metadata.Caller{}, metadata.Errorf(metadata.ErrUnauthorized, "the client has not proved who it is")

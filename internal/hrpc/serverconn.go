@@ -67,6 +67,7 @@ type serverConn struct {
 	clientID   []byte         // of the last call, shared by the next ones with the same
 	method     string         // by which the caller is known
 	proof      security.Proof // of the caller's name
+	own        bool           // the far end is a process of the user who runs this one
 	lasting    lasting        // what the caller has proved, if that may cease to be good
 	inner      frames         // of what was protected
 	// layer protects what follows an exchange in which that was agreed on; nil otherwise. It is set before there are calls.
@@ -570,7 +571,7 @@ func (c *serverConn) dispatch(h requestHeader, rest []byte) error {
 	call.Method = method.Name
 	call.Protocol = protocol.name
 	call.Remote = c.conn.RemoteAddr()
-	call.Authentication, call.Proof = c.method, c.proof
+	call.Authentication, call.Proof, call.Own = c.method, c.proof, c.own
 	c.run(method, call)
 	return nil
 }

@@ -356,6 +356,9 @@ func (d *Door) Own(r *http.Request) bool {
 	return err == nil && d.own(p)
 }
 
+// OwnPeer is Own for a connection.
+func (d *Door) OwnPeer(p *Peer) bool { return d.own(p) }
+
 // checkOwner refuses a name that the owner of the peer's socket may not use, and returns the peer's host.
 func (d *Door) checkOwner(p *Peer, name string) (string, error) {
 	if p.err != nil {

@@ -227,3 +227,42 @@ func fields(b []byte, each func(number protowire.Number, value []byte) error) er
 	}
 	return nil
 }
+
+// Prepend puts a token in front of those of encoded credentials, of either version, and leaves everything else as it is: secrets of other
+// kinds, too. Empty credentials are none. What Java's writers leave behind the end stays. Errors: ErrForm.
+func Prepend(credentials []byte, t Token) ([]byte, error) {
+	if len(credentials) == 0 {
+		return Credentials{{Token: t}}.Encode(), nil
+	}
+	if len(credentials) > MaxFile || !bytes.HasPrefix(credentials, []byte(magic)) || len(credentials) < len(magic)+2 {
+		return nil, fmt.Errorf("%w: it does not begin as a file of Hadoop's credentials does (%s)", ErrForm, magic)
+	}
+	head, rest := credentials[:len(magic)+1], credentials[len(magic)+1:]
+	out := bytes.Clone(head)
+	switch head[len(magic)] {
+	case writables:
+		r := reader{rest: rest}
+		n := r.vint()
+		if r.bad || n < 0 || n >= maxTokens {
+			return nil, fmt.Errorf("%w: %d tokens", ErrForm, n)
+		}
+		out = security.AppendVLong(out, int64(n)+1)
+		out = append(out, 0) // the alias
+		return append(t.append(out), r.rest...), nil
+	case protobufs:
+		size, n := binary.Uvarint(rest)
+		if n <= 0 || size > uint64(len(rest)-n) {
+			return nil, fmt.Errorf("%w: the file is cut short or damaged", ErrForm)
+		}
+		var entry, own []byte
+		for i, part := range [][]byte{t.Identifier, t.Password, []byte(t.Kind), []byte(t.Service)} {
+			own = protowire.AppendBytes(protowire.AppendTag(own, protowire.Number(i+1), protowire.BytesType), part)
+		}
+		entry = protowire.AppendString(protowire.AppendTag(entry, 1, protowire.BytesType), "")
+		entry = protowire.AppendBytes(protowire.AppendTag(entry, 2, protowire.BytesType), own)
+		field := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
+		out = binary.AppendUvarint(out, size+uint64(len(field)))
+		return append(append(out, field...), rest[n:]...), nil
+	}
+	return nil, fmt.Errorf("%w: a file of credentials of version %d, known are 0 and 1", ErrForm, head[len(magic)])
+}

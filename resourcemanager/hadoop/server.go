@@ -51,6 +51,8 @@ type Config struct {
 	// Qualities of protection that are offered to masters; Offers are more ways to prove who one is.
 	Qualities []sasl.Quality
 	Offers    []hrpc.Offer
+	// LaunchWithin is how long a container may be granted without being started.
+	LaunchWithin time.Duration
 	// HTTP is host:port of this resource manager's web interface.
 	HTTP   string
 	Slow   *slowlog.Operation
@@ -66,6 +68,9 @@ type Server struct {
 
 	mu      sync.Mutex
 	masters map[rm.AttemptID]*master
+	// keys are the periods of the tokens that masters have shown last.
+	keys map[rm.AttemptID]int32
+	room *rooms
 }
 
 // New makes a server.
@@ -73,13 +78,13 @@ func New(c Config) *Server {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	s := &Server{Config: c, now: time.Now, masters: map[rm.AttemptID]*master{}}
+	s := &Server{Config: c, now: time.Now, masters: map[rm.AttemptID]*master{}, keys: map[rm.AttemptID]int32{}}
 	s.rpc = hrpc.NewServer(hrpc.ServerConfig{
 		Door: c.Door, Offers: append([]hrpc.Offer{s.tokenOffer(), hrpc.BearerOffer(c.Door.Users())}, c.Offers...),
 		Exception: exception, MaxInFlight: maxInFlight, MaxFrame: maxFrame, Slow: c.Slow, Logger: c.Logger,
 	})
 	s.client()
-	s.master()
+	s.masterMethods()
 	s.admin()
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/config"
+	"github.com/gohops/hops/internal/sasl"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/internal/slowlog"
 	"github.com/gohops/hops/metadata/raftstore"
@@ -22,6 +23,10 @@ type Config struct {
 	ID string
 	// HTTP serves users, GRPC node managers and application masters; the server owns both listeners.
 	HTTP, GRPC net.Listener
+	// IPC are where YARN's RPC is spoken, all of its protocols at each; empty: nowhere. The server owns them. RPCProtection are the
+	// qualities of protection that masters are offered there.
+	IPC           []net.Listener
+	RPCProtection []sasl.Quality
 	// Host carries the Raft group "resourcemanager"; the caller runs it.
 	Host      *raftstore.Host
 	Members   []raftstore.Member
@@ -128,7 +133,7 @@ func (c *Config) check() error {
 	need(c.Host != nil, "the Raft host")
 	need(c.Door != nil, "the door")
 	need(c.Executable != "", "the path of the program that masters run")
-	for _, l := range []net.Listener{c.HTTP, c.GRPC} {
+	for _, l := range append([]net.Listener{c.HTTP, c.GRPC}, c.IPC...) {
 		if l != nil && c.Door != nil {
 			errs = append(errs, c.Door.CheckBind(l.Addr().String()))
 		}

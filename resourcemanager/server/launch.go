@@ -51,7 +51,7 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 		Argv: launch.Argv, Env: map[string]string{}, Resources: resourcesOf(c.Resource), GpuUuids: c.GPUs, LogDir: s.logDir(a.User, c.ID),
 		GraceMs: launch.Grace.Milliseconds(), Token: s.token(c.Salt), ApplicationMaster: c.Master, Priority: int64(c.Priority),
 	}
-	spec.Dialect, spec.Tokens = launch.Dialect, len(launch.Tokens) > 0
+	spec.Dialect, spec.Tokens = launch.Dialect, len(launch.Tokens) > 0 || speaksYARN(a, c, launch)
 	if launch.Fenced {
 		spec.Fencing = pb.Fencing_FENCING_STRICT
 	}
@@ -60,6 +60,9 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	}
 	for _, v := range launch.Env {
 		spec.Env[v.Name] = v.Value
+	}
+	if speaksYARN(a, c, launch) {
+		maps.Copy(spec.Env, yarnEnvironment(a))
 	}
 	for name, value := range s.environment(a, c) { // ours win: they say who the container is
 		spec.Env[name] = value

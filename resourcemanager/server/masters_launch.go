@@ -80,12 +80,17 @@ func (s *Server) sealLaunch(app rm.ApplicationID, tokens []byte) []byte {
 // launchTokens are what the launch of a container brings, opened; nil: nothing.
 func (s *Server) launchTokens(view *state.View, a *rm.Application, c *rm.Container) ([]byte, error) {
 	launch, err := s.launch(view, a, c)
-	if err != nil || len(launch.Tokens) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	tokens, err := s.config.Credentials.Open(launchPurpose, a.ID.String(), launch.Tokens)
-	if err != nil {
-		return nil, metadata.Errorf(metadata.ErrIO, "the tokens of %v do not open: this resource manager has the cluster secret of another cluster", c.ID)
+	var tokens []byte
+	if len(launch.Tokens) > 0 {
+		if tokens, err = s.config.Credentials.Open(launchPurpose, a.ID.String(), launch.Tokens); err != nil {
+			return nil, metadata.Errorf(metadata.ErrIO, "the tokens of %v do not open: this resource manager has the cluster secret of another cluster", c.ID)
+		}
+	}
+	if speaksYARN(a, c, launch) {
+		return s.withMasterToken(c, tokens)
 	}
 	return tokens, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/hadoop"
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -83,6 +84,9 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 func (s *Server) Run(ctx context.Context) error {
 	defer s.config.HTTP.Close()
 	defer s.config.GRPC.Close()
+	for _, l := range s.config.IPC {
+		defer l.Close()
+	}
 	group, err := s.config.Host.Open(raftstore.GroupConfig{
 		Name: GroupName, Members: s.config.Members, Bootstrap: s.config.Bootstrap,
 		Timers: s.config.Timers, Command: "hops resourcemanager",
@@ -107,6 +111,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.lead(ctx, leadership) })
 	g.Go(func() error { return s.racks.Run(ctx) })
 	g.Go(func() error { return s.heedLevel(ctx) })
+	g.Go(func() error { return s.serveHadoop(ctx) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
 			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager, authority.ResourceManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
@@ -129,7 +134,7 @@ func (s *Server) secrets() rest.Secrets {
 
 // Routes lists what the ports of a resource manager do, and the right that each thing needs.
 func Routes() []security.Route {
-	out := rest.New(rest.Config{}).Routes()
+	out := append(rest.New(rest.Config{}).Routes(), hadoop.New(hadoop.Config{Door: security.NewDoor(security.Config{})}).Routes()...)
 	return append(out, security.Routes("resource manager gRPC", (*Server)(nil).services()...)...)
 }
 

@@ -115,3 +115,15 @@ func ParseResource(p *ResourceProto) (rm.Resource, error) {
 	out.Other, err = rm.NewAmounts(other)
 	return out, err
 }
+
+// URL writes a URL of YARN's as text; without a scheme it is a path of the default filesystem.
+func URL(p *URLProto) string {
+	if p.GetScheme() == "" {
+		return p.GetFile()
+	}
+	host := p.GetHost()
+	if host != "" && p.GetPort() > 0 {
+		host = net.JoinHostPort(host, strconv.Itoa(int(p.GetPort())))
+	}
+	return p.GetScheme() + "://" + host + p.GetFile()
+}

@@ -1,0 +1,424 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/token"
+	"github.com/gohops/hops/internal/yarntoken"
+	rm "github.com/gohops/hops/resourcemanager"
+	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
+)
+
+const (
+	clientProtocol = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"
+	masterProtocol = "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"
+	adminProtocol  = "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB"
+)
+
+// yarnCluster has one member that speaks YARN's RPC at an address, and a node that says that it does, too.
+func yarnCluster(t *testing.T) (*testCluster, *fakeNode, string) {
+	l := listen(t, "127.0.0.1:0")
+	c := newTestCluster(t, 1, func(c *Config) { c.IPC = []net.Listener{l} })
+	n := c.node("127.0.0.1:1001", 4, untilStopped)
+	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.IpcAddress = "127.0.0.1:1002" } })
+	c.awaitOpen(n)
+	c.raise()
+	eventually(t, "the node's ipc", func() bool { return c.leader().View().Node(rm.NodeID(n.id)).IPC != "" })
+	return c, n, l.Addr().String()
+}
+
+// dialYARN opens a connection as a user, or as the bearer of a token.
+func dialYARN(t *testing.T, addr, protocol, user string, with *token.Token) *hrpc.Client {
+	t.Helper()
+	config := hrpc.DialConfig{Protocol: protocol, User: user}
+	if with != nil {
+		config.Token = func(string) (hrpc.Token, bool) {
+			return hrpc.Token{Identifier: with.Identifier, Password: with.Password}, true
+		}
+	}
+	conn, err := hrpc.Dial(t.Context(), addr, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func ask(t *testing.T, conn *hrpc.Client, protocol, method string, request, answer hrpc.Message) {
+	t.Helper()
+	if err := conn.Call(t.Context(), protocol, method, request, answer); err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+}
+
+// wantClass checks that a call is refused by a Java class, with words.
+func wantClass(t *testing.T, conn *hrpc.Client, protocol, method string, request hrpc.Message, class, words string) {
+	t.Helper()
+	err := conn.Call(t.Context(), protocol, method, request, &yarnpb.SubmitApplicationResponseProto{})
+	remote, ok := errors.AsType[*hrpc.RemoteError](err)
+	if !ok || !strings.HasSuffix(remote.Class, class) || !strings.Contains(remote.Message, words) {
+		t.Errorf("%s: %v, want %s: …%s…", method, err, class, words)
+	}
+}
+
+func capability(mib int64, gpus int64) *yarnpb.ResourceProto {
+	return &yarnpb.ResourceProto{Memory: &mib, VirtualCores: new(int32(1)), ResourceValueMap: []*yarnpb.ResourceInformationProto{{Key: new(rm.GPUName), Value: &gpus}}}
+}
+
+// submitYARN submits an application as a user, with credentials of its own.
+func submitYARN(t *testing.T, conn *hrpc.Client) rm.ApplicationID {
+	t.Helper()
+	var made yarnpb.GetNewApplicationResponseProto
+	ask(t, conn, clientProtocol, "getNewApplication", &yarnpb.GetNewApplicationRequestProto{}, &made)
+	own := token.Credentials{{Alias: "fs", Token: token.Token{Identifier: []byte("i"), Password: []byte("p"), Kind: "K", Service: "s"}}}.Encode()
+	ask(t, conn, clientProtocol, "submitApplication", &yarnpb.SubmitApplicationRequestProto{ApplicationSubmissionContext: &yarnpb.ApplicationSubmissionContextProto{
+		ApplicationId: made.ApplicationId, ApplicationName: new("pi"), ApplicationType: new("SPARK"), Resource: capability(512, 0), ApplicationTags: []string{"A"},
+		AmContainerSpec: &yarnpb.ContainerLaunchContextProto{
+			Command: []string{"{{JAVA_HOME}}/bin/java", "Main", "1>", "<LOG_DIR>/stdout"}, Tokens: own,
+			Environment: []*yarnpb.StringStringMapProto{{Key: new("CLASSPATH"), Value: new("{{PWD}}<CPS>x")}},
+			LocalResources: []*yarnpb.StringLocalResourceMapProto{{Key: new("__libs__"), Value: &yarnpb.LocalResourceProto{
+				Resource: &yarnpb.URLProto{Scheme: new("hdfs"), Host: new("nn"), Port: new(int32(8020)), File: new("/libs.zip")}, Size: new(int64(7)), Timestamp: new(int64(9)),
+				Type: yarnpb.LocalResourceTypeProto_ARCHIVE.Enum(), Visibility: yarnpb.LocalResourceVisibilityProto_PRIVATE.Enum(),
+			}}},
+		},
+	}}, &yarnpb.SubmitApplicationResponseProto{})
+	id, _ := yarnpb.ParseApplication(made.ApplicationId)
+	return id
+}
+
+// The seven methods that Spark uses, but for startContainers, which is the node manager's.
+func TestAnApplicationByYARNsRPC(t *testing.T) {
+	c, n, addr := yarnCluster(t)
+	alice := dialYARN(t, addr, clientProtocol, "alice", nil)
+	app := submitYARN(t, alice)
+	report := func() *yarnpb.ApplicationReportProto {
+		var out yarnpb.GetApplicationReportResponseProto
+		ask(t, alice, clientProtocol, "getApplicationReport", &yarnpb.GetApplicationReportRequestProto{ApplicationId: yarnpb.Application(app)}, &out)
+		return out.ApplicationReport
+	}
+	if r := report(); r.GetYarnApplicationState() != yarnpb.YarnApplicationStateProto_ACCEPTED || r.GetUser() != "alice" || r.GetQueue() != "root.default" || r.GetHost() != "N/A" || r.GetRpcPort() != -1 {
+		t.Errorf("after submission: %v", r)
+	}
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	spec := n.running(true)[0]
+	if spec.Argv[0] != "{{JAVA_HOME}}/bin/java Main 1> <LOG_DIR>/stdout" || spec.Dialect != rm.DialectYARN || !spec.Tokens || spec.Env["CLASSPATH"] != "{{PWD}}<CPS>x" ||
+		spec.Env["APPLICATION_WEB_PROXY_BASE"] != "/proxy/"+app.String() || spec.Artifacts[0].Uri != "hdfs://nn:8020/libs.zip" || spec.Artifacts[0].Kind != "archive" {
+		t.Errorf("what the node is told to run: %+v", spec)
+	}
+	pulled, err := c.pull(spec.ContainerId, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	credentials, err := token.Parse(pulled.LaunchTokens)
+	if err != nil || len(credentials) != 2 || credentials[0].Token.Kind != yarntoken.MasterKind || credentials[1].Alias != "fs" {
+		t.Fatalf("the master's credentials: %v, %v", credentials, err)
+	}
+
+	am := dialYARN(t, addr, masterProtocol, "", &credentials[0].Token)
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32)}, "ApplicationMasterNotRegisteredException", "")
+	wantClass(t, am, clientProtocol, "getApplications", &yarnpb.GetApplicationsRequestProto{}, "AccessControlException", "is for what a master asks")
+	wantClass(t, alice, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{}, "AccessControlException", "shows the token")
+	var registered yarnpb.RegisterApplicationMasterResponseProto
+	ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(4321)), TrackingUrl: new("http://driver:4040")}, &registered)
+	if registered.GetQueue() != "root.default" || registered.MaximumCapability.GetMemory() != 16<<10 || !slices.ContainsFunc(registered.ResourceTypes, func(r *yarnpb.ResourceTypeInfoProto) bool { return r.GetName() == rm.GPUName }) {
+		t.Errorf("registered: %v", &registered)
+	}
+	if r := report(); r.GetYarnApplicationState() != yarnpb.YarnApplicationStateProto_RUNNING || r.GetHost() != "h" || r.GetRpcPort() != 4321 || r.GetOriginalTrackingUrl() != "http://driver:4040" {
+		t.Errorf("after registration: %v", r)
+	}
+
+	next := int32(0)
+	allocate := func(q *yarnpb.AllocateRequestProto) *yarnpb.AllocateResponseProto {
+		t.Helper()
+		q.ResponseId = new(next)
+		var out yarnpb.AllocateResponseProto
+		ask(t, am, masterProtocol, "allocate", q, &out)
+		if next++; out.GetResponseId() != next {
+			t.Fatalf("answer %d, want %d", out.GetResponseId(), next)
+		}
+		return &out
+	}
+	row := func(n int32) *yarnpb.ResourceRequestProto {
+		return &yarnpb.ResourceRequestProto{Priority: &yarnpb.PriorityProto{Priority: new(int32(3))}, ResourceName: new("*"), Capability: capability(896, 1), NumContainers: &n, AllocationRequestId: new(int64(5))}
+	}
+	var got []*yarnpb.ContainerProto
+	var visits []*yarnpb.NMTokenProto
+	take := func(a *yarnpb.AllocateResponseProto) {
+		got, visits = append(got, a.AllocatedContainers...), append(visits, a.NmTokens...)
+	}
+	take(allocate(&yarnpb.AllocateRequestProto{Ask: []*yarnpb.ResourceRequestProto{row(2)}, Progress: new(float32(0.1))}))
+	eventually(t, "two containers", func() bool {
+		if len(got) < 2 {
+			take(allocate(&yarnpb.AllocateRequestProto{}))
+		}
+		return len(got) == 2
+	})
+	if len(visits) != 1 || yarnpb.ParseNode(visits[0].NodeId) != "127.0.0.1:1002" {
+		t.Errorf("NMTokens %v: one for the node is enough", visits)
+	}
+	// What the node manager can tell of the tokens by the keys that it was given with its orders.
+	verifier := yarntoken.NewVerifier(c.leader().yarnTokens.NodeKeys(time.Now(), rm.NodeID(n.id)))
+	if _, visit, err := verifier.Node(time.Now(), visits[0].Token.Identifier); err != nil || visit.Attempt.Application != app || visit.User != "alice" {
+		t.Errorf("NMToken: %v, %v", visit, err)
+	}
+	grant, err := verifier.Container(time.Now(), yarntoken.Read(got[0].ContainerToken))
+	if id, _ := yarnpb.ParseContainer(got[0].Id); err != nil || grant.Container != id || grant.Resource.GPUs != 1 || grant.Request != 5 || got[0].GetAllocationRequestId() != 5 || got[0].Priority.GetPriority() != 3 {
+		t.Errorf("ContainerToken: %+v, %v", grant, err)
+	}
+
+	// The answer was lost, and is asked for again: it is the same. One before it is an error.
+	var again yarnpb.AllocateResponseProto
+	ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(next - 1)}, &again)
+	if again.GetResponseId() != next {
+		t.Errorf("the same answer again: %d, want %d", again.GetResponseId(), next)
+	}
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(next - 2)}, "InvalidApplicationMasterRequestException", "expect responseId")
+	wantClass(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{}, "InvalidApplicationMasterRequestException", "already registered")
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: &next, Ask: []*yarnpb.ResourceRequestProto{{ResourceName: new("*"), Capability: capability(64<<10, 0), NumContainers: new(int32(1))}}},
+		"InvalidResourceRequestException", "greater than maximum allowed allocation")
+	other := yarnpb.Container(rm.ContainerID{Attempt: rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 1}, Number: 1}, Number: 1})
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: &next, Release: []*yarnpb.ContainerIdProto{other}}, "InvalidContainerReleaseException", "")
+
+	// A release is answered at once, and once.
+	ends := allocate(&yarnpb.AllocateRequestProto{Release: []*yarnpb.ContainerIdProto{got[1].Id}}).CompletedContainerStatuses
+	if len(ends) != 1 || ends[0].GetExitStatus() != -100 || ends[0].GetState() != yarnpb.ContainerStateProto_C_COMPLETE {
+		t.Errorf("released: %v", ends)
+	}
+	// The other one is launched, as its node manager does, and ends with its node manager's word.
+	id, _ := yarnpb.ParseContainer(got[0].Id)
+	if errs, err := c.leader().LaunchContainers(t.Context(), id.Attempt, []rm.ContainerLaunch{{Container: id, Launch: &rm.Launch{Argv: []string{"work"}, Dialect: rm.DialectYARN}}}); err != nil || errs[0] != nil {
+		t.Fatal(errs, err)
+	}
+	eventually(t, "the container to run", func() bool { return len(n.running(false)) == 1 })
+	n.set(func() { n.containers[id.String()].cancel() })
+	n.poke()
+	var over []*yarnpb.ContainerStatusProto
+	eventually(t, "its end to be told", func() bool {
+		over = append(over, allocate(&yarnpb.AllocateRequestProto{}).CompletedContainerStatuses...)
+		return len(over) > 0
+	})
+	if ended, _ := yarnpb.ParseContainer(over[0].ContainerId); len(over) != 1 || ended != id {
+		t.Errorf("told of %v", over)
+	}
+
+	var finished yarnpb.FinishApplicationMasterResponseProto
+	for range 2 { // the second time because the answer was lost
+		ask(t, am, masterProtocol, "finishApplicationMaster", &yarnpb.FinishApplicationMasterRequestProto{FinalApplicationStatus: yarnpb.FinalApplicationStatusProto_APP_SUCCEEDED.Enum(), Diagnostics: new("done")}, &finished)
+		if !finished.GetIsUnregistered() {
+			t.Error("it has not been taken down at once")
+		}
+	}
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: &next}, "ApplicationAttemptNotFoundException", "")
+	if r := report(); r.GetYarnApplicationState() != yarnpb.YarnApplicationStateProto_FINISHED || r.GetFinalApplicationStatus() != yarnpb.FinalApplicationStatusProto_APP_SUCCEEDED || r.GetDiagnostics() != "done" {
+		t.Errorf("at the end: %v", r)
+	}
+}
+
+// A master goes on with another leader, which knows nothing of it: it registers again and says what it wants.
+func TestAMasterOfYARNsAfterAFailOver(t *testing.T) {
+	listeners := map[string]net.Listener{}
+	c := newTestCluster(t, 3, func(c *Config) {
+		l := listen(t, "127.0.0.1:0")
+		listeners[c.ID], c.IPC = l, []net.Listener{l}
+	})
+	n := c.node("127.0.0.1:1001", 4, untilStopped)
+	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.IpcAddress = "127.0.0.1:1002" } })
+	c.awaitOpen(n)
+	c.raise()
+	eventually(t, "the node's ipc", func() bool { return c.leader().View().Node(rm.NodeID(n.id)).IPC != "" })
+	first := c.leader()
+	for i, m := range c.live {
+		if m != first {
+			follower := dialYARN(t, listeners[c.peers[i].ID].Addr().String(), clientProtocol, "alice", nil)
+			wantClass(t, follower, clientProtocol, "getNewApplication", &yarnpb.GetNewApplicationRequestProto{}, "ipc.StandbyException", "not Active")
+		}
+	}
+	app := submitYARN(t, dialYARN(t, listeners[first.config.ID].Addr().String(), clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	id := rm.AttemptID{Application: app, Number: 1}
+	proof := first.yarnTokens.Master(time.Now(), id)
+	row := &yarnpb.ResourceRequestProto{ResourceName: new("*"), Capability: capability(896, 1), NumContainers: new(int32(9))}
+	speak := func(m *member) *hrpc.Client {
+		am := dialYARN(t, listeners[m.config.ID].Addr().String(), masterProtocol, "", &proof)
+		ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(-1))}, &yarnpb.RegisterApplicationMasterResponseProto{})
+		return am
+	}
+	am := speak(first)
+	ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32), Ask: []*yarnpb.ResourceRequestProto{row}}, &yarnpb.AllocateResponseProto{})
+	eventually(t, "four grants", func() bool { return c.leader().View().Application(app).Live == 5 })
+	c.kill(slices.IndexFunc(c.live, func(m *member) bool { return m == first }))
+
+	second := c.leader()
+	am = dialYARN(t, listeners[second.config.ID].Addr().String(), masterProtocol, "", &proof)
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32(1))}, "ApplicationMasterNotRegisteredException", "register again")
+	am = speak(second)
+	if left := second.View().Asks(app); len(left) != 0 {
+		t.Errorf("what the master wanted of the first leader stays: %v", left)
+	}
+	// The four that were granted are told again, because nobody knows whether the first answer arrived.
+	var got []*yarnpb.ContainerProto
+	for next := int32(0); len(got) < 4; next++ {
+		if next > 1000 {
+			t.Fatalf("%d containers", len(got))
+		}
+		var out yarnpb.AllocateResponseProto
+		ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: &next}, &out)
+		got = append(got, out.AllocatedContainers...)
+	}
+	if len(got) != 4 || len(got[0].ContainerToken.GetIdentifier()) == 0 {
+		t.Errorf("told again: %v", got)
+	}
+}
+
+func TestWhoMayWhatByYARNsRPC(t *testing.T) {
+	c, n, addr := yarnCluster(t)
+	app := submitYARN(t, dialYARN(t, addr, clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	bob := dialYARN(t, addr, clientProtocol, "bob", nil)
+	kill := &yarnpb.KillApplicationRequestProto{ApplicationId: yarnpb.Application(app)}
+	wantClass(t, bob, clientProtocol, "forceKillApplication", kill, "YarnException", "User bob cannot perform operation MODIFY_APP on "+app.String())
+	master, _ := rm.ParseContainerID(n.running(true)[0].ContainerId)
+	wantClass(t, bob, clientProtocol, "signalToContainer", &yarnpb.SignalContainerRequestProto{
+		ContainerId: yarnpb.Container(master), Command: yarnpb.SignalContainerCommandProto_FORCEFUL_SHUTDOWN.Enum(),
+	}, "YarnException", "cannot perform operation MODIFY_APP")
+	wantClass(t, bob, adminProtocol, "refreshQueues", &yarnpb.RefreshQueuesRequestProto{}, "AccessControlException", "bob")
+	gone := &yarnpb.GetApplicationReportRequestProto{ApplicationId: yarnpb.Application(rm.ApplicationID{Cluster: 1, Sequence: 9})}
+	wantClass(t, bob, clientProtocol, "getApplicationReport", gone, "ApplicationNotFoundException", "Application with id 'application_1_0009' doesn't exist in RM.")
+	wantClass(t, bob, clientProtocol, "getNewReservation", &yarnpb.GetNewApplicationRequestProto{}, "YarnException", "ReservationSystem is not enabled")
+	wantClass(t, bob, clientProtocol, "getDelegationToken", &yarnpb.GetNewApplicationRequestProto{}, "Exception", "only with kerberos authentication")
+	for what, spoil := range map[string]func(*yarnpb.ApplicationSubmissionContextProto){
+		"unmanaged":        func(p *yarnpb.ApplicationSubmissionContextProto) { p.UnmanagedAm = new(true) },
+		"greater than":     func(p *yarnpb.ApplicationSubmissionContextProto) { p.Resource = capability(1<<20, 0) },
+		"credentials":      func(p *yarnpb.ApplicationSubmissionContextProto) { p.AmContainerSpec.Tokens = []byte("no HDTS") },
+		"not provided":     func(p *yarnpb.ApplicationSubmissionContextProto) { p.ApplicationId = nil },
+		"Too many":         func(p *yarnpb.ApplicationSubmissionContextProto) { p.ApplicationTags = make([]string, 11) },
+		"is not supported": func(p *yarnpb.ApplicationSubmissionContextProto) { p.NodeLabelExpression = new("gpu") },
+		"no path inside": func(p *yarnpb.ApplicationSubmissionContextProto) {
+			p.AmContainerSpec.LocalResources = []*yarnpb.StringLocalResourceMapProto{{Key: new("../x"), Value: &yarnpb.LocalResourceProto{Type: yarnpb.LocalResourceTypeProto_FILE.Enum(), Resource: &yarnpb.URLProto{File: new("/f")}}}}
+		},
+		"aux": func(p *yarnpb.ApplicationSubmissionContextProto) {
+			p.AmContainerSpec.ServiceData = []*yarnpb.StringBytesMapProto{{Key: new("x")}}
+		},
+		"Cannot allocate": func(p *yarnpb.ApplicationSubmissionContextProto) { p.Resource.Memory = new(int64(-1)) },
+	} {
+		p := &yarnpb.ApplicationSubmissionContextProto{
+			ApplicationId: yarnpb.Application(rm.ApplicationID{Cluster: app.Cluster, Sequence: 77}), Resource: capability(256, 0),
+			AmContainerSpec: &yarnpb.ContainerLaunchContextProto{Command: []string{"true"}},
+		}
+		spoil(p)
+		wantClass(t, bob, clientProtocol, "submitApplication", &yarnpb.SubmitApplicationRequestProto{ApplicationSubmissionContext: p}, "Exception", what)
+	}
+
+	// The token of an attempt: of another cluster, of one that is over, and one with another attempt written into it.
+	dial := func(with token.Token) error {
+		conn, err := hrpc.Dial(t.Context(), addr, hrpc.DialConfig{Protocol: masterProtocol, Token: func(string) (hrpc.Token, bool) {
+			return hrpc.Token{Identifier: with.Identifier, Password: with.Password}, true
+		}})
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	issuer := c.leader().yarnTokens
+	id := rm.AttemptID{Application: app, Number: 1}
+	if err := dial(issuer.Master(time.Now(), id)); err != nil {
+		t.Errorf("the master's own token: %v", err)
+	}
+	foreign := yarntoken.NewIssuer(func(string, ...[]byte) []byte { return []byte("another secret") })
+	forged := issuer.Master(time.Now(), id)
+	forged.Identifier = bytes.Clone(foreign.Master(time.Now(), rm.AttemptID{Application: app, Number: 2}).Identifier)
+	for what, with := range map[string]token.Token{
+		"of another cluster": foreign.Master(time.Now(), id), "of an attempt that there is not": issuer.Master(time.Now(), rm.AttemptID{Application: app, Number: 2}),
+		"forged": forged, "old": issuer.Master(time.Now().Add(-2*yarntoken.Period), id),
+	} {
+		if err := dial(with); err == nil {
+			t.Errorf("a token %s is taken", what)
+		}
+	}
+	ask(t, dialYARN(t, addr, clientProtocol, "alice", nil), clientProtocol, "forceKillApplication", kill, &yarnpb.KillApplicationResponseProto{})
+	eventually(t, "its end", func() bool { return c.leader().View().Application(app).State.Final() })
+	if err := dial(issuer.Master(time.Now(), id)); err != nil { // it may still want to know that it is over
+		t.Errorf("the token of the last attempt of an application that has ended: %v", err)
+	}
+}
+
+// What the yarn command line asks.
+func TestWhatYARNsToolsAsk(t *testing.T) {
+	_, n, addr := yarnCluster(t)
+	root := dialYARN(t, addr, clientProtocol, "root", nil)
+	app := submitYARN(t, root)
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	list := func(q *yarnpb.GetApplicationsRequestProto) int {
+		var out yarnpb.GetApplicationsResponseProto
+		ask(t, root, clientProtocol, "getApplications", q, &out)
+		return len(out.Applications)
+	}
+	for what, c := range map[string]struct {
+		q    *yarnpb.GetApplicationsRequestProto
+		want int
+	}{
+		"all": {&yarnpb.GetApplicationsRequestProto{}, 1}, "accepted": {&yarnpb.GetApplicationsRequestProto{ApplicationStates: []yarnpb.YarnApplicationStateProto{yarnpb.YarnApplicationStateProto_ACCEPTED}}, 1},
+		"running":       {&yarnpb.GetApplicationsRequestProto{ApplicationStates: []yarnpb.YarnApplicationStateProto{yarnpb.YarnApplicationStateProto_RUNNING}}, 0},
+		"spark":         {&yarnpb.GetApplicationsRequestProto{ApplicationTypes: []string{"spark"}}, 1},
+		"mapreduce":     {&yarnpb.GetApplicationsRequestProto{ApplicationTypes: []string{"MAPREDUCE"}}, 0},
+		"tag":           {&yarnpb.GetApplicationsRequestProto{ApplicationTags: []string{"a"}}, 1},
+		"other user":    {&yarnpb.GetApplicationsRequestProto{Users: []string{"bob"}}, 0},
+		"queue":         {&yarnpb.GetApplicationsRequestProto{Queues: []string{"default"}}, 1},
+		"no such queue": {&yarnpb.GetApplicationsRequestProto{Queues: []string{"x"}}, 0},
+		"none":          {&yarnpb.GetApplicationsRequestProto{Limit: new(int64)}, 0},
+		"before":        {&yarnpb.GetApplicationsRequestProto{StartEnd: new(int64(1))}, 0},
+		"own":           {&yarnpb.GetApplicationsRequestProto{Scope: yarnpb.ApplicationsRequestScopeProto_OWN.Enum()}, 1},
+	} {
+		if got := list(c.q); got != c.want {
+			t.Errorf("%s: %d applications, want %d", what, got, c.want)
+		}
+	}
+	var nodes yarnpb.GetClusterNodesResponseProto
+	ask(t, root, clientProtocol, "getClusterNodes", &yarnpb.GetClusterNodesRequestProto{NodeStates: []yarnpb.NodeStateProto{yarnpb.NodeStateProto_NS_RUNNING}}, &nodes)
+	if len(nodes.NodeReports) != 1 || yarnpb.ParseNode(nodes.NodeReports[0].NodeId) != "127.0.0.1:1002" || nodes.NodeReports[0].GetNumContainers() != 1 {
+		t.Errorf("nodes: %v", &nodes)
+	}
+	var metrics yarnpb.GetClusterMetricsResponseProto
+	ask(t, root, clientProtocol, "getClusterMetrics", &yarnpb.GetClusterMetricsRequestProto{}, &metrics)
+	if metrics.ClusterMetrics.GetNumNodeManagers() != 1 || metrics.ClusterMetrics.GetNumActiveNms() != 1 {
+		t.Errorf("metrics: %v", &metrics)
+	}
+	var queue yarnpb.GetQueueInfoResponseProto
+	ask(t, root, clientProtocol, "getQueueInfo", &yarnpb.GetQueueInfoRequestProto{QueueName: new("root"), Recursive: new(true), IncludeChildQueues: new(true), IncludeApplications: new(true)}, &queue)
+	if q := queue.QueueInfo; q.GetQueuePath() != "root" || len(q.ChildQueues) != 1 || len(q.Applications) != 1 || q.ChildQueues[0].QueueStatistics.GetNumAppsPending() != 1 || q.QueueStatistics.GetAllocatedMemoryMB() != 512 {
+		t.Errorf("queue: %v", q)
+	}
+	queue.Reset()
+	ask(t, root, clientProtocol, "getQueueInfo", &yarnpb.GetQueueInfoRequestProto{QueueName: new("nowhere")}, &queue)
+	if queue.QueueInfo != nil {
+		t.Error("there is no queue of that name, and YARN answers with none")
+	}
+	var attempts yarnpb.GetApplicationAttemptsResponseProto
+	ask(t, root, clientProtocol, "getApplicationAttempts", &yarnpb.GetApplicationAttemptsRequestProto{ApplicationId: yarnpb.Application(app)}, &attempts)
+	if len(attempts.ApplicationAttempts) != 1 || attempts.ApplicationAttempts[0].AmContainerId == nil {
+		t.Errorf("attempts: %v", &attempts)
+	}
+	var containers yarnpb.GetContainersResponseProto
+	ask(t, root, clientProtocol, "getContainers", &yarnpb.GetContainersRequestProto{ApplicationAttemptId: yarnpb.Attempt(rm.AttemptID{Application: app, Number: 1})}, &containers)
+	if len(containers.Containers) != 1 || !strings.Contains(containers.Containers[0].GetLogUrl(), "/node/containerlogs/container_") {
+		t.Errorf("containers: %v", &containers)
+	}
+	var groups yarnpb.GetGroupsForUserResponseProto
+	ask(t, root, adminProtocol, "getGroupsForUser", &yarnpb.GetGroupsForUserRequestProto{User: new("root")}, &groups)
+	if !slices.Contains(groups.Groups, "root") {
+		t.Errorf("groups of root: %v", &groups)
+	}
+	wantClass(t, root, adminProtocol, "replaceLabelsOnNode", &yarnpb.RefreshQueuesRequestProto{}, "UnsupportedOperationException", "not supported")
+	if err := root.Call(context.Background(), clientProtocol, "getQueueUserAcls", &yarnpb.GetQueueUserAclsInfoRequestProto{}, &yarnpb.GetQueueUserAclsInfoResponseProto{}); err != nil {
+		t.Error(err)
+	}
+}
