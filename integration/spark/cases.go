@@ -81,6 +81,8 @@ type row struct {
 	err           error
 }
 
+const quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 // patience is how long one application may take; the machine may be slow.
 const patience = 5 * time.Minute
 
@@ -124,9 +126,13 @@ func (s *suite) attempt(ctx context.Context, k *kit, t test) error {
 		"spark.yarn.appMasterEnv.PYSPARK_PYTHON": k.python, "spark.executorEnv.PYSPARK_PYTHON": k.python, "spark.ui.enabled": "false",
 		"spark.yarn.am.memory": "512m", "spark.sql.shuffle.partitions": "4", "spark.yarn.maxAppAttempts": "2",
 	}
+	for _, of := range []string{"driver", "executor", "yarn.am"} { // programs of seconds are not worth a better compiler
+		conf["spark."+of+".extraJavaOptions"] = quick
+	}
 	mode := "client"
 	if t.cluster {
 		mode = "cluster"
+		delete(conf, "spark.yarn.am.extraJavaOptions")
 		delete(conf, "spark.driver.host")
 	}
 	if !t.upload {
@@ -152,7 +158,7 @@ func (s *suite) attempt(ctx context.Context, k *kit, t test) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	cmd.Env = append(os.Environ(), "HADOOP_CONF_DIR="+s.cluster.conf, "YARN_CONF_DIR="+s.cluster.conf, "JAVA_HOME="+k.java, "SPARK_HOME="+k.home,
-		"PYSPARK_PYTHON="+k.python, "SPARK_LOCAL_IP=127.0.0.1")
+		"PYSPARK_PYTHON="+k.python, "SPARK_LOCAL_IP=127.0.0.1", "SPARK_SUBMIT_OPTS="+quick)
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	if err := processes.Spawn(cmd, syscall.SIGKILL); err != nil {
 		return err
@@ -176,7 +182,7 @@ func (s *suite) attempt(ctx context.Context, k *kit, t test) error {
 	var missing error
 	if t.cluster { // what the driver prints is in the application's logs
 		missing = await(ctx, "the logs are there", func() error {
-			logs, err := s.cluster.hops(ctx, "logs", app)
+			logs, err := s.cluster.hops(ctx, "logs", "-applicationId", app)
 			if err == nil {
 				err = printed(logs, t.prints)
 			}

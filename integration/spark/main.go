@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -53,10 +54,14 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("spark", flag.ContinueOnError)
 	binary := flags.String("hops", "bin/hops", "the program under test")
 	wanted := flags.String("versions", versions, "versions of PySpark, separated by commas")
-	only := flags.String("cases", "", "run only the cases whose name has this in it")
+	only := flags.String("cases", "", "run only the cases whose name this regular expression matches")
 	keep := flags.Bool("keep", false, "keep the folder with logs and data")
 	if err := flags.Parse(args); err != nil {
 		return flag.ErrHelp
+	}
+	chosen, err := regexp.Compile(*only)
+	if err != nil {
+		return err
 	}
 	exe, err := filepath.Abs(*binary)
 	if err != nil {
@@ -103,7 +108,7 @@ func run(ctx context.Context, args []string) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if strings.Contains(t.name, *only) {
+			if chosen.MatchString(t.name) {
 				s.run(ctx, k, t)
 			}
 		}
