@@ -27,8 +27,9 @@ type cluster struct {
 }
 
 const (
-	datanodes    = 2
-	nodeManagers = 2
+	datanodes = 2
+	// One: executors on the same host read each other's files, and two node managers of one machine hide them.
+	nodeManagers = 1
 )
 
 func startCluster(ctx context.Context, binary, dir string) (c *cluster, err error) {
@@ -87,7 +88,7 @@ func startCluster(ctx context.Context, binary, dir string) (c *cluster, err erro
 	for i := range nodeManagers {
 		f := shared
 		f.NodeManager = &config.NodeManager{
-			Work: filepath.Join(dir, fmt.Sprintf("nm%d", i+1)), HTTP: next(), IPC: next(), Memory: 6 << 30, VCores: 6, GPUs: "sim:1",
+			Work: filepath.Join(dir, fmt.Sprintf("nm%d", i+1)), HTTP: next(), IPC: next(), Memory: 12 << 30, VCores: 12, GPUs: "sim:2",
 		}
 		start(fmt.Sprintf("nodemanager%d", i+1), "nodemanager", f)
 	}

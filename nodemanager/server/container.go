@@ -476,7 +476,7 @@ func (c *container) fill(ctx context.Context, fsys Filesystem, spec *nodemanager
 	if err != nil {
 		return err
 	}
-	return furnish(dir, spec)
+	return errors.Join(furnish(dir, spec), c.makeAppDir(spec))
 }
 
 // treesFile in a container's directory lists the trees of the cache that it is linked to.
@@ -608,13 +608,16 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
+	if shared := c.appDir(spec); shared != "" {
+		l.DiskDirs = append(l.DiskDirs, shared)
+	}
 	if len(c.handed.Secrets) > 0 {
 		l.SecretsDir = c.secretsDir()
 	}
 	if c.handed.Tokens != nil {
 		l.CredentialsDir = c.credentialsDir()
 	}
-	return l, c.isolate(&l, granted)
+	return l, c.isolate(&l, spec, granted)
 }
 
 // leaseOf is what of the node's lease a container lives by.
@@ -829,6 +832,8 @@ func (c *container) after(work context.Context) {
 	c.server.mu.Lock()
 	delete(c.server.containers, c.id)
 	c.server.mu.Unlock()
+	r, _, _ := c.view()
+	c.dropAppDir(&r.Spec)
 }
 
 // forget is the resource manager's word that it has recorded the end.

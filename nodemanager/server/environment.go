@@ -86,6 +86,7 @@ func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated boo
 		"PWD":          work,
 	}
 	if spec.Dialect == nodemanager.YARN {
+		set["LOCAL_DIRS"] = c.appDir(spec)
 		set["LOCAL_USER_DIRS"] = set["LOCAL_DIRS"]
 	}
 	if len(spec.Resources.GPUs) == 0 {

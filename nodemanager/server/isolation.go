@@ -123,7 +123,7 @@ func (s *Server) accountOf(ctx context.Context, user nodemanager.User) (*account
 }
 
 // isolate completes a launch with what keeps the container to itself.
-func (c *container) isolate(l *supervisor.Launch, granted []nodemanager.GPU) error {
+func (c *container) isolate(l *supervisor.Launch, spec *nodemanager.Spec, granted []nodemanager.GPU) error {
 	s, dir, a := c.server, c.dir, c.account
 	var trees []string
 	for _, tree := range c.trees {
@@ -133,6 +133,9 @@ func (c *container) isolate(l *supervisor.Launch, granted []nodemanager.GPU) err
 		l.Confinement = &supervisor.Confinement{Umask: -1, Files: openFiles}
 	}
 	hide, show := append([]string{s.store.Dir()}, s.config.Hidden...), append([]string{dir}, s.config.Shown...)
+	if shared := c.appDir(spec); shared != "" {
+		show = append(show, shared)
+	}
 	if a == nil {
 		if s.protection.exposed == "" {
 			l.Isolation = &supervisor.Isolation{Hide: hide, Show: show, ShowReadOnly: trees}

@@ -241,6 +241,7 @@ func (s *Server) adopt(work context.Context) error {
 		s.mu.Unlock()
 		known[string(c.id)] = true
 	}
+	s.sweepAppDirs(adopted)
 	for _, c := range adopted {
 		s.work.Go(func() { c.resume(work) })
 	}

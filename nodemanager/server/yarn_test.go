@@ -150,7 +150,7 @@ func TestContainersInYARNsDialect(t *testing.T) {
 	n := run(t, c)
 	<-n.Ready()
 	// Each changes what is shared, if it can; the second would see it. An uid of its own, or a mount, keeps it from that.
-	command := "(chmod -R u+w -L libs; echo B > libs/a.jar) 2>/dev/null; cat libs/a.jar; test -d $PWD/tmp && echo $CLASSPATH; " +
+	command := "test -e $LOCAL_DIRS/first && echo shared > <LOG_DIR>/shared; touch $LOCAL_DIRS/first; (chmod -R u+w -L libs; echo B > libs/a.jar) 2>/dev/null; cat libs/a.jar; test -d $PWD/tmp && echo $CLASSPATH; " +
 		"cat $HADOOP_TOKEN_FILE_LOCATION | tr -d '\\0' | grep -ao YARN_AM_RM_TOKEN; ./gpu-discovery.sh"
 	for i := range 2 {
 		s := yarnSpec(t, i+1, "{ "+command+"; } > <LOG_DIR>/stdout 2> <LOG_DIR>/stderr")
@@ -169,6 +169,12 @@ func TestContainersInYARNsDialect(t *testing.T) {
 			t.Errorf("container %d: %q, want %q", i, got, want)
 		}
 	}
+	eventually(t, "the second to find what the first has shared", func() bool { return files.get("/logs/"+containerName(2)+"/shared") == "shared\n" })
+	m.order(&rmpb.NodeOrders{Cleanup: []string{containerName(1), containerName(2)}})
+	eventually(t, "the shared directory to go with the last container", func() bool {
+		left, err := os.ReadDir(filepath.Join(work, "apps"))
+		return err == nil && len(left) == 0
+	})
 	if trees, err := os.ReadDir(filepath.Join(work, "trees")); err != nil || len(trees) != 1 {
 		t.Errorf("%v %v", trees, err)
 	}
