@@ -90,7 +90,8 @@ func yarnSite(f *config.File, secure bool) (out [][2]string) {
 		)
 	}
 	if slices.ContainsFunc(f.ResourceManagers, func(m config.ManagerMember) bool { return m.IPC != "" }) {
-		out = append(out, [2]string{"yarn.client.load.resource-types.from-server", "true"}) // yarn.io/gpu and what is declared
+		// Clients ask for what is declared; masters know only what their configuration names, and would drop GPUs from their requests.
+		out = append(out, [2]string{"yarn.client.load.resource-types.from-server", "true"}, [2]string{"yarn.resource-types", "yarn.io/gpu"})
 	}
 	for _, m := range f.ResourceManagers {
 		of := func(name string) string {
