@@ -176,8 +176,11 @@ func (s *suite) attempt(ctx context.Context, k *kit, t test) error {
 	if app == "" {
 		return fmt.Errorf("nothing was submitted: %s", lastLines(output, 12))
 	}
-	if (ended != nil) != t.fails {
-		return fmt.Errorf("%s: spark-submit: %v; %s", app, ended, lastLines(output, 12))
+	if ended != nil && !t.fails {
+		return fmt.Errorf("%s: spark-submit: %w; %s", app, ended, lastLines(output, 12))
+	}
+	if ended == nil && t.fails {
+		return fmt.Errorf("%s: spark-submit has succeeded; %s", app, lastLines(output, 12))
 	}
 	var missing error
 	if t.cluster { // what the driver prints is in the application's logs
@@ -227,7 +230,7 @@ func (s *suite) prepare(ctx context.Context, k *kit) error {
 
 // finished checks how an application is recorded, and how many attempts it took.
 func finished(final string, attempts int) func(context.Context, *suite, string, string) error {
-	return func(ctx context.Context, s *suite, app, _ string) error {
+	look := func(ctx context.Context, s *suite, app string) error {
 		var of struct {
 			App struct {
 				State       string `json:"state"`
@@ -255,6 +258,9 @@ func finished(final string, attempts int) func(context.Context, *suite, string, 
 			return fmt.Errorf("it is %s/%s after %d attempts (%s), want %s after %d", of.App.State, of.App.FinalStatus, n, of.App.Diagnostics, final, attempts)
 		}
 		return nil
+	}
+	return func(ctx context.Context, s *suite, app, _ string) error { // the driver does not wait for its master's end
+		return await(ctx, "the application has ended", func() error { return look(ctx, s, app) })
 	}
 }
 

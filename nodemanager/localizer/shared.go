@@ -109,7 +109,7 @@ func (l *Localizer) share(ctx context.Context, fsys Filesystem, who Consumer, a 
 	}
 	if a.Visibility == nodemanager.Public && !public {
 		// YARN's words (FSDownload).
-		return "", "", fmt.Errorf("Resource %s is not publicly accessible and as such cannot be part of the public cache.", file) //nolint:staticcheck // YARN's
+		return "", "", fmt.Errorf("Resource %s is not publicly accessible and as such cannot be part of the public cache.", file)
 	}
 	inside = path.Base(file)
 	exact := *a
