@@ -9,7 +9,7 @@ NFPM_VERSION := v2.45.0
 # The packages with the most concurrency; `make lint` runs their tests under the race detector.
 RACE     := ./internal/... ./metadata/... ./namenode/... ./datanode/... ./client/dfs/... ./resourcemanager/... ./nodemanager/... ./training/...
 
-.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-scheduler upgrade cover gen gen-check fmt compat compat-fuzz fuzz fault train packages cluster clean
+.PHONY: help build build-static demo test race lint attack bench bench-quick bench-micro bench-scheduler upgrade cover gen gen-check fmt compat compat-fuzz spark fuzz fault train packages cluster clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ upgrade: ## upgrade a cluster of the release before (integration/process/older.t
 
 compat: build ## foreign clients, and a stock HDFS beside hops: every answer compared (JDK 17, Maven, Python; 5-10 minutes)
 	@$(GO) run ./integration/hadoop -hops $(BIN)/hops $(COMPAT_FLAGS)
+
+spark: build ## unmodified PySpark 4.0 and 3.5 on a real cluster: make spark SPARK_FLAGS='-versions 4.0.1 -cases GPU' (JDK 17, Python; PySpark from PyPI)
+	@$(GO) run ./integration/spark -hops $(BIN)/hops $(SPARK_FLAGS)
 
 compat-fuzz: build ## random operations on a stock HDFS and on hops: make compat-fuzz SECONDS=600 SEED=1
 	@$(GO) run ./integration/hadoop fuzz -hops $(BIN)/hops -seconds $(or $(SECONDS),600) -seed $(or $(SEED),1) $(COMPAT_FLAGS)

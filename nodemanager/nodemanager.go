@@ -43,14 +43,20 @@ const (
 	Archive ArtifactKind = "archive"
 	// Code is a zip with a manifest.json that lists every file with its sha256; it is verified and unpacked.
 	Code ArtifactKind = "code"
+	// Pattern is a zip of which those files are unpacked whose names match the artifact's Pattern, with the zip itself beside
+	// them, as YARN does it. It is for shared artifacts only.
+	Pattern ArtifactKind = "pattern"
 )
 
 // Visibility says whose containers may share a downloaded artifact.
 type Visibility string
 
-// Public artifacts are downloaded once for all users of a node, provided that everybody may read the file. Any other
-// visibility (YARN has private and application) is shared between containers of one user.
-const Public Visibility = "public"
+// The visibilities. Public artifacts are downloaded once for all users of a node, provided that everybody may read the file,
+// those of an application are shared between its containers of one user, and any others between all containers of one user.
+const (
+	Public        Visibility = "public"
+	OfApplication Visibility = "application"
+)
 
 // Artifact is something a container needs in its work directory before it starts.
 type Artifact struct {
@@ -66,7 +72,9 @@ type Artifact struct {
 	// Timestamp is the modification time in milliseconds, checked when not 0 and SHA256 is empty.
 	Timestamp  int64      `json:"timestamp,omitempty"`
 	Visibility Visibility `json:"visibility,omitempty"`
-	Content    []byte     `json:"content,omitempty"`
+	// Pattern is a regular expression that whole names match, of an artifact of that kind.
+	Pattern string `json:"pattern,omitempty"`
+	Content []byte `json:"content,omitempty"`
 }
 
 // Spec is everything a node needs to run a container.
@@ -92,7 +100,20 @@ type Spec struct {
 	// Strict: its processes are dead by the end of the node's lease (fencing, see resourcemanager/api). Otherwise no silence
 	// of the resource managers ends it.
 	Strict bool `json:"strict,omitempty"`
+	// Dialect says how Argv and Env are meant.
+	Dialect Dialect `json:"dialect,omitempty"`
+	// Tokens: its launch brings credentials, which come with those of the container.
+	Tokens bool `json:"tokens,omitempty"`
 }
+
+// Dialect says how the command and the environment of a container are meant.
+type Dialect string
+
+// The dialects. Ours is a program with its arguments, of which nothing is expanded. YARN's is one line for a shell.
+const (
+	Ours Dialect = ""
+	YARN Dialect = "yarn"
+)
 
 // The limits of a Spec.
 const (
@@ -116,6 +137,12 @@ func (s *Spec) Validate() error {
 	if len(s.Argv) > MaxArguments || len(s.Env) > MaxEnvironment || len(s.Artifacts) > MaxArtifacts {
 		return fmt.Errorf("container %s has %d arguments, %d variables and %d artifacts; the most are %d, %d and %d",
 			s.ID, len(s.Argv), len(s.Env), len(s.Artifacts), MaxArguments, MaxEnvironment, MaxArtifacts)
+	}
+	if s.Dialect != Ours && s.Dialect != YARN {
+		return fmt.Errorf("container %s: dialect %.40q is none that this node manager knows", s.ID, string(s.Dialect))
+	}
+	if s.Dialect == YARN && len(s.Argv) != 1 {
+		return fmt.Errorf("container %s: a launch in YARN's dialect is one command line, not %d", s.ID, len(s.Argv))
 	}
 	text := 0
 	for _, a := range s.Argv {

@@ -280,7 +280,7 @@ type Artifact struct {
 	Name string `json:"name"`
 	// URI is a path of the cluster's file system, or hdfs://…; empty: Content.
 	URI string `json:"uri,omitempty"`
-	// Kind is file, archive or code.
+	// Kind is file, archive, code or, of launches in YARN's dialect, pattern.
 	Kind   string `json:"kind,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"`
@@ -288,5 +288,7 @@ type Artifact struct {
 	Timestamp int64 `json:"timestamp,omitempty"`
 	// Visibility is public, private or application.
 	Visibility string `json:"visibility,omitempty"`
+	// Pattern is a regular expression for the names of files that are unpacked, of kind pattern.
+	Pattern string `json:"pattern,omitempty"`
 	Content    []byte `json:"content,omitempty"`
 }

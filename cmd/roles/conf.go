@@ -89,6 +89,10 @@ func yarnSite(f *config.File, secure bool) (out [][2]string) {
 			[2]string{"yarn.resourcemanager.ha.rm-ids", strings.Join(managers(f, func(m config.ManagerMember) string { return m.ID }), ",")},
 		)
 	}
+	if slices.ContainsFunc(f.ResourceManagers, func(m config.ManagerMember) bool { return m.IPC != "" }) {
+		// Clients ask for what is declared; masters know only what their configuration names, and would drop GPUs from their requests.
+		out = append(out, [2]string{"yarn.client.load.resource-types.from-server", "true"}, [2]string{"yarn.resource-types", "yarn.io/gpu"})
+	}
 	for _, m := range f.ResourceManagers {
 		of := func(name string) string {
 			if several {

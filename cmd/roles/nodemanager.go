@@ -31,12 +31,12 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nodemanager.resources: %w", err)
 	}
-	l, err := b.listeners(own.HTTP)
+	l, err := b.listeners(own.HTTP, own.IPC)
 	if err != nil {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0],
+		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1],
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),

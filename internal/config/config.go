@@ -296,6 +296,9 @@ type MappingRule struct {
 type NodeManager struct {
 	Work   string `yaml:"work"`
 	HTTP   string `yaml:"http"`
+	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; default: port 8041 beside an http of 8042,
+	// otherwise any port that is free.
+	IPC    string `yaml:"ipc"`
 	Memory Size   `yaml:"memory"`
 	VCores int    `yaml:"vcores"`
 	// Resources are amounts of what else the machine has, by name: jobs ask for them as resources.other.
@@ -565,6 +568,15 @@ func (f *File) Validate() error {
 		}
 		n.HTTP = cmp.Or(n.HTTP, net.JoinHostPort(f.Cluster.Address, "8042"))
 		address("nodemanager.http", n.HTTP)
+		if host, port, err := net.SplitHostPort(n.HTTP); n.IPC == "" && err == nil {
+			n.IPC = net.JoinHostPort(host, "0")
+			if port == "8042" {
+				n.IPC = net.JoinHostPort(host, "8041")
+			}
+		}
+		if host, port, err := net.SplitHostPort(n.IPC); err != nil || host == "" || port != "0" {
+			address("nodemanager.ipc", n.IPC)
+		}
 		n.GPUs = cmp.Or(n.GPUs, "auto")
 		n.LogLimit = cmp.Or(n.LogLimit, 1<<30)
 		n.LogRate = cmp.Or(n.LogRate, 4<<20)

@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -51,11 +52,14 @@ type Filesystem interface {
 
 // Config holds the limits. Zero values take the defaults.
 type Config struct {
-	// Cache is the directory for downloaded artifacts.
-	Cache string
+	// Cache is the directory for downloaded artifacts, Trees that for shared ones; default: trees beside Cache.
+	Cache, Trees string
 	// CacheSize bounds the cache in bytes, downloads under way included; the least recently used go first. A larger artifact
-	// is not kept. Default 10 GiB.
+	// is not kept. What Link has put there has a bound of the same size; beyond it goes what no container uses. Default 10 GiB.
 	CacheSize int64
+	// Boot names the life of the machine: what Link has put into the cache before a restart of the machine is not used again,
+	// because it may have been cut short. Empty: it is.
+	Boot string
 	// MaxDownload bounds one artifact, default 64 GiB.
 	MaxDownload int64
 	// MaxUnpacked and MaxFiles bound what the artifacts of one container become together. Defaults 64 GiB and 500,000.
@@ -73,6 +77,7 @@ type Config struct {
 type Localizer struct {
 	config Config
 	cache  *cache
+	trees  *trees
 	disk   *disk
 
 	authorities atomic.Pointer[[]string]
@@ -98,12 +103,19 @@ func New(c Config) (*Localizer, error) {
 	if c.MaxFiles <= 0 {
 		c.MaxFiles = 500_000
 	}
+	if c.Trees == "" {
+		c.Trees = filepath.Join(filepath.Dir(c.Cache), "trees")
+	}
 	d := &disk{reserve: c.Reserve, look: freeAt}
 	cache, err := openCache(c.Cache, c.CacheSize, d)
 	if err != nil {
 		return nil, fmt.Errorf("artifact cache: %w", err)
 	}
-	l := &Localizer{config: c, cache: cache, disk: d}
+	trees, err := openTrees(c.Trees, c.Boot, c.CacheSize, d)
+	if err != nil {
+		return nil, fmt.Errorf("artifact cache: %w", err)
+	}
+	l := &Localizer{config: c, cache: cache, trees: trees, disk: d}
 	l.SetAuthorities(c.Authorities)
 	return l, nil
 }
@@ -116,10 +128,19 @@ func (l *Localizer) Localize(ctx context.Context, fsys Filesystem, user nodemana
 		return err
 	}
 	defer root.Close()
-	b := &budget{
-		ctx: ctx, disk: l.disk, dir: workDir, bytes: l.config.MaxUnpacked, entries: l.config.MaxFiles, inodes: l.config.MaxFiles,
-		links: maxLinkNames,
+	b := l.budget(ctx, workDir)
+	return each(artifacts, func(name string, a *nodemanager.Artifact) error { return l.one(fsys, user, b, root, name, a) })
+}
+
+// budget is what the artifacts of one container may take on the disk of a directory.
+func (l *Localizer) budget(ctx context.Context, dir string) *budget {
+	return &budget{
+		ctx: ctx, disk: l.disk, dir: dir, bytes: l.config.MaxUnpacked, entries: l.config.MaxFiles, inodes: l.config.MaxFiles, links: maxLinkNames,
 	}
+}
+
+// each calls put with every artifact and its cleaned name, and says which one an error is about.
+func each(artifacts []nodemanager.Artifact, put func(name string, a *nodemanager.Artifact) error) error {
 	seen := map[string]bool{}
 	for i := range artifacts {
 		a := &artifacts[i]
@@ -129,7 +150,7 @@ func (l *Localizer) Localize(ctx context.Context, fsys Filesystem, user nodemana
 		}
 		if err == nil {
 			seen[name] = true
-			err = l.one(fsys, user, b, root, name, a)
+			err = put(name, a)
 		}
 		if err != nil {
 			return fmt.Errorf("artifact %.200q (%s): %w", a.Name, source(a), err)

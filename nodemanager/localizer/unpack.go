@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -24,6 +25,8 @@ type unpacking struct {
 	made string
 	// links are the names of all symbolic links.
 	links []string
+	// only are the names that are taken out of a zip; nil: all.
+	only *regexp.Regexp
 }
 
 // archive unpacks zip, tar and tar.gz, told apart by their first bytes, because names lie.

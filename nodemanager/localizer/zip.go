@@ -291,6 +291,9 @@ func (u *unpacking) zipped(f *zip.File, sums map[string][sha256.Size]byte) error
 		return errManifest(size)
 	}
 	mode := f.Mode()
+	if u.only != nil && (mode.IsDir() || !u.only.MatchString(name)) {
+		return nil
+	}
 	if mode.IsDir() {
 		return u.makeDir(name)
 	}

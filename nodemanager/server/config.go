@@ -83,6 +83,8 @@ type Config struct {
 	GPUProbe string
 	// HTTP is closed by Run.
 	HTTP net.Listener
+	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; nil: nowhere. It is closed by Run.
+	IPC net.Listener
 	// ResourceManagers are the gRPC addresses of all resource managers; the leader is found among them. None: there will be some, see
 	// SetCluster.
 	ResourceManagers []string
@@ -152,6 +154,9 @@ func (c *Config) complete() error {
 	} else {
 		if c.Door != nil {
 			errs = append(errs, c.Door.CheckBind(c.HTTP.Addr().String()))
+			if c.IPC != nil {
+				errs = append(errs, c.Door.CheckBind(c.IPC.Addr().String()))
+			}
 		}
 		if c.NodeID == "" {
 			c.NodeID = c.HTTP.Addr().String()

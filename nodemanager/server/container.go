@@ -24,6 +24,7 @@ import (
 	"github.com/gohops/hops/nodemanager/account"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/durable"
+	"github.com/gohops/hops/nodemanager/localizer"
 	"github.com/gohops/hops/nodemanager/state"
 	"github.com/gohops/hops/nodemanager/supervisor"
 )
@@ -60,6 +61,7 @@ type container struct {
 	account *account.Account  // it runs as; nil: our own; of the same goroutine
 	handed  supervisor.Handed // until its supervisor has it; of the same goroutine
 	again   time.Duration     // when its credentials are refreshed; 0: never; of the same goroutine
+	trees   []string          // of the localizer's cache that it uses; of the same goroutine
 
 	mu     sync.Mutex
 	record *state.Record
@@ -123,6 +125,9 @@ func (c *container) move(e nodemanager.Event, change func(*state.Record)) {
 	c.saveLocked()
 	exit := c.record.Exit
 	c.mu.Unlock()
+	if next == nodemanager.Complete {
+		c.dropTrees()
+	}
 	if next != from {
 		attrs := []any{"from", from, "to", next}
 		if exit != nil {
@@ -311,7 +316,7 @@ func (c *container) prepare(work context.Context) bool {
 		err = c.localize(ctx, &r.Spec)
 	}
 	if err == nil {
-		err = c.collect(ctx, r.Spec.Secrets)
+		err = c.collect(ctx, &r.Spec)
 	}
 	if c.isStopped() {
 		c.complete(nil)
@@ -332,6 +337,9 @@ func (c *container) prepare(work context.Context) bool {
 		return false
 	}
 	launch, err := c.launch(&r.Spec)
+	if err == nil && len(c.trees) > 0 {
+		err = durable.ReplaceJSON(filepath.Join(c.dir, treesFile), c.trees, 0o600)
+	}
 	if err != nil {
 		c.complete(&state.Exit{Status: nodemanager.Invalid, Diagnostics: fmt.Sprintf("Container %s could not be launched: %v", c.id, err)})
 		return false
@@ -442,12 +450,59 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		if err := emptyDir(dir); err != nil {
 			return err
 		}
-		err := c.server.localizer.Localize(ctx, fsys, spec.User, dir, spec.Artifacts)
+		err := c.fill(ctx, fsys, spec, dir)
 		if a := c.account; err == nil && a != nil {
 			err = state.Give(dir, a.UID, a.GID)
 		}
 		return err
 	})
+}
+
+// fill puts into a work directory what is in it before the command starts.
+func (c *container) fill(ctx context.Context, fsys Filesystem, spec *nodemanager.Spec, dir string) error {
+	loc := c.server.localizer
+	if spec.Dialect != nodemanager.YARN {
+		return loc.Localize(ctx, fsys, spec.User, dir, spec.Artifacts)
+	}
+	var err error
+	if c.account != nil && c.server.protection.shared != "" {
+		// Without a mount namespace the user could not reach the cache: copies, as YARN makes them on one disk per user.
+		err = errors.Join(loc.Localize(ctx, fsys, spec.User, dir, spec.Artifacts), executable(dir))
+	} else {
+		var trees []string
+		trees, err = loc.Link(ctx, fsys, localizer.Consumer{User: spec.User, Application: spec.Application}, dir, spec.Artifacts)
+		c.hold(trees)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(furnish(dir, spec), c.makeAppDir(spec))
+}
+
+// treesFile in a container's directory lists the trees of the cache that it is linked to.
+const treesFile = "trees.json"
+
+// hold notes which trees the container uses, also for a node manager that comes after us.
+func (c *container) hold(trees []string) {
+	c.dropTrees()
+	c.trees = trees
+}
+
+// dropTrees is the end of the container's use of trees.
+func (c *container) dropTrees() {
+	c.server.localizer.Release(c.trees)
+	c.trees = nil
+}
+
+// adoptTrees holds what the container has been linked to by an earlier node manager.
+func (c *container) adoptTrees() {
+	var trees []string
+	err := durable.ReadJSON(filepath.Join(c.dir, treesFile), &trees)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.log.Error("it is not known which shared artifacts the container uses", "error", err)
+	}
+	c.server.localizer.Hold(trees)
+	c.trees = trees
 }
 
 // patiently tries again what fails because somebody does not answer, for as long as the configured outage: that is not the container's
@@ -527,8 +582,25 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		grace = nodemanager.DefaultGrace
 	}
 	logs := filepath.Join(c.dir, "logs")
+	argv, env := spec.Argv, c.server.environment(spec, c, simulated)
+	if spec.Dialect == nodemanager.YARN {
+		own := map[string]string{}
+		for _, name := range ownVariables {
+			if value, ok := env[name]; ok {
+				own[name] = value
+			}
+		}
+		text, err := script(spec, own, c.dir)
+		if err == nil {
+			err = c.put(scriptFile, []byte(text))
+		}
+		if err != nil {
+			return supervisor.Launch{}, err
+		}
+		argv = []string{"/bin/bash", filepath.Join(c.dir, scriptFile)}
+	}
 	l := supervisor.Launch{
-		Container: c.id, Argv: spec.Argv, Env: c.server.environment(spec, c, simulated),
+		Container: c.id, Argv: argv, Env: pairs(env),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
 		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
 		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk, Poll: c.server.config.Poll,
@@ -536,13 +608,16 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
+	if shared := c.appDir(spec); shared != "" {
+		l.DiskDirs = append(l.DiskDirs, shared)
+	}
 	if len(c.handed.Secrets) > 0 {
 		l.SecretsDir = c.secretsDir()
 	}
 	if c.handed.Tokens != nil {
 		l.CredentialsDir = c.credentialsDir()
 	}
-	return l, c.server.isolate(&l, c.dir, c.account, granted)
+	return l, c.isolate(&l, spec, granted)
 }
 
 // leaseOf is what of the node's lease a container lives by.
@@ -564,7 +639,7 @@ func (c *container) attend(work context.Context) {
 	waiting.Go(func() { exits <- c.awaitExit(ctx) })
 	stopped := c.stopped
 	r, _, _ := c.view()
-	waiting.Go(func() { c.refresh(ctx, c.again) })
+	waiting.Go(func() { c.refresh(ctx, &r.Spec, c.again) })
 	lease, moved := c.server.watchLease()
 	if !r.Spec.Strict {
 		moved = nil // it does not matter to this one
@@ -757,6 +832,8 @@ func (c *container) after(work context.Context) {
 	c.server.mu.Lock()
 	delete(c.server.containers, c.id)
 	c.server.mu.Unlock()
+	r, _, _ := c.view()
+	c.dropAppDir(&r.Spec)
 }
 
 // forget is the resource manager's word that it has recorded the end.

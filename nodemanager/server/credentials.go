@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gohops/hops/internal/token"
+	"github.com/gohops/hops/nodemanager"
 	rmpb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
@@ -57,17 +58,33 @@ func (c *container) pull(ctx context.Context, secrets bool) (*pulled, error) {
 		return nil, &notYet{errors.New(status.Convert(err).Message())}
 	}
 	p := &pulled{secrets: answer.GetSecrets(), again: time.Duration(answer.GetAgainMs()) * time.Millisecond}
+	var file token.File
+	if brought := answer.GetLaunchTokens(); len(brought) > 0 {
+		if len(brought) > maxLaunchTokens {
+			return nil, fmt.Errorf("its launch brings %d bytes of tokens, the most is %d", len(brought), maxLaunchTokens)
+		}
+		if file, err = token.ParseFile(brought); err != nil {
+			return nil, fmt.Errorf("the tokens that its launch brings: %w", err)
+		}
+	}
 	if t := answer.GetToken(); t != nil {
-		p.tokens = credentialsFile(&s.place().cluster, token.Token{Identifier: t.GetIdentifier(), Password: t.GetPassword(), Kind: t.GetKind()})
+		file.Add(credentialsOf(&s.place().cluster, token.Token{Identifier: t.GetIdentifier(), Password: t.GetPassword(), Kind: t.GetKind()}))
+	}
+	if len(file.Tokens) > 0 || len(file.Secrets) > 0 {
+		p.tokens = file.Encode()
 	}
 	return p, nil
 }
 
+// maxLaunchTokens bounds what a launch brings, in bytes: with the rest of the file it has to go through the supervisor's socket.
+const maxLaunchTokens = 128 << 10
+
 // collect takes what a container is given before it starts.
-func (c *container) collect(ctx context.Context, wanted []string) error {
+func (c *container) collect(ctx context.Context, spec *nodemanager.Spec) error {
+	wanted := spec.Secrets
 	var p *pulled
 	err := c.patiently(ctx, "resource manager", func() (err error) {
-		p, err = c.pull(ctx, len(wanted) > 0)
+		p, err = c.pull(ctx, spec.Tokens || len(wanted) > 0)
 		return err
 	})
 	if err != nil {
@@ -84,13 +101,13 @@ func (c *container) collect(ctx context.Context, wanted []string) error {
 
 // refresh has the file of credentials of a running container written anew, each time that the resource manager said, until ctx is
 // done. first is when for the first time.
-func (c *container) refresh(ctx context.Context, first time.Duration) {
+func (c *container) refresh(ctx context.Context, spec *nodemanager.Spec, first time.Duration) {
 	failed := false
 	for again := first; again > 0; {
 		if !sleep(ctx, again) {
 			return
 		}
-		p, err := c.pull(ctx, false)
+		p, err := c.pull(ctx, spec.Tokens) // with what the launch brings, because the whole file is written
 		if err == nil && p.tokens != nil {
 			err = c.client.Refresh(ctx, p.tokens)
 		}

@@ -51,7 +51,7 @@ func TestNamesOfATokenInTheFile(t *testing.T) {
 			"WEBHDFS delegation 127.0.0.1:9870", "SWEBHDFS delegation 127.0.0.1:9870",
 		}},
 	} {
-		all, err := token.Parse(credentialsFile(&test.cluster, token.Token{Identifier: []byte("id"), Password: []byte("p"), Kind: token.Kind}))
+		all, err := token.Parse(credentialsOf(&test.cluster, token.Token{Identifier: []byte("id"), Password: []byte("p"), Kind: token.Kind}).Encode())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,9 +24,8 @@ func OverDFS(client func(user string) (*dfs.Client, error)) func(user string) (F
 	}
 }
 
-// credentialsFile is a file of credentials with a token under all names by which Hadoop's clients look for one of the cluster's
-// filesystem, those of WebHDFS too.
-func credentialsFile(c *Cluster, t token.Token) []byte {
+// credentialsOf is a token under all names by which Hadoop's clients look for one of the cluster's filesystem, those of WebHDFS too.
+func credentialsOf(c *Cluster, t token.Token) token.Credentials {
 	var all token.Credentials
 	seen := map[string]bool{}
 	add := func(kind, service string) {
@@ -50,7 +49,7 @@ func credentialsFile(c *Cluster, t token.Token) []byte {
 			add(token.SecureWebKind, service)
 		}
 	}
-	return all.Encode()
+	return all
 }
 
 // distributed is client/dfs behind our small interface.

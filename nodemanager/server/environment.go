@@ -1,7 +1,6 @@
 package server
 
 import (
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,9 +17,12 @@ import (
 // its own value.
 var inherited = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "JAVA_HOME", "VIRTUAL_ENV", "PYENV_ROOT", "PYENV_VERSION"}
 
-// environment builds the complete environment of a container, sorted, as name=value. Precedence: what the platform says,
-// then the container's own, then defaults.
-func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated bool) []string {
+// platformPrefix begins the names of variables that are the cluster's own.
+const platformPrefix = "HOPS_"
+
+// environment builds the complete environment of a container. Precedence: what the platform says, then the container's own, then
+// defaults. Of a launch in YARN's dialect the container's own are not in it.
+func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated bool) map[string]string {
 	dir, a := c.dir, c.account
 	env := map[string]string{
 		"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -40,7 +42,14 @@ func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated boo
 	}
 	env["OMP_NUM_THREADS"] = strconv.Itoa(max(1, spec.Resources.VCores))
 	env["TMPDIR"] = filepath.Join(dir, "tmp")
-	maps.Copy(env, spec.Env)
+	for name, value := range spec.Env {
+		if spec.Dialect != nodemanager.YARN || strings.HasPrefix(name, platformPrefix) { // the others are its script's
+			env[name] = value
+		}
+	}
+	if java := javaHome(); java != "" && spec.Dialect == nodemanager.YARN {
+		env["JAVA_HOME"] = java
+	}
 	_, port, _ := net.SplitHostPort(s.config.NodeID)
 	_, httpPort, _ := net.SplitHostPort(s.config.HTTP.Addr().String())
 	work, logs := filepath.Join(dir, "work"), filepath.Join(dir, "logs")
@@ -76,6 +85,10 @@ func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated boo
 		"LOGNAME":      string(spec.User),
 		"PWD":          work,
 	}
+	if spec.Dialect == nodemanager.YARN {
+		set["LOCAL_DIRS"] = c.appDir(spec)
+		set["LOCAL_USER_DIRS"] = set["LOCAL_DIRS"]
+	}
 	if len(spec.Resources.GPUs) == 0 {
 		set["NVIDIA_VISIBLE_DEVICES"] = "void" // what NVIDIA's runtime calls "none"
 	}
@@ -99,6 +112,11 @@ func (s *Server) environment(spec *nodemanager.Spec, c *container, simulated boo
 	}
 	// Never in a container, whoever asks: it belongs to servers.
 	delete(env, "HOPS_SECRET_FILE")
+	return env
+}
+
+// pairs are variables as name=value, sorted.
+func pairs(env map[string]string) []string {
 	list := make([]string, 0, len(env))
 	for k, v := range env {
 		list = append(list, k+"="+v)

@@ -15,6 +15,7 @@ import (
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/hadoop"
 	"github.com/gohops/hops/nodemanager/state"
 	rm "github.com/gohops/hops/resourcemanager"
 )
@@ -51,7 +52,7 @@ func Routes() []security.Route {
 	for _, r := range routes {
 		out = append(out, security.Route{Port: "node manager HTTP", Name: r.pattern, Right: r.right})
 	}
-	return append(out, (*Server)(nil).pages().Routes()...)
+	return slices.Concat(out, (*Server)(nil).pages().Routes(), hadoop.Routes())
 }
 
 func (s *Server) handler() http.Handler {

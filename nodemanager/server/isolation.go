@@ -122,22 +122,30 @@ func (s *Server) accountOf(ctx context.Context, user nodemanager.User) (*account
 	return a, s.config.Accounts.Check(a)
 }
 
-// isolate completes a launch with what keeps its container to itself.
-func (s *Server) isolate(l *supervisor.Launch, dir string, a *account.Account, granted []nodemanager.GPU) error {
+// isolate completes a launch with what keeps the container to itself.
+func (c *container) isolate(l *supervisor.Launch, spec *nodemanager.Spec, granted []nodemanager.GPU) error {
+	s, dir, a := c.server, c.dir, c.account
+	var trees []string
+	for _, tree := range c.trees {
+		trees = append(trees, s.localizer.Tree(tree))
+	}
 	if s.config.Isolation == IsolationAuto {
 		l.Confinement = &supervisor.Confinement{Umask: -1, Files: openFiles}
 	}
 	hide, show := append([]string{s.store.Dir()}, s.config.Hidden...), append([]string{dir}, s.config.Shown...)
+	if shared := c.appDir(spec); shared != "" {
+		show = append(show, shared)
+	}
 	if a == nil {
 		if s.protection.exposed == "" {
-			l.Isolation = &supervisor.Isolation{Hide: hide, Show: show}
+			l.Isolation = &supervisor.Isolation{Hide: hide, Show: show, ShowReadOnly: trees}
 		}
 		return nil
 	}
 	l.Account, l.Confinement.Umask = a, umask
 	files := gpu.Files(granted)
 	if s.protection.shared == "" {
-		l.Isolation = &supervisor.Isolation{Hide: hide, Show: show, Private: &supervisor.Private{
+		l.Isolation = &supervisor.Isolation{Hide: hide, Show: show, ShowReadOnly: trees, Private: &supervisor.Private{
 			Tmp: filepath.Join(dir, "tmp"), Devices: files, Shared: l.Limits.Memory,
 		}}
 	}

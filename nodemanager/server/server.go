@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/gohops/hops/internal/security"
+	"github.com/gohops/hops/internal/yarntoken"
 	"github.com/gohops/hops/nodemanager"
 	"github.com/gohops/hops/nodemanager/cgroup"
 	"github.com/gohops/hops/nodemanager/gpu"
@@ -35,7 +36,8 @@ type Server struct {
 	log       *slog.Logger
 	store     *state.Store
 	localizer *localizer.Localizer
-	leader    atomic.Pointer[grpc.ClientConn] // to the resource manager that has acknowledged a report last
+	leader    atomic.Pointer[grpc.ClientConn]    // to the resource manager that has acknowledged a report last
+	verifier  atomic.Pointer[yarntoken.Verifier] // of YARN's tokens, once there are keys
 	placed    atomic.Pointer[place]
 	groups    *cgroup.Manager
 	boot      string
@@ -48,6 +50,7 @@ type Server struct {
 	// Container goroutines live in work, under a context that outlasts Run's by the time it takes to stop them. stopping is
 	// closed when it ends.
 	work      sync.WaitGroup
+	lifetime  context.Context // of containers' goroutines; set by Run before anything is served
 	stopping  chan struct{}
 	recording atomic.Bool // a goroutine records the term
 	// service is what an operator wants of the node; nil: that it serves.
@@ -57,6 +60,7 @@ type Server struct {
 	mu         sync.Mutex
 	containers map[nodemanager.ContainerID]*container
 	forgotten  tombstones[nodemanager.ContainerID]
+	expected   map[nodemanager.ContainerID]time.Time // launched through here, and not ordered to start yet
 	lostLogs   tombstones[nodemanager.ApplicationID] // applications of which logs were given up
 	lease      supervisor.Lease
 	leaseMoved chan struct{} // closed and replaced when lease changes
@@ -78,7 +82,7 @@ func New(config Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node manager: %w", err)
 	}
-	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Reserve: config.Reserve, Authorities: authorities(config.Cluster)})
+	loc, err := localizer.New(localizer.Config{Cache: filepath.Join(store.Dir(), "cache"), Boot: state.BootID(), Reserve: config.Reserve, Authorities: authorities(config.Cluster)})
 	if err != nil {
 		store.Close()
 		return nil, fmt.Errorf("node manager: %w", err)
@@ -90,7 +94,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{
 		config: config, log: config.Logger.With("node", config.NodeID), store: store, localizer: loc,
 		boot: state.BootID(), born: time.Now(), ready: make(chan struct{}), nudged: make(chan struct{}, 1),
-		containers: map[nodemanager.ContainerID]*container{}, leaseMoved: make(chan struct{}),
+		containers: map[nodemanager.ContainerID]*container{}, expected: map[nodemanager.ContainerID]time.Time{}, leaseMoved: make(chan struct{}),
 		stopping:   make(chan struct{}),
 		filesystem: map[nodemanager.User]*userFS{},
 	}
@@ -160,14 +164,15 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	if err := s.readDevices(ctx); err != nil {
-		s.config.HTTP.Close()
+		s.closeListeners()
 		return fmt.Errorf("node manager: %w", err)
 	}
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
+	s.lifetime = work
 	s.findIsolation(ctx) // adopted containers may have to be started yet
 	if err := s.adopt(work); err != nil {
-		s.config.HTTP.Close()
+		s.closeListeners()
 		return fmt.Errorf("node manager: %w", err)
 	}
 	s.findDatanode()
@@ -175,6 +180,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.watchForgotten(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.serveHTTP(ctx) })
+	g.Go(func() error { return s.serveIPC(ctx) })
 	g.Go(func() error { s.speak(ctx, work); return nil })
 	g.Go(func() error { s.watchDevices(ctx); return nil })
 	g.Go(func() error { s.watchHealth(ctx); return nil })
@@ -224,12 +230,19 @@ func (s *Server) adopt(work context.Context) error {
 		})
 	}
 	known := map[string]bool{}
+	var adopted []*container
 	for _, r := range records {
 		c := s.newContainer(r)
+		if adopted = append(adopted, c); r.State != nodemanager.Complete {
+			c.adoptTrees() // before any of them is prepared, which may remove what nobody uses
+		}
 		s.mu.Lock()
 		s.containers[c.id] = c
 		s.mu.Unlock()
 		known[string(c.id)] = true
+	}
+	s.sweepAppDirs(adopted)
+	for _, c := range adopted {
 		s.work.Go(func() { c.resume(work) })
 	}
 	for _, name := range s.groups.List() {

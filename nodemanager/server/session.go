@@ -208,6 +208,7 @@ func (n *session) read(work context.Context) {
 			s.readyOnce.Do(func() { close(s.ready) })
 		}
 		s.serve(orders.GetService())
+		s.takeKeys(orders.GetTokenKeys())
 		s.obey(work, orders)
 	}
 }

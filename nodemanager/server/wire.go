@@ -19,11 +19,12 @@ func specOf(p *rmpb.ContainerSpec) nodemanager.Spec {
 		LogDir: p.GetLogDir(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Token: p.GetToken(), Master: p.GetApplicationMaster(),
 		Secrets: p.GetSecrets(),
 		Strict:  p.GetFencing() == rmpb.Fencing_FENCING_STRICT,
+		Dialect: nodemanager.Dialect(p.GetDialect()), Tokens: p.GetTokens(),
 	}
 	for _, a := range p.GetArtifacts() {
 		s.Artifacts = append(s.Artifacts, nodemanager.Artifact{
 			Name: a.GetName(), URI: a.GetUri(), Kind: nodemanager.ArtifactKind(a.GetKind()), Size: a.GetSize(), SHA256: a.GetSha256(),
-			Timestamp: a.GetTimestamp(), Visibility: nodemanager.Visibility(strings.ToLower(a.GetVisibility())), Content: a.GetContent(),
+			Timestamp: a.GetTimestamp(), Visibility: nodemanager.Visibility(strings.ToLower(a.GetVisibility())), Content: a.GetContent(), Pattern: a.GetPattern(),
 		})
 	}
 	return s
@@ -74,7 +75,7 @@ func (s *Server) report(sequence uint64) *rmpb.NodeReport {
 		HttpAddress: s.config.HTTP.Addr().String(),
 		Capacity:    &rmpb.Resources{Memory: s.config.Memory, Vcores: int32(s.config.VCores), Gpus: int32(len(devices)), Other: s.config.Other.Map()},
 		Healthy:     healthy, HealthReport: health, Rack: s.config.Rack, Labels: s.config.Labels, Version: s.config.Version,
-		DatanodeUuid: s.health.neighbour(),
+		DatanodeUuid: s.health.neighbour(), IpcAddress: s.ipcAddress(),
 	}
 	for _, d := range devices {
 		r.Gpus = append(r.Gpus, gpuOf(d))

@@ -33,6 +33,8 @@ type Isolation struct {
 	Hide []string `json:"hide"`
 	// Show are files and directories that stay, even below a hidden one.
 	Show []string `json:"show"`
+	// ShowReadOnly are like Show, but nobody in the container can change them.
+	ShowReadOnly []string `json:"show_read_only,omitempty"`
 	// Private is what a command under another user id than the servers' has for itself. Only root may give it.
 	Private *Private `json:"private,omitempty"`
 }
@@ -111,12 +113,13 @@ func (i *Isolation) enter() error {
 	slices.Sort(hide) // parents first
 	hide = slices.Compact(hide)
 	type shown struct {
-		path string
-		fd   int
-		dir  bool
+		path     string
+		fd       int
+		dir      bool
+		readOnly bool
 	}
 	var show []shown
-	for _, path := range i.Show {
+	for n, path := range append(slices.Clone(i.Show), i.ShowReadOnly...) {
 		real, err := filepath.EvalSymlinks(path)
 		if err != nil || !slices.ContainsFunc(append(hide, private.covers()...), func(h string) bool { return within(real, h) }) {
 			continue
@@ -130,7 +133,7 @@ func (i *Isolation) enter() error {
 			return fmt.Errorf("show %s: %w", real, err)
 		}
 		defer unix.Close(fd)
-		show = append(show, shown{real, fd, info.IsDir()})
+		show = append(show, shown{real, fd, info.IsDir(), n >= len(i.Show)})
 	}
 	if err := private.mountTemporary(); err != nil {
 		return err
@@ -153,6 +156,11 @@ func (i *Isolation) enter() error {
 		if err := unix.Mount("/proc/self/fd/"+strconv.Itoa(s.fd), s.path, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("show %s: %w", s.path, err)
 		}
+		if s.readOnly {
+			if err := readOnly(s.path); err != nil {
+				return fmt.Errorf("show %s for reading only: %w", s.path, err)
+			}
+		}
 		for _, path := range hide { // what the mount has brought back
 			if path != s.path && within(path, s.path) {
 				if err := c.hide(path); err != nil {
@@ -168,6 +176,29 @@ func (i *Isolation) enter() error {
 		}
 	}
 	return private.mount()
+}
+
+// readOnly lets nobody write through a mount. What else is denied there stays denied: in a user namespace of our own we could not
+// allow it (mount_namespaces(7)).
+func readOnly(path string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return err
+	}
+	flags := uintptr(unix.MS_REMOUNT | unix.MS_BIND | unix.MS_RDONLY)
+	for _, f := range []struct{ has, mount uintptr }{
+		{unix.ST_NOSUID, unix.MS_NOSUID},
+		{unix.ST_NODEV, unix.MS_NODEV},
+		{unix.ST_NOEXEC, unix.MS_NOEXEC},
+		{unix.ST_NOATIME, unix.MS_NOATIME},
+		{unix.ST_NODIRATIME, unix.MS_NODIRATIME},
+		{unix.ST_RELATIME, unix.MS_RELATIME},
+	} {
+		if uintptr(st.Flags)&f.has != 0 {
+			flags |= f.mount
+		}
+	}
+	return unix.Mount("", path, "", flags, "")
 }
 
 // within reports whether path is dir or below it.

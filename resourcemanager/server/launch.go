@@ -70,7 +70,7 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	for _, f := range launch.Artifacts {
 		spec.Artifacts = append(spec.Artifacts, &pb.Artifact{
 			Name: f.Name, Uri: f.URI, Kind: f.Kind, Size: f.Size, Sha256: f.SHA256,
-			Timestamp: f.Timestamp, Visibility: f.Visibility, Content: f.Content,
+			Timestamp: f.Timestamp, Visibility: f.Visibility, Content: f.Content, Pattern: f.Pattern,
 		})
 	}
 	return spec, nil

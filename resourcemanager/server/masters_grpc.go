@@ -167,7 +167,7 @@ func launchOf(p *pb.Launch) *rm.Launch {
 	for _, f := range p.Artifacts {
 		l.Artifacts = append(l.Artifacts, rm.Artifact{
 			Name: f.Name, URI: f.Uri, Kind: f.Kind, Size: f.Size, SHA256: f.Sha256, Timestamp: f.Timestamp,
-			Visibility: f.Visibility, Content: f.Content,
+			Visibility: f.Visibility, Content: f.Content, Pattern: f.Pattern,
 		})
 	}
 	return l

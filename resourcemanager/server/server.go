@@ -64,7 +64,10 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: newPlaces(opensAtOnce), yarnTokens: yarntoken.NewIssuer(c.Credentials.MAC)}
+	s := &Server{
+		config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: newPlaces(opensAtOnce),
+		yarnTokens: yarntoken.NewIssuer(c.Credentials.MAC),
+	}
 	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)

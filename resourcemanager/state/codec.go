@@ -118,7 +118,7 @@ func Launch(l *rm.Launch) *statepb.Launch {
 	for _, a := range l.Artifacts {
 		p.Artifacts = append(p.Artifacts, &statepb.Artifact{
 			Name: a.Name, Uri: a.URI, Kind: a.Kind, Size: a.Size, Sha256: a.SHA256,
-			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content,
+			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content, Pattern: a.Pattern,
 		})
 	}
 	return p
@@ -132,7 +132,7 @@ func launchOf(p *statepb.Launch) *rm.Launch {
 	for _, a := range p.GetArtifacts() {
 		l.Artifacts = append(l.Artifacts, rm.Artifact{
 			Name: a.Name, URI: a.Uri, Kind: a.Kind, Size: a.Size, SHA256: a.Sha256,
-			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content,
+			Timestamp: a.Timestamp, Visibility: a.Visibility, Content: a.Content, Pattern: a.Pattern,
 		})
 	}
 	return l

@@ -69,7 +69,7 @@ func launchBytes(l *rm.Launch) int64 {
 		n += 32 + len(v.Name) + len(v.Value)
 	}
 	for _, f := range l.Artifacts {
-		n += rowBytes/2 + len(f.Name) + len(f.URI) + len(f.Kind) + len(f.SHA256) + len(f.Visibility) + len(f.Content)
+		n += rowBytes/2 + len(f.Name) + len(f.URI) + len(f.Kind) + len(f.SHA256) + len(f.Visibility) + len(f.Content) + len(f.Pattern)
 	}
 	return int64(n)
 }

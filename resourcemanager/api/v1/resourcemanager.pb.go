@@ -1495,8 +1495,10 @@ type Artifact struct {
 	// Modification time in milliseconds, checked when set and sha256 is empty.
 	Timestamp int64 `protobuf:"varint,6,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	// public, private, application.
-	Visibility    string `protobuf:"bytes,7,opt,name=visibility,proto3" json:"visibility,omitempty"`
-	Content       []byte `protobuf:"bytes,8,opt,name=content,proto3" json:"content,omitempty"`
+	Visibility string `protobuf:"bytes,7,opt,name=visibility,proto3" json:"visibility,omitempty"`
+	Content    []byte `protobuf:"bytes,8,opt,name=content,proto3" json:"content,omitempty"`
+	// Of kind pattern (a zip of which some files are unpacked, with the zip beside them): a regular expression for whole names.
+	Pattern       string `protobuf:"bytes,9,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1585,6 +1587,13 @@ func (x *Artifact) GetContent() []byte {
 		return x.Content
 	}
 	return nil
+}
+
+func (x *Artifact) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
 }
 
 type ContainerSpec struct {
@@ -3659,7 +3668,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1f\n" +
 	"\vexit_status\x18\x02 \x01(\x05R\n" +
 	"exitStatus\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc8\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xe2\x01\n" +
 	"\bArtifact\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uri\x18\x02 \x01(\tR\x03uri\x12\x12\n" +
@@ -3670,7 +3679,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\xe9\x05\n" +
+	"\acontent\x18\b \x01(\fR\acontent\x12\x18\n" +
+	"\apattern\x18\t \x01(\tR\apattern\"\xe9\x05\n" +
 	"\rContainerSpec\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12%\n" +
 	"\x0eapplication_id\x18\x02 \x01(\tR\rapplicationId\x12\x18\n" +

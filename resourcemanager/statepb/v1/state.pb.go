@@ -3525,6 +3525,7 @@ type Artifact struct {
 	Timestamp     int64                  `protobuf:"varint,6,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
 	Visibility    string                 `protobuf:"bytes,7,opt,name=visibility,proto3" json:"visibility,omitempty"`
 	Content       []byte                 `protobuf:"bytes,8,opt,name=content,proto3" json:"content,omitempty"`
+	Pattern       string                 `protobuf:"bytes,9,opt,name=pattern,proto3" json:"pattern,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3613,6 +3614,13 @@ func (x *Artifact) GetContent() []byte {
 		return x.Content
 	}
 	return nil
+}
+
+func (x *Artifact) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
 }
 
 type Container struct {
@@ -5098,7 +5106,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06tokens\x18\a \x01(\fR\x06tokens\"2\n" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"\xc8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"\xe2\x01\n" +
 	"\bArtifact\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uri\x18\x02 \x01(\tR\x03uri\x12\x12\n" +
@@ -5109,7 +5117,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
 	"visibility\x18\a \x01(\tR\n" +
 	"visibility\x12\x18\n" +
-	"\acontent\x18\b \x01(\fR\acontent\"\xd9\x04\n" +
+	"\acontent\x18\b \x01(\fR\acontent\x12\x18\n" +
+	"\apattern\x18\t \x01(\tR\apattern\"\xd9\x04\n" +
 	"\tContainer\x12:\n" +
 	"\x02id\x18\x01 \x01(\v2*.hops.resourcemanager.state.v1.ContainerIDR\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +

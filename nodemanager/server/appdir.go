@@ -1,0 +1,84 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/gohops/hops/nodemanager"
+	"github.com/gohops/hops/nodemanager/state"
+)
+
+// Containers of one application on one node have a directory in common (LOCAL_DIRS), in YARN's dialect: Spark's executors read what
+// others on their host have shuffled from the disk. It is its user's, who alone sees it, and goes with the last of them.
+
+func (s *Server) appsDir() string { return filepath.Join(s.store.Dir(), "apps") }
+
+// appDir is the directory that the container shares; empty: it shares none.
+func (c *container) appDir(spec *nodemanager.Spec) string {
+	if app := applicationOf(c.id); spec.Dialect == nodemanager.YARN && c.id.Valid() && app != "" {
+		return filepath.Join(c.server.appsDir(), app)
+	}
+	return ""
+}
+
+// makeAppDir makes the directory, for the supervisor to hand over.
+func (c *container) makeAppDir(spec *nodemanager.Spec) error {
+	dir := c.appDir(spec)
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.server.appsDir(), 0o711); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// dropAppDir removes the directory when no container here shares it any more. This one has left s.containers.
+func (c *container) dropAppDir(spec *nodemanager.Spec) {
+	dir := c.appDir(spec)
+	if dir == "" {
+		return
+	}
+	s := c.server
+	gone := filepath.Join(s.appsDir(), fmt.Sprintf(".gone-%s", c.id))
+	s.mu.Lock()
+	for id := range s.containers {
+		if applicationOf(id) == applicationOf(c.id) {
+			s.mu.Unlock()
+			return
+		}
+	}
+	err := os.Rename(dir, gone) // at once, so that one that comes now makes another
+	s.mu.Unlock()
+	if err == nil {
+		err = state.RemoveAll(gone)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		c.log.Warn("the directory of an application is not removed; the next node manager tries again", "error", err)
+	}
+}
+
+// sweepAppDirs removes what applications have left of which no container is here.
+func (s *Server) sweepAppDirs(all []*container) {
+	live := map[string]bool{}
+	for _, c := range all {
+		live[applicationOf(c.id)] = true
+	}
+	entries, err := os.ReadDir(s.appsDir())
+	if err != nil {
+		return // there is none
+	}
+	for _, e := range entries {
+		if !live[e.Name()] {
+			if err := state.RemoveAll(filepath.Join(s.appsDir(), e.Name())); err != nil {
+				s.log.Warn("the directory of an application is not removed", "directory", e.Name(), "error", err)
+			}
+		}
+	}
+}
