@@ -83,7 +83,7 @@ packages: ## build deb, rpm, an archive and a container image into bin/packages,
 
 # Written last of the packages, which are made anew when what they are made of has changed.
 PACKAGED := $(BIN)/packages/SHA256SUMS
-$(PACKAGED): $(TOOLS)/nfpm $(wildcard $(shell git ls-files '*.go' ':!*_test.go' ':!integration' go.mod go.sum deploy/packages LICENSE 2>/dev/null))
+$(PACKAGED): $(TOOLS)/nfpm $(wildcard $(shell git ls-files '*.go' ':!*_test.go' ':!integration' client/python examples go.mod go.sum deploy/packages LICENSE 2>/dev/null))
 	@$(GO) run ./deploy/packages -nfpm $(abspath $(TOOLS))/nfpm -out $(BIN)/packages
 
 cluster: ## a cluster of five machines made of network namespaces, from the deb of make packages: getting in, a search, failures (root; CLUSTER="-only join")

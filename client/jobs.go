@@ -20,9 +20,9 @@ import (
 type Job struct {
 	Name     string `json:"name,omitempty"`
 	Queue    string `json:"queue,omitempty"`
-	Kind     string `json:"kind,omitempty"` // command (default) or experiment
+	Kind     string `json:"kind,omitempty"` // command (default), experiment or master
 	Priority int    `json:"priority,omitempty"`
-	// Resources of each container of a command.
+	// Resources of each container of a command, or of the master.
 	Resources JobResources `json:"resources,omitzero"`
 	// Instances of a command run at once.
 	Instances int      `json:"instances,omitempty"`
@@ -42,6 +42,8 @@ type Job struct {
 	Gang Gang `json:"gang,omitzero"`
 	// Fencing is job.FencingNone (default) or job.FencingStrict.
 	Fencing string `json:"fencing,omitempty"`
+	// Dialect of a master's Argv and Env: rm.DialectOurs (default) or rm.DialectYARN.
+	Dialect string `json:"dialect,omitempty"`
 	// Retry says how often a failed container runs again.
 	Retry *JobRetry `json:"retry,omitempty"`
 	// Experiment is a training.Spec, for the kind experiment, and Checkpoint its controller's.
@@ -90,6 +92,8 @@ type JobResources struct {
 	GPUModel string `json:"gpu_model,omitempty"`
 	Island   bool   `json:"gpu_island,omitempty"`
 	Label    string `json:"label,omitempty"`
+	// Other are amounts of what else nodes have, by name.
+	Other map[string]int64 `json:"other,omitempty"`
 }
 
 // UnmarshalJSON reads resources as the server does: memory is text with a unit, or a number of bytes.

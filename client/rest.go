@@ -179,6 +179,7 @@ func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duratio
 	ctx, cancel := context.WithCancelCause(request.Context())
 	over := make(chan struct{})
 	defer close(over)
+	var ended atomic.Bool            // by an answer, or because nobody is there
 	var asked atomic.Pointer[string] // who is asked: one that does not lead sends to another one
 	asked.Store(&request.URL.Host)
 	var connected atomic.Bool
@@ -190,7 +191,9 @@ func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duratio
 			case <-time.After(turn):
 			}
 			if host := *asked.Load(); !connected.Load() || !accepts(ctx, host, turn) {
-				cancel(fmt.Errorf("%s %w", host, errGone))
+				if ended.CompareAndSwap(false, true) {
+					cancel(fmt.Errorf("%s %w", host, errGone))
+				}
 				return
 			}
 		}
@@ -199,6 +202,9 @@ func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duratio
 		GetConn: func(host string) { connected.Store(false); asked.Store(&host) },
 		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
 	})))
+	if err == nil && !ended.CompareAndSwap(false, true) { // given up a moment ago
+		err = errors.Join(context.Cause(ctx), answer.Body.Close())
+	}
 	if err != nil {
 		if why := context.Cause(ctx); errors.Is(why, errGone) {
 			err = why
@@ -210,13 +216,14 @@ func (r *rest) ask(client *http.Client, request *http.Request, turn time.Duratio
 	return answer, nil
 }
 
-// accepts reports whether anything but silence is at an address.
+// accepts reports whether anything but silence is at an address; also when that cannot be found out here.
 func accepts(ctx context.Context, address string, patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return errors.Is(err, syscall.ECONNREFUSED)
+		slow, ok := errors.AsType[net.Error](err)
+		return !(ok && slow.Timeout()) && !errors.Is(err, syscall.EHOSTUNREACH) && !errors.Is(err, syscall.ENETUNREACH)
 	}
 	c.Close()
 	return true

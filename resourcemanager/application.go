@@ -45,6 +45,8 @@ type Kind string
 const (
 	KindCommand    Kind = "command"
 	KindExperiment Kind = "experiment"
+	// KindMaster: what the job runs is the master itself, which asks for containers by REST, gRPC or YARN's RPC.
+	KindMaster Kind = "master"
 )
 
 // Application is a submitted job with all that happened to it.
@@ -63,6 +65,8 @@ type Application struct {
 	Master Resource
 	// Document is the job as submitted, in JSON; the master reads it as job.json.
 	Document []byte
+	// Tokens are what the master's launch brings, see Launch.Tokens.
+	Tokens []byte
 	// MaxAttempts bounds the tries that end by the master's own fault.
 	MaxAttempts int
 	// KeepContainers: containers outlive the attempt that asked for them and are given to the next.
@@ -164,6 +168,10 @@ type Attempt struct {
 	// Certificate is the SHA-256 of that server's certificate, by which alone it is known; empty: the server is plain.
 	Certificate []byte
 	TrackingURL string
+	// Host and Port are where the master says that it listens for its own protocol, as YARN's reports show them; empty and 0: it
+	// does not say.
+	Host string
+	Port int
 	// Epoch is given at registration; 0: not registered.
 	Epoch uint64
 	// Sequence is that of the last Allocate that took effect.
@@ -193,7 +201,20 @@ type Ask struct {
 	Excluded []string
 	// Label that a node must carry; empty: none needed.
 	Label string
-	// Launch numbers what runs in each container granted.
+	// GPUMemory is the least memory of each of its devices, in bytes; 0: any.
+	GPUMemory int64
+	// Whole: each container has a node for itself.
+	Whole bool
+	// Within is the level of the network inside which a gang has to be: "node", or the depth of a rack's path, "1" being the
+	// outermost; empty: as near together as there is room.
+	Within string
+	// Walltime is how long each container runs at most, as far as its application knows; 0: unknown. It lets the container pass
+	// others that wait for a reservation; nothing is ended by it.
+	Walltime time.Duration
+	// Held: the containers are granted without anything to run. They hold their resources until their application launches
+	// or releases them, and end when it does neither in time (LaunchContainers; as YARN's containers do).
+	Held bool
+	// Launch numbers what runs in each container granted; 0 when Held.
 	Launch uint64
 	// Instances are the numbers of those still to be granted, in the order in which they are given; empty: they have none.
 	Instances []int32
@@ -209,7 +230,20 @@ type Launch struct {
 	// Fenced: no process of it lives longer than its node's lease, so that a second try never runs beside the first. An
 	// outage of the resource managers that is longer ends it.
 	Fenced bool
+	// Dialect says how Argv and Env are meant.
+	Dialect string
+	// Tokens are the credentials that the launch brings, as a file of Hadoop's (HDTS): sealed by the cluster's secret in the state.
+	Tokens []byte
 }
+
+// The dialects of a launch.
+const (
+	// DialectOurs: Argv is the program with its arguments, and nothing is expanded.
+	DialectOurs = ""
+	// DialectYARN: Argv[0] is a command line for bash, in which, as in Env, {{X}}, <CPS> and <LOG_DIR> are expanded
+	// (ApplicationConstants of YARN).
+	DialectYARN = "yarn"
+)
 
 // EnvVar is one variable of an environment.
 type EnvVar struct{ Name, Value string }

@@ -31,7 +31,7 @@ type Container struct {
 	GPUs     []string
 	Ask      string
 	Priority int
-	// Launch numbers what runs in it; 0 for a master.
+	// Launch numbers what runs in it; 0 for a master, and while it is held.
 	Launch uint64
 	// Instance is its number among those of its ask, see Ask.Instances; -1: it has none.
 	Instance int
@@ -53,6 +53,9 @@ type Container struct {
 
 // Live reports whether the container holds its resources.
 func (c *Container) Live() bool { return c.State != ContainerComplete }
+
+// Held reports whether the container waits for its application to say what runs in it. Its node has not been told of it.
+func (c *Container) Held() bool { return c.Launch == 0 && !c.Master && c.Live() }
 
 // NodeState is what the replicated state knows of a node, in YARN's words. Whether it is silent right now is the
 // leader's own knowledge.

@@ -10,6 +10,8 @@ var (
 	ErrStaleEpoch = errors.New("the order is of an earlier epoch")
 	// ErrBusy: the applications, or those of one user, are as many, or hold as much, as there is room for.
 	ErrBusy = errors.New("too many applications")
+	// ErrLaunched: something else runs in the container already.
+	ErrLaunched = errors.New("the container was launched with something else")
 	// ErrKeyReused: the idempotency key came with another submission before.
 	ErrKeyReused = errors.New("the idempotency key was used for another submission")
 )

@@ -3,51 +3,14 @@ package resourcemanager
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/gohops/hops/metadata"
+	"time"
 )
-
-// Percent is a share of the parent queue, 0 to 100. As text it may carry a percent sign.
-type Percent float64
-
-// UnmarshalText reads "40", "40%" or "12.5 %".
-func (p *Percent) UnmarshalText(text []byte) error {
-	s := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(string(text)), "%"))
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(f >= 0 && f <= 100) {
-		return metadata.Errorf(metadata.ErrInvalidArgument, "%q is not a percentage between 0 and 100", text)
-	}
-	*p = Percent(f)
-	return nil
-}
-
-// MarshalText writes "40%".
-func (p Percent) MarshalText() ([]byte, error) {
-	return []byte(strconv.FormatFloat(float64(p), 'g', -1, 64) + "%"), nil
-}
-
-// QueueConfig is a queue as configured; its name is its key in the parent's Children.
-type QueueConfig struct {
-	// Capacity is guaranteed, in percent of the parent. The children of a queue add up to 100.
-	Capacity Percent `yaml:"capacity" json:"capacity"`
-	// Max is the most it may use, in percent of the parent; 0 means 100.
-	Max Percent `yaml:"max" json:"max"`
-	// Submit lists the users that may submit, "*" anyone. Empty: as the parent; for the root anyone who comes from a process
-	// of the user who runs the servers: containers run as that user, so letting other local users in is a decision. (In
-	// YARN a queue cannot be closed to those whom its parent lets in.)
-	Submit []string `yaml:"acl_submit" json:"acl_submit"`
-	// Administer lists the users that may see logs of and end any application in it, besides those of the parent.
-	Administer []string `yaml:"acl_administer" json:"acl_administer"`
-	// Stopped queues take no new application.
-	Stopped  bool                   `yaml:"stopped" json:"stopped"`
-	Children map[string]QueueConfig `yaml:"children" json:"children"`
-}
 
 // Queue is a queue of a tree. Queues are immutable.
 type Queue struct {
@@ -55,42 +18,71 @@ type Queue struct {
 	Path   string
 	Name   string
 	Parent *Queue
-	// Children are sorted by name; a queue without is a leaf, and only leaves hold applications.
+	// Children are sorted by name; only leaves hold applications.
 	Children []*Queue
-	// Capacity and Max are shares of the parent, AbsoluteCapacity and AbsoluteMax of the cluster, all in 0..1.
+	// Guarantee and Limit are the capacity and the max of the configuration; Resolve says what they are in a cluster.
+	Guarantee, Limit Capacity
+	// Capacity and Max are shares of the parent, AbsoluteCapacity and AbsoluteMax of the cluster, all in 0..1, as far as they are the same
+	// for every resource and every cluster: a vector or an amount counts as 0 in a capacity and as 1 in a max. For what people see; what
+	// counts is Resolve.
 	Capacity, Max                 float64
 	AbsoluteCapacity, AbsoluteMax float64
-	Submit, Administer            []string
-	Stopped                       bool
+	// UserLimitPercent, 0 to 100, and UserLimitFactor say how much one user may have; 0: 100, and no limit. See QueueConfig.
+	UserLimitPercent, UserLimitFactor float64
+	// MaxApplications and MaxApplicationsPerUser bound the live applications here and below; 0: none.
+	MaxApplications, MaxApplicationsPerUser int
+	// MasterShare is the part of the maximum that masters may use together, 0 to 1; 0: one half.
+	MasterShare float64
+	// Priority orders siblings; Ordering, OrderFIFO or OrderFair, the applications of one priority.
+	Priority           int
+	Ordering           string
+	PreemptionDisabled bool
+	// State is STOPPED also below a stopped queue, and never DRAINING.
+	State QueueState
+	// DefaultPriority and MaxPriority are of applications; 0: the cluster's.
+	DefaultPriority, MaxPriority int
+	// MaxLifetime and DefaultLifetime are of applications, also as set above; 0: none.
+	MaxLifetime, DefaultLifetime time.Duration
+	Submit, SubmitGroups         []string
+	Administer, AdministerGroups []string
+	// AutoCreate is what queues are like that are made below; nil: none are. Created: this one was made.
+	AutoCreate *QueueConfig
+	Created    bool
+
+	index int // in All
 }
 
 // Leaf reports whether the queue holds applications.
-func (q *Queue) Leaf() bool { return len(q.Children) == 0 }
+func (q *Queue) Leaf() bool { return len(q.Children) == 0 && q.AutoCreate == nil }
 
-// MaySubmit reports whether user may submit to q: the nearest list up the tree decides.
-func (q *Queue) MaySubmit(user string) bool {
+func listed(user string, groups, users, userGroups []string) bool {
+	return slices.Contains(users, "*") || slices.Contains(users, user) || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(userGroups, g) })
+}
+
+// MaySubmit reports whether a user in groups may submit to q: the nearest list up the tree decides.
+func (q *Queue) MaySubmit(user string, groups ...string) bool {
 	for ; q != nil; q = q.Parent {
-		if len(q.Submit) > 0 {
-			return slices.Contains(q.Submit, "*") || slices.Contains(q.Submit, user)
+		if len(q.Submit)+len(q.SubmitGroups) > 0 {
+			return listed(user, groups, q.Submit, q.SubmitGroups)
 		}
 	}
 	return true
 }
 
-// Invites reports whether user may submit to q because a list says so, not because there is none.
-func (q *Queue) Invites(user string) bool {
+// Invites reports whether a user may submit to q because a list says so, not because there is none.
+func (q *Queue) Invites(user string, groups ...string) bool {
 	for up := q; up != nil; up = up.Parent {
-		if len(up.Submit) > 0 {
-			return q.MaySubmit(user)
+		if len(up.Submit)+len(up.SubmitGroups) > 0 {
+			return q.MaySubmit(user, groups...)
 		}
 	}
 	return false
 }
 
-// MayAdminister reports whether user is an administrator of q or of a queue above it.
-func (q *Queue) MayAdminister(user string) bool {
+// MayAdminister reports whether a user is an administrator of q or of a queue above it.
+func (q *Queue) MayAdminister(user string, groups ...string) bool {
 	for ; q != nil; q = q.Parent {
-		if slices.Contains(q.Administer, user) {
+		if listed(user, groups, q.Administer, q.AdministerGroups) {
 			return true
 		}
 	}
@@ -101,83 +93,111 @@ func (q *Queue) MayAdminister(user string) bool {
 type Queues struct {
 	Root *Queue
 	// All queues, parents before children, by name among siblings.
-	All    []*Queue
-	byPath map[string]*Queue
-	byName map[string][]*Queue
+	All []*Queue
+	// Mapping are the rules for applications that name no queue.
+	Mapping []MappingRule
+
+	config  QueueConfig
+	created []string // paths of the queues that were made, in their order
+	byPath  map[string]*Queue
+	byName  map[string][]*Queue
 }
 
-// Resolve works out what each queue is guaranteed of a cluster with total, and the most that it may use, in the order of All; rounded
-// down.
-func (t *Queues) Resolve(total Resource) (guaranteed, maximum []Resource) {
-	for _, q := range t.All {
-		guaranteed = append(guaranteed, total.Part(q.AbsoluteCapacity))
-		maximum = append(maximum, total.Part(q.AbsoluteMax))
-	}
-	return guaranteed, maximum
-}
+// Config is what the tree was built from. It must not be changed.
+func (t *Queues) Config() QueueConfig { return t.config }
 
-// Hash tells trees apart: the same for two that treat every application alike, however they are written down.
+// Hash tells configurations apart: the same for two that treat every application alike, however they are written down. Queues that
+// were made are no part of it.
 func (t *Queues) Hash() string {
 	h := sha256.New()
+	sorted := func(l []string) []string { return slices.Sorted(slices.Values(l)) }
 	for _, q := range t.All {
-		fmt.Fprintf(h, "%q %v %v %q %q %v\n", q.Path, q.Capacity, q.Max, slices.Sorted(slices.Values(q.Submit)), slices.Sorted(slices.Values(q.Administer)), q.Stopped)
+		if q.Created {
+			continue
+		}
+		fmt.Fprintf(h, "%q %v %v %q %q %q %q %v %v %v %d %d %v %d %q %v %d %d %v %v", q.Path, q.Guarantee, q.Limit,
+			sorted(q.Submit), sorted(q.SubmitGroups), sorted(q.Administer), sorted(q.AdministerGroups), q.State,
+			q.UserLimitPercent, q.UserLimitFactor, q.MaxApplications, q.MaxApplicationsPerUser, q.MasterShare, q.Priority, q.Ordering, q.PreemptionDisabled,
+			q.DefaultPriority, q.MaxPriority, q.MaxLifetime, q.DefaultLifetime)
+		if q.AutoCreate != nil {
+			h.Write(template(*q.AutoCreate).Document())
+		}
+		fmt.Fprintln(h)
+	}
+	if len(t.Mapping) > 0 {
+		rules, err := json.Marshal(t.Mapping)
+		if err != nil {
+			panic(err) // text
+		}
+		h.Write(rules)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// NewQueues builds the tree under root, whose own capacity is the whole cluster. A root without children gets the one
-// leaf "default". The error lists every mistake.
-func NewQueues(root QueueConfig) (*Queues, error) {
+// NewQueues builds the tree under root, whose own capacity is the whole cluster. A root without children gets the one leaf
+// "default". The error lists every mistake; errors.As finds a SumError in it.
+func NewQueues(root QueueConfig) (*Queues, error) { return newQueues(root, nil) }
+
+func newQueues(root QueueConfig, created []string) (*Queues, error) {
+	t := &Queues{config: root, created: created, Mapping: root.Mapping, byPath: map[string]*Queue{}, byName: map[string][]*Queue{}}
 	if len(root.Children) == 0 {
-		root.Children = map[string]QueueConfig{"default": {Capacity: 100}}
+		root.Children = map[string]QueueConfig{"default": {Capacity: "100%"}}
 	}
-	t := &Queues{byPath: map[string]*Queue{}, byName: map[string][]*Queue{}}
+	below := map[string][]string{} // names of queues that were made, by parent
+	for _, path := range created {
+		parent, name, _ := cutLast(path)
+		below[parent] = append(below[parent], name)
+	}
 	var errs []error
-	var build func(parent *Queue, name string, c QueueConfig) *Queue
-	build = func(parent *Queue, name string, c QueueConfig) *Queue {
-		q := &Queue{Name: name, Path: name, Parent: parent, Submit: c.Submit, Administer: c.Administer, Stopped: c.Stopped}
-		capacity, limit := float64(c.Capacity)/100, float64(c.Max)/100
-		if c.Max == 0 {
-			limit = 1
-		}
-		if parent == nil {
-			capacity, limit = 1, 1
-			q.AbsoluteCapacity, q.AbsoluteMax = 1, 1
-		} else {
+	var build func(parent *Queue, name string, c QueueConfig, made bool, depth int) *Queue
+	build = func(parent *Queue, name string, c QueueConfig, made bool, depth int) *Queue {
+		q := &Queue{Name: name, Path: name, Parent: parent, Created: made, index: len(t.All)}
+		if parent != nil {
 			q.Path = parent.Path + "." + name
-			q.AbsoluteCapacity, q.AbsoluteMax = parent.AbsoluteCapacity*capacity, parent.AbsoluteMax*limit
 			if !validQueueName(name) {
 				errs = append(errs, fmt.Errorf("queue %q: a name is 1 to 64 letters, digits, '-' or '_'", q.Path))
 			}
-			if limit < capacity {
-				errs = append(errs, fmt.Errorf("queue %s: max %g%% is below its capacity %g%%", q.Path, limit*100, capacity*100))
-			}
-			q.Stopped = q.Stopped || parent.Stopped
 		}
-		q.Capacity, q.Max = capacity, limit
+		errs = append(errs, q.fill(c)...)
 		t.All = append(t.All, q)
 		t.byPath[q.Path] = q
 		t.byName[name] = append(t.byName[name], q)
-		names := make([]string, 0, len(c.Children))
-		for n := range c.Children {
-			names = append(names, n)
+		if depth == maxQueueDepth && len(c.Children) > 0 {
+			errs = append(errs, fmt.Errorf("queue %s: queues more than %d deep", q.Path, maxQueueDepth))
+			return q
 		}
-		slices.Sort(names)
-		sum := 0.0
-		for _, n := range names {
-			child := build(q, n, c.Children[n])
-			q.Children = append(q.Children, child)
-			sum += child.Capacity
+		children := maps.Clone(c.Children)
+		if q.AutoCreate != nil {
+			for _, n := range below[q.Path] {
+				if _, configured := children[n]; !configured {
+					if children == nil {
+						children = map[string]QueueConfig{}
+					}
+					children[n] = template(*q.AutoCreate)
+				}
+			}
 		}
-		if len(names) > 0 && math.Abs(sum-1) > 1e-6 {
-			errs = append(errs, fmt.Errorf("queue %s: capacities of its children add up to %g%%, not 100%%", q.Path, sum*100))
+		for _, n := range slices.Sorted(maps.Keys(children)) {
+			if len(t.All) >= maxQueues {
+				break
+			}
+			_, configured := c.Children[n]
+			q.Children = append(q.Children, build(q, n, children[n], !configured, depth+1))
+		}
+		if len(q.Children) > 0 {
+			errs = append(errs, q.checkSums()...)
 		}
 		return q
 	}
-	t.Root = build(nil, "root", root)
+	t.Root = build(nil, "root", root, false, 0)
+	if len(t.All) >= maxQueues {
+		errs = append(errs, fmt.Errorf("queue root: %d queues or more: too many", maxQueues))
+	}
+	errs = append(errs, t.checkMapping()...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	t.shares()
 	return t, nil
 }
 
@@ -186,7 +206,7 @@ func validQueueName(s string) bool {
 		return false
 	}
 	for _, r := range s {
-		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_') {
+		if !(isAlphanumeric(r) || r == '-' || r == '_') {
 			return false
 		}
 	}
@@ -202,4 +222,52 @@ func (t *Queues) Find(name string) *Queue {
 		return c[0]
 	}
 	return nil
+}
+
+// Place finds the queue that an application is submitted to: as Find, or else one that would be made for it, which is not in the tree.
+func (t *Queues) Place(name string) *Queue { return t.place(name) }
+
+func (t *Queues) place(name string) *Queue {
+	if q := t.Find(name); q != nil {
+		return q
+	}
+	above, last, ok := cutLast(name)
+	parent := t.Find(above)
+	if !ok || parent == nil || parent.AutoCreate == nil || !validQueueName(last) || len(t.All)+1 >= maxQueues {
+		return nil
+	}
+	q := &Queue{Name: last, Path: parent.Path + "." + last, Parent: parent, Created: true, index: -1}
+	if len(q.fill(template(*parent.AutoCreate))) > 0 {
+		return nil
+	}
+	return q
+}
+
+// With is the tree with the queues at some paths made, where queues may be made there, and no others made.
+func (t *Queues) With(paths []string) *Queues {
+	var created []string
+	for _, p := range slices.Sorted(slices.Values(paths)) {
+		above, name, _ := cutLast(p)
+		if parent := t.byPath[above]; parent != nil && parent.AutoCreate != nil && validQueueName(name) {
+			if q := t.byPath[p]; q == nil || q.Created {
+				created = append(created, p)
+			}
+		}
+	}
+	if created = slices.Compact(created); slices.Equal(created, t.created) {
+		return t
+	}
+	next, err := newQueues(t.config, created)
+	if err != nil {
+		return t // the configuration is right: there are too many queues
+	}
+	return next
+}
+
+// Made are the paths of the queues that were made.
+func (t *Queues) Made() []string { return t.created }
+
+// Below reports whether q is other, or below it.
+func (q *Queue) Below(other *Queue) bool {
+	return q.Path == other.Path || strings.HasPrefix(q.Path, other.Path+".")
 }

@@ -33,6 +33,14 @@ const (
 	ReasonQueueMissing ReasonCode = "QUEUE_MISSING"
 	// ReasonMasterShare: masters already use the share of the queue that they may.
 	ReasonMasterShare ReasonCode = "MASTER_SHARE"
+	// ReasonUserLimit: the user has as much of the queue as one user may.
+	ReasonUserLimit ReasonCode = "USER_LIMIT"
+	// ReasonApplicationLimit: as many applications run in the queue, or of its user there, as may.
+	ReasonApplicationLimit ReasonCode = "APPLICATION_LIMIT"
+	// ReasonTopology: there is room, but not as near together as the ask insists on.
+	ReasonTopology ReasonCode = "TOPOLOGY"
+	// ReasonReserved: there is room, but it is kept for an ask that waits longer and needs more.
+	ReasonReserved ReasonCode = "RESERVED"
 	// ReasonContainers: every node that could hold it runs as many containers as a node may.
 	ReasonContainers ReasonCode = "CONTAINERS"
 	// ReasonGrantTooLarge: the gang has more members than can be granted at once.

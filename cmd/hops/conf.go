@@ -22,7 +22,7 @@ import (
 
 // confFlag names the cluster.
 func confFlag() cli.Flag {
-	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HADOOP_CONF_DIR, else `hops login`, else `hops dev`, else /etc/hops/conf"}
+	return &cli.StringFlag{Name: "conf", Usage: "`DIR` with core-site.xml and yarn-site.xml of the cluster; default: HOPS_LOGIN, else HADOOP_CONF_DIR, else `hops login`, else `hops dev`, else /etc/hops/conf"}
 }
 
 // devDirectory is where `hops dev` keeps its data unless told otherwise.

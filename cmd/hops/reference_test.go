@@ -50,7 +50,7 @@ Made from the program itself by ` + "`go test ./cmd/hops -run TestCommandReferen
 | 130 | interrupted | interrupted | |
 | 255 | | wrong words | any failure |
 
-Every command finds the cluster in the same way: ` + "`--conf DIR` (`hops fs -conf DIR`), else HADOOP_CONF_DIR, else `hops login`, else the `hops dev`" + ` of the same
+Every command finds the cluster in the same way: ` + "`--conf DIR` (`hops fs -conf DIR`), else HOPS_LOGIN, else HADOOP_CONF_DIR, else `hops login`, else the `hops dev`" + ` of the same
 user that runs, else the configuration of this machine's servers, /etc/hops/conf. If there is none, the command says so at once. HADOOP_USER_NAME says who acts, where that may
 be claimed; HADOOP_TOKEN_FILE_LOCATION names a file with delegation tokens, which prove it. In a container the commands have what the container was given, and no login.
 `)

@@ -24,10 +24,7 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 		}
 		members = append(members, raftstore.Member{ID: m.ID, Address: m.Raft})
 	}
-	queues, err := server.Queues(own.Queues)
-	if err != nil {
-		return nil, err
-	}
+	queues := server.Queues(own.Queues)
 	slow := b.slow()
 	host, parts, err := b.host(authority.ResourceManager, own.ID, self.Raft, filepath.Join(own.Data, "raft"), int64(own.Reserve), slow)
 	if err != nil {
@@ -45,10 +42,11 @@ func (b *Builder) ResourceManager() ([]program.Part, error) {
 	s, err := server.New(server.Config{
 		ID: own.ID, HTTP: l[0], GRPC: l[1], Host: host, Members: members, Bootstrap: b.Bootstrap, Timers: b.Timers, Peers: peers(f.ResourceManagers),
 		Credentials: b.Credentials, Door: b.Door, Queues: queues, Configured: b.configured(), NodesExclude: f.HadoopProperties().NodesExclude, NodeLease: own.Lease,
-		Minimum:    rm.Resource{Memory: int64(own.MinimumAllocation)},
-		Maximum:    rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
-		RackScript: f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
-		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.filesystem), Executable: b.Executable,
+		LaunchWithin: own.LaunchWithin,
+		Minimum:      rm.Resource{Memory: int64(own.MinimumAllocation)},
+		Maximum:      rm.Resource{Memory: int64(own.MaximumAllocation.Memory), VCores: own.MaximumAllocation.VCores, GPUs: own.MaximumAllocation.GPUs},
+		RackScript:   f.HadoopProperties().RackScript, RackTable: f.HadoopProperties().RackTable,
+		Logs: server.DFSLogs(b.filesystem), Secrets: server.DFSSecrets(b.Credentials.Secret, b.filesystem), Tokens: server.DFSTokens(b.Door.Daemon(), b.keptFilesystem(), b.filesystem), Executable: b.Executable,
 		LogTree: server.DFSLogTree(b.keptFilesystem()), LogRetention: own.LogRetention,
 		Environment: environmentOf(f), Slow: slow, Logger: b.Logger,
 	})
@@ -85,9 +83,8 @@ func (b *Builder) configured() func() (server.Configured, error) {
 		if f.ResourceManager == nil {
 			return server.Configured{}, fmt.Errorf("%s has no section resourcemanager any more", b.Path)
 		}
-		queues, err := server.Queues(f.ResourceManager.Queues)
 		p := f.HadoopProperties()
-		return server.Configured{Queues: queues, Users: security.UserRules{Supergroup: p.Supergroup, ProxyUsers: p.ProxyUsers}}, err
+		return server.Configured{Queues: server.Queues(f.ResourceManager.Queues), Users: security.UserRules{Supergroup: p.Supergroup, ProxyUsers: p.ProxyUsers}}, nil
 	}
 }
 

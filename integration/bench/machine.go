@@ -45,7 +45,7 @@ func describeMachine(dir string) machine {
 	}
 	var name unix.Utsname
 	if unix.Uname(&name) == nil {
-		m.Kernel = unix.ByteSliceToString(name.Release[:])
+		m.Kernel, _, _ = strings.Cut(unix.ByteSliceToString(name.Release[:]), "-")
 	}
 	m.Filesystem = filesystemOf(dir)
 	m.Load = loadAverage()

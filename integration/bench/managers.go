@@ -103,7 +103,7 @@ func (r *runner) managers(ctx context.Context) (err error) {
 			r.say("WRONG: %s", w)
 		}
 		submissions, grants, starts = append(submissions, f.Submission), append(grants, f.Grant), append(starts, f.Start)
-		acknowledged, ran, wrong = acknowledged+f.Acknowledged, f.Ran, append(wrong, f.Wrong...)
+		acknowledged, ran, wrong = acknowledged+f.Acknowledged, f.Ran, f.Wrong // of all runs so far
 		if err := k.Start(dead); err != nil {
 			return err
 		}

@@ -239,7 +239,7 @@ func TestBalancerEvensOutDatanodesAndKeepsReplicasAndRacks(t *testing.T) {
 func TestBalancerHeedsBandwidthIsAloneAndEndsWhenInterrupted(t *testing.T) {
 	t.Parallel() // they wait more than they work
 	b := startUnbalanced(t, 1)
-	const rate = 1 << 20
+	const rate = 256 << 10
 	b.Hops().OK("dfsadmin", "-setBalancerBandwidth", fmt.Sprint(rate))
 	began := time.Now()
 	first := b.begin("-threshold", "10")

@@ -279,7 +279,6 @@ func (m *machines) afterRotation(path, known string) {
 	}
 }
 
-// A namenode joins the group of namenodes, which then works without the first one's lead.
 // takeOutOfService does with machines, by their names, what operators do before they take one out, and has queues read anew.
 func (m *machines) takeOutOfService(files Hops) {
 	t := m.t
@@ -384,6 +383,7 @@ func (m *machines) takeOutOfService(files Hops) {
 	}
 }
 
+// A namenode joins the group of namenodes, which then works without the first one's lead.
 func TestANamenodeJoinsTheGroup(t *testing.T) {
 	m := newMachines(t)
 	m.init("namenode,datanode")

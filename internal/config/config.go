@@ -227,6 +227,8 @@ type ResourceManager struct {
 	MinimumAllocation Size `yaml:"minimum_allocation"`
 	// MaximumAllocation is the most that one container may ask for; what is left out is bounded by the nodes alone.
 	MaximumAllocation Allocation `yaml:"maximum_allocation"`
+	// LaunchWithin is how long a container may be granted to a master that does not say what runs in it. Default 10m.
+	LaunchWithin time.Duration `yaml:"launch_within"`
 	// LogRetention is how long the logs of a job are kept in the filesystem after its end. Default 168h, a week.
 	LogRetention time.Duration `yaml:"log_retention"`
 	Queues       Queues        `yaml:"queues"`
@@ -244,16 +246,44 @@ type Queues map[string]Queue
 
 // Queue is one queue of the tree.
 type Queue struct {
-	// Capacity and Max are percentages of the parent, "40%". Max defaults to 100%.
+	// Capacity and Max are percentages of the parent, "40%", weights, "2w", or vectors of these and of amounts,
+	// "[memory=60GiB, yarn.io/gpu=8]". Max defaults to 100% and has no weights.
 	Capacity  string   `yaml:"capacity"`
 	Max       string   `yaml:"max"`
 	ACLSubmit []string `yaml:"acl_submit"`
 	// ACLAdminister lists who may end any application in the queue and see its logs, besides superusers and those of the
 	// queues above.
-	ACLAdminister []string `yaml:"acl_administer"`
-	// Stopped queues, and those below them, take no new application; what runs goes on.
-	Stopped  bool   `yaml:"stopped"`
-	Children Queues `yaml:"children"`
+	ACLAdminister       []string `yaml:"acl_administer"`
+	ACLSubmitGroups     []string `yaml:"acl_submit_groups"`
+	ACLAdministerGroups []string `yaml:"acl_administer_groups"`
+	// State is RUNNING or STOPPED: a stopped queue, and those below it, take no new application; what runs goes on. Stopped is the same.
+	State   string `yaml:"state"`
+	Stopped bool   `yaml:"stopped"`
+	// What follows is as in resourcemanager.QueueConfig.
+	UserLimit              string        `yaml:"user_limit"`
+	UserLimitFactor        float64       `yaml:"user_limit_factor"`
+	MaxApplications        int           `yaml:"max_applications"`
+	MaxApplicationsPerUser int           `yaml:"max_applications_per_user"`
+	MasterShare            string        `yaml:"master_share"`
+	Priority               int           `yaml:"priority"`
+	Ordering               string        `yaml:"ordering"`
+	PreemptionDisabled     bool          `yaml:"preemption_disabled"`
+	DefaultPriority        int           `yaml:"default_priority"`
+	MaxPriority            int           `yaml:"max_priority"`
+	MaxLifetime            string        `yaml:"max_lifetime"`
+	DefaultLifetime        string        `yaml:"default_lifetime"`
+	AutoCreate             *Queue        `yaml:"auto_create"`
+	Mapping                []MappingRule `yaml:"mapping"`
+	Children               Queues        `yaml:"children"`
+}
+
+// MappingRule is a rule of the root that puts applications into queues.
+type MappingRule struct {
+	User        string `yaml:"user"`
+	Group       string `yaml:"group"`
+	Application string `yaml:"application"`
+	Queue       string `yaml:"queue"`
+	Fallback    string `yaml:"fallback"`
 }
 
 // NodeManager is the node manager of this machine.

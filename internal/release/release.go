@@ -20,7 +20,8 @@ const (
 const (
 	// NodePrograms: the resource managers' log and snapshots say of which level the program of each node is.
 	NodePrograms = 2
-	// Requests: resource managers know resources by name.
+	// Requests: resources by name, applications with masters of their own, containers that are granted before it is known what runs in
+	// them, and launches in YARN's dialect.
 	Requests = 2
 )
 

@@ -16,6 +16,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/gohops/hops/internal/authority"
 	"github.com/gohops/hops/internal/security/usertoken"
 	"github.com/gohops/hops/metadata"
@@ -88,6 +90,8 @@ type Door struct {
 	audit  atomic.Pointer[Audit]
 	rules  atomic.Pointer[UserRules]
 
+	lookups singleflight.Group // of groups
+
 	mu     sync.Mutex
 	groups map[string]cachedGroups
 	names  map[uint32]string
@@ -136,6 +140,15 @@ func (d *Door) SetRules(r UserRules) {
 		r.Supergroup = "supergroup"
 	}
 	d.rules.Store(&r)
+}
+
+// ChangeRules changes what SetRules has set, one change after the other.
+func (d *Door) ChangeRules(change func(*UserRules)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := d.Rules()
+	change(&r)
+	d.SetRules(r)
 }
 
 // ForgetGroups has every user's groups asked for anew.
@@ -366,19 +379,22 @@ func (d *Door) mayProxy(real string, caller metadata.Caller) bool {
 	return host && who
 }
 
+// groupsOf looks a user up without holding anybody else up: a directory service may be slow.
 func (d *Door) groupsOf(name string) []string {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now()
-	if c, ok := d.groups[name]; ok && now.Before(c.until) {
+	c, ok := d.groups[name]
+	d.mu.Unlock()
+	if now := time.Now(); ok && now.Before(c.until) {
 		return c.names
 	}
+	names, _, _ := d.lookups.Do(name, func() (any, error) { return d.config.Groups(name), nil })
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if len(d.groups) > 10000 {
 		clear(d.groups)
 	}
-	names := d.config.Groups(name)
-	d.groups[name] = cachedGroups{names, now.Add(groupTTL)}
-	return names
+	d.groups[name] = cachedGroups{names.([]string), time.Now().Add(groupTTL)}
+	return names.([]string)
 }
 
 func (d *Door) nameOf(uid uint32) string {

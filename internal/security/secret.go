@@ -130,6 +130,13 @@ func (s Secret) Seal(purpose, of string, content []byte) []byte {
 	return s.aead(purpose).Seal(nonce, nonce, content, []byte(of))
 }
 
+// SealAlike is Seal, of which the same content gives the same: who sees two knows whether they are alike, and no more.
+func (s Secret) SealAlike(purpose, of string, content []byte) []byte {
+	nonce := make([]byte, sealNonce, SealOverhead+len(content))
+	copy(nonce, s.MAC(purpose+" nonce", []byte(of), content))
+	return s.aead(purpose).Seal(nonce, nonce, content, []byte(of))
+}
+
 // Open decrypts what Seal made. ErrSealed: it did not.
 func (s Secret) Open(purpose, of string, sealed []byte) ([]byte, error) {
 	if len(sealed) < SealOverhead {

@@ -436,7 +436,8 @@ func (c *container) localize(ctx context.Context, spec *nodemanager.Spec) error 
 		}
 		defer c.server.releaseFS(spec.User)
 	}
-	dir := filepath.Join(c.dir, "work")
+	dir, begin := filepath.Join(c.dir, "work"), time.Now()
+	defer func() { c.server.localized.add(time.Since(begin)) }()
 	return c.patiently(ctx, "filesystem", func() error {
 		if err := emptyDir(dir); err != nil {
 			return err
@@ -457,7 +458,6 @@ func (c *container) patiently(ctx context.Context, somebody string, try func() e
 		err := try()
 		if err == nil || !passes(err) || time.Since(begin) > c.server.config.Outage || ctx.Err() != nil {
 			c.setWaits("")
-			c.server.localized.add(time.Since(begin))
 			return err
 		}
 		if c.setWaits(fmt.Sprintf("waits for the %s: %v", somebody, err)) {

@@ -45,7 +45,7 @@ type Spec struct {
 	Queue string `json:"queue,omitempty"`
 	// Priority: larger is served first.
 	Priority int `json:"priority,omitempty"`
-	// Resources are those of each container of a command.
+	// Resources are those of each container of a command, or of the master.
 	Resources Resources `json:"resources,omitzero"`
 	// Instances of a command; 0 means 1.
 	Instances int      `json:"instances,omitempty"`
@@ -54,7 +54,8 @@ type Spec struct {
 	Run       string            `json:"run,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
 	Artifacts []rm.Artifact     `json:"artifacts,omitempty"`
-	// Secrets are the names of the user's secrets that each container finds as files in $HOPS_SECRETS_DIR; masters get none.
+	// Secrets are the names of the user's secrets that each container finds as files in $HOPS_SECRETS_DIR; masters get none, but those
+	// that are jobs themselves.
 	Secrets []string `json:"secrets,omitempty"`
 	// Workdir is an archive of the file system in whose unpacked directory the command runs.
 	Workdir string   `json:"workdir,omitempty"`
@@ -62,6 +63,8 @@ type Spec struct {
 	Retry   *Retry   `json:"retry,omitempty"`
 	// Grace lies between SIGTERM and SIGKILL; 0 is the node manager's default.
 	Grace Duration `json:"grace,omitempty"`
+	// Dialect of argv and env: empty, or yarn, see rm.Launch. Of a master only.
+	Dialect string `json:"dialect,omitempty"`
 	// Gang starts the instances of a command together or not at all; by default each starts when there is room for it.
 	Gang Gang `json:"gang,omitzero"`
 	// Fencing is none (default): containers go on while no resource manager speaks for their node, and should it be given up
@@ -296,7 +299,7 @@ func (s *Spec) check() error {
 	}
 	wrong(len(s.Name) <= MaxName && !strings.ContainsFunc(s.Name, func(r rune) bool { return r < ' ' }), "name: at most %d characters, none of them control characters", MaxName)
 	wrong(len(s.Queue) <= MaxName, "queue: at most %d characters", MaxName)
-	wrong(s.Kind == rm.KindCommand || s.Kind == rm.KindExperiment, "kind: %q is neither command nor experiment", s.Kind)
+	wrong(s.Kind == rm.KindCommand || s.Kind == rm.KindExperiment || s.Kind == rm.KindMaster, "kind: %q is not command, experiment or master", s.Kind)
 	r := s.Resources
 	wrong(r.Memory == 0 || r.Memory >= rm.MiB && r.Memory <= 1<<50, "resources.memory: %d bytes are out of range, 1 MiB at least", r.Memory)
 	wrong(r.VCores >= 0 && r.VCores <= 1<<20, "resources.vcores: %d is out of range", r.VCores)
@@ -336,11 +339,19 @@ func (s *Spec) check() error {
 			wrong(slices.Contains([]string{OnFailure, OnNodeLost, OnPreempted}, on), "retry.on: %q is not failure, node_lost or preempted", on)
 		}
 	}
+	wrong(s.Dialect == "" || s.Kind == rm.KindMaster, "dialect: only jobs of kind master have one")
 	switch s.Kind {
 	case rm.KindCommand:
 		wrong(len(s.Argv) > 0 && s.Argv[0] != "" || strings.TrimSpace(s.Run) != "", "argv: a command needs at least the program's name")
 		wrong(s.Experiment == nil, "experiment: only jobs of kind experiment have one")
 		wrong(s.Checkpoint == nil, "checkpoint: only jobs of kind experiment have one")
+	case rm.KindMaster:
+		wrong(len(s.Argv) > 0 && s.Argv[0] != "" || strings.TrimSpace(s.Run) != "", "argv: a master needs at least the program's name")
+		wrong(s.Experiment == nil && s.Checkpoint == nil, "experiment and checkpoint: only jobs of kind experiment have them")
+		wrong(s.Instances == 1 && s.Gang == Gang{}, "instances and gang: there is one master; the containers are its own to ask for")
+		wrong(s.Retry == nil, "retry: a master that ends is started again by the resource manager")
+		wrong(r.Model == "" && !r.Island && r.Label == "", "resources: gpu_model, gpu_island and label are for the containers that a master asks for")
+		wrong(s.Dialect == rm.DialectOurs || s.Dialect == rm.DialectYARN && s.Run == "" && len(s.Argv) == 1 && s.Workdir == "", "dialect: %q is none, or without argv of one command line; run and workdir have no meaning there", s.Dialect)
 	case rm.KindExperiment:
 		wrong(s.Gang == Gang{}, "gang: only commands have one")
 		wrong(len(s.Experiment) > 0 && s.Experiment[0] == '{', "experiment: a job of that kind needs an object here")
@@ -380,9 +391,9 @@ func (s *Spec) Command() []string {
 // workdir is where Workdir is unpacked.
 const workdir = "workdir"
 
-// Launch is what runs in the containers of a command; env is added to the document's.
+// Launch is what runs in the containers of a command, or as the master; env is added to the document's.
 func (s *Spec) Launch(env map[string]string) rm.Launch {
-	l := rm.Launch{Argv: s.Command(), Artifacts: s.Artifacts, Grace: time.Duration(s.Grace), Fenced: s.Fencing == FencingStrict}
+	l := rm.Launch{Argv: s.Command(), Artifacts: s.Artifacts, Grace: time.Duration(s.Grace), Fenced: s.Fencing == FencingStrict, Dialect: s.Dialect}
 	if s.Workdir != "" {
 		l.Artifacts = append(slices.Clone(l.Artifacts), rm.Artifact{Name: workdir, URI: s.Workdir, Kind: "archive", Visibility: "application"})
 	}

@@ -83,7 +83,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		`{"argv":["a"],"cpus":1}`:        `unknown field "cpus"`,
 		`{"argv":[""]}`:                  "argv",
 		`{"argv":["a"],"run":"b"}`:       "give one",
-		`{"argv":["a"],"kind":"batch"}`:  "neither command nor experiment",
+		`{"argv":["a"],"kind":"batch"}`:  "not command, experiment or master",
 		`{"kind":"experiment"}`:          "experiment: a job of that kind",
 		`{"argv":["a"],"instances":-1}`:  "instances",
 		`{"argv":["a"],"timeout":"two"}`: "no duration",

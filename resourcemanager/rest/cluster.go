@@ -126,7 +126,7 @@ func (q *request) listQueues() {
 			Path: k.Path, State: "RUNNING", Capacity: k.AbsoluteCapacity, Max: k.AbsoluteMax, UsedShare: dominant(u.used, total),
 			Used: amountOf(u.used), Pending: amountOf(u.pending), Applications: u.apps, Submit: k.Submit,
 		}
-		if k.Stopped {
+		if k.State == rm.QueueStopped {
 			v.State = "STOPPED"
 		}
 		for _, c := range k.Children {

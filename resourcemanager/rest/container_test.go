@@ -12,7 +12,9 @@ import (
 func TestWhatAContainerMayAsk(t *testing.T) {
 	const quiet, busy = "container_1_0001_01_000002", "container_1_0002_01_000002"
 	c := newFakeCluster(t)
-	c.containers = map[string]Container{quiet: {Token: "one", User: "ann"}, busy: {Token: "two", User: "ann", MaySubmit: true}}
+	c.containers = map[string]Container{
+		quiet: {Token: "one", User: "ann", MaySubmit: func() bool { return false }}, busy: {Token: "two", User: "ann", MaySubmit: func() bool { return true }},
+	}
 	s := serve(t, c, nil)
 	var numbers security.Numbers
 	ask := func(container, token, method, path, body string) (int, string) {

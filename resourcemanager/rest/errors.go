@@ -119,6 +119,8 @@ var kinds = []struct {
 	{metadata.ErrUnsupported, http.StatusBadRequest, "unsupported", "BadRequestException", "org.apache.hadoop.yarn.webapp.BadRequestException"},
 	{rm.ErrKeyReused, http.StatusUnprocessableEntity, "idempotency-key-reused", "BadRequestException", "org.apache.hadoop.yarn.webapp.BadRequestException"},
 	{metadata.ErrExist, http.StatusConflict, "exists", "BadRequestException", "org.apache.hadoop.yarn.webapp.BadRequestException"},
+	{rm.ErrStaleAttempt, http.StatusGone, "stale-attempt", "ApplicationAttemptNotFoundException", "org.apache.hadoop.yarn.exceptions.ApplicationAttemptNotFoundException"},
+	{rm.ErrLaunched, http.StatusConflict, "launched", "YarnException", "org.apache.hadoop.yarn.exceptions.YarnException"},
 	{rm.ErrBusy, http.StatusTooManyRequests, "too-many-applications", "YarnException", "org.apache.hadoop.yarn.exceptions.YarnException"},
 	{metadata.ErrRetriable, http.StatusServiceUnavailable, "try-again", "IOException", "java.io.IOException"},
 	{metadata.ErrNoSpace, http.StatusInsufficientStorage, "no-space", "IOException", "java.io.IOException"},

@@ -103,7 +103,7 @@ func (q *request) tooLargeYARN(want rm.Resource) string {
 // wants is the size of the containers that a job will ask for. What cannot be read of an experiment is its controller's to
 // refuse.
 func wants(s *job.Spec) rm.Resource {
-	if s.Kind == rm.KindCommand {
+	if s.Kind != rm.KindExperiment {
 		return s.Resources.Amount()
 	}
 	var e struct {

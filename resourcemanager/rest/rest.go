@@ -64,7 +64,7 @@ type Cluster interface {
 type Container struct {
 	Token, User string
 	// MaySubmit: its job's environment says so (HOPS_MAY_SUBMIT).
-	MaySubmit bool
+	MaySubmit func() bool
 }
 
 // Submission is an application to be.
@@ -76,9 +76,11 @@ type Submission struct {
 	Kind              rm.Kind
 	Priority          int
 	Document          []byte
-	Timeout           time.Duration
-	MaxAttempts       int
-	KeepContainers    bool
+	// Tokens are what the launch of a master brings (rm.Launch.Tokens), in plain. Only with an ID.
+	Tokens         []byte
+	Timeout        time.Duration
+	MaxAttempts    int
+	KeepContainers bool
 	// Key and Digest make a repeat harmless.
 	Key, Digest string
 	// AcceptAnyQueue: an unknown queue fails the application after it was accepted, as YARN does, not the submission.
@@ -358,7 +360,7 @@ func (q *request) who() (metadata.Caller, error) {
 	switch {
 	case container == "" && err == nil:
 		return q.Door.HTTPCaller(q.r)
-	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit:
+	case err == nil && q.r.Method != http.MethodGet && q.r.Method != http.MethodHead && !from.MaySubmit():
 		err = metadata.Errorf(metadata.ErrPermission, "this comes from %s, whose job may not submit or change others: if it is to, submit it with HOPS_MAY_SUBMIT=1 in its env", container)
 		q.Door.Record(security.Decision{Caller: caller, Port: "rest", Command: q.r.Method, Source: container, Target: q.r.URL.Path, Reason: err.Error()})
 	}
@@ -395,7 +397,7 @@ func (q *request) mayModify(a *rm.Application) bool {
 	if q.caller.Superuser || q.caller.User == a.User {
 		return true
 	}
-	return q.queues().Find(a.Queue).MayAdminister(q.caller.User)
+	return q.queues().Find(a.Queue).MayAdminister(q.caller.User, q.caller.Groups...)
 }
 
 // shown is what the caller gets to see of an application's diagnostics: those who may not read its logs see the first

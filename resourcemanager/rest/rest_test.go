@@ -44,8 +44,8 @@ func newFakeCluster(t *testing.T) *fakeCluster { return newSmallCluster(t, state
 
 func newSmallCluster(t *testing.T, limits state.Config) *fakeCluster {
 	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{
-		"default": {Capacity: 40}, "stopped": {Capacity: 0, Stopped: true},
-		"prod": {Capacity: 60, Administer: []string{"boss"}, Children: map[string]rm.QueueConfig{"a": {Capacity: 20}, "b": {Capacity: 80, Submit: []string{"bob"}}}},
+		"default": {Capacity: "40%"}, "stopped": {Capacity: "0%", State: rm.QueueStopped},
+		"prod": {Capacity: "60%", Administer: []string{"boss"}, Children: map[string]rm.QueueConfig{"a": {Capacity: "20%"}, "b": {Capacity: "80%", Submit: []string{"bob"}}}},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func (c *fakeCluster) Submit(_ context.Context, caller metadata.Caller, b Submis
 		return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
 	case q == nil:
 		b.Failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
-	case q.Stopped || !q.MaySubmit(caller.User):
+	case q.State == rm.QueueStopped || !q.MaySubmit(caller.User):
 		return a.ID, false, metadata.Errorf(metadata.ErrPermission, "User %s does not have permission to submit %v to queue %s", caller.User, b.ID, b.Queue)
 	default:
 		a.Queue = q.Path

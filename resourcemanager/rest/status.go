@@ -155,7 +155,7 @@ func (a *API) queueFigures(to status.Sample) {
 		to.Gauge("hops_resourcemanager_queue_maximum_ratio", "What a queue may use of the cluster.", k.AbsoluteMax, "queue", k.Path)
 		to.Gauge("hops_resourcemanager_queue_used_ratio", "What a queue uses of the resource of which it uses most.", dominant(u.used, total), "queue", k.Path)
 		to.Gauge("hops_resourcemanager_queue_applications", "Applications of a queue that have not ended.", float64(u.apps), "queue", k.Path)
-		to.Gauge("hops_resourcemanager_queue_stopped", "1 while a queue takes no new application.", status.Bool(k.Stopped), "queue", k.Path)
+		to.Gauge("hops_resourcemanager_queue_stopped", "1 while a queue takes no new application.", status.Bool(k.State == rm.QueueStopped), "queue", k.Path)
 		for _, r := range []struct {
 			kind string
 			r    rm.Resource

@@ -293,7 +293,7 @@ func (q *request) queueInfo(k *rm.Queue, uses map[*rm.Queue]*queueUse, total, la
 		Allocated: u.containers, PendingCount: u.pendingContainers, MinEffective: low, MaxEffective: high, MaximumAlloc: resource(largest),
 		ACLs: acls(k), Ordering: "utilization", Mode: "percentage", QueueType: "parent", Creation: "static", AutoCreation: "off",
 	}
-	if k.Stopped {
+	if k.State == rm.QueueStopped {
 		out.State = "STOPPED"
 	}
 	out.Capacities.ByPartition = []partitionCapacity{{

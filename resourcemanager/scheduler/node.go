@@ -3,197 +3,354 @@ package scheduler
 import (
 	"cmp"
 	"slices"
-	"strings"
 
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// node is a node during a pass.
+// Node is a machine as the scheduler sees it.
+type Node struct {
+	ID     rm.NodeID
+	Host   string
+	Rack   string
+	Labels []string
+	// Capacity is what the node has, GPUs included. Used is granted; of it the GPUs are not read.
+	Capacity, Used rm.Resource
+	// Containers run there, of which a node takes rm.MaxContainersPerNode.
+	Containers int
+	GPUs       []GPU
+	// Closed nodes count as part of the cluster but take nothing: silent, unhealthy, or not heard of by this leader yet.
+	Closed bool
+	// Holds are its live containers. What of Used is in none of them stays for ever, as far as is known.
+	Holds []Hold
+}
+
+// GPU is a device of a node.
+type GPU struct {
+	UUID, Model, Island string
+	// Memory is in bytes.
+	Memory int64
+	Minor  int
+	// Free devices are healthy and nobody's.
+	Free bool
+}
+
+// Hold is a live container on a node.
+type Hold struct {
+	App      rm.ApplicationID
+	Resource rm.Resource
+	GPUs     []string
+	// Ends is when it is over at the latest, beside the end of its application, see App.Ends; 0: nobody knows.
+	Ends metadata.Time
+}
+
+// node is a node of the model.
 type node struct {
-	*Node
-	memory int64      // free
-	other  rm.Amounts // free
-	vcores int        // free
-	places int        // for containers
-	// islands hold the free devices. A device without an island is one of its own.
-	islands []*island
+	position // in its bucket
+	Node
+	class  *class
+	bucket *bucket
+	// devices in the order in which they are given: by minor, then UUID. given says where the i-th of Node.GPUs is.
+	devices []device
+	given   []int
+	islands []island
+	// assumed is granted by plans that are not settled: amounts, containers, and devices by UUID.
+	assumed           rm.Resource
+	assumedContainers int
+	assumedGPUs       map[string]bool
+	// room is what is left: amounts with the number of free devices, and places for containers.
+	room   rm.Resource
+	places int
+	// changed: something other than a plan changed it since the last plan, before which it had the room of before.
+	changed bool
+	before  room
+	// reserved is for whom it is kept free, see reserve.go.
+	reserved *reservation
 }
 
-// island is a set of free devices that NVLink joins.
+// device is a GPU of a node.
+type device struct {
+	uuid   string
+	kind   int // of Model.kinds
+	island int
+	free   bool // as SetNode says
+}
+
+// island is a set of devices that NVLink joins. A device without an island is one of its own.
 type island struct {
-	name string
-	free []GPU // by minor, then UUID
+	free  []int // devices, in their order
+	kinds []count
 }
 
-func newNode(n *Node) *node {
-	own := &node{Node: n, memory: n.Capacity.Memory - n.Used.Memory, vcores: n.Capacity.VCores - n.Used.VCores, other: n.Capacity.Other.Sub(n.Used.Other), places: rm.MaxContainersPerNode - n.Containers}
-	byName := map[string]*island{}
-	for _, g := range n.GPUs {
-		if !g.Free {
-			continue
+type count struct{ kind, n int }
+
+// room is what a node has left.
+type room struct {
+	amounts rm.Resource
+	places  int
+	free    uint64 // which of the first 64 devices
+}
+
+func (n *node) roomNow() room {
+	r := room{amounts: n.room, places: n.places}
+	for i := range min(len(n.devices), 64) {
+		if d := &n.devices[i]; d.free && !n.assumedGPUs[d.uuid] {
+			r.free |= 1 << i
 		}
-		name := g.Island
-		if name == "" {
-			name = "\x00" + g.UUID
-		}
-		i := byName[name]
-		if i == nil {
-			i = &island{name: name}
-			byName[name] = i
-			own.islands = append(own.islands, i)
-		}
-		i.free = append(i.free, g)
 	}
-	slices.SortFunc(own.islands, func(a, b *island) int { return cmp.Compare(a.name, b.name) })
-	for _, i := range own.islands {
-		slices.SortFunc(i.free, func(a, b GPU) int {
-			return cmp.Or(cmp.Compare(a.Minor, b.Minor), cmp.Compare(a.UUID, b.UUID))
-		})
-	}
-	return own
+	return r
+}
+
+// grew reports whether something may fit the node that did not at the last plan.
+func (n *node) grew() bool {
+	now := n.roomNow()
+	return len(n.devices) > 64 || now.free&^n.before.free != 0 || now.places > n.before.places || !now.amounts.FitsIn(n.before.amounts)
 }
 
 // is reports whether a name of an ask means this node.
 func (n *node) is(name string) bool { return name == n.Host || name == string(n.ID) }
 
-func (n *node) named(in []string) bool { return slices.ContainsFunc(in, n.is) }
+func (n *node) named(in []string) bool { return len(in) > 0 && slices.ContainsFunc(in, n.is) }
 
-// model reports whether a device is of the model that an ask names.
-func model(g GPU, want string) bool {
-	return want == "" || strings.EqualFold(want, "any") || strings.Contains(strings.ToLower(g.Model), strings.ToLower(want))
+// build derives devices and islands from the node's GPUs.
+func (n *node) build(m *Model) {
+	order := make([]int, len(n.GPUs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(n.GPUs[a].Minor, n.GPUs[b].Minor), cmp.Compare(n.GPUs[a].UUID, n.GPUs[b].UUID))
+	})
+	key := func(g *GPU) string {
+		if g.Island == "" {
+			return "\x00" + g.UUID
+		}
+		return g.Island
+	}
+	var names []string
+	for i := range n.GPUs {
+		if k := key(&n.GPUs[i]); !slices.Contains(names, k) {
+			names = append(names, k)
+		}
+	}
+	slices.Sort(names)
+	n.islands = make([]island, len(names))
+	n.devices, n.given = make([]device, len(n.GPUs)), make([]int, len(n.GPUs))
+	for at, i := range order {
+		g := &n.GPUs[i]
+		n.devices[at] = device{uuid: g.UUID, kind: m.kind(g), island: slices.Index(names, key(g))}
+		n.given[i] = at
+	}
 }
 
-// free counts the devices of an island that are of a model.
-func (i *island) count(want string) int {
-	if want == "" {
+// refresh derives what is left.
+func (n *node) refresh() {
+	n.room = n.Capacity.Sub(n.Used).Sub(n.assumed)
+	n.places = rm.MaxContainersPerNode - n.Containers - n.assumedContainers
+	for i := range n.GPUs {
+		n.devices[n.given[i]].free = n.GPUs[i].Free
+	}
+	for i := range n.islands {
+		n.islands[i].free, n.islands[i].kinds = n.islands[i].free[:0], n.islands[i].kinds[:0]
+	}
+	n.room.GPUs = 0
+	for i := range n.devices {
+		d := &n.devices[i]
+		if !d.free || len(n.assumedGPUs) > 0 && n.assumedGPUs[d.uuid] {
+			continue
+		}
+		own := &n.islands[d.island]
+		own.free = append(own.free, i)
+		own.add(d.kind, 1)
+		n.room.GPUs++
+	}
+}
+
+func (i *island) add(kind, n int) {
+	for k := range i.kinds {
+		if i.kinds[k].kind == kind {
+			i.kinds[k].n += n
+			return
+		}
+	}
+	i.kinds = append(i.kinds, count{kind, n})
+	slices.SortFunc(i.kinds, func(a, b count) int { return cmp.Compare(a.kind, b.kind) })
+}
+
+// count is how many free devices of an island a shape may have.
+func (i *island) count(s *shape) int {
+	if s.anyKind {
 		return len(i.free)
 	}
 	n := 0
-	for _, g := range i.free {
-		if model(g, want) {
-			n++
+	for _, c := range i.kinds {
+		if s.takes(c.kind) {
+			n += c.n
 		}
 	}
 	return n
 }
 
-// take removes k devices of a model from the island.
-func (i *island) take(k int, want string) []string {
-	var out []string
-	i.free = slices.DeleteFunc(i.free, func(g GPU) bool {
-		if len(out) < k && model(g, want) {
-			out = append(out, g.UUID)
-			return true
-		}
-		return false
-	})
-	return out
-}
-
-// freeGPUs counts the free devices of a model.
-func (n *node) freeGPUs(want string) int {
+// freeGPUs counts the free devices that a shape may have.
+func (n *node) freeGPUs(s *shape) int {
+	if s.anyKind {
+		return n.room.GPUs
+	}
 	sum := 0
-	for _, i := range n.islands {
-		sum += i.count(want)
+	for i := range n.islands {
+		sum += n.islands[i].count(s)
 	}
 	return sum
 }
 
-// fits counts how many containers of an ask the node can take now, at most limit.
-func (n *node) fits(w *want, limit int) int {
-	limit = min(limit, n.places)
-	if w.Resource.Memory > 0 {
-		limit = min(limit, int(n.memory/w.Resource.Memory))
+// times is how often r, without its GPUs, fits into what is there, at most limit.
+func times(there rm.Resource, r *rm.Resource, limit int) int {
+	if r.Memory > 0 {
+		limit = min(limit, int(there.Memory/r.Memory))
 	}
-	if w.Resource.VCores > 0 {
-		limit = min(limit, n.vcores/w.Resource.VCores)
+	if r.VCores > 0 {
+		limit = min(limit, there.VCores/r.VCores)
 	}
-	for name, each := range w.Resource.Other.All() {
-		limit = min(limit, int(n.other.Get(name)/each))
-	}
-	if k := w.Resource.GPUs; k > 0 && limit > 0 {
-		sum := 0
-		for _, i := range n.islands {
-			if w.Island {
-				sum += i.count(w.Model) / k
-			} else {
-				sum += i.count(w.Model)
-			}
+	if !r.Other.IsZero() {
+		for name, each := range r.Other.All() {
+			limit = min(limit, int(there.Other.Get(name)/each))
 		}
-		if !w.Island {
-			sum /= k
-		}
-		limit = min(limit, sum)
 	}
 	return max(limit, 0)
 }
 
-// grant takes one container's resources. only restricts its devices to one island when it is not nil.
-func (n *node) grant(w *want, only *island) Placement {
-	n.memory -= w.Resource.Memory
-	n.vcores -= w.Resource.VCores
-	n.other = n.other.Sub(w.Resource.Other)
-	n.places--
-	p := Placement{Node: n.ID}
-	k := w.Resource.GPUs
-	if k == 0 {
-		return p
+// fits counts how many containers of a shape the node can take now, at most limit.
+func (n *node) fits(s *shape, limit int) int { return n.holds(s, min(limit, n.places)) }
+
+// holds is fits but for the places that the node has for containers.
+func (n *node) holds(s *shape, limit int) int {
+	limit = times(n.room, &s.Resource, limit)
+	if s.Whole && (n.Containers+n.assumedContainers > 0 || n.room.GPUs < len(n.devices)) {
+		return 0
 	}
-	if only == nil {
-		only = n.tightest(k, w.Model)
+	if s.Whole {
+		limit = min(limit, 1)
 	}
-	if only != nil {
-		p.GPUs = only.take(k, w.Model)
-		return p
+	k := s.Resource.GPUs
+	if k == 0 || limit == 0 {
+		return limit
 	}
-	// No island has them all: take from as few as possible.
-	islands := slices.Clone(n.islands)
-	slices.SortStableFunc(islands, func(a, b *island) int { return cmp.Compare(b.count(w.Model), a.count(w.Model)) })
-	for _, i := range islands {
-		if need := k - len(p.GPUs); need > 0 {
-			p.GPUs = append(p.GPUs, i.take(need, w.Model)...)
+	sum := 0
+	if s.Island {
+		for i := range n.islands {
+			sum += n.islands[i].count(s) / k
 		}
+	} else {
+		sum = n.freeGPUs(s) / k
 	}
-	return p
+	return min(limit, sum)
 }
 
-// tightest is the island with the fewest free devices that still has k of the model; nil when there is none.
-func (n *node) tightest(k int, want string) *island {
-	var best *island
-	for _, i := range n.islands {
-		if i.count(want) >= k && (best == nil || len(i.free) < len(best.free)) {
+// capable counts how many containers of a shape the node could take if it were empty, at most limit.
+func (n *node) capable(s *shape, limit int) int {
+	limit = times(n.Capacity, &s.Resource, min(limit, rm.MaxContainersPerNode))
+	if s.Whole {
+		limit = min(limit, 1)
+	}
+	k := s.Resource.GPUs
+	if k == 0 || limit == 0 {
+		return limit
+	}
+	if k > n.Capacity.GPUs {
+		return 0
+	}
+	sum := 0
+	byIsland := make([]int, len(n.islands))
+	for i := range n.devices {
+		if d := &n.devices[i]; s.takes(d.kind) {
+			byIsland[d.island]++
+			sum++
+		}
+	}
+	if s.Island {
+		sum = 0
+		for _, c := range byIsland {
+			sum += c / k * k
+		}
+	}
+	return min(limit, sum/k)
+}
+
+// choose names the devices of one container. only restricts them to one island when it is not negative.
+func (n *node) choose(s *shape, only int) []string {
+	k := s.Resource.GPUs
+	if k == 0 {
+		return nil
+	}
+	out := make([]string, 0, k)
+	take := func(i int) {
+		for _, d := range n.islands[i].free {
+			if len(out) < k && s.takes(n.devices[d].kind) {
+				out = append(out, n.devices[d].uuid)
+			}
+		}
+	}
+	if only < 0 {
+		only = n.tightest(s, k)
+	}
+	if only >= 0 {
+		take(only)
+		return out
+	}
+	// No island has them all: take from as few as possible.
+	order := make([]int, len(n.islands))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(n.islands[b].count(s), n.islands[a].count(s)) })
+	for _, i := range order {
+		take(i)
+	}
+	return out
+}
+
+// tightest is the island with the fewest free devices that still has k for the shape; -1 when there is none.
+func (n *node) tightest(s *shape, k int) int {
+	best := -1
+	for i := range n.islands {
+		if n.islands[i].count(s) >= k && (best < 0 || len(n.islands[i].free) < len(n.islands[best].free)) {
 			best = i
 		}
 	}
 	return best
 }
 
-// couldHold reports whether one container would fit the node if it were empty.
-func (n *node) couldHold(w *want) bool {
-	if !w.Resource.FitsIn(n.Capacity) {
-		return false
-	}
-	if w.Resource.GPUs == 0 {
-		return true
-	}
-	sum, byIsland := 0, map[string]int{}
-	for _, g := range n.GPUs {
-		if model(g, w.Model) {
-			sum++
-			if g.Island == "" {
-				byIsland["\x00"+g.UUID]++
-			} else {
-				byIsland[g.Island]++
-			}
+// assume takes one container's room until give gives it back.
+func (n *node) assume(r rm.Resource, gpus []string) {
+	n.assumed = n.assumed.Add(r)
+	n.assumedContainers++
+	free := n.room.GPUs
+	n.room = n.room.Sub(r)
+	n.room.GPUs = free // counted below
+	n.places--
+	for _, u := range gpus {
+		if n.assumedGPUs == nil {
+			n.assumedGPUs = map[string]bool{}
+		}
+		n.assumedGPUs[u] = true
+		at := slices.IndexFunc(n.devices, func(d device) bool { return d.uuid == u })
+		if at < 0 {
+			continue
+		}
+		i := &n.islands[n.devices[at].island]
+		if f := slices.Index(i.free, at); f >= 0 {
+			i.free = slices.Delete(i.free, f, f+1)
+			i.add(n.devices[at].kind, -1)
+			n.room.GPUs--
 		}
 	}
-	if !w.Island {
-		return sum >= w.Resource.GPUs
+}
+
+func (n *node) give(r rm.Resource, gpus []string) {
+	n.assumed = n.assumed.Sub(r)
+	n.assumedContainers--
+	for _, u := range gpus {
+		delete(n.assumedGPUs, u)
 	}
-	for _, c := range byIsland {
-		if c >= w.Resource.GPUs {
-			return true
-		}
-	}
-	return false
+	n.refresh()
 }

@@ -15,7 +15,7 @@ func TestOtherResourcesAreCounted(t *testing.T) {
 		}
 		return a
 	}
-	queues, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50, Max: 50}, "b": {Capacity: 50}}})
+	queues, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%", Max: "50%"}, "b": {Capacity: "50%"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,279 +2,372 @@ package scheduler
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-
-	rm "github.com/gohops/hops/resourcemanager"
+	"strings"
 )
 
-// candidate is a node that can take some of the containers of an ask.
+// candidate is a node that can take some of the containers of a shape.
 type candidate struct {
 	*node
 	fits int
 }
 
-// place finds room for unit containers of an ask, all or none, and takes it. Because the containers are alike and nodes
-// do not depend on each other, room exists exactly if the nodes' counts add up to unit, so the choice below never has
-// to be undone.
-func (p *pass) place(w *want, unit int) ([]Placement, rm.Reason) {
-	var near, all []candidate
-	nearSum, sum := 0, 0
-	for _, n := range p.nodes {
-		if !n.admits(w) {
-			continue
-		}
-		fits := n.fits(w, unit)
-		if fits == 0 {
-			continue
-		}
-		all = append(all, candidate{n, fits})
-		sum += fits
-		if n.named(w.Nodes) {
-			near = append(near, candidate{n, fits})
-			nearSum += fits
-		}
-	}
-	if nearSum >= unit {
-		return choose(w, unit, near), rm.Reason{}
-	}
-	if sum < unit || w.Strict {
-		return nil, p.refuse(w, unit, sum)
-	}
-	return choose(w, unit, all), rm.Reason{}
+// seat is room for containers on one node, in one island if that is not negative.
+type seat struct {
+	node   *node
+	island int
+	n      int
 }
 
-// admits applies what does not depend on amounts.
-func (n *node) admits(w *want) bool {
-	return !n.Closed && (w.Label == "" || slices.Contains(n.Labels, w.Label)) && !n.named(w.Excluded) &&
-		(!w.Strict || n.named(w.Nodes))
+// find looks for room for one unit of a shape, all or none. Because the containers of a unit are alike and nodes do not depend on each
+// other, there is room exactly if the nodes' counts add up to the unit, so nothing has to be tried and undone. What is found is valid
+// until something changes.
+func (m *Model) find(s *shape) ([]seat, bool) {
+	if len(s.near) > 0 || s.Strict {
+		var near []candidate
+		sum := 0
+		for _, n := range m.namedNodes(s.near) {
+			if c := m.candidate(s, n); c.fits > 0 {
+				near = append(near, c)
+				sum += c.fits
+			}
+		}
+		if sum >= s.Unit {
+			if seats, ok := m.arrange(s, near); ok {
+				return seats, true
+			}
+		}
+		if s.Strict {
+			return nil, false
+		}
+	}
+	if n, island := m.best(s, s.Unit); n != nil {
+		return []seat{{n, island, s.Unit}}, true
+	}
+	if s.Unit == 1 || s.Within == "node" {
+		return nil, false
+	}
+	all, sum := m.candidates(s, s.Unit)
+	if sum < s.Unit {
+		return nil, false
+	}
+	return m.arrange(s, all)
 }
 
-// choose takes room for n containers from candidates whose counts add up to at least n: in one island if one can hold
-// them all, else on one node, else in one rack, filling the roomiest nodes first. Among several that can, the one that
-// is left with least.
-func choose(w *want, n int, from []candidate) []Placement {
-	var out []Placement
-	for n > 0 {
-		if c, i := oneIsland(w, n, from); c != nil {
-			for range n {
-				out = append(out, c.grant(w, i))
-			}
-			return out
-		}
-		if c := oneNode(w, n, from); c != nil {
-			for range n {
-				out = append(out, c.grant(w, nil))
-			}
-			return out
-		}
-		from = oneRack(n, from)
-		i := 0
-		for j := range from {
-			if from[j].fits > from[i].fits {
-				i = j
-			}
-		}
-		for range from[i].fits {
-			out = append(out, from[i].grant(w, nil))
-		}
-		n -= from[i].fits
-		from = slices.Delete(slices.Clone(from), i, i+1)
+func (m *Model) candidate(s *shape, n *node) candidate {
+	if !n.admits(s) || !m.passes(n, s) {
+		return candidate{n, 0}
 	}
+	return candidate{n, n.fits(s, s.Unit)}
+}
+
+// namedNodes are the nodes that names mean, in the order of ids.
+func (m *Model) namedNodes(names []string) []*node {
+	var out []*node
+	for _, name := range names {
+		for _, n := range m.names[name] {
+			if !slices.Contains(out, n) {
+				out = append(out, n)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *node) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 
-func oneIsland(w *want, n int, from []candidate) (*node, *island) {
-	k := w.Resource.GPUs
+// admits reports whether the nodes of a bucket can be meant at all; names of nodes are looked at for each node.
+func (b *bucket) admits(s *shape) bool {
+	return s.Label == "" || slices.Contains(b.class.labels, s.Label)
+}
+
+// member is the first of a bucket's nodes that takes n containers, of which the bucket has room for as many; nil: none.
+func (m *Model) member(b *bucket, s *shape, n int) *node {
+	first := b.node()
+	if (len(s.excluded) == 0 || !first.named(s.excluded)) && first.places >= n && m.passes(first, s) {
+		return first
+	}
+	first = nil
+	for _, x := range b.members.list {
+		if x.places >= n && !x.named(s.excluded) && (first == nil || x.ID < first.ID) && m.passes(x, s) {
+			first = x
+		}
+	}
+	return first
+}
+
+// best is the node that takes n containers of a shape, and the island if one takes them all, so that the least is left: the fullest
+// island, else the fullest node. nil: no node has room for n.
+func (m *Model) best(s *shape, n int) (*node, int) {
+	k := s.Resource.GPUs
 	if k == 0 {
-		return nil, nil
+		for i := range m.lists {
+			if at := m.first(&m.lists[i], s, n); at != nil {
+				return at, -1
+			}
+		}
+		return nil, -1
 	}
 	var at *node
-	var best *island
-	for _, c := range from {
-		if c.fits < n {
+	island, left := -1, 0
+	for i := n*k + 1; i < len(m.lists); i++ {
+		l := &m.lists[i]
+		if at != nil && l.spread == 0 { // here an island has as many free as the node, and so more than the one found
 			continue
 		}
-		for _, i := range c.islands {
-			if i.count(w.Model) < n*k {
+		buckets := l.from(s.Resource.Memory * int64(n))
+		for j, b := range buckets {
+			if at != nil && island >= 0 && left == n*k {
+				break
+			}
+			if !b.admits(s) || b.node().holds(s, n) < n {
 				continue
 			}
-			if best == nil || cmp.Or(cmp.Compare(len(i.free), len(best.free)), c.compare(w, at)) < 0 {
-				at, best = c.node, i
+			where := b.node().tightest(s, n*k)
+			if where < 0 {
+				continue
+			}
+			free := len(b.node().islands[where].free)
+			if at != nil && free >= left {
+				continue
+			}
+			x := m.member(b, s, n)
+			if x == nil {
+				continue
+			}
+			x = m.equals(buckets[j+1:], b, s, n, free, x)
+			at, island, left = x, x.tightest(s, n*k), free
+		}
+	}
+	if at != nil {
+		return at, island
+	}
+	for i := n*k + 1; i < len(m.lists); i++ {
+		if at := m.first(&m.lists[i], s, n); at != nil {
+			return at, -1
+		}
+	}
+	return nil, -1
+}
+
+// first is the first node of a list that takes n containers.
+func (m *Model) first(l *list, s *shape, n int) *node {
+	buckets := l.from(s.Resource.Memory * int64(n))
+	for i, b := range buckets {
+		if !b.admits(s) || b.node().holds(s, n) < n {
+			continue
+		}
+		if x := m.member(b, s, n); x != nil {
+			return m.equals(buckets[i+1:], b, s, n, -1, x)
+		}
+	}
+	return nil
+}
+
+// equals is, of those that leave as much, the node with the least id: x of bucket b, or one of the buckets that follow. free is what an
+// island that takes them has free; -1: it does not matter.
+func (m *Model) equals(rest []*bucket, b *bucket, s *shape, n, free int, x *node) *node {
+	for _, o := range rest {
+		if o.node().room.Memory != b.node().room.Memory || o.node().room.VCores != b.node().room.VCores {
+			break
+		}
+		if !o.admits(s) || o.node().holds(s, n) < n {
+			continue
+		}
+		if y := m.member(o, s, n); y != nil && y.ID < x.ID {
+			if free >= 0 {
+				if i := y.tightest(s, n*s.Resource.GPUs); i < 0 || len(y.islands[i].free) != free {
+					continue
+				}
+			}
+			x = y
+		}
+	}
+	return x
+}
+
+// candidates are the nodes that take at least one container of a shape, each with how many, up to limit.
+func (m *Model) candidates(s *shape, limit int) (all []candidate, sum int) {
+	first := 0
+	if s.Resource.GPUs > 0 {
+		first = s.Resource.GPUs + 1
+	}
+	for i := first; i < len(m.lists); i++ {
+		for _, b := range m.lists[i].from(s.Resource.Memory) {
+			if !b.admits(s) {
+				continue
+			}
+			most := b.node().holds(s, limit)
+			if most == 0 {
+				continue
+			}
+			for _, n := range b.members.list {
+				if fits := min(most, n.places); fits > 0 && !n.named(s.excluded) && m.passes(n, s) {
+					all = append(all, candidate{n, fits})
+					sum += fits
+				}
 			}
 		}
 	}
-	return at, best
+	return all, sum
 }
 
-func oneNode(w *want, n int, from []candidate) *node {
-	var best *node
-	for _, c := range from {
-		if c.fits >= n && (best == nil || c.compare(w, best) < 0) {
-			best = c.node
+// arrange takes room for one unit from candidates whose counts add up to at least that: in one island if one can hold them all, else
+// on one node, else in the innermost part of the network that can, filling the roomiest nodes first. Among several that can, the one
+// that is left with least. ok is false only where the shape has to be within a part of the network that has no room.
+func (m *Model) arrange(s *shape, from []candidate) (out []seat, ok bool) {
+	slices.SortFunc(from, func(a, b candidate) int {
+		return cmp.Or(-cmp.Compare(a.fits, b.fits), cmp.Compare(a.ID, b.ID))
+	})
+	if s.Within == "" || s.Within == "node" {
+		if one, ok := oneNode(s, s.Unit, from); ok {
+			return []seat{one}, true
+		}
+		if s.Within == "node" {
+			return nil, false
 		}
 	}
-	return best
+	near := around(s, from)
+	if from, ok = near.narrow(s.Unit, from); !ok {
+		return nil, false
+	}
+	for n := s.Unit; n > 0; {
+		if one, ok := oneNode(s, n, from); ok {
+			return append(out, one), true
+		}
+		from, _ = near.narrow(n, from)
+		out = append(out, seat{from[0].node, -1, from[0].fits})
+		n -= from[0].fits
+		near.take(from[0])
+		from = from[1:]
+	}
+	return out, true
 }
 
-// compare says which of two nodes that fit is better for an ask; negative: n. Asks without GPUs leave machines with
-// GPUs alone; otherwise the fuller node is better, so that whole nodes stay free.
-func (n *node) compare(w *want, o *node) int {
-	if w.Resource.GPUs == 0 {
+// oneNode is room for n containers on one of the candidates, the roomiest of which are first.
+func oneNode(s *shape, n int, from []candidate) (best seat, ok bool) {
+	k := s.Resource.GPUs
+	for _, c := range from {
+		if c.fits < n {
+			break
+		}
+		if k == 0 {
+			break
+		}
+		i := c.tightest(s, n*k)
+		if i < 0 {
+			continue
+		}
+		if !ok || cmp.Or(cmp.Compare(len(c.islands[i].free), len(best.node.islands[best.island].free)), c.compare(s, best.node)) < 0 {
+			best, ok = seat{c.node, i, n}, true
+		}
+	}
+	if ok {
+		return best, true
+	}
+	for _, c := range from {
+		if c.fits < n {
+			break
+		}
+		if !ok || c.compare(s, best.node) < 0 {
+			best, ok = seat{c.node, -1, n}, true
+		}
+	}
+	return best, ok
+}
+
+// compare says which of two nodes that fit is better for a shape; negative: n. Asks without GPUs leave machines with GPUs alone;
+// otherwise the fuller node is better, so that whole nodes stay free.
+func (n *node) compare(s *shape, o *node) int {
+	if s.Resource.GPUs == 0 {
 		if c := cmp.Compare(len(n.GPUs), len(o.GPUs)); (len(n.GPUs) == 0) != (len(o.GPUs) == 0) {
 			return c
 		}
 	}
-	return cmp.Or(cmp.Compare(n.freeGPUs(""), o.freeGPUs("")), cmp.Compare(n.memory, o.memory),
-		cmp.Compare(n.vcores, o.vcores), cmp.Compare(n.ID, o.ID))
+	return cmp.Or(cmp.Compare(n.room.GPUs, o.room.GPUs), cmp.Compare(n.room.Memory, o.room.Memory),
+		cmp.Compare(n.room.VCores, o.room.VCores), cmp.Compare(n.ID, o.ID))
 }
 
-// oneRack keeps only the nodes of the rack that holds n with least to spare, or all when no rack can.
-func oneRack(n int, from []candidate) []candidate {
-	sums := map[string]int{}
+// depth is the level of a path that an ask names, counted from outside; 0: none.
+func depth(within string) int {
+	n := 0
+	for _, c := range within {
+		if c < '0' || c > '9' || n > 100 {
+			return 0
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n
+}
+
+// above is the first n parts of a path, or all of a shorter one.
+func above(path string, n int) string {
+	for i := 1; i < len(path); i++ {
+		if path[i] == '/' {
+			if n--; n == 0 {
+				return path[:i]
+			}
+		}
+	}
+	return path
+}
+
+// network counts what candidates have room for in each part of the network, by level from outside.
+type network struct {
+	least, deepest int
+	required       bool
+	sums           []map[string]int
+}
+
+func around(s *shape, from []candidate) *network {
+	w := &network{least: max(depth(s.Within), 1), required: depth(s.Within) > 0}
+	w.count(from)
+	return w
+}
+
+func (w *network) count(from []candidate) {
+	w.deepest = w.least
 	for _, c := range from {
-		sums[c.Rack] += c.fits
+		w.deepest = max(w.deepest, strings.Count(c.Rack, "/"))
 	}
-	best, found := "", false
-	for _, c := range from { // in the nodes' order, not the map's
-		if s := sums[c.Rack]; s >= n && (!found || s < sums[best]) {
-			best, found = c.Rack, true
+	w.sums = make([]map[string]int, w.deepest+1)
+	for level := w.least; level <= w.deepest; level++ {
+		w.sums[level] = map[string]int{}
+		for _, c := range from {
+			w.sums[level][above(c.Rack, level)] += c.fits
 		}
-	}
-	if !found {
-		return from
-	}
-	return slices.DeleteFunc(slices.Clone(from), func(c candidate) bool { return c.Rack != best })
-}
-
-// noNodes is the reason when no node takes work at all; zero: some do.
-func (p *pass) noNodes() rm.Reason {
-	switch {
-	case slices.ContainsFunc(p.nodes, func(n *node) bool { return !n.Closed }):
-		return rm.Reason{}
-	case len(p.nodes) == 0:
-		return rm.Reason{Code: rm.ReasonNoNodes, Text: "no node manager has registered"}
-	}
-	return rm.Reason{Code: rm.ReasonNoNodes, Text: fmt.Sprintf("none of %d nodes takes work: silent, unhealthy, or taken out of service", len(p.nodes))}
-}
-
-// refuse explains why unit containers of an ask have no room. It narrows the nodes down in the order in which a person
-// would and stops at the step that leaves none.
-func (p *pass) refuse(w *want, unit, sum int) rm.Reason {
-	left := p.nodes
-	keep := func(f func(n *node) bool) bool {
-		var kept []*node
-		for _, n := range left {
-			if f(n) {
-				kept = append(kept, n)
-			}
-		}
-		left = kept
-		return len(left) > 0
-	}
-	keep(func(n *node) bool { return !n.Closed }) // some are left, see noNodes
-	open := len(left)
-	if !keep(func(n *node) bool { return w.Label == "" || slices.Contains(n.Labels, w.Label) }) {
-		return rm.Reason{Code: rm.ReasonLabel, Text: fmt.Sprintf("none of %d nodes has the label %q", open, w.Label)}
-	}
-	if !keep(func(n *node) bool { return !w.Strict || n.named(w.Nodes) }) {
-		return rm.Reason{Code: rm.ReasonLocality, Text: fmt.Sprintf("none of the nodes %q that it insists on is there", w.Nodes)}
-	}
-	if w.Model != "" && w.Resource.GPUs > 0 {
-		if !keep(func(n *node) bool { return slices.ContainsFunc(n.GPUs, func(g GPU) bool { return model(g, w.Model) }) }) {
-			return rm.Reason{
-				Code: rm.ReasonModel, Resource: rm.GPUName, Need: int64(w.Resource.GPUs),
-				Text: fmt.Sprintf("none of %d nodes has a GPU of model %q", open, w.Model),
-			}
-		}
-	}
-	possible := left
-	if !keep(func(n *node) bool { return n.couldHold(w) }) {
-		return tooLarge(w, possible)
-	}
-	if !keep(func(n *node) bool { return !n.named(w.Excluded) }) {
-		return rm.Reason{Code: rm.ReasonExcluded, Text: "the application has excluded every node that could hold it"}
-	}
-	if sum > 0 {
-		return rm.Reason{
-			Code: rm.ReasonGang, Need: int64(unit), Have: int64(sum),
-			Text: fmt.Sprintf("a gang of %d needs room at once; there is room for %d of it", unit, sum),
-		}
-	}
-	able := len(left)
-	if !keep(func(n *node) bool { return n.places > 0 }) {
-		return rm.Reason{
-			Code: rm.ReasonContainers, Need: 1,
-			Text: fmt.Sprintf("%d of %d nodes that could hold it run %d containers, as many as a node may", able, able, rm.MaxContainersPerNode),
-		}
-	}
-	return short(w, left)
-}
-
-func tooLarge(w *want, nodes []*node) rm.Reason {
-	best := rm.Resource{}
-	for _, n := range nodes {
-		best = best.Max(n.Capacity)
-	}
-	for _, name := range w.Resource.Names() {
-		if need, have := w.Resource.Get(name), best.Get(name); need > have {
-			return rm.Reason{
-				Code: rm.ReasonTooLarge, Resource: name, Need: need, Have: have,
-				Text: fmt.Sprintf("needs %s on one node; the largest node has %s", amount(name, need), amount(name, have)),
-			}
-		}
-	}
-	what := "together on one node"
-	if w.Resource.GPUs > 0 && w.Island {
-		what = "in one NVLink island"
-	}
-	return rm.Reason{
-		Code: rm.ReasonTooLarge, Resource: rm.GPUName, Need: int64(w.Resource.GPUs),
-		Text: fmt.Sprintf("no node has %v %s", w.Resource, what),
 	}
 }
 
-// short names the resource that most nodes lack.
-func short(w *want, nodes []*node) rm.Reason {
-	worst, lacking := "", 0
-	var most int64
-	for _, name := range w.Resource.Names() {
-		count, best := 0, int64(0)
-		for _, n := range nodes {
-			have := rm.Resource{Memory: n.memory, VCores: n.vcores, GPUs: n.freeGPUs(w.Model), Other: n.other}.Get(name)
-			best = max(best, have)
-			if w.Resource.Get(name) > have {
-				count++
+func (w *network) take(c candidate) {
+	for level := w.least; level <= w.deepest; level++ {
+		w.sums[level][above(c.Rack, level)] -= c.fits
+	}
+}
+
+// narrow keeps only the candidates of the innermost part of the network that holds n, of several the one with least to spare; all when
+// none does, which is no answer where a level is required.
+func (w *network) narrow(n int, from []candidate) ([]candidate, bool) {
+	for level := w.deepest; level >= w.least; level-- {
+		best, found, sums := "", false, w.sums[level]
+		for name, sum := range sums {
+			if sum >= n && (!found || sum < sums[best] || sum == sums[best] && name < best) {
+				best, found = name, true
 			}
 		}
-		if count > lacking {
-			worst, lacking, most = name, count, best
+		if !found {
+			continue
 		}
-	}
-	need := int64(0)
-	if lacking > 0 {
-		need = w.Resource.Get(worst)
-	}
-	if lacking < len(nodes) && w.Island && w.Resource.GPUs > 0 {
-		best := 0
-		for _, n := range nodes {
-			for _, i := range n.islands {
-				best = max(best, i.count(w.Model))
+		if len(sums) == 1 {
+			return from, true
+		}
+		var kept []candidate
+		for _, c := range from {
+			if above(c.Rack, level) == best {
+				kept = append(kept, c)
 			}
 		}
-		if best < w.Resource.GPUs {
-			return rm.Reason{
-				Code: rm.ReasonIsland, Resource: rm.GPUName, Need: int64(w.Resource.GPUs), Have: int64(best),
-				Text: fmt.Sprintf("needs %s in one NVLink island; the best island has %d free", amount(rm.GPUName, int64(w.Resource.GPUs)), best),
-			}
-		}
+		w.count(kept)
+		return kept, true
 	}
-	if lacking == 0 { // only islands with enough devices lie on nodes that lack something else
-		return rm.Reason{Code: rm.ReasonResources, Text: "no node has all that it needs at the same time"}
-	}
-	return rm.Reason{
-		Code: rm.ReasonResources, Resource: worst, Need: need, Have: most,
-		Text: fmt.Sprintf("needs %s on one node; %d of %d nodes that could hold it have less free, %s at most",
-			amount(worst, need), lacking, len(nodes), amount(worst, most)),
-	}
+	return from, !w.required
 }

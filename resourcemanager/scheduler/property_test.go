@@ -165,9 +165,9 @@ func drawWorld(t *rapid.T) *world {
 	w := newWorld()
 	shapes := []rm.QueueConfig{
 		{},
-		{Children: map[string]rm.QueueConfig{"default": {Capacity: 50, Max: 60}, "b": {Capacity: 50}}},
-		{Children: map[string]rm.QueueConfig{"default": {Capacity: 0}, "b": {Capacity: 100, Max: 100, Children: map[string]rm.QueueConfig{
-			"c": {Capacity: 30, Max: 40}, "d": {Capacity: 70, Max: 100},
+		{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%", Max: "60%"}, "b": {Capacity: "50%"}}},
+		{Children: map[string]rm.QueueConfig{"default": {Capacity: "0%"}, "b": {Capacity: "100%", Max: "100%", Children: map[string]rm.QueueConfig{
+			"c": {Capacity: "30%", Max: "40%"}, "d": {Capacity: "70%", Max: "100%"},
 		}}}},
 	}
 	q, err := rm.NewQueues(rapid.SampledFrom(shapes).Draw(t, "queues"))
@@ -234,7 +234,7 @@ func drawWorld(t *rapid.T) *world {
 func BenchmarkFill(b *testing.B) {
 	root := rm.QueueConfig{Children: map[string]rm.QueueConfig{}}
 	for i := range 20 {
-		root.Children[fmt.Sprintf("q%02d", i)] = rm.QueueConfig{Capacity: 5}
+		root.Children[fmt.Sprintf("q%02d", i)] = rm.QueueConfig{Capacity: "5%"}
 	}
 	queues, err := rm.NewQueues(root)
 	if err != nil {

@@ -1,144 +1,345 @@
 package scheduler
 
 import (
-	"fmt"
+	"cmp"
+	"slices"
 
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
-// queue is a queue during a pass.
+// queue is a queue of the model.
 type queue struct {
+	position // in its parent's active
 	*rm.Queue
+	number   int // in rm.Queues.All
 	parent   *queue
 	children []*queue
 	used     rm.Resource
-	masters  rm.Resource // leaves only
-	open     []*want     // leaves only, in order
+	// guaranteed and maximum of the cluster as it is now. bounded: the maximum is less than the cluster.
+	guaranteed, maximum rm.Resource
+	bounded             bool
+	// ratio is the dominant share: the largest used/guaranteed.
+	ratio float64
+	// active are the children under which asks are open, the neediest first.
+	active heap[*queue]
+	// blocked are the lanes that wait for less use of the queue.
+	blocked []*lane
+	// running counts the applications here and below that hold something.
+	running int
+
+	// The rest belongs to leaves.
+	masters rm.Resource
+	users   map[string]*user
+	// lanes that are open, by the first ask of each; all by what tells them apart.
+	lanes heap[*lane]
+	all   map[laneKey]*lane
+	// head is the first ask that found no room, see reserve.go.
+	head head
+	// served is the head before it, which began.
+	served head
 }
 
-// use counts r against the queue and all above it.
-func (q *queue) use(r rm.Resource) {
-	for ; q != nil; q = q.parent {
-		q.used = q.used.Add(r)
-	}
+// user is a user of a leaf with a limit for users.
+type user struct {
+	used rm.Resource
+	// running counts applications that hold something, open the asks that wait.
+	running, open int
 }
 
-func (q *queue) hasOpen() bool {
-	if len(q.open) > 0 {
-		return true
-	}
-	for _, c := range q.children {
-		if c.hasOpen() {
-			return true
-		}
-	}
-	return false
+// want is an ask of which something is open.
+type want struct {
+	position // in its lane
+	app      *app
+	rm.Ask
+	// assumed of Count are granted by plans that are not settled.
+	assumed int
+	lane    *lane
 }
 
-// neediest walks down from q to a leaf with open asks, at each step into the child that uses the smallest part of its
-// guarantee; equal ones in the order of their names. nil: nothing is open.
-func (p *pass) neediest(q *queue) *queue {
-	for {
-		if q.Leaf() {
-			if len(q.open) == 0 {
-				return nil
-			}
-			return q
-		}
-		var best *queue
-		var least float64
-		for _, c := range q.children {
-			if !c.hasOpen() {
-				continue
-			}
-			if r := p.ratio(c); best == nil || r < least {
-				best, least = c, r
-			}
-		}
-		if best == nil {
+func (w *want) master() bool { return w.ID == "" }
+
+// open is how many are still to be planned.
+func (w *want) open() int { return w.Count - w.assumed }
+
+// unit is how many come at once: the least of the gang first, then one after the other.
+func (w *want) unit() int {
+	if w.Gang > 1 && w.assumed == 0 {
+		return w.Gang
+	}
+	return 1
+}
+
+// before is the order within a queue: applications by priority, then, in a fair queue, by what they use, then by age; their master
+// first, then by their own order.
+func before(a, b *want) bool {
+	if a.app == b.app {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) < 0
+	}
+	return cmp.Or(
+		-cmp.Compare(a.app.Priority, b.app.Priority),
+		cmp.Compare(a.app.share, b.app.share),
+		cmp.Compare(a.app.Submitted, b.app.Submitted),
+		a.app.ID.Compare(b.app.ID)) < 0
+}
+
+// lane holds the asks of a leaf that have one verdict: of one shape, and of one user where users have limits.
+type lane struct {
+	position // in its leaf's lanes
+	laneKey
+	queue *queue
+	wants heap[*want]
+	// closed: the first ask, and so every other, was refused at the last plan, by a limit of by; nil: for want of room.
+	closed bool
+	by     *queue
+}
+
+type laneKey struct {
+	shape  *shape
+	user   string
+	master bool
+}
+
+func (l *lane) first() *want { return l.wants.list[0] }
+
+// neediest walks down from q to the leaf whose turn it is; nil: nothing is open.
+func (m *Model) neediest() *queue {
+	q := m.root
+	for q != nil && !q.Leaf() {
+		if len(q.active.list) == 0 {
 			return nil
 		}
-		q = best
+		q = q.active.list[0]
+	}
+	if q == nil || len(q.lanes.list) == 0 {
+		return nil
+	}
+	return q
+}
+
+// needier is the order among siblings: those within their guarantee first, among these by their priority, then the one that uses the
+// smallest part of its guarantee, equal ones in the order of their names.
+func needier(a, b *queue) bool {
+	over := func(q *queue) int {
+		if q.ratio >= 1 {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(over(a), over(b)), -cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ratio, b.ratio), cmp.Compare(a.number, b.number)) < 0
+}
+
+// activate puts a queue with open asks among its parent's, and those above it likewise; settle takes it off when nothing is open.
+func (q *queue) activate() {
+	for ; q.parent != nil && q.at() < 0; q = q.parent {
+		q.parent.active.push(q)
+	}
+}
+
+func (q *queue) deactivate() {
+	for ; q.parent != nil && q.at() >= 0 && len(q.active.list) == 0 && len(q.lanes.list) == 0; q = q.parent {
+		q.parent.active.remove(q)
 	}
 }
 
 // unguaranteed puts queues without a guarantee behind all that have one.
 const unguaranteed = 1e9
 
-// ratio is the dominant share: the largest used/guaranteed over the resources that the cluster has.
-func (p *pass) ratio(q *queue) float64 {
+// share is the largest part that used is of what there is.
+func share(used, of *rm.Resource) float64 {
 	dominant := 0.0
-	for _, name := range p.total.Names() {
-		if total := float64(p.total.Get(name)); total > 0 {
-			dominant = max(dominant, float64(q.used.Get(name))/total)
+	part := func(n, of int64) {
+		switch {
+		case of > 0:
+			dominant = max(dominant, float64(n)/float64(of))
+		case n > 0:
+			dominant = max(dominant, unguaranteed)
 		}
 	}
-	if q.AbsoluteCapacity <= 0 {
-		return unguaranteed + dominant
+	part(used.Memory, of.Memory)
+	part(int64(used.VCores), int64(of.VCores))
+	part(int64(used.GPUs), int64(of.GPUs))
+	if !used.Other.IsZero() {
+		for name, n := range used.Other.All() {
+			part(n, of.Other.Get(name))
+		}
 	}
-	return dominant / q.AbsoluteCapacity
+	return dominant
 }
 
-// amount prints n of a resource for people.
-func amount(name string, n int64) string {
-	switch name {
-	case rm.MemoryName:
-		if n%rm.MiB != 0 {
-			return fmt.Sprintf("%.1f MiB memory", float64(n)/rm.MiB)
-		}
-		return fmt.Sprintf("%d MiB memory", n/rm.MiB)
-	case rm.GPUName:
-		if n == 1 {
-			return "1 GPU"
-		}
-		return fmt.Sprintf("%d GPUs", n)
+func (m *Model) rate(q *queue) {
+	if q.guaranteed.IsZero() {
+		q.ratio = unguaranteed + share(&q.used, &m.total)
+	} else {
+		q.ratio = share(&q.used, &q.guaranteed)
 	}
-	if name != rm.VCoresName {
-		return fmt.Sprintf("%d of %s", n, name)
+	if q.at() >= 0 {
+		q.parent.active.fix(q)
 	}
-	if n == 1 {
-		return "1 vcore"
-	}
-	return fmt.Sprintf("%d vcores", n)
 }
 
-// limits checks the maximum of the queue and of all above it, and the share of masters.
-func (p *pass) limits(q *queue, w *want, unit int) rm.Reason {
-	need := w.Resource.Times(unit)
-	for at := q; at != nil; at = at.parent {
-		if at.AbsoluteMax >= 1 { // the cluster is its limit, and the nodes guard that
-			continue
-		}
-		for _, name := range need.Names() {
-			n := need.Get(name)
-			if n == 0 {
-				continue
-			}
-			limit := share(at.AbsoluteMax, p.total.Get(name))
-			if have := limit - at.used.Get(name); n > have {
-				text := fmt.Sprintf("queue %s may use %s at most and uses %s; this needs %s more",
-					at.Path, amount(name, limit), amount(name, at.used.Get(name)), amount(name, n))
-				return rm.Reason{Code: rm.ReasonQueueMaximum, Text: text, Resource: name, Queue: at.Path, Need: n, Have: max(have, 0)}
-			}
+// use counts r against a queue and all above it, or takes it off again.
+func (m *Model) use(q *queue, r rm.Resource, sign int) {
+	if r.IsZero() {
+		return
+	}
+	if sign < 0 {
+		r = rm.Resource{}.Sub(r)
+	}
+	for ; q != nil; q = q.parent {
+		q.used = q.used.Add(r)
+		m.rate(q)
+		if sign < 0 {
+			m.unblock(q)
 		}
 	}
-	if w.ID != "" || q.masters.IsZero() {
-		return rm.Reason{}
-	}
-	for _, name := range need.Names() {
-		if n := need.Get(name); n > 0 {
-			limit := share(q.AbsoluteMax*p.share, p.total.Get(name))
-			if have := limit - q.masters.Get(name); n > have {
-				text := fmt.Sprintf("masters of queue %s may use %s together and use %s; this one needs %s",
-					q.Path, amount(name, limit), amount(name, q.masters.Get(name)), amount(name, n))
-				return rm.Reason{Code: rm.ReasonMasterShare, Text: text, Resource: name, Queue: q.Path, Need: n, Have: max(have, 0)}
-			}
-		}
-	}
-	return rm.Reason{}
 }
 
-// share is a part of an amount, rounded down, forgiving what binary fractions lose: 100 % of 8 is 8.
-func share(part float64, of int64) int64 {
-	return int64(part*float64(of) + 1e-6)
+// unblock opens the lanes that waited for less use of a queue.
+func (m *Model) unblock(q *queue) {
+	for _, l := range q.blocked {
+		if l.by == q {
+			m.reopen(l)
+		}
+	}
+	q.blocked = q.blocked[:0]
+}
+
+// resolve works out what queues are guaranteed and may use of the cluster as it is now.
+func (m *Model) resolve() {
+	m.unresolved = false
+	guaranteed, maximum := m.config.Queues.Resolve(m.total)
+	for i, q := range m.queues {
+		q.guaranteed, q.maximum = guaranteed[i], maximum[i]
+		q.bounded = !m.total.FitsIn(q.maximum)
+		m.rate(q)
+		m.unblock(q)
+	}
+}
+
+// setQueues replaces the tree. Applications have to be placed in it anew.
+func (m *Model) setQueues(t *rm.Queues) {
+	m.config.Queues = t
+	m.queues, m.byQueue = nil, map[*rm.Queue]*queue{}
+	for i, q := range t.All {
+		own := &queue{Queue: q, number: i, parent: m.byQueue[q.Parent], users: map[string]*user{}, all: map[laneKey]*lane{}}
+		own.active.less = needier
+		own.lanes.less = func(a, b *lane) bool { return before(a.first(), b.first()) }
+		if own.parent != nil {
+			own.parent.children = append(own.parent.children, own)
+		}
+		m.byQueue[q] = own
+		m.queues = append(m.queues, own)
+	}
+	m.root = m.queues[0]
+	m.unresolved = true
+}
+
+// userOf is the user's account in a leaf.
+func (q *queue) userOf(name string) *user {
+	u := q.users[name]
+	if u == nil {
+		u = &user{}
+		q.users[name] = u
+	}
+	return u
+}
+
+// limitsUsers reports whether what one user may have depends on who they are.
+func (q *queue) limitsUsers() bool {
+	return q.UserLimitFactor > 0 || q.UserLimitPercent > 0 && q.UserLimitPercent < 100 || q.MaxApplicationsPerUser > 0
+}
+
+// enter puts an ask into the lane where it belongs, leave takes it out.
+func (m *Model) enter(w *want) {
+	q := w.app.queue
+	if q == nil || w.lane != nil || w.open() <= 0 {
+		return
+	}
+	f := m.formOf(&w.Ask, w.unit())
+	if d := w.app.Lasts; d > 0 && (f.Lasts == 0 || d < f.Lasts) {
+		f.Lasts = roundUp(d)
+	}
+	if r := q.head.reservation; r != nil && r.want == w {
+		f.Reservation = r.number
+	}
+	k := laneKey{shape: m.shape(f), master: w.master()}
+	if q.limitsUsers() {
+		k.user = w.app.User
+		u := q.userOf(k.user)
+		u.open++
+		if u.open == 1 {
+			m.unblock(q) // one more among whom the queue is divided; less for others, which nobody waits for, but the shares are new
+		}
+	}
+	l := q.all[k]
+	if l == nil {
+		l = &lane{laneKey: k, queue: q}
+		l.wants.less = before
+		q.all[k] = l
+		k.shape.lanes = append(k.shape.lanes, l)
+	}
+	w.lane = l
+	l.wants.push(w)
+	switch {
+	case len(l.wants.list) == 1:
+		q.lanes.push(l)
+		q.activate()
+	case l.at() >= 0:
+		q.lanes.fix(l)
+	}
+}
+
+func (m *Model) leave(w *want) {
+	l := w.lane
+	if l == nil {
+		return
+	}
+	q := l.queue
+	w.lane = nil
+	if l.user != "" {
+		if u := q.users[l.user]; u != nil {
+			if u.open--; u.open == 0 {
+				m.unblock(q) // less users to divide the queue among
+			}
+		}
+	}
+	if len(l.wants.list) > 1 {
+		first := l.wants.list[0] == w
+		l.wants.remove(w)
+		if first && l.at() >= 0 {
+			q.lanes.fix(l)
+		}
+		return
+	}
+	if l.at() >= 0 {
+		q.lanes.remove(l)
+		q.deactivate()
+	}
+	l.wants.remove(w)
+	l.closed, l.by = true, nil // it is on no list any more
+	delete(q.all, l.laneKey)
+	s := l.shape
+	s.lanes = slices.DeleteFunc(s.lanes, func(x *lane) bool { return x == l })
+	if len(s.lanes) == 0 {
+		delete(m.shapes, s.form)
+	}
+}
+
+// close refuses all asks of a lane until reopen. by is the queue whose limit says no; nil: there is no room.
+func (m *Model) close(l *lane, by *queue) {
+	l.closed, l.by = true, by
+	l.queue.lanes.remove(l)
+	l.queue.deactivate()
+	if by != nil {
+		by.blocked = append(by.blocked, l)
+	}
+}
+
+func (m *Model) reopen(l *lane) {
+	if !l.closed || len(l.wants.list) == 0 {
+		return
+	}
+	l.closed, l.by = false, nil
+	l.queue.lanes.push(l)
+	l.queue.activate()
 }

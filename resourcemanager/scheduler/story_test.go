@@ -131,7 +131,7 @@ func (w *world) do(t failer, line string) string {
 		for _, a := range f[1:] {
 			path, spec, _ := strings.Cut(a, "=")
 			capacity, limit, _ := strings.Cut(spec, ",max=")
-			c := rm.QueueConfig{Capacity: rm.Percent(num(capacity)), Max: rm.Percent(num(limit))}
+			c := rm.QueueConfig{Capacity: capacity, Max: limit}
 			parts := strings.Split(path, ".")[1:]
 			insertQueue(&root, parts, c)
 		}

@@ -203,18 +203,15 @@ func TestARefusedReportEndsNoLease(t *testing.T) {
 }
 
 func TestQueuesOfAFileAreTaken(t *testing.T) {
-	q, err := Queues(config.Queues{"root": {Children: config.Queues{
+	q := Queues(config.Queues{"root": {Children: config.Queues{
 		"default": {Capacity: "40%", Stopped: true}, "research": {Capacity: "60", ACLSubmit: []string{"ann"}, ACLAdminister: []string{"eve"}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	tree, err := rm.NewQueues(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	research := tree.Find("research")
-	if !tree.Find("default").Stopped || research.Stopped || !research.MayAdminister("eve") || research.MayAdminister("ann") || !research.MaySubmit("ann") || research.MaySubmit("bob") {
+	if tree.Find("default").State != rm.QueueStopped || research.State != rm.QueueRunning || !research.MayAdminister("eve") || research.MayAdminister("ann") || !research.MaySubmit("ann") || research.MaySubmit("bob") {
 		t.Errorf("%+v", q)
 	}
 }

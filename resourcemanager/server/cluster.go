@@ -12,6 +12,7 @@ import (
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/rest"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -71,8 +72,27 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		Priority: min(b.Priority, maxPriority), Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
 		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
 	}
-	if b.Kind == rm.KindExperiment {
+	switch b.Kind {
+	case rm.KindExperiment:
 		a.Master = s.config.ExperimentMaster
+	case rm.KindMaster:
+		if err := s.raised("a job of kind master"); err != nil {
+			return a.ID, false, err
+		}
+		spec, err := job.Parse(b.Document)
+		if err != nil {
+			return a.ID, false, err
+		}
+		a.Master = spec.Resources.Amount().Raise(s.config.Minimum)
+	}
+	if len(b.Tokens) > 0 {
+		switch {
+		case b.Kind != rm.KindMaster || b.ID.IsZero():
+			return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "only a job of kind master that has its id already brings tokens")
+		case len(b.Tokens) > maxLaunchToken:
+			return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "tokens of %d bytes: at most %d", len(b.Tokens), maxLaunchToken)
+		}
+		a.Tokens = s.sealLaunch(b.ID, b.Tokens)
 	}
 	if b.MaxAttempts > 0 {
 		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
@@ -85,11 +105,11 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
 	case !q.Leaf():
 		return a.ID, false, refusal(caller, b, "which holds queues, not applications")
-	case q.Stopped:
+	case q.State == rm.QueueStopped:
 		return a.ID, false, refusal(caller, b, "which is stopped")
-	case !q.MaySubmit(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+	case !q.MaySubmit(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "")
-	case b.Foreign && !q.Invites(caller.User) && !q.MayAdminister(caller.User) && !caller.Superuser:
+	case b.Foreign && !q.Invites(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
 		return a.ID, false, refusal(caller, b, "whose acl_submit does not name them: containers run as the user of the servers, so other users of this machine need to be let in by name")
 	default:
 		a.Queue = q.Path
@@ -228,9 +248,11 @@ func (s *Server) ContainerOf(container string) (rest.Container, bool) {
 	if c == nil || a == nil || !c.Live() {
 		return rest.Container{}, false
 	}
-	var document struct{ Env map[string]string }
-	_ = json.Unmarshal(a.Document, &document) // one that was submitted by YARN's protocol has none
-	return rest.Container{Token: s.token(c.Salt), User: a.User, MaySubmit: document.Env["HOPS_MAY_SUBMIT"] == "1"}, true
+	return rest.Container{Token: s.token(c.Salt), User: a.User, MaySubmit: func() bool {
+		var document struct{ Env map[string]string }
+		_ = json.Unmarshal(a.Document, &document) // one that was submitted by YARN's protocol has none
+		return document.Env["HOPS_MAY_SUBMIT"] == "1"
+	}}, true
 }
 
 // LogDir implements rest.Cluster.

@@ -49,6 +49,9 @@ type Config struct {
 	LeaseMargin time.Duration
 	// MasterExpiry is how long a running master may neither register nor call; default 10 min, as in YARN.
 	MasterExpiry time.Duration
+	// LaunchWithin is how long a container may be granted without anything to run in it; default 10 min, as YARN's
+	// yarn.resourcemanager.rm.container-allocation.expiry-interval-ms.
+	LaunchWithin time.Duration
 	// FinishGrace is how long a master may run on after it finished its application; default 10 s.
 	FinishGrace time.Duration
 	// MaxAttempts of an application's master by default; default 2.
@@ -139,6 +142,9 @@ func (c *Config) check() error {
 	if c.MasterExpiry <= 0 {
 		c.MasterExpiry = 10 * time.Minute
 	}
+	if c.LaunchWithin <= 0 {
+		c.LaunchWithin = 10 * time.Minute
+	}
 	if c.TokenPatience <= 0 {
 		c.TokenPatience = 10 * time.Minute
 	}
@@ -182,32 +188,32 @@ func (c *Config) check() error {
 	return errors.Join(errs...)
 }
 
-// Queues translates the queues of a configuration file. The error names every percentage that is none.
-func Queues(from config.Queues) (rm.QueueConfig, error) {
-	var errs []error
-	var translate func(path string, q config.Queue) rm.QueueConfig
-	percent := func(path, key, text string) rm.Percent {
-		var p rm.Percent
-		if text != "" {
-			if err := p.UnmarshalText([]byte(text)); err != nil {
-				errs = append(errs, fmt.Errorf("queue %s: %s: %w", path, key, err))
-			}
-		}
-		return p
+// Queues translates the queues of a configuration file. What is wrong with them NewQueues says.
+func Queues(from config.Queues) rm.QueueConfig { return queue(from["root"]) }
+
+func queue(q config.Queue) rm.QueueConfig {
+	out := rm.QueueConfig{
+		Capacity: q.Capacity, Max: q.Max, Submit: q.ACLSubmit, SubmitGroups: q.ACLSubmitGroups,
+		Administer: q.ACLAdminister, AdministerGroups: q.ACLAdministerGroups, State: rm.QueueState(q.State), UserLimit: q.UserLimit, UserLimitFactor: q.UserLimitFactor,
+		MaxApplications: q.MaxApplications, MaxApplicationsPerUser: q.MaxApplicationsPerUser, MasterShare: q.MasterShare, Priority: q.Priority,
+		Ordering: q.Ordering, PreemptionDisabled: q.PreemptionDisabled, DefaultPriority: q.DefaultPriority, MaxPriority: q.MaxPriority,
+		MaxLifetime: q.MaxLifetime, DefaultLifetime: q.DefaultLifetime,
 	}
-	translate = func(path string, q config.Queue) rm.QueueConfig {
-		out := rm.QueueConfig{
-			Capacity: percent(path, "capacity", q.Capacity), Max: percent(path, "max", q.Max), Submit: q.ACLSubmit,
-			Administer: q.ACLAdminister, Stopped: q.Stopped,
-		}
-		for name, child := range q.Children {
-			if out.Children == nil {
-				out.Children = map[string]rm.QueueConfig{}
-			}
-			out.Children[name] = translate(path+"."+name, child)
-		}
-		return out
+	if q.Stopped && q.State == "" {
+		out.State = rm.QueueStopped
 	}
-	root := translate("root", from["root"])
-	return root, errors.Join(errs...)
+	if q.AutoCreate != nil {
+		made := queue(*q.AutoCreate)
+		out.AutoCreate = &made
+	}
+	for _, r := range q.Mapping {
+		out.Mapping = append(out.Mapping, rm.MappingRule(r))
+	}
+	for name, child := range q.Children {
+		if out.Children == nil {
+			out.Children = map[string]rm.QueueConfig{}
+		}
+		out.Children[name] = queue(child)
+	}
+	return out
 }

@@ -117,7 +117,12 @@ func (k *keeper) look(now time.Time, wg *sync.WaitGroup) time.Duration {
 		} else {
 			kick(k.r.wake) // which says so
 		}
-		due(errand{app: a.ID}, a.User, at, func(ctx context.Context) error { return k.get(ctx, a.ID, a.User, number(all)+1) })
+		due(errand{app: a.ID}, a.User, at, func(ctx context.Context) error {
+			if now := k.r.s.state.View().Credentials(a.ID); number(now) != number(all) {
+				return nil // got since we looked
+			}
+			return k.get(ctx, a.ID, a.User, number(all)+1)
+		})
 	}
 	for c := range view.AllCredentials() {
 		a := view.Application(c.Application)
@@ -282,8 +287,15 @@ func (k *keeper) get(ctx context.Context, id rm.ApplicationID, user string, numb
 	got := metadata.TimeOf(time.Now())
 	c := &rm.Credential{Application: id, Number: number, Sealed: s.seal(id, t), Got: got, Max: got + metadata.Time(says.MaxDate-says.Issued)}
 	err = k.keep(ctx, c)
-	if errors.Is(err, rm.ErrStaleAttempt) {
+	switch {
+	case errors.Is(err, rm.ErrStaleAttempt):
 		return s.config.Tokens.Cancel(ctx, t)
+	case errors.Is(err, rm.ErrStaleEpoch), errors.Is(err, metadata.ErrStandby): // it is certainly not kept, and whoever leads now gets another
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenTime)
+		defer cancel()
+		if e := s.config.Tokens.Cancel(ctx, t); e != nil {
+			s.log.Debug("a token that nobody needs is not cancelled", "app", id, "err", e)
+		}
 	}
 	return err
 }
@@ -342,26 +354,21 @@ func (r *reign) credentialed(view *state.View, a *rm.Application) bool {
 	return r.keeper == nil || len(view.Credentials(a.ID)) > 0
 }
 
-// uncredentialed says of which applications the masters wait for a token, and why.
-func (r *reign) uncredentialed(view *state.View) (waiting []scheduler.Waiting) {
-	if r.keeper == nil {
-		return nil
+// uncredentialed says why an application's master waits for a token; the zero value: it does not.
+func (r *reign) uncredentialed(view *state.View, id rm.ApplicationID) scheduler.Waiting {
+	a := view.Application(id)
+	if r.keeper == nil || a == nil || !a.WantsMaster() || r.credentialed(view, a) {
+		return scheduler.Waiting{}
 	}
 	k := r.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for a := range view.Live() {
-		if !a.WantsMaster() || r.credentialed(view, a) {
-			continue
-		}
-		text := fmt.Sprintf("waits for a delegation token of the filesystem for user %s", a.User)
-		switch f := k.failed[errand{app: a.ID}]; {
-		case f != nil:
-			text = fmt.Sprintf("%s: %v", text, f.why)
-		case time.Since(a.Submitted.Time()) < tokenQuiet:
-			continue
-		}
-		waiting = append(waiting, scheduler.Waiting{App: a.ID, Reason: rm.Reason{Code: rm.ReasonCredential, Text: text}})
+	text := fmt.Sprintf("waits for a delegation token of the filesystem for user %s", a.User)
+	switch f := k.failed[errand{app: id}]; {
+	case f != nil:
+		text = fmt.Sprintf("%s: %v", text, f.why)
+	case time.Since(a.Submitted.Time()) < tokenQuiet:
+		return scheduler.Waiting{}
 	}
-	return waiting
+	return scheduler.Waiting{App: id, Reason: rm.Reason{Code: rm.ReasonCredential, Text: text}}
 }

@@ -51,7 +51,7 @@ func (s *Server) wire(err error) error {
 		code = codes.InvalidArgument
 	case errors.Is(err, metadata.ErrNotExist):
 		code = codes.NotFound
-	case errors.Is(err, metadata.ErrExist):
+	case errors.Is(err, metadata.ErrExist), errors.Is(err, rm.ErrLaunched):
 		code = codes.AlreadyExists
 	case errors.Is(err, metadata.ErrPermission):
 		code = codes.PermissionDenied

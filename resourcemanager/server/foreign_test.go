@@ -15,8 +15,8 @@ func TestOtherLocalUsersSubmitOnlyWhereTheyAreInvited(t *testing.T) {
 	c := newTestCluster(t, 1, func(config *Config) {
 		config.Door = security.NewDoor(security.Config{Owner: func(security.ConnAddrs) (uint32, error) { return 4294000000, nil }})
 		config.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{
-			"default": {Capacity: 40}, "guests": {Capacity: 30, Submit: []string{stranger}}, "all": {Capacity: 20, Submit: []string{"*"}},
-			"ours": {Capacity: 10, Submit: []string{"ann"}},
+			"default": {Capacity: "40%"}, "guests": {Capacity: "30%", Submit: []string{stranger}}, "all": {Capacity: "20%", Submit: []string{"*"}},
+			"ours": {Capacity: "10%", Submit: []string{"ann"}},
 		}}
 	})
 	c.leader()

@@ -54,7 +54,7 @@ func (b *barrier) await(ctx context.Context, spec *pb.ContainerSpec) bool {
 // wait for ever.
 func TestTwoGangsDoNotDeadlock(t *testing.T) {
 	c := newTestCluster(t, 1, func(c *Config) {
-		c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}
+		c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}
 	})
 	b := newBarrier()
 	both := make(chan struct{}) // both jobs wait

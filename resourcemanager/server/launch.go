@@ -51,10 +51,11 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 		Argv: launch.Argv, Env: map[string]string{}, Resources: resourcesOf(c.Resource), GpuUuids: c.GPUs, LogDir: s.logDir(a.User, c.ID),
 		GraceMs: launch.Grace.Milliseconds(), Token: s.token(c.Salt), ApplicationMaster: c.Master, Priority: int64(c.Priority),
 	}
+	spec.Dialect, spec.Tokens = launch.Dialect, len(launch.Tokens) > 0
 	if launch.Fenced {
 		spec.Fencing = pb.Fencing_FENCING_STRICT
 	}
-	if !c.Master {
+	if ownProgram(a, c) {
 		spec.Secrets = secretsOf(a)
 	}
 	for _, v := range launch.Env {
@@ -71,6 +72,9 @@ func (s *Server) spec(view *state.View, c *rm.Container) (*pb.ContainerSpec, err
 	}
 	return spec, nil
 }
+
+// ownProgram reports whether a program of the user's runs in a container, and not one of ours on the user's behalf.
+func ownProgram(a *rm.Application, c *rm.Container) bool { return !c.Master || a.Kind == rm.KindMaster }
 
 // secretsOf are the names of the secrets that the containers of a job are given.
 func secretsOf(a *rm.Application) []string {
@@ -96,14 +100,23 @@ func (s *Server) launch(view *state.View, a *rm.Application, c *rm.Container) (*
 	if err != nil {
 		return nil, err
 	}
-	program := "am"
-	if a.Kind == rm.KindExperiment {
-		program = "controller"
+	file := rm.Artifact{Name: job.File, Kind: "file", Size: int64(len(document)), Visibility: "application", Content: document}
+	switch a.Kind {
+	case rm.KindExperiment:
+		return &rm.Launch{Argv: []string{s.config.Executable, "controller"}, Artifacts: []rm.Artifact{file}}, nil
+	case rm.KindMaster:
+		spec, err := job.Read(document)
+		if err != nil {
+			return nil, fmt.Errorf("the document of %v: %w", a.ID, err)
+		}
+		launch := spec.Launch(nil)
+		launch.Tokens = a.Tokens
+		if launch.Dialect == rm.DialectOurs {
+			launch.Artifacts = append(slices.Clone(launch.Artifacts), file)
+		}
+		return &launch, nil
 	}
-	return &rm.Launch{
-		Argv:      []string{s.config.Executable, program},
-		Artifacts: []rm.Artifact{{Name: job.File, Kind: "file", Size: int64(len(document)), Visibility: "application", Content: document}},
-	}, nil
+	return &rm.Launch{Argv: []string{s.config.Executable, "am"}, Artifacts: []rm.Artifact{file}}, nil
 }
 
 // masterDocument is the submitted document with what the resource manager knows better.
@@ -168,26 +181,4 @@ func resourceOf(p *pb.Resources) (rm.Resource, error) {
 		err = metadata.Errorf(metadata.ErrInvalidArgument, "the resources are missing or out of range")
 	}
 	return rm.Resource{Memory: p.GetMemory(), VCores: int(p.GetVcores()), GPUs: int(p.GetGpus()), Other: other}, err
-}
-
-// containerOf describes a grant to the application's master.
-func (s *Server) containerOf(view *state.View, c *rm.Container) *pb.Container {
-	p := &pb.Container{
-		ContainerId: c.ID.String(), NodeId: string(c.Node), Resources: resourcesOf(c.Resource), AskId: c.Ask,
-		Priority: int32(c.Priority), Token: s.token(c.Salt), Instance: int32(max(c.Instance, 0)),
-	}
-	n := view.Node(c.Node)
-	if n == nil {
-		return p
-	}
-	p.Host, p.NodeHttp = n.Host, n.HTTP
-	for _, g := range n.GPUs {
-		if slices.Contains(c.GPUs, g.UUID) {
-			p.Gpus = append(p.Gpus, &pb.GPU{
-				Uuid: g.UUID, Model: g.Model, Memory: g.Memory, Minor: int32(g.Minor), Pci: g.PCI, Island: g.Island,
-				Simulated: g.Simulated, Health: string(g.Health), HealthReason: g.HealthReason,
-			})
-		}
-	}
-	return p
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/gohops/hops/client/dfs"
@@ -9,7 +10,7 @@ import (
 	"github.com/gohops/hops/resourcemanager/rest"
 )
 
-// DFSLogs reads logs through clients of the file system, one per user; the function returns it and may keep it.
+// DFSLogs reads logs through clients of the file system, which the function makes for a user.
 func DFSLogs(client func(user string) (*dfs.Client, error)) rest.Logs { return dfsLogs(client) }
 
 type dfsLogs func(user string) (*dfs.Client, error)
@@ -23,6 +24,7 @@ func (l dfsLogs) List(ctx context.Context, user, dir string) ([]rest.LogFile, er
 	if err != nil {
 		return nil, err
 	}
+	defer c.Close()
 	var files []rest.LogFile
 	var walk func(dir string, depth int) error
 	walk = func(dir string, depth int) error {
@@ -53,5 +55,17 @@ func (l dfsLogs) Open(ctx context.Context, user, path string) (io.ReadCloser, er
 	if err != nil {
 		return nil, err
 	}
-	return c.Open(ctx, path)
+	f, err := c.Open(ctx, path)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return logReader{f, c}, nil
 }
+
+// logReader is a file with the client that reads it.
+type logReader struct {
+	io.ReadCloser
+	client *dfs.Client
+}
+
+func (r logReader) Close() error { return errors.Join(r.ReadCloser.Close(), r.client.Close()) }

@@ -153,7 +153,7 @@ func (x *session) keep(ctx context.Context, report *pb.NodeReport, why error) er
 		r.s.log.Error("report of a node is refused; it gets no more work", "node", x.node, "err", why)
 	}
 	n.refused, n.open = why.Error(), false
-	kick(r.wake)
+	r.stir(x.node)
 	r.mu.Unlock()
 	return r.s.group.Load().ReadWait(ctx) // as every acknowledged report
 }
@@ -164,7 +164,7 @@ func (x *session) close() {
 	defer x.r.mu.Unlock()
 	if n := x.r.nodes[x.node]; n != nil && n.session == x {
 		n.session, n.open, n.signals = nil, false, nil
-		kick(x.r.wake)
+		x.r.stir(x.node)
 	}
 }
 
@@ -238,6 +238,7 @@ func (x *session) heard(report *pb.NodeReport, at time.Time) error {
 			n.session.end(errReplaced)
 		}
 		n.session, n.open = x, false
+		r.stir(x.node)
 		r.s.log.Info("node manager connected", "node", x.node, "incarnation", report.Incarnation)
 	}
 	n.heard = at
@@ -305,7 +306,7 @@ func (x *session) statuses(ctx context.Context, report *pb.NodeReport) (bool, er
 			}
 			continue
 		}
-		if now.After(c.State) {
+		if now.After(c.State) && (!c.Held() || now == rm.ContainerComplete) { // it knows nothing of what is held
 			if now == rm.ContainerRunning {
 				x.r.s.figures.starts.add(time.Since(time.UnixMilli(int64(c.Granted))))
 			}
@@ -368,7 +369,7 @@ func (x *session) publish(report *pb.NodeReport) {
 		}
 	}
 	if !n.open || n.healthy != report.Healthy || !reflect.DeepEqual(n.busy, busy) || n.taken != taken || n.strangers != len(x.strangers) {
-		kick(r.wake)
+		r.stir(x.node)
 	}
 	n.open, n.healthy, n.busy, n.taken, n.strangers, n.refused = true, report.Healthy, busy, taken, len(x.strangers), ""
 }
@@ -399,6 +400,7 @@ func (x *session) order(o *pb.NodeOrders) {
 		known := x.known[c.ID]
 		switch {
 		case known == rm.ContainerComplete: // being recorded
+		case c.Held(): // until its application says what runs in it
 		case c.StopStatus != 0:
 			// A node that does not know the container answers with COMPLETE, and starts it no more.
 			if due(x.stopped, c.ID) {

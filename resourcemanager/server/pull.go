@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,8 +15,53 @@ import (
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
 )
 
-// opensAtOnce is for how many containers secrets are read at a time.
+// opensAtOnce is for how many containers secrets are read at a time, of which one user's are half at most.
 const opensAtOnce = 16
+
+// places bounds what is under way, and how much of it is one user's.
+type places struct {
+	all chan struct{}
+
+	mu    sync.Mutex
+	users map[string]chan struct{} // with who uses and waits for it
+	in    map[string]int
+}
+
+func newPlaces(n int) *places {
+	return &places{all: make(chan struct{}, n), users: map[string]chan struct{}{}, in: map[string]int{}}
+}
+
+// enter takes a place, or waits for one. Error: that of the context.
+func (p *places) enter(ctx context.Context, user string) (leave func(), err error) {
+	p.mu.Lock()
+	own := p.users[user]
+	if own == nil {
+		own = make(chan struct{}, max(cap(p.all)/2, 1))
+		p.users[user] = own
+	}
+	p.in[user]++
+	p.mu.Unlock()
+	gone := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.in[user]--; p.in[user] == 0 {
+			delete(p.in, user)
+			delete(p.users, user)
+		}
+	}
+	for i, door := range []chan struct{}{own, p.all} {
+		select {
+		case door <- struct{}{}:
+		case <-ctx.Done():
+			if i == 1 {
+				<-own
+			}
+			gone()
+			return nil, ctx.Err()
+		}
+	}
+	return func() { <-p.all; <-own; gone() }, nil
+}
 
 // Credentials implements the service.
 func (n *nodeManagers) Credentials(ctx context.Context, q *pb.CredentialsRequest) (*pb.CredentialsResponse, error) {
@@ -57,9 +103,14 @@ func (n *nodeManagers) Credentials(ctx context.Context, q *pb.CredentialsRequest
 		out.Token = &pb.Token{Identifier: t.Identifier, Password: t.Password, Kind: t.Kind}
 		out.AgainMs = min(max(life(last)/32, minAgain), maxAgain).Milliseconds()
 	}
-	if q.Secrets && !c.Master {
-		if out.Secrets, err = s.openSecrets(ctx, a); err != nil {
-			return nil, err
+	if q.Secrets {
+		if out.LaunchTokens, err = s.launchTokens(view, a, c); err != nil {
+			return nil, s.wire(err)
+		}
+		if ownProgram(a, c) {
+			if out.Secrets, err = s.openSecrets(ctx, a); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return out, nil
@@ -90,12 +141,11 @@ func (s *Server) openSecrets(ctx context.Context, a *rm.Application) (map[string
 	if s.config.Secrets == nil {
 		return nil, status.Error(codes.InvalidArgument, "this resource manager has no filesystem that keeps secrets")
 	}
-	select {
-	case s.opening <- struct{}{}:
-		defer func() { <-s.opening }()
-	case <-ctx.Done():
-		return nil, status.FromContextError(ctx.Err()).Err()
+	leave, err := s.opening.enter(ctx, a.User)
+	if err != nil {
+		return nil, status.FromContextError(err).Err()
 	}
+	defer leave()
 	opened, err := s.config.Secrets.Open(ctx, a.User, names)
 	switch {
 	case err == nil:

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
@@ -77,13 +78,13 @@ func (s *Server) RefreshUsers(_ context.Context, caller metadata.Caller, proxies
 	if err != nil {
 		return err
 	}
-	rules := s.config.Door.Rules()
-	if proxies {
-		rules.ProxyUsers = now.Users.ProxyUsers
-	} else {
-		rules.Supergroup = now.Users.Supergroup
-	}
-	s.config.Door.SetRules(rules)
+	s.config.Door.ChangeRules(func(rules *security.UserRules) {
+		if proxies {
+			rules.ProxyUsers = now.Users.ProxyUsers
+		} else {
+			rules.Supergroup = now.Users.Supergroup
+		}
+	})
 	s.log.Info("users' rights read anew", "proxies", proxies, "by", caller.User)
 	return nil
 }

@@ -47,7 +47,7 @@ type Server struct {
 	logs    logStates
 	figures figures
 	// opening has a place for each container whose secrets are being read.
-	opening chan struct{}
+	opening *places
 }
 
 // New checks the configuration. It starts nothing.
@@ -59,7 +59,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
-	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: make(chan struct{}, opensAtOnce)}
+	s := &Server{config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: newPlaces(opensAtOnce)}
 	s.queues.Store(queues)
 	s.racks = topology.New(topology.Config{Script: c.RackScript, Table: c.RackTable, Logger: s.log})
 	s.SetPeers(c.Peers)

@@ -358,7 +358,7 @@ func TestStreamsOfEventsAreBounded(t *testing.T) {
 	id := rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 1}, Number: 1}
 	var leaves []func()
 	for {
-		leave, ok := r.join(id, &eventStream{})
+		leave, ok := r.join(id, &eventStream{}, true)
 		if !ok {
 			break
 		}
@@ -368,10 +368,10 @@ func TestStreamsOfEventsAreBounded(t *testing.T) {
 		t.Errorf("%d streams of one application", len(leaves))
 	}
 	leaves[0]()
-	if _, ok := r.join(id, &eventStream{}); !ok {
+	if _, ok := r.join(id, &eventStream{}, true); !ok {
 		t.Error("none may come for one that is gone")
 	}
-	if _, ok := r.join(rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 2}, Number: 1}, &eventStream{}); !ok {
+	if _, ok := r.join(rm.AttemptID{Application: rm.ApplicationID{Cluster: 1, Sequence: 2}, Number: 1}, &eventStream{}, true); !ok {
 		t.Error("another application's stream is refused")
 	}
 }
@@ -601,7 +601,7 @@ func TestTwoNodesWithOneGPUAreRefused(t *testing.T) {
 func TestMembersWithOtherQueuesThanTheLeaderSaySo(t *testing.T) {
 	c := newTestCluster(t, 2, func(c *Config) {
 		if c.ID == "rm2" {
-			c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}
+			c.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}
 		}
 	})
 	type health struct {

@@ -48,7 +48,7 @@ func named(view *state.View, names []string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// Administer implements rest.Cluster.
+// Administer implements rest.Operator.
 func (s *Server) Administer(ctx context.Context, caller metadata.Caller, names []string, w rest.Wish) ([]string, error) {
 	if w.Timeout > longestMaintenance || w.Life < 0 || w.Life > longestMaintenance || w.Life > 0 && !w.Maintenance {
 		return nil, metadata.Errorf(metadata.ErrInvalidArgument, "a timeout of %v and a duration of %v: up to %v each, and only a maintenance ends by itself", w.Timeout, w.Life, longestMaintenance)
@@ -81,7 +81,7 @@ func deadline(now time.Time, timeout time.Duration) metadata.Time {
 	return metadata.TimeOf(now.Add(timeout))
 }
 
-// RefreshNodes implements rest.Cluster.
+// RefreshNodes implements rest.Operator.
 func (s *Server) RefreshNodes(ctx context.Context, caller metadata.Caller, timeout time.Duration) error {
 	if timeout > longestMaintenance {
 		return metadata.Errorf(metadata.ErrInvalidArgument, "a timeout of %v: up to %v", timeout, longestMaintenance)
@@ -147,7 +147,7 @@ func parseExcluded(path, text string) ([]string, error) {
 	return names, nil
 }
 
-// Resize implements rest.Cluster.
+// Resize implements rest.Operator.
 func (s *Server) Resize(ctx context.Context, caller metadata.Caller, id rm.NodeID, r rm.Resource) error {
 	_, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_ResizeNode{ResizeNode: &statepb.ResizeNode{Node: string(id), Resource: state.Resource(r)}}})
 	if err == nil {

@@ -362,8 +362,8 @@ func TestQueuesAreReadAnew(t *testing.T) {
 		queues rm.QueueConfig
 		words  string
 	}{
-		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: 50}, "b": {Capacity: 40}}}, "Failed to re-init queues : queue root: capacities of its children add up to 90%, not 100%"},
-		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: 50}, "b": {Capacity: 50}}}, "there would be no place for the applications of root.default (1)"},
+		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%"}, "b": {Capacity: "40%"}}}, "Failed to re-init queues : queue root: capacities of its children add up to 90%, not 100%"},
+		{rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}}, "there would be no place for the applications of root.default (1)"},
 	} {
 		next.Store(&Configured{Queues: bad.queues})
 		for i := range c.live {
@@ -381,7 +381,7 @@ func TestQueuesAreReadAnew(t *testing.T) {
 	if c.leader().Queues().Hash() != before {
 		t.Error("bad queues count")
 	}
-	next.Store(&Configured{Queues: rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: 50}, "b": {Capacity: 50}}}})
+	next.Store(&Configured{Queues: rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%"}, "b": {Capacity: "50%"}}}})
 	if code, text := refresh(0, "&check=true"); code != http.StatusOK || c.live[0].Queues().Hash() != before {
 		t.Errorf("looked at only: %d %s", code, text)
 	}

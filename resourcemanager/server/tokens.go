@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/gohops/hops/client/dfs"
@@ -21,9 +20,9 @@ type Tokens interface {
 }
 
 // DFSTokens gets tokens through clients of the filesystem, which the function makes for a user. They name renewer as who may renew them,
-// which each of the resource managers has to be allowed to act as.
-func DFSTokens(renewer string, client func(user string) (*dfs.Client, error)) Tokens {
-	return &dfsTokens{renewer, client, sync.OnceValues(func() (*dfs.Client, error) { return client(renewer) })}
+// which each of the resource managers has to be allowed to act as; own gives the renewer's client, and may keep it.
+func DFSTokens(renewer string, own func() (*dfs.Client, error), client func(user string) (*dfs.Client, error)) Tokens {
+	return &dfsTokens{renewer, client, own}
 }
 
 type dfsTokens struct {

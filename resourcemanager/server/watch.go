@@ -41,11 +41,13 @@ func (r *reign) look(now time.Time) {
 			m.seen = notAfter(m.seen.Add(gap), now)
 		}
 		r.s.log.Warn("this resource manager stood still; nobody is given up for it", "for", gap)
+		r.began = now
 	}
 	r.looked = now
 	r.mu.Unlock()
 	r.loseSilentNodes(now)
 	r.endOverdue(now)
+	r.endHeld(now)
 	r.tend(now)
 }
 
@@ -75,7 +77,7 @@ func (r *reign) loseSilentNodes(now time.Time) {
 		quiet := now.Sub(n.heard)
 		if quiet > lease && n.open { // takes nothing new already, see snapshot
 			n.open = false
-			kick(r.wake)
+			r.stir(id)
 		}
 		if quiet > lease+r.s.config.LeaseMargin && r.settles.IsZero() && !n.losing {
 			n.losing = true

@@ -34,6 +34,7 @@ func (s *State) Check() []error {
 	usedOn := map[rm.NodeID]rm.Resource{}
 	usedBy := map[rm.ApplicationID]rm.Resource{}
 	liveBy := map[rm.ApplicationID]int{}
+	waiting := 0
 	t.containers.Scan(func(c *rm.Container) bool {
 		app := c.ID.Attempt.Application
 		a, ok := t.apps.Get(&rm.Application{ID: app})
@@ -54,6 +55,15 @@ func (s *State) Check() []error {
 				bad("GPU %s is in two live containers: %v and %v", u, other, c.ID)
 			}
 			devices[u] = c.ID
+		}
+		if _, listed := t.onHold.Get(heldRow{c.Granted, c.ID}); listed != c.Held() {
+			bad("%v is held: %v, listed as that: %v", c.ID, c.Held(), listed)
+		}
+		if c.Held() && (c.State != rm.ContainerGranted || c.StopStatus != 0) {
+			bad("%v is held in state %s, with an order to stop: %d", c.ID, c.State, c.StopStatus)
+		}
+		if c.Held() {
+			waiting++
 		}
 		if c.Launch != 0 {
 			if _, ok := t.launches.Get(launchRow{app: app, number: c.Launch}); !ok {
@@ -87,8 +97,8 @@ func (s *State) Check() []error {
 		if _, ok := t.live.Get(a.ID); ok != (!a.State.Final() || a.Live > 0) {
 			bad("%v: state %s with %d containers, listed as live: %v", a.ID, a.State, a.Live, ok)
 		}
-		if a.State.Final() && len(a.Document) > 0 {
-			bad("%v has ended and keeps its document", a.ID)
+		if a.State.Final() && len(a.Document)+len(a.Tokens) > 0 {
+			bad("%v has ended and keeps its document, or its tokens", a.ID)
 		}
 		if a.State.Final() && len(t.asksOf(a.ID)) > 0 {
 			bad("%v has ended and still asks", a.ID)
@@ -115,6 +125,9 @@ func (s *State) Check() []error {
 	})
 	if holders != len(devices) || open != opens {
 		bad("index: %d holders, %d open lines; tables: %d, %d", holders, open, len(devices), opens)
+	}
+	if waiting != t.onHold.Len() {
+		bad("%d containers are held, %d are listed", waiting, t.onHold.Len())
 	}
 	if uses != t.launches.Len() {
 		bad("index: %d launches in use, %d kept", uses, t.launches.Len())

@@ -56,13 +56,14 @@ func Application(a *rm.Application) *statepb.Application {
 		State: string(a.State), Final: string(a.Final), Diagnostics: a.Diagnostics, TrackingUrl: a.TrackingURL,
 		SubmittedMs: int64(a.Submitted), LaunchedMs: int64(a.Launched), FinishedMs: int64(a.Finished), Failures: int32(a.Failures),
 		SpentMib: a.Spent.MiB, SpentVcores: a.Spent.VCores, SpentGpus: a.Spent.GPUs, Containers: a.Containers,
-		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended,
+		LastEvent: a.LastEvent, LastLaunch: a.LastLaunch, Acknowledged: a.Acknowledged, Ended: a.Ended, Tokens: a.Tokens,
 	}
 	for _, t := range a.Attempts {
 		p.Attempts = append(p.Attempts, &statepb.Attempt{
 			Number: int32(t.Number), State: string(t.State), Container: ContainerID(t.Container),
 			Node: string(t.Node), StartedMs: int64(t.Started), FinishedMs: int64(t.Finished), Http: t.HTTP, TrackingUrl: t.TrackingURL,
 			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics, HttpCertificate: t.Certificate,
+			Host: t.Host, Port: int32(t.Port),
 		})
 	}
 	return p
@@ -76,13 +77,14 @@ func applicationOf(p *statepb.Application) *rm.Application {
 		State: rm.State(p.State), Final: rm.FinalStatus(p.Final), Diagnostics: p.Diagnostics, TrackingURL: p.TrackingUrl,
 		Submitted: metadata.Time(p.SubmittedMs), Launched: metadata.Time(p.LaunchedMs), Finished: metadata.Time(p.FinishedMs), Failures: int(p.Failures),
 		Spent: rm.Spent{MiB: p.SpentMib, VCores: p.SpentVcores, GPUs: p.SpentGpus}, Containers: p.Containers,
-		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended,
+		LastEvent: p.LastEvent, LastLaunch: p.LastLaunch, Acknowledged: p.Acknowledged, Ended: p.Ended, Tokens: p.Tokens,
 	}
 	for _, t := range p.Attempts {
 		a.Attempts = append(a.Attempts, rm.Attempt{
 			Number: int(t.Number), State: rm.AttemptState(t.State), Container: containerIDOf(t.Container),
 			Node: rm.NodeID(t.Node), Started: metadata.Time(t.StartedMs), Finished: metadata.Time(t.FinishedMs), HTTP: t.Http, TrackingURL: t.TrackingUrl,
 			Epoch: t.Epoch, Sequence: t.Sequence, Diagnostics: t.Diagnostics, Certificate: t.HttpCertificate,
+			Host: t.Host, Port: int(t.Port),
 		})
 	}
 	return a
@@ -93,7 +95,7 @@ func Ask(a rm.Ask) *statepb.Ask {
 	return &statepb.Ask{
 		Id: a.ID, Priority: int32(a.Priority), Resource: Resource(a.Resource), Count: int32(a.Count), Gang: int32(a.Gang),
 		Model: a.Model, Island: a.Island, Nodes: a.Nodes, Strict: a.Strict, Excluded: a.Excluded, Label: a.Label, Launch: a.Launch,
-		Instances: a.Instances,
+		Instances: a.Instances, Held: a.Held,
 	}
 }
 
@@ -101,13 +103,13 @@ func askOf(p *statepb.Ask) rm.Ask {
 	return rm.Ask{
 		ID: p.Id, Priority: int(p.Priority), Resource: resourceOf(p.Resource), Count: int(p.Count), Gang: int(p.Gang),
 		Model: p.Model, Island: p.Island, Nodes: p.Nodes, Strict: p.Strict, Excluded: p.Excluded, Label: p.Label, Launch: p.Launch,
-		Instances: p.Instances,
+		Instances: p.Instances, Held: p.Held,
 	}
 }
 
 // Launch encodes a launch.
 func Launch(l *rm.Launch) *statepb.Launch {
-	p := &statepb.Launch{Argv: l.Argv, GraceMs: l.Grace.Milliseconds(), Fenced: l.Fenced}
+	p := &statepb.Launch{Argv: l.Argv, GraceMs: l.Grace.Milliseconds(), Fenced: l.Fenced, Dialect: l.Dialect, Tokens: l.Tokens}
 	for _, v := range l.Env {
 		p.Env = append(p.Env, &statepb.EnvVar{Name: v.Name, Value: v.Value})
 	}
@@ -121,7 +123,7 @@ func Launch(l *rm.Launch) *statepb.Launch {
 }
 
 func launchOf(p *statepb.Launch) *rm.Launch {
-	l := &rm.Launch{Argv: p.GetArgv(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Fenced: p.GetFenced()}
+	l := &rm.Launch{Argv: p.GetArgv(), Grace: time.Duration(p.GetGraceMs()) * time.Millisecond, Fenced: p.GetFenced(), Dialect: p.GetDialect(), Tokens: p.GetTokens()}
 	for _, v := range p.GetEnv() {
 		l.Env = append(l.Env, rm.EnvVar{Name: v.Name, Value: v.Value})
 	}

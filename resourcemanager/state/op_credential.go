@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 
 	rm "github.com/gohops/hops/resourcemanager"
@@ -16,15 +17,17 @@ const (
 
 // keepCredentials keeps and drops tokens. What is to be dropped and is not there is no error.
 //
-// Errors: ErrStaleEpoch; ErrStaleAttempt when an application has ended meanwhile or is forgotten, or has too many: then nothing is kept.
+// Errors: ErrStaleEpoch; ErrStaleAttempt when an application has ended meanwhile or is forgotten, has too many, or has another token with that number: then nothing is kept.
 func (s *State) keepCredentials(c *statepb.KeepCredentials) *Result {
 	if r := s.stale(c.Epoch); r != nil {
 		return r
 	}
 	for _, p := range c.Keep {
 		a := s.app(appIDOf(p.Application))
-		_, known := s.credentials.Get(&rm.Credential{Application: appIDOf(p.Application), Number: p.Number})
+		old, known := s.credentials.Get(&rm.Credential{Application: appIDOf(p.Application), Number: p.Number})
 		switch {
+		case known && !bytes.Equal(old.Sealed, p.Sealed):
+			return &Result{Err: fmt.Errorf("%w: %v has another token with number %d", rm.ErrStaleAttempt, appIDOf(p.Application), p.Number)}
 		case known: // renewed
 		case a == nil || a.State.Final():
 			return &Result{Err: fmt.Errorf("%w: %v has ended", rm.ErrStaleAttempt, appIDOf(p.Application))}
@@ -34,6 +37,7 @@ func (s *State) keepCredentials(c *statepb.KeepCredentials) *Result {
 	}
 	for _, p := range c.Keep {
 		s.credentials.Set(credentialOf(p))
+		s.touch.Applications[appIDOf(p.Application)] = true
 	}
 	for _, p := range c.Drop {
 		s.credentials.Delete(credentialOf(p))
@@ -54,6 +58,7 @@ func (s *State) fail(c *statepb.Fail) *Result {
 	if !a.State.Final() {
 		s.endApp(a, rm.StateFailed, rm.FinalFailed, c.Diagnostics)
 		s.setApp(a)
+		s.forgetContainers()
 	}
 	return &Result{Application: a.ID, State: a.State}
 }

@@ -25,6 +25,7 @@ func (s *State) finish(c *statepb.Finish) *Result {
 	}
 	s.endApp(a, rm.StateFinished, rm.FinalStatus(c.Final), c.Diagnostics)
 	s.setApp(a)
+	s.forgetContainers()
 	return &Result{Application: a.ID}
 }
 
@@ -37,6 +38,7 @@ func (s *State) kill(c *statepb.Kill) *Result {
 	if !a.State.Final() {
 		s.endApp(a, rm.StateKilled, rm.FinalKilled, c.Diagnostics)
 		s.setApp(a)
+		s.forgetContainers()
 	}
 	return &Result{Application: a.ID, State: a.State}
 }
@@ -46,16 +48,30 @@ func (s *State) stop(c *statepb.Stop) *Result {
 	if r := s.stale(c.Epoch); r != nil {
 		return r
 	}
-	for _, id := range c.Containers {
-		s.order(containerIDOf(id), rm.ExitStatus(c.Status), c.Reason)
+	for _, p := range c.Containers {
+		id := containerIDOf(p)
+		row := s.container(id)
+		if row == nil || c.Held && !row.Held() {
+			continue
+		}
+		a := s.app(id.Attempt.Application)
+		if s.order(a, id, rm.ExitStatus(c.Status), c.Reason); a != nil {
+			s.setApp(a)
+		}
 	}
+	s.forgetContainers()
 	return &Result{}
 }
 
-// order tells a live container's node manager to end it.
-func (s *State) order(id rm.ContainerID, status rm.ExitStatus, reason string) {
+// order tells a live container's node manager to end it. One that is held ends at once: its node knows nothing of it. The caller has the
+// application's row, and sets it.
+func (s *State) order(a *rm.Application, id rm.ContainerID, status rm.ExitStatus, reason string) {
 	c := s.container(id)
 	if c == nil || !c.Live() || c.StopStatus != 0 {
+		return
+	}
+	if c.Held() {
+		s.endContainerOf(a, c, status, reason)
 		return
 	}
 	c.StopStatus, c.StopReason = status, reason
@@ -79,7 +95,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	if _, live := s.live.Get(a.ID); live {
 		s.hold(a.User, 0, -documentBytes(a))
 	}
-	a.Document = nil // nothing starts from it any more
+	a.Document, a.Tokens = nil, nil // nothing starts from it any more
 	s.dropAsks(a.ID)
 	s.dropEvents(a.ID, a.LastEvent)
 	status, reason := rm.ExitApplicationDone, fmt.Sprintf("%v has ended: %s", a.ID, state)
@@ -88,7 +104,7 @@ func (s *State) endApp(a *rm.Application, state rm.State, final rm.FinalStatus, 
 	}
 	for _, c := range s.containersOf(a.ID) {
 		if c.Live() && !(c.Master && state == rm.StateFinished) {
-			s.order(c.ID, status, reason)
+			s.order(a, c.ID, status, reason)
 		}
 	}
 	if t := a.Attempt(); t != nil && t.State == rm.AttemptScheduled {
@@ -110,6 +126,19 @@ func (s *State) leave(a *rm.Application) {
 
 // endContainer records the end of a live container, gives its resources back, and tells its application.
 func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics string) {
+	a := s.app(c.ID.Attempt.Application)
+	if s.endContainerOf(a, c, exit, diagnostics); a != nil {
+		s.setApp(a)
+	}
+	s.forgetContainers()
+}
+
+// endContainerOf is endContainer for who has the application's row, and sets it; nil: it is forgotten, which it never is while it has live
+// containers.
+func (s *State) endContainerOf(a *rm.Application, c *rm.Container, exit rm.ExitStatus, diagnostics string) {
+	if c.Held() {
+		s.onHold.Delete(heldRow{c.Granted, c.ID})
+	}
 	if c.StopStatus != 0 && (exit == 137 || exit == 143 || exit == rm.ExitUnknown) {
 		exit = c.StopStatus // the signal was ours
 	}
@@ -117,17 +146,15 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 	s.ended++
 	c.Ended = s.ended
 	s.containers.Set(c)
-	if owner := s.app(c.ID.Attempt.Application); owner != nil {
-		s.addEndedContainer(c, owner.State.Final())
+	if a != nil {
+		s.addEndedContainer(c, a.State.Final())
 	}
 	s.byNode.Delete(nodeRow{c.Node, c.ID})
 	for _, u := range c.GPUs {
 		delete(s.holders, u)
 	}
 	s.closeLedger(c)
-	if c.Launch != 0 {
-		s.releaseLaunch(c.ID.Attempt.Application, c.Launch)
-	}
+	s.releaseLaunch(c.ID.Attempt.Application, c.Launch)
 	if n := s.node(c.Node); n != nil {
 		n.Used = n.Used.Sub(c.Resource)
 		n.Live--
@@ -135,8 +162,7 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 	}
 	s.touch.Nodes[c.Node] = true
 	s.touch.Schedule = true
-	a := s.app(c.ID.Attempt.Application)
-	if a == nil { // forgotten: never while it has live containers
+	if a == nil {
 		return
 	}
 	a.Used = a.Used.Sub(c.Resource)
@@ -151,8 +177,6 @@ func (s *State) endContainer(c *rm.Container, exit rm.ExitStatus, diagnostics st
 	if a.State.Final() && a.Live == 0 {
 		s.leave(a)
 	}
-	s.setApp(a)
-	s.forgetContainers()
 }
 
 // maxFaults bounds the attempts that ended by the cluster's fault, which cost none of the application's tries.
@@ -199,9 +223,9 @@ func (s *State) endAttempt(a *rm.Application, c *rm.Container) {
 	s.dropAsks(a.ID)
 	a.State = rm.StateAccepted
 	a.Diagnostics = t.Diagnostics
-	if !a.KeepContainers {
-		for _, other := range s.containersOf(a.ID) {
-			s.order(other.ID, rm.ExitAborted, fmt.Sprintf("attempt %d of %v has ended", t.Number, a.ID))
+	for _, other := range s.containersOf(a.ID) {
+		if !a.KeepContainers || other.Held() { // as in YARN, only what runs is kept
+			s.order(a, other.ID, rm.ExitAborted, fmt.Sprintf("attempt %d of %v has ended", t.Number, a.ID))
 		}
 	}
 	s.newAttempt(a)

@@ -122,7 +122,11 @@ func (s *State) grantGroup(g *statepb.Group) []rm.ContainerID {
 		if c.Master {
 			t.State, t.Container, t.Node = rm.AttemptAllocated, c.ID, c.Node
 		} else {
-			s.uses[launchKey{a.ID, c.Launch}]++
+			if c.Held() {
+				s.onHold.Set(heldRow{c.Granted, c.ID})
+			} else {
+				s.uses[launchKey{a.ID, c.Launch}]++
+			}
 			s.event(a, Event{Granted: c.ID})
 		}
 		ids = append(ids, c.ID)

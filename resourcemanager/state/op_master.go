@@ -63,7 +63,7 @@ func (s *State) registerMaster(c *statepb.RegisterMaster) *Result {
 		a.Acknowledged = a.LastEvent
 	}
 	t.HTTP, t.TrackingURL, a.TrackingURL = c.Http, c.TrackingUrl, c.TrackingUrl
-	t.Certificate = c.HttpCertificate
+	t.Certificate, t.Host, t.Port = c.HttpCertificate, c.Host, int(c.Port)
 	s.setApp(a)
 	out := &Result{Application: a.ID, Epoch: t.Epoch}
 	for _, other := range s.containersOf(a.ID) {
@@ -112,10 +112,11 @@ func (s *State) allocate(c *statepb.Allocate) *Result {
 	for _, id := range c.Release {
 		id := containerIDOf(id)
 		if row := s.container(id); row != nil && row.ID.Attempt.Application == a.ID && !row.Master {
-			s.order(id, rm.ExitAborted, "released by its application")
+			s.order(a, id, rm.ExitAborted, "released by its application")
 		}
 	}
 	s.setApp(a)
+	s.forgetContainers()
 	s.touch.Schedule = true
 	return &Result{Application: a.ID}
 }
@@ -138,13 +139,13 @@ func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
 	}
 	launch := launchOf(w.Launch)
 	old, had := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: row.ID}})
-	if had {
+	if had && !row.Held && old.Launch != 0 {
 		if l, ok := s.launches.Get(launchRow{app: a.ID, number: old.Launch}); ok && reflect.DeepEqual(l.launch, launch) {
 			row.Launch = old.Launch
 			s.uses[launchKey{a.ID, row.Launch}]++
 		}
 	}
-	if row.Launch == 0 && row.Count > 0 {
+	if row.Launch == 0 && row.Count > 0 && !row.Held {
 		a.LastLaunch++
 		row.Launch = a.LastLaunch
 		s.launches.Set(launchRow{a.ID, row.Launch, launch})
@@ -155,9 +156,7 @@ func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
 		s.dropAsk(old)
 	}
 	if row.Count <= 0 {
-		if row.Launch != 0 {
-			s.releaseLaunch(a.ID, row.Launch)
-		}
+		s.releaseLaunch(a.ID, row.Launch)
 		return
 	}
 	s.asks.Set(row)
@@ -190,6 +189,9 @@ func (t *tables) asksOf(id rm.ApplicationID) []askRow {
 
 // releaseLaunch forgets what runs in containers when nothing needs it any more.
 func (s *State) releaseLaunch(id rm.ApplicationID, number uint64) {
+	if number == 0 {
+		return
+	}
 	k := launchKey{id, number}
 	if s.uses[k]--; s.uses[k] <= 0 {
 		delete(s.uses, k)

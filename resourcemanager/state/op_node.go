@@ -96,7 +96,9 @@ func (s *State) loseNode(c *statepb.LoseNode) *Result {
 func (s *State) endAllOn(id rm.NodeID, why string) []rm.ContainerID {
 	ids := s.liveOn(id)
 	for _, c := range ids {
-		s.endContainer(s.container(c), rm.ExitAborted, why)
+		if row := s.container(c); row != nil && row.Live() { // what is held ends with its master
+			s.endContainer(row, rm.ExitAborted, why)
+		}
 	}
 	return ids
 }
@@ -131,8 +133,8 @@ func (s *State) statuses(c *statepb.Statuses) *Result {
 			continue
 		}
 		state := rm.ContainerState(st.State)
-		if !state.After(row.State) {
-			continue
+		if !state.After(row.State) || row.Held() && state != rm.ContainerComplete {
+			continue // a node knows nothing of what is held
 		}
 		if row.Started == 0 && (st.StartedMs > 0 || state == rm.ContainerRunning) {
 			row.Started = s.now // it may have ended before it was seen running

@@ -31,7 +31,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 	*a = rm.Application{
 		ID: a.ID, Name: a.Name, User: a.User, Queue: a.Queue, Kind: a.Kind, Type: a.Type, Tags: a.Tags, Priority: a.Priority, Master: a.Master,
 		Document: a.Document, MaxAttempts: a.MaxAttempts, KeepContainers: a.KeepContainers, Timeout: a.Timeout,
-		IdempotencyKey: a.IdempotencyKey, Digest: a.Digest, State: a.State, Diagnostics: a.Diagnostics,
+		IdempotencyKey: a.IdempotencyKey, Digest: a.Digest, State: a.State, Diagnostics: a.Diagnostics, Tokens: a.Tokens,
 	}
 	if a.IdempotencyKey != "" {
 		if id, ok := s.keys[userKey{a.User, a.IdempotencyKey}]; ok {
@@ -50,7 +50,7 @@ func (s *State) submit(c *statepb.Submit) *Result {
 		return &Result{Application: a.ID, Existing: true}
 	}
 	if a.State == rm.StateFailed {
-		a.Document = nil
+		a.Document, a.Tokens = nil, nil
 	} else if err := s.room(a.User, 1, documentBytes(a)); err != nil {
 		return &Result{Err: err}
 	}

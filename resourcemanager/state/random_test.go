@@ -98,7 +98,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 20, 21, 22, 23}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23}).Draw(t, "kind")
 	if len(apps) == 0 && kind > 4 && kind < 20 {
 		kind = 2
 	}
@@ -168,7 +168,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		for i := range rapid.IntRange(0, 2).Draw(t, "asks") {
 			al.Asks = append(al.Asks, &statepb.WantedAsk{Ask: Ask(rm.Ask{
 				ID: fmt.Sprint(i), Count: rapid.IntRange(0, 3).Draw(t, "count"),
-				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i},
+				Resource: rm.Resource{Memory: 1, VCores: 1, GPUs: i}, Held: rapid.Bool().Draw(t, "held"),
 			}), Launch: &statepb.Launch{Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "argv")}}})
 		}
 		for _, k := range v.Containers(a.ID) {
@@ -197,6 +197,31 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			}
 		}
 		c.Op = &statepb.Command_KeepCredentials{KeepCredentials: k}
+	case 18:
+		l := &statepb.LaunchContainers{Application: ApplicationID(a.ID), Attempt: int32(len(a.Attempts))}
+		if at := a.Attempt(); at != nil {
+			l.Epoch = at.Epoch
+		}
+		for range rapid.IntRange(1, 2).Draw(t, "launches") {
+			p := &statepb.ContainerLaunch{Launch: &statepb.Launch{
+				Argv: []string{rapid.SampledFrom([]string{"p", "q"}).Draw(t, "what")}, Tokens: make([]byte, rapid.SampledFrom([]int{0, 3000}).Draw(t, "tokens")),
+			}}
+			for _, other := range apps { // also of others
+				for _, k := range v.Containers(other.ID) {
+					if rapid.Bool().Draw(t, "named") {
+						p.Containers = append(p.Containers, ContainerID(k.ID))
+					}
+				}
+			}
+			l.Launches = append(l.Launches, p)
+		}
+		c.Op = &statepb.Command_LaunchContainers{LaunchContainers: l}
+	case 19:
+		s := &statepb.Stop{Epoch: epoch, Status: -100, Held: rapid.Bool().Draw(t, "only held")}
+		for k := range v.Held() {
+			s.Containers = append(s.Containers, ContainerID(k.ID))
+		}
+		c.Op = &statepb.Command_Stop{Stop: s}
 	case 17:
 		c.Op = &statepb.Command_Fail{Fail: &statepb.Fail{Epoch: epoch, Application: ApplicationID(a.ID), Diagnostics: "no token"}}
 	default:

@@ -48,7 +48,7 @@ func (t *tables) userOf(id rm.ApplicationID) string {
 // rowBytes is what a row costs besides its text, about.
 const rowBytes = 256
 
-func documentBytes(a *rm.Application) int64 { return int64(rowBytes + len(a.Document)) }
+func documentBytes(a *rm.Application) int64 { return int64(rowBytes + len(a.Document) + len(a.Tokens)) }
 
 func askBytes(a *rm.Ask) int64 {
 	n := rowBytes + len(a.ID) + len(a.Model) + len(a.Label) + 4*len(a.Instances)
@@ -61,7 +61,7 @@ func askBytes(a *rm.Ask) int64 {
 }
 
 func launchBytes(l *rm.Launch) int64 {
-	n := rowBytes
+	n := rowBytes + len(l.Tokens)
 	for _, a := range l.Argv {
 		n += 16 + len(a)
 	}
@@ -123,9 +123,17 @@ func (s *State) roomForAsks(a *rm.Application, asks []*statepb.WantedAsk) error 
 	bytes := int64(0)
 	for _, w := range asks {
 		if ask := askOf(w.Ask); ask.Count > 0 {
-			bytes += askBytes(&ask) + launchBytes(launchOf(w.Launch))
+			bytes += askBytes(&ask)
+			if !ask.Held {
+				bytes += launchBytes(launchOf(w.Launch))
+			}
 		}
 	}
+	return s.roomForBytes(a, bytes)
+}
+
+// roomForBytes says whether an application may have more in asks and launches.
+func (s *State) roomForBytes(a *rm.Application, bytes int64) error {
 	if bytes == 0 {
 		return nil
 	}

@@ -62,7 +62,7 @@ type Effects struct {
 	Schedule bool
 	// Credentials: an application was submitted or has ended, so that tokens may be wanted or not wanted any more.
 	Credentials bool
-	// Begun: a leader has begun.
+	// Begun: a leader has begun, or other queues count.
 	Begun bool
 	// Restored: everything may have changed.
 	Restored bool
@@ -104,6 +104,8 @@ type Result struct {
 	Containers []rm.ContainerID
 	// Groups answer those of Grant, in order.
 	Groups []GroupResult
+	// Launches answer the containers of LaunchContainers, in order: nil, or why one stays as it is.
+	Launches []error
 	// State of the application after Kill.
 	State rm.State
 }
@@ -196,6 +198,8 @@ func (s *State) apply(index uint64, command []byte) *Result {
 		return s.resizeNode(op.ResizeNode)
 	case *statepb.Command_SetQueues:
 		return s.setQueues(op.SetQueues)
+	case *statepb.Command_LaunchContainers:
+		return s.launchContainers(op.LaunchContainers)
 	}
 	panic(fmt.Sprintf("resource manager state: entry %d holds a command that this program does not carry out", index))
 }

@@ -46,9 +46,10 @@ type tables struct {
 	credentials *btree.BTreeG[*rm.Credential]
 
 	// Derived, and kept here because readers need them too: applications that are not final or still have live
-	// containers, and the live containers of each node.
+	// containers, the live containers of each node, and those that are held.
 	live   *btree.BTreeG[rm.ApplicationID]
 	byNode *btree.BTreeG[nodeRow]
+	onHold *btree.BTreeG[heldRow]
 }
 
 type askRow struct {
@@ -77,6 +78,12 @@ type Event struct {
 type ledgerRow struct {
 	number uint64
 	rm.Grant
+}
+
+// heldRow is a container that is held, in the order of their grants.
+type heldRow struct {
+	granted   metadata.Time
+	container rm.ContainerID
 }
 
 type nodeRow struct {
@@ -108,6 +115,9 @@ func newTables() tables {
 		byNode: tree(func(a, b nodeRow) int {
 			return cmp.Or(cmp.Compare(a.node, b.node), a.container.Compare(b.container))
 		}),
+		onHold: tree(func(a, b heldRow) int {
+			return cmp.Or(cmp.Compare(a.granted, b.granted), a.container.Compare(b.container))
+		}),
 	}
 }
 
@@ -117,7 +127,7 @@ func (t *tables) copy() tables {
 	c.containers, c.nodes = t.containers.Copy(), t.nodes.Copy()
 	c.events, c.ledger = t.events.Copy(), t.ledger.Copy()
 	c.credentials = t.credentials.Copy()
-	c.live, c.byNode = t.live.Copy(), t.byNode.Copy()
+	c.live, c.byNode, c.onHold = t.live.Copy(), t.byNode.Copy(), t.onHold.Copy()
 	return c
 }
 
@@ -154,7 +164,7 @@ type launchKey struct {
 	number uint64
 }
 
-// buildIndex derives the index, live and byNode, and the sums in nodes and applications, from the other tables.
+// buildIndex derives the index, live, byNode and onHold, and the sums in nodes and applications, from the other tables.
 func (t *tables) buildIndex() index {
 	x := index{
 		holders: map[string]rm.ContainerID{}, owners: map[string]rm.NodeID{}, keys: map[userKey]rm.ApplicationID{},
@@ -163,7 +173,7 @@ func (t *tables) buildIndex() index {
 		held: map[string]share{}, usedBytes: map[rm.ApplicationID]int64{},
 	}
 	fresh := newTables()
-	t.live, t.byNode = fresh.live, fresh.byNode
+	t.live, t.byNode, t.onHold = fresh.live, fresh.byNode, fresh.onHold
 	type sum struct {
 		used rm.Resource
 		live int
@@ -182,7 +192,10 @@ func (t *tables) buildIndex() index {
 		for _, u := range c.GPUs {
 			x.holders[u] = c.ID
 		}
-		if c.Launch != 0 {
+		switch {
+		case c.Held():
+			t.onHold.Set(heldRow{c.Granted, c.ID})
+		case c.Launch != 0:
 			x.uses[launchKey{c.ID.Attempt.Application, c.Launch}]++
 		}
 		return true
@@ -196,7 +209,7 @@ func (t *tables) buildIndex() index {
 			x.hold(a.User, 1, 0)
 		}
 		if a.State.Final() {
-			c.Document = nil // a snapshot of an earlier program may have it
+			c.Document, c.Tokens = nil, nil // a snapshot of an earlier program may have it
 			x.addEnded(&c)
 		} else {
 			x.hold(a.User, 0, documentBytes(a))
@@ -216,7 +229,9 @@ func (t *tables) buildIndex() index {
 		}
 	}
 	t.asks.Scan(func(a askRow) bool {
-		x.uses[launchKey{a.app, a.Launch}]++
+		if a.Launch != 0 {
+			x.uses[launchKey{a.app, a.Launch}]++
+		}
 		x.use(t.userOf(a.app), a.app, askBytes(&a.Ask))
 		return true
 	})

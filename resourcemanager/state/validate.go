@@ -2,6 +2,7 @@ package state
 
 import (
 	"crypto/sha256"
+	"slices"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -111,6 +112,12 @@ func validate(c *statepb.Command) error {
 				return bad("a token of no application is dropped")
 			}
 		}
+	case *statepb.Command_LaunchContainers:
+		for _, l := range op.LaunchContainers.Launches {
+			if l.Launch == nil || len(l.Launch.Argv) == 0 || len(l.Containers) == 0 || slices.Contains(l.Containers, nil) {
+				return bad("a launch of no container, or of nothing")
+			}
+		}
 	case *statepb.Command_Finish:
 		switch rm.FinalStatus(op.Finish.Final) {
 		case rm.FinalSucceeded, rm.FinalFailed, rm.FinalKilled:
@@ -129,7 +136,8 @@ func unknown(m protoreflect.Message) (found bool) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
 		case f.Message() == nil:
-		case f.IsList(): // there are no maps
+		case f.IsMap(): // of scalars only
+		case f.IsList():
 			for list, i := v.List(), 0; i < list.Len() && !found; i++ {
 				found = unknown(list.Get(i).Message())
 			}

@@ -32,9 +32,6 @@ func (v *View) Epoch() uint64 { return v.t.epoch }
 // Leader is who began the present epoch, and the hash of the queues by which it grants (rm.Queues.Hash). Empty: nobody has.
 func (v *View) Leader() (id, queuesHash string) { return v.t.leader, v.t.queuesHash }
 
-// Excluded are the names on the list of excluded nodes.
-func (v *View) Excluded() []string { return v.t.excluded }
-
 // Lease is the longest that a node may still hold.
 func (v *View) Lease() time.Duration { return v.t.lease }
 
@@ -80,6 +77,13 @@ func (v *View) Container(id rm.ContainerID) *rm.Container {
 
 // Containers lists an application's containers in the order of their grants, ended ones included as far as remembered.
 func (v *View) Containers(id rm.ApplicationID) []*rm.Container { return v.t.containersOf(id) }
+
+// Held yields the containers that wait for their application to say what runs in them, the longest first.
+func (v *View) Held() iter.Seq[*rm.Container] {
+	return func(yield func(*rm.Container) bool) {
+		v.t.onHold.Scan(func(r heldRow) bool { return yield(v.Container(r.container)) })
+	}
+}
 
 // Master is the container of an application's current master; nil: it has none yet.
 func (v *View) Master(a *rm.Application) *rm.Container {

@@ -1,5 +1,5 @@
 """Where the cluster is, and by what its servers and this process know each other: environment variables of a container first, then
-HOPS_LOGIN, Hadoop's configuration files, the user's login, the configuration of this machine's servers, and the user's `hops dev`."""
+HOPS_LOGIN, Hadoop's configuration files, the user's login, the user's `hops dev`, and the configuration of this machine's servers."""
 import fcntl
 import getpass
 import os
@@ -95,8 +95,11 @@ def webhdfs():
 
 def newer(known, site, name):
     """Addresses that are known, and those that the configuration has come to name since in properties whose name begins so: servers
-    of a machine write it anew when servers of the cluster come and go. The environment of a container stays as it was."""
+    of a machine write it anew when servers of the cluster come and go. The environment of a container stays as it was; elsewhere what
+    the environment or a login names may be another cluster than that of the configuration."""
     if not os.environ.get("HADOOP_CONF_DIR"):
+        return known
+    if not os.environ.get("HOPS_CONTAINER_ID") and (os.environ.get("HOPS_WEBHDFS") or os.environ.get("HOPS_RM") or _login.chosen()):
         return known
     try:
         found = [v for k, v in sorted(_site(site).items()) if k.startswith(name) and v]
@@ -233,7 +236,12 @@ def proof(address, by_tls, user, token=None):
             raise _login.Hopeless("the delegation token for %s is of user %s, and %s is to act: take another token, or act as %s" % (
                 token.service, token.owner, user, token.owner))
         return {"delegation": token.text}, {}
-    login = _login.chosen() or _login.default()
+    login = _login.chosen()
+    if not login:  # the configuration names the cluster: a login for another one is nothing to show here
+        login = _login.default()
+        if login and _trust(address).cluster != login.cluster:
+            raise _login.Hopeless("%s is a server of cluster %s, and the login %s is for cluster %s: log in to the first (`hops login`), or "
+                                  "take the other's configuration out of HADOOP_CONF_DIR" % (address, _trust(address).cluster, login.path, login.cluster))
     if login:
         return login.claim(user), login.authorization()
     raise _login.Hopeless("%s is on another machine, and nothing here proves who is to act: %s" % (

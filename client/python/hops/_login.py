@@ -9,7 +9,6 @@ import re
 import socket
 import ssl
 import stat
-import threading
 import time
 
 VERSION = 1
@@ -173,7 +172,6 @@ def _uris(certificate):
     return [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
 
 
-_lock = threading.Lock()
 _read = {}  # path -> (what the file was, Login or Trust)
 
 
@@ -196,16 +194,14 @@ def load(path):
         if s.st_uid != os.geteuid():
             raise ClusterError("login %s belongs to the user with the id %d, this process runs as %d: log in yourself" % (path, s.st_uid, os.geteuid()))
         state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns)
-        with _lock:
-            known = _read.get(path)
-            if known and known[0] == state:
-                return known[1]
+        known = _read.get(path)
+        if known and known[0] == state:
+            return known[1]
         text = f.read(MAX_FILE + 1)
         if len(text) > MAX_FILE:
             raise ClusterError("login %s: more than the %d bytes that are allowed" % (path, MAX_FILE))
         login = Login(path, text)
-    with _lock:
-        _read[path] = (state, login)
+    _read[path] = (state, login)
     return login
 
 
@@ -216,8 +212,7 @@ def roots(path):
         with open(path, "rb") as f:
             s = os.fstat(f.fileno())
             state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns)
-            with _lock:
-                known = _read.get(path)
+            known = _read.get(path)
             if known and known[0] == state:
                 return known[1]
             text = f.read(MAX_FILE + 1)
@@ -231,8 +226,7 @@ def roots(path):
             raise ValueError("the certificates are of %s, and of one cluster they should be" % (", ".join(trust.names) or "nobody"))
     except ValueError as e:
         raise ClusterError("%s: %s" % (path, e)) from None
-    with _lock:
-        _read[path] = (state, trust)
+    _read[path] = (state, trust)
     return trust
 
 

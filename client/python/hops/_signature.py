@@ -4,6 +4,7 @@ docs/reference/contracts.md describes the format, internal/security/request.go i
 """
 import hashlib
 import hmac
+import os
 import threading
 import time
 
@@ -11,6 +12,7 @@ SCHEME = "Hops-HMAC-SHA256"
 PROOF = "x-hops-proof"
 
 _lock = threading.Lock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _last = 0
 
 

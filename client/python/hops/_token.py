@@ -3,7 +3,6 @@ every Hadoop writes. internal/token is the other side."""
 import base64
 import os
 import socket
-import threading
 import urllib.parse
 
 from hops._login import ClusterError
@@ -110,7 +109,6 @@ def parse(data):
     return tokens
 
 
-_lock = threading.Lock()
 _read = {}  # path -> (what the file was, tokens)
 
 
@@ -120,8 +118,7 @@ def load(path):
         with open(path, "rb") as f:
             s = os.fstat(f.fileno())
             state = (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns)
-            with _lock:
-                known = _read.get(path)
+            known = _read.get(path)
             if known and known[0] == state:
                 return known[1]
             data = f.read(MAX_FILE + 1)
@@ -135,8 +132,7 @@ def load(path):
         tokens = parse(data)
     except Malformed as e:
         raise ClusterError("credentials %s: %s" % (path, e)) from None
-    with _lock:
-        _read[path] = (state, tokens)
+    _read[path] = (state, tokens)
     return tokens
 
 

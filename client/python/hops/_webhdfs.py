@@ -51,7 +51,6 @@ class WebHDFS:
         self._follows = not addresses or _configured(addresses)  # the list of the cluster's namenodes, as it changes
         self.user = user or _cluster.user()
         self.timeout = timeout
-        self._lock = threading.Lock()
         self._active = 0
 
     # -- plumbing
@@ -95,8 +94,7 @@ class WebHDFS:
         """(address, answer) of the active namenode, found by asking around until the deadline."""
         while True:
             unreachable = {}
-            with self._lock:
-                active = self._active
+            active = self._active
             addresses = self.addresses
             for i in range(len(addresses)):
                 k = (active + i) % len(addresses)
@@ -111,8 +109,7 @@ class WebHDFS:
                 if problem and problem[0] in _ELSEWHERE:
                     unreachable[address] = problem[1]
                     continue
-                with self._lock:
-                    self._active = k
+                self._active = k
                 if problem and problem[0] in _AGAIN and not (op == "CREATE" and problem[0] == "AlreadyBeingCreatedException"):
                     unreachable[address] = problem[1]
                     break

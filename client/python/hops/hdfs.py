@@ -3,21 +3,16 @@ import fnmatch
 import os
 import posixpath
 import shutil
-import threading
 
 from hops import _cluster, _webhdfs
 
-_lock = threading.Lock()
 _fs = {}
 
 
 def get_fs():
     """The filesystem client of the acting user."""
     key = (tuple(_cluster.webhdfs()), _cluster.user())
-    with _lock:
-        if key not in _fs:
-            _fs[key] = _webhdfs.WebHDFS(*key)
-        return _fs[key]
+    return _fs.get(key) or _fs.setdefault(key, _webhdfs.WebHDFS(*key))
 
 
 get = get_fs

@@ -1,6 +1,7 @@
 """Files and jobs of a cluster whose servers are on other machines: TLS, delegation tokens, signed requests. That servers of the tests
 count as elsewhere is all that is made up."""
 import base64
+import json
 import os
 import ssl
 import tempfile
@@ -173,7 +174,7 @@ class Files(Elsewhere):
             with self.subTest(what):
                 d = self.doors(**how)
                 with self.assertRaises((_cluster.ClusterError, TimeoutError)) as e:
-                    self.fs(d, timeout=0.2).status("/f")
+                    self.fs(d, timeout=20 if want else 0.2).status("/f")
                 self.assertIn(want, str(e.exception))
                 self.assertNotIn("\n", str(e.exception))
                 self.assertEqual(d.asked, [])
@@ -190,7 +191,7 @@ class Files(Elsewhere):
         d.url = other.url  # where it sends its clients
         os.environ["HOPS_WEBHDFS"] = "127.0.0.1:%d" % d.server.server_address[1]
         with self.assertRaisesRegex(OSError, "shows no certificate of cluster CID-test that is good"):
-            _webhdfs.WebHDFS(timeout=0.2).read("/f")
+            _webhdfs.WebHDFS(timeout=3).read("/f")
         self.assertEqual(other.asked, [])
 
     def test_what_is_missing_is_one_line(self):
@@ -292,6 +293,54 @@ class Manager(fakes.Fake):
         self.asked.append((h.command, h.path, h.headers.get("Host"), h.headers.get("Authorization"), h.body()))
         status, body, *headers = self.answers.pop(0)
         h.answer(status, body, headers)
+
+
+class Logins(Elsewhere):
+    """Programs of a user who has logged in, outside of containers."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ("HOPS_CONTAINER_ID", "HOPS_FS", "HOPS_AUTHORITY", "HADOOP_TOKEN_FILE_LOCATION"):
+            del os.environ[name]
+
+    def login(self, cluster, authority, doors):
+        os.makedirs(os.path.join(self.dir, ".hops"))
+        path = os.path.join(self.dir, ".hops", "login")
+        with open(path, "w") as f, open(pem(authority)) as roots:
+            json.dump({"version": 1, "cluster": cluster, "user": "ann", "token": "secret-of-" + cluster, "authorities": roots.read(),
+                       "namenodes": [{"http": doors.url.partition("://")[2]}]}, f)
+        os.chmod(path, 0o600)
+
+    def configure(self, doors, authority):
+        conf = os.environ["HADOOP_CONF_DIR"] = os.path.join(self.dir, "conf")
+        os.makedirs(conf)
+        for name, key, value in (("core-site.xml", "hops.cluster.roots", pem(authority)), ("hdfs-site.xml", "dfs.namenode.http-address", doors.url.partition("://")[2])):
+            with open(os.path.join(conf, name), "w") as f:
+                f.write("<configuration><property><name>%s</name><value>%s</value></property></configuration>" % (key, value))
+
+    def test_the_token_of_a_login_stays_in_its_cluster(self):
+        d = self.doors()
+        d.files["/f"] = b"x"
+        self.login("CID-other", "foreign-authority", d)
+        self.configure(d, "authority")
+        with self.assertRaisesRegex(_cluster.ClusterError, "is a server of cluster CID-test, and the login .* is for cluster CID-other"):
+            _webhdfs.WebHDFS(timeout=20).status("/f")
+        self.assertEqual(d.asked, [])
+
+    def test_a_login_for_the_configured_cluster(self):
+        d = self.doors()
+        d.files["/f"] = b"x"
+        self.login("CID-test", "authority", d)
+        self.configure(d, "authority")
+        self.assertEqual(_webhdfs.WebHDFS(timeout=20).read("/f"), b"x")
+        self.assertEqual({a[3] for a in d.asked}, {"Bearer secret-of-CID-test"})
+
+    def test_an_outage_moves_nobody_to_another_cluster(self):
+        d = self.doors()
+        self.configure(d, "authority")
+        self.assertEqual(_cluster.newer(["https://elsewhere:1"], *_cluster.NAMENODES), ["https://elsewhere:1", "http://" + d.url.partition("://")[2]])
+        os.environ["HOPS_WEBHDFS"] = "elsewhere:1"
+        self.assertEqual(_cluster.newer(["http://elsewhere:1"], *_cluster.NAMENODES), ["http://elsewhere:1"])
 
 
 class Jobs(Elsewhere):

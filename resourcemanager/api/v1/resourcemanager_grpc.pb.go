@@ -21,8 +21,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	NodeManagers_Session_FullMethodName     = "/hops.resourcemanager.v1.NodeManagers/Session"
-	NodeManagers_Credentials_FullMethodName = "/hops.resourcemanager.v1.NodeManagers/Credentials"
+	NodeManagers_Session_FullMethodName          = "/hops.resourcemanager.v1.NodeManagers/Session"
+	NodeManagers_Credentials_FullMethodName      = "/hops.resourcemanager.v1.NodeManagers/Credentials"
+	NodeManagers_LaunchContainers_FullMethodName = "/hops.resourcemanager.v1.NodeManagers/LaunchContainers"
 )
 
 // NodeManagersClient is the client API for NodeManagers service.
@@ -39,6 +40,11 @@ type NodeManagersClient interface {
 	// INVALID_ARGUMENT: the job asks for a secret that cannot be had, and asking again is of no use. UNAVAILABLE: not yet, ask again.
 	// FAILED_PRECONDITION as above.
 	Credentials(ctx context.Context, in *CredentialsRequest, opts ...grpc.CallOption) (*CredentialsResponse, error)
+	// LaunchContainers passes on what a master wants to run in containers that were granted to it on this machine's node: who it is the
+	// node manager has verified. It answers when that is recorded; the orders to start come by the session. A container for which there is an
+	// error is as it was. PERMISSION_DENIED: the node is not on this machine, or the attempt is not the current one. FAILED_PRECONDITION
+	// and UNAVAILABLE as above.
+	LaunchContainers(ctx context.Context, in *LaunchContainersRequest, opts ...grpc.CallOption) (*LaunchContainersResponse, error)
 }
 
 type nodeManagersClient struct {
@@ -72,6 +78,16 @@ func (c *nodeManagersClient) Credentials(ctx context.Context, in *CredentialsReq
 	return out, nil
 }
 
+func (c *nodeManagersClient) LaunchContainers(ctx context.Context, in *LaunchContainersRequest, opts ...grpc.CallOption) (*LaunchContainersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LaunchContainersResponse)
+	err := c.cc.Invoke(ctx, NodeManagers_LaunchContainers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // NodeManagersServer is the server API for NodeManagers service.
 // All implementations must embed UnimplementedNodeManagersServer
 // for forward compatibility.
@@ -86,6 +102,11 @@ type NodeManagersServer interface {
 	// INVALID_ARGUMENT: the job asks for a secret that cannot be had, and asking again is of no use. UNAVAILABLE: not yet, ask again.
 	// FAILED_PRECONDITION as above.
 	Credentials(context.Context, *CredentialsRequest) (*CredentialsResponse, error)
+	// LaunchContainers passes on what a master wants to run in containers that were granted to it on this machine's node: who it is the
+	// node manager has verified. It answers when that is recorded; the orders to start come by the session. A container for which there is an
+	// error is as it was. PERMISSION_DENIED: the node is not on this machine, or the attempt is not the current one. FAILED_PRECONDITION
+	// and UNAVAILABLE as above.
+	LaunchContainers(context.Context, *LaunchContainersRequest) (*LaunchContainersResponse, error)
 	mustEmbedUnimplementedNodeManagersServer()
 }
 
@@ -101,6 +122,9 @@ func (UnimplementedNodeManagersServer) Session(grpc.BidiStreamingServer[NodeRepo
 }
 func (UnimplementedNodeManagersServer) Credentials(context.Context, *CredentialsRequest) (*CredentialsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Credentials not implemented")
+}
+func (UnimplementedNodeManagersServer) LaunchContainers(context.Context, *LaunchContainersRequest) (*LaunchContainersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LaunchContainers not implemented")
 }
 func (UnimplementedNodeManagersServer) mustEmbedUnimplementedNodeManagersServer() {}
 func (UnimplementedNodeManagersServer) testEmbeddedByValue()                      {}
@@ -148,6 +172,24 @@ func _NodeManagers_Credentials_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _NodeManagers_LaunchContainers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LaunchContainersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodeManagersServer).LaunchContainers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: NodeManagers_LaunchContainers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodeManagersServer).LaunchContainers(ctx, req.(*LaunchContainersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // NodeManagers_ServiceDesc is the grpc.ServiceDesc for NodeManagers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -158,6 +200,10 @@ var NodeManagers_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Credentials",
 			Handler:    _NodeManagers_Credentials_Handler,
+		},
+		{
+			MethodName: "LaunchContainers",
+			Handler:    _NodeManagers_LaunchContainers_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
@@ -282,12 +328,13 @@ var ResourceManagers_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	ApplicationMasters_Register_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/Register"
-	ApplicationMasters_Ended_FullMethodName    = "/hops.resourcemanager.v1.ApplicationMasters/Ended"
-	ApplicationMasters_Allocate_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/Allocate"
-	ApplicationMasters_Events_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Events"
-	ApplicationMasters_Finish_FullMethodName   = "/hops.resourcemanager.v1.ApplicationMasters/Finish"
-	ApplicationMasters_Fate_FullMethodName     = "/hops.resourcemanager.v1.ApplicationMasters/Fate"
+	ApplicationMasters_Register_FullMethodName         = "/hops.resourcemanager.v1.ApplicationMasters/Register"
+	ApplicationMasters_Ended_FullMethodName            = "/hops.resourcemanager.v1.ApplicationMasters/Ended"
+	ApplicationMasters_Allocate_FullMethodName         = "/hops.resourcemanager.v1.ApplicationMasters/Allocate"
+	ApplicationMasters_Events_FullMethodName           = "/hops.resourcemanager.v1.ApplicationMasters/Events"
+	ApplicationMasters_Finish_FullMethodName           = "/hops.resourcemanager.v1.ApplicationMasters/Finish"
+	ApplicationMasters_LaunchContainers_FullMethodName = "/hops.resourcemanager.v1.ApplicationMasters/LaunchContainers"
+	ApplicationMasters_Fate_FullMethodName             = "/hops.resourcemanager.v1.ApplicationMasters/Fate"
 )
 
 // ApplicationMastersClient is the client API for ApplicationMasters service.
@@ -308,6 +355,8 @@ type ApplicationMastersClient interface {
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 	// Finish ends the application. Durable when it returns.
 	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
+	// LaunchContainers says what runs in containers that were granted to an ask that holds them. The same launch again is no error.
+	LaunchContainers(ctx context.Context, in *MasterLaunchRequest, opts ...grpc.CallOption) (*LaunchContainersResponse, error)
 	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
 	Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error)
 }
@@ -379,6 +428,16 @@ func (c *applicationMastersClient) Finish(ctx context.Context, in *FinishRequest
 	return out, nil
 }
 
+func (c *applicationMastersClient) LaunchContainers(ctx context.Context, in *MasterLaunchRequest, opts ...grpc.CallOption) (*LaunchContainersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LaunchContainersResponse)
+	err := c.cc.Invoke(ctx, ApplicationMasters_LaunchContainers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *applicationMastersClient) Fate(ctx context.Context, in *FateRequest, opts ...grpc.CallOption) (*FateResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(FateResponse)
@@ -407,6 +466,8 @@ type ApplicationMastersServer interface {
 	Events(*EventsRequest, grpc.ServerStreamingServer[Event]) error
 	// Finish ends the application. Durable when it returns.
 	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
+	// LaunchContainers says what runs in containers that were granted to an ask that holds them. The same launch again is no error.
+	LaunchContainers(context.Context, *MasterLaunchRequest) (*LaunchContainersResponse, error)
 	// Fate says what has become of the application, to the master of any of its attempts, also when it has ended.
 	Fate(context.Context, *FateRequest) (*FateResponse, error)
 	mustEmbedUnimplementedApplicationMastersServer()
@@ -433,6 +494,9 @@ func (UnimplementedApplicationMastersServer) Events(*EventsRequest, grpc.ServerS
 }
 func (UnimplementedApplicationMastersServer) Finish(context.Context, *FinishRequest) (*FinishResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Finish not implemented")
+}
+func (UnimplementedApplicationMastersServer) LaunchContainers(context.Context, *MasterLaunchRequest) (*LaunchContainersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LaunchContainers not implemented")
 }
 func (UnimplementedApplicationMastersServer) Fate(context.Context, *FateRequest) (*FateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Fate not implemented")
@@ -541,6 +605,24 @@ func _ApplicationMasters_Finish_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ApplicationMasters_LaunchContainers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MasterLaunchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ApplicationMastersServer).LaunchContainers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ApplicationMasters_LaunchContainers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ApplicationMastersServer).LaunchContainers(ctx, req.(*MasterLaunchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ApplicationMasters_Fate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(FateRequest)
 	if err := dec(in); err != nil {
@@ -581,6 +663,10 @@ var ApplicationMasters_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Finish",
 			Handler:    _ApplicationMasters_Finish_Handler,
+		},
+		{
+			MethodName: "LaunchContainers",
+			Handler:    _ApplicationMasters_LaunchContainers_Handler,
 		},
 		{
 			MethodName: "Fate",

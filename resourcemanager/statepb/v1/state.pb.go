@@ -51,6 +51,7 @@ type Command struct {
 	//	*Command_RetireNode
 	//	*Command_ResizeNode
 	//	*Command_SetQueues
+	//	*Command_LaunchContainers
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -280,6 +281,15 @@ func (x *Command) GetSetQueues() *SetQueues {
 	return nil
 }
 
+func (x *Command) GetLaunchContainers() *LaunchContainers {
+	if x != nil {
+		if x, ok := x.Op.(*Command_LaunchContainers); ok {
+			return x.LaunchContainers
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -364,6 +374,10 @@ type Command_SetQueues struct {
 	SetQueues *SetQueues `protobuf:"bytes,34,opt,name=set_queues,json=setQueues,proto3,oneof"`
 }
 
+type Command_LaunchContainers struct {
+	LaunchContainers *LaunchContainers `protobuf:"bytes,40,opt,name=launch_containers,json=launchContainers,proto3,oneof"`
+}
+
 func (*Command_Begin) isCommand_Op() {}
 
 func (*Command_NewApplication) isCommand_Op() {}
@@ -403,6 +417,8 @@ func (*Command_RetireNode) isCommand_Op() {}
 func (*Command_ResizeNode) isCommand_Op() {}
 
 func (*Command_SetQueues) isCommand_Op() {}
+
+func (*Command_LaunchContainers) isCommand_Op() {}
 
 // Begin opens an epoch: a new leader takes over. Later commands of earlier epochs are refused.
 type Begin struct {
@@ -1074,6 +1090,8 @@ type RegisterMaster struct {
 	TrackingUrl string                 `protobuf:"bytes,4,opt,name=tracking_url,json=trackingUrl,proto3" json:"tracking_url,omitempty"`
 	// SHA-256 of the certificate of the server at http; empty: it is plain.
 	HttpCertificate []byte `protobuf:"bytes,5,opt,name=http_certificate,json=httpCertificate,proto3" json:"http_certificate,omitempty"`
+	Host            string `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`
+	Port            int32  `protobuf:"varint,7,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1141,6 +1159,20 @@ func (x *RegisterMaster) GetHttpCertificate() []byte {
 		return x.HttpCertificate
 	}
 	return nil
+}
+
+func (x *RegisterMaster) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *RegisterMaster) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
 }
 
 type Allocate struct {
@@ -1295,6 +1327,128 @@ func (x *WantedAsk) GetLaunch() *Launch {
 	return nil
 }
 
+// LaunchContainers says what runs in containers that are held.
+type LaunchContainers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Launches      []*ContainerLaunch     `protobuf:"bytes,4,rep,name=launches,proto3" json:"launches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LaunchContainers) Reset() {
+	*x = LaunchContainers{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LaunchContainers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LaunchContainers) ProtoMessage() {}
+
+func (x *LaunchContainers) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LaunchContainers.ProtoReflect.Descriptor instead.
+func (*LaunchContainers) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *LaunchContainers) GetApplication() *ApplicationID {
+	if x != nil {
+		return x.Application
+	}
+	return nil
+}
+
+func (x *LaunchContainers) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *LaunchContainers) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LaunchContainers) GetLaunches() []*ContainerLaunch {
+	if x != nil {
+		return x.Launches
+	}
+	return nil
+}
+
+// ContainerLaunch is what runs in each of some containers.
+type ContainerLaunch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Containers    []*ContainerID         `protobuf:"bytes,1,rep,name=containers,proto3" json:"containers,omitempty"`
+	Launch        *Launch                `protobuf:"bytes,2,opt,name=launch,proto3" json:"launch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContainerLaunch) Reset() {
+	*x = ContainerLaunch{}
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerLaunch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerLaunch) ProtoMessage() {}
+
+func (x *ContainerLaunch) ProtoReflect() protoreflect.Message {
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerLaunch.ProtoReflect.Descriptor instead.
+func (*ContainerLaunch) Descriptor() ([]byte, []int) {
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ContainerLaunch) GetContainers() []*ContainerID {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+func (x *ContainerLaunch) GetLaunch() *Launch {
+	if x != nil {
+		return x.Launch
+	}
+	return nil
+}
+
 type Finish struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Application   *ApplicationID         `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -1309,7 +1463,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1475,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[15]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1488,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{15}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Finish) GetApplication() *ApplicationID {
@@ -1389,7 +1543,7 @@ type Kill struct {
 
 func (x *Kill) Reset() {
 	*x = Kill{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1555,7 @@ func (x *Kill) String() string {
 func (*Kill) ProtoMessage() {}
 
 func (x *Kill) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[16]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1568,7 @@ func (x *Kill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Kill.ProtoReflect.Descriptor instead.
 func (*Kill) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{16}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Kill) GetApplication() *ApplicationID {
@@ -1433,18 +1587,20 @@ func (x *Kill) GetDiagnostics() string {
 
 // Stop tells node managers to end containers.
 type Stop struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Containers    []*ContainerID         `protobuf:"bytes,2,rep,name=containers,proto3" json:"containers,omitempty"`
-	Status        int32                  `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Epoch      uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Containers []*ContainerID         `protobuf:"bytes,2,rep,name=containers,proto3" json:"containers,omitempty"`
+	Status     int32                  `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	Reason     string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Only those that are still held.
+	Held          bool `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Stop) Reset() {
 	*x = Stop{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1612,7 @@ func (x *Stop) String() string {
 func (*Stop) ProtoMessage() {}
 
 func (x *Stop) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[17]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1625,7 @@ func (x *Stop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stop.ProtoReflect.Descriptor instead.
 func (*Stop) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{17}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Stop) GetEpoch() uint64 {
@@ -1500,6 +1656,13 @@ func (x *Stop) GetReason() string {
 	return ""
 }
 
+func (x *Stop) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
 // KeepCredentials keeps tokens of applications that have not ended, in place of those of the same numbers, and drops others.
 type KeepCredentials struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1512,7 +1675,7 @@ type KeepCredentials struct {
 
 func (x *KeepCredentials) Reset() {
 	*x = KeepCredentials{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1687,7 @@ func (x *KeepCredentials) String() string {
 func (*KeepCredentials) ProtoMessage() {}
 
 func (x *KeepCredentials) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[18]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1700,7 @@ func (x *KeepCredentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepCredentials.ProtoReflect.Descriptor instead.
 func (*KeepCredentials) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{18}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *KeepCredentials) GetEpoch() uint64 {
@@ -1573,7 +1736,7 @@ type Fail struct {
 
 func (x *Fail) Reset() {
 	*x = Fail{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1748,7 @@ func (x *Fail) String() string {
 func (*Fail) ProtoMessage() {}
 
 func (x *Fail) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[19]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1761,7 @@ func (x *Fail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fail.ProtoReflect.Descriptor instead.
 func (*Fail) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{19}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Fail) GetEpoch() uint64 {
@@ -1642,7 +1805,7 @@ type Credential struct {
 
 func (x *Credential) Reset() {
 	*x = Credential{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1817,7 @@ func (x *Credential) String() string {
 func (*Credential) ProtoMessage() {}
 
 func (x *Credential) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[20]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1830,7 @@ func (x *Credential) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credential.ProtoReflect.Descriptor instead.
 func (*Credential) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{20}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Credential) GetApplication() *ApplicationID {
@@ -1734,7 +1897,7 @@ type Wish struct {
 
 func (x *Wish) Reset() {
 	*x = Wish{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1909,7 @@ func (x *Wish) String() string {
 func (*Wish) ProtoMessage() {}
 
 func (x *Wish) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[21]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1922,7 @@ func (x *Wish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Wish.ProtoReflect.Descriptor instead.
 func (*Wish) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{21}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Wish) GetMaintenance() bool {
@@ -1817,7 +1980,7 @@ type AdministerNodes struct {
 
 func (x *AdministerNodes) Reset() {
 	*x = AdministerNodes{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1992,7 @@ func (x *AdministerNodes) String() string {
 func (*AdministerNodes) ProtoMessage() {}
 
 func (x *AdministerNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[22]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +2005,7 @@ func (x *AdministerNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdministerNodes.ProtoReflect.Descriptor instead.
 func (*AdministerNodes) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{22}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AdministerNodes) GetNodes() []string {
@@ -1879,7 +2042,7 @@ type ExcludeNodes struct {
 
 func (x *ExcludeNodes) Reset() {
 	*x = ExcludeNodes{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2054,7 @@ func (x *ExcludeNodes) String() string {
 func (*ExcludeNodes) ProtoMessage() {}
 
 func (x *ExcludeNodes) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[23]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2067,7 @@ func (x *ExcludeNodes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcludeNodes.ProtoReflect.Descriptor instead.
 func (*ExcludeNodes) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{23}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExcludeNodes) GetNames() []string {
@@ -1939,7 +2102,7 @@ type RetireNode struct {
 
 func (x *RetireNode) Reset() {
 	*x = RetireNode{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2114,7 @@ func (x *RetireNode) String() string {
 func (*RetireNode) ProtoMessage() {}
 
 func (x *RetireNode) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[24]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2127,7 @@ func (x *RetireNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireNode.ProtoReflect.Descriptor instead.
 func (*RetireNode) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{24}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RetireNode) GetEpoch() uint64 {
@@ -1992,7 +2155,7 @@ type ResizeNode struct {
 
 func (x *ResizeNode) Reset() {
 	*x = ResizeNode{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2167,7 @@ func (x *ResizeNode) String() string {
 func (*ResizeNode) ProtoMessage() {}
 
 func (x *ResizeNode) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[25]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2180,7 @@ func (x *ResizeNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeNode.ProtoReflect.Descriptor instead.
 func (*ResizeNode) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{25}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ResizeNode) GetNode() string {
@@ -2045,7 +2208,7 @@ type SetQueues struct {
 
 func (x *SetQueues) Reset() {
 	*x = SetQueues{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2057,7 +2220,7 @@ func (x *SetQueues) String() string {
 func (*SetQueues) ProtoMessage() {}
 
 func (x *SetQueues) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[26]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2070,7 +2233,7 @@ func (x *SetQueues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQueues.ProtoReflect.Descriptor instead.
 func (*SetQueues) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{26}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SetQueues) GetEpoch() uint64 {
@@ -2097,7 +2260,7 @@ type ApplicationID struct {
 
 func (x *ApplicationID) Reset() {
 	*x = ApplicationID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2272,7 @@ func (x *ApplicationID) String() string {
 func (*ApplicationID) ProtoMessage() {}
 
 func (x *ApplicationID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[27]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2285,7 @@ func (x *ApplicationID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationID.ProtoReflect.Descriptor instead.
 func (*ApplicationID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{27}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ApplicationID) GetCluster() int64 {
@@ -2151,7 +2314,7 @@ type ContainerID struct {
 
 func (x *ContainerID) Reset() {
 	*x = ContainerID{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2326,7 @@ func (x *ContainerID) String() string {
 func (*ContainerID) ProtoMessage() {}
 
 func (x *ContainerID) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[28]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2339,7 @@ func (x *ContainerID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerID.ProtoReflect.Descriptor instead.
 func (*ContainerID) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{28}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ContainerID) GetApplication() *ApplicationID {
@@ -2219,7 +2382,7 @@ type Resource struct {
 
 func (x *Resource) Reset() {
 	*x = Resource{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2394,7 @@ func (x *Resource) String() string {
 func (*Resource) ProtoMessage() {}
 
 func (x *Resource) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[29]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2407,7 @@ func (x *Resource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resource.ProtoReflect.Descriptor instead.
 func (*Resource) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{29}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Resource) GetMemory() int64 {
@@ -2292,7 +2455,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2467,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[30]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2480,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{30}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GPU) GetUuid() string {
@@ -2417,14 +2580,16 @@ type Application struct {
 	LastLaunch     uint64                 `protobuf:"varint,30,opt,name=last_launch,json=lastLaunch,proto3" json:"last_launch,omitempty"`
 	Acknowledged   uint64                 `protobuf:"varint,31,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
 	// Order in which applications ended; 0 while live.
-	Ended         uint64 `protobuf:"varint,32,opt,name=ended,proto3" json:"ended,omitempty"`
+	Ended uint64 `protobuf:"varint,32,opt,name=ended,proto3" json:"ended,omitempty"`
+	// What the master's launch brings, sealed.
+	Tokens        []byte `protobuf:"bytes,40,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Application) Reset() {
 	*x = Application{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2436,7 +2601,7 @@ func (x *Application) String() string {
 func (*Application) ProtoMessage() {}
 
 func (x *Application) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[31]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2449,7 +2614,7 @@ func (x *Application) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Application.ProtoReflect.Descriptor instead.
 func (*Application) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{31}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Application) GetId() *ApplicationID {
@@ -2676,6 +2841,13 @@ func (x *Application) GetEnded() uint64 {
 	return 0
 }
 
+func (x *Application) GetTokens() []byte {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
 type Attempt struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Number      int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -2691,13 +2863,15 @@ type Attempt struct {
 	Diagnostics string                 `protobuf:"bytes,11,opt,name=diagnostics,proto3" json:"diagnostics,omitempty"`
 	// As in RegisterMaster.
 	HttpCertificate []byte `protobuf:"bytes,12,opt,name=http_certificate,json=httpCertificate,proto3" json:"http_certificate,omitempty"`
+	Host            string `protobuf:"bytes,13,opt,name=host,proto3" json:"host,omitempty"`
+	Port            int32  `protobuf:"varint,14,opt,name=port,proto3" json:"port,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Attempt) Reset() {
 	*x = Attempt{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2883,7 @@ func (x *Attempt) String() string {
 func (*Attempt) ProtoMessage() {}
 
 func (x *Attempt) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[32]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2896,7 @@ func (x *Attempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attempt.ProtoReflect.Descriptor instead.
 func (*Attempt) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{32}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Attempt) GetNumber() int32 {
@@ -2809,28 +2983,44 @@ func (x *Attempt) GetHttpCertificate() []byte {
 	return nil
 }
 
+func (x *Attempt) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Attempt) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
 type Ask struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Priority      int32                  `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
-	Resource      *Resource              `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
-	Count         int32                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	Gang          int32                  `protobuf:"varint,5,opt,name=gang,proto3" json:"gang,omitempty"`
-	Model         string                 `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
-	Island        bool                   `protobuf:"varint,7,opt,name=island,proto3" json:"island,omitempty"`
-	Nodes         []string               `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Strict        bool                   `protobuf:"varint,9,opt,name=strict,proto3" json:"strict,omitempty"`
-	Excluded      []string               `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty"`
-	Label         string                 `protobuf:"bytes,11,opt,name=label,proto3" json:"label,omitempty"`
-	Launch        uint64                 `protobuf:"varint,12,opt,name=launch,proto3" json:"launch,omitempty"`
-	Instances     []int32                `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Id        string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Priority  int32                  `protobuf:"varint,2,opt,name=priority,proto3" json:"priority,omitempty"`
+	Resource  *Resource              `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
+	Count     int32                  `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Gang      int32                  `protobuf:"varint,5,opt,name=gang,proto3" json:"gang,omitempty"`
+	Model     string                 `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
+	Island    bool                   `protobuf:"varint,7,opt,name=island,proto3" json:"island,omitempty"`
+	Nodes     []string               `protobuf:"bytes,8,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Strict    bool                   `protobuf:"varint,9,opt,name=strict,proto3" json:"strict,omitempty"`
+	Excluded  []string               `protobuf:"bytes,10,rep,name=excluded,proto3" json:"excluded,omitempty"`
+	Label     string                 `protobuf:"bytes,11,opt,name=label,proto3" json:"label,omitempty"`
+	Launch    uint64                 `protobuf:"varint,12,opt,name=launch,proto3" json:"launch,omitempty"`
+	Instances []int32                `protobuf:"varint,13,rep,packed,name=instances,proto3" json:"instances,omitempty"`
+	// The containers wait for LaunchContainers.
+	Held          bool `protobuf:"varint,14,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ask) Reset() {
 	*x = Ask{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +3032,7 @@ func (x *Ask) String() string {
 func (*Ask) ProtoMessage() {}
 
 func (x *Ask) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[33]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +3045,7 @@ func (x *Ask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ask.ProtoReflect.Descriptor instead.
 func (*Ask) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{33}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Ask) GetId() string {
@@ -2949,6 +3139,13 @@ func (x *Ask) GetInstances() []int32 {
 	return nil
 }
 
+func (x *Ask) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
 type Launch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Argv          []string               `protobuf:"bytes,1,rep,name=argv,proto3" json:"argv,omitempty"`
@@ -2956,13 +3153,15 @@ type Launch struct {
 	Artifacts     []*Artifact            `protobuf:"bytes,3,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
 	GraceMs       int64                  `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
 	Fenced        bool                   `protobuf:"varint,5,opt,name=fenced,proto3" json:"fenced,omitempty"`
+	Dialect       string                 `protobuf:"bytes,6,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	Tokens        []byte                 `protobuf:"bytes,7,opt,name=tokens,proto3" json:"tokens,omitempty"` // sealed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3173,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[34]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3186,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{34}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Launch) GetArgv() []string {
@@ -3025,6 +3224,20 @@ func (x *Launch) GetFenced() bool {
 	return false
 }
 
+func (x *Launch) GetDialect() string {
+	if x != nil {
+		return x.Dialect
+	}
+	return ""
+}
+
+func (x *Launch) GetTokens() []byte {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
 type EnvVar struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3035,7 +3248,7 @@ type EnvVar struct {
 
 func (x *EnvVar) Reset() {
 	*x = EnvVar{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3260,7 @@ func (x *EnvVar) String() string {
 func (*EnvVar) ProtoMessage() {}
 
 func (x *EnvVar) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[35]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3273,7 @@ func (x *EnvVar) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvVar.ProtoReflect.Descriptor instead.
 func (*EnvVar) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{35}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *EnvVar) GetName() string {
@@ -3093,7 +3306,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3318,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[36]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3331,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{36}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Artifact) GetName() string {
@@ -3206,7 +3419,7 @@ type Container struct {
 
 func (x *Container) Reset() {
 	*x = Container{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3431,7 @@ func (x *Container) String() string {
 func (*Container) ProtoMessage() {}
 
 func (x *Container) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[37]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3444,7 @@ func (x *Container) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Container.ProtoReflect.Descriptor instead.
 func (*Container) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{37}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Container) GetId() *ContainerID {
@@ -3404,7 +3617,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3629,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[38]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3642,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{38}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Node) GetId() string {
@@ -3581,7 +3794,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3806,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[39]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3819,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{39}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Event) GetApplication() *ApplicationID {
@@ -3665,7 +3878,7 @@ type LedgerLine struct {
 
 func (x *LedgerLine) Reset() {
 	*x = LedgerLine{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3890,7 @@ func (x *LedgerLine) String() string {
 func (*LedgerLine) ProtoMessage() {}
 
 func (x *LedgerLine) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[40]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3903,7 @@ func (x *LedgerLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LedgerLine.ProtoReflect.Descriptor instead.
 func (*LedgerLine) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{40}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *LedgerLine) GetSequence() uint64 {
@@ -3758,7 +3971,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3770,7 +3983,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[41]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3783,7 +3996,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{41}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Record) GetItem() isRecord_Item {
@@ -3986,7 +4199,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4211,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[42]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4224,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{42}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Header) GetVersion() uint32 {
@@ -4123,7 +4336,7 @@ type Excluded struct {
 
 func (x *Excluded) Reset() {
 	*x = Excluded{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4348,7 @@ func (x *Excluded) String() string {
 func (*Excluded) ProtoMessage() {}
 
 func (x *Excluded) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[43]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4361,7 @@ func (x *Excluded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excluded.ProtoReflect.Descriptor instead.
 func (*Excluded) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{43}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Excluded) GetNames() []string {
@@ -4175,7 +4388,7 @@ type AskRecord struct {
 
 func (x *AskRecord) Reset() {
 	*x = AskRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4400,7 @@ func (x *AskRecord) String() string {
 func (*AskRecord) ProtoMessage() {}
 
 func (x *AskRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[44]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4413,7 @@ func (x *AskRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRecord.ProtoReflect.Descriptor instead.
 func (*AskRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{44}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AskRecord) GetApplication() *ApplicationID {
@@ -4228,7 +4441,7 @@ type LaunchRecord struct {
 
 func (x *LaunchRecord) Reset() {
 	*x = LaunchRecord{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4453,7 @@ func (x *LaunchRecord) String() string {
 func (*LaunchRecord) ProtoMessage() {}
 
 func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[45]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4466,7 @@ func (x *LaunchRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LaunchRecord.ProtoReflect.Descriptor instead.
 func (*LaunchRecord) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{45}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *LaunchRecord) GetApplication() *ApplicationID {
@@ -4286,7 +4499,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4511,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[46]
+	mi := &file_resourcemanager_statepb_v1_state_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4524,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{46}
+	return file_resourcemanager_statepb_v1_state_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *End) GetRecords() uint64 {
@@ -4325,7 +4538,7 @@ var File_resourcemanager_statepb_v1_state_proto protoreflect.FileDescriptor
 
 const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\n" +
-	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xf9\v\n" +
+	"&resourcemanager/statepb/v1/state.proto\x12\x1dhops.resourcemanager.state.v1\"\xd9\f\n" +
 	"\aCommand\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12<\n" +
 	"\x05begin\x18\x02 \x01(\v2$.hops.resourcemanager.state.v1.BeginH\x00R\x05begin\x12X\n" +
@@ -4351,7 +4564,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vresize_node\x18! \x01(\v2).hops.resourcemanager.state.v1.ResizeNodeH\x00R\n" +
 	"resizeNode\x12I\n" +
 	"\n" +
-	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueuesB\x04\n" +
+	"set_queues\x18\" \x01(\v2(.hops.resourcemanager.state.v1.SetQueuesH\x00R\tsetQueues\x12^\n" +
+	"\x11launch_containers\x18( \x01(\v2/.hops.resourcemanager.state.v1.LaunchContainersH\x00R\x10launchContainersB\x04\n" +
 	"\x02op\"y\n" +
 	"\x05Begin\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\tR\x06leader\x12\x19\n" +
@@ -4400,13 +4614,15 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12C\n" +
 	"\bresource\x18\x02 \x01(\v2'.hops.resourcemanager.state.v1.ResourceR\bresource\x12\x12\n" +
 	"\x04gpus\x18\x03 \x03(\tR\x04gpus\x12\x12\n" +
-	"\x04salt\x18\x04 \x01(\fR\x04salt\"\xdc\x01\n" +
+	"\x04salt\x18\x04 \x01(\fR\x04salt\"\x84\x02\n" +
 	"\x0eRegisterMaster\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04http\x18\x03 \x01(\tR\x04http\x12!\n" +
 	"\ftracking_url\x18\x04 \x01(\tR\vtrackingUrl\x12)\n" +
-	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\"\xe6\x02\n" +
+	"\x10http_certificate\x18\x05 \x01(\fR\x0fhttpCertificate\x12\x12\n" +
+	"\x04host\x18\x06 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\a \x01(\x05R\x04port\"\xe6\x02\n" +
 	"\bAllocate\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
@@ -4418,6 +4634,16 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\facknowledged\x18\b \x01(\x04R\facknowledged\"\x80\x01\n" +
 	"\tWantedAsk\x124\n" +
 	"\x03ask\x18\x01 \x01(\v2\".hops.resourcemanager.state.v1.AskR\x03ask\x12=\n" +
+	"\x06launch\x18\x02 \x01(\v2%.hops.resourcemanager.state.v1.LaunchR\x06launch\"\xde\x01\n" +
+	"\x10LaunchContainers\x12N\n" +
+	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12J\n" +
+	"\blaunches\x18\x04 \x03(\v2..hops.resourcemanager.state.v1.ContainerLaunchR\blaunches\"\x9c\x01\n" +
+	"\x0fContainerLaunch\x12J\n" +
+	"\n" +
+	"containers\x18\x01 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
+	"containers\x12=\n" +
 	"\x06launch\x18\x02 \x01(\v2%.hops.resourcemanager.state.v1.LaunchR\x06launch\"\xe3\x01\n" +
 	"\x06Finish\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12\x18\n" +
@@ -4428,14 +4654,15 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\ftracking_url\x18\x06 \x01(\tR\vtrackingUrl\"x\n" +
 	"\x04Kill\x12N\n" +
 	"\vapplication\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\vapplication\x12 \n" +
-	"\vdiagnostics\x18\x02 \x01(\tR\vdiagnostics\"\x98\x01\n" +
+	"\vdiagnostics\x18\x02 \x01(\tR\vdiagnostics\"\xac\x01\n" +
 	"\x04Stop\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12J\n" +
 	"\n" +
 	"containers\x18\x02 \x03(\v2*.hops.resourcemanager.state.v1.ContainerIDR\n" +
 	"containers\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\x05R\x06status\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xa5\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04held\x18\x05 \x01(\bR\x04held\"\xa5\x01\n" +
 	"\x0fKeepCredentials\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12=\n" +
 	"\x04keep\x18\x02 \x03(\v2).hops.resourcemanager.state.v1.CredentialR\x04keep\x12=\n" +
@@ -4509,7 +4736,7 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\x06island\x18\x06 \x01(\tR\x06island\x12\x1c\n" +
 	"\tsimulated\x18\a \x01(\bR\tsimulated\x12\x16\n" +
 	"\x06health\x18\b \x01(\tR\x06health\x12#\n" +
-	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\x99\b\n" +
+	"\rhealth_reason\x18\t \x01(\tR\fhealthReason\"\xb1\b\n" +
 	"\vApplication\x12<\n" +
 	"\x02id\x18\x01 \x01(\v2,.hops.resourcemanager.state.v1.ApplicationIDR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -4551,7 +4778,8 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\vlast_launch\x18\x1e \x01(\x04R\n" +
 	"lastLaunch\x12\"\n" +
 	"\facknowledged\x18\x1f \x01(\x04R\facknowledged\x12\x14\n" +
-	"\x05ended\x18  \x01(\x04R\x05ended\"\x8b\x03\n" +
+	"\x05ended\x18  \x01(\x04R\x05ended\x12\x16\n" +
+	"\x06tokens\x18( \x01(\fR\x06tokens\"\xb3\x03\n" +
 	"\aAttempt\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12H\n" +
@@ -4567,7 +4795,9 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	"\bsequence\x18\n" +
 	" \x01(\x04R\bsequence\x12 \n" +
 	"\vdiagnostics\x18\v \x01(\tR\vdiagnostics\x12)\n" +
-	"\x10http_certificate\x18\f \x01(\fR\x0fhttpCertificate\"\xe4\x02\n" +
+	"\x10http_certificate\x18\f \x01(\fR\x0fhttpCertificate\x12\x12\n" +
+	"\x04host\x18\r \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x0e \x01(\x05R\x04port\"\xf8\x02\n" +
 	"\x03Ask\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\x12C\n" +
@@ -4582,13 +4812,16 @@ const file_resourcemanager_statepb_v1_state_proto_rawDesc = "" +
 	" \x03(\tR\bexcluded\x12\x14\n" +
 	"\x05label\x18\v \x01(\tR\x05label\x12\x16\n" +
 	"\x06launch\x18\f \x01(\x04R\x06launch\x12\x1c\n" +
-	"\tinstances\x18\r \x03(\x05R\tinstances\"\xcf\x01\n" +
+	"\tinstances\x18\r \x03(\x05R\tinstances\x12\x12\n" +
+	"\x04held\x18\x0e \x01(\bR\x04held\"\x81\x02\n" +
 	"\x06Launch\x12\x12\n" +
 	"\x04argv\x18\x01 \x03(\tR\x04argv\x127\n" +
 	"\x03env\x18\x02 \x03(\v2%.hops.resourcemanager.state.v1.EnvVarR\x03env\x12E\n" +
 	"\tartifacts\x18\x03 \x03(\v2'.hops.resourcemanager.state.v1.ArtifactR\tartifacts\x12\x19\n" +
 	"\bgrace_ms\x18\x04 \x01(\x03R\agraceMs\x12\x16\n" +
-	"\x06fenced\x18\x05 \x01(\bR\x06fenced\"2\n" +
+	"\x06fenced\x18\x05 \x01(\bR\x06fenced\x12\x18\n" +
+	"\adialect\x18\x06 \x01(\tR\adialect\x12\x16\n" +
+	"\x06tokens\x18\a \x01(\fR\x06tokens\"2\n" +
 	"\x06EnvVar\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xc8\x01\n" +
@@ -4725,56 +4958,58 @@ func file_resourcemanager_statepb_v1_state_proto_rawDescGZIP() []byte {
 	return file_resourcemanager_statepb_v1_state_proto_rawDescData
 }
 
-var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_resourcemanager_statepb_v1_state_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_resourcemanager_statepb_v1_state_proto_goTypes = []any{
-	(*Command)(nil),         // 0: hops.resourcemanager.state.v1.Command
-	(*Begin)(nil),           // 1: hops.resourcemanager.state.v1.Begin
-	(*SettleLease)(nil),     // 2: hops.resourcemanager.state.v1.SettleLease
-	(*NewApplication)(nil),  // 3: hops.resourcemanager.state.v1.NewApplication
-	(*Submit)(nil),          // 4: hops.resourcemanager.state.v1.Submit
-	(*RegisterNode)(nil),    // 5: hops.resourcemanager.state.v1.RegisterNode
-	(*LoseNode)(nil),        // 6: hops.resourcemanager.state.v1.LoseNode
-	(*Statuses)(nil),        // 7: hops.resourcemanager.state.v1.Statuses
-	(*Status)(nil),          // 8: hops.resourcemanager.state.v1.Status
-	(*Grant)(nil),           // 9: hops.resourcemanager.state.v1.Grant
-	(*Group)(nil),           // 10: hops.resourcemanager.state.v1.Group
-	(*Placement)(nil),       // 11: hops.resourcemanager.state.v1.Placement
-	(*RegisterMaster)(nil),  // 12: hops.resourcemanager.state.v1.RegisterMaster
-	(*Allocate)(nil),        // 13: hops.resourcemanager.state.v1.Allocate
-	(*WantedAsk)(nil),       // 14: hops.resourcemanager.state.v1.WantedAsk
-	(*Finish)(nil),          // 15: hops.resourcemanager.state.v1.Finish
-	(*Kill)(nil),            // 16: hops.resourcemanager.state.v1.Kill
-	(*Stop)(nil),            // 17: hops.resourcemanager.state.v1.Stop
-	(*KeepCredentials)(nil), // 18: hops.resourcemanager.state.v1.KeepCredentials
-	(*Fail)(nil),            // 19: hops.resourcemanager.state.v1.Fail
-	(*Credential)(nil),      // 20: hops.resourcemanager.state.v1.Credential
-	(*Wish)(nil),            // 21: hops.resourcemanager.state.v1.Wish
-	(*AdministerNodes)(nil), // 22: hops.resourcemanager.state.v1.AdministerNodes
-	(*ExcludeNodes)(nil),    // 23: hops.resourcemanager.state.v1.ExcludeNodes
-	(*RetireNode)(nil),      // 24: hops.resourcemanager.state.v1.RetireNode
-	(*ResizeNode)(nil),      // 25: hops.resourcemanager.state.v1.ResizeNode
-	(*SetQueues)(nil),       // 26: hops.resourcemanager.state.v1.SetQueues
-	(*ApplicationID)(nil),   // 27: hops.resourcemanager.state.v1.ApplicationID
-	(*ContainerID)(nil),     // 28: hops.resourcemanager.state.v1.ContainerID
-	(*Resource)(nil),        // 29: hops.resourcemanager.state.v1.Resource
-	(*GPU)(nil),             // 30: hops.resourcemanager.state.v1.GPU
-	(*Application)(nil),     // 31: hops.resourcemanager.state.v1.Application
-	(*Attempt)(nil),         // 32: hops.resourcemanager.state.v1.Attempt
-	(*Ask)(nil),             // 33: hops.resourcemanager.state.v1.Ask
-	(*Launch)(nil),          // 34: hops.resourcemanager.state.v1.Launch
-	(*EnvVar)(nil),          // 35: hops.resourcemanager.state.v1.EnvVar
-	(*Artifact)(nil),        // 36: hops.resourcemanager.state.v1.Artifact
-	(*Container)(nil),       // 37: hops.resourcemanager.state.v1.Container
-	(*Node)(nil),            // 38: hops.resourcemanager.state.v1.Node
-	(*Event)(nil),           // 39: hops.resourcemanager.state.v1.Event
-	(*LedgerLine)(nil),      // 40: hops.resourcemanager.state.v1.LedgerLine
-	(*Record)(nil),          // 41: hops.resourcemanager.state.v1.Record
-	(*Header)(nil),          // 42: hops.resourcemanager.state.v1.Header
-	(*Excluded)(nil),        // 43: hops.resourcemanager.state.v1.Excluded
-	(*AskRecord)(nil),       // 44: hops.resourcemanager.state.v1.AskRecord
-	(*LaunchRecord)(nil),    // 45: hops.resourcemanager.state.v1.LaunchRecord
-	(*End)(nil),             // 46: hops.resourcemanager.state.v1.End
-	nil,                     // 47: hops.resourcemanager.state.v1.Resource.OtherEntry
+	(*Command)(nil),          // 0: hops.resourcemanager.state.v1.Command
+	(*Begin)(nil),            // 1: hops.resourcemanager.state.v1.Begin
+	(*SettleLease)(nil),      // 2: hops.resourcemanager.state.v1.SettleLease
+	(*NewApplication)(nil),   // 3: hops.resourcemanager.state.v1.NewApplication
+	(*Submit)(nil),           // 4: hops.resourcemanager.state.v1.Submit
+	(*RegisterNode)(nil),     // 5: hops.resourcemanager.state.v1.RegisterNode
+	(*LoseNode)(nil),         // 6: hops.resourcemanager.state.v1.LoseNode
+	(*Statuses)(nil),         // 7: hops.resourcemanager.state.v1.Statuses
+	(*Status)(nil),           // 8: hops.resourcemanager.state.v1.Status
+	(*Grant)(nil),            // 9: hops.resourcemanager.state.v1.Grant
+	(*Group)(nil),            // 10: hops.resourcemanager.state.v1.Group
+	(*Placement)(nil),        // 11: hops.resourcemanager.state.v1.Placement
+	(*RegisterMaster)(nil),   // 12: hops.resourcemanager.state.v1.RegisterMaster
+	(*Allocate)(nil),         // 13: hops.resourcemanager.state.v1.Allocate
+	(*WantedAsk)(nil),        // 14: hops.resourcemanager.state.v1.WantedAsk
+	(*LaunchContainers)(nil), // 15: hops.resourcemanager.state.v1.LaunchContainers
+	(*ContainerLaunch)(nil),  // 16: hops.resourcemanager.state.v1.ContainerLaunch
+	(*Finish)(nil),           // 17: hops.resourcemanager.state.v1.Finish
+	(*Kill)(nil),             // 18: hops.resourcemanager.state.v1.Kill
+	(*Stop)(nil),             // 19: hops.resourcemanager.state.v1.Stop
+	(*KeepCredentials)(nil),  // 20: hops.resourcemanager.state.v1.KeepCredentials
+	(*Fail)(nil),             // 21: hops.resourcemanager.state.v1.Fail
+	(*Credential)(nil),       // 22: hops.resourcemanager.state.v1.Credential
+	(*Wish)(nil),             // 23: hops.resourcemanager.state.v1.Wish
+	(*AdministerNodes)(nil),  // 24: hops.resourcemanager.state.v1.AdministerNodes
+	(*ExcludeNodes)(nil),     // 25: hops.resourcemanager.state.v1.ExcludeNodes
+	(*RetireNode)(nil),       // 26: hops.resourcemanager.state.v1.RetireNode
+	(*ResizeNode)(nil),       // 27: hops.resourcemanager.state.v1.ResizeNode
+	(*SetQueues)(nil),        // 28: hops.resourcemanager.state.v1.SetQueues
+	(*ApplicationID)(nil),    // 29: hops.resourcemanager.state.v1.ApplicationID
+	(*ContainerID)(nil),      // 30: hops.resourcemanager.state.v1.ContainerID
+	(*Resource)(nil),         // 31: hops.resourcemanager.state.v1.Resource
+	(*GPU)(nil),              // 32: hops.resourcemanager.state.v1.GPU
+	(*Application)(nil),      // 33: hops.resourcemanager.state.v1.Application
+	(*Attempt)(nil),          // 34: hops.resourcemanager.state.v1.Attempt
+	(*Ask)(nil),              // 35: hops.resourcemanager.state.v1.Ask
+	(*Launch)(nil),           // 36: hops.resourcemanager.state.v1.Launch
+	(*EnvVar)(nil),           // 37: hops.resourcemanager.state.v1.EnvVar
+	(*Artifact)(nil),         // 38: hops.resourcemanager.state.v1.Artifact
+	(*Container)(nil),        // 39: hops.resourcemanager.state.v1.Container
+	(*Node)(nil),             // 40: hops.resourcemanager.state.v1.Node
+	(*Event)(nil),            // 41: hops.resourcemanager.state.v1.Event
+	(*LedgerLine)(nil),       // 42: hops.resourcemanager.state.v1.LedgerLine
+	(*Record)(nil),           // 43: hops.resourcemanager.state.v1.Record
+	(*Header)(nil),           // 44: hops.resourcemanager.state.v1.Header
+	(*Excluded)(nil),         // 45: hops.resourcemanager.state.v1.Excluded
+	(*AskRecord)(nil),        // 46: hops.resourcemanager.state.v1.AskRecord
+	(*LaunchRecord)(nil),     // 47: hops.resourcemanager.state.v1.LaunchRecord
+	(*End)(nil),              // 48: hops.resourcemanager.state.v1.End
+	nil,                      // 49: hops.resourcemanager.state.v1.Resource.OtherEntry
 }
 var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	1,  // 0: hops.resourcemanager.state.v1.Command.begin:type_name -> hops.resourcemanager.state.v1.Begin
@@ -4786,81 +5021,86 @@ var file_resourcemanager_statepb_v1_state_proto_depIdxs = []int32{
 	9,  // 6: hops.resourcemanager.state.v1.Command.grant:type_name -> hops.resourcemanager.state.v1.Grant
 	12, // 7: hops.resourcemanager.state.v1.Command.register_master:type_name -> hops.resourcemanager.state.v1.RegisterMaster
 	13, // 8: hops.resourcemanager.state.v1.Command.allocate:type_name -> hops.resourcemanager.state.v1.Allocate
-	15, // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
-	16, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
-	17, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
+	17, // 9: hops.resourcemanager.state.v1.Command.finish:type_name -> hops.resourcemanager.state.v1.Finish
+	18, // 10: hops.resourcemanager.state.v1.Command.kill:type_name -> hops.resourcemanager.state.v1.Kill
+	19, // 11: hops.resourcemanager.state.v1.Command.stop:type_name -> hops.resourcemanager.state.v1.Stop
 	2,  // 12: hops.resourcemanager.state.v1.Command.settle_lease:type_name -> hops.resourcemanager.state.v1.SettleLease
-	18, // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
-	19, // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
-	22, // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
-	23, // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
-	24, // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
-	25, // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
-	26, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
-	31, // 20: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
-	38, // 21: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
-	8,  // 22: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
-	28, // 23: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	10, // 24: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
-	27, // 25: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	11, // 26: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
-	29, // 27: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	27, // 28: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 29: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	14, // 30: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
-	28, // 31: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
-	33, // 32: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	34, // 33: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	27, // 34: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 35: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	28, // 36: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
-	20, // 37: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
-	20, // 38: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
-	27, // 39: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	27, // 40: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	21, // 41: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	29, // 42: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	27, // 43: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	47, // 44: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
-	27, // 45: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	29, // 46: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
-	32, // 47: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
-	28, // 48: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	29, // 49: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	35, // 50: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
-	36, // 51: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
-	28, // 52: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
-	29, // 53: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
-	29, // 54: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
-	30, // 55: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
-	29, // 56: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
-	29, // 57: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
-	21, // 58: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
-	27, // 59: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	28, // 60: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 61: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 62: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
-	28, // 63: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
-	42, // 64: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
-	31, // 65: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
-	44, // 66: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
-	45, // 67: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
-	37, // 68: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
-	38, // 69: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
-	39, // 70: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
-	40, // 71: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
-	46, // 72: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
-	20, // 73: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
-	43, // 74: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
-	27, // 75: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	33, // 76: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
-	27, // 77: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
-	34, // 78: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	20, // 13: hops.resourcemanager.state.v1.Command.keep_credentials:type_name -> hops.resourcemanager.state.v1.KeepCredentials
+	21, // 14: hops.resourcemanager.state.v1.Command.fail:type_name -> hops.resourcemanager.state.v1.Fail
+	24, // 15: hops.resourcemanager.state.v1.Command.administer_nodes:type_name -> hops.resourcemanager.state.v1.AdministerNodes
+	25, // 16: hops.resourcemanager.state.v1.Command.exclude_nodes:type_name -> hops.resourcemanager.state.v1.ExcludeNodes
+	26, // 17: hops.resourcemanager.state.v1.Command.retire_node:type_name -> hops.resourcemanager.state.v1.RetireNode
+	27, // 18: hops.resourcemanager.state.v1.Command.resize_node:type_name -> hops.resourcemanager.state.v1.ResizeNode
+	28, // 19: hops.resourcemanager.state.v1.Command.set_queues:type_name -> hops.resourcemanager.state.v1.SetQueues
+	15, // 20: hops.resourcemanager.state.v1.Command.launch_containers:type_name -> hops.resourcemanager.state.v1.LaunchContainers
+	33, // 21: hops.resourcemanager.state.v1.Submit.application:type_name -> hops.resourcemanager.state.v1.Application
+	40, // 22: hops.resourcemanager.state.v1.RegisterNode.node:type_name -> hops.resourcemanager.state.v1.Node
+	8,  // 23: hops.resourcemanager.state.v1.Statuses.statuses:type_name -> hops.resourcemanager.state.v1.Status
+	30, // 24: hops.resourcemanager.state.v1.Status.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	10, // 25: hops.resourcemanager.state.v1.Grant.groups:type_name -> hops.resourcemanager.state.v1.Group
+	29, // 26: hops.resourcemanager.state.v1.Group.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	11, // 27: hops.resourcemanager.state.v1.Group.placements:type_name -> hops.resourcemanager.state.v1.Placement
+	31, // 28: hops.resourcemanager.state.v1.Placement.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 29: hops.resourcemanager.state.v1.RegisterMaster.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 30: hops.resourcemanager.state.v1.Allocate.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	14, // 31: hops.resourcemanager.state.v1.Allocate.asks:type_name -> hops.resourcemanager.state.v1.WantedAsk
+	30, // 32: hops.resourcemanager.state.v1.Allocate.release:type_name -> hops.resourcemanager.state.v1.ContainerID
+	35, // 33: hops.resourcemanager.state.v1.WantedAsk.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	36, // 34: hops.resourcemanager.state.v1.WantedAsk.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	29, // 35: hops.resourcemanager.state.v1.LaunchContainers.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	16, // 36: hops.resourcemanager.state.v1.LaunchContainers.launches:type_name -> hops.resourcemanager.state.v1.ContainerLaunch
+	30, // 37: hops.resourcemanager.state.v1.ContainerLaunch.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	36, // 38: hops.resourcemanager.state.v1.ContainerLaunch.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	29, // 39: hops.resourcemanager.state.v1.Finish.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 40: hops.resourcemanager.state.v1.Kill.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	30, // 41: hops.resourcemanager.state.v1.Stop.containers:type_name -> hops.resourcemanager.state.v1.ContainerID
+	22, // 42: hops.resourcemanager.state.v1.KeepCredentials.keep:type_name -> hops.resourcemanager.state.v1.Credential
+	22, // 43: hops.resourcemanager.state.v1.KeepCredentials.drop:type_name -> hops.resourcemanager.state.v1.Credential
+	29, // 44: hops.resourcemanager.state.v1.Fail.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	29, // 45: hops.resourcemanager.state.v1.Credential.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	23, // 46: hops.resourcemanager.state.v1.AdministerNodes.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	31, // 47: hops.resourcemanager.state.v1.ResizeNode.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	29, // 48: hops.resourcemanager.state.v1.ContainerID.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	49, // 49: hops.resourcemanager.state.v1.Resource.other:type_name -> hops.resourcemanager.state.v1.Resource.OtherEntry
+	29, // 50: hops.resourcemanager.state.v1.Application.id:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	31, // 51: hops.resourcemanager.state.v1.Application.master:type_name -> hops.resourcemanager.state.v1.Resource
+	34, // 52: hops.resourcemanager.state.v1.Application.attempts:type_name -> hops.resourcemanager.state.v1.Attempt
+	30, // 53: hops.resourcemanager.state.v1.Attempt.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	31, // 54: hops.resourcemanager.state.v1.Ask.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	37, // 55: hops.resourcemanager.state.v1.Launch.env:type_name -> hops.resourcemanager.state.v1.EnvVar
+	38, // 56: hops.resourcemanager.state.v1.Launch.artifacts:type_name -> hops.resourcemanager.state.v1.Artifact
+	30, // 57: hops.resourcemanager.state.v1.Container.id:type_name -> hops.resourcemanager.state.v1.ContainerID
+	31, // 58: hops.resourcemanager.state.v1.Container.resource:type_name -> hops.resourcemanager.state.v1.Resource
+	31, // 59: hops.resourcemanager.state.v1.Node.capacity:type_name -> hops.resourcemanager.state.v1.Resource
+	32, // 60: hops.resourcemanager.state.v1.Node.gpus:type_name -> hops.resourcemanager.state.v1.GPU
+	31, // 61: hops.resourcemanager.state.v1.Node.resized:type_name -> hops.resourcemanager.state.v1.Resource
+	31, // 62: hops.resourcemanager.state.v1.Node.reported:type_name -> hops.resourcemanager.state.v1.Resource
+	23, // 63: hops.resourcemanager.state.v1.Node.wish:type_name -> hops.resourcemanager.state.v1.Wish
+	29, // 64: hops.resourcemanager.state.v1.Event.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	30, // 65: hops.resourcemanager.state.v1.Event.granted:type_name -> hops.resourcemanager.state.v1.ContainerID
+	30, // 66: hops.resourcemanager.state.v1.Event.completed:type_name -> hops.resourcemanager.state.v1.ContainerID
+	30, // 67: hops.resourcemanager.state.v1.Event.preempt:type_name -> hops.resourcemanager.state.v1.ContainerID
+	30, // 68: hops.resourcemanager.state.v1.LedgerLine.container:type_name -> hops.resourcemanager.state.v1.ContainerID
+	44, // 69: hops.resourcemanager.state.v1.Record.header:type_name -> hops.resourcemanager.state.v1.Header
+	33, // 70: hops.resourcemanager.state.v1.Record.application:type_name -> hops.resourcemanager.state.v1.Application
+	46, // 71: hops.resourcemanager.state.v1.Record.ask:type_name -> hops.resourcemanager.state.v1.AskRecord
+	47, // 72: hops.resourcemanager.state.v1.Record.launch:type_name -> hops.resourcemanager.state.v1.LaunchRecord
+	39, // 73: hops.resourcemanager.state.v1.Record.container:type_name -> hops.resourcemanager.state.v1.Container
+	40, // 74: hops.resourcemanager.state.v1.Record.node:type_name -> hops.resourcemanager.state.v1.Node
+	41, // 75: hops.resourcemanager.state.v1.Record.event:type_name -> hops.resourcemanager.state.v1.Event
+	42, // 76: hops.resourcemanager.state.v1.Record.ledger:type_name -> hops.resourcemanager.state.v1.LedgerLine
+	48, // 77: hops.resourcemanager.state.v1.Record.end:type_name -> hops.resourcemanager.state.v1.End
+	22, // 78: hops.resourcemanager.state.v1.Record.credential:type_name -> hops.resourcemanager.state.v1.Credential
+	45, // 79: hops.resourcemanager.state.v1.Record.excluded:type_name -> hops.resourcemanager.state.v1.Excluded
+	29, // 80: hops.resourcemanager.state.v1.AskRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	35, // 81: hops.resourcemanager.state.v1.AskRecord.ask:type_name -> hops.resourcemanager.state.v1.Ask
+	29, // 82: hops.resourcemanager.state.v1.LaunchRecord.application:type_name -> hops.resourcemanager.state.v1.ApplicationID
+	36, // 83: hops.resourcemanager.state.v1.LaunchRecord.launch:type_name -> hops.resourcemanager.state.v1.Launch
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_resourcemanager_statepb_v1_state_proto_init() }
@@ -4889,8 +5129,9 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 		(*Command_RetireNode)(nil),
 		(*Command_ResizeNode)(nil),
 		(*Command_SetQueues)(nil),
+		(*Command_LaunchContainers)(nil),
 	}
-	file_resourcemanager_statepb_v1_state_proto_msgTypes[41].OneofWrappers = []any{
+	file_resourcemanager_statepb_v1_state_proto_msgTypes[43].OneofWrappers = []any{
 		(*Record_Header)(nil),
 		(*Record_Application)(nil),
 		(*Record_Ask)(nil),
@@ -4909,7 +5150,7 @@ func file_resourcemanager_statepb_v1_state_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_resourcemanager_statepb_v1_state_proto_rawDesc), len(file_resourcemanager_statepb_v1_state_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

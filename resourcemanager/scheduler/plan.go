@@ -1,0 +1,206 @@
+// Package scheduler decides which containers are granted where. It is pure: no clock, no goroutine, no randomness, no I/O, so equal
+// clusters give equal plans. See DESIGN.md for the order and the rules.
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// Snapshot is everything a decision may depend on.
+type Snapshot struct {
+	Queues *rm.Queues
+	Nodes  []Node
+	// Apps are all live applications, also those that want nothing: what they use counts against their queues.
+	Apps []App
+	// MasterShare and GroupBytes are those of Config.
+	MasterShare float64
+	GroupBytes  int
+}
+
+// Plan is what to do now. Its groups are in the order in which they were decided.
+type Plan struct {
+	Groups []Group
+	// Waiting names every ask that is not fully granted by this plan, with the reason; only Schedule tells it.
+	Waiting []Waiting
+	// More: the budget was used up before all that may have room was looked at.
+	More bool
+}
+
+// Group is granted whole or not at all.
+type Group struct {
+	// Number names the group to Settle.
+	Number     int64
+	App        rm.ApplicationID
+	Ask        string
+	Resource   rm.Resource
+	Placements []Placement
+}
+
+// Placement is one container of a group.
+type Placement struct {
+	Node rm.NodeID
+	GPUs []string
+}
+
+// Waiting is a "no".
+type Waiting struct {
+	App    rm.ApplicationID
+	Ask    string
+	Reason rm.Reason
+}
+
+// Schedule plans one pass over all asks of a cluster.
+func Schedule(s Snapshot, now metadata.Time) Plan {
+	m := NewModel(Config{Queues: s.Queues, MasterShare: s.MasterShare, GroupBytes: s.GroupBytes})
+	for _, n := range s.Nodes {
+		m.SetNode(n)
+	}
+	for _, a := range s.Apps {
+		m.SetApp(a)
+	}
+	plan := m.Plan(Budget{}, now)
+	plan.Waiting = m.Waiting()
+	return plan
+}
+
+// Budget bounds a plan, which may exceed it by one group; 0: it is not bounded.
+type Budget struct {
+	// Containers granted, and what their groups take at most when they are recorded, see placementBytes.
+	Containers, Bytes int
+	// Steps bounds the asks that are looked at, whether there is room for them or not.
+	Steps int
+}
+
+// placementBytes is what one container takes at most where grants are recorded: the name of its node, its devices, its amounts and what
+// its token is made of.
+func (m *Model) placementBytes(r *rm.Resource) int {
+	return 64 + m.nodeNames.longest() + r.GPUs*(4+m.deviceNames.longest())
+}
+
+// Plan decides what to grant now, until the budget is used up or nothing more has room. What it grants stays in the model as assumed
+// until Settle.
+func (m *Model) Plan(b Budget, now metadata.Time) Plan {
+	m.now = now
+	m.prepare()
+	var plan Plan
+	containers, bytes := 0, 0
+	for steps := 0; ; steps++ {
+		q := m.neediest()
+		if q == nil {
+			break
+		}
+		if b.Containers > 0 && containers >= b.Containers || b.Bytes > 0 && bytes >= b.Bytes || b.Steps > 0 && steps >= b.Steps {
+			plan.More = true
+			break
+		}
+		l := q.lanes.list[0]
+		w := l.first()
+		seats, by := m.decide(l)
+		if seats == nil {
+			m.close(l, by)
+			continue
+		}
+		bytes += l.shape.Unit * m.placementBytes(&l.shape.Resource)
+		containers += l.shape.Unit
+		m.pass(w)
+		plan.Groups = append(plan.Groups, m.assume(w, seats).group)
+	}
+	if !plan.More {
+		m.reserve()
+		if len(m.root.active.list) > 0 || len(m.root.lanes.list) > 0 {
+			plan.More = true // what has a reservation now has another turn
+		}
+	}
+	return plan
+}
+
+// prepare opens what may have room since the last plan.
+func (m *Model) prepare() {
+	if m.unresolved {
+		m.resolve()
+	}
+	var grown []*node
+	for _, n := range m.changed {
+		n.changed = false
+		if !n.Closed && n.grew() {
+			grown = append(grown, n)
+		}
+	}
+	m.changed = m.changed[:0]
+	if len(grown) == 0 {
+		return
+	}
+	for _, s := range m.shapes {
+		if s.closed && (len(grown) > 100 || slices.ContainsFunc(grown, func(n *node) bool { return n.admits(s) && n.fits(s, 1) > 0 })) {
+			m.open(s)
+		}
+	}
+}
+
+// open lets all asks of a shape be looked at again.
+func (m *Model) open(s *shape) {
+	s.closed = false
+	for _, l := range s.lanes {
+		if l.closed && l.by == nil {
+			m.reopen(l)
+		}
+	}
+}
+
+// decide finds room for the first ask of a lane. nil: there is none, or a limit says no, that of the queue answered.
+func (m *Model) decide(l *lane) ([]seat, *queue) {
+	s := l.shape
+	if s.closed || m.tooMany(s) > 0 {
+		return nil, nil
+	}
+	if x := m.limit(l, l.first()); x.by != nil {
+		return nil, x.by
+	}
+	seats, ok := m.find(s)
+	if !ok {
+		s.closed = true
+		return nil, nil
+	}
+	return seats, nil
+}
+
+// tooMany is the size of the largest group that can be recorded in one piece, when a unit of the shape is more; 0: it is not.
+func (m *Model) tooMany(s *shape) int {
+	each := m.placementBytes(&s.Resource)
+	if m.config.GroupBytes == 0 || s.Unit == 1 || s.Unit*each <= m.config.GroupBytes {
+		return 0
+	}
+	return max(m.config.GroupBytes/each, 1)
+}
+
+// Waiting lists every ask of which something is not planned, with the reason.
+func (m *Model) Waiting() []Waiting {
+	var out []Waiting
+	for _, a := range m.sortedApps() {
+		out = append(out, m.waiting(a)...)
+	}
+	return out
+}
+
+// WaitingFor lists those of one application, by ask.
+func (m *Model) WaitingFor(id rm.ApplicationID) []Waiting {
+	if a := m.apps[id]; a != nil {
+		return m.waiting(a)
+	}
+	return nil
+}
+
+func (m *Model) waiting(a *app) []Waiting {
+	var out []Waiting
+	for _, w := range a.wants {
+		if r := m.why(w); !r.IsZero() {
+			out = append(out, Waiting{a.ID, w.ID, r})
+		}
+	}
+	slices.SortFunc(out, func(a, b Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
+	return out
+}

@@ -1,0 +1,354 @@
+package scheduler
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// The defaults of Config.
+const (
+	DefaultPatience = 64
+	DefaultWait     = 5 * time.Minute
+)
+
+// maxReservations bounds those at a time: each is found by a look at all nodes.
+const maxReservations = 16
+
+// head is the first ask of a leaf that finds no room, while it is that.
+type head struct {
+	want *want
+	// share is what one unit needs of the cluster; passed are the containers that were granted since, to asks that need less.
+	share       float64
+	since       metadata.Time
+	passed      int
+	reservation *reservation
+}
+
+// reservation keeps nodes free for an ask. It is made again by the next leader; nobody but the model knows of it.
+type reservation struct {
+	number int64
+	want   *want
+	queue  *queue
+	// starts is when everything is free, from what is known of the ends of what runs; 0: nobody knows.
+	starts metadata.Time
+	// nodes and how many containers each is to take.
+	nodes map[*node]int
+	form  form
+}
+
+// text says it for the one who waits.
+func (r *reservation) text() string {
+	if r.starts == 0 {
+		return fmt.Sprintf("; room is kept for it on %d nodes as it becomes free", len(r.nodes))
+	}
+	return fmt.Sprintf("; room is kept for it on %d nodes, which are free at %s at the latest", len(r.nodes), r.starts.Time().UTC().Format(time.RFC3339))
+}
+
+// pass counts a unit that is about to be granted against those that wait for room for more.
+func (m *Model) pass(w *want) {
+	if m.config.Patience < 0 || m.trials > 0 {
+		return
+	}
+	for _, q := range m.waitingHeads {
+		h := &q.head
+		if h.want == nil || h.want == w || h.reservation != nil {
+			continue
+		}
+		if m.demand(w.lane.shape) < h.share {
+			h.passed += w.lane.shape.Unit
+		}
+	}
+	if q := w.app.queue; q.head.want == w {
+		q.served = q.head
+		m.release(w)
+	}
+}
+
+// demand is the part of the cluster that one unit needs.
+func (m *Model) demand(s *shape) float64 {
+	r := s.Resource
+	if s.Unit > 1 {
+		r = r.Times(s.Unit)
+	}
+	return share(&r, &m.total)
+}
+
+// release ends the reservation of an ask, and that it is the head of its queue.
+func (m *Model) release(w *want) {
+	q := w.app.queue
+	if q == nil || q.head.want != w {
+		return
+	}
+	r := q.head.reservation
+	q.head = head{}
+	m.waitingHeads = slices.DeleteFunc(m.waitingHeads, func(x *queue) bool { return x == q })
+	if r != nil {
+		m.drop(r)
+	}
+}
+
+func (m *Model) drop(r *reservation) {
+	m.reservations = slices.DeleteFunc(m.reservations, func(x *reservation) bool { return x == r })
+	for n := range r.nodes {
+		m.touch(n)
+		n.before = room{} // for others it is new
+		n.reserved = nil
+		m.file(n)
+	}
+}
+
+func (m *Model) dropReservations() {
+	for len(m.reservations) > 0 {
+		m.drop(m.reservations[0])
+	}
+	for _, q := range m.queues {
+		q.head, q.served = head{}, head{}
+	}
+	m.waitingHeads = nil
+}
+
+// reserve looks after those who wait for room at the head of their queues: whoever was passed too often, or too long, gets nodes kept.
+func (m *Model) reserve() {
+	if m.config.Patience < 0 || m.trials > 0 {
+		return
+	}
+	for _, r := range slices.Clone(m.reservations) {
+		if slices.ContainsFunc(keys(r.nodes), func(n *node) bool { return n.Closed || m.nodes[n.ID] != n }) || r.want.lane == nil || r.want.lane.shape.Resource != r.form.Resource {
+			w := r.want
+			m.release(w) // it is looked at anew below
+			if w.lane != nil {
+				m.leave(w)
+				m.enter(w)
+			}
+		}
+	}
+	for _, q := range m.queues {
+		if !q.Leaf() || q.head.reservation != nil {
+			continue
+		}
+		var first *lane
+		for _, l := range q.all {
+			if l.closed && l.by == nil && l.shape.closed && (first == nil || before(l.first(), first.first())) {
+				first = l
+			}
+		}
+		if first == nil {
+			if q.head.want != nil {
+				m.release(q.head.want)
+			}
+			continue
+		}
+		if w := first.first(); q.head.want != w {
+			if q.head.want != nil {
+				m.release(q.head.want)
+			}
+			q.head = head{want: w, share: m.demand(first.shape), since: m.now}
+			if w.app.Submitted <= q.served.since { // it has been passed by as many as the one before it
+				q.head.since, q.head.passed = q.served.since, q.served.passed
+			}
+			m.waitingHeads = append(m.waitingHeads, q)
+		}
+	}
+	due := make([]*queue, 0, maxReservations)
+	for _, q := range m.waitingHeads {
+		h := &q.head
+		if h.reservation == nil && h.passed > 0 && (h.passed >= m.config.Patience || m.now-h.since >= metadata.Time(m.config.Wait.Milliseconds())) {
+			due = append(due, q)
+		}
+	}
+	slices.SortFunc(due, func(a, b *queue) int {
+		return cmp.Or(cmp.Compare(a.head.since, b.head.since), cmp.Compare(a.number, b.number))
+	})
+	for _, q := range due {
+		if len(m.reservations) >= maxReservations {
+			break
+		}
+		w := q.head.want
+		if m.limit(w.lane, w).by != nil {
+			continue
+		}
+		r := m.keep(w)
+		if r == nil {
+			q.head.passed = 0 // ask again after as many
+			q.head.since = m.now
+			continue
+		}
+		q.head.reservation = r
+		m.reservations = append(m.reservations, r)
+		for n := range r.nodes {
+			m.unfile(n)
+			n.reserved = r
+			m.file(n)
+		}
+		m.leave(w)
+		m.enter(w) // into a lane of its own
+		m.version++
+		return // one at a time; the next plan looks further
+	}
+}
+
+func keys(nodes map[*node]int) []*node {
+	out := make([]*node, 0, len(nodes))
+	for n := range nodes {
+		out = append(out, n)
+	}
+	return out
+}
+
+// passes reports whether a shape may take room of a node in spite of a reservation.
+func (m *Model) passes(n *node, s *shape) bool {
+	r := n.reserved
+	if r == nil || r.number == s.Reservation {
+		return true
+	}
+	if s.Lasts > 0 && r.starts > 0 && m.now+metadata.Time(s.Lasts.Milliseconds()) <= r.starts {
+		return true
+	}
+	// What is there besides what runs and what is kept, if all of that stays.
+	if r.form.Whole || s.Whole || s.Resource.GPUs > 0 && (r.form.Island || r.form.Model != "" || r.form.GPUMemory > 0) {
+		return false
+	}
+	used := n.Used.Add(n.assumed)
+	used.GPUs = n.Capacity.GPUs - n.room.GPUs
+	kept := r.form.Resource.Times(r.nodes[n]).Add(used).Add(s.Resource)
+	return kept.FitsIn(n.Capacity)
+}
+
+// step is room for more containers on a node from a time on.
+type step struct {
+	node *node
+	at   metadata.Time // math.MaxInt64: when what runs there ends, which nobody knows
+	fits int
+	busy float64 // the part of the node that has to end
+}
+
+// keep finds the nodes that will be free the earliest for an ask. nil: not even an empty cluster has room, or none is left to keep.
+func (m *Model) keep(w *want) *reservation {
+	s := w.lane.shape
+	byPart := map[string][]step{}
+	for _, n := range m.nodes {
+		if !n.admits(s) || n.reserved != nil {
+			continue
+		}
+		part := ""
+		if d := depth(s.Within); d > 0 {
+			part = above(n.Rack, d)
+		}
+		if s.Within == "node" {
+			part = string(n.ID)
+		}
+		byPart[part] = append(byPart[part], m.steps(n, s)...)
+	}
+	m.last++
+	var best *reservation
+	parts := make([]string, 0, len(byPart))
+	for part := range byPart {
+		parts = append(parts, part)
+	}
+	slices.Sort(parts)
+	for _, part := range parts {
+		steps := byPart[part]
+		slices.SortFunc(steps, func(a, b step) int {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.busy, b.busy), -cmp.Compare(a.fits, b.fits), cmp.Compare(a.node.ID, b.node.ID))
+		})
+		r := &reservation{number: m.last, want: w, queue: w.app.queue, nodes: map[*node]int{}, form: s.form}
+		sum := 0
+		for _, x := range steps {
+			if more := min(x.fits-r.nodes[x.node], s.Unit-sum); more > 0 {
+				r.nodes[x.node] += more
+				sum += more
+				r.starts = x.at
+			}
+			if sum == s.Unit {
+				break
+			}
+		}
+		if sum == s.Unit && (best == nil || r.starts < best.starts) {
+			best = r
+		}
+	}
+	if best != nil && best.starts == math.MaxInt64 {
+		best.starts = 0
+	}
+	return best
+}
+
+// steps says when a node has room for how many containers of a shape.
+func (m *Model) steps(n *node, s *shape) []step {
+	most := n.capable(s, s.Unit)
+	if most == 0 {
+		return nil
+	}
+	now := n.fits(s, s.Unit)
+	out := []step{}
+	if now > 0 {
+		out = append(out, step{n, m.now, now, 0})
+	}
+	if now == most {
+		return out
+	}
+	type end struct {
+		at   metadata.Time
+		hold Hold
+	}
+	var ends []end
+	var known rm.Resource
+	for _, h := range n.Holds {
+		at := h.Ends
+		if a := m.apps[h.App]; a != nil && a.Ends > 0 && (at == 0 || a.Ends < at) {
+			at = a.Ends
+		}
+		if at > 0 {
+			ends = append(ends, end{max(at, m.now), h})
+			known = known.Add(h.Resource)
+		}
+	}
+	slices.SortFunc(ends, func(a, b end) int { return cmp.Compare(a.at, b.at) })
+	then := node{Node: n.Node, devices: slices.Clone(n.devices), given: n.given, assumed: n.assumed, assumedContainers: n.assumedContainers, assumedGPUs: n.assumedGPUs}
+	then.GPUs = slices.Clone(n.GPUs)
+	then.islands = make([]island, len(n.islands))
+	for _, e := range ends {
+		then.Used = then.Used.Sub(e.hold.Resource)
+		then.Containers--
+		for i := range then.GPUs {
+			if slices.Contains(e.hold.GPUs, then.GPUs[i].UUID) {
+				then.GPUs[i].Free = true
+			}
+		}
+		then.refresh()
+		if fits := then.fits(s, s.Unit); fits > now {
+			now = fits
+			out = append(out, step{n, e.at, fits, 0})
+		}
+	}
+	if now < most {
+		used := n.Used.Sub(known)
+		used.GPUs = n.Capacity.GPUs - n.room.GPUs
+		out = append(out, step{n, math.MaxInt64, most, share(&used, &n.Capacity)})
+	}
+	return out
+}
+
+// keptFree is the reason of those for whom there would be room that is kept for somebody else.
+func (m *Model) keptFree(s *shape, nodes []sample) rm.Reason {
+	var first *reservation
+	for _, x := range nodes {
+		if r := x.reserved; r != nil && x.fits(s, 1) > 0 && (first == nil || r.number < first.number) {
+			first = r
+		}
+	}
+	until := "until that starts"
+	if first.starts > 0 {
+		until = "until " + first.starts.Time().UTC().Format(time.RFC3339)
+	}
+	return rm.Reason{
+		Code: rm.ReasonReserved, Queue: first.queue.Path,
+		Text: fmt.Sprintf("the room that there is is kept for %v, which waits longer and needs more, %s; what says that it ends before may have it", first.want.app.ID, until),
+	}
+}

@@ -1,0 +1,216 @@
+package scheduler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gohops/hops/metadata"
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// stream is a cluster of nodes with 4 GPUs under an endless stream of small jobs, in steps of a second.
+type stream struct {
+	m      *Model
+	rnd    *rand.Rand
+	known  bool // jobs say how long they run at most
+	now    metadata.Time
+	nodes  []Node
+	live   []running
+	next   int64
+	began  map[int64]metadata.Time
+	booked map[int64]int // containers of an application that run
+}
+
+type running struct {
+	app  int64
+	node int
+	gpus []string
+	ends metadata.Time
+}
+
+func newStream(t *testing.T, seed uint64, nodes int, known bool) *stream {
+	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{m: NewModel(Config{Queues: q, Patience: 10}), rnd: rand.New(rand.NewPCG(seed, 1)), known: known, began: map[int64]metadata.Time{}, booked: map[int64]int{}}
+	for i := range nodes {
+		n := Node{ID: rm.NodeID(fmt.Sprint("n", i)), Host: fmt.Sprint("n", i), Capacity: rm.Resource{Memory: 64 << 30, VCores: 64, GPUs: 4}}
+		for g := range 4 {
+			n.GPUs = append(n.GPUs, GPU{UUID: fmt.Sprintf("n%d:%d", i, g), Minor: g, Island: "0", Free: true})
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	return s
+}
+
+const small = 20 * time.Second
+
+// submit brings an application of one ask.
+func (s *stream) submit(queue string, a rm.Ask, lasts time.Duration) int64 {
+	s.next++
+	app := App{ID: rm.ApplicationID{Cluster: 1, Sequence: s.next}, Queue: queue, Submitted: s.now, Asks: []rm.Ask{a}}
+	if s.known {
+		app.Asks[0].Walltime = lasts
+	}
+	s.m.SetApp(app)
+	return s.next
+}
+
+// step lets a second pass: what is over ends, two small jobs come to each queue, and what has room begins.
+func (s *stream) step(t *testing.T) {
+	s.now += 1000
+	s.live = slices.DeleteFunc(s.live, func(r running) bool {
+		if r.ends > s.now {
+			return false
+		}
+		n := &s.nodes[r.node]
+		n.GPUs = slices.Clone(n.GPUs)
+		for i := range n.GPUs {
+			if slices.Contains(r.gpus, n.GPUs[i].UUID) {
+				n.GPUs[i].Free = true
+			}
+		}
+		n.Used, n.Containers = n.Used.Sub(rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: len(r.gpus)}), n.Containers-1
+		if s.booked[r.app]--; s.booked[r.app] == 0 {
+			s.m.RemoveApp(rm.ApplicationID{Cluster: 1, Sequence: r.app})
+		}
+		return true
+	})
+	for _, q := range []string{"root.a", "root.a", "root.b", "root.b"} {
+		s.submit(q, rm.Ask{ID: "s", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1 + s.rnd.IntN(2)}}, small)
+	}
+	s.tell()
+	for more := true; more; {
+		p := s.m.Plan(Budget{}, s.now)
+		for _, g := range p.Groups {
+			for _, at := range g.Placements {
+				var i int
+				fmt.Sscanf(string(at.Node), "n%d", &i)
+				n := &s.nodes[i]
+				n.GPUs = slices.Clone(n.GPUs)
+				for k := range n.GPUs {
+					if slices.Contains(at.GPUs, n.GPUs[k].UUID) {
+						if !n.GPUs[k].Free {
+							t.Fatalf("%s is granted twice", n.GPUs[k].UUID)
+						}
+						n.GPUs[k].Free = false
+					}
+				}
+				n.Used, n.Containers = n.Used.Add(g.Resource), n.Containers+1
+				length := metadata.Time(1000 * (1 + s.rnd.IntN(int(small/time.Second))))
+				s.live = append(s.live, running{g.App.Sequence, i, at.GPUs, s.now + length})
+				s.booked[g.App.Sequence]++
+			}
+			s.began[g.App.Sequence] = s.now
+			s.m.SetApp(App{ID: g.App, Queue: "root.a"}) // it has what it wanted; what it uses does not matter here
+			s.m.Settle(g.Number)
+		}
+		s.tell()
+		more = p.More && len(p.Groups) > 0
+	}
+}
+
+func (s *stream) tell() {
+	for i := range s.nodes {
+		n := s.nodes[i]
+		n.Holds = nil
+		for _, r := range s.live {
+			if r.node == i {
+				h := Hold{App: rm.ApplicationID{Cluster: 1, Sequence: r.app}, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: len(r.gpus)}, GPUs: r.gpus}
+				if s.known {
+					h.Ends = r.ends
+				}
+				n.Holds = append(n.Holds, h)
+			}
+		}
+		s.m.SetNode(n)
+	}
+}
+
+// A gang that needs all of half the cluster starts under an endless stream of small jobs, whether anybody knows how long these run or
+// not: within the patience and the longest of what ran when room began to be kept.
+func TestSmallJobsStarveNoGang(t *testing.T) {
+	for seed := range uint64(10) {
+		for _, known := range []bool{false, true} {
+			s := newStream(t, seed, 4, known)
+			for range 10 {
+				s.step(t)
+			}
+			big := s.submit("root.b", rm.Ask{ID: "g", Count: 2, Gang: 2, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Minute)
+			asked := s.now
+			for s.began[big] == 0 {
+				if s.now-asked > 5*60*1000 {
+					t.Fatalf("seed %d, known %v: the gang waits for %v", seed, known, s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}))
+				}
+				s.step(t)
+			}
+			for _, r := range s.m.reservations {
+				if r.want.lane == nil || r.want.app.ID.Sequence == big {
+					t.Fatalf("room is still kept for %v", r.want.app.ID)
+				}
+			}
+		}
+	}
+}
+
+// Room that is kept is used by what says that it ends before, and by nothing else; who waits is told so.
+func TestBackfill(t *testing.T) {
+	s := newStream(t, 1, 2, true)
+	s.m.Configure(Config{Queues: s.m.config.Queues, Patience: 1})
+	one := rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 1}
+	hold := func(node int, ends metadata.Time) { // all but one device of a node
+		n := &s.nodes[node]
+		n.GPUs = slices.Clone(n.GPUs)
+		for i := range 3 {
+			n.GPUs[i].Free = false
+			n.Holds = append(n.Holds, Hold{App: rm.ApplicationID{Cluster: 2, Sequence: 1}, Resource: one, GPUs: []string{n.GPUs[i].UUID}, Ends: ends})
+		}
+		n.Used, n.Containers = one.Times(3), 3
+		s.m.SetNode(*n)
+	}
+	s.now = 1_000_000
+	hold(0, s.now+600_000)
+	hold(1, s.now+900_000)
+	big := s.submit("root.a", rm.Ask{ID: "g", Count: 1, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Hour)
+	s.m.Plan(Budget{}, s.now)
+	passing := s.submit("root.b", rm.Ask{ID: "s", Count: 1, Resource: one}, time.Hour)
+	p := s.m.Plan(Budget{}, s.now)
+	if len(p.Groups) != 1 || p.Groups[0].App.Sequence != passing || len(s.m.reservations) != 1 {
+		t.Fatalf("%+v, %d reservations", p, len(s.m.reservations))
+	}
+	at := p.Groups[0].Placements[0].Node
+	want := rm.NodeID("n0") // free the earliest, unless the hour-long one went there
+	if at == "n0" {
+		want = "n1"
+	}
+	r := s.m.reservations[0]
+	for n := range r.nodes {
+		if n.ID != want || r.want.app.ID.Sequence != big {
+			t.Fatalf("%v is kept, for %v", n.ID, r.want.app.ID)
+		}
+	}
+	long := s.submit("root.b", rm.Ask{ID: "s", Count: 1, Resource: one}, time.Hour)
+	unknown := s.submit("root.b", rm.Ask{ID: "s", Count: 1, Resource: one}, 0)
+	short := s.submit("root.b", rm.Ask{ID: "s", Count: 1, Resource: one}, 5*time.Minute)
+	var granted []int64
+	for _, g := range s.m.Plan(Budget{}, s.now).Groups {
+		granted = append(granted, g.App.Sequence)
+	}
+	if !slices.Equal(granted, []int64{short}) {
+		t.Fatalf("granted %v, not only %d", granted, short)
+	}
+	s.m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: short}, Queue: "root.b"})
+	for _, n := range []int64{long, unknown} {
+		if w := s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: n}); len(w) != 1 || w[0].Reason.Code == "" {
+			t.Errorf("%d waits for %v", n, w)
+		}
+	}
+	if w := s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}); len(w) != 1 || !strings.Contains(w[0].Reason.Text, "room is kept for it on 1 nodes, which are free at 1970-01-01T00:") {
+		t.Errorf("%v", w)
+	}
+}

@@ -1,0 +1,137 @@
+package scheduler
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	rm "github.com/gohops/hops/resourcemanager"
+)
+
+// form is everything of an ask on which it depends where there is room for it.
+type form struct {
+	Resource  rm.Resource
+	Unit      int // containers that are granted at once
+	Model     string
+	GPUMemory int64
+	Island    bool
+	Whole     bool
+	Within    string
+	Label     string
+	Strict    bool
+	// Near and Excluded are names of nodes, each with a zero byte behind it.
+	Near, Excluded string
+	// Lasts is for how long at most, rounded up; 0: unknown.
+	Lasts time.Duration
+	// Reservation is the number of the one that it has; 0: none.
+	Reservation int64
+}
+
+// shape is a form that somebody asks for. Asks of one shape have one verdict.
+type shape struct {
+	form
+	near, excluded []string
+	// anyKind: every GPU will do. kinds says which will: 0 not looked at yet, 1 yes, -1 no.
+	anyKind bool
+	kinds   []int8
+	m       *Model
+	// lanes that have asks of the shape.
+	lanes []*lane
+	// closed: there was no room for one unit at the last plan, and no node has grown since that would take some of it.
+	closed bool
+	// said is why, at a version of the model.
+	said   rm.Reason
+	saidAt uint64
+}
+
+func (m *Model) formOf(a *rm.Ask, unit int) form {
+	f := form{
+		Resource: a.Resource, Unit: unit, Label: a.Label, Whole: a.Whole, Within: a.Within,
+		Strict: a.Strict, Near: joined(a.Nodes), Excluded: joined(a.Excluded), Lasts: roundUp(a.Walltime),
+	}
+	if f.Resource.GPUs > 0 {
+		f.Model, f.GPUMemory, f.Island = strings.ToLower(a.Model), a.GPUMemory, a.Island
+		if f.Model == "any" {
+			f.Model = ""
+		}
+	}
+	return f
+}
+
+func joined(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return strings.Join(names, "\x00") + "\x00"
+}
+
+func split(names string) []string {
+	if names == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(names, "\x00"), "\x00")
+}
+
+// roundUp makes few lengths out of many: four steps between a power of two and the next.
+func roundUp(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	step := time.Second
+	for 8*step < d {
+		step *= 2
+	}
+	return (d + step - 1) / step * step
+}
+
+func (m *Model) shape(f form) *shape {
+	s := m.shapes[f]
+	if s == nil {
+		s = m.newShape(f)
+		m.shapes[f] = s
+	}
+	return s
+}
+
+func (m *Model) newShape(f form) *shape {
+	return &shape{form: f, m: m, near: split(f.Near), excluded: split(f.Excluded), anyKind: f.Model == "" && f.GPUMemory == 0}
+}
+
+// kind is one sort of GPU.
+type kind struct {
+	model  string
+	memory int64
+}
+
+// kind numbers the sort of a device.
+func (m *Model) kind(g *GPU) int {
+	k := kind{strings.ToLower(g.Model), g.Memory}
+	if i := slices.Index(m.kinds, k); i >= 0 {
+		return i
+	}
+	m.kinds = append(m.kinds, k)
+	return len(m.kinds) - 1
+}
+
+// takes reports whether a sort of device is what the shape asks for.
+func (s *shape) takes(kind int) bool {
+	if s.anyKind {
+		return true
+	}
+	for len(s.kinds) <= kind {
+		s.kinds = append(s.kinds, 0)
+	}
+	if s.kinds[kind] == 0 {
+		k := s.m.kinds[kind]
+		s.kinds[kind] = -1
+		if strings.Contains(k.model, s.Model) && k.memory >= s.GPUMemory {
+			s.kinds[kind] = 1
+		}
+	}
+	return s.kinds[kind] > 0
+}
+
+// admits applies what does not depend on amounts.
+func (n *node) admits(s *shape) bool {
+	return !n.Closed && (s.Label == "" || slices.Contains(n.Labels, s.Label)) && !n.named(s.excluded) && (!s.Strict || n.named(s.near))
+}

@@ -1,0 +1,434 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
+	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/scheduler"
+	"github.com/gohops/hops/resourcemanager/state"
+	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
+)
+
+// grantBytes bounds the groups of one command, and so any group, below the largest that the Raft group takes
+// (raftstore.MaxCommand).
+const grantBytes = raftstore.MaxCommand * 3 / 4
+
+// What one slice of planning may grant and look at: milliseconds. Commits go on beside it, so many at a time.
+const (
+	sliceContainers = 1_000
+	sliceSteps      = 10_000
+	commitsAtOnce   = 2
+)
+
+// newsPause lies between two looks at the reasons of those whose masters listen.
+const newsPause = 250 * time.Millisecond
+
+// planner is the scheduler of a reign: the model, and what has changed that the model was not told of.
+type planner struct {
+	changes sync.Mutex // guards the next three
+	all     bool
+	nodes   map[rm.NodeID]bool
+	apps    map[rm.ApplicationID]bool
+
+	mu     sync.Mutex // guards everything below
+	model  *scheduler.Model
+	queues *rm.Queues
+	// told are the reasons of applications whose masters listen, as they were looked at last.
+	told map[rm.ApplicationID][]scheduler.Waiting
+	// failed are grants that could not be recorded, by ask.
+	failed map[rm.ApplicationID]map[string]rm.Reason
+}
+
+// note keeps what the model has to be told of.
+func (p *planner) note(e state.Effects) {
+	p.changes.Lock()
+	defer p.changes.Unlock()
+	if e.Restored {
+		p.all = true
+	}
+	if p.nodes == nil {
+		p.nodes, p.apps = map[rm.NodeID]bool{}, map[rm.ApplicationID]bool{}
+	}
+	for id := range e.Nodes {
+		p.nodes[id] = true
+	}
+	for id := range e.Applications {
+		p.apps[id] = true
+	}
+}
+
+// stir tells the scheduler that what the leader knows of a node is another. r.mu is held.
+func (r *reign) stir(id rm.NodeID) {
+	r.plans.note(state.Effects{Nodes: map[rm.NodeID]bool{id: true}})
+	kick(r.wake)
+}
+
+// commitment is what became of some groups of a plan.
+type commitment struct {
+	model   *scheduler.Model
+	groups  []grant
+	granted int
+	err     error
+}
+
+// schedule plans whenever something changed, slice by slice, and commits what it planned while it plans the next: grants are assumed
+// in the model until the state says what became of them. The state refuses what does not hold any more; then it is planned again.
+func (r *reign) schedule() {
+	const shortest, longest = 20 * time.Millisecond, time.Second
+	var (
+		committed = make(chan commitment, commitsAtOnce)
+		backlog   [][]grant // not proposed yet
+		running   int       // commits
+		more      bool      // there is something to plan
+		pause     = shortest
+		resting   <-chan time.Time // after a refusal, so that no busy loop comes of it
+		news      <-chan time.Time // there are new reasons to be told of
+	)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	r.plans.reset()
+	take := func(done commitment) {
+		running--
+		r.settled(done)
+		if n := len(done.groups) - done.granted; n > 0 {
+			r.s.log.Debug("grants were refused", "groups", n, "of", len(done.groups))
+			resting = time.After(pause)
+			pause = min(2*pause, longest)
+		} else {
+			pause = shortest
+			more = true
+		}
+	}
+	for {
+		for running < commitsAtOnce && len(backlog) > 0 {
+			groups := backlog[0]
+			backlog = backlog[1:]
+			running++
+			model := r.plans.model
+			wg.Go(func() {
+				start := time.Now()
+				n, err := r.commit(groups)
+				r.s.figures.commits.add(time.Since(start))
+				committed <- commitment{model, groups, n, err}
+			})
+		}
+		if more && resting == nil && len(backlog) < commitsAtOnce {
+			select {
+			case <-r.ctx.Done():
+				return
+			case done := <-committed:
+				take(done)
+				continue
+			default:
+			}
+			start := time.Now()
+			view, plan := r.plan(start)
+			r.s.figures.passes.add(time.Since(start))
+			more = plan.More
+			backlog = append(backlog, r.entries(view, plan.Groups)...)
+			if !more && news == nil {
+				news = time.After(0)
+			}
+			continue
+		}
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.wake:
+			more = true
+		case done := <-committed:
+			take(done)
+		case <-resting:
+			resting, more = nil, true
+		case <-ticker.C: // reservations depend on the time
+			more = true
+		case <-news:
+			news = nil
+			if more {
+				news = time.After(newsPause)
+			} else if r.tellReasons() {
+				news = time.After(newsPause) // and again, for what changed without a plan
+			}
+		}
+	}
+}
+
+func (p *planner) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.model, p.queues = nil, nil
+	p.told, p.failed = map[rm.ApplicationID][]scheduler.Waiting{}, map[rm.ApplicationID]map[string]rm.Reason{}
+}
+
+// plan tells the model what has changed and plans one slice. The view is what it was told of.
+func (r *reign) plan(now time.Time) (*state.View, scheduler.Plan) {
+	r.plans.mu.Lock()
+	defer r.plans.mu.Unlock()
+	view := r.tell()
+	return view, r.plans.model.Plan(scheduler.Budget{Containers: sliceContainers, Bytes: r.s.config.grantBytes, Steps: sliceSteps}, metadata.TimeOf(now))
+}
+
+// settled takes back what the model assumed of groups, after it was told what became of them.
+func (r *reign) settled(done commitment) {
+	if done.err != nil && r.ctx.Err() == nil && !errors.Is(done.err, metadata.ErrStandby) {
+		r.s.log.Warn("grants were not committed", "groups", len(done.groups), "err", done.err)
+	}
+	p := &r.plans
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.model != done.model {
+		return
+	}
+	r.tell()
+	numbers := make([]int64, 0, len(done.groups))
+	for _, g := range done.groups {
+		numbers = append(numbers, g.Number)
+		switch {
+		case done.err != nil:
+			if p.failed[g.App] == nil {
+				p.failed[g.App] = map[string]rm.Reason{}
+			}
+			p.failed[g.App][g.Ask] = rm.Reason{
+				Code: rm.ReasonNotRecorded, Text: fmt.Sprintf("there is room, but the grant could not be recorded: %v", done.err),
+			}
+		case p.failed[g.App] != nil:
+			delete(p.failed[g.App], g.Ask)
+		}
+	}
+	p.model.Settle(numbers...)
+}
+
+// tell tells the model what has changed. p.mu is held.
+func (r *reign) tell() *state.View {
+	p := &r.plans
+	p.changes.Lock()
+	all, nodes, apps := p.all || p.model == nil, p.nodes, p.apps
+	p.all, p.nodes, p.apps = false, map[rm.NodeID]bool{}, map[rm.ApplicationID]bool{}
+	p.changes.Unlock()
+	view := r.s.state.View() // which has all of them
+	queues := r.s.Queues()
+	config := scheduler.Config{Queues: queues, GroupBytes: r.s.config.grantBytes}
+	switch {
+	case all:
+		p.model, p.queues = scheduler.NewModel(config), queues
+		for n := range view.Nodes() {
+			r.tellNode(view, n.ID)
+		}
+		for a := range view.Live() {
+			r.tellApp(view, a.ID)
+		}
+		return view
+	case p.queues != queues:
+		p.model.Configure(config)
+		p.queues = queues
+	}
+	for id := range nodes {
+		r.tellNode(view, id)
+	}
+	for id := range apps {
+		r.tellApp(view, id)
+	}
+	return view
+}
+
+// tellNode joins the replicated state of a node with what the leader knows of it.
+func (r *reign) tellNode(view *state.View, id rm.NodeID) {
+	n := view.Node(id)
+	if n == nil || n.State == rm.NodeLost {
+		r.plans.model.RemoveNode(id)
+		return
+	}
+	node := scheduler.Node{
+		ID: n.ID, Host: n.Host, Rack: n.Rack, Labels: n.Labels, Capacity: n.Capacity, Used: n.Used, Containers: n.Live,
+		GPUs: make([]scheduler.GPU, 0, len(n.GPUs)),
+	}
+	node.Capacity.GPUs = len(n.GPUs)
+	if n.Wish != nil { // the cluster has no more of it than is in use
+		node.Capacity = n.Used
+	}
+	held := map[string]bool{}
+	for _, c := range view.On(id) {
+		node.Holds = append(node.Holds, scheduler.Hold{App: c.ID.Attempt.Application, Resource: c.Resource, GPUs: c.GPUs})
+		for _, u := range c.GPUs {
+			held[u] = true
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	soft := r.nodes[id]
+	node.Closed = !n.Takes() || soft == nil || !soft.open || !soft.healthy || soft.losing
+	for _, g := range n.GPUs {
+		node.GPUs = append(node.GPUs, scheduler.GPU{
+			UUID: g.UUID, Model: g.Model, Memory: g.Memory, Island: g.Island, Minor: g.Minor,
+			Free: !held[g.UUID] && g.Usable() && (soft == nil || !soft.busy[g.UUID]),
+		})
+	}
+	if soft != nil {
+		node.Used = node.Used.Add(soft.taken)
+		node.Containers += soft.strangers
+	}
+	r.plans.model.SetNode(node)
+}
+
+// tellApp says what an application has and wants.
+func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
+	a := view.Application(id)
+	if a == nil || a.State.Final() && a.Live == 0 {
+		r.plans.model.RemoveApp(id)
+		delete(r.plans.failed, id)
+		return
+	}
+	app := scheduler.App{ID: a.ID, Queue: a.Queue, User: a.User, Priority: a.Priority, Submitted: a.Submitted, Used: a.Used, Lasts: a.Timeout}
+	if a.Timeout > 0 && a.Launched > 0 {
+		app.Ends = a.Launched + metadata.Time(a.Timeout.Milliseconds())
+	}
+	if m := view.Master(a); m != nil && m.Live() {
+		app.Masters = m.Resource
+	}
+	if !a.State.Final() {
+		if a.WantsMaster() && r.credentialed(view, a) {
+			app.Asks = append(app.Asks, rm.Ask{Resource: a.Master, Count: 1})
+		}
+		if !a.Deaf() {
+			app.Asks = append(app.Asks, view.Asks(a.ID)...)
+		}
+	}
+	r.plans.model.SetApp(app)
+}
+
+// grant is a group of a plan with the form in which it is recorded.
+type grant struct {
+	scheduler.Group
+	record *statepb.Group
+}
+
+// entries divides a plan's groups, in their order, into what fits into one command each.
+func (r *reign) entries(view *state.View, groups []scheduler.Group) [][]grant {
+	var out [][]grant
+	most := r.s.config.grantBytes
+	size := most
+	for _, g := range groups {
+		p := &statepb.Group{Application: state.ApplicationID(g.App), Ask: g.Ask}
+		if a := view.Application(g.App); a != nil && a.Attempt() != nil {
+			p.Attempt = int32(a.Attempt().Number)
+		}
+		for _, at := range g.Placements {
+			p.Placements = append(p.Placements, &statepb.Placement{
+				Node: string(at.Node), Resource: state.Resource(g.Resource), Gpus: at.GPUs,
+				Salt: newSalt(),
+			})
+		}
+		n := proto.Size(p) + 8 // and its frame
+		if size += n; size > most {
+			out, size = append(out, nil), n
+		}
+		out[len(out)-1] = append(out[len(out)-1], grant{g, p})
+	}
+	return out
+}
+
+// commit proposes groups and returns how many were granted.
+func (r *reign) commit(groups []grant) (int, error) {
+	c := &statepb.Grant{Epoch: r.epoch}
+	for _, g := range groups {
+		c.Groups = append(c.Groups, g.record)
+	}
+	result, err := r.s.propose(r.ctx, &statepb.Command{Op: &statepb.Command_Grant{Grant: c}})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for i, g := range result.Groups {
+		if g.Reason.IsZero() {
+			n++
+		} else {
+			r.s.log.Debug("grant refused", "app", groups[i].App, "ask", groups[i].Ask, "reason", g.Reason.Text)
+		}
+	}
+	return n, nil
+}
+
+// tellReasons looks at the reasons of the applications whose masters listen, and wakes those to whom they are news. It reports whether
+// any listens.
+func (r *reign) tellReasons() bool {
+	r.mu.Lock()
+	ids := make([]rm.ApplicationID, 0, len(r.streams))
+	for id := range r.streams {
+		ids = append(ids, id)
+	}
+	r.mu.Unlock()
+	p := &r.plans
+	var news []rm.ApplicationID
+	now := map[rm.ApplicationID][]scheduler.Waiting{}
+	for _, id := range ids {
+		now[id] = r.waiting(id)
+	}
+	p.mu.Lock()
+	for id, w := range now {
+		if !slices.Equal(w, p.told[id]) {
+			news = append(news, id)
+		}
+	}
+	p.told = now
+	p.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range news {
+		for stream := range r.streams[id] {
+			kick(stream.wake)
+		}
+	}
+	return len(ids) > 0
+}
+
+// waitingFor lists the reasons of an application's asks, by ask: of one whose master listens, those that it is told.
+func (r *reign) waitingFor(id rm.ApplicationID) []scheduler.Waiting {
+	r.plans.mu.Lock()
+	told, ok := r.plans.told[id]
+	r.plans.mu.Unlock()
+	if ok {
+		return told
+	}
+	return r.waiting(id)
+}
+
+// wants reports whether an ask is there.
+func wants(view *state.View, id rm.ApplicationID, ask string) bool {
+	if a := view.Application(id); ask == "" {
+		return a != nil && a.WantsMaster()
+	}
+	return slices.ContainsFunc(view.Asks(id), func(a rm.Ask) bool { return a.ID == ask })
+}
+
+// waiting asks the model for the reasons of an application's asks.
+func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
+	view := r.s.state.View()
+	p := &r.plans
+	p.mu.Lock()
+	var out []scheduler.Waiting
+	if p.model != nil {
+		out = p.model.WaitingFor(id)
+	}
+	for ask, reason := range p.failed[id] {
+		if wants(view, id, ask) && !slices.ContainsFunc(out, func(w scheduler.Waiting) bool { return w.Ask == ask }) {
+			out = append(out, scheduler.Waiting{App: id, Ask: ask, Reason: reason})
+		}
+	}
+	p.mu.Unlock()
+	if w := r.uncredentialed(view, id); !w.Reason.IsZero() {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b scheduler.Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
+	return out
+}
