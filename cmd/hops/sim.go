@@ -210,11 +210,7 @@ func readQueues(name string) (*rm.Queues, error) {
 	if _, ok := from["root"]; !ok || len(from) != 1 {
 		return nil, fmt.Errorf("%s: there is no resourcemanager.queues, or queues, with the one queue root at the top", name)
 	}
-	root, err := rmserver.Queues(from)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	queues, err := rm.NewQueues(root)
+	queues, err := rm.NewQueues(rmserver.Queues(from))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -48,6 +48,8 @@ func (w *world) grant(p *part, n *machine, devices []int) {
 	n.used, n.freeGPUs = used, n.freeGPUs-p.GPUs
 	n.live = append(n.live, c)
 	p.wanted--
+	w.touch(n)
+	w.touchRun(p.run)
 	p.reason = ""
 	w.stats.grants++
 	w.stats.hold(p, 1)
@@ -127,6 +129,8 @@ func (r *run) spread(p *part) {
 func (w *world) free(c *container) {
 	n := c.node
 	c.gone = true
+	w.touch(n)
+	w.touchRun(c.part.run) // whatever becomes of it, what it has or wants is another
 	for _, k := range c.gpus {
 		n.devices[k].holder = nil
 	}
@@ -229,6 +233,7 @@ func (w *world) finishPart(r *run) {
 		r.master.open = false
 	}
 	r.ended = w.now
+	w.touchRun(r)
 	w.live = slices.DeleteFunc(w.live, func(x *run) bool { return x == r })
 	w.stats.finish(w, r)
 }

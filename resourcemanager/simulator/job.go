@@ -341,7 +341,7 @@ func share(q *rm.QueueConfig) int {
 	}
 	for name, n := range leaves {
 		child := q.Children[name]
-		child.Capacity = rm.Percent(100 * float64(n) / float64(sum))
+		child.Capacity = fmt.Sprintf("%dw", n)
 		q.Children[name] = child
 	}
 	return sum

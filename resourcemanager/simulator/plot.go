@@ -62,7 +62,7 @@ func plotCompletion(results []*Result) string {
 		}
 		for _, ms := range []int64{second, 10 * second, minute, 10 * minute, hour, 10 * hour, day, 10 * day, 100 * day} {
 			if x := at(ms); math.Log10(float64(ms)) >= least && math.Log10(float64(ms)) <= most {
-				fmt.Fprintf(&b, `<path d="M%.1f %dv%d" stroke="#e5e7eb"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotTop, plotHeight, x, plotTop+plotHeight+16, tick(ms))
+				fmt.Fprintf(&b, `<path d="M%.1f %dv%d" stroke="#e5e7eb"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotTop, plotHeight, x, plotTop+plotHeight+16, axisTime(ms))
 			}
 		}
 		for i, r := range results {
@@ -83,7 +83,7 @@ func plotCompletion(results []*Result) string {
 	return b.String()
 }
 
-func tick(ms int64) string {
+func axisTime(ms int64) string {
 	switch {
 	case ms < minute:
 		return fmt.Sprintf("%d s", ms/second)

@@ -103,6 +103,9 @@ type world struct {
 	clock      func() time.Duration
 	again      bool  // something is wanted since the pass, which is repeated
 	err        error // a grant that cannot be
+	// touchedNodes and touchedRuns have changed since a policy took note of them, which only hops does.
+	touchedNodes []*machine
+	touchedRuns  []*run
 }
 
 // machine is a node in a simulation.
@@ -113,6 +116,7 @@ type machine struct {
 	devices  []device
 	freeGPUs int
 	down     bool
+	touched  bool
 	live     []*container // in the order of their grants
 }
 
@@ -137,6 +141,7 @@ type run struct {
 	nodes    int     // that its largest gang was placed on
 	least    int     // that it would have needed at least
 	racks    int
+	touched  bool
 }
 
 // part is a part of a job in a simulation.
@@ -249,6 +254,22 @@ func (w *world) at(e event) {
 	heap.Push(&w.events, e)
 }
 
+// touch notes that a node has changed.
+func (w *world) touch(n *machine) {
+	if !n.touched {
+		n.touched = true
+		w.touchedNodes = append(w.touchedNodes, n)
+	}
+}
+
+// touchRun notes that a job has changed.
+func (w *world) touchRun(r *run) {
+	if !r.touched {
+		r.touched = true
+		w.touchedRuns = append(w.touchedRuns, r)
+	}
+}
+
 // wake has the policy asked again at a moment, even if nothing happens.
 func (w *world) wake(at int64) {
 	if at = max(at, w.now+1); !w.wakes[at] {
@@ -313,6 +334,7 @@ func (w *world) handle(e event, d decider) {
 	case nodeUp:
 		if e.node.down {
 			e.node.down = false
+			w.touch(e.node)
 			w.stats.gpus += e.node.GPUs
 		}
 	case nodeDown:
@@ -320,6 +342,7 @@ func (w *world) handle(e event, d decider) {
 			return
 		}
 		e.node.down = true
+		w.touch(e.node)
 		w.stats.gpus -= e.node.GPUs
 		for _, c := range slices.Clone(e.node.live) {
 			w.lose(c, &w.stats.lostToFailures, d.whole())
@@ -332,6 +355,7 @@ func (w *world) handle(e event, d decider) {
 		}
 		e.run.liveness = w.stats.liveness
 		w.live = append(w.live, e.run)
+		w.touchRun(e.run)
 		if e.run.master != nil {
 			e.run.master.open = true
 		} else {
@@ -340,6 +364,7 @@ func (w *world) handle(e event, d decider) {
 	case policyWakes:
 		delete(w.wakes, w.now)
 	case partOpens:
+		w.touchRun(e.part.run)
 		e.part.open = e.part.run.ended < 0 && e.version == e.part.work.version
 	case partEnds:
 		if e.version == e.part.work.version {
@@ -373,7 +398,7 @@ func (w *world) refuse(r *run) string {
 		return "there is no queue " + r.Queue
 	case !r.queue.Leaf():
 		return "queue " + r.Queue + " holds queues"
-	case r.queue.Stopped:
+	case r.queue.State == rm.QueueStopped:
 		return "queue " + r.Queue + " is stopped"
 	}
 	for _, p := range r.parts {

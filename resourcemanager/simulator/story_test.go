@@ -22,14 +22,9 @@ func tree(t testing.TB, queues ...string) *rm.Queues {
 		if n, _ := fmt.Sscanf(rest, "%g:%g", &capacity, &limit); n < 1 {
 			t.Fatal(q)
 		}
-		c := rm.QueueConfig{}
-		if err := c.Capacity.UnmarshalText(fmt.Append(nil, capacity)); err != nil {
-			t.Fatal(err)
-		}
+		c := rm.QueueConfig{Capacity: fmt.Sprintf("%g%%", capacity)}
 		if limit > 0 {
-			if err := c.Max.UnmarshalText(fmt.Append(nil, limit)); err != nil {
-				t.Fatal(err)
-			}
+			c.Max = fmt.Sprintf("%g%%", limit)
 		}
 		root.Children[name] = c
 	}
