@@ -140,7 +140,7 @@ func readSimInput(c *cli.Context) (*simInput, error) {
 
 func readWorkload(c *cli.Context) (*simulator.Workload, error) {
 	name := c.String("jobs")
-	var r io.Reader = c.App.Reader
+	r := c.App.Reader
 	if name != "-" {
 		file, err := os.Open(name)
 		if err != nil {
