@@ -138,7 +138,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *cli.App {
 			fsCommand(), jobCommand(), secretCommand(), experimentCommand(), appCommand(), applicationAttemptCommand(), containerCommand(), nodeCommand(), gpuCommand(), queueCommand(), topCommand(), namenodeCommand(), resourcemanagerCommand(), datanodeCommand(), logsCommand(),
 			dfsadminCommand(), fsckCommand(), haadminCommand(), rmadminCommand(), balancerCommand(),
 			loginCommand(), logoutCommand(), whoamiCommand(), userCommand(),
-			fetchdtCommand(), benchCommand(), doctorCommand(), versionCommand(), completionCommand(), manCommand(),
+			fetchdtCommand(), benchCommand(), simCommand(), doctorCommand(), versionCommand(), completionCommand(), manCommand(),
 		},
 		Action: func(c *cli.Context) error {
 			if ours, ok := hadoops[c.Args().First()]; ok {
