@@ -290,5 +290,5 @@ type Artifact struct {
 	Visibility string `json:"visibility,omitempty"`
 	// Pattern is a regular expression for the names of files that are unpacked, of kind pattern.
 	Pattern string `json:"pattern,omitempty"`
-	Content    []byte `json:"content,omitempty"`
+	Content []byte `json:"content,omitempty"`
 }

@@ -100,8 +100,10 @@ func TestQueuesAreChangedByCommands(t *testing.T) {
 		change string
 		says   string
 	}{
-		{"set root.prod.a capacity=40% max_applications=10 acl_submit=ann,bob max= root.prod.b capacity=[memory=60%,gpu=8]", 0,
-			`dry_run=false force=false {"root.prod.a":{"acl_submit":["ann","bob"],"capacity":"40%","max":null,"max_applications":10},"root.prod.b":{"capacity":"[memory=60%,gpu=8]"}}`, "queues are of version 3"},
+		{
+			"set root.prod.a capacity=40% max_applications=10 acl_submit=ann,bob max= root.prod.b capacity=[memory=60%,gpu=8]", 0,
+			`dry_run=false force=false {"root.prod.a":{"acl_submit":["ann","bob"],"capacity":"40%","max":null,"max_applications":10},"root.prod.b":{"capacity":"[memory=60%,gpu=8]"}}`, "queues are of version 3",
+		},
 		{"set --dry-run a preemption_disabled=true", 0, `dry_run=true force=false {"root.prod.a":{"preemption_disabled":true}}`, "queue root.b uses too much\n1 affected; nothing was changed"},
 		{"create root.c capacity=10% default capacity=30%", 0, `dry_run=false force=false {"root.c":{"capacity":"10%"},"root.default":{"capacity":"30%"}}`, ""},
 		{"delete --force root.prod.a root.prod.b capacity=100%", 0, `dry_run=false force=true {"root.prod.a":null,"root.prod.b":{"capacity":"100%"}}`, ""},

@@ -294,8 +294,8 @@ type MappingRule struct {
 
 // NodeManager is the node manager of this machine.
 type NodeManager struct {
-	Work   string `yaml:"work"`
-	HTTP   string `yaml:"http"`
+	Work string `yaml:"work"`
+	HTTP string `yaml:"http"`
 	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; default: port 8041 beside an http of 8042,
 	// otherwise any port that is free.
 	IPC    string `yaml:"ipc"`
