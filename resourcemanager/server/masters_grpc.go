@@ -271,6 +271,9 @@ func (m *applicationMasters) Fate(ctx context.Context, q *pb.FateRequest) (*pb.F
 		return nil, m.s.wire(err)
 	}
 	a := m.s.state.View().Application(id.Application)
+	if a == nil { // forgotten meanwhile
+		return nil, status.Errorf(codes.NotFound, "%v is not known any more", id.Application)
+	}
 	return &pb.FateResponse{State: string(a.State), Diagnostics: a.Diagnostics}, nil
 }
 
