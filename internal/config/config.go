@@ -223,8 +223,8 @@ type ResourceManager struct {
 	Data string `yaml:"data"`
 	// Scheduler and Admin are more addresses where YARN's protocols are spoken, for clients that look for them at ports of their own
 	// (YARN's 8030 and 8033); empty: the ipc of the list is enough, and is what the clients' configuration says.
-	Scheduler string `yaml:"scheduler"`
-	Admin     string `yaml:"admin"`
+	Scheduler string `yaml:"scheduler,omitempty"`
+	Admin     string `yaml:"admin,omitempty"`
 	// Lease is how long a node may be silent before it is given up and its work tried again elsewhere; processes of fenced
 	// containers are dead by then. Default 60s.
 	Lease   time.Duration `yaml:"lease"`
@@ -234,7 +234,7 @@ type ResourceManager struct {
 	// MaximumAllocation is the most that one container may ask for; what is left out is bounded by the nodes alone.
 	MaximumAllocation Allocation `yaml:"maximum_allocation"`
 	// LaunchWithin is how long a container may be granted to a master that does not say what runs in it. Default 10m.
-	LaunchWithin time.Duration `yaml:"launch_within"`
+	LaunchWithin time.Duration `yaml:"launch_within,omitempty"`
 	// LogRetention is how long the logs of a job are kept in the filesystem after its end. Default 168h, a week.
 	LogRetention time.Duration `yaml:"log_retention"`
 	Queues       Queues        `yaml:"queues"`
@@ -260,36 +260,36 @@ type Queue struct {
 	// ACLAdminister lists who may end any application in the queue and see its logs, besides superusers and those of the
 	// queues above.
 	ACLAdminister       []string `yaml:"acl_administer"`
-	ACLSubmitGroups     []string `yaml:"acl_submit_groups"`
-	ACLAdministerGroups []string `yaml:"acl_administer_groups"`
+	ACLSubmitGroups     []string `yaml:"acl_submit_groups,omitempty"`
+	ACLAdministerGroups []string `yaml:"acl_administer_groups,omitempty"`
 	// State is RUNNING or STOPPED: a stopped queue, and those below it, take no new application; what runs goes on. Stopped is the same.
-	State   string `yaml:"state"`
+	State   string `yaml:"state,omitempty"`
 	Stopped bool   `yaml:"stopped"`
 	// What follows is as in resourcemanager.QueueConfig.
-	UserLimit              string        `yaml:"user_limit"`
-	UserLimitFactor        float64       `yaml:"user_limit_factor"`
-	MaxApplications        int           `yaml:"max_applications"`
-	MaxApplicationsPerUser int           `yaml:"max_applications_per_user"`
-	MasterShare            string        `yaml:"master_share"`
-	Priority               int           `yaml:"priority"`
-	Ordering               string        `yaml:"ordering"`
-	PreemptionDisabled     bool          `yaml:"preemption_disabled"`
-	DefaultPriority        int           `yaml:"default_priority"`
-	MaxPriority            int           `yaml:"max_priority"`
-	MaxLifetime            string        `yaml:"max_lifetime"`
-	DefaultLifetime        string        `yaml:"default_lifetime"`
-	AutoCreate             *Queue        `yaml:"auto_create"`
-	Mapping                []MappingRule `yaml:"mapping"`
+	UserLimit              string        `yaml:"user_limit,omitempty"`
+	UserLimitFactor        float64       `yaml:"user_limit_factor,omitempty"`
+	MaxApplications        int           `yaml:"max_applications,omitempty"`
+	MaxApplicationsPerUser int           `yaml:"max_applications_per_user,omitempty"`
+	MasterShare            string        `yaml:"master_share,omitempty"`
+	Priority               int           `yaml:"priority,omitempty"`
+	Ordering               string        `yaml:"ordering,omitempty"`
+	PreemptionDisabled     bool          `yaml:"preemption_disabled,omitempty"`
+	DefaultPriority        int           `yaml:"default_priority,omitempty"`
+	MaxPriority            int           `yaml:"max_priority,omitempty"`
+	MaxLifetime            string        `yaml:"max_lifetime,omitempty"`
+	DefaultLifetime        string        `yaml:"default_lifetime,omitempty"`
+	AutoCreate             *Queue        `yaml:"auto_create,omitempty"`
+	Mapping                []MappingRule `yaml:"mapping,omitempty"`
 	Children               Queues        `yaml:"children"`
 }
 
 // MappingRule is a rule of the root that puts applications into queues.
 type MappingRule struct {
-	User        string `yaml:"user"`
-	Group       string `yaml:"group"`
-	Application string `yaml:"application"`
-	Queue       string `yaml:"queue"`
-	Fallback    string `yaml:"fallback"`
+	User        string `yaml:"user,omitempty"`
+	Group       string `yaml:"group,omitempty"`
+	Application string `yaml:"application,omitempty"`
+	Queue       string `yaml:"queue,omitempty"`
+	Fallback    string `yaml:"fallback,omitempty"`
 }
 
 // NodeManager is the node manager of this machine.
@@ -298,16 +298,16 @@ type NodeManager struct {
 	HTTP string `yaml:"http"`
 	// IPC is where masters of applications speak YARN's ContainerManagementProtocol; default: port 8041 beside an http of 8042,
 	// otherwise any port that is free.
-	IPC    string `yaml:"ipc"`
+	IPC    string `yaml:"ipc,omitempty"`
 	Memory Size   `yaml:"memory"`
 	VCores int    `yaml:"vcores"`
 	// Resources are amounts of what else the machine has, by name: jobs ask for them as resources.other.
-	Resources map[string]int64 `yaml:"resources"`
+	Resources map[string]int64 `yaml:"resources,omitempty"`
 	// GPUs is auto, none, sim:N, or the path of a file that describes simulated devices; default auto.
 	GPUs string `yaml:"gpus"`
 	// GPUProbe is the path of a program that tries a device which was quarantined before it is granted again, with
 	// CUDA_VISIBLE_DEVICES set to it: status 0 within 5 minutes means that it is good.
-	GPUProbe string `yaml:"gpu_probe"`
+	GPUProbe string `yaml:"gpu_probe,omitempty"`
 	// Labels are matched by jobs that ask for one.
 	Labels []string `yaml:"labels"`
 	// LogLimit is how much log a container may write; default 1GiB. LogRate is how much of it a second, once a quarter of the
