@@ -36,6 +36,7 @@ func (s *Server) client() {
 	handle(s, clientProtocol, "getNodeToLabels", security.Anyone, users, (*call).getNodeToLabels)
 	handle(s, clientProtocol, "getLabelsToNodes", security.Anyone, users, (*call).getLabelsToNodes)
 	handle(s, clientProtocol, "signalToContainer", security.Owner, users, (*call).signalToContainer)
+	s.changes()
 	for name, why := range unsupported {
 		handle(s, clientProtocol, name, security.Named, users, func(*call, *ignored) (hrpc.Message, error) { return nil, why })
 	}
@@ -69,11 +70,8 @@ var unsupported = map[string]error{
 	"getDelegationToken":       metadata.Errorf(metadata.ErrIO, "Delegation Token can be issued only with kerberos authentication"),
 	"renewDelegationToken":     metadata.Errorf(metadata.ErrIO, "Delegation Token can be renewed only with kerberos authentication"),
 	"cancelDelegationToken":    metadata.Errorf(metadata.ErrIO, "Delegation Token can be cancelled only with kerberos authentication"),
-	"failApplicationAttempt":   unsupportedHere("failApplicationAttempt"),
 	"getClusterNodeAttributes": unsupportedHere("getClusterNodeAttributes"), "getAttributesToNodes": unsupportedHere("getAttributesToNodes"),
-	"getNodesToAttributes":        unsupportedHere("getNodesToAttributes"),
-	"moveApplicationAcrossQueues": unsupportedHere("moveApplicationAcrossQueues"), "updateApplicationPriority": unsupportedHere("updateApplicationPriority"),
-	"updateApplicationTimeouts": unsupportedHere("updateApplicationTimeouts"),
+	"getNodesToAttributes": unsupportedHere("getNodesToAttributes"),
 }
 
 // application finds the application of a request.

@@ -213,6 +213,16 @@ func (q *request) appTimeout() {
 	}
 }
 
+// ParseExpiry reads the time at which an application is to be ended: as YARN writes it, or as others write such times.
+func ParseExpiry(text string) (at time.Time, err error) {
+	for _, form := range []string{jersey.Timeout, "2006-01-02T15:04:05.000Z07:00", time.RFC3339} {
+		if at, err = time.Parse(form, text); err == nil {
+			break
+		}
+	}
+	return at, err
+}
+
 // setAppTimeout sets when an application is ended, as a time. (Stock YARN answers 503 for a time that is none or that is over.)
 func (q *request) setAppTimeout() {
 	if !q.known() {
@@ -222,15 +232,7 @@ func (q *request) setAppTimeout() {
 	if !q.read("timeout", jersey.Natural, &body) || !q.isTimeout(body.Type) {
 		return
 	}
-	var at time.Time
-	err := errors.New("it is missing")
-	for _, form := range []string{jersey.Timeout, "2006-01-02T15:04:05.000Z07:00", time.RFC3339} {
-		if body.Expiry != "" {
-			if at, err = time.Parse(form, body.Expiry); err == nil {
-				break
-			}
-		}
-	}
+	at, err := ParseExpiry(body.Expiry)
 	now := time.Now()
 	switch {
 	case err != nil:

@@ -290,10 +290,7 @@ func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
 		delete(r.plans.failed, id)
 		return
 	}
-	app := scheduler.App{ID: a.ID, Queue: a.Queue, User: a.User, Priority: a.Priority, Submitted: a.Submitted, Used: a.Used, Lasts: a.Timeout}
-	if a.Timeout > 0 && a.Launched > 0 {
-		app.Ends = a.Launched + metadata.Time(a.Timeout.Milliseconds())
-	}
+	app := scheduler.App{ID: a.ID, Queue: a.Queue, User: a.User, Priority: a.Priority, Submitted: a.Submitted, Used: a.Used, Lasts: a.Timeout, Ends: a.Expiry()}
 	if m := view.Master(a); m != nil && m.Live() {
 		app.Masters = m.Resource
 	}
