@@ -64,10 +64,15 @@ func (q *Queue) ApplicationPriority(p int) int {
 	if p <= 0 && q.DefaultPriority > 0 {
 		p = q.DefaultPriority
 	}
-	if q.MaxPriority > 0 {
-		return min(p, q.MaxPriority)
+	return min(p, q.HighestPriority())
+}
+
+// HighestPriority is the highest that an application of the queue may have; of no queue: the cluster's.
+func (q *Queue) HighestPriority() int {
+	if q != nil && q.MaxPriority > 0 {
+		return q.MaxPriority
 	}
-	return min(p, MaxApplicationPriority)
+	return MaxPriority
 }
 
 // Lifetime is how long an application may take from its submission; 0: as long as it wants. timeout is its own.

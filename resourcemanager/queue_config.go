@@ -86,8 +86,6 @@ const (
 	maxACL = 10_000
 	// longestLifetime of an application.
 	longestLifetime = 10 * 365 * 24 * time.Hour
-	// MaxApplicationPriority is YARN's default for the highest priority of an application.
-	MaxApplicationPriority = 10
 )
 
 // fill takes over what c says, and returns every mistake. The parent, if there is one, is complete.
@@ -162,8 +160,8 @@ func (q *Queue) fill(c QueueConfig) (errs []error) {
 	q.MaxApplications = count("max_applications", c.MaxApplications, maxQueueApplications)
 	q.MaxApplicationsPerUser = count("max_applications_per_user", c.MaxApplicationsPerUser, maxQueueApplications)
 	q.Priority = count("priority", c.Priority, maxQueuePriority)
-	q.DefaultPriority = count("default_priority", c.DefaultPriority, MaxApplicationPriority)
-	q.MaxPriority = count("max_priority", c.MaxPriority, MaxApplicationPriority)
+	q.DefaultPriority = count("default_priority", c.DefaultPriority, MaxPriority)
+	q.MaxPriority = count("max_priority", c.MaxPriority, MaxPriority)
 	if q.MaxPriority > 0 && q.DefaultPriority > q.MaxPriority {
 		wrong("default_priority: %d is above max_priority %d", q.DefaultPriority, q.MaxPriority)
 	}

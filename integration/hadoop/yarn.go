@@ -8,7 +8,7 @@ import (
 )
 
 // yarnTests are the tests of the resource manager's REST interface that hold it to recorded answers of Apache YARN.
-const yarnTests = "^(TestAnswersHaveTheRecordedShape|TestErrorsAreTheRecordedOnes|TestYARNSubmissionsBecomeCommands)$"
+const yarnTests = "^(TestAnswersHaveTheRecordedShape|TestErrorsAreTheRecordedOnes|TestYARNSubmissionsBecomeMasters)$"
 
 // yarnRow holds the resource manager's answers to the recorded ones of Apache YARN. A vector is a case: the tests name the
 // ones that they compare, and print one line for each of them that differs.

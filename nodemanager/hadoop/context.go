@@ -1,9 +1,6 @@
 package hadoop
 
 import (
-	"net"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/gohops/hops/internal/token"
@@ -86,16 +83,8 @@ func artifactOf(p *pb.StringLocalResourceMapProto) (*rmpb.Artifact, error) {
 	if err := linkName(name); err != "" {
 		return nil, refuse(classYARN, "local resource %.100q: %s", name, err)
 	}
-	u := url.URL{Scheme: r.GetResource().GetScheme(), Host: r.GetResource().GetHost(), Path: r.GetResource().GetFile()}
-	if port := r.GetResource().GetPort(); port > 0 {
-		u.Host = net.JoinHostPort(u.Host, strconv.Itoa(int(port)))
-	}
-	uri := u.Path
-	if u.Scheme != "" {
-		uri = u.String()
-	}
 	return &rmpb.Artifact{
-		Name: name, Uri: uri, Kind: string(kind), Size: max(0, r.GetSize()), Timestamp: r.GetTimestamp(),
+		Name: name, Uri: pb.URL(r.GetResource()), Kind: string(kind), Size: max(0, r.GetSize()), Timestamp: r.GetTimestamp(),
 		Visibility: strings.ToLower(r.GetVisibility().String()), Pattern: r.GetPattern(),
 	}, nil
 }

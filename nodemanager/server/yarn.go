@@ -42,9 +42,24 @@ var javaHome = sync.OnceValue(func() string {
 	return filepath.Dir(filepath.Dir(java))
 })
 
+// addOpens is what Java from 17 on wants to be told for Hadoop's libraries (ApplicationConstants.JVM_ADD_OPENS_VAR).
+const addOpens = "--add-opens=java.base/java.lang=ALL-UNNAMED --add-exports=java.base/sun.net.dns=ALL-UNNAMED --add-exports=java.base/sun.net.util=ALL-UNNAMED"
+
+// opens is addOpens, or nothing for a Java that is older, which would not start with it: as YARN does, by the node's own.
+var opens = sync.OnceValue(func() string {
+	about, err := os.ReadFile(filepath.Join(javaHome(), "release"))
+	if err == nil && oldJava.Match(about) {
+		return ""
+	}
+	return addOpens
+})
+
+// oldJava is in the file that describes a Java below 17.
+var oldJava = regexp.MustCompile(`(?m)^JAVA_VERSION="(1\.|9|1[0-6]\b)`)
+
 // expand replaces what YARN lets a launch say without knowing the machine (ApplicationConstants).
 func expand(text, logs string) string {
-	return strings.NewReplacer("<LOG_DIR>", logs, "<CPS>", ":", "{{", "$", "}}", "").Replace(text)
+	return strings.NewReplacer("<LOG_DIR>", logs, "<CPS>", ":", "<ADD_OPENS>", opens(), "{{", "$", "}}", "").Replace(text)
 }
 
 // ownVariables are those of a container that YARN's node manager sets, and that a launch cannot change.

@@ -52,6 +52,17 @@ func runScript(t *testing.T, spec *nodemanager.Spec, own map[string]string) map[
 	return files
 }
 
+func TestOptionsOfNewJavas(t *testing.T) {
+	for version, old := range map[string]bool{"1.8.0_402": true, "9": true, "9.0.4": true, "11.0.2": true, "16": true, "17.0.1": false, "21": false, "100": false} {
+		if got := oldJava.MatchString("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"" + version + "\"\n"); got != old {
+			t.Errorf("%s is old: %v", version, got)
+		}
+	}
+	if got := expand("{{JAVA_HOME}}/bin/java <ADD_OPENS> X", "/l"); strings.Contains(got, "<") || !strings.HasPrefix(got, "$JAVA_HOME/bin/java ") {
+		t.Error(got)
+	}
+}
+
 func TestScriptIsYARNs(t *testing.T) {
 	spec := &nodemanager.Spec{
 		Dialect: nodemanager.YARN,

@@ -2,6 +2,7 @@ package hadoop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,7 @@ func (s *Server) client() {
 	handle(s, clientProtocol, "getNodeToLabels", security.Anyone, users, (*call).getNodeToLabels)
 	handle(s, clientProtocol, "getLabelsToNodes", security.Anyone, users, (*call).getLabelsToNodes)
 	handle(s, clientProtocol, "signalToContainer", security.Owner, users, (*call).signalToContainer)
+	s.changes()
 	for name, why := range unsupported {
 		handle(s, clientProtocol, name, security.Named, users, func(*call, *ignored) (hrpc.Message, error) { return nil, why })
 	}
@@ -68,11 +70,8 @@ var unsupported = map[string]error{
 	"getDelegationToken":       metadata.Errorf(metadata.ErrIO, "Delegation Token can be issued only with kerberos authentication"),
 	"renewDelegationToken":     metadata.Errorf(metadata.ErrIO, "Delegation Token can be renewed only with kerberos authentication"),
 	"cancelDelegationToken":    metadata.Errorf(metadata.ErrIO, "Delegation Token can be cancelled only with kerberos authentication"),
-	"failApplicationAttempt":   unsupportedHere("failApplicationAttempt"),
 	"getClusterNodeAttributes": unsupportedHere("getClusterNodeAttributes"), "getAttributesToNodes": unsupportedHere("getAttributesToNodes"),
-	"getNodesToAttributes":        unsupportedHere("getNodesToAttributes"),
-	"moveApplicationAcrossQueues": unsupportedHere("moveApplicationAcrossQueues"), "updateApplicationPriority": unsupportedHere("updateApplicationPriority"),
-	"updateApplicationTimeouts": unsupportedHere("updateApplicationTimeouts"),
+	"getNodesToAttributes": unsupportedHere("getNodesToAttributes"),
 }
 
 // application finds the application of a request.
@@ -140,6 +139,9 @@ func (c *call) submitApplication(q *pb.SubmitApplicationRequestProto) (hrpc.Mess
 	if err != nil {
 		return nil, err
 	}
+	if names, _ := c.labels(); context.Label != "" && !slices.Contains(names, context.Label) {
+		return nil, thrown(yarnExceptions+"InvalidLabelResourceRequestException", "Invalid label resource request, cluster do not contain , label= %s", context.Label) // sic
+	}
 	if why := rest.TooLargeYARN(c.Cluster, c.view, context.Resource); why != "" {
 		return nil, thrown(invalidRequest, "%s", why)
 	}
@@ -173,15 +175,13 @@ func submissionContext(p *pb.ApplicationSubmissionContextProto) (rest.Submission
 	case len(spec.GetServiceData()) > 0:
 		return bad("The auxService:%s does not exist", spec.ServiceData[0].GetKey())
 	}
-	capability := p.GetResource()
+	capability, label := p.GetResource(), ""
 	for _, r := range p.GetAmContainerResourceRequest() {
 		switch {
 		case r.GetResourceName() != "*" && !r.GetRelaxLocality():
 			return bad("%v: a master that insists on its node %.100q is not supported", id, r.GetResourceName())
-		case r.GetResourceName() == "*" && r.GetNodeLabelExpression() != "":
-			return bad("%v: a label for the master is not supported", id)
 		case r.GetResourceName() == "*":
-			capability = r.GetCapability()
+			capability, label = r.GetCapability(), r.GetNodeLabelExpression()
 		}
 	}
 	resource, err := pb.ParseResource(capability)
@@ -190,7 +190,7 @@ func submissionContext(p *pb.ApplicationSubmissionContextProto) (rest.Submission
 	}
 	out := rest.SubmissionContext{
 		ID: id, Name: p.GetApplicationName(), Queue: p.GetQueue(), Type: p.GetApplicationType(), MaxAttempts: int(p.GetMaxAppAttempts()),
-		Keep: p.GetKeepContainersAcrossApplicationAttempts(), Tags: p.GetApplicationTags(), Resource: resource, Commands: spec.GetCommand(),
+		Keep: p.GetKeepContainersAcrossApplicationAttempts(), Tags: p.GetApplicationTags(), Resource: resource, Label: label, Commands: spec.GetCommand(),
 		Env: map[string]string{}, Tokens: spec.GetTokens(),
 	}
 	if p.Priority != nil {

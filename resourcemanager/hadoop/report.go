@@ -5,14 +5,12 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/security"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
 )
-
-// javaTime is how YARN writes the time of a timeout.
-const javaTime = "2006-01-02T15:04:05.000-0700"
 
 // What YARN says in place of a text that is not there.
 const notAvailable = "N/A"
@@ -78,13 +76,12 @@ func (c *call) report(a *rm.Application) *pb.ApplicationReportProto {
 	}
 	kind := pb.ApplicationTimeoutTypeProto_APP_TIMEOUT_LIFETIME
 	timeout := &pb.ApplicationTimeoutProto{ApplicationTimeoutType: &kind, ExpireTime: new("UNLIMITED"), RemainingTime: new(int64(-1))}
-	if a.Timeout > 0 && a.Launched > 0 {
-		expiry := a.Launched + metadata.Time(a.Timeout.Milliseconds())
+	if expiry := a.Expiry(); expiry > 0 {
 		left := int64(0)
 		if !a.State.Final() {
 			left = max(0, int64(expiry-now)/1000)
 		}
-		timeout.ExpireTime, timeout.RemainingTime = new(expiry.Time().UTC().Format(javaTime)), &left
+		timeout.ExpireTime, timeout.RemainingTime = new(expiry.Time().UTC().Format(jersey.Timeout)), &left
 	}
 	out.AppTimeouts = []*pb.AppTimeoutsMapProto{{ApplicationTimeoutType: &kind, ApplicationTimeout: timeout}}
 	if t := a.Attempt(); t != nil {

@@ -334,6 +334,7 @@ func (s *Spec) check() error {
 		wrong(!seen[a.Name], "artifacts[%d].name: %q is taken", i, a.Name)
 		seen[a.Name] = true
 		wrong(a.Kind == "" || slices.Contains([]string{"file", "archive", "code"}, a.Kind), "artifacts[%d].kind: %q is not file, archive or code", i, a.Kind)
+		wrong(a.Pattern == "", "artifacts[%d].pattern: only artifacts of kind pattern have one", i)
 		wrong((a.URI == "") != (a.Content == nil), "artifacts[%d]: needs a uri or content, and not both", i)
 	}
 	if err := jobsecret.CheckNames(s.Secrets); err != nil {
@@ -356,7 +357,7 @@ func (s *Spec) check() error {
 		wrong(s.Experiment == nil && s.Checkpoint == nil, "experiment and checkpoint: only jobs of kind experiment have them")
 		wrong(s.Instances == 1 && s.Gang == Gang{}, "instances and gang: there is one master; the containers are its own to ask for")
 		wrong(s.Retry == nil, "retry: a master that ends is started again by the resource manager")
-		wrong(r.Model == "" && !r.Island && r.Label == "" && r.GPUMemory == 0 && r.Within == "", "resources: gpu_model, gpu_memory, gpu_island, within and label are for the containers that a master asks for")
+		wrong(r.Model == "" && !r.Island && r.GPUMemory == 0 && r.Within == "", "resources: gpu_model, gpu_memory, gpu_island and within are for the containers that a master asks for")
 		wrong(s.Dialect == rm.DialectOurs || s.Dialect == rm.DialectYARN && s.Run == "" && len(s.Argv) == 1 && s.Workdir == "", "dialect: %q is none, or without argv of one command line; run and workdir have no meaning there", s.Dialect)
 	case rm.KindExperiment:
 		wrong(s.Gang == Gang{}, "gang: only commands have one")

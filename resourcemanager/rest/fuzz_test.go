@@ -36,7 +36,11 @@ func FuzzYARNSubmission(f *testing.F) {
 			return
 		}
 		id := rm.ApplicationID{Cluster: 1, Sequence: 1}
-		got, err := s.job(id)
+		context, err := s.context(id)
+		if err != nil {
+			return
+		}
+		got, err := context.Submission()
 		if err != nil {
 			return
 		}

@@ -91,9 +91,6 @@ func (q *request) tooLarge(want rm.Resource) string {
 	return strings.Join(parts, "; ")
 }
 
-// tooLargeYARN says it in YARN's words.
-func (q *request) tooLargeYARN(want rm.Resource) string { return TooLargeYARN(q.Cluster, q.view, want) }
-
 // TooLargeYARN says in YARN's words (SchedulerUtils.throwInvalidResourceException) why no container of that size can ever be granted; empty: one can.
 func TooLargeYARN(c Cluster, view *state.View, want rm.Resource) string {
 	minimum, configured := c.Limits()

@@ -294,7 +294,7 @@ func TestBadSubmissionsOfYARN(t *testing.T) {
 	}
 }
 
-func TestYARNSubmissionsBecomeCommands(t *testing.T) {
+func TestYARNSubmissionsBecomeMasters(t *testing.T) {
 	c := newFakeCluster(t)
 	c.fill()
 	s := serve(t, c, nil)
@@ -319,7 +319,7 @@ func TestYARNSubmissionsBecomeCommands(t *testing.T) {
 		}
 		return c.View().Application(k)
 	}
-	if a := app("application_1795248047013_0007"); a.State != rm.StateAccepted || a.Queue != "root.default" || a.Name != "rest-sleep" || a.Priority != -1 || !strings.Contains(string(a.Document), `"run":"sleep 120"`) {
+	if a := app("application_1795248047013_0007"); a.State != rm.StateAccepted || a.Queue != "root.default" || a.Name != "rest-sleep" || a.Priority != -1 || !strings.Contains(string(a.Document), `"argv":["sleep 120"]`) || a.Kind != rm.KindMaster {
 		t.Errorf("minimal: %+v %s", a, a.Document)
 	}
 	a := app("application_1795248047013_0006")

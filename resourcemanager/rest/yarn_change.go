@@ -75,7 +75,7 @@ func (q *request) setAppState() {
 // updated makes a change and says what came of it; what could not be done is answered, and ok is false.
 func (q *request) updated(u Update) (state rm.State, ok bool) {
 	state, err := q.Cluster.Update(q.r.Context(), q.id, u)
-	if errors.Is(err, metadata.ErrUnsupported) {
+	if errors.Is(err, metadata.ErrUnsupported) || errors.Is(err, rm.ErrQueueFull) || errors.Is(err, metadata.ErrPermission) {
 		jersey.Text(q.w, q.r, http.StatusBadRequest, err.Error())
 		return "", false
 	}
@@ -86,8 +86,20 @@ func (q *request) updated(u Update) (state rm.State, ok bool) {
 	return state, true
 }
 
-// setAppQueue moves an application to another queue, with all that it holds. A queue that does not exist, or into which the caller may not
-// submit, gets the same answer, as in YARN with lists of who may (ACLs).
+// MoveTarget finds the queue into which a caller may move an application. nil: there is none of the name, or the caller may not submit
+// into it; one is not told from the other. Foreign is as in Submission.
+func MoveTarget(tree *rm.Queues, name string, caller metadata.Caller, foreign bool) *rm.Queue {
+	q := tree.Place(name)
+	switch {
+	case q == nil || caller.Superuser || q.MayAdminister(caller.User, caller.Groups...):
+		return q
+	case !q.MaySubmit(caller.User, caller.Groups...) || foreign && !q.Invites(caller.User, caller.Groups...):
+		return nil
+	}
+	return q
+}
+
+// setAppQueue moves an application to another queue, with all that it holds.
 func (q *request) setAppQueue() {
 	if !q.known() {
 		return
@@ -101,9 +113,9 @@ func (q *request) setAppQueue() {
 		plain(http.StatusBadRequest, "App in %s state cannot be moved.", yarnState(q.app))
 		return
 	}
-	target := q.queues().Find(body.Queue)
+	target := MoveTarget(q.queues(), body.Queue, q.caller, !q.Door.Own(q.r))
 	switch {
-	case target == nil || !target.MaySubmit(q.caller.User) && !target.MayAdminister(q.caller.User) && !q.caller.Superuser:
+	case target == nil:
 		plain(http.StatusForbidden, "Unauthorized attempt to move appid %v by remote user %s", q.id, q.caller.User)
 		return
 	case !target.Leaf():
@@ -137,11 +149,12 @@ func (q *request) setAppPriority() {
 	if !q.read("applicationpriority", jersey.Bare, &body) {
 		return
 	}
+	highest := q.queues().Find(q.app.Queue).HighestPriority()
 	if body.Priority == nil || *body.Priority < 0 {
-		q.badRequest(fmt.Sprintf("java.lang.Exception: priority is missing, or below 0: give a number from 0 to %d", rm.MaxPriority))
+		q.badRequest(fmt.Sprintf("java.lang.Exception: priority is missing, or below 0: give a number from 0 to %d", highest))
 		return
 	}
-	out := min(*body.Priority, rm.MaxPriority)
+	out := min(*body.Priority, highest)
 	if q.app.State.Final() {
 		out = q.app.Priority
 	} else if out != q.app.Priority {
@@ -200,6 +213,16 @@ func (q *request) appTimeout() {
 	}
 }
 
+// ParseExpiry reads the time at which an application is to be ended: as YARN writes it, or as others write such times.
+func ParseExpiry(text string) (at time.Time, err error) {
+	for _, form := range []string{jersey.Timeout, "2006-01-02T15:04:05.000Z07:00", time.RFC3339} {
+		if at, err = time.Parse(form, text); err == nil {
+			break
+		}
+	}
+	return at, err
+}
+
 // setAppTimeout sets when an application is ended, as a time. (Stock YARN answers 503 for a time that is none or that is over.)
 func (q *request) setAppTimeout() {
 	if !q.known() {
@@ -209,15 +232,7 @@ func (q *request) setAppTimeout() {
 	if !q.read("timeout", jersey.Natural, &body) || !q.isTimeout(body.Type) {
 		return
 	}
-	var at time.Time
-	err := errors.New("it is missing")
-	for _, form := range []string{jersey.Timeout, "2006-01-02T15:04:05.000Z07:00", time.RFC3339} {
-		if body.Expiry != "" {
-			if at, err = time.Parse(form, body.Expiry); err == nil {
-				break
-			}
-		}
-	}
+	at, err := ParseExpiry(body.Expiry)
 	now := time.Now()
 	switch {
 	case err != nil:

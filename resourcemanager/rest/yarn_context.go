@@ -22,8 +22,9 @@ type SubmissionContext struct {
 	Tags        []string
 	// Lifetime bounds the life of the application; 0 is none.
 	Lifetime time.Duration
-	// Resource is what the master's container gets.
+	// Resource is what the master's container gets, Label what the node must carry that it gets it on; empty: any.
 	Resource rm.Resource
+	Label    string
 	// Commands are joined by blanks to the command line that bash runs.
 	Commands []string
 	Env      map[string]string
@@ -74,7 +75,7 @@ func (c SubmissionContext) Submission() (Submission, error) {
 	r := c.Resource
 	spec := job.Spec{
 		Name: out.Name, Kind: rm.KindMaster, Dialect: rm.DialectYARN, Queue: out.Queue, Env: c.Env, Argv: []string{strings.Join(c.Commands, " ")}, Artifacts: c.Local,
-		Resources: job.Resources{Memory: job.Memory(r.Memory), VCores: r.VCores, GPUs: r.GPUs, Other: r.Other.Map()},
+		Resources: job.Resources{Memory: job.Memory(r.Memory), VCores: r.VCores, GPUs: r.GPUs, Other: r.Other.Map(), Label: c.Label},
 	}
 	if strings.TrimSpace(spec.Argv[0]) == "" {
 		out.Failure = "the submission has no command to run"

@@ -2,8 +2,6 @@ package rest
 
 import (
 	"bytes"
-	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +47,7 @@ type yarnSubmission struct {
 		Tag []string `json:"tag"`
 	} `json:"application-tags"`
 	Unmanaged bool `json:"unmanaged-AM"`
-	// Label is what nodes must carry on which it runs; MasterLabel the same for the master alone.
+	// Label is what nodes must carry on which its containers run; MasterLabel the same for the master alone.
 	Label       string `json:"app-node-label-expression"`
 	MasterLabel string `json:"am-container-node-label-expression"`
 	Timeouts    struct {
@@ -111,7 +109,7 @@ func (q *request) read(root string, d jersey.Dialect, into any, plain ...string)
 	return true
 }
 
-// submitYARN takes an application whose master's command is a shell command: it runs as a job of kind command.
+// submitYARN takes an application: see SubmissionContext.
 func (q *request) submitYARN() {
 	var s yarnSubmission
 	if !q.read("application-submission-context", jersey.Bare, &s, "environment", "local-resources") {
@@ -128,13 +126,17 @@ func (q *request) submitYARN() {
 			return
 		}
 	}
-	submission, err := s.job(id)
+	context, err := s.context(id)
+	var submission Submission
+	if err == nil {
+		submission, err = context.Submission()
+	}
 	if err != nil {
 		q.badRequest("java.lang.Exception: " + err.Error())
 		return
 	}
-	if spec, err := job.Parse(submission.Document); err == nil && submission.Failure == "" {
-		if why := q.tooLargeYARN(spec.Resources.Amount()); why != "" {
+	if submission.Failure == "" {
+		if why := TooLargeYARN(q.Cluster, q.view, context.Resource); why != "" {
 			q.badRequest("java.lang.Exception: org.apache.hadoop.yarn.exceptions.InvalidResourceRequestException: " + why)
 			return
 		}
@@ -155,94 +157,58 @@ func (q *request) submitYARN() {
 // yarnKinds translates types of local resources.
 var yarnKinds = map[string]string{"": "file", "FILE": "file", "ARCHIVE": "archive"}
 
-func (s *yarnSubmission) job(id rm.ApplicationID) (Submission, error) {
-	out := Submission{
-		ID: id, Name: s.Name, Queue: s.Queue, Type: s.Type, Kind: rm.KindCommand, Priority: -1, MaxAttempts: s.Attempts,
-		KeepContainers: s.Keep, AcceptAnyQueue: true,
+// context is what is submitted, without what no wire has.
+func (s *yarnSubmission) context(id rm.ApplicationID) (SubmissionContext, error) {
+	out := SubmissionContext{
+		ID: id, Name: s.Name, Queue: s.Queue, Type: s.Type, Priority: s.Priority, MaxAttempts: s.Attempts, Keep: s.Keep, Tags: s.Tags.Tag,
+		Label: s.MasterLabel, Resource: rm.Resource{Memory: mebibytes(s.Resource.Memory), VCores: s.Resource.VCores},
 	}
-	if out.Name == "" {
-		out.Name = "N/A"
-	}
-	if out.Queue == "" {
-		out.Queue = "default"
-	}
-	if len(out.Type) > 20 {
-		out.Type = out.Type[:20]
-	}
-	if s.Priority != nil {
-		out.Priority = *s.Priority
-	}
-	if len(s.Tags.Tag) > 10 {
-		return out, fmt.Errorf("Too many applicationTags, a maximum of only 10 are allowed!")
-	}
-	for _, t := range s.Tags.Tag {
-		if len(t) > 100 || strings.ContainsFunc(t, func(r rune) bool { return r < ' ' || r > '~' }) {
-			return out, fmt.Errorf("Tag %.100q is longer than 100 characters or not printable ASCII", t)
-		}
-		out.Tags = append(out.Tags, strings.ToLower(t))
+	switch {
+	case s.Unmanaged:
+		return out, fmt.Errorf("an unmanaged application master is not supported")
+	case s.Label != "":
+		return out, fmt.Errorf("a label for all containers of an application is not supported: name the master's as am-container-node-label-expression, and the others' in each request")
 	}
 	for _, t := range s.Timeouts.Timeout {
 		if strings.EqualFold(t.Type, "LIFETIME") && t.Seconds > 0 {
-			out.Timeout = time.Duration(min(t.Seconds, 1<<31)) * time.Second
+			out.Lifetime = time.Duration(min(t.Seconds, 1<<31)) * time.Second
 		}
 	}
-	if s.Unmanaged {
-		return out, fmt.Errorf("an unmanaged application master is not supported")
-	}
-	spec := job.Spec{
-		Name: out.Name, Kind: rm.KindCommand, Queue: out.Queue, Env: map[string]string{},
-		Resources: job.Resources{Memory: mebibytes(s.Resource.Memory), VCores: s.Resource.VCores, Label: cmp.Or(s.MasterLabel, s.Label)},
-	}
+	other := map[string]int64{}
 	for _, r := range s.Resource.Informations.List {
 		switch r.Name {
 		case rm.GPUName:
-			spec.Resources.GPUs = int(r.Value)
+			out.Resource.GPUs = int(r.Value)
 		case rm.MemoryName:
-			spec.Resources.Memory = mebibytes(r.Value)
+			out.Resource.Memory = mebibytes(r.Value)
 		case rm.VCoresName:
-			spec.Resources.VCores = int(r.Value)
+			out.Resource.VCores = int(r.Value)
 		default:
-			if spec.Resources.Other == nil {
-				spec.Resources.Other = map[string]int64{}
-			}
-			spec.Resources.Other[r.Name] = r.Value
+			other[r.Name] = r.Value
 		}
 	}
-	if s.Master == nil || len(s.Master.Commands.Command) == 0 {
-		out.Failure = "the submission has no command to run: am-container-spec.commands is missing"
-		spec.Run = "false"
-	} else {
-		spec.Run = strings.Join(s.Master.Commands.Command, " ")
-		spec.Env = s.Master.Environment
-		for _, name := range sortedKeys(s.Master.Local) {
-			f := s.Master.Local[name]
-			kind, ok := yarnKinds[f.Type]
-			if !ok {
-				return out, fmt.Errorf("local resource %s: type %s is not supported", name, f.Type)
-			}
-			spec.Artifacts = append(spec.Artifacts, rm.Artifact{
-				Name: name, URI: f.Resource, Kind: kind, Size: f.Size, Timestamp: f.Timestamp,
-				Visibility: strings.ToLower(f.Visibility),
-			})
+	var err error
+	if out.Resource.Other, err = rm.NewAmounts(other); err != nil || s.Master == nil {
+		return out, err
+	}
+	out.Commands, out.Env = s.Master.Commands.Command, s.Master.Environment
+	for _, name := range sortedKeys(s.Master.Local) {
+		f := s.Master.Local[name]
+		kind, ok := yarnKinds[f.Type]
+		if !ok {
+			return out, fmt.Errorf("local resource %s: type %s is not supported", name, f.Type)
 		}
+		out.Local = append(out.Local, rm.Artifact{Name: name, URI: f.Resource, Kind: kind, Size: f.Size, Timestamp: f.Timestamp, Visibility: strings.ToLower(f.Visibility)})
 	}
-	document, err := json.Marshal(spec)
-	if err != nil {
-		return out, err
-	}
-	if _, err := job.Parse(document); err != nil {
-		return out, err
-	}
-	out.Document = document
 	return out, nil
 }
 
 // mebibytes is an amount in bytes. What would overflow into another amount becomes one that is out of range.
-func mebibytes(n int64) job.Memory {
+func mebibytes(n int64) int64 {
 	if n < 0 || n > math.MaxInt64/rm.MiB {
 		return math.MaxInt64 / 2
 	}
-	return job.Memory(n * rm.MiB)
+	return n * rm.MiB
 }
 
 // containerSignals are YARN's SignalContainerCommand.

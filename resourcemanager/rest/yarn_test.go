@@ -99,7 +99,7 @@ func TestLabelsOfSubmissions(t *testing.T) {
 	c.fill() // its node has the label h100
 	s := serve(t, c, nil)
 	submit := func(id, label string) (int, string) {
-		code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", `{"application-id":"`+id+`","app-node-label-expression":"`+label+`","am-container-spec":{"commands":{"command":"x"}}}`)
+		code, _, body := call(t, s, "POST", "/ws/v1/cluster/apps?user.name=alice", `{"application-id":"`+id+`","am-container-node-label-expression":"`+label+`","am-container-spec":{"commands":{"command":"x"}}}`)
 		return code, body
 	}
 	if code, body := submit("application_1_0008", "h100"); code != 202 {

@@ -197,14 +197,31 @@ func (s *Server) Kill(ctx context.Context, id rm.ApplicationID, diagnostics stri
 
 // Update implements rest.Cluster.
 //
-// Errors: metadata.ErrUnsupported before the cluster has been raised to the level of it, metadata.ErrNotExist, those of the group.
+// Errors: metadata.ErrUnsupported before the cluster has been raised to the level of it, metadata.ErrNotExist, metadata.ErrInvalidArgument
+// for a queue that is no leaf, those of state.QueueRoom, those of the group.
 func (s *Server) Update(ctx context.Context, id rm.ApplicationID, u rest.Update) (rm.State, error) {
 	if g := s.group.Load(); g == nil || g.Level() < release.Requests {
 		return "", metadata.Errorf(metadata.ErrUnsupported, "applications can be changed once the cluster has been raised to level %d: `hops cluster finalize`", release.Requests)
 	}
-	c := &statepb.UpdateApplication{Application: state.ApplicationID(id), Queue: u.Queue, ExpiresMs: int64(u.Expires)}
+	a := s.state.View().Application(id)
+	if a == nil {
+		return "", metadata.Errorf(metadata.ErrNotExist, "there is no application %v", id)
+	}
+	tree := s.Queues()
+	q := tree.Find(a.Queue)
+	c := &statepb.UpdateApplication{Application: state.ApplicationID(id), ExpiresMs: int64(u.Expires)}
+	if u.Queue != "" {
+		q = tree.Place(u.Queue)
+		if q == nil || !q.Leaf() {
+			return "", metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q that holds applications", u.Queue)
+		}
+		if q.Created && s.state.View().Queues() == nil { // until the leader has installed its own
+			return "", metadata.Errorf(metadata.ErrRetriable, "queue %s would be made, and the queues are not yet the cluster's: try again", q.Path)
+		}
+		c.Queue = q.Path
+	}
 	if u.Priority != nil {
-		priority := int32(max(0, min(*u.Priority, rm.MaxPriority)))
+		priority := int32(max(0, min(*u.Priority, q.HighestPriority())))
 		c.Priority = &priority
 	}
 	r, err := s.propose(ctx, &statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: c}})

@@ -27,6 +27,7 @@ func TestOtherLocalUsersSubmitOnlyWhereTheyAreInvited(t *testing.T) {
 			t.Errorf("a job to %s: %d %v, want %d", queue, code, answer, want)
 		}
 	}
+	c.raise()
 	var id map[string]any
 	c.http(http.MethodPost, "/ws/v1/cluster/apps/new-application", stranger, nil, &id)
 	document := map[string]any{

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,12 +49,15 @@ func (s *Server) checkLaunch(l *rm.Launch) error {
 		}
 	}
 	for _, f := range l.Artifacts {
-		if size += len(f.Name) + len(f.URI) + len(f.Content); !job.LocalName(f.Name) {
+		if size += len(f.Name) + len(f.URI) + len(f.Content) + len(f.Pattern); !job.LocalName(f.Name) {
 			return bad("artifact %.100q is no path inside the work directory", f.Name)
 		}
 	}
 	if size > maxLaunchBytes {
 		return bad("the launch has %d bytes, the limit is %d: put large content into the file system and name it among the artifacts", size, maxLaunchBytes)
+	}
+	if slices.ContainsFunc(l.Artifacts, func(f rm.Artifact) bool { return f.Pattern != "" }) {
+		return s.raised("an artifact with a pattern")
 	}
 	if l.Dialect != rm.DialectOurs || len(l.Tokens) > 0 {
 		return s.raised("a launch in YARN's dialect, or with tokens")

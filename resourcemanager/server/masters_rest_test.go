@@ -337,3 +337,48 @@ func TestTheExampleMasters(t *testing.T) {
 		})
 	}
 }
+
+// What is submitted by YARN's REST is the application's master: one that ends without having registered has failed, whatever its exit
+// status, as in YARN. The node gets it as a launch in YARN's dialect. It is refused before the cluster has been raised.
+func TestYARNsRESTSubmitsMasters(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	specs := make(chan *pb.ContainerSpec, 10)
+	c.node("127.0.0.1:1001", 0, func(_ context.Context, spec *pb.ContainerSpec) int {
+		specs <- spec
+		return 0
+	})
+	submit := func() (rm.ApplicationID, int, string) {
+		t.Helper()
+		var id map[string]any
+		c.http(http.MethodPost, "/ws/v1/cluster/apps/new-application", "ann", nil, &id)
+		text, _ := id["application-id"].(string)
+		app, err := rm.ParseApplicationID(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer string
+		code, _ := c.http(http.MethodPost, "/ws/v1/cluster/apps", "ann", map[string]any{
+			"application-id": text, "application-name": "x", "queue": "default", "max-app-attempts": 1, "resource": map[string]int{"memory": 64, "vCores": 1},
+			"am-container-spec": map[string]any{
+				"commands":    map[string]string{"command": "echo $A > {{PWD}}/x"},
+				"environment": map[string]any{"entry": []map[string]string{{"key": "A", "value": "b"}}},
+			},
+		}, &answer)
+		return app, code, answer
+	}
+	if _, code, answer := submit(); code != http.StatusBadRequest || !strings.Contains(answer, "hops cluster finalize") {
+		t.Errorf("before the cluster was raised: %d %s", code, answer)
+	}
+	c.raise()
+	id, code, answer := submit()
+	if code != http.StatusAccepted {
+		t.Fatalf("%d %s", code, answer)
+	}
+	if spec := <-specs; spec.GetDialect() != rm.DialectYARN || len(spec.GetArgv()) != 1 || spec.GetArgv()[0] != "echo $A > {{PWD}}/x" || !spec.GetApplicationMaster() {
+		t.Errorf("%v", spec)
+	}
+	if j := c.await(id, rm.StateFailed); !strings.Contains(j.Diagnostics, "ended without finishing") {
+		t.Errorf("%+v", j)
+	}
+	c.check()
+}

@@ -84,6 +84,28 @@ func TestQueuesAreTheClusters(t *testing.T) {
 		t.Error("bob has no queue")
 	}
 
+	// A change of an application that lives heeds its queue's highest priority, and the queue that it would move into.
+	var moves rm.ApplicationID
+	for a := range l.View().Live() {
+		if a.Queue == "root.default" {
+			moves = a.ID
+		}
+	}
+	for _, test := range []struct {
+		set, want int
+		queue     string
+		err       error
+	}{
+		{99, 6, "", nil}, {0, 0, "", nil}, {-4, 0, "root.default", nil}, {3, 0, "users", metadata.ErrInvalidArgument}, {3, 0, "stopped", metadata.ErrPermission},
+	} {
+		if _, err := l.Update(ctx, moves, rest.Update{Priority: &test.set, Queue: test.queue}); test.err == nil && err != nil || !errors.Is(err, test.err) {
+			t.Errorf("%+v: %v", test, err)
+		}
+		if a := l.View().Application(moves); a.Priority != test.want || a.Queue != "root.default" {
+			t.Errorf("%+v: priority %d in %s", test, a.Priority, a.Queue)
+		}
+	}
+
 	// Changes: looked at first, refused where they hurt, forced, and by one who knows an old version only.
 	boss := metadata.Caller{User: "boss"}
 	without := func(q rm.QueueConfig) (rm.QueueConfig, error) {

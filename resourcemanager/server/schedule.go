@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -295,13 +296,29 @@ func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
 	}
 	if !a.State.Final() {
 		if a.WantsMaster() && r.credentialed(view, a) {
-			app.Asks = append(app.Asks, rm.Ask{Resource: a.Master, Count: 1})
+			app.Asks = append(app.Asks, masterAsk(a))
 		}
 		if !a.Deaf() {
 			app.Asks = append(app.Asks, view.Asks(a.ID)...)
 		}
 	}
 	r.plans.model.SetApp(app)
+}
+
+// masterAsk is the ask for an application's master. That of a job of kind master may want a node with a label.
+func masterAsk(a *rm.Application) rm.Ask {
+	ask := rm.Ask{Resource: a.Master, Count: 1}
+	if a.Kind == rm.KindMaster {
+		var document struct {
+			Resources struct {
+				Label string `json:"label"`
+			} `json:"resources"`
+		}
+		if json.Unmarshal(a.Document, &document) == nil {
+			ask.Label = document.Resources.Label
+		}
+	}
+	return ask
 }
 
 // grant is a group of a plan with the form in which it is recorded.

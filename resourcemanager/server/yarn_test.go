@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gohops/hops/internal/hrpc"
+	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/internal/yarntoken"
 	rm "github.com/gohops/hops/resourcemanager"
@@ -349,6 +350,59 @@ func TestWhoMayWhatByYARNsRPC(t *testing.T) {
 	if err := dial(issuer.Master(time.Now(), id)); err != nil { // it may still want to know that it is over
 		t.Errorf("the token of the last attempt of an application that has ended: %v", err)
 	}
+}
+
+// What may be changed of an application that lives, by YARN's RPC.
+func TestApplicationsAreChangedByYARNsRPC(t *testing.T) {
+	c, n, addr := yarnCluster(t)
+	alice := dialYARN(t, addr, clientProtocol, "alice", nil)
+	app := submitYARN(t, alice)
+	id := yarnpb.Application(app)
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	raise := func(p int32) *yarnpb.UpdateApplicationPriorityRequestProto {
+		return &yarnpb.UpdateApplicationPriorityRequestProto{ApplicationId: id, ApplicationPriority: &yarnpb.PriorityProto{Priority: &p}}
+	}
+	end := func(at string) *yarnpb.UpdateApplicationTimeoutsRequestProto {
+		return &yarnpb.UpdateApplicationTimeoutsRequestProto{ApplicationId: id, ApplicationTimeouts: []*yarnpb.ApplicationUpdateTimeoutMapProto{{
+			ApplicationTimeoutType: yarnpb.ApplicationTimeoutTypeProto_APP_TIMEOUT_LIFETIME.Enum(), ExpireTime: &at,
+		}}}
+	}
+	move := func(queue string) *yarnpb.MoveApplicationAcrossQueuesRequestProto {
+		return &yarnpb.MoveApplicationAcrossQueuesRequestProto{ApplicationId: id, TargetQueue: &queue}
+	}
+	var priority yarnpb.UpdateApplicationPriorityResponseProto
+	ask(t, alice, clientProtocol, "updateApplicationPriority", raise(99), &priority)
+	if got := priority.ApplicationPriority.GetPriority(); got != rm.MaxPriority || c.leader().View().Application(app).Priority != rm.MaxPriority {
+		t.Errorf("priority %d", got)
+	}
+	tomorrow := time.Now().Add(24 * time.Hour).UTC().Format(jersey.Timeout)
+	ask(t, alice, clientProtocol, "updateApplicationTimeouts", end(tomorrow), &yarnpb.UpdateApplicationTimeoutsResponseProto{})
+	var report yarnpb.GetApplicationReportResponseProto
+	ask(t, alice, clientProtocol, "getApplicationReport", &yarnpb.GetApplicationReportRequestProto{ApplicationId: id}, &report)
+	if got := report.ApplicationReport.AppTimeouts[0].ApplicationTimeout.GetExpireTime(); got != tomorrow {
+		t.Errorf("it ends at %s, not at %s", got, tomorrow)
+	}
+	ask(t, alice, clientProtocol, "moveApplicationAcrossQueues", move("default"), &yarnpb.MoveApplicationAcrossQueuesResponseProto{})
+	wantClass(t, alice, clientProtocol, "moveApplicationAcrossQueues", move("nowhere"), "AccessControlException", "the target queue doesn't exist: nowhere")
+	wantClass(t, alice, clientProtocol, "updateApplicationTimeouts", end("soon"), "YarnException", "ISO8601")
+	wantClass(t, alice, clientProtocol, "updateApplicationTimeouts", end("2001-01-01T00:00:00.000+0000"), "YarnException", "less than current time")
+	wantClass(t, alice, clientProtocol, "updateApplicationTimeouts", &yarnpb.UpdateApplicationTimeoutsRequestProto{ApplicationId: id}, "YarnException", "At least one")
+	eve := dialYARN(t, addr, clientProtocol, "eve", nil)
+	wantClass(t, eve, clientProtocol, "updateApplicationPriority", raise(1), "YarnException", "eve cannot perform operation MODIFY_APP")
+	attempt := func(number int) *yarnpb.FailApplicationAttemptRequestProto {
+		return &yarnpb.FailApplicationAttemptRequestProto{ApplicationAttemptId: yarnpb.Attempt(rm.AttemptID{Application: app, Number: number})}
+	}
+	wantClass(t, eve, clientProtocol, "failApplicationAttempt", attempt(1), "YarnException", "MODIFY_APP")
+	wantClass(t, alice, clientProtocol, "failApplicationAttempt", attempt(2), "ApplicationAttemptNotFoundException", "doesn't exist")
+	ask(t, alice, clientProtocol, "failApplicationAttempt", attempt(1), &yarnpb.FailApplicationAttemptResponseProto{})
+	ask(t, alice, clientProtocol, "forceKillApplication", &yarnpb.KillApplicationRequestProto{ApplicationId: id}, &yarnpb.KillApplicationResponseProto{})
+	eventually(t, "its end", func() bool { return c.leader().View().Application(app).State.Final() })
+	wantClass(t, alice, clientProtocol, "moveApplicationAcrossQueues", move("default"), "YarnException", "App in KILLED state cannot be moved.")
+	ask(t, alice, clientProtocol, "updateApplicationPriority", raise(1), &priority)
+	if got := priority.ApplicationPriority.GetPriority(); got != rm.MaxPriority {
+		t.Errorf("of one that has ended: priority %d", got)
+	}
+	wantClass(t, alice, clientProtocol, "failApplicationAttempt", attempt(1), "YarnException", "cannot fail")
 }
 
 // What the yarn command line asks.

@@ -16,6 +16,7 @@ func (s *State) Check() []error {
 	holders, open, uses := len(have.holders), len(have.open), len(have.uses)
 	containers, gone := have.containerCount, have.gone.Len()
 	held, ended, total, usedBytes := maps.Clone(have.held), have.endedCount, have.total, maps.Clone(have.usedBytes)
+	placed := maps.Clone(have.placed)
 	s.mu.Unlock()
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -26,6 +27,9 @@ func (s *State) Check() []error {
 	}
 	if containers != counted.containerCount || gone != counted.gone.Len() {
 		bad("index: %d ended containers, %d of ended applications, tables: %d, %d", containers, gone, counted.containerCount, counted.gone.Len())
+	}
+	if !maps.Equal(placed, counted.placed) {
+		bad("index: live applications by queue and user: %v, tables: %v", placed, counted.placed)
 	}
 	if ended != counted.endedCount {
 		bad("index: %d ended applications, tables: %d", ended, counted.endedCount)

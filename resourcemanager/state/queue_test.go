@@ -93,6 +93,38 @@ func TestQueuesOfTheCluster(t *testing.T) {
 	if q := s.View().Queues().Find("root.users.bob"); q == nil || !q.Created || s.View().Queues().Find("eve") != nil {
 		t.Errorf("made: %v", s.View().Queues().Made())
 	}
+	move := func(id rm.ApplicationID, queue string) error {
+		priority := int32(9)
+		r := do(&statepb.Command{Op: &statepb.Command_UpdateApplication{UpdateApplication: &statepb.UpdateApplication{Application: ApplicationID(id), Queue: queue, Priority: &priority}}})
+		a := s.View().Application(id)
+		if moved := a.Queue == queue && a.Priority == 9; moved != (r.Err == nil) {
+			t.Errorf("%v to %s: %v, and it is in %s with priority %d", id, queue, r.Err, a.Queue, a.Priority)
+		}
+		for _, err := range s.Check() {
+			t.Errorf("%v to %s: %v", id, queue, err)
+		}
+		return r.Err
+	}
+	bob := apps[len(apps)-1]
+	for _, c := range []struct {
+		queue string
+		want  error
+	}{
+		{"root.b", metadata.ErrPermission},
+		{"root.a", rm.ErrQueueFull},
+		{"root.c", metadata.ErrInvalidArgument},
+		{"root.users", metadata.ErrInvalidArgument},
+		{"root.users.ann", rm.ErrQueueFull},
+		{"root.users.eve", nil}, // root.users is full, with this one
+		{"root.users.bob", nil},
+	} {
+		if err := move(bob, c.queue); c.want == nil && err != nil || !errors.Is(err, c.want) {
+			t.Errorf("to %s: %v, want %v", c.queue, err, c.want)
+		}
+		if eve := s.View().Queues().Find("root.users.eve") != nil; eve != (c.queue == "root.users.eve") {
+			t.Errorf("after the move to %s: eve's queue is made: %v", c.queue, eve)
+		}
+	}
 	less := rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "100%"}}}
 	if r := set(less, 1, false); !errors.Is(r.Err, metadata.ErrExist) {
 		t.Errorf("queues without a place for applications: %v", r.Err)

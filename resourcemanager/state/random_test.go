@@ -98,7 +98,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		epoch--
 	}
 	node := rapid.SampledFrom(nodes).Draw(t, "node")
-	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]int{0, 1, 1, 2, 2, 4, 5, 5, 5, 5, 8, 8, 8, 8, 8, 8, 8, 8, 11, 11, 11, 11, 12, 12, 12, 12, 12, 12, 14, 15, 16, 16, 17, 18, 18, 18, 19, 19, 20, 21, 22, 23, 24, 24, 25}).Draw(t, "kind")
 	if len(apps) == 0 && kind > 4 && kind < 20 {
 		kind = 2
 	}
@@ -122,7 +122,7 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 		}
 		c.Op = &statepb.Command_RegisterNode{RegisterNode: &statepb.RegisterNode{Epoch: epoch, Node: Node(n)}}
 	case 2:
-		app := &rm.Application{User: rapid.SampledFrom([]string{"u", "u", "v"}).Draw(t, "user"), Document: make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")), Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
+		app := &rm.Application{User: rapid.SampledFrom([]string{"u", "u", "v"}).Draw(t, "user"), Queue: rapid.SampledFrom([]string{"root.a", "root.b", "root.u.x"}).Draw(t, "into"), Document: make([]byte, rapid.IntRange(0, 2000).Draw(t, "bytes")), Master: rm.Resource{Memory: 1, VCores: 1}, MaxAttempts: 2, KeepContainers: rapid.Bool().Draw(t, "keep")}
 		if rapid.Bool().Draw(t, "keyed") {
 			app.IdempotencyKey = rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")
 		}
@@ -150,9 +150,15 @@ func drawCommand(t *rapid.T, v *View, now int64) *statepb.Command {
 			priority := rapid.Int32Range(-1, 20).Draw(t, "priority")
 			u.Priority = &priority
 		}
-		u.Queue = rapid.SampledFrom([]string{"", "root.other"}).Draw(t, "queue")
+		u.Queue = rapid.SampledFrom([]string{"", "root.a", "root.b", "root.u.x", "root.other"}).Draw(t, "queue")
 		u.ExpiresMs = rapid.Int64Range(-1, 100).Draw(t, "expires")
 		c.Op = &statepb.Command_UpdateApplication{UpdateApplication: u}
+	case 25:
+		document := rm.QueueConfig{Children: map[string]rm.QueueConfig{
+			"a": {Capacity: "40%", MaxApplications: 3}, "b": {Capacity: "30%", MaxApplicationsPerUser: 1}, "u": {Capacity: "30%", MaxApplications: 2, AutoCreate: &rm.QueueConfig{}},
+		}}.Document()
+		version, _, _ := v.QueuesVersion()
+		c.Op = &statepb.Command_SetQueues{SetQueues: &statepb.SetQueues{Epoch: epoch, Document: document, After: version, Force: true}}
 	case 4:
 		c.Op = &statepb.Command_LoseNode{LoseNode: &statepb.LoseNode{Epoch: epoch, Node: node}}
 	case 5, 6, 7:

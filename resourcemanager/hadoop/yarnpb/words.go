@@ -3,6 +3,7 @@ package yarnpb
 import (
 	"math"
 	"net"
+	"net/url"
 	"strconv"
 
 	"github.com/gohops/hops/metadata"
@@ -121,9 +122,9 @@ func URL(p *URLProto) string {
 	if p.GetScheme() == "" {
 		return p.GetFile()
 	}
-	host := p.GetHost()
-	if host != "" && p.GetPort() > 0 {
-		host = net.JoinHostPort(host, strconv.Itoa(int(p.GetPort())))
+	u := url.URL{Scheme: p.GetScheme(), Host: p.GetHost(), Path: p.GetFile()}
+	if u.Host != "" && p.GetPort() > 0 {
+		u.Host = net.JoinHostPort(u.Host, strconv.Itoa(int(p.GetPort())))
 	}
-	return p.GetScheme() + "://" + host + p.GetFile()
+	return u.String()
 }
