@@ -249,20 +249,27 @@ func (q *queue) limitsUsers() bool {
 	return q.UserLimitFactor > 0 || q.UserLimitPercent > 0 && q.UserLimitPercent < 100 || q.MaxApplicationsPerUser > 0
 }
 
+// formFor is the form of an ask's next unit.
+func (m *Model) formFor(w *want) form {
+	f := m.formOf(&w.Ask, w.unit())
+	if d := w.app.Lasts; d > 0 && (f.Lasts == 0 || d < f.Lasts) {
+		f.Lasts = roundUp(d)
+	}
+	if q := w.app.queue; q != nil {
+		if r := q.head.reservation; r != nil && r.want == w {
+			f.Reservation = r.number
+		}
+	}
+	return f
+}
+
 // enter puts an ask into the lane where it belongs, leave takes it out.
 func (m *Model) enter(w *want) {
 	q := w.app.queue
 	if q == nil || w.lane != nil || w.open() <= 0 {
 		return
 	}
-	f := m.formOf(&w.Ask, w.unit())
-	if d := w.app.Lasts; d > 0 && (f.Lasts == 0 || d < f.Lasts) {
-		f.Lasts = roundUp(d)
-	}
-	if r := q.head.reservation; r != nil && r.want == w {
-		f.Reservation = r.number
-	}
-	k := laneKey{shape: m.shape(f), master: w.master()}
+	k := laneKey{shape: m.shape(m.formFor(w)), master: w.master()}
 	if q.limitsUsers() {
 		k.user = w.app.User
 		u := q.userOf(k.user)
