@@ -386,7 +386,11 @@ func (m *Model) carry(a *app, to *queue) (back func()) {
 			u := q.userOf(a.User)
 			u.used = u.used.Add(uses.Times(sign))
 			u.running += running
-			u.open += sign * len(a.wants)
+			for _, w := range a.wants {
+				if w.lane != nil || w.tried {
+					u.open += sign
+				}
+			}
 		}
 	}
 	book(a.queue, -1)

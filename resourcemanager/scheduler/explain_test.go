@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"testing"
@@ -160,4 +161,62 @@ func TestAnExplanationNamesWhoIsInTheWay(t *testing.T) {
 	if _, ok := m.Explain(id(4), "other", nil, now); ok {
 		t.Fatal("explains what nobody asked for")
 	}
+}
+
+// TestATrialIsWhatWouldHappen: what Try says of an application is what a new model with it grants, and leaves no trace.
+func TestATrialIsWhatWouldHappen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		name := w.order[len(w.order)-1]
+		tried := *w.apps[name]
+		delete(w.apps, name)
+		w.order = w.order[:len(w.order)-1]
+		for more := true; more; {
+			plan := Schedule(w.snapshot(), 0)
+			if err := w.apply(plan); err != nil {
+				t.Fatal(err)
+			}
+			more = len(plan.Groups) > 0
+		}
+		s := w.snapshot()
+		build := func() *Model {
+			m := NewModel(Config{Queues: s.Queues})
+			for _, n := range s.Nodes {
+				m.SetNode(n)
+			}
+			for _, a := range s.Apps {
+				m.SetApp(a)
+			}
+			return m
+		}
+		m, untouched := build(), build()
+		for _, x := range []*Model{m, untouched} {
+			if plan := x.Plan(Budget{}, 0); len(plan.Groups) > 0 {
+				t.Fatalf("a second pass found more: %+v", plan.Groups)
+			}
+		}
+		// In the order in which they are served.
+		slices.SortStableFunc(tried.Asks, func(a, b rm.Ask) int { return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.ID, b.ID)) })
+		groups, waits := m.Try(tried, nil, 0)
+		if again, _ := m.Try(tried, nil, 0); !reflect.DeepEqual(groups, again) {
+			t.Fatalf("tried twice: %+v, %+v", groups, again)
+		}
+		if !reflect.DeepEqual(m.Waiting(), untouched.Waiting()) {
+			t.Fatal("a trial changed what waits")
+		}
+		if plan := m.Plan(Budget{}, 0); len(plan.Groups) > 0 {
+			t.Fatalf("a trial changed what is planned: %+v", plan.Groups)
+		}
+		for _, x := range waits {
+			if x.Reason.IsZero() {
+				t.Fatalf("waits without a reason: %+v", x)
+			}
+		}
+		changed := s
+		changed.Apps = append(slices.Clone(s.Apps), tried)
+		plan := Schedule(changed, 0)
+		if !slices.EqualFunc(plan.Groups, groups, func(a, b Group) bool { return a.Ask == b.Ask && reflect.DeepEqual(a.Placements, b.Placements) }) {
+			t.Fatalf("tried %+v, granted %+v", groups, plan.Groups)
+		}
+	})
 }

@@ -54,6 +54,8 @@ type want struct {
 	// assumed of Count are granted by plans that are not settled.
 	assumed int
 	lane    *lane
+	// tried: it belongs to nobody, and is in no lane, see Try.
+	tried bool
 }
 
 func (w *want) master() bool { return w.ID == "" }
@@ -196,6 +198,9 @@ func (m *Model) use(q *queue, r rm.Resource, sign int) {
 
 // unblock opens the lanes that waited for less use of a queue.
 func (m *Model) unblock(q *queue) {
+	if m.still {
+		return
+	}
 	for _, l := range q.blocked {
 		if l.by == q {
 			m.reopen(l)
@@ -266,7 +271,7 @@ func (m *Model) formFor(w *want) form {
 // enter puts an ask into the lane where it belongs, leave takes it out.
 func (m *Model) enter(w *want) {
 	q := w.app.queue
-	if q == nil || w.lane != nil || w.open() <= 0 {
+	if q == nil || w.lane != nil || w.open() <= 0 || w.tried {
 		return
 	}
 	k := laneKey{shape: m.shape(m.formFor(w)), master: w.master()}
