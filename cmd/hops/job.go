@@ -51,10 +51,27 @@ func userFlag() cli.Flag {
 }
 
 func jobCommand() *cli.Command {
+	// description are the options that describe a job.
+	description := []cli.Flag{
+		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "job `FILE` (YAML), - for standard input"},
+		&cli.StringFlag{Name: "name", Usage: "`NAME` shown to people", DefaultText: "command"},
+		&cli.StringFlag{Name: "queue", Usage: "`QUEUE` that the job waits in", DefaultText: "default"},
+		&cli.IntFlag{Name: "priority", Usage: "larger is served first"},
+		&cli.StringFlag{Name: "memory", Usage: "`SIZE` per container, as 2GiB", DefaultText: "1GiB"},
+		&cli.IntFlag{Name: "vcores", Usage: "cores per container", DefaultText: "1"},
+		&cli.IntFlag{Name: "gpus", Usage: "GPUs per container"},
+		&cli.IntFlag{Name: "instances", Usage: "containers at once", DefaultText: "1"},
+		&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
+		&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
+		&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
+		&cli.StringSliceFlag{Name: "secret", Usage: "`NAME` of a secret that the containers read from $HOPS_SECRETS_DIR/NAME; may be repeated"},
+		pythonFlag(),
+		&cli.StringFlag{Name: "timeout", Usage: "`DURATION` after which the job is ended, as 2h", DefaultText: "none"},
+	}
 	verbose := &cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "with the log of the application master"}
 	return &cli.Command{
 		Name:  "job",
-		Usage: "run commands in containers: run, list, status, logs, stop",
+		Usage: "run commands in containers: run, plan, explain, list, status, logs, stop",
 		Subcommands: []*cli.Command{
 			{
 				Name:      "run",
@@ -69,27 +86,15 @@ func jobCommand() *cli.Command {
 					"Containers start in an empty directory: --with sends files along. The keys of a job file are those of POST\n" +
 					"/api/v1/jobs in docs/reference/rest.md: name, queue, priority, resources {memory, vcores, gpus, gpu_model, ...},\n" +
 					"instances, argv or run, env, secrets, artifacts, workdir, timeout, retry, grace.",
-				Flags: []cli.Flag{
-					&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "job `FILE` (YAML), - for standard input"},
-					&cli.StringFlag{Name: "name", Usage: "`NAME` shown to people", DefaultText: "command"},
-					&cli.StringFlag{Name: "queue", Usage: "`QUEUE` that the job waits in", DefaultText: "default"},
-					&cli.IntFlag{Name: "priority", Usage: "larger is served first"},
-					&cli.StringFlag{Name: "memory", Usage: "`SIZE` per container, as 2GiB", DefaultText: "1GiB"},
-					&cli.IntFlag{Name: "vcores", Usage: "cores per container", DefaultText: "1"},
-					&cli.IntFlag{Name: "gpus", Usage: "GPUs per container"},
-					&cli.IntFlag{Name: "instances", Usage: "containers at once", DefaultText: "1"},
-					&cli.BoolFlag{Name: "gang", Usage: "start all instances together or none"},
-					&cli.StringFlag{Name: "fencing", Usage: "none, or strict: never two tries at once, at the price of ending in a long outage of the resource managers"},
-					&cli.StringSliceFlag{Name: "env", Usage: "`NAME=VALUE` for the containers; may be repeated"},
-					&cli.StringSliceFlag{Name: "secret", Usage: "`NAME` of a secret that the containers read from $HOPS_SECRETS_DIR/NAME; may be repeated"},
+				Flags: append(slices.Clone(description),
 					&cli.StringSliceFlag{Name: "with", Usage: "`FILE` or directory that is sent along, into the directory in which the command runs; . for this one; may be repeated"},
-					pythonFlag(),
-					&cli.StringFlag{Name: "timeout", Usage: "`DURATION` after which the job is ended, as 2h", DefaultText: "none"},
 					&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "do not wait"},
 					verbose, confFlag(), userFlag(), outputFlag(),
-				},
+				),
 				Action: runJob,
 			},
+			planCommand(description),
+			explainCommand(),
 			{
 				Name: "list", Aliases: []string{"ls"}, Usage: "list jobs, newest first",
 				Flags: []cli.Flag{
@@ -154,7 +159,7 @@ func document(c *cli.Context) (client.Job, error) {
 		job.Argv = c.Args().Slice()
 	}
 	if len(job.Argv) == 0 && job.Run == "" && job.Experiment == nil {
-		return job, fail(exitUsage, "job run: give a command after --, or a file with -f")
+		return job, fail(exitUsage, "job %s: give a command after --, or a file with -f", c.Command.Name)
 	}
 	for flag, field := range map[string]*string{"name": &job.Name, "queue": &job.Queue, "memory": &job.Resources.Memory, "timeout": &job.Timeout, "fencing": &job.Fencing} {
 		if c.IsSet(flag) {

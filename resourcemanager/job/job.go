@@ -383,6 +383,22 @@ func LocalName(name string) bool {
 		path.Clean(name) == name && name != "." && name != ".." && !strings.HasPrefix(name, "../")
 }
 
+// Ask is what the master of a command asks for at first, for all instances; ok is false of other kinds, whose masters decide for themselves.
+func (s *Spec) Ask() (a rm.Ask, ok bool) {
+	if s.Kind != rm.KindCommand {
+		return rm.Ask{}, false
+	}
+	r := s.Resources
+	a = rm.Ask{
+		ID: "instances", Priority: 1, Resource: r.Amount(), Count: s.Instances, Gang: s.Gang.Size(s.Instances), Model: r.Model, Island: r.Island,
+		Label: r.Label, GPUMemory: int64(r.GPUMemory), Within: r.Within,
+	}
+	if a.Gang <= 1 {
+		a.Gang = 0
+	}
+	return a, true
+}
+
 // Command is the command line of a command's containers.
 func (s *Spec) Command() []string {
 	argv := s.Argv

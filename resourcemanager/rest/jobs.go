@@ -28,6 +28,7 @@ var jobRoutes = []Route{
 	{Method: "POST", Path: "/api/v1/jobs", Right: security.Named, handle: (*request).submitJob},
 	{Method: "GET", Path: "/api/v1/jobs", Right: security.Anyone, handle: (*request).listJobs},
 	{Method: "GET", Path: "/api/v1/jobs/{app}", Right: security.Anyone, handle: (*request).showJob},
+	{Method: "GET", Path: "/api/v1/jobs/{app}/explain", Right: security.Anyone, handle: (*request).explainJob},
 	{Method: "DELETE", Path: "/api/v1/jobs/{app}", Right: security.Owner, handle: (*request).stopJob},
 	{Method: "GET", Path: "/api/v1/jobs/{app}/logs", Right: security.Owner, handle: (*request).jobLogs},
 }
@@ -107,8 +108,9 @@ func amountOf(r rm.Resource) Amount { return Amount{r.Memory, r.VCores, r.GPUs, 
 
 // submitJob takes a job in. Idempotency-Key makes a repeat answer the same job.
 func (q *request) submitJob() {
-	if dry := q.r.URL.Query().Get("dry_run"); dry != "" && dry != "false" {
-		q.fail(metadata.Errorf(metadata.ErrUnsupported, "dry_run is not supported: nothing was submitted"))
+	dry := q.r.URL.Query().Get("dry_run")
+	if dry != "" && dry != "true" && dry != "false" {
+		q.fail(metadata.Errorf(metadata.ErrInvalidArgument, "dry_run: %.100q is neither true nor false: nothing was submitted", dry))
 		return
 	}
 	key := q.r.Header.Get("Idempotency-Key")
@@ -143,10 +145,15 @@ func (q *request) submitJob() {
 	if name == "" {
 		name = string(spec.Kind)
 	}
-	id, existing, err := q.Cluster.Submit(q.r.Context(), q.caller, Submission{
+	b := Submission{
 		Name: name, Queue: spec.Queue, Type: "hops-" + string(spec.Kind), Kind: spec.Kind,
 		Priority: spec.Priority, Document: body, Timeout: time.Duration(spec.Timeout), KeepContainers: true, Foreign: !q.Door.Own(q.r), Key: key, Digest: hex.EncodeToString(sum[:]),
-	})
+	}
+	if dry == "true" {
+		q.planJob(b, spec)
+		return
+	}
+	id, existing, err := q.Cluster.Submit(q.r.Context(), q.caller, b)
 	if err != nil {
 		q.fail(err)
 		return

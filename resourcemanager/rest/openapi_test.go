@@ -57,13 +57,14 @@ var queueQuery = []string{"dry_run: true: change nothing, and say what would be 
 var operations = map[string]operation{
 	"GET /api/v1/openapi.json": {summary: "This document", answers: map[int]any{200: media("application/json")}},
 
-	"POST /api/v1/jobs": {summary: "Submit a job", request: job.Spec{}, answers: map[int]any{201: created{}, 200: created{}}, headers: []string{"Idempotency-Key: a repeat answers the same job"}},
+	"POST /api/v1/jobs": {summary: "Submit a job", request: job.Spec{}, answers: map[int]any{201: created{}, 200: map[string]any{"anyOf": []any{created{}, Planned{}}}}, query: []string{"dry_run: true: submit nothing, and say what would be placed where now"}, headers: []string{"Idempotency-Key: a repeat answers the same job"}},
 	"GET /api/v1/jobs": {
 		summary: "List jobs, newest first", answers: map[int]any{200: list[Job]("jobs")},
 		query: []string{"limit: how many at most, 1 to 10000, default 1000", "state: in YARN's words, with commas", "user: of one user", "queue: of one queue"},
 	},
-	"GET /api/v1/jobs/{app}":    {summary: "A job with its containers", answers: map[int]any{200: Job{}}},
-	"DELETE /api/v1/jobs/{app}": {summary: "End a job", answers: map[int]any{202: stopped{}}, query: []string{"reason: shown to users"}},
+	"GET /api/v1/jobs/{app}":         {summary: "A job with its containers", answers: map[int]any{200: Job{}}},
+	"GET /api/v1/jobs/{app}/explain": {summary: "Why a job waits, who holds what it waits for, and what would start now; or what it has", answers: map[int]any{200: ExplainedJob{}}},
+	"DELETE /api/v1/jobs/{app}":      {summary: "End a job", answers: map[int]any{202: stopped{}}, query: []string{"reason: shown to users"}},
 	"GET /api/v1/jobs/{app}/logs": {
 		summary: "What the containers of a job have written, or the names of these files", answers: map[int]any{200: media("text/plain")},
 		query: []string{"list: true for the names, as JSON", "container: of one container", "file: of one name"},
@@ -146,6 +147,13 @@ func (s schemas) of(v any) any {
 	case map[string]any: // by hand, with types in it
 		out := map[string]any{}
 		for k, e := range v {
+			if k == "anyOf" {
+				var forms []any
+				for _, t := range e.([]any) {
+					forms = append(forms, s.of(t))
+				}
+				e = forms
+			}
 			if k == "properties" {
 				inner := map[string]any{}
 				for name, t := range e.(map[string]any) {

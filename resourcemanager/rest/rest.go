@@ -19,6 +19,7 @@ import (
 	"github.com/gohops/hops/internal/status"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/state"
 )
 
@@ -48,6 +49,10 @@ type Cluster interface {
 	Signal(id rm.ContainerID, signal syscall.Signal) error
 	// Waiting lists what an application waits for and why.
 	Waiting(id rm.ApplicationID) []Waiting
+	// Explain explains what an application waits for; queues are others to which its user may submit. more are left out.
+	Explain(ctx context.Context, id rm.ApplicationID, queues []string) (list []Explanation, more int, err error)
+	// Plan is a dry run of Submit: it takes or refuses as that does, and says what would be placed where now, without any effect.
+	Plan(ctx context.Context, caller metadata.Caller, s Submission, spec *job.Spec, queues []string) (Planned, error)
 	// Progress is 0..1 as the master says.
 	Progress(id rm.ApplicationID) float64
 	// Liveness is what the leader hears of a node.

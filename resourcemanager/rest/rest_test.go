@@ -22,6 +22,7 @@ import (
 	"github.com/gohops/hops/internal/security/securitytest"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
+	"github.com/gohops/hops/resourcemanager/job"
 	"github.com/gohops/hops/resourcemanager/state"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
@@ -128,7 +129,18 @@ func (c *fakeCluster) Signal(id rm.ContainerID, signal syscall.Signal) error {
 	return nil
 }
 func (c *fakeCluster) Waiting(rm.ApplicationID) []Waiting { return c.waiting }
-func (c *fakeCluster) Progress(rm.ApplicationID) float64  { return 0 }
+func (c *fakeCluster) Explain(context.Context, rm.ApplicationID, []string) (list []Explanation, more int, err error) {
+	for _, w := range c.waiting {
+		list = append(list, Explanation{Ask: w.Ask, Reason: w.Reason})
+	}
+	return list, 0, nil
+}
+
+func (c *fakeCluster) Plan(_ context.Context, _ metadata.Caller, b Submission, spec *job.Spec, queues []string) (Planned, error) {
+	return Planned{Queue: b.Queue, Starts: true, Placements: []PlannedContainer{}}, nil
+}
+
+func (c *fakeCluster) Progress(rm.ApplicationID) float64 { return 0 }
 func (c *fakeCluster) ContainerOf(container string) (Container, bool) {
 	k, ok := c.containers[container]
 	return k, ok
@@ -361,7 +373,7 @@ func TestJobsAnswerProblems(t *testing.T) {
 		{"POST", "/api/v1/jobs?user.name=ann", `{"argv":["a"],"queue":"default","queue":"b"}`, 400, `line 1, column 39: \"queue\" is there twice`},
 		{"POST", "/api/v1/jobs?user.name=ann", "{\"argv\":[\"a\"],\"name\":\"\xff\"}", 400, "byte 0xff is not UTF-8"},
 		{"POST", "/api/v1/jobs?user.name=ann", `{"argv":["a"],"queue":"nosuch"}`, 400, `no queue \"nosuch\"`},
-		{"POST", "/api/v1/jobs?user.name=ann&dry_run=true", `{"argv":["a"]}`, 400, "dry_run is not supported"},
+		{"POST", "/api/v1/jobs?user.name=ann&dry_run=maybe", `{"argv":["a"]}`, 400, "neither true nor false"},
 		{"POST", "/api/v1/jobs", `{"argv":["a"]}`, 403, "user.name"},
 		{"GET", "/api/v1/jobs/application_1_0404", "", 404, "no job"},
 		{"GET", "/api/v1/jobs/x", "", 400, "Invalid ApplicationId"},

@@ -85,6 +85,8 @@ type Model struct {
 	last    int64 // number of a group given last
 	journal []int64
 	trials  int
+	// still: what happens now is taken back before anybody looks, so nothing opens by it.
+	still bool
 
 	now          metadata.Time
 	reservations []*reservation
@@ -162,7 +164,7 @@ func (m *Model) nameNode(n *node, sign int) {
 
 // touch notes that something other than a plan is about to change a node, and takes it out of its bucket.
 func (m *Model) touch(n *node) {
-	if !n.changed {
+	if !n.changed && !m.still {
 		n.changed, n.before = true, n.roomNow()
 		if n.Closed {
 			n.before = room{}
@@ -408,8 +410,7 @@ func (g *grant) find() *want {
 }
 
 // assume takes the room of a group, and counts it against its application and queue.
-func (m *Model) assume(w *want, seats []seat) *grant {
-	s := w.lane.shape
+func (m *Model) assume(w *want, s *shape, seats []seat) *grant {
 	m.last++
 	g := &grant{app: w.app, group: Group{Number: m.last, App: w.app.ID, Ask: w.ID, Resource: s.Resource}}
 	g.group.Placements = make([]Placement, 0, s.Unit)

@@ -107,7 +107,7 @@ func (m *Model) Plan(b Budget, now metadata.Time) Plan {
 		bytes += l.shape.Unit * m.placementBytes(&l.shape.Resource)
 		containers += l.shape.Unit
 		m.pass(w)
-		plan.Groups = append(plan.Groups, m.assume(w, seats).group)
+		plan.Groups = append(plan.Groups, m.assume(w, l.shape, seats).group)
 	}
 	if !plan.More {
 		m.reserve()

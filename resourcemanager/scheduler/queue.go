@@ -54,6 +54,8 @@ type want struct {
 	// assumed of Count are granted by plans that are not settled.
 	assumed int
 	lane    *lane
+	// tried: it belongs to nobody, and is in no lane, see Try.
+	tried bool
 }
 
 func (w *want) master() bool { return w.ID == "" }
@@ -196,6 +198,9 @@ func (m *Model) use(q *queue, r rm.Resource, sign int) {
 
 // unblock opens the lanes that waited for less use of a queue.
 func (m *Model) unblock(q *queue) {
+	if m.still {
+		return
+	}
 	for _, l := range q.blocked {
 		if l.by == q {
 			m.reopen(l)
@@ -249,20 +254,27 @@ func (q *queue) limitsUsers() bool {
 	return q.UserLimitFactor > 0 || q.UserLimitPercent > 0 && q.UserLimitPercent < 100 || q.MaxApplicationsPerUser > 0
 }
 
-// enter puts an ask into the lane where it belongs, leave takes it out.
-func (m *Model) enter(w *want) {
-	q := w.app.queue
-	if q == nil || w.lane != nil || w.open() <= 0 {
-		return
-	}
+// formFor is the form of an ask's next unit.
+func (m *Model) formFor(w *want) form {
 	f := m.formOf(&w.Ask, w.unit())
 	if d := w.app.Lasts; d > 0 && (f.Lasts == 0 || d < f.Lasts) {
 		f.Lasts = roundUp(d)
 	}
-	if r := q.head.reservation; r != nil && r.want == w {
-		f.Reservation = r.number
+	if q := w.app.queue; q != nil {
+		if r := q.head.reservation; r != nil && r.want == w {
+			f.Reservation = r.number
+		}
 	}
-	k := laneKey{shape: m.shape(f), master: w.master()}
+	return f
+}
+
+// enter puts an ask into the lane where it belongs, leave takes it out.
+func (m *Model) enter(w *want) {
+	q := w.app.queue
+	if q == nil || w.lane != nil || w.open() <= 0 || w.tried {
+		return
+	}
+	k := laneKey{shape: m.shape(m.formFor(w)), master: w.master()}
 	if q.limitsUsers() {
 		k.user = w.app.User
 		u := q.userOf(k.user)

@@ -72,68 +72,8 @@ func (s *Server) NewApplication(ctx context.Context) (rm.ApplicationID, error) {
 // Errors: metadata.ErrPermission (the queue's list, or it is stopped, or a rule of the mapping), metadata.ErrInvalidArgument (no such queue,
 // or one that holds queues), those of the state, and those of the group.
 func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Submission) (rm.ApplicationID, bool, error) {
-	a := &rm.Application{
-		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
-		Priority: b.Priority, Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
-		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
-	}
-	switch b.Kind {
-	case rm.KindExperiment:
-		a.Master = s.config.ExperimentMaster
-	case rm.KindMaster:
-		if err := s.raised("a job of kind master"); err != nil {
-			return a.ID, false, err
-		}
-		spec, err := job.Parse(b.Document)
-		if err != nil {
-			return a.ID, false, err
-		}
-		a.Master = spec.Resources.Amount().Raise(s.config.Minimum)
-	}
-	if len(b.Tokens) > 0 {
-		switch {
-		case b.Kind != rm.KindMaster || b.ID.IsZero():
-			return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "only a job of kind master that has its id already brings tokens")
-		case len(b.Tokens) > maxLaunchToken:
-			return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "tokens of %d bytes: at most %d", len(b.Tokens), maxLaunchToken)
-		}
-		a.Tokens = s.sealLaunch(b.ID, b.Tokens)
-	}
-	if b.MaxAttempts > 0 {
-		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
-	}
-	failure := b.Failure
-	tree := s.Queues()
-	q, refused := place(tree, caller, b)
-	switch {
-	case refused != "":
-		return a.ID, false, refusal(caller, b, refused)
-	case q == nil && b.AcceptAnyQueue:
-		failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
-	case q == nil:
-		return a.ID, false, metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
-	case !q.Leaf():
-		return a.ID, false, refusal(caller, b, "which holds queues, not applications")
-	case q.State == rm.QueueStopped:
-		return a.ID, false, refusal(caller, b, "which is stopped")
-	case !q.MaySubmit(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
-		return a.ID, false, refusal(caller, b, "")
-	case b.Foreign && !q.Invites(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
-		return a.ID, false, refusal(caller, b, "whose acl_submit does not name them: containers run as the user of the servers, so other users of this machine need to be let in by name")
-	case q.Created && s.state.View().Queues() == nil:
-		return a.ID, false, metadata.Errorf(metadata.ErrUnsupported, "queue %s would be made, which needs a cluster of level %d: raise it (`hops cluster finalize`)", q.Path, release.Requests)
-	default:
-		a.Queue, a.Priority = q.Path, q.ApplicationPriority(b.Priority)
-		if err := s.state.QueueRoom(tree, a); err != nil && failure == "" {
-			if failure, err = full(err, b); err != nil {
-				return a.ID, false, err
-			}
-		}
-	}
-	if failure != "" {
-		a.State, a.Diagnostics = rm.StateFailed, failure
-	}
-	if err := s.state.Room(a); err != nil {
+	a, failure, err := s.admit(caller, b)
+	if err != nil {
 		return a.ID, false, err
 	}
 	submit := func() (*state.Result, error) {
@@ -153,6 +93,75 @@ func (s *Server) Submit(ctx context.Context, caller metadata.Caller, b rest.Subm
 		s.log.Info("application submitted", "app", result.Application, "user", a.User, "queue", a.Queue, "kind", a.Kind, "name", a.Name)
 	}
 	return result.Application, result.Existing, nil
+}
+
+// admit makes the application of a submission, or says why it is not taken. One with a failure is taken and has failed.
+func (s *Server) admit(caller metadata.Caller, b rest.Submission) (a *rm.Application, failure string, err error) {
+	a = &rm.Application{
+		ID: b.ID, Name: b.Name, User: caller.User, Queue: b.Queue, Kind: b.Kind, Type: b.Type, Tags: b.Tags,
+		Priority: b.Priority, Document: b.Document, MaxAttempts: s.config.MaxAttempts, KeepContainers: b.KeepContainers,
+		Timeout: b.Timeout, IdempotencyKey: b.Key, Digest: b.Digest, Master: s.config.CommandMaster,
+	}
+	switch b.Kind {
+	case rm.KindExperiment:
+		a.Master = s.config.ExperimentMaster
+	case rm.KindMaster:
+		if err := s.raised("a job of kind master"); err != nil {
+			return a, "", err
+		}
+		spec, err := job.Parse(b.Document)
+		if err != nil {
+			return a, "", err
+		}
+		a.Master = spec.Resources.Amount().Raise(s.config.Minimum)
+	}
+	if len(b.Tokens) > 0 {
+		switch {
+		case b.Kind != rm.KindMaster || b.ID.IsZero():
+			return a, "", metadata.Errorf(metadata.ErrInvalidArgument, "only a job of kind master that has its id already brings tokens")
+		case len(b.Tokens) > maxLaunchToken:
+			return a, "", metadata.Errorf(metadata.ErrInvalidArgument, "tokens of %d bytes: at most %d", len(b.Tokens), maxLaunchToken)
+		}
+		a.Tokens = s.sealLaunch(b.ID, b.Tokens)
+	}
+	if b.MaxAttempts > 0 {
+		a.MaxAttempts = min(b.MaxAttempts, s.config.MaxAttempts)
+	}
+	failure = b.Failure
+	tree := s.Queues()
+	q, refused := place(tree, caller, b)
+	switch {
+	case refused != "":
+		return a, "", refusal(caller, b, refused)
+	case q == nil && b.AcceptAnyQueue:
+		failure = fmt.Sprintf("Application %v submitted by user %s to unknown queue: %s", b.ID, caller.User, b.Queue)
+	case q == nil:
+		return a, "", metadata.Errorf(metadata.ErrInvalidArgument, "there is no queue %q", b.Queue)
+	case !q.Leaf():
+		return a, "", refusal(caller, b, "which holds queues, not applications")
+	case q.State == rm.QueueStopped:
+		return a, "", refusal(caller, b, "which is stopped")
+	case !q.MaySubmit(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
+		return a, "", refusal(caller, b, "")
+	case b.Foreign && !q.Invites(caller.User, caller.Groups...) && !q.MayAdminister(caller.User, caller.Groups...) && !caller.Superuser:
+		return a, "", refusal(caller, b, "whose acl_submit does not name them: containers run as the user of the servers, so other users of this machine need to be let in by name")
+	case q.Created && s.state.View().Queues() == nil:
+		return a, "", metadata.Errorf(metadata.ErrUnsupported, "queue %s would be made, which needs a cluster of level %d: raise it (`hops cluster finalize`)", q.Path, release.Requests)
+	default:
+		a.Queue, a.Priority = q.Path, q.ApplicationPriority(b.Priority)
+		if err := s.state.QueueRoom(tree, a); err != nil && failure == "" {
+			if failure, err = full(err, b); err != nil {
+				return a, "", err
+			}
+		}
+	}
+	if failure != "" {
+		a.State, a.Diagnostics = rm.StateFailed, failure
+	}
+	if err := s.state.Room(a); err != nil {
+		return a, "", err
+	}
+	return a, failure, nil
 }
 
 // place finds the queue of a submission, by the mapping where it names none. A reason: a rule refuses it.
@@ -265,6 +274,11 @@ func (s *Server) Waiting(id rm.ApplicationID) []rest.Waiting {
 	for _, w := range r.waitingFor(id) {
 		out = append(out, rest.Waiting{Ask: w.Ask, Reason: w.Reason})
 	}
+	return append(out, s.starting(r, id)...)
+}
+
+// starting are the containers of an application that are granted and have not started.
+func (s *Server) starting(r *reign, id rm.ApplicationID) (out []rest.Waiting) {
 	for _, c := range s.state.View().Containers(id) {
 		if !c.Live() || c.Started > 0 {
 			continue

@@ -39,6 +39,8 @@ type Server struct {
 	// reign is what this process does and knows as the leader; nil while it is not.
 	reign atomic.Pointer[reign]
 	ready chan struct{}
+	// questions is held by whoever asks the model for an explanation or a plan.
+	questions chan struct{}
 	// peers are all resource managers of now.
 	peers atomic.Pointer[[]Peer]
 	// surroundings are what containers that start now are told of the cluster.
@@ -65,7 +67,7 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}
 	s := &Server{
-		config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), started: time.Now(), opening: newPlaces(opensAtOnce),
+		config: c, log: c.Logger.With("rm", c.ID), ready: make(chan struct{}), questions: make(chan struct{}, 1), started: time.Now(), opening: newPlaces(opensAtOnce),
 		yarnTokens: yarntoken.NewIssuer(c.Credentials.MAC),
 	}
 	s.queues.Store(queues)
