@@ -8,10 +8,9 @@ import (
 )
 
 // yarnTests are the tests of the resource manager's REST interface that hold it to recorded answers of Apache YARN.
-const yarnTests = "^(TestAnswersHaveTheRecordedShape|TestErrorsAreTheRecordedOnes|TestYARNSubmissionsBecomeMasters)$"
+const yarnTests = "^(TestRecordedExchanges|TestYARNSubmissionsBecomeMasters)$"
 
-// yarnRow holds the resource manager's answers to the recorded ones of Apache YARN. A vector is a case: the tests name the
-// ones that they compare, and print one line for each of them that differs.
+// yarnRow holds the resource manager's answers to the recorded ones of Apache YARN. A recorded exchange is a case.
 func (s *suite) yarnRow(ctx context.Context) error {
 	say("YARN REST, against recorded answers")
 	row := &row{name: "yarn", title: "YARN REST, recorded answers"}

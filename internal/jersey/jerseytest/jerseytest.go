@@ -285,20 +285,22 @@ func Check(t *testing.T, files []string, url string, before func(name string), o
 	for _, file := range files {
 		x := Read(t, file, replace...)
 		before(x.Name)
-		status, different := x.Replay(t, url, optional[x.Name])
 		known, deviates := rest[x.Name]
 		delete(rest, x.Name)
-		switch {
-		case len(different) == 0:
-			agree++
-			if deviates {
-				t.Errorf("%s: agrees with the recording: take it off the list of deviations", x.Name)
+		t.Run(x.Name, func(t *testing.T) {
+			status, different := x.Replay(t, url, optional[x.Name])
+			switch {
+			case len(different) == 0:
+				agree++
+				if deviates {
+					t.Error("it agrees with the recording: take it off the list of deviations")
+				}
+			case !deviates:
+				t.Errorf("%s %s:\n\t%s", x.Method, x.Target, strings.Join(different, "\n\t"))
+			case status != known.Status:
+				t.Errorf("status %d, want %d, because %s:\n\t%s", status, known.Status, known.Why, strings.Join(different, "\n\t"))
 			}
-		case !deviates:
-			t.Errorf("%s: %s %s:\n\t%s", x.Name, x.Method, x.Target, strings.Join(different, "\n\t"))
-		case status != known.Status:
-			t.Errorf("%s: status %d, want %d, because %s:\n\t%s", x.Name, status, known.Status, known.Why, strings.Join(different, "\n\t"))
-		}
+		})
 	}
 	for name := range rest {
 		t.Errorf("%s: there is no such recording", name)
