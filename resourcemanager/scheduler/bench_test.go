@@ -177,3 +177,25 @@ func BenchmarkGang(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkExplain explains a gang of 64 whole nodes on a full and fragmented cluster, with 31 other queues to look at.
+func BenchmarkExplain(b *testing.B) {
+	m := benchModel(b, 10_000, func(node, gpu int) bool { return node%10 == 0 && gpu < 4 })
+	whole := rm.Resource{Memory: 256 << 30, VCores: 64, GPUs: 8}
+	id := rm.ApplicationID{Cluster: 1, Sequence: 1}
+	m.SetApp(App{ID: id, Queue: "root.q000", User: "u", Asks: []rm.Ask{{ID: "g", Resource: whole, Count: 64, Gang: 64}}})
+	if plan := m.Plan(Budget{}, 0); len(plan.Groups) > 0 {
+		b.Fatal("it was to be full")
+	}
+	var queues []string
+	for i := range MaxOtherQueues {
+		queues = append(queues, fmt.Sprintf("root.q%03d", i))
+	}
+	start := cpu()
+	for b.Loop() {
+		if e, ok := m.Explain(id, "g", queues, 0); !ok || len(e.Changes) == 0 {
+			b.Fatalf("%+v", e)
+		}
+	}
+	reportCPU(b, cpu()-start)
+}
