@@ -2,6 +2,7 @@ package server
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -67,8 +68,11 @@ func TestAProgramProbesADevice(t *testing.T) {
 		"echo first; echo the sum is wrong; exit 3":                "exit status 3: the sum is wrong",
 		"yes | head -c 100000; echo; echo the end >&2; kill -9 $$": "signal: killed: the end",
 	} {
-		if err := os.WriteFile(c.GPUProbe, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
+		// Another process writes it: one that this one starts meanwhile would have the open file for a moment, and it could not be run.
+		write := exec.Command("sh", "-c", `cat > "$0" && chmod 700 "$0"`, c.GPUProbe)
+		write.Stdin = strings.NewReader("#!/bin/sh\n" + script + "\n")
+		if out, err := write.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
 		err := n.probe(t.Context(), "GPU-driven")
 		if (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
