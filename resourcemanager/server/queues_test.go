@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gohops/hops/internal/release"
 	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/rest"
@@ -17,9 +16,7 @@ import (
 func raised(t *testing.T, n int, change func(*Config)) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, n, change)
-	for _, s := range c.live {
-		s.config.Credentials.Member.Raise(release.Level)
-	}
+	c.raise()
 	eventually(t, "the queues of the file to be the cluster's", func() bool {
 		l := c.leader()
 		return l != nil && l.View().Queues() != nil
