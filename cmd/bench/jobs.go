@@ -185,6 +185,15 @@ func (j *Jobs) Close(ctx context.Context) error {
 				return fmt.Errorf("%d run", len(left))
 			}
 			return nil
+		}), j.await(ctx, "the end of all containers", func() error {
+			// Masters end after their jobs, and whoever stops the node managers now would leave theirs behind.
+			nodes, err := j.clients[0].Jobs().Nodes(ctx)
+			for _, n := range nodes {
+				if len(n.Containers) > 0 {
+					err = errors.Join(err, fmt.Errorf("%v on %s", n.Containers, n.ID))
+				}
+			}
+			return err
 		}))
 	}
 	for _, c := range j.clients {
