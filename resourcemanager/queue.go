@@ -124,7 +124,7 @@ type Queues struct {
 	config  QueueConfig
 	created []string // paths of the queues that were made, in their order
 	byPath  map[string]*Queue
-	byName  map[string][]*Queue
+	byName  map[string][]*Queue // of those that are configured
 }
 
 // Config is what the tree was built from. It must not be changed.
@@ -185,7 +185,9 @@ func newQueues(root QueueConfig, created []string) (*Queues, error) {
 		errs = append(errs, q.fill(c)...)
 		t.All = append(t.All, q)
 		t.byPath[q.Path] = q
-		t.byName[name] = append(t.byName[name], q)
+		if !made {
+			t.byName[name] = append(t.byName[name], q)
+		}
 		if depth == maxQueueDepth && len(c.Children) > 0 {
 			errs = append(errs, fmt.Errorf("queue %s: queues more than %d deep", q.Path, maxQueueDepth))
 			return q
@@ -237,7 +239,8 @@ func validQueueName(s string) bool {
 	return true
 }
 
-// Find looks a queue up by full path or by a name that only one queue has; nil when there is none such.
+// Find looks a queue up by full path or by a name that only one configured queue has; nil when there is none such. Queues that were made
+// go by their paths alone: whoever makes one takes no name from anybody.
 func (t *Queues) Find(name string) *Queue {
 	if q := t.byPath[name]; q != nil {
 		return q

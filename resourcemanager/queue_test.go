@@ -217,17 +217,21 @@ func TestQueuesThatAreMade(t *testing.T) {
 	}
 	hash := tree.Hash()
 	grown := tree.With([]string{"root.users.bob", "root.users.ann", "root.batch.x", "root.batch"})
-	ann := grown.Find("ann")
+	ann := grown.Find("root.users.ann")
 	if ann == nil || !ann.Created || ann.MaxApplications != 3 || ann.MaxLifetime.Hours() != 1 || len(grown.All) != len(tree.All)+2 || grown.Hash() != hash {
 		t.Fatalf("%+v", ann)
 	}
 	if low, _ := grown.Resolve(Resource{GPUs: 100}); low[ann.index].GPUs != 10 {
 		t.Errorf("ann is guaranteed %v", low[ann.index])
 	}
+	taken := tree.With([]string{"root.users.default", "root.users.batch"})
+	if d, b := taken.Find("default"), taken.Place("batch"); d == nil || d.Path != "root.default" || b == nil || b.Path != "root.batch" || taken.Find("root.users.batch") == nil {
+		t.Errorf("a queue that was made has the name of a configured one: %v, %v", d, b)
+	}
 	if again := grown.With([]string{"root.users.ann", "root.users.bob"}); again != grown {
 		t.Error("the same tree is built again")
 	}
-	if less := grown.With(nil); less.Find("ann") != nil || len(less.All) != len(tree.All) {
+	if less := grown.With(nil); less.Find("root.users.ann") != nil || len(less.All) != len(tree.All) {
 		t.Error("the queues are still there")
 	}
 }

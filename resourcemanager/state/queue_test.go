@@ -90,7 +90,7 @@ func TestQueuesOfTheCluster(t *testing.T) {
 	if a := s.View().Application(apps[0]); a.Queue != "root.a" {
 		t.Errorf("queue %s", a.Queue)
 	}
-	if q := s.View().Queues().Find("root.users.bob"); q == nil || !q.Created || s.View().Queues().Find("eve") != nil {
+	if q := s.View().Queues().Find("root.users.bob"); q == nil || !q.Created || s.View().Queues().Find("root.users.eve") != nil {
 		t.Errorf("made: %v", s.View().Queues().Made())
 	}
 	move := func(id rm.ApplicationID, queue string) error {
@@ -167,7 +167,7 @@ func TestQueuesOfTheCluster(t *testing.T) {
 		s.Apply(index, [][]byte{b})
 	}
 	kill(restored, uint64(len(log)+1), apps[len(apps)-1])
-	if restored.View().Queues().Find("bob") != nil || restored.View().Queues().Find("ann") == nil {
+	if restored.View().Queues().Find("root.users.bob") != nil || restored.View().Queues().Find("root.users.ann") == nil {
 		t.Errorf("made: %v", restored.View().Queues().Made())
 	}
 	if r := set(less, 1, true); r.Err != nil || r.Version != 2 || len(s.View().Queues().All) != 2 {
