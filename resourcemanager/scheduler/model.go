@@ -104,7 +104,8 @@ func NewModel(c Config) *Model {
 	return m
 }
 
-// Configure replaces the configuration.
+// Configure replaces the configuration. A queue of the same path and kind stays what it is, with its applications, its asks and what is
+// kept for them; where only queues were made or went, it costs a look at every queue and application.
 func (m *Model) Configure(c Config) {
 	if c.MasterShare <= 0 {
 		c.MasterShare = 0.5
@@ -115,13 +116,36 @@ func (m *Model) Configure(c Config) {
 	if c.Wait == 0 {
 		c.Wait = DefaultWait
 	}
+	was := m.config
+	was.Queues = c.Queues
+	if m.root != nil && was != c { // what was refused may not be any more
+		for _, q := range m.queues {
+			q.replaced = true
+		}
+	}
+	for _, q := range m.queues {
+		if to := c.Queues.Find(q.Path); to == nil || to.Path != q.Path || !q.becomes(to) {
+			q.replaced = true
+		}
+	}
+	var moved []*app
 	for _, a := range m.apps {
+		to := c.Queues.Find(a.Queue)
+		if to != nil && !to.Leaf() {
+			to = nil
+		}
+		if a.queue != nil && to != nil && !a.queue.replaced && a.queue.Path == to.Path {
+			continue
+		}
+		moved = append(moved, a)
+	}
+	slices.SortFunc(moved, func(a, b *app) int { return a.ID.Compare(b.ID) })
+	for _, a := range moved {
 		m.remove(a)
 	}
-	m.dropReservations()
 	m.config = c
 	m.setQueues(c.Queues)
-	for _, a := range m.apps {
+	for _, a := range moved {
 		m.add(a)
 	}
 	m.version++
@@ -284,7 +308,7 @@ func (m *Model) remove(a *app) {
 	if a.counted {
 		m.count(a, -1)
 	}
-	a.queue = nil
+	a.queue, a.share = nil, 0
 }
 
 // recount follows a change of what an application has: more, of which masters.

@@ -114,7 +114,7 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 		}
 		tell()
 		for step := range rapid.IntRange(1, 8).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0: // a plan, of which some groups are refused
 				plan := m.Plan(Budget{Containers: rapid.IntRange(0, 3).Draw(t, "budget")}, 0)
 				var numbers []int64
@@ -169,6 +169,13 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 			case 5:
 				a := w.apps[rapid.SampledFrom(w.order).Draw(t, "app")]
 				a.Asks = append(slices.Clone(a.Asks), rm.Ask{ID: fmt.Sprint("more", step), Count: 1, Resource: rm.Resource{Memory: 1}})
+			case 6: // other queues, of which some are as before
+				q, err := rm.NewQueues(rapid.SampledFrom(queueShapes).Draw(t, "other queues"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.queues = q.With(rapid.SampledFrom([][]string{nil, {"root.b.e"}, {"root.b.e", "root.b.f"}}).Draw(t, "made"))
+				m.Configure(Config{Queues: w.queues})
 			}
 			tell()
 			sameAsRebuilt(t, m, w)

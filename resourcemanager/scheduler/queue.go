@@ -11,7 +11,9 @@ import (
 type queue struct {
 	position // in its parent's active
 	*rm.Queue
-	number   int // in rm.Queues.All
+	number int // in rm.Queues.All
+	// replaced: it is not in the tree that is about to count.
+	replaced bool
 	parent   *queue
 	children []*queue
 	used     rm.Resource
@@ -221,19 +223,48 @@ func (m *Model) resolve() {
 	}
 }
 
-// setQueues replaces the tree. Applications have to be placed in it anew.
+// becomes reports whether a queue may go on as another one of its path: all that depends on what differs is worked out anew by resolve.
+func (q *queue) becomes(to *rm.Queue) bool {
+	if !q.Leaf() || !to.Leaf() {
+		return q.Leaf() == to.Leaf()
+	}
+	return q.Ordering == to.Ordering && q.limitsUsers() == (&queue{Queue: to}).limitsUsers()
+}
+
+// setQueues replaces the tree, but for queues that are not replaced: these have all of their applications still, others have none.
 func (m *Model) setQueues(t *rm.Queues) {
+	stay := make(map[string]*queue, len(m.queues))
+	var active []*queue
+	for _, q := range m.queues {
+		for _, child := range q.active.list { // whose order may be another
+			child.put(-1)
+			if !child.replaced {
+				active = append(active, child)
+			}
+		}
+		q.active.list, q.children = nil, nil
+		if !q.replaced {
+			stay[q.Path] = q
+		}
+	}
 	m.config.Queues = t
-	m.queues, m.byQueue = nil, map[*rm.Queue]*queue{}
+	m.queues, m.byQueue = make([]*queue, 0, len(t.All)), make(map[*rm.Queue]*queue, len(t.All))
 	for i, q := range t.All {
-		own := &queue{Queue: q, number: i, parent: m.byQueue[q.Parent], users: map[string]*user{}, all: map[laneKey]*lane{}}
-		own.active.less = needier
-		own.lanes.less = func(a, b *lane) bool { return before(a.first(), b.first()) }
+		own := stay[q.Path]
+		if own == nil {
+			own = &queue{users: map[string]*user{}, all: map[laneKey]*lane{}}
+			own.active.less = needier
+			own.lanes.less = func(a, b *lane) bool { return before(a.first(), b.first()) }
+		}
+		own.Queue, own.number, own.parent = q, i, m.byQueue[q.Parent]
 		if own.parent != nil {
 			own.parent.children = append(own.parent.children, own)
 		}
 		m.byQueue[q] = own
 		m.queues = append(m.queues, own)
+	}
+	for _, q := range active {
+		q.parent.active.push(q)
 	}
 	m.root = m.queues[0]
 	m.unresolved = true
@@ -308,11 +339,10 @@ func (m *Model) leave(w *want) {
 	}
 	q := l.queue
 	w.lane = nil
-	if l.user != "" {
-		if u := q.users[l.user]; u != nil {
-			if u.open--; u.open == 0 {
-				m.unblock(q) // less users to divide the queue among
-			}
+	if q.limitsUsers() {
+		u := q.userOf(l.user)
+		if u.open--; u.open == 0 {
+			m.unblock(q) // less users to divide the queue among
 		}
 	}
 	if len(l.wants.list) > 1 {

@@ -158,6 +158,33 @@ func TestSmallJobsStarveNoGang(t *testing.T) {
 	}
 }
 
+// Queues that are made and go end neither the patience with a gang nor what is kept for it.
+func TestQueuesThatComeAndGoStarveNoGang(t *testing.T) {
+	tree, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}, "users": {Capacity: "0%", AutoCreate: &rm.QueueConfig{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStream(t, 1, 4, false)
+	config := s.m.config
+	config.Queues = tree
+	s.m.Configure(config)
+	for range 10 {
+		s.step(t)
+	}
+	big := s.submit("root.b", rm.Ask{ID: "g", Count: 2, Gang: 2, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Minute)
+	for asked := s.now; s.began[big] == 0; {
+		if s.now-asked > 5*60*1000 {
+			t.Fatalf("the gang waits for %v", s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}))
+		}
+		s.step(t)
+		config.Queues = tree
+		if s.now/1000%2 == 0 {
+			config.Queues = tree.With([]string{fmt.Sprint("root.users.", s.now)})
+		}
+		s.m.Configure(config)
+	}
+}
+
 // Room that is kept is used by what says that it ends before, and by nothing else; who waits is told so.
 func TestBackfill(t *testing.T) {
 	s := newStream(t, 1, 2, true)
