@@ -78,6 +78,8 @@ type Model struct {
 	changed []*node
 	// version counts changes.
 	version uint64
+	// looks counts the looks at nodes for reasons.
+	looks int
 	// nodeNames and deviceNames count names by their length: the longest says how much a placement takes.
 	nodeNames, deviceNames lengths
 

@@ -3,7 +3,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -175,32 +174,4 @@ func (m *Model) tooMany(s *shape) int {
 		return 0
 	}
 	return max(m.config.GroupBytes/each, 1)
-}
-
-// Waiting lists every ask of which something is not planned, with the reason.
-func (m *Model) Waiting() []Waiting {
-	var out []Waiting
-	for _, a := range m.sortedApps() {
-		out = append(out, m.waiting(a)...)
-	}
-	return out
-}
-
-// WaitingFor lists those of one application, by ask.
-func (m *Model) WaitingFor(id rm.ApplicationID) []Waiting {
-	if a := m.apps[id]; a != nil {
-		return m.waiting(a)
-	}
-	return nil
-}
-
-func (m *Model) waiting(a *app) []Waiting {
-	var out []Waiting
-	for _, w := range a.wants {
-		if r := m.why(w); !r.IsZero() {
-			out = append(out, Waiting{a.ID, w.ID, r})
-		}
-	}
-	slices.SortFunc(out, func(a, b Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
-	return out
 }
