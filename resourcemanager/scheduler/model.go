@@ -46,8 +46,9 @@ type app struct {
 	wants []*want // in the order of Asks
 	// assumed is granted by plans that are not settled, assumedMasters the part of that for its master.
 	assumed, assumedMasters rm.Resource
-	// share is what it uses of the cluster, in fair queues.
-	share float64
+	// share is what it used of the cluster when it was weighed last, in fair queues; unweighed counts the changes since.
+	share     float64
+	unweighed int
 	// counted: it is among the running ones of its queue.
 	counted bool
 }
@@ -78,8 +79,11 @@ type Model struct {
 	changed []*node
 	// version counts changes.
 	version uint64
-	// looks counts the looks at nodes for reasons.
-	looks int
+	// looks counts the looks at nodes for reasons, weighed the asks that were moved because their application uses more or less.
+	looks, weighed int
+	// unweighed are applications of fair queues that use more or less than when they were weighed, weighedBy the cluster as it was then.
+	unweighed []*app
+	weighedBy rm.Resource
 	// nodeNames and deviceNames count names by their length: the longest says how much a placement takes.
 	nodeNames, deviceNames lengths
 
@@ -310,7 +314,7 @@ func (m *Model) remove(a *app) {
 	if a.counted {
 		m.count(a, -1)
 	}
-	a.queue, a.share = nil, 0
+	a.queue, a.share, a.unweighed = nil, 0, 0
 }
 
 // recount follows a change of what an application has: more, of which masters.
@@ -344,15 +348,8 @@ func (m *Model) recount(a *app, more, masters rm.Resource) {
 			m.count(a, -1)
 		}
 	}
-	if q.Ordering == "fair" {
-		for _, w := range a.wants {
-			m.leave(w)
-		}
-		used := a.uses()
-		a.share = share(&used, &m.total)
-		for _, w := range a.wants {
-			m.enter(w)
-		}
+	if q.Ordering == rm.OrderFair {
+		m.reweigh(a)
 	}
 }
 

@@ -27,6 +27,8 @@ func sameAsRebuilt(t failer, m *Model, w *world) {
 		m.resolve()
 	}
 	fresh.resolve()
+	m.weighAll()
+	fresh.weighAll()
 	if a, b := m.contents(), fresh.contents(); a != b {
 		t.Fatalf("after changes:\n%s\nmade anew:\n%s", a, b)
 	}

@@ -122,6 +122,7 @@ func (m *Model) prepare() {
 	if m.unresolved {
 		m.resolve()
 	}
+	m.weighAll()
 	var grown []*node
 	for _, n := range m.changed {
 		n.changed = false

@@ -221,6 +221,14 @@ func (m *Model) resolve() {
 		m.rate(q)
 		m.unblock(q)
 	}
+	if m.weighedBy != m.total {
+		m.weighedBy = m.total
+		for _, a := range m.apps {
+			if a.queue != nil && a.queue.Ordering == rm.OrderFair {
+				m.weigh(a)
+			}
+		}
+	}
 }
 
 // becomes reports whether a queue may go on as another one of its path: all that depends on what differs is worked out anew by resolve.
