@@ -388,7 +388,7 @@ func (m *Model) carry(a *app, to *queue) (back func()) {
 			u.running += running
 			for _, w := range a.wants {
 				if w.lane != nil || w.tried {
-					u.open += sign
+					q.asks(u, sign)
 				}
 			}
 		}

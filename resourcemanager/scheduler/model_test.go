@@ -81,7 +81,12 @@ func (m *Model) contents() string {
 	}
 	out += fmt.Sprintln("nodes not filed", open-filed, "spread", spread)
 	for _, q := range m.queues {
-		out += fmt.Sprintln("queue", q.Path, q.used, q.masters, q.guaranteed, q.maximum, q.bounded, q.ratio, q.running)
+		out += fmt.Sprintln("queue", q.Path, q.used, q.masters, q.guaranteed, q.maximum, q.bounded, q.ratio, q.running, q.asking)
+		for i, l := range q.blocked {
+			if l.by != q || l.blocked != i || len(l.wants.list) == 0 {
+				out += "blocked by something else\n"
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(q.users)) {
 			if u := q.users[name]; *u != (user{}) {
 				out += fmt.Sprintln("user", name, *u)

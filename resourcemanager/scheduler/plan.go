@@ -101,12 +101,15 @@ func (m *Model) Plan(b Budget, now metadata.Time) Plan {
 		seats, by := m.decide(l)
 		if seats == nil {
 			m.close(l, by)
-			continue
+		} else {
+			bytes += l.shape.Unit * m.placementBytes(&l.shape.Resource)
+			containers += l.shape.Unit
+			m.pass(w)
+			plan.Groups = append(plan.Groups, m.assume(w, l.shape, seats).group)
 		}
-		bytes += l.shape.Unit * m.placementBytes(&l.shape.Resource)
-		containers += l.shape.Unit
-		m.pass(w)
-		plan.Groups = append(plan.Groups, m.assume(w, l.shape, seats).group)
+		if len(q.lanes.list) == 0 {
+			m.admit(q)
+		}
 	}
 	if !plan.More {
 		m.reserve()
@@ -123,6 +126,9 @@ func (m *Model) prepare() {
 		m.resolve()
 	}
 	m.weighAll()
+	for _, q := range m.queues {
+		m.admit(q)
+	}
 	var grown []*node
 	for _, n := range m.changed {
 		n.changed = false

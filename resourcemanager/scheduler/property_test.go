@@ -168,7 +168,7 @@ var queueShapes = []rm.QueueConfig{
 	{Children: map[string]rm.QueueConfig{"default": {Capacity: "0%"}, "b": {Capacity: "100%", Max: "100%", Children: map[string]rm.QueueConfig{
 		"c": {Capacity: "30%", Max: "40%"}, "d": {Capacity: "70%", Max: "100%"},
 	}}}},
-	{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%", Ordering: rm.OrderFair}, "b": {
+	{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%", Ordering: rm.OrderFair, UserLimit: "60%"}, "b": {
 		Capacity: "50%", AutoCreate: &rm.QueueConfig{}, Children: map[string]rm.QueueConfig{"c": {Capacity: "1w"}}, Priority: 1,
 	}}},
 }

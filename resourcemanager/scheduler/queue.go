@@ -32,6 +32,9 @@ type queue struct {
 	// The rest belongs to leaves.
 	masters rm.Resource
 	users   map[string]*user
+	// asking is how many users have asks that wait; grown: one of them may have more than when lanes were closed for it.
+	asking int
+	grown  bool
 	// lanes that are open, by the first ask of each; all by what tells them apart.
 	lanes heap[*lane]
 	all   map[laneKey]*lane
@@ -95,6 +98,8 @@ type lane struct {
 	// closed: the first ask, and so every other, was refused at the last plan, by a limit of by; nil: for want of room.
 	closed bool
 	by     *queue
+	// blocked is where it lies in by.blocked.
+	blocked int
 }
 
 type laneKey struct {
@@ -189,6 +194,7 @@ func (m *Model) use(q *queue, r rm.Resource, sign int) {
 	if sign < 0 {
 		r = rm.Resource{}.Sub(r)
 	}
+	q.grown = q.grown || sign > 0 && q.UserLimitPercent > 0 && len(q.blocked) > 0
 	for ; q != nil; q = q.parent {
 		q.used = q.used.Add(r)
 		m.rate(q)
@@ -203,12 +209,24 @@ func (m *Model) unblock(q *queue) {
 	if m.still {
 		return
 	}
-	for _, l := range q.blocked {
-		if l.by == q {
-			m.reopen(l)
+	for len(q.blocked) > 0 {
+		l := q.blocked[len(q.blocked)-1]
+		l.unblock()
+		m.reopen(l)
+	}
+}
+
+// admit opens the lanes that waited for a limit of users of a leaf that has grown with what others use.
+func (m *Model) admit(q *queue) {
+	if !q.grown {
+		return
+	}
+	q.grown = false
+	for i := len(q.blocked) - 1; i >= 0; i-- {
+		if l := q.blocked[i]; m.limit(l, l.first()).by == nil {
+			m.reopen(l) // the last one takes its place
 		}
 	}
-	q.blocked = q.blocked[:0]
 }
 
 // resolve works out what queues are guaranteed and may use of the cluster as it is now.
@@ -288,6 +306,21 @@ func (q *queue) userOf(name string) *user {
 	return u
 }
 
+// asks counts asks of a user of a leaf that wait, or takes them off; true: among how many the leaf is divided is another number now.
+func (q *queue) asks(u *user, n int) bool {
+	before := u.open > 0
+	u.open += n
+	switch {
+	case before == (u.open > 0):
+		return false
+	case before:
+		q.asking--
+	default:
+		q.asking++
+	}
+	return true
+}
+
 // limitsUsers reports whether what one user may have depends on who they are.
 func (q *queue) limitsUsers() bool {
 	return q.UserLimitFactor > 0 || q.UserLimitPercent > 0 && q.UserLimitPercent < 100 || q.MaxApplicationsPerUser > 0
@@ -316,9 +349,7 @@ func (m *Model) enter(w *want) {
 	k := laneKey{shape: m.shape(m.formFor(w)), master: w.master()}
 	if q.limitsUsers() {
 		k.user = w.app.User
-		u := q.userOf(k.user)
-		u.open++
-		if u.open == 1 {
+		if u := q.userOf(k.user); q.asks(u, 1) {
 			m.unblock(q) // one more among whom the queue is divided; less for others, which nobody waits for, but the shares are new
 		}
 	}
@@ -348,8 +379,7 @@ func (m *Model) leave(w *want) {
 	q := l.queue
 	w.lane = nil
 	if q.limitsUsers() {
-		u := q.userOf(l.user)
-		if u.open--; u.open == 0 {
+		if u := q.userOf(l.user); q.asks(u, -1) {
 			m.unblock(q) // less users to divide the queue among
 		}
 	}
@@ -366,7 +396,8 @@ func (m *Model) leave(w *want) {
 		q.deactivate()
 	}
 	l.wants.remove(w)
-	l.closed, l.by = true, nil // it is on no list any more
+	l.unblock()
+	l.closed = true
 	delete(q.all, l.laneKey)
 	s := l.shape
 	s.lanes = slices.DeleteFunc(s.lanes, func(x *lane) bool { return x == l })
@@ -381,15 +412,29 @@ func (m *Model) close(l *lane, by *queue) {
 	l.queue.lanes.remove(l)
 	l.queue.deactivate()
 	if by != nil {
+		l.blocked = len(by.blocked)
 		by.blocked = append(by.blocked, l)
 	}
+}
+
+// unblock takes a lane off the list of the queue whose limit holds it back.
+func (l *lane) unblock() {
+	if l.by == nil {
+		return
+	}
+	list := l.by.blocked
+	last := list[len(list)-1]
+	list[l.blocked], last.blocked = last, l.blocked
+	list[len(list)-1] = nil
+	l.by.blocked, l.by = list[:len(list)-1], nil
 }
 
 func (m *Model) reopen(l *lane) {
 	if !l.closed || len(l.wants.list) == 0 {
 		return
 	}
-	l.closed, l.by = false, nil
+	l.unblock()
+	l.closed = false
 	l.queue.lanes.push(l)
 	l.queue.activate()
 }
