@@ -398,6 +398,9 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 			m.enter(w)
 		} else if !sameAsk(&w.Ask, &asks[i]) {
 			m.leave(w)
+			if m.formOf(&w.Ask, w.Gang) != m.formOf(&asks[i], asks[i].Gang) { // what is kept for it is not what it wants
+				m.release(w)
+			}
 			w.Ask = asks[i]
 			m.enter(w)
 		}
