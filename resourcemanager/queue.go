@@ -270,7 +270,21 @@ func (t *Queues) place(name string) *Queue {
 	return q
 }
 
-// With is the tree with the queues at some paths made, where queues may be made there, and no others made.
+// RoomToMake says whether one more queue may be made below a parent of the tree, where made are there already, so many of them below it.
+//
+// Error: ErrQueueFull.
+func (t *Queues) RoomToMake(parent *Queue, made, below int) error {
+	if below >= maxMade {
+		return fmt.Errorf("%w: %d queues are made below %s, as many as may: submit to another queue, or again when applications have ended", ErrQueueFull, below, parent.Path)
+	}
+	if n := len(t.All) - len(t.created) + made; n >= maxQueues-spareQueues {
+		return fmt.Errorf("%w: there are %d queues, and no more are made: submit to another queue, or again when applications have ended", ErrQueueFull, n)
+	}
+	return nil
+}
+
+// With is the tree with the queues at some paths made, where queues may be made there, and no others made; if they are too many, with
+// the first ones.
 func (t *Queues) With(paths []string) *Queues {
 	var created []string
 	for _, p := range slices.Sorted(slices.Values(paths)) {
@@ -281,12 +295,16 @@ func (t *Queues) With(paths []string) *Queues {
 			}
 		}
 	}
-	if created = slices.Compact(created); slices.Equal(created, t.created) {
+	created = slices.Compact(created)
+	if room := maxQueues - 1 - (len(t.All) - len(t.created)); len(created) > room {
+		created = created[:room]
+	}
+	if slices.Equal(created, t.created) {
 		return t
 	}
 	next, err := newQueues(t.config, created)
 	if err != nil {
-		return t // the configuration is right: there are too many queues
+		return t // the configuration is right, and a queue that is made is of its template
 	}
 	return next
 }

@@ -236,6 +236,32 @@ func TestQueuesThatAreMade(t *testing.T) {
 	}
 }
 
+// More queues than a tree may have are not made, and those that are there stay.
+func TestTooManyQueuesThatAreMade(t *testing.T) {
+	t.Parallel()
+	tree, err := NewQueues(QueueConfig{Children: map[string]QueueConfig{"users": {Capacity: "100%", AutoCreate: &QueueConfig{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for i := range maxQueues + 10 {
+		paths = append(paths, fmt.Sprintf("root.users.u%06d", i))
+	}
+	grown := tree.With(paths)
+	if n := len(grown.All); n != maxQueues-1 || grown.Find(paths[0]) == nil {
+		t.Errorf("%d queues", n)
+	}
+	users := grown.Find("users")
+	for _, c := range []struct {
+		made, below int
+		full        bool
+	}{{0, 0, false}, {maxMade - 1, maxMade - 1, false}, {maxMade, maxMade, true}, {maxQueues - spareQueues - 3, 0, false}, {maxQueues - spareQueues - 2, 0, true}} {
+		if err := grown.RoomToMake(users, c.made, c.below); errors.Is(err, ErrQueueFull) != c.full {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 func FuzzCapacity(f *testing.F) {
 	for _, s := range []string{"40%", "2w", "[memory=60GiB,gpu=8,vcores=50%]", "[]", "[,]", "[memory=1e400]", "NaN", "[x/y=1w]", "1e-320w"} {
 		f.Add(s)
