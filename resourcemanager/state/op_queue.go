@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
-// MaxQueues bounds the document of the queues, in bytes.
-const MaxQueues = 1 << 20
+// MaxQueues bounds the document of the queues, in bytes: it is recorded in one command.
+const MaxQueues = raftstore.MaxCommand * 3 / 4
 
 // queuesRow are the cluster's queues: what is written down, and the tree of it, without queues that were made.
 type queuesRow struct {
