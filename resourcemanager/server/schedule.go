@@ -205,11 +205,12 @@ func (r *reign) settled(done commitment) {
 	if p.model != done.model {
 		return
 	}
-	r.tell()
+	view := r.tell()
 	numbers := make([]int64, 0, len(done.groups))
 	for _, g := range done.groups {
 		numbers = append(numbers, g.Number)
 		switch {
+		case done.err != nil && !known(view, g.App): // nobody would take it off
 		case done.err != nil:
 			if p.failed[g.App] == nil {
 				p.failed[g.App] = map[string]rm.Reason{}
@@ -296,14 +297,20 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	r.plans.model.SetNode(node)
 }
 
+// known reports whether the model knows an application: it has not ended, or has something still.
+func known(view *state.View, id rm.ApplicationID) bool {
+	a := view.Application(id)
+	return a != nil && (!a.State.Final() || a.Live > 0)
+}
+
 // tellApp says what an application has and wants.
 func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
-	a := view.Application(id)
-	if a == nil || a.State.Final() && a.Live == 0 {
+	if !known(view, id) {
 		r.plans.model.RemoveApp(id)
 		delete(r.plans.failed, id)
 		return
 	}
+	a := view.Application(id)
 	app := scheduler.App{ID: a.ID, Queue: a.Queue, User: a.User, Priority: a.Priority, Submitted: a.Submitted, Used: a.Used, Lasts: a.Timeout, Ends: a.Expiry()}
 	if m := view.Master(a); m != nil && m.Live() {
 		app.Masters = m.Resource
