@@ -23,10 +23,7 @@ func (c *testCluster) raise() {
 	for _, m := range c.live {
 		if m != nil {
 			m.config.Credentials.Member.Raise(release.Level)
-			eventually(c.t, "a member to be raised", func() bool {
-				g := m.group.Load() // none before it has begun
-				return g != nil && g.Level() == release.Level
-			})
+			eventually(c.t, "a member to be raised", func() bool { g := m.group.Load(); return g != nil && g.Level() == release.Level })
 		}
 	}
 }
