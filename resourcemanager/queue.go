@@ -124,7 +124,7 @@ type Queues struct {
 	config  QueueConfig
 	created []string // paths of the queues that were made, in their order
 	byPath  map[string]*Queue
-	byName  map[string][]*Queue
+	byName  map[string][]*Queue // of those that are configured
 }
 
 // Config is what the tree was built from. It must not be changed.
@@ -185,7 +185,9 @@ func newQueues(root QueueConfig, created []string) (*Queues, error) {
 		errs = append(errs, q.fill(c)...)
 		t.All = append(t.All, q)
 		t.byPath[q.Path] = q
-		t.byName[name] = append(t.byName[name], q)
+		if !made {
+			t.byName[name] = append(t.byName[name], q)
+		}
 		if depth == maxQueueDepth && len(c.Children) > 0 {
 			errs = append(errs, fmt.Errorf("queue %s: queues more than %d deep", q.Path, maxQueueDepth))
 			return q
@@ -237,7 +239,8 @@ func validQueueName(s string) bool {
 	return true
 }
 
-// Find looks a queue up by full path or by a name that only one queue has; nil when there is none such.
+// Find looks a queue up by full path or by a name that only one configured queue has; nil when there is none such. Queues that were made
+// go by their paths alone: whoever makes one takes no name from anybody.
 func (t *Queues) Find(name string) *Queue {
 	if q := t.byPath[name]; q != nil {
 		return q
@@ -267,7 +270,21 @@ func (t *Queues) place(name string) *Queue {
 	return q
 }
 
-// With is the tree with the queues at some paths made, where queues may be made there, and no others made.
+// RoomToMake says whether one more queue may be made below a parent of the tree, where made are there already, so many of them below it.
+//
+// Error: ErrQueueFull.
+func (t *Queues) RoomToMake(parent *Queue, made, below int) error {
+	if below >= maxMade {
+		return fmt.Errorf("%w: %d queues are made below %s, as many as may: submit to another queue, or again when applications have ended", ErrQueueFull, below, parent.Path)
+	}
+	if n := len(t.All) - len(t.created) + made; n >= maxQueues-spareQueues {
+		return fmt.Errorf("%w: there are %d queues, and no more are made: submit to another queue, or again when applications have ended", ErrQueueFull, n)
+	}
+	return nil
+}
+
+// With is the tree with the queues at some paths made, where queues may be made there, and no others made; if they are too many, with
+// the first ones.
 func (t *Queues) With(paths []string) *Queues {
 	var created []string
 	for _, p := range slices.Sorted(slices.Values(paths)) {
@@ -278,12 +295,16 @@ func (t *Queues) With(paths []string) *Queues {
 			}
 		}
 	}
-	if created = slices.Compact(created); slices.Equal(created, t.created) {
+	created = slices.Compact(created)
+	if room := maxQueues - 1 - (len(t.All) - len(t.created)); len(created) > room {
+		created = created[:room]
+	}
+	if slices.Equal(created, t.created) {
 		return t
 	}
 	next, err := newQueues(t.config, created)
 	if err != nil {
-		return t // the configuration is right: there are too many queues
+		return t // the configuration is right, and a queue that is made is of its template
 	}
 	return next
 }

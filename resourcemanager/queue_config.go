@@ -77,7 +77,11 @@ const (
 
 const (
 	// maxQueues and maxQueueDepth bound a tree.
-	maxQueues     = 10_000
+	maxQueues = 10_000
+	// maxMade bounds the queues that are made below one, spareQueues keeps those that can be made below maxQueues: an operator has room
+	// to configure more.
+	maxMade       = 1_000
+	spareQueues   = 500
 	maxQueueDepth = 32
 	// maxQueuePriority bounds those of queues, and maxQueueApplications the limits on applications.
 	maxQueuePriority     = 1 << 20

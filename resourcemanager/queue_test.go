@@ -217,18 +217,48 @@ func TestQueuesThatAreMade(t *testing.T) {
 	}
 	hash := tree.Hash()
 	grown := tree.With([]string{"root.users.bob", "root.users.ann", "root.batch.x", "root.batch"})
-	ann := grown.Find("ann")
+	ann := grown.Find("root.users.ann")
 	if ann == nil || !ann.Created || ann.MaxApplications != 3 || ann.MaxLifetime.Hours() != 1 || len(grown.All) != len(tree.All)+2 || grown.Hash() != hash {
 		t.Fatalf("%+v", ann)
 	}
 	if low, _ := grown.Resolve(Resource{GPUs: 100}); low[ann.index].GPUs != 10 {
 		t.Errorf("ann is guaranteed %v", low[ann.index])
 	}
+	taken := tree.With([]string{"root.users.default", "root.users.batch"})
+	if d, b := taken.Find("default"), taken.Place("batch"); d == nil || d.Path != "root.default" || b == nil || b.Path != "root.batch" || taken.Find("root.users.batch") == nil {
+		t.Errorf("a queue that was made has the name of a configured one: %v, %v", d, b)
+	}
 	if again := grown.With([]string{"root.users.ann", "root.users.bob"}); again != grown {
 		t.Error("the same tree is built again")
 	}
-	if less := grown.With(nil); less.Find("ann") != nil || len(less.All) != len(tree.All) {
+	if less := grown.With(nil); less.Find("root.users.ann") != nil || len(less.All) != len(tree.All) {
 		t.Error("the queues are still there")
+	}
+}
+
+// More queues than a tree may have are not made, and those that are there stay.
+func TestTooManyQueuesThatAreMade(t *testing.T) {
+	t.Parallel()
+	tree, err := NewQueues(QueueConfig{Children: map[string]QueueConfig{"users": {Capacity: "100%", AutoCreate: &QueueConfig{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for i := range maxQueues + 10 {
+		paths = append(paths, fmt.Sprintf("root.users.u%06d", i))
+	}
+	grown := tree.With(paths)
+	if n := len(grown.All); n != maxQueues-1 || grown.Find(paths[0]) == nil {
+		t.Errorf("%d queues", n)
+	}
+	users := grown.Find("users")
+	for _, c := range []struct {
+		made, below int
+		full        bool
+	}{{0, 0, false}, {maxMade - 1, maxMade - 1, false}, {maxMade, maxMade, true}, {maxQueues - spareQueues - 3, 0, false}, {maxQueues - spareQueues - 2, 0, true}} {
+		if err := grown.RoomToMake(users, c.made, c.below); errors.Is(err, ErrQueueFull) != c.full {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

@@ -101,7 +101,7 @@ func (m *Model) at(now metadata.Time) func() {
 }
 
 func (m *Model) explain(w *want, queues []string) Explanation {
-	e := Explanation{App: w.app.ID, Ask: w.Ask, Unit: w.unit(), Reason: m.why(w)}
+	e := Explanation{App: w.app.ID, Ask: w.Ask, Unit: w.unit(), Reason: m.why(w, nil)}
 	if e.Reason.IsZero() {
 		return e
 	}
@@ -388,7 +388,7 @@ func (m *Model) carry(a *app, to *queue) (back func()) {
 			u.running += running
 			for _, w := range a.wants {
 				if w.lane != nil || w.tried {
-					u.open += sign
+					q.asks(u, sign)
 				}
 			}
 		}

@@ -92,14 +92,8 @@ func (m *Model) limitIn(q *queue, a *app, f *form, master bool) refusal {
 func (m *Model) userLimit(q *queue, need *rm.Resource) (rm.Resource, bool) {
 	limit, limited := m.total, false
 	if p := q.UserLimitPercent; p > 0 && p < 100 {
-		active := 0
-		for _, u := range q.users {
-			if u.open > 0 {
-				active++
-			}
-		}
 		with := q.used.Add(*need)
-		limit, limited = with.Max(q.guaranteed).Part(max(p/100, 1/float64(max(active, 1)))), true
+		limit, limited = with.Max(q.guaranteed).Part(max(p/100, 1/float64(max(q.asking, 1)))), true
 	}
 	if f := q.UserLimitFactor; f > 0 {
 		most := q.guaranteed.Part(f)

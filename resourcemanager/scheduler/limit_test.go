@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -103,5 +104,46 @@ func TestFairOrder(t *testing.T) {
 	}
 	if got := order(m.Plan(Budget{Containers: 6}, 0)); !slices.Equal(got, []int64{1, 2, 3, 1, 2, 3}) {
 		t.Errorf("granted to %v", got)
+	}
+}
+
+// What one user may have grows with what others in the queue get: whoever was held back by it goes on in the same plan, until there is
+// no room, and no queue is asked in vain.
+func TestAUserLimitThatHasGrown(t *testing.T) {
+	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "10%", UserLimit: "60%"}, "b": {Capacity: "90%"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewModel(Config{Queues: q})
+	for i := range 4 {
+		m.SetNode(Node{ID: rm.NodeID(fmt.Sprint("n", i)), Host: fmt.Sprint("n", i), Capacity: rm.Resource{Memory: 1000, VCores: 1000}})
+	}
+	one := rm.Resource{Memory: 10, VCores: 1}
+	for i, user := range []string{"ann", "bob"} {
+		m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: int64(i + 1)}, Queue: "root.a", User: user, Asks: []rm.Ask{
+			{ID: "v", Count: 90, Resource: one}, {ID: "w", Count: 90, Resource: one.Add(rm.Resource{VCores: 1})},
+		}})
+	}
+	got := map[int64]int{}
+	for _, s := range order(m.Plan(Budget{}, 0)) {
+		got[s]++
+	}
+	if got[1] != 180 || got[2] != 180 {
+		t.Errorf("granted %v; %v", got, m.Waiting())
+	}
+}
+
+// Lanes of applications that are gone leave nothing behind in the queue whose limit held them back.
+func TestAFullQueueKeepsNothingOfWhoIsGone(t *testing.T) {
+	m := limited(t, map[string]rm.QueueConfig{"a": {Capacity: "10%", Max: "10%"}, "b": {Capacity: "90%"}})
+	for i := range int64(100) {
+		m.SetApp(App{ID: rm.ApplicationID{Cluster: 1, Sequence: i + 1}, Queue: "root.a", User: "u", Asks: []rm.Ask{{ID: "w", Count: 1, Resource: rm.Resource{Memory: 1 + i, VCores: 50}}}})
+		m.Plan(Budget{}, 0)
+		m.RemoveApp(rm.ApplicationID{Cluster: 1, Sequence: i + 1})
+	}
+	for _, q := range m.queues {
+		if n := len(q.blocked); n > 0 {
+			t.Errorf("%d lanes wait for less use of %s", n, q.Path)
+		}
 	}
 }

@@ -46,8 +46,9 @@ type app struct {
 	wants []*want // in the order of Asks
 	// assumed is granted by plans that are not settled, assumedMasters the part of that for its master.
 	assumed, assumedMasters rm.Resource
-	// share is what it uses of the cluster, in fair queues.
-	share float64
+	// share is what it used of the cluster when it was weighed last, in fair queues; unweighed counts the changes since.
+	share     float64
+	unweighed int
 	// counted: it is among the running ones of its queue.
 	counted bool
 }
@@ -78,6 +79,11 @@ type Model struct {
 	changed []*node
 	// version counts changes.
 	version uint64
+	// looks counts the looks at nodes for reasons, weighed the asks that were moved because their application uses more or less.
+	looks, weighed int
+	// unweighed are applications of fair queues that use more or less than when they were weighed, weighedBy the cluster as it was then.
+	unweighed []*app
+	weighedBy rm.Resource
 	// nodeNames and deviceNames count names by their length: the longest says how much a placement takes.
 	nodeNames, deviceNames lengths
 
@@ -104,7 +110,8 @@ func NewModel(c Config) *Model {
 	return m
 }
 
-// Configure replaces the configuration.
+// Configure replaces the configuration. A queue of the same path and kind stays what it is, with its applications, its asks and what is
+// kept for them; where only queues were made or went, it costs a look at every queue and application.
 func (m *Model) Configure(c Config) {
 	if c.MasterShare <= 0 {
 		c.MasterShare = 0.5
@@ -115,13 +122,36 @@ func (m *Model) Configure(c Config) {
 	if c.Wait == 0 {
 		c.Wait = DefaultWait
 	}
+	was := m.config
+	was.Queues = c.Queues
+	if m.root != nil && was != c { // what was refused may not be any more
+		for _, q := range m.queues {
+			q.replaced = true
+		}
+	}
+	for _, q := range m.queues {
+		if to := c.Queues.Find(q.Path); to == nil || to.Path != q.Path || !q.becomes(to) {
+			q.replaced = true
+		}
+	}
+	var moved []*app
 	for _, a := range m.apps {
+		to := c.Queues.Find(a.Queue)
+		if to != nil && !to.Leaf() {
+			to = nil
+		}
+		if a.queue != nil && to != nil && !a.queue.replaced && a.queue.Path == to.Path {
+			continue
+		}
+		moved = append(moved, a)
+	}
+	slices.SortFunc(moved, func(a, b *app) int { return a.ID.Compare(b.ID) })
+	for _, a := range moved {
 		m.remove(a)
 	}
-	m.dropReservations()
 	m.config = c
 	m.setQueues(c.Queues)
-	for _, a := range m.apps {
+	for _, a := range moved {
 		m.add(a)
 	}
 	m.version++
@@ -284,7 +314,7 @@ func (m *Model) remove(a *app) {
 	if a.counted {
 		m.count(a, -1)
 	}
-	a.queue = nil
+	a.queue, a.share, a.unweighed = nil, 0, 0
 }
 
 // recount follows a change of what an application has: more, of which masters.
@@ -318,15 +348,8 @@ func (m *Model) recount(a *app, more, masters rm.Resource) {
 			m.count(a, -1)
 		}
 	}
-	if q.Ordering == "fair" {
-		for _, w := range a.wants {
-			m.leave(w)
-		}
-		used := a.uses()
-		a.share = share(&used, &m.total)
-		for _, w := range a.wants {
-			m.enter(w)
-		}
+	if q.Ordering == rm.OrderFair {
+		m.reweigh(a)
 	}
 }
 
@@ -375,6 +398,9 @@ func (m *Model) setAsks(a *app, asks []rm.Ask) {
 			m.enter(w)
 		} else if !sameAsk(&w.Ask, &asks[i]) {
 			m.leave(w)
+			if m.formOf(&w.Ask, w.Gang) != m.formOf(&asks[i], asks[i].Gang) { // what is kept for it is not what it wants
+				m.release(w)
+			}
 			w.Ask = asks[i]
 			m.enter(w)
 		}

@@ -27,6 +27,8 @@ func sameAsRebuilt(t failer, m *Model, w *world) {
 		m.resolve()
 	}
 	fresh.resolve()
+	m.weighAll()
+	fresh.weighAll()
 	if a, b := m.contents(), fresh.contents(); a != b {
 		t.Fatalf("after changes:\n%s\nmade anew:\n%s", a, b)
 	}
@@ -79,7 +81,12 @@ func (m *Model) contents() string {
 	}
 	out += fmt.Sprintln("nodes not filed", open-filed, "spread", spread)
 	for _, q := range m.queues {
-		out += fmt.Sprintln("queue", q.Path, q.used, q.masters, q.guaranteed, q.maximum, q.bounded, q.ratio, q.running)
+		out += fmt.Sprintln("queue", q.Path, q.used, q.masters, q.guaranteed, q.maximum, q.bounded, q.ratio, q.running, q.asking)
+		for i, l := range q.blocked {
+			if l.by != q || l.blocked != i || len(l.wants.list) == 0 {
+				out += "blocked by something else\n"
+			}
+		}
 		for _, name := range slices.Sorted(maps.Keys(q.users)) {
 			if u := q.users[name]; *u != (user{}) {
 				out += fmt.Sprintln("user", name, *u)
@@ -114,7 +121,7 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 		}
 		tell()
 		for step := range rapid.IntRange(1, 8).Draw(t, "steps") {
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 6).Draw(t, "what") {
 			case 0: // a plan, of which some groups are refused
 				plan := m.Plan(Budget{Containers: rapid.IntRange(0, 3).Draw(t, "budget")}, 0)
 				var numbers []int64
@@ -169,6 +176,13 @@ func TestAModelThatIsToldOfChangesIsTheWhole(t *testing.T) {
 			case 5:
 				a := w.apps[rapid.SampledFrom(w.order).Draw(t, "app")]
 				a.Asks = append(slices.Clone(a.Asks), rm.Ask{ID: fmt.Sprint("more", step), Count: 1, Resource: rm.Resource{Memory: 1}})
+			case 6: // other queues, of which some are as before
+				q, err := rm.NewQueues(rapid.SampledFrom(queueShapes).Draw(t, "other queues"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.queues = q.With(rapid.SampledFrom([][]string{nil, {"root.b.e"}, {"root.b.e", "root.b.f"}}).Draw(t, "made"))
+				m.Configure(Config{Queues: w.queues})
 			}
 			tell()
 			sameAsRebuilt(t, m, w)

@@ -3,7 +3,6 @@
 package scheduler
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/gohops/hops/metadata"
@@ -102,12 +101,15 @@ func (m *Model) Plan(b Budget, now metadata.Time) Plan {
 		seats, by := m.decide(l)
 		if seats == nil {
 			m.close(l, by)
-			continue
+		} else {
+			bytes += l.shape.Unit * m.placementBytes(&l.shape.Resource)
+			containers += l.shape.Unit
+			m.pass(w)
+			plan.Groups = append(plan.Groups, m.assume(w, l.shape, seats).group)
 		}
-		bytes += l.shape.Unit * m.placementBytes(&l.shape.Resource)
-		containers += l.shape.Unit
-		m.pass(w)
-		plan.Groups = append(plan.Groups, m.assume(w, l.shape, seats).group)
+		if len(q.lanes.list) == 0 {
+			m.admit(q)
+		}
 	}
 	if !plan.More {
 		m.reserve()
@@ -122,6 +124,10 @@ func (m *Model) Plan(b Budget, now metadata.Time) Plan {
 func (m *Model) prepare() {
 	if m.unresolved {
 		m.resolve()
+	}
+	m.weighAll()
+	for _, q := range m.queues {
+		m.admit(q)
 	}
 	var grown []*node
 	for _, n := range m.changed {
@@ -175,32 +181,4 @@ func (m *Model) tooMany(s *shape) int {
 		return 0
 	}
 	return max(m.config.GroupBytes/each, 1)
-}
-
-// Waiting lists every ask of which something is not planned, with the reason.
-func (m *Model) Waiting() []Waiting {
-	var out []Waiting
-	for _, a := range m.sortedApps() {
-		out = append(out, m.waiting(a)...)
-	}
-	return out
-}
-
-// WaitingFor lists those of one application, by ask.
-func (m *Model) WaitingFor(id rm.ApplicationID) []Waiting {
-	if a := m.apps[id]; a != nil {
-		return m.waiting(a)
-	}
-	return nil
-}
-
-func (m *Model) waiting(a *app) []Waiting {
-	var out []Waiting
-	for _, w := range a.wants {
-		if r := m.why(w); !r.IsZero() {
-			out = append(out, Waiting{a.ID, w.ID, r})
-		}
-	}
-	slices.SortFunc(out, func(a, b Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
-	return out
 }

@@ -40,7 +40,7 @@ func TestPlansAreSoundAndLeaveNothing(t *testing.T) {
 					if !said || r.Code == "" || r.Text == "" {
 						t.Fatalf("%s/%s waits without a reason", name, ask.ID)
 					}
-					if r.Code == rm.ReasonQueueMaximum || r.Code == rm.ReasonMasterShare {
+					if r.Code == rm.ReasonQueueMaximum || r.Code == rm.ReasonMasterShare || r.Code == rm.ReasonUserLimit {
 						continue
 					}
 					if w.possible(ask) {
@@ -161,16 +161,21 @@ func without(all, some []GPU) []GPU {
 	return slices.DeleteFunc(slices.Clone(all), func(g GPU) bool { return slices.Contains(some, g) })
 }
 
+// queueShapes are trees of which some have queues in common.
+var queueShapes = []rm.QueueConfig{
+	{},
+	{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%", Max: "60%"}, "b": {Capacity: "50%"}}},
+	{Children: map[string]rm.QueueConfig{"default": {Capacity: "0%"}, "b": {Capacity: "100%", Max: "100%", Children: map[string]rm.QueueConfig{
+		"c": {Capacity: "30%", Max: "40%"}, "d": {Capacity: "70%", Max: "100%"},
+	}}}},
+	{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%", Ordering: rm.OrderFair, UserLimit: "60%"}, "b": {
+		Capacity: "50%", AutoCreate: &rm.QueueConfig{}, Children: map[string]rm.QueueConfig{"c": {Capacity: "1w"}}, Priority: 1,
+	}}},
+}
+
 func drawWorld(t *rapid.T) *world {
 	w := newWorld()
-	shapes := []rm.QueueConfig{
-		{},
-		{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%", Max: "60%"}, "b": {Capacity: "50%"}}},
-		{Children: map[string]rm.QueueConfig{"default": {Capacity: "0%"}, "b": {Capacity: "100%", Max: "100%", Children: map[string]rm.QueueConfig{
-			"c": {Capacity: "30%", Max: "40%"}, "d": {Capacity: "70%", Max: "100%"},
-		}}}},
-	}
-	q, err := rm.NewQueues(rapid.SampledFrom(shapes).Draw(t, "queues"))
+	q, err := rm.NewQueues(rapid.SampledFrom(queueShapes).Draw(t, "queues"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +207,7 @@ func drawWorld(t *rapid.T) *world {
 	}
 	for i := range rapid.IntRange(1, 4).Draw(t, "apps") {
 		name := fmt.Sprintf("app%d", i)
-		a := &App{ID: rm.ApplicationID{Cluster: 1, Sequence: int64(i + 1)}, Queue: rapid.SampledFrom(leaves).Draw(t, "queue"), Priority: small.Draw(t, "priority")}
+		a := &App{ID: rm.ApplicationID{Cluster: 1, Sequence: int64(i + 1)}, Queue: rapid.SampledFrom(leaves).Draw(t, "queue"), User: rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "user"), Priority: small.Draw(t, "priority")}
 		for j := range rapid.IntRange(0, 3).Draw(t, "asks") {
 			ask := rm.Ask{
 				ID: fmt.Sprint(j), Priority: small.Draw(t, "askpriority"), Count: rapid.IntRange(1, 4).Draw(t, "count"),

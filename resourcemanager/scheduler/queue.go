@@ -11,7 +11,9 @@ import (
 type queue struct {
 	position // in its parent's active
 	*rm.Queue
-	number   int // in rm.Queues.All
+	number int // in rm.Queues.All
+	// replaced: it is not in the tree that is about to count.
+	replaced bool
 	parent   *queue
 	children []*queue
 	used     rm.Resource
@@ -30,6 +32,9 @@ type queue struct {
 	// The rest belongs to leaves.
 	masters rm.Resource
 	users   map[string]*user
+	// asking is how many users have asks that wait; grown: one of them may have more than when lanes were closed for it.
+	asking int
+	grown  bool
 	// lanes that are open, by the first ask of each; all by what tells them apart.
 	lanes heap[*lane]
 	all   map[laneKey]*lane
@@ -93,6 +98,8 @@ type lane struct {
 	// closed: the first ask, and so every other, was refused at the last plan, by a limit of by; nil: for want of room.
 	closed bool
 	by     *queue
+	// blocked is where it lies in by.blocked.
+	blocked int
 }
 
 type laneKey struct {
@@ -187,6 +194,7 @@ func (m *Model) use(q *queue, r rm.Resource, sign int) {
 	if sign < 0 {
 		r = rm.Resource{}.Sub(r)
 	}
+	q.grown = q.grown || sign > 0 && q.UserLimitPercent > 0 && len(q.blocked) > 0
 	for ; q != nil; q = q.parent {
 		q.used = q.used.Add(r)
 		m.rate(q)
@@ -201,12 +209,24 @@ func (m *Model) unblock(q *queue) {
 	if m.still {
 		return
 	}
-	for _, l := range q.blocked {
-		if l.by == q {
-			m.reopen(l)
+	for len(q.blocked) > 0 {
+		l := q.blocked[len(q.blocked)-1]
+		l.unblock()
+		m.reopen(l)
+	}
+}
+
+// admit opens the lanes that waited for a limit of users of a leaf that has grown with what others use.
+func (m *Model) admit(q *queue) {
+	if !q.grown {
+		return
+	}
+	q.grown = false
+	for i := len(q.blocked) - 1; i >= 0; i-- {
+		if l := q.blocked[i]; m.limit(l, l.first()).by == nil {
+			m.reopen(l) // the last one takes its place
 		}
 	}
-	q.blocked = q.blocked[:0]
 }
 
 // resolve works out what queues are guaranteed and may use of the cluster as it is now.
@@ -219,21 +239,58 @@ func (m *Model) resolve() {
 		m.rate(q)
 		m.unblock(q)
 	}
+	if m.weighedBy != m.total {
+		m.weighedBy = m.total
+		for _, a := range m.apps {
+			if a.queue != nil && a.queue.Ordering == rm.OrderFair {
+				m.weigh(a)
+			}
+		}
+	}
 }
 
-// setQueues replaces the tree. Applications have to be placed in it anew.
+// becomes reports whether a queue may go on as another one of its path: all that depends on what differs is worked out anew by resolve.
+func (q *queue) becomes(to *rm.Queue) bool {
+	if !q.Leaf() || !to.Leaf() {
+		return q.Leaf() == to.Leaf()
+	}
+	return q.Ordering == to.Ordering && q.limitsUsers() == (&queue{Queue: to}).limitsUsers()
+}
+
+// setQueues replaces the tree, but for queues that are not replaced: these have all of their applications still, others have none.
 func (m *Model) setQueues(t *rm.Queues) {
+	stay := make(map[string]*queue, len(m.queues))
+	var active []*queue
+	for _, q := range m.queues {
+		for _, child := range q.active.list { // whose order may be another
+			child.put(-1)
+			if !child.replaced {
+				active = append(active, child)
+			}
+		}
+		q.active.list, q.children = nil, nil
+		if !q.replaced {
+			stay[q.Path] = q
+		}
+	}
 	m.config.Queues = t
-	m.queues, m.byQueue = nil, map[*rm.Queue]*queue{}
+	m.queues, m.byQueue = make([]*queue, 0, len(t.All)), make(map[*rm.Queue]*queue, len(t.All))
 	for i, q := range t.All {
-		own := &queue{Queue: q, number: i, parent: m.byQueue[q.Parent], users: map[string]*user{}, all: map[laneKey]*lane{}}
-		own.active.less = needier
-		own.lanes.less = func(a, b *lane) bool { return before(a.first(), b.first()) }
+		own := stay[q.Path]
+		if own == nil {
+			own = &queue{users: map[string]*user{}, all: map[laneKey]*lane{}}
+			own.active.less = needier
+			own.lanes.less = func(a, b *lane) bool { return before(a.first(), b.first()) }
+		}
+		own.Queue, own.number, own.parent = q, i, m.byQueue[q.Parent]
 		if own.parent != nil {
 			own.parent.children = append(own.parent.children, own)
 		}
 		m.byQueue[q] = own
 		m.queues = append(m.queues, own)
+	}
+	for _, q := range active {
+		q.parent.active.push(q)
 	}
 	m.root = m.queues[0]
 	m.unresolved = true
@@ -247,6 +304,21 @@ func (q *queue) userOf(name string) *user {
 		q.users[name] = u
 	}
 	return u
+}
+
+// asks counts asks of a user of a leaf that wait, or takes them off; true: among how many the leaf is divided is another number now.
+func (q *queue) asks(u *user, n int) bool {
+	before := u.open > 0
+	u.open += n
+	switch {
+	case before == (u.open > 0):
+		return false
+	case before:
+		q.asking--
+	default:
+		q.asking++
+	}
+	return true
 }
 
 // limitsUsers reports whether what one user may have depends on who they are.
@@ -277,9 +349,7 @@ func (m *Model) enter(w *want) {
 	k := laneKey{shape: m.shape(m.formFor(w)), master: w.master()}
 	if q.limitsUsers() {
 		k.user = w.app.User
-		u := q.userOf(k.user)
-		u.open++
-		if u.open == 1 {
+		if u := q.userOf(k.user); q.asks(u, 1) {
 			m.unblock(q) // one more among whom the queue is divided; less for others, which nobody waits for, but the shares are new
 		}
 	}
@@ -308,11 +378,9 @@ func (m *Model) leave(w *want) {
 	}
 	q := l.queue
 	w.lane = nil
-	if l.user != "" {
-		if u := q.users[l.user]; u != nil {
-			if u.open--; u.open == 0 {
-				m.unblock(q) // less users to divide the queue among
-			}
+	if q.limitsUsers() {
+		if u := q.userOf(l.user); q.asks(u, -1) {
+			m.unblock(q) // less users to divide the queue among
 		}
 	}
 	if len(l.wants.list) > 1 {
@@ -328,7 +396,8 @@ func (m *Model) leave(w *want) {
 		q.deactivate()
 	}
 	l.wants.remove(w)
-	l.closed, l.by = true, nil // it is on no list any more
+	l.unblock()
+	l.closed = true
 	delete(q.all, l.laneKey)
 	s := l.shape
 	s.lanes = slices.DeleteFunc(s.lanes, func(x *lane) bool { return x == l })
@@ -343,15 +412,29 @@ func (m *Model) close(l *lane, by *queue) {
 	l.queue.lanes.remove(l)
 	l.queue.deactivate()
 	if by != nil {
+		l.blocked = len(by.blocked)
 		by.blocked = append(by.blocked, l)
 	}
+}
+
+// unblock takes a lane off the list of the queue whose limit holds it back.
+func (l *lane) unblock() {
+	if l.by == nil {
+		return
+	}
+	list := l.by.blocked
+	last := list[len(list)-1]
+	list[l.blocked], last.blocked = last, l.blocked
+	list[len(list)-1] = nil
+	l.by.blocked, l.by = list[:len(list)-1], nil
 }
 
 func (m *Model) reopen(l *lane) {
 	if !l.closed || len(l.wants.list) == 0 {
 		return
 	}
-	l.closed, l.by = false, nil
+	l.unblock()
+	l.closed = false
 	l.queue.lanes.push(l)
 	l.queue.activate()
 }

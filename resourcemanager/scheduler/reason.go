@@ -8,7 +8,7 @@ import (
 )
 
 // why says why an ask waits, as things are now; the zero reason: nothing of it waits, or its turn has not come since something changed.
-func (m *Model) why(w *want) rm.Reason {
+func (m *Model) why(w *want, e *Effort) rm.Reason {
 	switch {
 	case w.Count <= 0:
 		return rm.Reason{}
@@ -35,10 +35,7 @@ func (m *Model) why(w *want) rm.Reason {
 	if x := m.limit(l, w); x.by != nil {
 		return x.reason()
 	}
-	if s.saidAt != m.version || s.said.IsZero() {
-		s.said, s.saidAt = m.refuse(s), m.version
-	}
-	r := s.said
+	r := s.reason(e)
 	if own := l.queue.head.reservation; own != nil && own.want == w {
 		r.Text += own.text()
 	}
@@ -103,6 +100,7 @@ func (m *Model) noNodes() rm.Reason {
 // step that leaves none.
 func (m *Model) refuse(s *shape) rm.Reason {
 	left := m.samples(s)
+	m.looks += len(left)
 	keep := func(f func(n *node) bool) bool {
 		left = slices.DeleteFunc(slices.Clone(left), func(x sample) bool { return !f(x.node) })
 		return len(left) > 0

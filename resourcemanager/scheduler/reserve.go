@@ -103,16 +103,6 @@ func (m *Model) drop(r *reservation) {
 	}
 }
 
-func (m *Model) dropReservations() {
-	for len(m.reservations) > 0 {
-		m.drop(m.reservations[0])
-	}
-	for _, q := range m.queues {
-		q.head, q.served = head{}, head{}
-	}
-	m.waitingHeads = nil
-}
-
 // reserve looks after those who wait for room at the head of their queues: whoever was passed too often, or too long, gets nodes kept.
 func (m *Model) reserve() {
 	if m.config.Patience < 0 || m.trials > 0 {

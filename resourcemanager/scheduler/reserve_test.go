@@ -158,6 +158,33 @@ func TestSmallJobsStarveNoGang(t *testing.T) {
 	}
 }
 
+// Queues that are made and go end neither the patience with a gang nor what is kept for it.
+func TestQueuesThatComeAndGoStarveNoGang(t *testing.T) {
+	tree, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}, "users": {Capacity: "0%", AutoCreate: &rm.QueueConfig{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStream(t, 1, 4, false)
+	config := s.m.config
+	config.Queues = tree
+	s.m.Configure(config)
+	for range 10 {
+		s.step(t)
+	}
+	big := s.submit("root.b", rm.Ask{ID: "g", Count: 2, Gang: 2, Resource: rm.Resource{Memory: 1 << 30, VCores: 1, GPUs: 4}}, time.Minute)
+	for asked := s.now; s.began[big] == 0; {
+		if s.now-asked > 5*60*1000 {
+			t.Fatalf("the gang waits for %v", s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}))
+		}
+		s.step(t)
+		config.Queues = tree
+		if s.now/1000%2 == 0 {
+			config.Queues = tree.With([]string{fmt.Sprint("root.users.", s.now)})
+		}
+		s.m.Configure(config)
+	}
+}
+
 // Room that is kept is used by what says that it ends before, and by nothing else; who waits is told so.
 func TestBackfill(t *testing.T) {
 	s := newStream(t, 1, 2, true)
@@ -212,5 +239,54 @@ func TestBackfill(t *testing.T) {
 	}
 	if w := s.m.WaitingFor(rm.ApplicationID{Cluster: 1, Sequence: big}); len(w) != 1 || !strings.Contains(w[0].Reason.Text, "room is kept for it on 1 nodes, which are free at 1970-01-01T00:") {
 		t.Errorf("%v", w)
+	}
+}
+
+// An ask that becomes another one gives back what was kept for it; one of which only the count is another does not.
+func TestAChangedAskGivesBackWhatIsKept(t *testing.T) {
+	q, err := rm.NewQueues(rm.QueueConfig{Children: map[string]rm.QueueConfig{"a": {Capacity: "50%"}, "b": {Capacity: "50%"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewModel(Config{Queues: q, Patience: 1})
+	one := rm.Resource{Memory: 1, VCores: 1, GPUs: 1}
+	for i, n := range []struct {
+		label string
+		free  bool
+	}{{"x", false}, {"x", true}, {"y", false}} {
+		node := Node{ID: rm.NodeID(fmt.Sprint("n", i)), Host: fmt.Sprint("n", i), Labels: []string{n.label}, Capacity: rm.Resource{Memory: 100, VCores: 100, GPUs: 1}}
+		node.GPUs = []GPU{{UUID: fmt.Sprint("g", i), Free: n.free}}
+		if !n.free {
+			node.Used, node.Containers = one, 1
+		}
+		m.SetNode(node)
+	}
+	small := func(n int64) App {
+		return App{ID: rm.ApplicationID{Cluster: 1, Sequence: n}, Queue: "root.b", User: "u", Asks: []rm.Ask{{ID: "s", Count: 1, Resource: one}}}
+	}
+	gang := App{ID: rm.ApplicationID{Cluster: 1, Sequence: 1}, Queue: "root.a", User: "u", Asks: []rm.Ask{{ID: "g", Count: 2, Gang: 2, Label: "x", Resource: one}}}
+	m.SetApp(gang)
+	m.Plan(Budget{}, 0)
+	m.SetApp(small(2))
+	p := m.Plan(Budget{}, 1)
+	if len(p.Groups) != 1 {
+		t.Fatalf("%+v", p)
+	}
+	m.Settle(p.Groups[0].Number)
+	m.RemoveApp(p.Groups[0].App)
+	m.Plan(Budget{}, 2)
+	ask := gang.Asks[0]
+	ask.Count = 3
+	gang.Asks = []rm.Ask{ask}
+	m.SetApp(gang)
+	m.SetApp(small(3))
+	if p := m.Plan(Budget{}, 3); len(p.Groups) > 0 || len(m.reservations) != 1 {
+		t.Fatalf("%+v, %d reservations", p, len(m.reservations))
+	}
+	ask.Label = "y"
+	gang.Asks = []rm.Ask{ask}
+	m.SetApp(gang)
+	if p := m.Plan(Budget{}, 4); len(p.Groups) != 1 || p.Groups[0].App.Sequence != 3 {
+		t.Fatalf("%+v, %d reservations", p, len(m.reservations))
 	}
 }

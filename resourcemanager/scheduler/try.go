@@ -22,8 +22,8 @@ func (m *Model) Try(to App, queues []string, now metadata.Time) (groups []Group,
 	}
 	if q != nil && q.limitsUsers() {
 		u := q.userOf(a.User)
-		u.open += len(a.wants)
-		defer func() { u.open -= len(a.wants) }()
+		q.asks(u, len(a.wants))
+		defer q.asks(u, -len(a.wants))
 	}
 	m.still = true
 	mark := m.Mark()

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/scheduler"
 )
 
 // barrier lets the instances of an application meet: await returns true when all of one try run, false when ctx ends.
@@ -209,4 +211,35 @@ func TestAShorterLeaseDoesNotCountForWhatAnEarlierLeaderPromised(t *testing.T) {
 	// Only when it has waited once does the next leader not wait again.
 	eventually(t, "the longer lease to be forgotten", func() bool { return c.leader().View().Lease() == c.lease })
 	c.check()
+}
+
+// A grant that could not be recorded is the reason why its ask waits, and is forgotten with its application.
+func TestAFailedGrantIsForgottenWithItsApplication(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	leader := c.leader()
+	r := leader.reign.Load()
+	id := c.submit("ann", `{"argv":["train"]}`)
+	eventually(t, "the scheduler to begin", func() bool {
+		r.plans.mu.Lock()
+		defer r.plans.mu.Unlock()
+		return r.plans.model != nil
+	})
+	fail := func() int {
+		r.plans.mu.Lock()
+		model := r.plans.model
+		r.plans.mu.Unlock()
+		r.settled(commitment{model: model, groups: []grant{{Group: scheduler.Group{App: id}}}, err: errors.New("no majority")})
+		r.plans.mu.Lock()
+		defer r.plans.mu.Unlock()
+		return len(r.plans.failed)
+	}
+	if n := fail(); n != 1 {
+		t.Errorf("%d applications have grants that failed", n)
+	}
+	if _, err := leader.Kill(t.Context(), id, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if n := fail(); n != 0 {
+		t.Errorf("%d applications have grants that failed, and none is there", n)
+	}
 }

@@ -19,6 +19,18 @@ import (
 // sharedQueues: the queues of the cluster are in the replicated state, or will be at once.
 func (s *Server) sharedQueues() bool { return s.group.Load().Level() >= release.Requests }
 
+// newQueues is rm.NewQueues for queues that can be recorded.
+func newQueues(root rm.QueueConfig) (*rm.Queues, error) {
+	t, err := rm.NewQueues(root)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(t.Config().Document()); n > state.MaxQueues {
+		return nil, fmt.Errorf("the queues take %d bytes as JSON, and there is room for %d: shorten lists of users by groups", n, state.MaxQueues)
+	}
+	return t, nil
+}
+
 // installQueues makes the queues of the leader's file those of the cluster, which has none yet.
 func (s *Server) installQueues(ctx context.Context) {
 	r := s.reign.Load()
@@ -58,7 +70,7 @@ func (s *Server) RefreshQueues(ctx context.Context, caller metadata.Caller, o re
 	if err != nil {
 		return none, err
 	}
-	next, err := rm.NewQueues(now.Queues)
+	next, err := newQueues(now.Queues)
 	if err != nil {
 		return none, metadata.Errorf(metadata.ErrInvalidArgument, "resource manager %s: Failed to re-init queues : %s", s.config.ID, oneLine(err))
 	}
@@ -138,14 +150,11 @@ func (s *Server) changeQueues(ctx context.Context, caller metadata.Caller, o res
 	if err != nil {
 		return none, err
 	}
-	next, err := rm.NewQueues(config)
+	next, err := newQueues(config)
 	if err != nil {
 		return none, fmt.Errorf("%w: %w", metadata.ErrInvalidArgument, err)
 	}
 	document := next.Config().Document()
-	if len(document) > state.MaxQueues {
-		return none, metadata.Errorf(metadata.ErrInvalidArgument, "the queues take %d bytes, and there is room for %d", len(document), state.MaxQueues)
-	}
 	config = next.Config()
 	out := rest.QueueChange{Hash: next.Hash(), Version: version, Affected: affected(view, old, next, capacity(view)), Queues: &config}
 	if o.DryRun {

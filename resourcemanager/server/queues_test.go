@@ -3,13 +3,16 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	"github.com/gohops/hops/resourcemanager/rest"
+	"github.com/gohops/hops/resourcemanager/state"
 )
 
 // raised is a cluster in which everything of this version counts.
@@ -173,5 +176,31 @@ func TestQueuesBeforeTheClusterIsRaised(t *testing.T) {
 	}
 	if _, err := l.ChangeQueues(context.Background(), metadata.Caller{}, rest.QueueOptions{}, nil); !errors.Is(err, metadata.ErrUnsupported) {
 		t.Errorf("a change: %v", err)
+	}
+}
+
+// Queues that no command of the log has room for are refused at the start, and when they are read anew.
+func TestQueuesThatCannotBeRecorded(t *testing.T) {
+	long := rm.QueueConfig{Children: map[string]rm.QueueConfig{}}
+	for i := range 100 {
+		q := rm.QueueConfig{Capacity: "1%"}
+		for k := range 900 {
+			q.Submit = append(q.Submit, fmt.Sprintf("user%05d", k))
+		}
+		long.Children[fmt.Sprint("q", i)] = q
+	}
+	if n := len(long.Document()); n <= state.MaxQueues || n > raftstore.MaxCommand*5/4 {
+		t.Fatalf("%d bytes", n)
+	}
+	if _, err := newQueues(long); err == nil || !strings.Contains(err.Error(), "there is room for 786432") {
+		t.Errorf("at the start: %v", err)
+	}
+	var now rm.QueueConfig
+	c := newTestCluster(t, 1, func(config *Config) {
+		config.Configured = func() (Configured, error) { return Configured{Queues: now}, nil }
+	})
+	now = long
+	if _, err := c.leader().RefreshQueues(t.Context(), metadata.Caller{User: "boss", Superuser: true}, rest.QueueOptions{}); !errors.Is(err, metadata.ErrInvalidArgument) || !strings.Contains(err.Error(), "there is room for 786432") {
+		t.Errorf("read anew: %v", err)
 	}
 }

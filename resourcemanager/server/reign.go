@@ -28,13 +28,12 @@ type reign struct {
 	wake chan struct{}
 	// plans is the scheduler's part.
 	plans planner
-	// began is when masters could begin to launch what they hold. It belongs to watch.
-	began time.Time
 	// keeper looks after the tokens of applications; nil: they have none.
 	keeper *keeper
 
 	mu      sync.Mutex // guards everything below
-	looked  time.Time  // when silence was last looked for
+	looked  time.Time  // when this process was seen to run last
+	began   time.Time  // when masters could begin to launch what they hold
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster
@@ -128,6 +127,7 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		kick(r.wake)
 		wg.Go(r.schedule)
 		wg.Go(r.watch)
+		wg.Go(r.beat)
 		wg.Go(r.sweep)
 		if r.keeper != nil {
 			wg.Go(r.keeper.run)

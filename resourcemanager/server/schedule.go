@@ -33,12 +33,18 @@ const (
 // newsPause lies between two looks at the reasons of those whose masters listen.
 const newsPause = 250 * time.Millisecond
 
+// maxReasons is for how many sorts of asks of one application nodes are looked at in one answer: for the others a reason that was found
+// before has to do, or that there is no room.
+const maxReasons = 100
+
 // planner is the scheduler of a reign: the model, and what has changed that the model was not told of.
 type planner struct {
 	changes sync.Mutex // guards the next three
 	all     bool
 	nodes   map[rm.NodeID]bool
 	apps    map[rm.ApplicationID]bool
+
+	answers sync.Mutex // is held by who collects reasons; taken before mu
 
 	mu     sync.Mutex // guards everything below
 	model  *scheduler.Model
@@ -93,6 +99,7 @@ func (r *reign) schedule() {
 		pause     = shortest
 		resting   <-chan time.Time // after a refusal, so that no busy loop comes of it
 		news      <-chan time.Time // there are new reasons to be told of
+		telling   chan bool        // they are being told
 	)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -138,7 +145,7 @@ func (r *reign) schedule() {
 			r.s.figures.passes.add(time.Since(start))
 			more = plan.More
 			backlog = append(backlog, r.entries(view, plan.Groups)...)
-			if !more && news == nil {
+			if !more && news == nil && telling == nil {
 				news = time.After(0)
 			}
 			continue
@@ -158,8 +165,15 @@ func (r *reign) schedule() {
 			news = nil
 			if more {
 				news = time.After(newsPause)
-			} else if r.tellReasons() {
-				news = time.After(newsPause) // and again, for what changed without a plan
+				continue
+			}
+			done := make(chan bool, 1)
+			telling = done
+			wg.Go(func() { done <- r.tellReasons() })
+		case listened := <-telling:
+			telling = nil
+			if listened {
+				news = time.After(newsPause) // and again, for what changed meanwhile, or without a plan
 			}
 		}
 	}
@@ -191,11 +205,12 @@ func (r *reign) settled(done commitment) {
 	if p.model != done.model {
 		return
 	}
-	r.tell()
+	view := r.tell()
 	numbers := make([]int64, 0, len(done.groups))
 	for _, g := range done.groups {
 		numbers = append(numbers, g.Number)
 		switch {
+		case done.err != nil && !known(view, g.App): // nobody would take it off
 		case done.err != nil:
 			if p.failed[g.App] == nil {
 				p.failed[g.App] = map[string]rm.Reason{}
@@ -282,14 +297,20 @@ func (r *reign) tellNode(view *state.View, id rm.NodeID) {
 	r.plans.model.SetNode(node)
 }
 
+// known reports whether the model knows an application: it has not ended, or has something still.
+func known(view *state.View, id rm.ApplicationID) bool {
+	a := view.Application(id)
+	return a != nil && (!a.State.Final() || a.Live > 0)
+}
+
 // tellApp says what an application has and wants.
 func (r *reign) tellApp(view *state.View, id rm.ApplicationID) {
-	a := view.Application(id)
-	if a == nil || a.State.Final() && a.Live == 0 {
+	if !known(view, id) {
 		r.plans.model.RemoveApp(id)
 		delete(r.plans.failed, id)
 		return
 	}
+	a := view.Application(id)
 	app := scheduler.App{ID: a.ID, Queue: a.Queue, User: a.User, Priority: a.Priority, Submitted: a.Submitted, Used: a.Used, Lasts: a.Timeout, Ends: a.Expiry()}
 	if m := view.Master(a); m != nil && m.Live() {
 		app.Masters = m.Resource
@@ -425,15 +446,26 @@ func wants(view *state.View, id rm.ApplicationID, ask string) bool {
 	return slices.ContainsFunc(view.Asks(id), func(a rm.Ask) bool { return a.ID == ask })
 }
 
-// waiting asks the model for the reasons of an application's asks.
+// waiting asks the model for the reasons of an application's asks: one answer at a time, and the scheduler has its turns in between.
 func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
-	view := r.s.state.View()
 	p := &r.plans
-	p.mu.Lock()
+	p.answers.Lock()
+	defer p.answers.Unlock()
+	view := r.s.state.View()
 	var out []scheduler.Waiting
-	if p.model != nil {
-		out = p.model.WaitingFor(id)
+	effort := scheduler.Effort{Shapes: maxReasons}
+	for next, more := 0, true; more; more = next > 0 {
+		var part []scheduler.Waiting
+		p.mu.Lock()
+		if p.model == nil {
+			next = 0
+		} else {
+			part, next = p.model.WaitingPart(id, next, &effort)
+		}
+		p.mu.Unlock()
+		out = append(out, part...)
 	}
+	p.mu.Lock()
 	for ask, reason := range p.failed[id] {
 		if wants(view, id, ask) && !slices.ContainsFunc(out, func(w scheduler.Waiting) bool { return w.Ask == ask }) {
 			out = append(out, scheduler.Waiting{App: id, Ask: ask, Reason: reason})
@@ -444,5 +476,5 @@ func (r *reign) waiting(id rm.ApplicationID) []scheduler.Waiting {
 		out = append(out, w)
 	}
 	slices.SortFunc(out, func(a, b scheduler.Waiting) int { return cmp.Compare(a.Ask, b.Ask) })
-	return out
+	return slices.CompactFunc(out, func(a, b scheduler.Waiting) bool { return a.Ask == b.Ask }) // its asks may change between two parts
 }

@@ -62,7 +62,7 @@ func New(c Config) (*Server, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	queues, err := rm.NewQueues(c.Queues)
+	queues, err := newQueues(c.Queues)
 	if err != nil {
 		return nil, fmt.Errorf("resource manager: %w", err)
 	}

@@ -286,6 +286,49 @@ func TestALeaderThatStoodStillLosesNobody(t *testing.T) {
 	c.check()
 }
 
+// A look that takes long, because it ends much, is no standstill: silence goes on counting.
+func TestALongLookIsNoStandstill(t *testing.T) {
+	heard := time.Now()
+	r := &reign{s: &Server{log: testLog(t)}, nodes: map[rm.NodeID]*softNode{"n": {heard: heard}}}
+	at := heard
+	for range 20 {
+		at = at.Add(standstill / 2)
+		r.awake(at) // by beat, while a look waits
+	}
+	if now := r.nodes["n"].heard; now != heard {
+		t.Errorf("a silent node was heard %v later", now.Sub(heard))
+	}
+	r.awake(at.Add(time.Hour))
+	if now := r.nodes["n"].heard; now.Sub(heard) < time.Hour-standstill {
+		t.Errorf("after a standstill a node was heard %v later", now.Sub(heard))
+	}
+}
+
+// Many applications whose time is over do not keep silent nodes waiting.
+func TestALookEndsSome(t *testing.T) {
+	c := newTestCluster(t, 1, func(config *Config) {
+		config.Queues = rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: "100%", MaxLifetime: "1h"}}}
+	})
+	leader := c.leader()
+	var ids []rm.ApplicationID
+	for range maxOverdue + 10 {
+		ids = append(ids, c.submit("ann", `{"argv":["train"]}`))
+	}
+	for look, want := range []int{maxOverdue, len(ids)} {
+		leader.reign.Load().endOverdue(time.Now().Add(2 * time.Hour))
+		killed := 0
+		for _, id := range ids {
+			if leader.View().Application(id).State == rm.StateKilled {
+				killed++
+			}
+		}
+		if killed != want {
+			t.Errorf("look %d: %d applications have ended, not %d", look+1, killed, want)
+		}
+	}
+	c.check()
+}
+
 func TestANodeThatLostItsStateLostItsContainers(t *testing.T) {
 	c := newTestCluster(t, 1, nil)
 	n := c.node("127.0.0.1:1001", 1, programs(c, untilStopped))

@@ -26,13 +26,28 @@ func (r *reign) watch() {
 	}
 }
 
-// standstill is a time between two looks that is no delay any more: this process stood still.
+// standstill is a time between two moments of beat that is no delay any more: this process stood still.
 const standstill = 2 * time.Second
 
-// look ends at a moment what has run out. Silence counts only while we could have heard something: after a standstill of this
+// beat notes all the time that this process runs, whatever its other goroutines wait for.
+func (r *reign) beat() {
+	tick := time.NewTicker(standstill / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-tick.C:
+			r.awake(time.Now())
+		}
+	}
+}
+
+// awake notes that this process runs at a moment. Silence counts only while we could have heard something: after a standstill of this
 // process (it was stopped, or its machine was), nodes and masters have as much time left as before.
-func (r *reign) look(now time.Time) {
+func (r *reign) awake(now time.Time) {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if gap := now.Sub(r.looked); !r.looked.IsZero() && gap > standstill {
 		for _, n := range r.nodes {
 			n.heard = notAfter(n.heard.Add(gap), now)
@@ -44,7 +59,11 @@ func (r *reign) look(now time.Time) {
 		r.began = now
 	}
 	r.looked = now
-	r.mu.Unlock()
+}
+
+// look ends at a moment what has run out.
+func (r *reign) look(now time.Time) {
+	r.awake(now)
 	r.loseSilentNodes(now)
 	r.endOverdue(now)
 	r.endHeld(now)
@@ -121,12 +140,27 @@ func (r *reign) settle() {
 	r.settles = time.Time{}
 }
 
-// endOverdue stops applications whose time is over, masters that hang, and masters that outlive their application.
+// maxOverdue bounds what endOverdue ends at once: each is a command of its own, and silent nodes wait meanwhile.
+const maxOverdue = 50
+
+// endOverdue stops applications whose time is over, masters that hang, and masters that outlive their application: some of them, and the
+// others when it is called again.
 func (r *reign) endOverdue(now time.Time) {
 	view := r.s.state.View()
 	ms := now.UnixMilli()
 	current := map[rm.AttemptID]bool{}
 	queues := r.s.Queues()
+	left := maxOverdue
+	stop := func(id rm.ContainerID, status rm.ExitStatus, reason string) {
+		if left--; left >= 0 {
+			r.stop(id, status, reason)
+		}
+	}
+	kill := func(id rm.ApplicationID, why string) {
+		if left--; left >= 0 {
+			r.kill(id, why)
+		}
+	}
 	for a := range view.Live() {
 		t := a.Attempt()
 		master := view.Master(a)
@@ -134,16 +168,16 @@ func (r *reign) endOverdue(now time.Time) {
 		case t == nil:
 		case a.State.Final():
 			if master != nil && master.Live() && master.StopStatus == 0 && ms-int64(a.Finished) > r.s.config.FinishGrace.Milliseconds() {
-				r.stop(master.ID, rm.ExitApplicationDone, "its application has finished")
+				stop(master.ID, rm.ExitApplicationDone, "its application has finished")
 			}
 		case outlived(queues.Find(a.Queue), a, ms):
-			r.kill(a.ID, fmt.Sprintf("Application %v is killed by ResourceManager as it has exceeded the lifetime period of its queue %s.", a.ID, a.Queue))
+			kill(a.ID, fmt.Sprintf("Application %v is killed by ResourceManager as it has exceeded the lifetime period of its queue %s.", a.ID, a.Queue))
 		case a.Expiry() > 0 && ms > int64(a.Expiry()):
 			text := fmt.Sprintf("the application ran longer than its timeout of %v", a.Timeout)
 			if a.Expires > 0 {
 				text = fmt.Sprintf("the application's time was over at %s, as it was set while it lived", a.Expires.Time().UTC().Format(time.RFC3339))
 			}
-			r.kill(a.ID, text)
+			kill(a.ID, text)
 		case master != nil && master.Live() && master.StopStatus == 0 && (t.State == rm.AttemptLaunched || t.State == rm.AttemptRunning):
 			id := rm.AttemptID{Application: a.ID, Number: t.Number}
 			current[id] = true
@@ -159,7 +193,7 @@ func (r *reign) endOverdue(now time.Time) {
 			quiet := now.Sub(m.seen)
 			r.mu.Unlock()
 			if quiet > r.s.config.MasterExpiry {
-				r.stop(master.ID, rm.ExitKilledByResourceManager, fmt.Sprintf("the master was silent for %v", r.s.config.MasterExpiry))
+				stop(master.ID, rm.ExitKilledByResourceManager, fmt.Sprintf("the master was silent for %v", r.s.config.MasterExpiry))
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -101,8 +102,12 @@ func (s *State) allocate(c *statepb.Allocate) *Result {
 		return &Result{Application: a.ID}
 	}
 	t.Sequence = max(t.Sequence, c.Sequence)
+	var unheard map[string]map[int]int
+	if c.Acknowledged > 0 && len(c.Asks) > 0 {
+		unheard = s.unheard(a)
+	}
 	for _, w := range c.Asks {
-		s.ask(a, w, c.Acknowledged > 0)
+		s.ask(a, w, unheard)
 	}
 	for _, id := range c.Cancel {
 		if row, ok := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: id}}); ok {
@@ -121,21 +126,39 @@ func (s *State) allocate(c *statepb.Allocate) *Result {
 	return &Result{Application: a.ID}
 }
 
-// ask sets one ask.
-func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, known bool) {
+// unheard counts the grants that an application has not acknowledged, by ask and number of the instance.
+func (s *State) unheard(a *rm.Application) map[string]map[int]int {
+	out := map[string]map[int]int{}
+	for _, e := range s.eventsOf(a.ID, a.Acknowledged) {
+		if e.Granted.IsZero() {
+			continue
+		}
+		if c, ok := s.containers.Get(&rm.Container{ID: e.Granted}); ok {
+			if out[c.Ask] == nil {
+				out[c.Ask] = map[int]int{}
+			}
+			out[c.Ask][c.Instance]++
+		}
+	}
+	return out
+}
+
+// ask sets one ask. What was granted of it and is unheard is taken off.
+func (s *State) ask(a *rm.Application, w *statepb.WantedAsk, unheard map[string]map[int]int) {
 	row := askRow{a.ID, askOf(w.Ask)}
 	row.Launch = 0 // ours to give
-	if known {
-		for _, e := range s.eventsOf(a.ID, a.Acknowledged) {
-			if c := s.container(e.Granted); !e.Granted.IsZero() && c != nil && c.Ask == row.ID {
-				if len(row.Instances) == 0 {
-					row.Count--
-				} else if i := slices.Index(row.Instances, int32(c.Instance)); i >= 0 {
-					row.Count--
-					row.Instances = slices.Delete(row.Instances, i, i+1)
-				}
-			}
+	granted := unheard[row.ID]
+	if len(row.Instances) == 0 {
+		for _, n := range granted {
+			row.Count -= n
 		}
+	} else if len(granted) > 0 {
+		taken := maps.Clone(granted)
+		row.Instances = slices.DeleteFunc(row.Instances, func(i int32) bool {
+			taken[int(i)]--
+			return taken[int(i)] >= 0
+		})
+		row.Count = len(row.Instances)
 	}
 	launch := launchOf(w.Launch)
 	old, had := s.asks.Get(askRow{app: a.ID, Ask: rm.Ask{ID: row.ID}})
@@ -223,9 +246,15 @@ func (t *tables) eventsOf(id rm.ApplicationID, after uint64) []Event {
 }
 
 func (s *State) dropEvents(id rm.ApplicationID, upTo uint64) {
-	for _, e := range s.eventsOf(id, 0) {
-		if e.Sequence <= upTo {
-			s.events.Delete(e)
+	var heard []Event
+	s.events.Ascend(Event{Application: id}, func(e Event) bool {
+		if e.Application != id || e.Sequence > upTo {
+			return false
 		}
+		heard = append(heard, e)
+		return true
+	})
+	for _, e := range heard {
+		s.events.Delete(e)
 	}
 }

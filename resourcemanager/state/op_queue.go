@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/gohops/hops/metadata"
+	"github.com/gohops/hops/metadata/raftstore"
 	rm "github.com/gohops/hops/resourcemanager"
 	statepb "github.com/gohops/hops/resourcemanager/statepb/v1"
 )
 
-// MaxQueues bounds the document of the queues, in bytes.
-const MaxQueues = 1 << 20
+// MaxQueues bounds the document of the queues, in bytes: it is recorded in one command.
+const MaxQueues = raftstore.MaxCommand * 3 / 4
 
 // queuesRow are the cluster's queues: what is written down, and the tree of it, without queues that were made.
 type queuesRow struct {
@@ -118,7 +119,8 @@ func (s *State) madeQueues() *rm.Queues {
 
 // QueueRoom says whether a queue of a tree takes an application now: see Room. In the words of YARN's LeafQueue.
 //
-// Errors: ErrInvalidArgument when there is no such leaf; ErrPermission when it is stopped; ErrQueueFull.
+// Errors: ErrInvalidArgument when there is no such leaf; ErrPermission when it is stopped; ErrQueueFull, also when it would be made and
+// there are too many.
 func (s *State) QueueRoom(t *rm.Queues, a *rm.Application) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,6 +145,11 @@ func (s *State) queueRoom(t *rm.Queues, a *rm.Application) error {
 	if q.State == rm.QueueStopped {
 		return metadata.Errorf(metadata.ErrPermission, "Queue %s is STOPPED. Cannot accept submission of %s", q.Path, name)
 	}
+	if q.Created && s.placed[placeKey{q.Path, ""}] == 0 {
+		if err := s.roomToMake(t, q); err != nil {
+			return err
+		}
+	}
 	for up := q; up != nil; up = up.Parent {
 		if up.MaxApplications > 0 {
 			if n := s.placedBelow(up, q, ""); n >= up.MaxApplications {
@@ -156,6 +163,23 @@ func (s *State) queueRoom(t *rm.Queues, a *rm.Application) error {
 		}
 	}
 	return nil
+}
+
+// roomToMake says whether a queue may be made beside those that are there.
+func (s *State) roomToMake(t *rm.Queues, q *rm.Queue) error {
+	made, below := 0, 0
+	for k := range s.placed {
+		if k.user != "" {
+			continue
+		}
+		if there := t.Find(k.queue); there == nil || there.Created {
+			made++
+			if i := strings.LastIndexByte(k.queue, '.'); i > 0 && k.queue[:i] == q.Parent.Path {
+				below++
+			}
+		}
+	}
+	return t.RoomToMake(q.Parent, made, below)
 }
 
 // placedBelow counts the live applications, all or a user's, in q, which is leaf or above it.

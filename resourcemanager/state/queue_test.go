@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/gohops/hops/metadata"
@@ -90,7 +91,7 @@ func TestQueuesOfTheCluster(t *testing.T) {
 	if a := s.View().Application(apps[0]); a.Queue != "root.a" {
 		t.Errorf("queue %s", a.Queue)
 	}
-	if q := s.View().Queues().Find("root.users.bob"); q == nil || !q.Created || s.View().Queues().Find("eve") != nil {
+	if q := s.View().Queues().Find("root.users.bob"); q == nil || !q.Created || s.View().Queues().Find("root.users.eve") != nil {
 		t.Errorf("made: %v", s.View().Queues().Made())
 	}
 	move := func(id rm.ApplicationID, queue string) error {
@@ -167,7 +168,7 @@ func TestQueuesOfTheCluster(t *testing.T) {
 		s.Apply(index, [][]byte{b})
 	}
 	kill(restored, uint64(len(log)+1), apps[len(apps)-1])
-	if restored.View().Queues().Find("bob") != nil || restored.View().Queues().Find("ann") == nil {
+	if restored.View().Queues().Find("root.users.bob") != nil || restored.View().Queues().Find("root.users.ann") == nil {
 		t.Errorf("made: %v", restored.View().Queues().Made())
 	}
 	if r := set(less, 1, true); r.Err != nil || r.Version != 2 || len(s.View().Queues().All) != 2 {
@@ -180,4 +181,46 @@ func TestQueuesOfTheCluster(t *testing.T) {
 	if r := set(config, 2, false); !errors.Is(r.Err, rm.ErrStaleEpoch) {
 		t.Errorf("a leader that was: %v", r.Err)
 	}
+}
+
+// Below one queue only so many are made; who has one of them, or another queue, goes on.
+func TestQueuesThatAreMadeAreBounded(t *testing.T) {
+	c := newCluster(t, Config{})
+	config := rm.QueueConfig{Children: map[string]rm.QueueConfig{"default": {Capacity: "50%"}, "users": {Capacity: "50%", AutoCreate: &rm.QueueConfig{}}}}
+	c.must(&statepb.Command{Op: &statepb.Command_SetQueues{SetQueues: &statepb.SetQueues{Epoch: 1, Document: config.Document()}}})
+	submit := func(user, queue string) *Result {
+		return c.do(&statepb.Command{Op: &statepb.Command_Submit{Submit: &statepb.Submit{Application: Application(&rm.Application{
+			User: user, Queue: queue, Kind: rm.KindCommand, Master: master, MaxAttempts: 1,
+		})}}})
+	}
+	made, first := 0, rm.ApplicationID{}
+	for ; made < 2000; made++ {
+		r := submit(fmt.Sprint("u", made/100), fmt.Sprint("root.users.q", made))
+		if r.Err != nil {
+			if !errors.Is(r.Err, rm.ErrQueueFull) {
+				t.Fatal(r.Err)
+			}
+			break
+		}
+		if made == 0 {
+			first = r.Application
+		}
+	}
+	if made != 1000 || len(c.View().Queues().Made()) != made {
+		t.Errorf("%d queues are made, %d are there", made, len(c.View().Queues().Made()))
+	}
+	a := &rm.Application{User: "eve", Queue: "root.users.eve"}
+	if err := c.QueueRoom(c.View().Queues(), a); !errors.Is(err, rm.ErrQueueFull) {
+		t.Errorf("the leader would propose it: %v", err)
+	}
+	for _, queue := range []string{"root.users.q7", "root.default"} {
+		if r := submit("eve", queue); r.Err != nil {
+			t.Errorf("to %s: %v", queue, r.Err)
+		}
+	}
+	c.must(&statepb.Command{Op: &statepb.Command_Kill{Kill: &statepb.Kill{Application: ApplicationID(first)}}})
+	if r := submit("eve", "root.users.eve"); r.Err != nil {
+		t.Errorf("after one has gone: %v", r.Err)
+	}
+	c.sound()
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -611,4 +613,47 @@ func TestWhatANewerVersionWroteStops(t *testing.T) {
 	if err := New(Config{}).Restore(&snapshot); !errors.Is(err, release.ErrOlder) {
 		t.Errorf("a snapshot: %v", err)
 	}
+}
+
+// What an allocation costs does not grow with its asks times the events that its application left unheard.
+func TestManyAsksBesideManyUnheardEvents(t *testing.T) {
+	c := newCluster(t, Config{})
+	c.node(nodeOne, "i", 2)
+	id, am, epoch := c.running(&rm.Application{})
+	c.allocate(id, 1, epoch, 1, 0, gpuAsk, rm.Ask{ID: "n", Resource: oneGPU, Count: 3, Instances: []int32{4, 5, 6}})
+	first := c.app(id)
+	c.event(first, Event{NodeLost: "n9:1"}) // which it has handled
+	c.setApp(first)
+	for ask, gpu := range map[string]string{"w": "n1:1-0", "n": "n1:1-1"} {
+		if g := c.grant(1, id, ask, oneGPU, nodeOne, gpu); len(g.Containers) != 1 {
+			t.Fatal(g.Reason)
+		}
+	}
+	const many = 1000
+	a := c.app(id)
+	for range many {
+		c.event(a, Event{Granted: am})
+	}
+	c.setApp(a)
+	asks := []rm.Ask{{ID: "w", Resource: oneGPU, Count: 2}, {ID: "n", Resource: oneGPU, Count: 3, Instances: []int32{4, 5, 6}}}
+	for i := range many / 10 {
+		asks = append(asks, rm.Ask{ID: fmt.Sprint("x", i), Resource: oneGPU, Count: 1})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := c.allocate(id, 1, epoch, 2, 1, asks...)
+	runtime.ReadMemStats(&after)
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	if n := after.Mallocs - before.Mallocs; n > many*many/20 {
+		t.Errorf("%d allocations for %d asks beside %d events", n, len(asks), many)
+	}
+	for _, ask := range c.View().Asks(id) {
+		switch {
+		case ask.ID == "w" && ask.Count != 1, ask.ID == "n" && (ask.Count != 2 || !slices.Equal(ask.Instances, []int32{5, 6})), ask.ID[0] == 'x' && ask.Count != 1:
+			t.Errorf("left: %+v", ask)
+		}
+	}
+	c.sound()
 }
