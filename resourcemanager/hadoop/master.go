@@ -15,9 +15,12 @@ import (
 	pb "github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
 )
 
-// master is what this process knows of the master of an attempt, while it leads. It is made when the master registers, and gone when
-// another process leads: then the master is told to register again, and says once more all that it wants.
+// master is what this process knows of the master of an attempt in one reign. It is made when the master registers; in the next reign,
+// also of this process, the master is told to register again, and says once more all that it wants.
 type master struct {
+	// reign is the number of the reign in which it registered.
+	reign uint64
+
 	mu sync.Mutex
 	// stream tells what happens to the application; delivered is the last event of it that an answer has told.
 	stream    rm.MasterStream
@@ -62,19 +65,28 @@ func (c *call) speaker() (rm.AttemptID, error) {
 	return id, nil
 }
 
-// known finds what is known of a master that has registered here.
+// known finds what is known of a master that has registered in this reign. What is left of an earlier one is dropped: another process led
+// since, and told the master what is not known here.
 func (s *Server) known(id rm.AttemptID) (*master, error) {
+	reign, _ := s.Cluster.Reign()
+	if reign == 0 {
+		return nil, errStandby
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.masters[id]; m != nil {
+	if m := s.masters[id]; m != nil && m.reign == reign {
 		return m, nil
+	} else if m != nil && m.reign < reign { // and not because this call has looked at the reign before a registration in a newer one
+		m.stream.Close()
+		delete(s.masters, id)
 	}
 	return nil, thrown(masterNotRegistered, "AppMaster is not registered with this ResourceManager: %v has to register again and to say what it wants", id)
 }
 
-// forget drops what is known of masters that are over.
+// forget drops what is known of masters that are over, or that registered in an earlier reign.
 func (s *Server) forget() {
 	view := s.Cluster.View()
+	reign, _ := s.Cluster.Reign()
 	over := func(id rm.AttemptID) bool {
 		a := view.Application(id.Application)
 		return a == nil || a.State.Final() || len(a.Attempts) != id.Number
@@ -82,7 +94,7 @@ func (s *Server) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, m := range s.masters {
-		if over(id) {
+		if over(id) || m.reign < reign {
 			m.stream.Close()
 			delete(s.masters, id)
 		}
@@ -120,6 +132,7 @@ func (c *call) registerApplicationMaster(q *pb.RegisterApplicationMasterRequestP
 			return nil, thrown(invalidMasterRequest, "Application Master is already registered : %v", id.Application)
 		}
 	}
+	reign, _ := c.Cluster.Reign() // before anything is said in it
 	registration := rm.Registration{TrackingURL: q.GetTrackingUrl(), Host: q.GetHost(), Port: int(q.GetRpcPort()), HTTP: addressOf(q.GetTrackingUrl())}
 	registered, err := c.Masters.RegisterMaster(c.ctx, id, registration)
 	if err != nil && registration.HTTP != "" && metadata.KindOf(err) == metadata.ErrInvalidArgument { // users do not reach it through the proxy
@@ -150,7 +163,7 @@ func (c *call) registerApplicationMaster(q *pb.RegisterApplicationMasterRequestP
 	}
 	c.forget()
 	m := &master{
-		stream: stream, delivered: a.Acknowledged, last: &pb.AllocateResponseProto{ResponseId: new(int32)}, wants: newWants(),
+		reign: reign, stream: stream, delivered: a.Acknowledged, last: &pb.AllocateResponseProto{ResponseId: new(int32)}, wants: newWants(),
 		given: map[rm.NodeID]int32{}, released: map[rm.ContainerID]bool{},
 	}
 	c.mu.Lock()
@@ -201,7 +214,7 @@ func (c *call) grant(k *rm.MasterContainer) *pb.ContainerProto {
 		return out
 	}
 	out.NodeId = nodeID(n)
-	out.ContainerToken = yarntoken.Write(c.Tokens.Container(c.now(), n.ID, yarntoken.Grant{
+	out.ContainerToken = yarntoken.Write(c.Tokens.Container(c.Now(), n.ID, yarntoken.Grant{
 		Container: k.ID, Address: n.IPC, User: k.User, Resource: k.Resource, Created: k.Granted, Expires: k.Granted + metadata.Time(c.LaunchWithin.Milliseconds()),
 		Priority: k.Priority, Request: key.request,
 	}))
@@ -211,12 +224,12 @@ func (c *call) grant(k *rm.MasterContainer) *pb.ContainerProto {
 // visit is the token by which a master speaks to a node; nil: it has one.
 func (c *call) visit(m *master, id rm.AttemptID, user string, node rm.NodeID) *pb.NMTokenProto {
 	n := c.view.Node(node)
-	key := yarntoken.KeyID(c.now())
+	key := yarntoken.KeyID(c.Now())
 	if n == nil || m.given[node] == key {
 		return nil
 	}
 	m.given[node] = key
-	return &pb.NMTokenProto{NodeId: nodeID(n), Token: yarntoken.Write(c.Tokens.Node(c.now(), node, yarntoken.Visit{Attempt: id, Address: n.IPC, User: user}))}
+	return &pb.NMTokenProto{NodeId: nodeID(n), Token: yarntoken.Write(c.Tokens.Node(c.Now(), node, yarntoken.Visit{Attempt: id, Address: n.IPC, User: user}))}
 }
 
 // grantTime is how long an answer to new asks waits for what can be granted at once.
@@ -323,9 +336,9 @@ func (c *call) allocated(m *master, id rm.AttemptID, q *pb.AllocateRequestProto)
 			Reason: new("changing a container is not supported by this ResourceManager"), UpdateRequest: u, CurrentContainerVersion: new(int32),
 		})
 	}
-	if key := yarntoken.KeyID(c.now()); m.token < key {
+	if key := yarntoken.KeyID(c.Now()); m.token < key {
 		m.token = key
-		out.AmRmToken = yarntoken.Write(c.Tokens.Master(c.now(), id))
+		out.AmRmToken = yarntoken.Write(c.Tokens.Master(c.Now(), id))
 	}
 	return out, nil
 }

@@ -280,6 +280,67 @@ func TestAMasterOfYARNsAfterAFailOver(t *testing.T) {
 	}
 }
 
+// Leadership goes to another process and comes back: what the first one knew of the master is of an earlier reign, and counts no more.
+func TestAMasterOfYARNsAfterLeadershipComesBack(t *testing.T) {
+	listeners := map[string]net.Listener{}
+	c := newTestCluster(t, 3, func(c *Config) {
+		l := listen(t, "127.0.0.1:0")
+		listeners[c.ID], c.IPC = l, []net.Listener{l}
+	})
+	n := c.node("127.0.0.1:1001", 4, untilStopped)
+	n.set(func() { n.spoil = func(r *pb.NodeReport) { r.IpcAddress = "127.0.0.1:1002" } })
+	c.awaitOpen(n)
+	c.raise()
+	eventually(t, "the node's ipc", func() bool { return c.leader().View().Node(rm.NodeID(n.id)).IPC != "" })
+	first := c.leader()
+	app := submitYARN(t, dialYARN(t, listeners[first.config.ID].Addr().String(), clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	proof := first.yarnTokens.Master(time.Now(), rm.AttemptID{Application: app, Number: 1})
+	dial := func(m *member) *hrpc.Client {
+		return dialYARN(t, listeners[m.config.ID].Addr().String(), masterProtocol, "", &proof)
+	}
+	register := func(am *hrpc.Client) {
+		t.Helper()
+		ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(-1))}, &yarnpb.RegisterApplicationMasterResponseProto{})
+	}
+	allocate := func(am *hrpc.Client, number int32) {
+		t.Helper()
+		ask(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: &number}, &yarnpb.AllocateResponseProto{})
+	}
+	// lead has a member lead: leadership may go by others on a slow machine.
+	lead := func(to func(*member) bool) *member {
+		t.Helper()
+		for {
+			m := c.leader()
+			if to(m) {
+				return m
+			}
+			for _, next := range c.live {
+				if next != m && to(next) {
+					_ = m.group.Load().TransferLeadership(t.Context(), next.config.ID) // it may lead no more
+					break
+				}
+			}
+			eventually(t, "another leader", func() bool { return !m.Leading() || to(m) })
+		}
+	}
+	am := dial(first)
+	register(am)
+	for number := range int32(5) {
+		allocate(am, number)
+	}
+	second := lead(func(m *member) bool { return m != first })
+	am = dial(second)
+	register(am)
+	allocate(am, 0)
+	allocate(am, 1)
+	lead(func(m *member) bool { return m == first })
+	am = dial(first)
+	wantClass(t, am, masterProtocol, "allocate", &yarnpb.AllocateRequestProto{ResponseId: new(int32(2))}, "ApplicationMasterNotRegisteredException", "register again")
+	register(am)
+	allocate(am, 0)
+}
+
 func TestWhoMayWhatByYARNsRPC(t *testing.T) {
 	c, n, addr := yarnCluster(t)
 	app := submitYARN(t, dialYARN(t, addr, clientProtocol, "alice", nil))
