@@ -62,11 +62,16 @@ func (c *container) fill(ctx context.Context, fsys Filesystem, spec *nodemanager
 	var err error
 	if c.account != nil && c.server.protection.shared != "" {
 		// Without a mount namespace the user could not reach the cache: copies, as YARN makes them on one disk per user.
-		err = errors.Join(loc.Localize(ctx, fsys, spec.User, dir, spec.Artifacts), executable(dir))
+		err = errors.Join(loc.Copy(ctx, fsys, spec.User, dir, spec.Artifacts), executable(dir))
 	} else {
 		var trees []string
 		trees, err = loc.Link(ctx, fsys, localizer.Consumer{User: spec.User, Application: spec.Application}, dir, spec.Artifacts)
 		c.hold(trees)
+		// They are on the same disk, and count as if they had been unpacked for this container.
+		if bytes := loc.Size(trees); err == nil && c.disk > 0 && bytes >= c.disk {
+			err = fmt.Errorf("its artifacts take %s, and a container may have %s on the disk of this node",
+				nodemanager.ByteSize(bytes), nodemanager.ByteSize(c.disk))
+		}
 	}
 	if err != nil {
 		return err

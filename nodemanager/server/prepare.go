@@ -168,7 +168,7 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Container: c.id, Argv: argv, Env: pairs(env),
 		Dir: filepath.Join(c.dir, "work"), Stdout: filepath.Join(logs, "stdout"), Stderr: filepath.Join(logs, "stderr"),
 		Grace: grace, LogDir: logs, LogLimit: c.server.config.LogLimit, LogRate: c.server.config.LogRate,
-		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk, Poll: c.server.config.Poll,
+		DiskDirs: []string{filepath.Join(c.dir, "work"), filepath.Join(c.dir, "tmp")}, DiskLimit: c.disk - c.server.localizer.Size(c.trees), Poll: c.server.config.Poll,
 		Limits: cgroup.Limits{Memory: spec.Resources.Memory, VCores: spec.Resources.VCores, Pids: c.server.config.Pids},
 		Group:  c.server.groups.Group(string(c.id)),
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
