@@ -33,8 +33,9 @@ type master struct {
 	given map[rm.NodeID]int32
 	// released are containers that the master has been told of as ended when it released them.
 	released map[rm.ContainerID]bool
-	// token is the period of the AMRMToken that the master has.
-	token int32
+	// token is the period of the AMRMToken that the master has, visits that in which it has last been given a new NMToken for each node
+	// where its application has containers; 0: in none yet.
+	token, visits int32
 }
 
 // masterMethods registers ApplicationMasterProtocol.
@@ -44,15 +45,12 @@ func (s *Server) masterMethods() {
 	handle(s, masterProtocol, "finishApplicationMaster", security.ContainersOnly, masters, (*call).finishApplicationMaster)
 }
 
-// admit refuses the token of an attempt that is over, and notes of which period it is.
-func (s *Server) admit(id rm.AttemptID, key int32) error {
+// admit refuses the token of an attempt that is over.
+func (s *Server) admit(id rm.AttemptID) error {
 	a := s.Cluster.View().Application(id.Application)
 	if a == nil || len(a.Attempts) != id.Number {
 		return metadata.Errorf(metadata.ErrToken, "%v not found in AMRMTokenSecretManager.", id)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys[id] = key
 	return nil
 }
 
@@ -97,11 +95,6 @@ func (s *Server) forget() {
 		if over(id) || m.reign < reign {
 			m.stream.Close()
 			delete(s.masters, id)
-		}
-	}
-	for id := range s.keys {
-		if over(id) {
-			delete(s.keys, id)
 		}
 	}
 }
@@ -164,13 +157,15 @@ func (c *call) registerApplicationMaster(q *pb.RegisterApplicationMasterRequestP
 	c.forget()
 	m := &master{
 		reign: reign, stream: stream, delivered: a.Acknowledged, last: &pb.AllocateResponseProto{ResponseId: new(int32)}, wants: newWants(),
-		given: map[rm.NodeID]int32{}, released: map[rm.ContainerID]bool{},
+		given: map[rm.NodeID]int32{}, released: map[rm.ContainerID]bool{}, token: c.Key,
 	}
+	m.mu.Lock() // whoever finds it waits for the rest of the registration
+	defer m.mu.Unlock()
 	c.mu.Lock()
 	if old := c.masters[id]; old != nil {
 		old.stream.Close()
 	}
-	c.masters[id], m.token = m, c.keys[id]
+	c.masters[id] = m
 	c.mu.Unlock()
 
 	out := &pb.RegisterApplicationMasterResponseProto{
@@ -208,6 +203,9 @@ func (c *call) grant(k *rm.MasterContainer) *pb.ContainerProto {
 		Id: pb.Container(k.ID), Resource: c.resource(k.Resource), Priority: &pb.PriorityProto{Priority: new(int32(k.Priority))},
 		NodeHttpAddress: &k.NodeHTTP, ExecutionType: pb.ExecutionTypeProto_GUARANTEED.Enum(), AllocationRequestId: &key.request, Version: new(int32),
 	}
+	// As long as a container may be held: the resource manager counts from the beginning of its reign, too.
+	_, since := c.Cluster.Reign()
+	expires := max(k.Granted, metadata.TimeOf(since)) + metadata.Time(c.LaunchWithin.Milliseconds())
 	n := c.view.Node(k.Node)
 	if n == nil {
 		out.NodeId, _ = pb.Node(string(k.Node))
@@ -215,7 +213,7 @@ func (c *call) grant(k *rm.MasterContainer) *pb.ContainerProto {
 	}
 	out.NodeId = nodeID(n)
 	out.ContainerToken = yarntoken.Write(c.Tokens.Container(c.Now(), n.ID, yarntoken.Grant{
-		Container: k.ID, Address: n.IPC, User: k.User, Resource: k.Resource, Created: k.Granted, Expires: k.Granted + metadata.Time(c.LaunchWithin.Milliseconds()),
+		Container: k.ID, Address: n.IPC, User: k.User, Resource: k.Resource, Created: k.Granted, Expires: expires,
 		Priority: k.Priority, Request: key.request,
 	}))
 	return out
@@ -230,6 +228,25 @@ func (c *call) visit(m *master, id rm.AttemptID, user string, node rm.NodeID) *p
 	}
 	m.given[node] = key
 	return &pb.NMTokenProto{NodeId: nodeID(n), Token: yarntoken.Write(c.Tokens.Node(c.Now(), node, yarntoken.Visit{Attempt: id, Address: n.IPC, User: user}))}
+}
+
+// visitAgain gives the master new tokens for the nodes where its application has containers, once in a period: those of before end with
+// the next one, and Java's masters ask those nodes as long as the containers are there. A master that has registered is given them, too:
+// nobody knows which it has of the leader of before.
+func (c *call) visitAgain(m *master, id rm.AttemptID, a *rm.Application, out *pb.AllocateResponseProto) {
+	key := yarntoken.KeyID(c.Now())
+	if m.visits == key {
+		return
+	}
+	m.visits = key
+	for _, k := range c.view.Containers(id.Application) {
+		if !k.Live() || k.Master {
+			continue
+		}
+		if t := c.visit(m, id, a.User, k.Node); t != nil {
+			out.NmTokens = append(out.NmTokens, t)
+		}
+	}
 }
 
 // grantTime is how long an answer to new asks waits for what can be granted at once.
@@ -330,6 +347,7 @@ func (c *call) allocated(m *master, id rm.AttemptID, q *pb.AllocateRequestProto)
 		return nil, fmt.Errorf("%w: %v is forgotten", rm.ErrStaleAttempt, id.Application)
 	}
 	c.tell(m, id, a, events, out)
+	c.visitAgain(m, id, a, out)
 	c.surroundings(a, out)
 	for _, u := range q.UpdateRequests {
 		out.UpdateErrors = append(out.UpdateErrors, &pb.UpdateContainerErrorProto{

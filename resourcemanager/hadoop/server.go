@@ -76,9 +76,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	masters map[rm.AttemptID]*master
-	// keys are the periods of the tokens that masters have shown last.
-	keys map[rm.AttemptID]int32
-	room *rooms
+	room    *rooms
 }
 
 // New makes a server.
@@ -89,7 +87,7 @@ func New(c Config) *Server {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	s := &Server{Config: c, masters: map[rm.AttemptID]*master{}, keys: map[rm.AttemptID]int32{}}
+	s := &Server{Config: c, masters: map[rm.AttemptID]*master{}}
 	s.rpc = hrpc.NewServer(hrpc.ServerConfig{
 		Door: c.Door, Offers: append([]hrpc.Offer{s.tokenOffer(), hrpc.BearerOffer(c.Door.Users())}, c.Offers...),
 		Exception: exception, MaxInFlight: maxInFlight, MaxFrame: maxFrame, Slow: c.Slow, Logger: c.Logger,
@@ -126,10 +124,10 @@ func (s *Server) tokenOffer() hrpc.Offer {
 					if err != nil {
 						return "", sasl.Identity{}, err
 					}
-					if err := s.admit(attempt, key); err != nil {
+					if err := s.admit(attempt); err != nil {
 						return "", sasl.Identity{}, err
 					}
-					return sasl.EncodePassword(password), sasl.Identity{Name: attempt.String(), Method: sasl.Token}, nil
+					return sasl.EncodePassword(password), sasl.Identity{Name: attempt.String(), Method: sasl.Token, Key: key}, nil
 				},
 			}), nil
 		},

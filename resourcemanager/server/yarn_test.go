@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 	"github.com/gohops/hops/internal/jersey"
 	"github.com/gohops/hops/internal/token"
 	"github.com/gohops/hops/internal/yarntoken"
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 	pb "github.com/gohops/hops/resourcemanager/api/v1"
+	"github.com/gohops/hops/resourcemanager/hadoop"
 	"github.com/gohops/hops/resourcemanager/hadoop/yarnpb"
 )
 
@@ -535,5 +538,104 @@ func TestWhatYARNsToolsAsk(t *testing.T) {
 	wantClass(t, root, adminProtocol, "replaceLabelsOnNode", &yarnpb.RefreshQueuesRequestProto{}, "UnsupportedOperationException", "not supported")
 	if err := root.Call(context.Background(), clientProtocol, "getQueueUserAcls", &yarnpb.GetQueueUserAclsInfoRequestProto{}, &yarnpb.GetQueueUserAclsInfoResponseProto{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// laterReign is a resource manager whose reign has begun at another time than it did.
+type laterReign struct {
+	*Server
+	since time.Time
+}
+
+func (l laterReign) Reign() (uint64, time.Time) {
+	number, _ := l.Server.Reign()
+	return number, l.since
+}
+
+// Tokens are renewed while they still count, and a container's counts as long as the container is held.
+func TestTheTokensOfAMasterOfYARNs(t *testing.T) {
+	c, n, addr := yarnCluster(t)
+	app := submitYARN(t, dialYARN(t, addr, clientProtocol, "alice", nil))
+	eventually(t, "the master to run", func() bool { return len(n.running(true)) == 1 })
+	leader, issuer := c.leader(), c.leader().yarnTokens
+
+	// The same resource manager at another port, with a clock of the test's, and a reign that began after the grants below.
+	var clock atomic.Pointer[time.Time]
+	now := time.Now()
+	clock.Store(&now)
+	config := leader.hadoop()
+	config.Now = func() time.Time { return *clock.Load() }
+	since := now.Add(time.Hour)
+	config.Cluster = laterReign{leader.Server, since}
+	l := listen(t, "127.0.0.1:0")
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- hadoop.New(config).Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+
+	id := rm.AttemptID{Application: app, Number: 1}
+	yesterday := issuer.Master(now.Add(-yarntoken.Period), id)
+	am := dialYARN(t, l.Addr().String(), masterProtocol, "", &yesterday)
+	// Somebody else names the attempt with a newer token, and cannot prove it.
+	forged := issuer.Master(now, id)
+	forged.Password = []byte("a guess")
+	if conn, err := hrpc.Dial(t.Context(), l.Addr().String(), hrpc.DialConfig{Protocol: masterProtocol, Token: func(string) (hrpc.Token, bool) {
+		return hrpc.Token{Identifier: forged.Identifier, Password: forged.Password}, true
+	}}); err == nil {
+		conn.Close()
+		t.Error("a guess is taken")
+	}
+	ask(t, am, masterProtocol, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequestProto{Host: new("h"), RpcPort: new(int32(-1))}, &yarnpb.RegisterApplicationMasterResponseProto{})
+	next := int32(0)
+	allocate := func(q *yarnpb.AllocateRequestProto) *yarnpb.AllocateResponseProto {
+		t.Helper()
+		q.ResponseId = new(next)
+		var out yarnpb.AllocateResponseProto
+		ask(t, am, masterProtocol, "allocate", q, &out)
+		next++
+		return &out
+	}
+	out := allocate(&yarnpb.AllocateRequestProto{Ask: []*yarnpb.ResourceRequestProto{{ResourceName: new("*"), Capability: capability(896, 1), NumContainers: new(int32(1))}}})
+	if out.AmRmToken == nil {
+		t.Error("a master that has shown yesterday's token is given no new one")
+	}
+	got, visits := out.AllocatedContainers, out.NmTokens
+	eventually(t, "a container", func() bool {
+		if len(got) == 0 {
+			out = allocate(&yarnpb.AllocateRequestProto{})
+			got, visits = append(got, out.AllocatedContainers...), append(visits, out.NmTokens...)
+		}
+		return len(got) > 0
+	})
+	if len(visits) != 1 {
+		t.Errorf("%d NMTokens for one node", len(visits))
+	}
+	keys := func(at time.Time) *yarntoken.Verifier {
+		return yarntoken.NewVerifier(issuer.NodeKeys(at, rm.NodeID(n.id)))
+	}
+	grant, err := keys(now).Container(now, yarntoken.Read(got[0].ContainerToken))
+	if want := metadata.TimeOf(since.Add(leader.config.LaunchWithin)); err != nil || grant.Expires != want {
+		t.Errorf("the container's token ends at %v, and the container is held until %v: %v", grant.Expires.Time(), want.Time(), err)
+	}
+	if again := allocate(&yarnpb.AllocateRequestProto{}); len(again.NmTokens) != 0 {
+		t.Errorf("given again in the same period: %v", again.NmTokens)
+	}
+	tomorrow := now.Add(yarntoken.Period)
+	clock.Store(&tomorrow)
+	out = allocate(&yarnpb.AllocateRequestProto{})
+	if len(out.NmTokens) != 1 || out.AmRmToken == nil {
+		t.Fatalf("in the next period: NMTokens %v, AMRMToken %v", out.NmTokens, out.AmRmToken)
+	}
+	late := tomorrow.Add(yarntoken.Period)
+	if _, _, err := keys(late).Node(late, out.NmTokens[0].Token.Identifier); err != nil {
+		t.Errorf("the new NMToken a period later: %v", err)
+	}
+	if out = allocate(&yarnpb.AllocateRequestProto{}); len(out.NmTokens) != 0 || out.AmRmToken != nil {
+		t.Errorf("given twice: %v", out)
 	}
 }
