@@ -222,8 +222,7 @@ func (c *container) after(work context.Context) {
 	c.server.mu.Lock()
 	delete(c.server.containers, c.id)
 	c.server.mu.Unlock()
-	r, _, _ := c.view()
-	c.dropAppDir(&r.Spec)
+	c.dropAppDir()
 }
 
 // forget is the resource manager's word that it has recorded the end.

@@ -174,7 +174,8 @@ func (c *container) launch(spec *nodemanager.Spec) (supervisor.Launch, error) {
 		Lease:  c.leaseOf(spec, c.server.currentLease()),
 	}
 	if shared := c.appDir(spec); shared != "" {
-		l.DiskDirs = append(l.DiskDirs, shared)
+		l.SharedDir, l.Sharers = shared, c.sharers()
+		c.sharing = l.Sharers
 	}
 	if len(c.handed.Secrets) > 0 {
 		l.SecretsDir = c.secretsDir()

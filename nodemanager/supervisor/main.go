@@ -126,6 +126,7 @@ type supervisor struct {
 	treeGone  chan struct{} // closed at ECHILD: no descendant exists
 	ended     chan struct{} // closed when exit is set
 	answering atomic.Int32  // waiters not yet answered
+	sharers   atomic.Int64  // of Launch.SharedDir; 0: as at the launch
 
 	mu        sync.Mutex
 	lease     Lease
