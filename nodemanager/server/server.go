@@ -190,6 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.config.StopContainers {
 		s.stopAll()
 	}
+	s.noteUse(time.Now(), true)
 	stopWork()
 	close(s.stopping)
 	s.work.Wait()
