@@ -51,6 +51,7 @@ type container struct {
 	unsaved, saving bool
 	grace           time.Duration // of the stop order; negative: the spec's
 	memory          int64
+	used            time.Time // when its use of devices was recorded
 	stuck           []int
 	// unshipped: the last shipment of logs has failed.
 	unshipped bool

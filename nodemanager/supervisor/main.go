@@ -136,6 +136,7 @@ type supervisor struct {
 	startedAt time.Time
 	memory    int64
 	peak      int64
+	refused   int64 // processes and threads that its control group did not give it
 	stuck     []int
 	exit      *Exit
 }
