@@ -36,13 +36,15 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 		return nil, err
 	}
 	s, err := server.New(server.Config{
-		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1],
+		Work: own.Work, Memory: int64(own.Memory), VCores: own.VCores, Other: other, GPUs: gpus, GPUProbe: own.GPUProbe, HTTP: l[0], IPC: l[1], RPCProtection: f.HadoopProperties().RPCProtection,
 		ResourceManagers: managers(f, func(m config.ManagerMember) string { return m.GRPC }),
 		Credentials:      b.Credentials, Door: b.Door, Supervisor: []string{b.Executable, "supervisor"},
 		FS:      server.OverDFS(b.filesystem),
 		Cluster: clusterOf(f),
 		Labels:  own.Labels, Version: b.Version, LogLimit: int64(own.LogLimit), LogRate: int64(own.LogRate), DiskLimit: int64(own.DiskLimit),
-		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour, StopContainers: b.Alone, Logger: b.Logger,
+		Isolation: server.Isolation(own.Isolation), Accounts: accounts(own), Hidden: hidden, Shown: shown, Rack: own.Rack, Datanode: b.neighbour,
+		Pids: own.Pids, Grace: own.Grace, HardCPU: own.CPU == "limit", GPUCores: own.CPUSet == "gpu", GPUIdle: own.GPUIdle, HealthScript: healthScript(own),
+		StopContainers: b.Alone, Logger: b.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -60,6 +62,13 @@ func (b *Builder) NodeManager() ([]program.Part, error) {
 	}
 	b.awaited = append(b.awaited, s.Ready())
 	return slices.Concat(audit, []program.Part{{Name: "node manager", Run: s.Run}}, lists), nil
+}
+
+func healthScript(n *config.NodeManager) server.HealthScript {
+	if n.HealthScript == nil {
+		return server.HealthScript{}
+	}
+	return server.HealthScript{Path: n.HealthScript.Path, Args: n.HealthScript.Args, Interval: n.HealthScript.Interval, Timeout: n.HealthScript.Timeout}
 }
 
 // accounts are the rules of whose containers run as their users.

@@ -165,10 +165,7 @@ func (s *Server) launchContainers(ctx context.Context, id rm.AttemptID, epoch ui
 // beginning of this reign, or its last standstill.
 func (r *reign) endHeld(now time.Time) {
 	within := r.s.config.LaunchWithin
-	r.mu.Lock()
-	began := r.began
-	r.mu.Unlock()
-	if now.Sub(began) <= within {
+	if now.Sub(r.since()) <= within {
 		return
 	}
 	c := &statepb.Stop{Epoch: r.epoch, Status: int32(rm.ExitAborted), Reason: "not launched within " + within.String() + " of its grant", Held: true}

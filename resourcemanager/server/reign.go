@@ -33,7 +33,7 @@ type reign struct {
 
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when this process was seen to run last
-	began   time.Time  // when masters could begin to launch what they hold
+	began   time.Time  // since when masters could launch what they hold: the beginning of the reign, or the end of its last standstill
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster
@@ -59,6 +59,9 @@ type softNode struct {
 	strangers int
 	// memory used by each container, as reported.
 	memory map[rm.ContainerID]int64
+	// loads are what its devices do, by UUID; uses what containers have done with theirs.
+	loads map[string]*pb.GPULoad
+	uses  map[rm.ContainerID][]*pb.GPUUse
 	// signals are for the node's next orders.
 	signals []*pb.Signal
 	// devices are what an operator says of its devices, for the same.
@@ -138,6 +141,13 @@ func (s *Server) begin(ctx context.Context, l raftstore.Leadership) func() {
 		wg.Wait()
 		s.reign.CompareAndSwap(r, nil)
 	}
+}
+
+// since is when masters could begin to launch what they hold.
+func (r *reign) since() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.began
 }
 
 // applied wakes whom effects concern.
