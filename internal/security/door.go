@@ -92,8 +92,8 @@ type Door struct {
 
 	mu      sync.Mutex
 	lookups *singleflight.Group // of groups and names; another one when they are forgotten
-	groups map[string]cachedGroups
-	names  map[uint32]string
+	groups  map[string]cachedGroups
+	names   map[uint32]string
 }
 
 type cachedGroups struct {
