@@ -23,11 +23,11 @@ func gpuCommand() *cli.Command {
 		Usage: "GPUs of the cluster: map, list, return, retire",
 		Subcommands: []*cli.Command{
 			{
-				Name: "map", Usage: "one sign for each device: in use, free, or why it is not granted", Flags: []cli.Flag{confFlag(), userFlag()},
+				Name: "map", Usage: "one sign for each device: in use, held and idle, free, or why it is not granted", Flags: []cli.Flag{confFlag(), userFlag()},
 				Action: mapGPUs,
 			},
 			{
-				Name: "list", Usage: "a line for each device, with its health and who holds it", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()},
+				Name: "list", Usage: "a line for each device, with its health, its load, and who holds it", Flags: []cli.Flag{confFlag(), userFlag(), outputFlag()},
 				Action: listGPUs,
 			},
 			{

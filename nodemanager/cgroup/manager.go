@@ -70,7 +70,7 @@ func (m *Manager) openV2() error {
 	for _, c := range []struct {
 		name string
 		ok   bool
-	}{{"memory", m.report.Memory}, {"cpu", m.report.CPU}, {"pids", m.report.Pids}, {"cpuset", m.report.CPUSet}, {"io", m.report.IO}} {
+	}{{"memory", m.report.Memory}, {"cpu", m.report.CPU}, {"pids", m.report.Pids}} {
 		if c.ok {
 			enable = append(enable, "+"+c.name)
 		}
@@ -99,7 +99,22 @@ func (m *Manager) openV2() error {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return err
 	}
-	return write(parent, "cgroup.subtree_control", text)
+	if err := write(parent, "cgroup.subtree_control", text); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name string
+		ok   *bool
+	}{{"cpuset", &m.report.CPUSet}, {"io", &m.report.IO}} { // one that is refused costs nobody the others
+		if *c.ok {
+			err := write(base, "cgroup.subtree_control", "+"+c.name)
+			if err == nil {
+				err = write(parent, "cgroup.subtree_control", "+"+c.name)
+			}
+			*c.ok = err == nil
+		}
+	}
+	return nil
 }
 
 // Limits of a group. Zero values do not limit.

@@ -186,7 +186,14 @@ func detectV1(mounts map[string]string) Report {
 		name string
 		ok   *bool
 	}{{"cpuset", &r.CPUSet}, {"blkio", &r.IO}} { // nobody misses them unless they are asked for
-		if dir := mounts[c.name]; dir != "" && unix.Access(dir, unix.W_OK) == nil {
+		dir := mounts[c.name]
+		shared := 0 // a cpuset that is another controller's group too would have to be filled for every container
+		for _, other := range mounts {
+			if other == dir {
+				shared++
+			}
+		}
+		if dir != "" && shared == 1 && unix.Access(dir, unix.W_OK) == nil {
 			*c.ok = true
 			r.dirs[c.name] = filepath.Join(dir, "hops")
 		}

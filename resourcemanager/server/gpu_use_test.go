@@ -16,12 +16,14 @@ func TestWhatANodeSaysOfItsDevices(t *testing.T) {
 	n := &softNode{}
 	n.observe(&pb.NodeReport{
 		Gpus: []*pb.GPU{
-			{Uuid: "a", Load: &pb.GPULoad{Utilization: math.NaN(), MemoryUsed: -1, Power: math.Inf(1), Temperature: -1}}, {Uuid: "b"},
+			{Uuid: "a", Load: &pb.GPULoad{Utilization: math.NaN(), MemoryUsed: -1, Power: math.Inf(1), Temperature: -1}},
+			{Uuid: "b"},
 			{Uuid: "c", Load: &pb.GPULoad{Utilization: 50, Blind: true, MemoryUsed: 7, Power: 9}},
 		},
 		Containers: []*pb.ContainerStatus{
 			{ContainerId: id, GpuUse: []*pb.GPUUse{{Uuid: "a", HeldMs: -5, Energy: math.NaN(), IdleMs: 3, Idle: true}}},
-			{ContainerId: "../x", GpuUse: []*pb.GPUUse{{}}}, {ContainerId: "container_1795248047013_0002_01_000003"},
+			{ContainerId: "../x", GpuUse: []*pb.GPUUse{{}}},
+			{ContainerId: "container_1795248047013_0002_01_000003"},
 		},
 	})
 	loads, err := json.Marshal(gpuLoads(n.loads))
