@@ -112,8 +112,13 @@ func (f *fleet) state() fleetState {
 // await waits until the fleet is as wanted.
 func (f *fleet) await(what string, within time.Duration, is func(fleetState) bool) fleetState {
 	f.tb.Helper()
+	said := time.Now()
 	for end := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
 		s := f.state()
+		if os.Getenv("HOPS_BENCH_TALK") != "" && time.Since(said) > 3*time.Second {
+			said = time.Now()
+			fmt.Fprintln(os.Stderr, what, s, processorTime())
+		}
 		if is(s) {
 			return s
 		}

@@ -137,7 +137,7 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 
 // reportsPerSecond is how many reports all nodes together send in a second when nothing changes: what a report costs times this is what a
 // cluster at rest costs, however many nodes it has. See DESIGN.md.
-const reportsPerSecond = 2_500
+const reportsPerSecond = 2_000
 
 // reportEvery is how long the node may wait with its next report when nothing changes; 0: it knows best itself. A node manager goes by its own
 // time if that is longer, and by a sixth of the lease if that is shorter.

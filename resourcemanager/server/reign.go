@@ -35,6 +35,7 @@ type reign struct {
 
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when silence was last looked for
+	rests   time.Time  // until when watch leaves applications alone, and nodes that leave
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster

@@ -156,10 +156,10 @@ func (r *reign) schedule() {
 			more = true
 		case <-news:
 			news = nil
-			if more {
+			if began := time.Now(); more {
 				news = time.After(newsPause)
 			} else if r.tellReasons() {
-				news = time.After(newsPause) // and again, for what changed without a plan
+				news = time.After(max(newsPause, restAfter(time.Since(began)))) // and again, for what changed without a plan
 			}
 		}
 	}
