@@ -307,7 +307,8 @@ func BenchmarkHeartbeats(b *testing.B) {
 	f.await("all nodes", 10*time.Minute, func(s fleetState) bool { return s.Open == nodes })
 	b.ReportMetric(time.Since(began).Seconds(), "connect-s")
 	b.ReportMetric(float64((processorTime()-used).Microseconds())/float64(nodes), "connect-cpu-us")
-	time.Sleep(5 * time.Second) // what the beginning left is over
+	f.beat()
+	time.Sleep(12 * time.Second) // until all nodes do
 	before := f.state().Reports
 	defer profiled(b)()
 	began, used = time.Now(), processorTime()
@@ -362,6 +363,7 @@ func BenchmarkFailover(b *testing.B) {
 			return leader
 		}
 		f.await("all nodes", 10*time.Minute, func(s fleetState) bool { return s.Open == nodes })
+		f.beat()
 		leader = led()
 		leader.pretend(b, all-nodes, 8)
 		pretended := leader.registered(b, 100)
