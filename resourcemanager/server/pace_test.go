@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gohops/hops/metadata"
 	rm "github.com/gohops/hops/resourcemanager"
 )
 
@@ -45,5 +46,24 @@ func TestRestAfter(t *testing.T) {
 		if got := restAfter(took); got != rest {
 			t.Errorf("after %v it rests for %v, want %v", took, got, rest)
 		}
+	}
+}
+
+// TestTheLargestContainerFollowsTheNodes: what masters are told of the most that there is changes when nodes come, change and go.
+func TestTheLargestContainerFollowsTheNodes(t *testing.T) {
+	c := newTestCluster(t, 1, nil)
+	small, large := c.node("127.0.0.1:1001", 1, untilStopped), c.node("127.0.0.1:1002", 4, untilStopped)
+	c.awaitOpen(small, large)
+	largest := func() rm.Resource { return c.leader().largest(c.leader().View()) }
+	if r := largest(); r.GPUs != 4 || r.Memory != 16<<30 {
+		t.Errorf("the largest is %v", r)
+	}
+	large.set(func() { large.capacity.Memory = 32 << 30 })
+	eventually(t, "more memory to be known", func() bool { return largest().Memory == 32<<30 })
+	if err := c.leader().Resize(t.Context(), metadata.Caller{User: "root"}, rm.NodeID(large.id), rm.Resource{Memory: 8 << 30, VCores: 2}); err != nil {
+		t.Fatal(err)
+	}
+	if r := largest(); r.Memory != 16<<30 || r.GPUs != 4 {
+		t.Errorf("after a node was made smaller the largest is %v", r)
 	}
 }

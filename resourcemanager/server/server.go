@@ -54,6 +54,8 @@ type Server struct {
 	// logs is what nodes still have to copy.
 	logs    logStates
 	figures figures
+	// mostOfNodes is what largest has worked out last.
+	mostOfNodes atomic.Pointer[mostOfNodes]
 	// opening has a place for each container whose secrets are being read.
 	opening *places
 	// yarnTokens makes the tokens of YARN's protocols.
