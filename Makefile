@@ -47,10 +47,16 @@ bench-sim: ## the quality of scheduling: jobs like Philly's on the scheduler, ya
 attack: build ## attack servers as another local user: what each attack costs memory and a healthy client (root; 10 minutes; ATTACK="-only frames")
 	@$(GO) build -o $(BIN)/hops-attack ./integration/attack && $(BIN)/hops-attack -hops $(BIN)/hops $(ATTACK)
 
-bench-scheduler: ## what the scheduler costs at 1,000 and 10,000 nodes, into integration/bench/results (2 minutes)
+bench-scheduler: ## what the scheduler and three resource managers cost at 10,000 nodes, into integration/bench/results (10 minutes)
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Placements|Full' -benchtime 20000x ./resourcemanager/scheduler | tee integration/bench/results/scheduler.txt
 	@GOMAXPROCS=1 $(GO) test -run '^$$' -bench 'Gang' -benchtime 200x ./resourcemanager/scheduler | tee -a integration/bench/results/scheduler.txt
 	@echo "YARN's CapacityScheduler, measured elsewhere on an idle machine: 66-75 us of CPU a container at 10,000 nodes, 39-50 at 1,000" | tee -a integration/bench/results/scheduler.txt
+	@uptime | tee -a integration/bench/results/scheduler.txt
+	@$(GO) test -run '^$$' -bench 'Submissions|Grants' -benchtime 20000x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
+	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -bench 'AskToGrant|AtRest' -benchtime 200x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
+	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Failover -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
+	@HOPS_BENCH_NODES=10000 $(GO) test -run '^$$' -timeout 30m -bench Heartbeats -benchtime 1x ./resourcemanager/server | tee -a integration/bench/results/scheduler.txt
+	@uptime | tee -a integration/bench/results/scheduler.txt
 
 bench-micro: ## run the Go benchmarks of the engines
 	@$(GO) test -run '^$$' -bench . -benchtime 1s ./metadata/... ./internal/... ./namenode/... ./datanode/... ./client/... ./resourcemanager/... ./training/...

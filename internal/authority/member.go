@@ -314,6 +314,8 @@ type Door struct {
 	// Guest says, before the verdict, whether an acceptor lets in who comes without a certificate and shows in another way who it
 	// is; nil: nobody comes without one. It ends with the connection's deadline.
 	Guest func(c *Conn) error
+	// Heard, if set, is called when the first message of who connects has come.
+	Heard func()
 	// Old: TLS 1.2 is taken too, for clients that are not ours.
 	Old bool
 	// Protocols are those of ALPN, such as h2.
@@ -347,6 +349,9 @@ func (m *Member) Accept(ctx context.Context, c net.Conn, d Door) (*Conn, error) 
 	var offered []string
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		offered = hello.SupportedProtos
+		if d.Heard != nil {
+			d.Heard()
+		}
 		return nil, nil
 	}
 	b := &batch{Conn: c}

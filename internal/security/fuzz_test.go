@@ -46,7 +46,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff}, 300))
 	f.Fuzz(func(t *testing.T, hostile []byte) {
 		for side, handshake := range map[string]func(net.Conn) error{
-			"acceptor": func(c net.Conn) error { _, _, err := keys.challenge(c); return err },
+			"acceptor": func(c net.Conn) error { _, _, err := keys.challenge(c, nil); return err },
 			"dialer":   func(c net.Conn) error { _, err := server.Key().prove(t.Context(), c); return err },
 		} {
 			ours, theirs := net.Pipe()

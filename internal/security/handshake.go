@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -31,8 +32,14 @@ const (
 	maxKeyID = 128
 	// proofTime is how long a peer may take to prove who it is.
 	proofTime = 5 * time.Second
-	// maxStrangers is how many connections of a listener may be without proof; one more, and the oldest is closed.
-	maxStrangers = 256
+	// maxStrangers is how many connections of a listener may be without proof. One more, and one of them is closed: at once the oldest of an
+	// address that has more than its share of them; else the oldest as soon as it has had its time, which one that has not said anything
+	// yet has less of. So all machines of a cluster may come at the same moment, when their server has died, and are served one
+	// after the other; were the oldest closed for the newest, none of them would get to the end of its handshake.
+	maxStrangers  = 256
+	shareOfPlaces = maxStrangers / 4
+	silentTime    = 100 * time.Millisecond
+	strangerTime  = 2 * time.Second
 	// A machine that joins has one call to make: joinTime is how long its connection may last, and joinBytes how much it may send.
 	joinTime  = 30 * time.Second
 	joinBytes = 128 << 10
@@ -103,7 +110,7 @@ func (k Keyring) find(id string) []byte {
 // Listen makes accepted connections prove a key before their first byte is read or written. Accept itself does not wait
 // for that. Strangers hold few places, of which the oldest is given to the newest.
 func (k Keyring) Listen(l net.Listener) net.Listener {
-	return &provingListener{Listener: l, keys: k}
+	return &provingListener{Listener: l, keys: k, from: map[string]int{}}
 }
 
 type provingListener struct {
@@ -111,37 +118,101 @@ type provingListener struct {
 	keys Keyring
 
 	mu        sync.Mutex
-	strangers list.List // of *provenConn, the oldest in front
+	strangers list.List      // of *provenConn, the oldest in front
+	from      map[string]int // how many of them there are, by address
+	left      chan struct{}  // closed when one is a stranger no more; nil: nobody waits for it
 }
 
 func (l *provingListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		p := &provenConn{Conn: c, listener: l, came: time.Now(), from: fromOf(c)}
+		l.mu.Lock()
+		for l.strangers.Len() >= maxStrangers {
+			leaver, wait := l.leaver(time.Now())
+			if leaver != nil {
+				l.forget(leaver)
+				l.mu.Unlock()
+				leaver.Conn.Close()
+				l.mu.Lock()
+				continue
+			}
+			if l.left == nil {
+				l.left = make(chan struct{})
+			}
+			left := l.left
+			l.mu.Unlock()
+			select { // those behind wait in the kernel
+			case <-left:
+			case <-time.After(wait):
+			}
+			l.mu.Lock()
+		}
+		p.stranger = l.strangers.PushBack(p)
+		if p.from != "" {
+			l.from[p.from]++
+		}
+		l.mu.Unlock()
+		return p, nil
 	}
-	p := &provenConn{Conn: c, listener: l}
-	var oldest *provenConn
-	l.mu.Lock()
-	if l.strangers.Len() >= maxStrangers {
-		oldest = l.strangers.Remove(l.strangers.Front()).(*provenConn)
-		oldest.stranger = nil
+}
+
+// fromOf is the address that a connection comes from; empty: this machine, whose processes are told apart by their users before they get here.
+func fromOf(c net.Conn) string {
+	a, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok || a.IP.IsLoopback() {
+		return ""
 	}
-	p.stranger = l.strangers.PushBack(p)
-	l.mu.Unlock()
-	if oldest != nil {
-		oldest.Conn.Close()
+	if a.IP.To4() == nil && len(a.IP) == net.IPv6len {
+		return string(a.IP[:8]) // who has one address of a network has all
 	}
-	return p, nil
+	return string(a.IP)
+}
+
+// leaver is the stranger that gives its place to a newcomer, or how long until the first has had its time. l.mu is held.
+func (l *provingListener) leaver(now time.Time) (*provenConn, time.Duration) {
+	wait := strangerTime
+	for e := l.strangers.Front(); e != nil; e = e.Next() {
+		p := e.Value.(*provenConn)
+		time := strangerTime
+		if !p.spoke.Load() {
+			time = silentTime
+		}
+		left := time - now.Sub(p.came)
+		if left <= 0 || p.from != "" && l.from[p.from] > shareOfPlaces {
+			return p, 0
+		}
+		wait = min(wait, left)
+	}
+	return nil, wait
+}
+
+// forget takes a connection off the strangers. l.mu is held.
+func (l *provingListener) forget(p *provenConn) {
+	if p.stranger == nil {
+		return
+	}
+	l.strangers.Remove(p.stranger)
+	p.stranger = nil
+	if p.from != "" {
+		if l.from[p.from]--; l.from[p.from] == 0 {
+			delete(l.from, p.from)
+		}
+	}
+	if l.left != nil {
+		close(l.left)
+		l.left = nil
+	}
 }
 
 // known takes a connection off the strangers.
 func (l *provingListener) known(p *provenConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.stranger != nil {
-		l.strangers.Remove(p.stranger)
-		p.stranger = nil
-	}
+	l.forget(p)
 }
 
 // Dial connects to a proving listener.
@@ -207,6 +278,9 @@ type provenConn struct {
 	err      error
 	over     *time.Timer // ends the connection of a machine that joins
 	left     int         // what it may still send, in bytes; the reader's alone
+	came     time.Time
+	from     string      // fromOf
+	spoke    atomic.Bool // something was read from it
 
 	stranger *list.Element // under the listener's lock; nil once the connection is no stranger
 }
@@ -216,7 +290,7 @@ func (c *provenConn) NetConn() net.Conn { return c.Conn }
 
 func (c *provenConn) handshake() error {
 	c.once.Do(func() {
-		c.secure, c.who, c.err = c.listener.keys.challenge(c.Conn)
+		c.secure, c.who, c.err = c.listener.keys.challenge(c.Conn, func() { c.spoke.Store(true) })
 		if g, ok := c.Conn.(*guardedConn); ok && c.who.Server != nil {
 			g.door.certified(&g.peer, c.who.Server, nil)
 			g.way.places.entered(g)
@@ -267,11 +341,11 @@ func (c *provenConn) Close() error {
 // ErrProof: one end of a connection is not who the other one takes it for.
 var ErrProof = errors.New("not let in")
 
-// challenge runs the acceptor's side.
-func (k Keyring) challenge(c net.Conn) (*authority.Conn, Principal, error) {
+// challenge runs the acceptor's side. heard is called when the other end has said something.
+func (k Keyring) challenge(c net.Conn, heard func()) (*authority.Conn, Principal, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), proofTime)
 	defer cancel()
-	door := authority.Door{Roles: k.Roles, Protocols: protocols}
+	door := authority.Door{Roles: k.Roles, Protocols: protocols, Heard: heard}
 	var who Principal
 	if k.Token != nil || k.Joining {
 		door.Guest = func(c *authority.Conn) (err error) {

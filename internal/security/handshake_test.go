@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -191,6 +192,49 @@ func TestTheNewestStrangerIsHeard(t *testing.T) {
 	io.WriteString(known, "x") // who has proved the key makes no room for strangers
 	if _, err := io.ReadFull(known, make([]byte, 1)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWhichStrangerLeaves: nobody has more than a share of the places at the cost of others, and who is at it gets the time to prove who it is.
+func TestWhichStrangerLeaves(t *testing.T) {
+	now := time.Now()
+	l := &provingListener{from: map[string]int{}}
+	come := func(from string, ago time.Duration, spoke bool) *provenConn {
+		p := &provenConn{listener: l, from: from, came: now.Add(-ago)}
+		p.spoke.Store(spoke)
+		p.stranger = l.strangers.PushBack(p)
+		if from != "" {
+			l.from[from]++
+		}
+		return p
+	}
+	leaves := func(what string, want *provenConn, within time.Duration) {
+		t.Helper()
+		if got, wait := l.leaver(now); got != want || wait != within {
+			t.Errorf("%s: %v leaves after %v, want %v after %v", what, got, wait, want, within)
+		}
+	}
+	for i := range maxStrangers - 2 { // a cluster that has lost its server
+		come(fmt.Sprint("machine ", i), 50*time.Millisecond, true)
+	}
+	leaves("all are at it", nil, strangerTime-50*time.Millisecond)
+	silent := come("silent", 20*time.Millisecond, false)
+	leaves("one has said nothing yet", nil, silentTime-20*time.Millisecond)
+	silent.came = now.Add(-silentTime)
+	leaves("one says nothing", silent, 0)
+	l.known(silent)
+	own := come("", strangerTime, true)
+	leaves("one has had its time", own, 0)
+	l.known(own)
+	first := come("many", 0, true)
+	for range shareOfPlaces {
+		come("many", 0, true)
+	}
+	leaves("an address with more than its share", first, 0)
+	l.known(first)
+	leaves("and no more than that", nil, strangerTime-50*time.Millisecond)
+	if n := l.from["many"]; n != shareOfPlaces || l.from["silent"] != 0 {
+		t.Errorf("%d of one address, %v", n, l.from)
 	}
 }
 

@@ -161,6 +161,7 @@ type session struct {
 	sent  map[uint64]supervisor.Instant // when the reports were sent that are not acknowledged yet
 	heard time.Time                     // of the last acknowledgement
 	lease time.Duration
+	every time.Duration // that the resource manager wants between reports when nothing changes; 0: it does not say
 	acked bool
 }
 
@@ -221,6 +222,7 @@ func (n *session) acknowledge(orders *rmpb.NodeOrders) (sent supervisor.Instant,
 	if ms := orders.GetLeaseMs(); ms > 0 {
 		n.lease = time.Duration(ms) * time.Millisecond
 	}
+	n.every = time.Duration(orders.GetReportMs()) * time.Millisecond
 	sent, ok = n.sent[orders.GetAcknowledged()]
 	for sequence := range n.sent {
 		if sequence <= orders.GetAcknowledged() {
@@ -232,6 +234,13 @@ func (n *session) acknowledge(orders *rmpb.NodeOrders) (sent supervisor.Instant,
 		n.server.leader.Store(n.conn)
 	}
 	return sent, n.lease, ok
+}
+
+// pace is how long a node waits between reports when nothing changes: its heartbeat, or longer if the resource manager wants that, and never
+// more than a sixth of the lease; and how long a resource manager may leave reports without an answer before the next one is tried.
+func pace(heartbeat, wanted, lease time.Duration) (interval, patience time.Duration) {
+	interval = min(max(heartbeat, wanted), lease/6)
+	return interval, max(min(lease/3, maxPatience), 3*heartbeat, 3*interval/2)
 }
 
 // write sends reports, at every change and at least once a heartbeat. nil: the reader knows why it ended.
@@ -250,8 +259,7 @@ func (n *session) write(ctx context.Context, cancel context.CancelCauseFunc, seq
 			sleep(ctx, 2*time.Millisecond) // what changes together is told together
 		}
 		n.mu.Lock()
-		patience := max(min(n.lease/3, maxPatience), 3*s.config.Heartbeat)
-		interval := min(s.config.Heartbeat, n.lease/6)
+		interval, patience := pace(s.config.Heartbeat, n.every, n.lease)
 		silent := time.Since(n.heard) > patience
 		n.mu.Unlock()
 		if silent {

@@ -39,7 +39,13 @@ func BenchmarkFromSubmissionToStart(b *testing.B) {
 
 // BenchmarkAskToGrant is how long a master waits from its request to the event of the grant, over each wire: ns/op, and percentiles.
 func BenchmarkAskToGrant(b *testing.B) {
-	c := newTestCluster(b, 1, nil)
+	for _, members := range []int{1, 3} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) { benchmarkAskToGrant(b, members) })
+	}
+}
+
+func benchmarkAskToGrant(b *testing.B, members int) {
+	c := newTestCluster(b, members, nil)
 	n := c.node("127.0.0.1:1001", 0, untilStopped)
 	c.awaitOpen(n)
 	c.raise()
@@ -84,7 +90,7 @@ func BenchmarkAskToGrant(b *testing.B) {
 		m := c.restMaster(n)
 		spec := n.running(true)
 		at := slices.IndexFunc(spec, func(s *pb.ContainerSpec) bool { return s.Token == m.token })
-		conn, err := grpc.NewClient("passthrough:///"+c.peers[0].GRPC, grpc.WithTransportCredentials(tokenKey(c, spec[at].ContainerId, m.token).Credentials()))
+		conn, err := grpc.NewClient("passthrough:///"+c.leader().peer(c.leader().config.ID).GRPC, grpc.WithTransportCredentials(tokenKey(c, spec[at].ContainerId, m.token).Credentials()))
 		if err != nil {
 			b.Fatal(err)
 		}

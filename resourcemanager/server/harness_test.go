@@ -35,6 +35,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(fleetVariable); text != "" {
+		os.Exit(fleetProcess(text))
+	}
+	if text := os.Getenv(memberVariable); text != "" {
+		os.Exit(memberProcess(text))
+	}
 	// Raft never answers what it had not taken in yet when it was shut down, as raftstore's own tests know.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
@@ -95,6 +101,10 @@ func newTestCluster(t testing.TB, members int, tune func(*Config)) *testCluster 
 
 // log writes to the test's output while the test lives.
 func testLog(t testing.TB) *slog.Logger {
+	switch t.(type) {
+	case *testing.B, processTB: // what is measured writes no more than a server in production does
+		return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 

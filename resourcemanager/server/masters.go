@@ -93,7 +93,7 @@ func (s *Server) RegisterMaster(ctx context.Context, id rm.AttemptID, q rm.Regis
 		return nil, err
 	}
 	view = s.state.View()
-	out := &rm.Registered{Epoch: result.Epoch, Silence: s.config.MasterExpiry, Maximum: largest(view), Queue: a.Queue}
+	out := &rm.Registered{Epoch: result.Epoch, Silence: s.config.MasterExpiry, Maximum: s.largest(view), Queue: a.Queue}
 	for _, k := range result.Containers {
 		if c := view.Container(k); c != nil {
 			out.Containers = append(out.Containers, s.told(view, c))
@@ -148,15 +148,25 @@ func masterAddress(address string, certificate []byte, node *rm.Node) (string, e
 	return address, nil
 }
 
-// largest is the most that one container could get of each resource.
-func largest(view *state.View) rm.Resource {
+// largest is the most that one container could get of each resource. It is worked out anew when nodes have changed, not for each master.
+func (s *Server) largest(view *state.View) rm.Resource {
+	if known := s.mostOfNodes.Load(); known != nil && known.sized == view.NodesSized() {
+		return known.most
+	}
 	var out rm.Resource
 	for n := range view.Nodes() {
 		if n.State != rm.NodeLost {
 			out = out.Max(n.Capacity)
 		}
 	}
+	s.mostOfNodes.Store(&mostOfNodes{view.NodesSized(), out})
 	return out
+}
+
+// mostOfNodes is the most that nodes have, as of a change of them.
+type mostOfNodes struct {
+	sized uint64
+	most  rm.Resource
 }
 
 // maxAsks is how many asks an application may have at a time: each is looked at in every pass.

@@ -124,7 +124,7 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			}
 			orders = &pb.NodeOrders{Acknowledged: x.sequence}
 		}
-		orders.Term, orders.LeaseMs = r.term, n.s.config.NodeLease.Milliseconds()
+		orders.Term, orders.LeaseMs, orders.ReportMs = r.term, n.s.config.NodeLease.Milliseconds(), x.reportEvery().Milliseconds()
 		if x.first {
 			orders.TokenKeys = x.newKeys(time.Now())
 			x.order(orders)
@@ -133,6 +133,21 @@ func (n *nodeManagers) Session(stream pb.NodeManagers_SessionServer) error {
 			return err
 		}
 	}
+}
+
+// reportsPerSecond is how many reports all nodes together send in a second when nothing changes: what a report costs times this is what a
+// cluster at rest costs, however many nodes it has. See DESIGN.md.
+const reportsPerSecond = 2_000
+
+// reportEvery is how long the node may wait with its next report when nothing changes; 0: it knows best itself. A node manager goes by its own
+// time if that is longer, and by a sixth of the lease if that is shorter.
+func (x *session) reportEvery() time.Duration {
+	if x.r.s.group.Load().Level() < release.Requests {
+		return 0
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	return time.Duration(len(x.r.nodes)) * time.Second / reportsPerSecond
 }
 
 // refused reports whether a report is not what it should be, as opposed to not being worked through now.

@@ -34,6 +34,7 @@ type reign struct {
 	mu      sync.Mutex // guards everything below
 	looked  time.Time  // when this process was seen to run last
 	began   time.Time  // since when masters could launch what they hold: the beginning of the reign, or the end of its last standstill
+	rests   time.Time  // until when watch leaves applications alone, and nodes that leave
 	nodes   map[rm.NodeID]*softNode
 	streams map[rm.ApplicationID]map[*eventStream]bool
 	masters map[rm.AttemptID]*softMaster

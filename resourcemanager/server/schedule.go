@@ -100,6 +100,7 @@ func (r *reign) schedule() {
 		resting   <-chan time.Time // after a refusal, so that no busy loop comes of it
 		news      <-chan time.Time // there are new reasons to be told of
 		telling   chan bool        // they are being told
+		told      time.Time        // since then
 	)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -167,13 +168,14 @@ func (r *reign) schedule() {
 				news = time.After(newsPause)
 				continue
 			}
+			told = time.Now()
 			done := make(chan bool, 1)
 			telling = done
 			wg.Go(func() { done <- r.tellReasons() })
 		case listened := <-telling:
 			telling = nil
 			if listened {
-				news = time.After(newsPause) // and again, for what changed meanwhile, or without a plan
+				news = time.After(max(newsPause, restAfter(time.Since(told)))) // and again, for what changed meanwhile, or without a plan
 			}
 		}
 	}

@@ -29,6 +29,9 @@ import (
 // GroupName is the name of the resource managers' Raft group.
 const GroupName = "resourcemanager"
 
+// maxConnections of the gRPC port: each node manager keeps one, and each master. The process's descriptors may be fewer.
+const maxConnections = 1 << 15
+
 // Server is a resource manager.
 type Server struct {
 	config Config
@@ -51,6 +54,8 @@ type Server struct {
 	// logs is what nodes still have to copy.
 	logs    logStates
 	figures figures
+	// mostOfNodes is what largest has worked out last.
+	mostOfNodes atomic.Pointer[mostOfNodes]
 	// opening has a place for each container whose secrets are being read.
 	opening *places
 	// yarnTokens makes the tokens of YARN's protocols.
@@ -117,7 +122,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error { return s.serveHadoop(ctx) })
 	g.Go(func() error {
 		return s.config.Door.ServeGRPC(ctx, s.config.GRPC, security.GRPC{
-			Doorway: security.Doorway{Name: "resource manager gRPC"}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager, authority.ResourceManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
+			Doorway: security.Doorway{Name: "resource manager gRPC", Limit: maxConnections}, Keys: security.Keyring{Member: s.config.Credentials.Member, Roles: []authority.Role{authority.NodeManager, authority.ResourceManager}, Token: s.tokenOf}, MaxMessage: 8 << 20,
 			Services: s.services(),
 		})
 	})

@@ -64,11 +64,25 @@ func (r *reign) awake(now time.Time) {
 // look ends at a moment what has run out.
 func (r *reign) look(now time.Time) {
 	r.awake(now)
+	r.mu.Lock()
+	rests := now.Before(r.rests)
+	r.mu.Unlock()
 	r.loseSilentNodes(now)
+	if rests {
+		return
+	}
+	began := time.Now()
 	r.endOverdue(now)
 	r.endHeld(now)
 	r.tend(now)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rests = now.Add(restAfter(time.Since(began)))
 }
+
+// restAfter is how long to leave alone what looks at all applications or all nodes, after it took so long: it costs a fiftieth of a
+// processor at most, however many there are, and nothing that it ends is a matter of less than seconds.
+func restAfter(took time.Duration) time.Duration { return min(50*took, 5*time.Second) }
 
 // notAfter is t, or now if that is earlier.
 func notAfter(t, now time.Time) time.Time {

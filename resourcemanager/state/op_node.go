@@ -51,6 +51,7 @@ func (s *State) registerNode(c *statepb.RegisterNode) *Result {
 	for _, g := range n.GPUs {
 		s.owners[g.UUID] = n.ID
 	}
+	s.sized = s.touch.Index
 	s.nodes.Set(n)
 	s.touch.Nodes[n.ID] = true
 	s.touch.Schedule = true
@@ -76,6 +77,7 @@ func (s *State) loseNode(c *statepb.LoseNode) *Result {
 		return &Result{Err: metadata.Errorf(metadata.ErrNotExist, "no node %s", c.Node)}
 	}
 	n.State, n.HealthReport = rm.NodeLost, c.Reason
+	s.sized = s.touch.Index
 	s.nodes.Set(n)
 	s.disown(n)
 	told := map[rm.ApplicationID]bool{}

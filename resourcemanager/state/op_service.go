@@ -119,6 +119,7 @@ func (s *State) resizeNode(c *statepb.ResizeNode) *Result {
 	n.Resized = resourceOf(c.Resource)
 	n.Resized.GPUs, n.Resized.Other = 0, rm.Amounts{}
 	resize(n)
+	s.sized = s.touch.Index
 	s.nodes.Set(n)
 	s.touch.Nodes[n.ID] = true
 	s.touch.Schedule = true

@@ -146,6 +146,7 @@ func read(r *bufio.Reader) (tables, error) {
 			if h.Version != version {
 				return t, metadata.Errorf(metadata.ErrUnsupported, "the snapshot has version %d, this program reads %d", h.Version, version)
 			}
+			t.sized = h.Index
 			t.applied, t.now, t.cluster, t.series, t.epoch = h.Index, metadata.Time(h.NowMs), h.ClusterMs, h.Series, h.Epoch
 			t.lease = time.Duration(h.LeaseMs) * time.Millisecond
 			t.leader, t.queuesHash, t.recovered = h.Leader, h.QueuesHash, h.Recovered

@@ -36,6 +36,8 @@ type tables struct {
 	registrations   uint64
 	ended           uint64
 	lastLedger      uint64
+	// sized is the index at which a node last came, went or got another size. It is not kept in snapshots.
+	sized uint64
 
 	apps       *btree.BTreeG[*rm.Application]
 	asks       *btree.BTreeG[askRow]

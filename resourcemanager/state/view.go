@@ -126,6 +126,10 @@ func (v *View) Nodes() iter.Seq[*rm.Node] {
 	return func(yield func(*rm.Node) bool) { v.t.nodes.Scan(yield) }
 }
 
+// NodesSized is the log index at which a node last came, went or got another size, or one after it: while it stays what it is, so does what
+// nodes have.
+func (v *View) NodesSized() uint64 { return v.t.sized }
+
 // Events lists what an application's master has not acknowledged, after a sequence number.
 func (v *View) Events(id rm.ApplicationID, after uint64) []Event { return v.t.eventsOf(id, after) }
 

@@ -40,7 +40,9 @@ func (s *scripted) Statistics() namenode.Statistics {
 func (s *scripted) Datanodes() []namenode.NodeReport { return nil }
 func (s *scripted) SafeMode() string                 { return "" }
 func (s *scripted) Healthy() error                   { return errors.New("no leader") }
-func (s *scripted) CheckAccess(_ metadata.Caller, _ string, _ metadata.Access, done func(error)) { done(nil) }
+func (s *scripted) CheckAccess(_ metadata.Caller, _ string, _ metadata.Access, done func(error)) {
+	done(nil)
+}
 
 func (s *scripted) Stat(_ metadata.Caller, _ string, done func(*metadata.FileStatus, error)) {
 	done(s.stat, nil)

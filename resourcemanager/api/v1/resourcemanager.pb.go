@@ -1251,7 +1251,10 @@ type NodeOrders struct {
 	Devices []*DeviceOrder `protobuf:"bytes,22,rep,name=devices,proto3" json:"devices,omitempty"`
 	// By which the node manager checks the tokens of YARN's protocols that it is shown: with the first orders of a stream, and again
 	// whenever there is a new one. Absent: those that it has stay.
-	TokenKeys     []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
+	TokenKeys []*TokenKey `protobuf:"bytes,21,rep,name=token_keys,json=tokenKeys,proto3" json:"token_keys,omitempty"`
+	// How long the node manager may wait with its next report when nothing changes, in milliseconds; 0: as long as it likes. The more nodes
+	// there are, the longer, so that their reports cost a resource manager about the same. What changes is reported at once.
+	ReportMs      int64 `protobuf:"varint,23,opt,name=report_ms,json=reportMs,proto3" json:"report_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1354,6 +1357,13 @@ func (x *NodeOrders) GetTokenKeys() []*TokenKey {
 		return x.TokenKeys
 	}
 	return nil
+}
+
+func (x *NodeOrders) GetReportMs() int64 {
+	if x != nil {
+		return x.ReportMs
+	}
+	return 0
 }
 
 // DeviceOrder takes a device back into service (HEALTHY: it was reset, or repaired) or out of it for good (RETIRED).
@@ -3843,7 +3853,7 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\fLogsUnderway\x12%\n" +
 	"\x0eapplication_id\x18\x01 \x01(\tR\rapplicationId\x12\x18\n" +
 	"\afailing\x18\x02 \x01(\bR\afailing\x12\x12\n" +
-	"\x04lost\x18\x03 \x01(\bR\x04lost\"\xe5\x03\n" +
+	"\x04lost\x18\x03 \x01(\bR\x04lost\"\x82\x04\n" +
 	"\n" +
 	"NodeOrders\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\"\n" +
@@ -3856,7 +3866,8 @@ const file_resourcemanager_api_v1_resourcemanager_proto_rawDesc = "" +
 	"\aservice\x18\x14 \x01(\v2$.hops.resourcemanager.v1.NodeServiceR\aservice\x12>\n" +
 	"\adevices\x18\x16 \x03(\v2$.hops.resourcemanager.v1.DeviceOrderR\adevices\x12@\n" +
 	"\n" +
-	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\"I\n" +
+	"token_keys\x18\x15 \x03(\v2!.hops.resourcemanager.v1.TokenKeyR\ttokenKeys\x12\x1b\n" +
+	"\treport_ms\x18\x17 \x01(\x03R\breportMs\"I\n" +
 	"\vDeviceOrder\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
 	"\x06health\x18\x02 \x01(\tR\x06health\x12\x0e\n" +
