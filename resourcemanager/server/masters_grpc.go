@@ -314,7 +314,7 @@ func eventOf(e rm.MasterEvent) *pb.Event {
 	case e.Completed != nil:
 		out.Event = &pb.Event_Completed{Completed: completedOf(e.Completed)}
 	case e.Preempt != nil:
-		out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: e.Preempt.Container.String(), DeadlineMs: int64(e.Preempt.Deadline), Reason: e.Preempt.Reason}}
+		out.Event = &pb.Event_Preempt{Preempt: &pb.Preempt{ContainerId: e.Preempt.Container.String(), DeadlineMs: int64(e.Preempt.Deadline), Reason: e.Preempt.Reason, Withdrawn: e.Preempt.Withdrawn}}
 	case e.NodeLost != "":
 		out.Event = &pb.Event_NodeLost{NodeLost: &pb.NodeLost{NodeId: string(e.NodeLost)}}
 	case e.Pending != nil:

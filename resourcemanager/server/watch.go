@@ -49,6 +49,8 @@ func (r *reign) look(now time.Time) {
 	r.endOverdue(now)
 	r.endHeld(now)
 	r.tend(now)
+	r.endNoticed(now)
+	r.preemptFor(now)
 }
 
 // notAfter is t, or now if that is earlier.
